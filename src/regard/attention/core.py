@@ -1,0 +1,112 @@
+"""Scaled dot-product attention: the fast path, and the readable reference it must agree with.
+
+Only this file talks to torch's fused attention. Four of its habits are hidden here: its `is_causal` aligns the mask
+at the top left (wrong as soon as keys are cached), it may refuse a mask together with `is_causal`, it adds a 0/1 float
+mask as if it were a bias, and its backends disagree on rows that may look nowhere. Here `causal` always means "the last
+query sees the last key", masks are bool, biases are float, and a row that may look nowhere yields zeros.
+"""
+
+import math
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from regard.attention import masks
+
+Mask = Bool[Tensor, "#B #H #Tq #Tk"]  # True = may look
+Bias = Float[Tensor, "#B #H #Tq #Tk"]  # added to the scores, never used to forbid
+
+
+def attend(
+    q: Float[Tensor, "B H Tq K"],
+    k: Float[Tensor, "B G Tk K"],
+    v: Float[Tensor, "B G Tk Kv"],
+    *,
+    mask: Tensor | None = None,
+    bias: Tensor | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+    dropout: float = 0.0,
+) -> Float[Tensor, "B H Tq Kv"]:
+    """softmax(q kᵀ · scale + bias) v on torch's fused kernels (Vaswani 2017, equation 1)."""
+    _check(mask, bias)
+    queries, keys = q.shape[-2], k.shape[-2]
+    causal = causal and queries > 1  # a single last query may see every key
+    grouped = q.shape[1] != k.shape[1]
+    if mask is None and bias is None and (not causal or queries == keys):
+        return functional.scaled_dot_product_attention(
+            q, k, v, is_causal=causal, scale=scale, dropout_p=dropout, enable_gqa=grouped
+        )
+    if causal:
+        mask = masks.combine(mask, masks.causal(queries, keys, q.device))
+    if bias is not None:
+        bias = bias.to(q.dtype)  # under autocast a float32 table meets bfloat16 queries
+    where = mask if bias is None else bias if mask is None else bias.masked_fill(~mask, -math.inf)
+    out = functional.scaled_dot_product_attention(
+        q, k, v, attn_mask=where, scale=scale, dropout_p=dropout, enable_gqa=grouped
+    )
+    if mask is not None and q.is_cuda:  # CUDA backends differ on rows that may look nowhere; on CPU all give zeros
+        out = out.masked_fill(~mask.any(-1, keepdim=True), 0.0)
+    return out
+
+
+def attention_weights(
+    q: Float[Tensor, "B H Tq K"],
+    k: Float[Tensor, "B G Tk K"],
+    *,
+    mask: Tensor | None = None,
+    bias: Tensor | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+) -> Float[Tensor, "B H Tq Tk"]:
+    """The weights `attend` uses and never shows, step by step; a row that may look nowhere is all zeros."""
+    _check(mask, bias)
+    scores = attention_scores(q, k, bias=bias, scale=scale)
+    if causal:
+        mask = masks.combine(mask, masks.causal(q.shape[-2], k.shape[-2], q.device))
+    if mask is None:
+        return scores.softmax(dim=-1)
+    weights = scores.masked_fill(~mask, -math.inf).softmax(dim=-1)
+    return weights.masked_fill(~mask, 0.0)  # also turns the NaN of a row without any key into zeros
+
+
+def attention_scores(
+    q: Float[Tensor, "B H Tq K"],
+    k: Float[Tensor, "B G Tk K"],
+    *,
+    bias: Tensor | None = None,
+    scale: float | None = None,
+) -> Float[Tensor, "B H Tq Tk"]:
+    """How well each query fits each key, before the softmax: q kᵀ / √K (+ bias)."""
+    k = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
+    scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+    scores = q @ k.transpose(-2, -1) * scale
+    return scores if bias is None else scores + bias
+
+
+def _check(mask: Tensor | None, bias: Tensor | None) -> None:
+    if mask is not None and mask.dtype != torch.bool:
+        raise TypeError(f"mask is {mask.dtype}; masks are bool, True = may look. For scores pass bias=.")
+    if bias is not None and not bias.is_floating_point():
+        raise TypeError(f"bias is {bias.dtype}; a bias is float and added to the scores. To forbid keys pass mask=.")
+
+
+class Attend(nn.Module):
+    """`attend` as a module without parameters: the place where `record` hooks in."""
+
+    def forward(
+        self,
+        q: Float[Tensor, "B H Tq K"],
+        k: Float[Tensor, "B G Tk K"],
+        v: Float[Tensor, "B G Tk Kv"],
+        *,
+        mask: Tensor | None = None,
+        bias: Tensor | None = None,
+        causal: bool = False,
+        scale: float | None = None,
+        dropout: float = 0.0,
+    ) -> Float[Tensor, "B H Tq Kv"]:
+        dropout = dropout if self.training else 0.0
+        return attend(q, k, v, mask=mask, bias=bias, causal=causal, scale=scale, dropout=dropout)

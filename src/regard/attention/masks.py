@@ -1,0 +1,32 @@
+"""Who may look where. A mask is bool and True means "may look"; masks combine with `and`."""
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+
+def padding(real: Bool[Tensor, "B T"]) -> Bool[Tensor, "B 1 1 T"]:
+    """Every query of a sequence may look at its real tokens and at no padding."""
+    return real[:, None, None, :]
+
+
+def causal(queries: int, keys: int, device: torch.device | None = None) -> Bool[Tensor, "1 1 Tq Tk"]:
+    """No looking ahead; the last query sees the last key, so cached keys before the first query are visible."""
+    ones = torch.ones(queries, keys, dtype=torch.bool, device=device)
+    return ones.tril(diagonal=keys - queries)[None, None]
+
+
+def window(queries: int, keys: int, reach: int, device: torch.device | None = None) -> Bool[Tensor, "1 1 Tq Tk"]:
+    """Local attention: only keys at most `reach` positions away, counted so that both sequences end together."""
+    q = torch.arange(keys - queries, keys, device=device)[:, None]
+    k = torch.arange(keys, device=device)[None, :]
+    return ((q - k).abs() <= reach)[None, None]
+
+
+def combine(*parts: Bool[Tensor, "#B #H #Tq #Tk"] | None) -> Bool[Tensor, "#B #H #Tq #Tk"] | None:
+    """Look only where every given mask allows it; None allows everything."""
+    allowed = None
+    for part in parts:
+        if part is not None:
+            allowed = part if allowed is None else allowed & part
+    return allowed

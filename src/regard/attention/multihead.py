@@ -1,0 +1,98 @@
+"""Multi-head attention: projections around `Attend` (Vaswani 2017, §3.2.2)."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from regard.attention import masks
+from regard.attention.cache import LayerCache
+from regard.attention.core import Attend
+
+HeadTransform = Callable[
+    [Tensor, int | Tensor], Tensor
+]  # (heads [B H T K], position of the first token) -> the same shape
+PositionBias = Callable[[Tensor, int], Tensor]  # (queries [B H Tq K], number of keys) -> bias [#B #H Tq Tk]
+
+
+class Memory(NamedTuple):
+    """A sequence to look at, projected once: its keys, its values, and which of its positions are real."""
+
+    k: Float[Tensor, "B G Tk K"]
+    v: Float[Tensor, "B G Tk K"]
+    mask: Bool[Tensor, "B 1 1 Tk"] | None
+
+
+class MultiHeadAttention(nn.Module):
+    """H heads of width D/H that look in parallel, concatenated and mixed by one output matrix.
+
+    Without `memory` it is self-attention; with it, cross-attention. `kv_heads` < `heads` shares each key/value head
+    among several query heads. `prepare` changes queries and keys before the scores (rotary positions, normalisation);
+    `position` makes a bias from the queries (relative positions).
+    """
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        *,
+        kv_width: int | None = None,
+        kv_heads: int | None = None,
+        bias: bool = True,
+        scale: float | None = None,
+        dropout: float = 0.0,
+        prepare: HeadTransform | None = None,
+        position: PositionBias | None = None,
+    ):
+        super().__init__()
+        kv_heads = kv_heads or heads
+        if width % heads or heads % kv_heads:
+            raise ValueError(f"width {width} must divide by heads {heads}, and heads by kv_heads {kv_heads}")
+        self.heads, self.kv_heads, self.head_width = heads, kv_heads, width // heads
+        self.scale, self.dropout, self.prepare, self.position = scale, dropout, prepare, position
+        kv_width = kv_width or width
+        self.query = nn.Linear(width, width, bias=bias)
+        self.key = nn.Linear(kv_width, kv_heads * self.head_width, bias=bias)
+        self.value = nn.Linear(kv_width, kv_heads * self.head_width, bias=bias)
+        self.output = nn.Linear(width, width, bias=bias)
+        self.attend = Attend()
+
+    def remember(self, memory: Float[Tensor, "B Tk M"], mask: Bool[Tensor, "B 1 1 Tk"] | None = None) -> Memory:
+        """Project a memory to keys and values, once for all the queries that will look at it."""
+        return Memory(
+            self._split(self.key(memory), self.kv_heads), self._split(self.value(memory), self.kv_heads), mask
+        )
+
+    def forward(
+        self,
+        x: Float[Tensor, "B Tq D"],
+        memory: Float[Tensor, "B Tk M"] | Memory | None = None,
+        *,
+        mask: Bool[Tensor, "#B #H #Tq #Tk"] | None = None,
+        bias: Float[Tensor, "#B #H #Tq #Tk"] | None = None,
+        causal: bool = False,
+        cache: LayerCache | None = None,
+    ) -> Float[Tensor, "B Tq D"]:
+        q = self._split(self.query(x), self.heads)
+        if isinstance(memory, Memory):
+            k, v = memory.k, memory.v
+            mask = memory.mask if mask is None else mask
+        else:
+            k, v, _ = self.remember(x if memory is None else memory)
+        first = 0 if cache is None else cache.length
+        if self.prepare is not None:
+            q, k = self.prepare(q, first), self.prepare(k, first)
+        if cache is not None:
+            k, v = cache.append(k, v)
+            visible = cache.visible(x.shape[1])
+            if visible is not None:  # already says which token sees which
+                mask, causal = masks.combine(mask, visible), False
+        if self.position is not None:
+            relative = self.position(q, k.shape[2])
+            bias = relative if bias is None else bias + relative
+        y = self.attend(q, k, v, mask=mask, bias=bias, causal=causal, scale=self.scale, dropout=self.dropout)
+        return self.output(y.transpose(1, 2).flatten(2))
+
+    def _split(self, x: Float[Tensor, "B T HK"], heads: int) -> Float[Tensor, "B H T K"]:
+        return x.unflatten(-1, (heads, self.head_width)).transpose(1, 2)

@@ -1,0 +1,92 @@
+"""Seeing where a model looks, beside the fast path and never inside it.
+
+`record` puts a hook on the attention modules of interest. The hook recomputes the weights from the very queries, keys,
+masks and biases that passed; the model's own computation is untouched, so its outputs stay bit-identical.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.attention.core import Attend, attention_scores, attention_weights
+from regard.attention.scores import ScoredAttention
+
+
+class Looks(Mapping[str, Tensor]):
+    """Recorded weights by module name: looks["decoder.0.cross"] is [B H Tq Tk].
+
+    A module called several times with one query (step by step) yields its rows in order. With `scores=True` the
+    recorder keeps the scores before the softmax instead.
+    """
+
+    def __init__(self) -> None:
+        self._calls: dict[str, list[Tensor]] = {}
+
+    def add(self, name: str, weights: Float[Tensor, "B H Tq Tk"]) -> None:
+        self._calls.setdefault(name, []).append(weights.detach())
+
+    def __getitem__(self, name: str) -> Tensor:
+        calls = self._calls[name]
+        widest = max(call.shape[-1] for call in calls)  # a growing cache gives every step one more key than the last
+        padded = [torch.nn.functional.pad(call, (0, widest - call.shape[-1])) for call in calls]
+        return torch.cat(padded, dim=2)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._calls)
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+
+def attention_names(model: nn.Module) -> list[str]:
+    """The names `record` knows the attention modules of a model by."""
+    return [name for name, _ in _attention_modules(model)]
+
+
+@contextmanager
+def record(model: nn.Module, layers: str = "*", *, scores: bool = False) -> Iterator[Looks]:
+    """Record the attention of every module whose name matches the pattern `layers` while the context lasts."""
+    chosen = [(name, module) for name, module in _attention_modules(model) if fnmatchcase(name, layers)]
+    if not chosen:
+        raise KeyError(f"no attention layer matches {layers!r}; this model has: {', '.join(attention_names(model))}")
+    looks = Looks()
+    handles = [module.register_forward_hook(_hook(looks, name, scores), with_kwargs=True) for name, module in chosen]
+    try:
+        yield looks
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _attention_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    for path, module in model.named_modules():
+        if isinstance(module, Attend | ScoredAttention):
+            yield path.removesuffix("attend").rstrip(".") or "attend", module
+
+
+def _hook(looks: Looks, name: str, scores: bool) -> Any:
+    def of_attend(module: nn.Module, args: tuple[Tensor, ...], options: dict[str, Any], output: Tensor) -> None:
+        q, k = args[0].detach(), args[1].detach()
+        if scores:
+            looks.add(name, attention_scores(q, k, bias=options.get("bias"), scale=options.get("scale")))
+            return
+        wanted = {key: options[key] for key in ("mask", "bias", "causal", "scale") if key in options}
+        looks.add(name, attention_weights(q, k, **wanted))
+
+    def of_scored(module: nn.Module, args: tuple[Tensor, ...], options: dict[str, Any], output: Any) -> None:
+        if scores:
+            keys = args[2] if len(args) > 2 else options.get("keys")
+            looks.add(name, module.scores(args[0], module.project(args[1]) if keys is None else keys)[:, None])
+            return
+        looks.add(name, output[1][:, None])  # [B W S] -> one head
+
+    def hook(module: nn.Module, args: tuple[Tensor, ...], options: dict[str, Any], output: Any) -> None:
+        with torch.no_grad():
+            (of_attend if isinstance(module, Attend) else of_scored)(module, args, options, output)
+
+    return hook

@@ -1,0 +1,86 @@
+"""Attention with a choice of score: the steps from Bahdanau's alignment model to the scaled dot product.
+
+Bahdanau 2015 (additive), Luong 2015 (dot, general), Vaswani 2017 (scaled dot), Xu 2015 (soft and hard reading).
+"""
+
+import math
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+Score = Literal["additive", "dot", "general", "scaled_dot"]
+Reading = Literal["soft", "hard"]
+
+
+class ScoredAttention(nn.Module):
+    """One-headed attention over a memory: e = f_att(query, memory), a = softmax(e), context = Σ a_i memory_i.
+
+    `dot` and `scaled_dot` compare query and memory as they are, so their widths must be equal; `additive` is
+    W3 tanh(W1 memory + W2 query); `general` is query W memory. With `hard` reading exactly one position is read: drawn
+    from `a` in training, the most probable one in evaluation. The gradient of a draw is estimated straight through
+    (as if the soft weights had been used), which needs no baseline and leaves the loss as it is.
+    """
+
+    def __init__(
+        self,
+        query_width: int,
+        memory_width: int,
+        hidden: int | None = None,
+        *,
+        score: Score = "additive",
+        reading: Reading = "soft",
+    ):
+        super().__init__()
+        if score in ("dot", "scaled_dot") and query_width != memory_width:
+            raise ValueError(
+                f"score {score!r} compares query and memory directly, but they are {query_width} and {memory_width} "
+                "wide; make them equal or use 'general' or 'additive'"
+            )
+        self.score, self.reading = score, reading
+        self.scale = 1 / math.sqrt(memory_width) if score == "scaled_dot" else 1.0
+        hidden = hidden or memory_width
+        if score == "additive":
+            self.of_memory = nn.Linear(memory_width, hidden, bias=False)  # W1
+            self.of_query = nn.Linear(query_width, hidden)  # W2
+            self.to_score = nn.Linear(hidden, 1, bias=False)  # W3
+        elif score == "general":
+            self.of_memory = nn.Linear(memory_width, query_width, bias=False)
+
+    def project(self, memory: Float[Tensor, "B S M"]) -> Float[Tensor, "B S P"]:
+        """The part of the score that does not depend on the query; compute it once per sentence."""
+        return self.of_memory(memory) if self.score in ("additive", "general") else memory
+
+    def scores(self, query: Float[Tensor, "B W Q"], keys: Float[Tensor, "B S P"]) -> Float[Tensor, "B W S"]:
+        """e_{w,i} = f_att(query_w, memory_i), before the softmax."""
+        if self.score == "additive":
+            mixed = torch.tanh(keys[:, None] + self.of_query(query)[:, :, None])  # [B W S hidden]
+            return self.to_score(mixed).squeeze(-1)
+        return query @ keys.transpose(1, 2) * self.scale
+
+    def forward(
+        self,
+        query: Float[Tensor, "B W Q"],
+        memory: Float[Tensor, "B S M"],
+        keys: Float[Tensor, "B S P"] | None = None,
+        mask: Bool[Tensor, "B S"] | None = None,
+    ) -> tuple[Float[Tensor, "B W M"], Float[Tensor, "B W S"]]:
+        """The context each query reads from the memory, and the weights it read with."""
+        keys = self.project(memory) if keys is None else keys
+        scores = self.scores(query, keys)
+        if mask is not None:
+            scores = scores.masked_fill(~mask[:, None], -math.inf)
+        weights = scores.softmax(dim=-1)
+        if self.reading == "hard":
+            weights = self.draw(weights)
+        return weights @ memory, weights
+
+    def draw(self, weights: Float[Tensor, "B W S"]) -> Float[Tensor, "B W S"]:
+        """One-hot weights: a position drawn from `weights` in training, the best one in evaluation (Xu 2015)."""
+        if self.training:
+            chosen = torch.multinomial(weights.detach().flatten(0, 1), 1).view(*weights.shape[:2], 1)
+        else:
+            chosen = weights.argmax(dim=-1, keepdim=True)
+        one_hot = torch.zeros_like(weights).scatter(-1, chosen, 1.0)
+        return one_hot + (weights - weights.detach())  # the value is exactly one-hot, the gradient that of the weights

@@ -1,0 +1,51 @@
+"""The model card: what a stranger needs to know before using a model folder."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from regard.config import Config
+
+
+def model_card(
+    name: str, config: Config, *, title: str = "", data: str = "", metrics: Mapping[str, Any] | None = None
+) -> str:
+    """A short README.md; `data` says in words what the model was trained on, `metrics` what it reached."""
+    rows = [f"| {metric} | {_number(value)} |" for metric, value in (metrics or {}).items()]
+    table = "\n".join(["| Metric | Value |", "|---|---|", *rows]) if rows else "Not measured."
+    settings = json.dumps(config.model_dump(mode="json"), indent=2)
+    return f"""# {title or f"A {name} model"}
+
+A `{name}` model trained with Regard.
+
+## Use
+
+```python
+import regard
+
+model = regard.load("path/to/this/folder")
+print(model.translate("we are eating bread").text)
+```
+
+## Training data
+
+{data or "Not stated."}
+
+## Results
+
+{table}
+
+## Configuration
+
+```json
+{settings}
+```
+
+## Licence
+
+To be chosen by whoever publishes this model; mind the licence of the training data.
+"""
+
+
+def _number(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

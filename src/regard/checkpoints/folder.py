@@ -1,0 +1,278 @@
+"""Crash-safe folders: whatever happens while one is written, the last complete one stays whole and findable.
+
+A folder is complete when its manifest.json names every file with its size and SHA-256. It is written under a hidden
+name beside its place, synced to the disk, and renamed; a writer holds a lock on what it hides, so that leftovers of a
+killed writer can be told from work in progress.
+"""
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from regard.errors import CheckpointError
+
+MANIFEST = "manifest.json"
+TRAIN_STATE = "train_state"
+CHECKPOINTS = "checkpoints"
+WRITING, REPLACED = "writing", "replaced"
+HIDDEN = re.compile(rf"\.(?P<name>.+)\.[0-9a-f]{{8}}\.(?P<state>{WRITING}|{REPLACED})")
+STEP = re.compile(r"step-(\d+)")
+JSON_LIMIT = 32 * 2**20
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+log = logging.getLogger("regard.checkpoints")
+
+
+def write_folder(folder: Path, write: Callable[[Path], None], *, needs: int = 0) -> None:
+    """Let `write` fill a temporary folder, then put it in place of `folder` whole; `needs` are the bytes expected."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    tidy(folder.parent)
+    with _hidden_folder(folder, needs) as temporary:
+        write(temporary)
+        _seal(temporary)
+        _move_into_place(temporary, folder)
+
+
+def publish(checkpoint: Path, run: Path) -> None:
+    """Copy a complete checkpoint, without its training state, into a run folder that holds other things as well."""
+    files = [name for name in _read_manifest(checkpoint) if PurePosixPath(name).parts[0] != TRAIN_STATE]
+    run.mkdir(parents=True, exist_ok=True)
+    tidy(run)
+    with _hidden_folder(run / "published", sum((checkpoint / name).stat().st_size for name in files)) as temporary:
+        for name in files:
+            (temporary / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(checkpoint / name, temporary / name)
+        _seal(temporary)
+        # From here until the new manifest is in place `run` is incomplete, and `resolve` answers with a checkpoint.
+        (run / MANIFEST).unlink(missing_ok=True)
+        _sync(run)
+        for name in [*files, MANIFEST]:
+            (run / name).parent.mkdir(parents=True, exist_ok=True)
+            (temporary / name).replace(run / name)
+            _sync((run / name).parent)
+
+
+def verify(folder: Path) -> None:
+    """Compare every file of a folder with its manifest; CheckpointError names the first that differs."""
+    files = _read_manifest(folder)
+    _check_sizes(folder, files)
+    for name, entry in files.items():
+        if _digest(folder / name) != entry["sha256"]:
+            raise CheckpointError(f"{folder / name} is damaged: its SHA-256 is not the one in {MANIFEST}; {_ADVICE}")
+
+
+def is_sealed(folder: Path) -> bool:
+    """Whether a folder has a manifest, and so can be verified."""
+    return (folder / MANIFEST).is_file()
+
+
+def complete_checkpoints(run: Path) -> list[Path]:
+    """The checkpoints of a run whose files are all there with the right sizes, newest first."""
+    folder = run / CHECKPOINTS
+    if not folder.is_dir():
+        return []
+    tidy(folder)
+    steps = sorted((int(match[1]), path) for path in folder.iterdir() if (match := STEP.fullmatch(path.name)))
+    return [path for _, path in reversed(steps) if _is_whole(path, _check_sizes_of)]
+
+
+def newest_complete(run: Path) -> Path | None:
+    """The newest checkpoint of a run that passes `verify`, or None; damaged ones are logged and passed over."""
+    return next((path for path in complete_checkpoints(run) if _is_whole(path, verify)), None)
+
+
+def resolve(folder: Path) -> Path:
+    """The model folder meant by `folder`: itself, or the newest complete checkpoint of a run that was cut short."""
+    if not folder.exists() and folder.parent.is_dir():
+        tidy(folder.parent)  # a writer killed between two renames left the folder under its hidden name
+    if not folder.is_dir():
+        raise CheckpointError(
+            f"{folder} is not a folder; expected a model folder or the --out folder of a training run"
+        )
+    if is_sealed(folder):
+        return folder
+    if (newest := newest_complete(folder)) is not None:
+        return newest
+    if (folder / "config.json").is_file():
+        return folder
+    raise CheckpointError(f"{folder} holds no model: neither {MANIFEST}, nor config.json, nor a complete checkpoint")
+
+
+def tidy(parent: Path) -> None:
+    """Clear what killed writers left in `parent`: remove half-written folders, put back a replaced one that was not."""
+    for path in parent.iterdir():
+        match = HIDDEN.fullmatch(path.name)
+        if match is None or not path.is_dir():
+            continue
+        with _lock(path) as ours:
+            if not ours:
+                continue
+            if match["state"] == REPLACED and not (parent / match["name"]).exists():
+                path.rename(parent / match["name"])
+            else:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """A JSON object from a small file, or a CheckpointError that names it."""
+    try:
+        if file.stat().st_size > JSON_LIMIT:
+            raise CheckpointError(f"{file} has {file.stat().st_size:,} bytes; expected at most {JSON_LIMIT:,}")
+        value = json.loads(file.read_bytes())
+    except FileNotFoundError:
+        raise CheckpointError(f"{file} is missing; {_ADVICE}") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise CheckpointError(f"{file} cannot be read as JSON: {error}; {_ADVICE}") from None
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{file} holds a JSON {type(value).__name__}; expected an object")
+    return value
+
+
+_ADVICE = "the folder is incomplete or damaged: use another checkpoint or copy it again"
+
+
+@contextlib.contextmanager
+def _hidden_folder(folder: Path, needs: int) -> Iterator[Path]:
+    """A temporary sibling of `folder`, locked while in use and gone afterwards; disk errors are explained."""
+    _check_space(folder.parent, needs)
+    temporary = _hidden_name(folder, WRITING)
+    try:
+        temporary.mkdir()
+        with _lock(temporary):
+            yield temporary
+    except (OSError, RuntimeError) as error:
+        _explain(error, folder, temporary)
+        raise
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _hidden_name(folder: Path, state: str) -> Path:
+    return folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.{state}")
+
+
+@contextlib.contextmanager
+def _lock(folder: Path) -> Iterator[bool]:
+    """Hold `folder` against other processes; the kernel lets go of it when its holder dies. False if someone has it."""
+    with contextlib.ExitStack() as stack:
+        try:
+            handle = os.open(folder, os.O_RDONLY)
+            stack.callback(os.close, handle)
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            ours = True
+        except OSError:  # held, gone, or on a file system without locks: in doubt nothing is cleared
+            ours = False
+        yield ours
+
+
+def _check_space(parent: Path, needs: int) -> None:
+    free = shutil.disk_usage(parent).free
+    if needs > free:
+        raise CheckpointError(_full_disk(parent, f"needed {needs:,} bytes", free))
+
+
+def _full_disk(parent: Path, wanted: str, free: int) -> str:
+    advice = "free some space or write elsewhere; complete checkpoints are untouched"
+    return f"the disk of {parent} is full: {wanted}, free {free:,}; {advice}"
+
+
+def _explain(error: OSError | RuntimeError, folder: Path, temporary: Path) -> None:
+    """Raise what went wrong with the disk in plain words; return if the disk had no part in it."""
+    free = shutil.disk_usage(folder.parent).free
+    ran_out = isinstance(error, OSError) and error.errno in FULL
+    if ran_out or (isinstance(error, RuntimeError) and free < 2**20):  # torch.save reports it as a RuntimeError
+        written = sum(path.stat().st_size for path in temporary.rglob("*") if path.is_file())
+        message = _full_disk(folder.parent, f"needed more than the {written:,} bytes written so far", free)
+        raise CheckpointError(message) from error
+    if isinstance(error, OSError):
+        raise CheckpointError(f"{folder} cannot be written: {error}; complete checkpoints are untouched") from error
+
+
+def _seal(folder: Path) -> None:
+    """Add the manifest, and bring every file and folder to the disk, the manifest last."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    entries = {path: {"size": path.stat().st_size, "sha256": _digest(path)} for path in paths}
+    for path in paths:
+        _sync(path)
+    (folder / MANIFEST).write_bytes(_render({path.relative_to(folder).as_posix(): entries[path] for path in paths}))
+    for path in [folder / MANIFEST, *(path for path in folder.rglob("*") if path.is_dir()), folder]:
+        _sync(path)
+
+
+def _sync(path: Path) -> None:
+    """Bring a file, or the list of names of a folder, to the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def _move_into_place(temporary: Path, folder: Path) -> None:
+    if not folder.exists():
+        temporary.rename(folder)
+        _sync(folder.parent)
+        return
+    replaced = _hidden_name(folder, REPLACED)
+    with _lock(folder):
+        folder.rename(replaced)  # killed here, `tidy` puts it back
+        temporary.rename(folder)
+        _sync(folder.parent)
+    shutil.rmtree(replaced, ignore_errors=True)
+
+
+def _render(files: dict[str, Any]) -> bytes:
+    return (json.dumps({"files": files}, indent=1, sort_keys=True) + "\n").encode()
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    """The files of a manifest; it must read exactly as it would be written, so that no flipped bit passes unnoticed."""
+    file = folder / MANIFEST
+    files = read_json(file).get("files")
+    if not isinstance(files, dict) or _render(files) != file.read_bytes():
+        raise CheckpointError(f"{file} is damaged: it does not read as it was written; {_ADVICE}")
+    for name, entry in files.items():
+        path = PurePosixPath(name)
+        if path.is_absolute() or ".." in path.parts or not path.parts:
+            raise CheckpointError(f"{file} names {name!r}; expected only files inside the folder")
+        if not isinstance(entry, dict) or set(entry) != {"size", "sha256"}:
+            raise CheckpointError(f"{file} is damaged: the entry of {name!r} is {entry!r}; {_ADVICE}")
+    return files
+
+
+def _check_sizes(folder: Path, files: dict[str, Any]) -> None:
+    for name, entry in files.items():
+        path = folder / name
+        if not path.is_file():
+            raise CheckpointError(f"{path} is missing, though {MANIFEST} names it; {_ADVICE}")
+        if path.stat().st_size != entry["size"]:
+            came, expected = path.stat().st_size, entry["size"]
+            raise CheckpointError(f"{path} is damaged: it has {came:,} bytes instead of {expected}; {_ADVICE}")
+
+
+def _check_sizes_of(folder: Path) -> None:
+    _check_sizes(folder, _read_manifest(folder))
+
+
+def _is_whole(folder: Path, check: Callable[[Path], None]) -> bool:
+    try:
+        check(folder)
+    except CheckpointError as error:
+        log.warning("passed over %s: %s", folder, error)
+        return False
+    return True

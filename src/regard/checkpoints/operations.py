@@ -1,0 +1,115 @@
+"""What can lie between another library's tensors and ours; every operation knows its inverse.
+
+`forward` goes from theirs to ours and `backward` from ours to theirs; `parts` is how many tensors must come out.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import pydantic
+import torch
+from torch import Tensor
+
+from regard.attention.positions import sinusoidal
+from regard.config import Config
+from regard.errors import CheckpointError
+
+
+class Transpose(Config):
+    """Their matrix is ours with rows and columns exchanged."""
+
+    op: Literal["transpose"]
+
+    def forward(self, tensors: list[Tensor], parts: int) -> list[Tensor]:
+        return [tensor.T.contiguous() for tensor in tensors]
+
+    def backward(self, tensors: list[Tensor], parts: int) -> list[Tensor]:
+        return self.forward(tensors, parts)
+
+
+class Reshape(Config):
+    """The same numbers in another shape; -1 stands for the rest."""
+
+    op: Literal["reshape"]
+    theirs: list[int]
+    ours: list[int]
+
+    def forward(self, tensors: list[Tensor], parts: int) -> list[Tensor]:
+        return [tensor.reshape(self.ours) for tensor in tensors]
+
+    def backward(self, tensors: list[Tensor], parts: int) -> list[Tensor]:
+        return [tensor.reshape(self.theirs) for tensor in tensors]
+
+
+class Split(Config):
+    """Their one tensor is several equal ones of ours, side by side along `dim`."""
+
+    op: Literal["split"]
+    dim: int = 0
+
+    def forward(self, tensors: list[Tensor], parts: int) -> list[Tensor]:
+        (whole,) = tensors
+        if whole.shape[self.dim] % parts:
+            raise CheckpointError(f"a tensor of shape {list(whole.shape)} does not split into {parts} equal parts")
+        return [part.contiguous() for part in whole.chunk(parts, self.dim)]
+
+    def backward(self, tensors: list[Tensor], parts: int) -> list[Tensor]:
+        return [torch.cat(tensors, self.dim)]
+
+
+class Concat(Config):
+    """Several equal tensors of theirs are one of ours, side by side along `dim`."""
+
+    op: Literal["concat"]
+    dim: int = 0
+
+    def forward(self, tensors: list[Tensor], parts: int) -> list[Tensor]:
+        return [torch.cat(tensors, self.dim)]
+
+    def backward(self, tensors: list[Tensor], parts: int) -> list[Tensor]:
+        return Split(op="split", dim=self.dim).forward(tensors, parts)
+
+
+class Tie(Config):
+    """All names stand for one tensor; a file may hold it once, and is written with its first name alone."""
+
+    op: Literal["tie"]
+
+    def forward(self, tensors: list[Tensor], parts: int) -> list[Tensor]:
+        if not all(torch.equal(tensors[0], other) for other in tensors[1:]):
+            raise CheckpointError("tensors that the config says are one have different values")
+        return tensors[:1] * parts
+
+    def backward(self, tensors: list[Tensor], parts: int) -> list[Tensor]:
+        return self.forward(tensors, 1)
+
+
+class Drop(Config):
+    """A tensor that holds nothing of its own; written again only where `shape` says how (sizes, or names of ours)."""
+
+    op: Literal["drop"]
+    value: Literal["zeros", "sinusoidal_halves"]
+    shape: list[int | str] | None = None
+
+    def forward(self, tensors: list[Tensor], parts: int) -> list[Tensor]:
+        for tensor in tensors:
+            # loose enough for tables that were kept in half precision
+            if not torch.allclose(tensor.float(), self._made(list(tensor.shape)), atol=1e-3):
+                raise CheckpointError(f"should hold {self.value}, but holds something else")
+        return []
+
+    def regenerate(self, config: Mapping[str, Any]) -> list[Tensor]:
+        """The inverse: made from sizes alone."""
+        if self.shape is None:
+            return []
+        return [self._made([config[size] if isinstance(size, str) else size for size in self.shape])]
+
+    def _made(self, shape: list[int]) -> Tensor:
+        if self.value == "zeros":
+            return torch.zeros(shape)
+        if len(shape) != 2:
+            raise CheckpointError(f"has shape {shape}; expected [positions, width]")
+        return sinusoidal(shape[0], shape[1], "halves")
+
+
+Op = Annotated[Transpose | Reshape | Split | Concat | Tie | Drop, pydantic.Field(discriminator="op")]

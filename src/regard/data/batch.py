@@ -1,0 +1,57 @@
+"""A batch of sentence pairs as the padded tensors that models and losses take."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+Ids = Sequence[int] | NDArray[np.integer[Any]]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """B sentence pairs, padded on the right; masks are True where there is a real token."""
+
+    source: Int[Tensor, "B S"]
+    source_mask: Bool[Tensor, "B S"]
+    inputs: Int[Tensor, "B T"]  # start token, then the target without its last token: what the decoder reads
+    labels: Int[Tensor, "B T"]  # the target with its end token: what it must say
+    labels_mask: Bool[Tensor, "B T"]
+
+    @property
+    def tokens(self) -> int:
+        """Target tokens, the end tokens included: what a loss is averaged over."""
+        return int(self.labels_mask.sum())
+
+    def to(self, device: str | torch.device, non_blocking: bool = False) -> Self:
+        return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self) -> Self:
+        """The batch in page-locked memory, from which copies to a GPU overlap with computation."""
+        return self._map(Tensor.pin_memory)
+
+    def _map(self, change: Callable[[Tensor], Tensor]) -> Self:
+        return type(self)(*(change(getattr(self, field.name)) for field in fields(self)))
+
+
+def collate(sources: Sequence[Ids], targets: Sequence[Ids], *, pad: int, start: int) -> Batch:
+    """Pad id sequences that end with their end token; masks come from lengths, so `start` may equal `pad` (Marian)."""
+    source, source_mask = _padded(sources, pad)
+    labels, labels_mask = _padded(targets, pad)
+    inputs = np.full_like(labels, pad)
+    inputs[:, 0] = start
+    inputs[:, 1:] = np.where(labels_mask[:, 1:], labels[:, :-1], pad)
+    return Batch(*(torch.from_numpy(array) for array in (source, source_mask, inputs, labels, labels_mask)))
+
+
+def _padded(rows: Sequence[Ids], pad: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    lengths = np.array([len(row) for row in rows])
+    mask = np.arange(lengths.max())[None, :] < lengths[:, None]
+    padded = np.full(mask.shape, pad, dtype=np.int64)
+    padded[mask] = np.concatenate(rows)
+    return padded, mask

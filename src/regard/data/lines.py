@@ -1,0 +1,100 @@
+"""Bytes to lines: only LF and CRLF end a line, and damage is told with its byte offset, never passed over."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import warnings
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Literal, cast
+
+from regard.errors import DataError
+
+REPLACEMENT = "\ufffd"
+Errors = Literal["strict", "replace"]
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Malformed UTF-8 or NUL bytes in one line of a file (offsets count from the start of the uncompressed file)."""
+
+    file: str
+    line: int
+    offsets: tuple[int, ...]
+
+    def __str__(self) -> str:
+        shown = ", ".join(map(str, self.offsets[:5]))
+        more = f" and {len(self.offsets) - 5} more places" if len(self.offsets) > 5 else ""
+        return f"{self.file}, line {self.line}: malformed UTF-8 or NUL at byte {shown}{more}"
+
+
+OnDamage = Callable[[Damage], None]
+
+
+def refuse(damage: Damage) -> None:
+    """Stop at the first damaged line: right for training corpora."""
+    raise DataError(f"{damage}; mend the file, or read it with errors='replace'")
+
+
+def warn(damage: Damage) -> None:
+    """Carry on with U+FFFD in place of the damage, and say so: right for text to be translated."""
+    warnings.warn(f"{damage}; replaced by U+FFFD", stacklevel=2)
+
+
+def on_damage(errors: Errors) -> OnDamage:
+    return refuse if errors == "strict" else warn
+
+
+@contextmanager
+def open_bytes(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file, unpacked if it is `.gz`; what goes wrong while it is read names the file."""
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
+            yield cast(IO[bytes], stream)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DataError(f"{path}: damaged or truncated gzip file ({error}); fetch or compress it again") from None
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file") from None
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror or error})") from None
+
+
+def read_lines(file: str | Path | IO[bytes], on_damage: OnDamage = warn) -> Iterator[str]:
+    """The lines of a file or binary stream, one for one: empty lines kept, BOM and line ends removed."""
+    if isinstance(file, str | Path):
+        with open_bytes(Path(file)) as stream:
+            yield from _lines(stream, str(file), on_damage)
+    else:
+        yield from _lines(file, str(getattr(file, "name", "input")), on_damage)
+
+
+def _lines(stream: IO[bytes], name: str, on_damage: OnDamage) -> Iterator[str]:
+    offset = 0
+    for number, raw in enumerate(stream, 1):
+        text, bad = decode(raw)
+        if bad:
+            on_damage(Damage(name, number, tuple(offset + place for place in bad)))
+        if number == 1:
+            text = text.removeprefix("\ufeff")
+        yield text[:-2] if text.endswith("\r\n") else text.removesuffix("\n")
+        offset += len(raw)
+
+
+def decode(raw: bytes) -> tuple[str, list[int]]:
+    """UTF-8 to text with U+FFFD for each run of malformed or NUL bytes, and the byte offsets of these runs."""
+    # surrogateescape keeps every malformed byte as one code unit, so offsets can be counted in a single pass
+    text = raw.decode("utf-8", "surrogateescape")
+    pieces, offsets = [], []
+    end = offset = 0
+    for run in re.finditer("[\udc80-\udcff]+|\0+", text):
+        sound = text[end : run.start()]
+        offset += len(sound.encode())
+        pieces.append(sound)
+        offsets.append(offset)
+        offset += len(run[0])
+        end = run.end()
+    return REPLACEMENT.join([*pieces, text[end:]]), offsets

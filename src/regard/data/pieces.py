@@ -1,0 +1,76 @@
+"""What every tokenizer of one language side can do: text to ids of pieces, and back, word by word."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
+
+SPACE = "▁"  # stands for the space before a word inside pieces, as in SentencePiece
+
+
+class Tokenizer(ABC):
+    """One side of a pair: text becomes ids of pieces in which `▁` stands for a space."""
+
+    def __init__(self, vocabulary: Sequence[str], *, pad: int, start: int, end: int, unknown: int) -> None:
+        self.vocabulary = vocabulary
+        self.pad, self.start, self.end, self.unknown = pad, start, end, unknown
+        self.tags: Mapping[str, int] = {
+            piece[2:-2]: i for i, piece in enumerate(vocabulary) if piece.startswith(">>") and piece.endswith("<<")
+        }
+        self.specials = frozenset((pad, start, end, unknown, *self.tags.values()))
+
+    @property
+    def size(self) -> int:
+        return len(self.vocabulary)
+
+    @abstractmethod
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids of each text without any special token; text never turns into a special token other than `unknown`."""
+
+    @abstractmethod
+    def words_in(self, text: str) -> list[int]:
+        """For each id of `text` the index of the whitespace word of `text` it stands for, unknown tokens included."""
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """The display form of each id."""
+        return [self.vocabulary[i] for i in ids]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of `ids`: special tokens skipped, words one space apart."""
+        pieces = self.pieces(i for i in ids if i not in self.specials)
+        return " ".join("".join(pieces).replace(SPACE, " ").split())
+
+    def words_of(self, ids: Sequence[int]) -> list[int]:
+        """For each id the index of the whitespace word of `decode(ids)` it belongs to; -1 for special tokens."""
+        places = [place for place, i in enumerate(ids) if i not in self.specials]
+        words = [-1] * len(ids)
+        for place, word in zip(places, words_of_pieces(self.pieces(ids[place] for place in places)), strict=True):
+            words[place] = word
+        return words
+
+
+def words_of_pieces(pieces: Sequence[str]) -> list[int]:
+    """The word of each piece of a text: the one its first letter is in.
+
+    A piece that is only a space belongs to the word after it, or to the last word when none follows (-1 without words).
+    """
+    words = words_of_characters("".join(pieces))
+    begins = accumulate((len(piece) for piece in pieces[:-1]), initial=0)
+    return [words[begin] for begin, _ in zip(begins, pieces, strict=False)]
+
+
+def words_of_characters(text: str) -> list[int]:
+    """The word of each character; a space belongs to the word after it, or to the last when none follows."""
+    words, word, inside = [], 0, False
+    for character in text.replace(SPACE, " "):
+        word += inside and character.isspace()
+        inside = not character.isspace()
+        words.append(word)
+    last = word if inside else word - 1
+    return [min(word, last) for word in words]
+
+
+def well_formed(text: str) -> str:
+    """The text with lone surrogates, which no encoder accepts, replaced by U+FFFD."""
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

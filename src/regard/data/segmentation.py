@@ -1,0 +1,91 @@
+"""BPE dropout with a seed (Provilkov 2020): a word is cut differently each time, yet the same run cuts the same way."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from itertools import pairwise
+
+import numpy as np
+from tokenizers import models
+
+from regard.data.pieces import Tokenizer, well_formed
+from regard.data.tokenizers import PairTokenizer, SubwordTokenizer
+from regard.errors import ConfigError
+
+VARIANTS = 32  # different cuts kept per word
+REMEMBERED = 1_000_000  # cuts kept in memory; forgetting one only costs the time to sample it again
+LONGEST_WORD = 200  # characters; longer words are never dropped out, because sampling is quadratic in the length
+
+
+class SubwordSampler:
+    """Cuts text with the merges of a trained BPE, each possible merge being dropped at each step with a probability.
+
+    Variant k of a word depends on (seed, word, k) alone: encoding draws a k per word and looks the cut up.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, dropout: float, seed: int) -> None:
+        if not isinstance(tokenizer, SubwordTokenizer) or not isinstance(tokenizer.library.model, models.BPE):
+            raise ConfigError("subword dropout needs a tokenizer of kind 'bpe'; this one is not: set its dropout to 0.")
+        model = json.loads(tokenizer.library.to_str())["model"]
+        self._tokenizer, self._dropout, self._seed = tokenizer, dropout, seed
+        self._normalise = tokenizer.library.normalizer
+        self._cut = tokenizer.library.pre_tokenizer
+        ids: dict[str, int] = model["vocab"]
+        self._characters = {piece: i for piece, i in ids.items() if len(piece) == 1}
+        self._merges = {
+            (ids[left], ids[right]): (rank, ids[left + right]) for rank, (left, right) in enumerate(model["merges"])
+        }
+        self._known: dict[tuple[str, int], list[int]] = {}
+
+    def encode(self, text: str, rng: np.random.Generator) -> list[int]:
+        """One random segmentation of `text`, without special tokens; the same for the same state of `rng`."""
+        words = [word for word, _ in self._cut.pre_tokenize_str(self._normalise.normalize_str(well_formed(text)))]
+        variants = rng.integers(VARIANTS, size=len(words)).tolist()
+        return [i for word, variant in zip(words, variants, strict=True) for i in self._variant(word, variant)]
+
+    def _variant(self, word: str, variant: int) -> list[int]:
+        key = (word, variant)
+        if key not in self._known:
+            if len(self._known) >= REMEMBERED:
+                self._known.clear()
+            self._known[key] = self._sample(word, variant)
+        return self._known[key]
+
+    def _sample(self, word: str, variant: int) -> list[int]:
+        if len(word) > LONGEST_WORD:
+            return [piece.id for piece in self._tokenizer.library.model.tokenize(word)]
+        rng = _generator(self._seed, word, variant)
+        symbols = [self._characters.get(character, self._tokenizer.unknown) for character in word]
+        while True:
+            kept = rng.random(len(symbols) - 1) >= self._dropout
+            possible = [
+                (*merge, place)
+                for place, pair in enumerate(pairwise(symbols))
+                if kept[place] and (merge := self._merges.get(pair))
+            ]
+            if not possible:
+                return symbols
+            _, merged, place = min(possible)
+            symbols[place : place + 2] = [merged]
+
+
+class PairSampler:
+    """Fresh segmentations of both sides of a pair, with language tag and end tokens as in `PairTokenizer`."""
+
+    def __init__(self, tokenizer: PairTokenizer, dropout: float, seed: int) -> None:
+        self._tokenizer = tokenizer
+        self._source = SubwordSampler(tokenizer.source, dropout, seed)
+        shared = tokenizer.source is tokenizer.target
+        self._target = self._source if shared else SubwordSampler(tokenizer.target, dropout, seed)
+
+    def source_ids(self, text: str, to: str, rng: np.random.Generator) -> list[int]:
+        return [*self._tokenizer.tag(to), *self._source.encode(text, rng), self._tokenizer.source.end]
+
+    def target_ids(self, text: str, rng: np.random.Generator) -> list[int]:
+        return [*self._target.encode(text, rng), self._tokenizer.target.end]
+
+
+def _generator(seed: int, word: str, variant: int) -> np.random.Generator:
+    digest = hashlib.blake2b(f"{seed}\0{variant}\0{word}".encode(), digest_size=16).digest()
+    return np.random.Generator(np.random.PCG64(int.from_bytes(digest, "little")))

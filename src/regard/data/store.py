@@ -1,0 +1,189 @@
+"""An encoded corpus in memory-mapped files, so that a corpus larger than memory trains."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.data.batch import Ids
+from regard.data.text import Pair
+from regard.data.tokenizers import PairTokenizer
+from regard.errors import DataError
+
+INDEX = "store.json"
+IDS = ("source", "target")
+TEXTS = ("source_text", "target_text", "to")
+
+
+class EncodedPair(NamedTuple):
+    """A pair as ids, and as the text it came from where segmentations are to be sampled again."""
+
+    source: Ids
+    target: Ids
+    text: Pair | None = None
+
+
+@dataclass(frozen=True)
+class Column:
+    """Rows of different lengths in one flat array: row i lies between offsets i and i + 1."""
+
+    values: NDArray[Any]
+    offsets: NDArray[np.int64]
+
+    def __getitem__(self, row: int) -> NDArray[Any]:
+        return self.values[self.offsets[row] : self.offsets[row + 1]]
+
+    def lengths(self) -> NDArray[np.int64]:
+        return np.diff(self.offsets)
+
+
+class PairStore:
+    """Token ids (and, when kept, texts) of a corpus of pairs, read from disk page by page as they are needed."""
+
+    def __init__(self, folder: Path, columns: dict[str, Column]) -> None:
+        self.folder = folder
+        self._columns = columns
+
+    def __len__(self) -> int:
+        return len(self._columns["source"].offsets) - 1
+
+    def __reduce__(self) -> tuple[Callable[[Path], PairStore], tuple[Path]]:
+        return PairStore.open, (self.folder,)  # a loader's worker maps the files itself
+
+    @property
+    def has_text(self) -> bool:
+        return TEXTS[0] in self._columns
+
+    def lengths(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Tokens of each source and of each target, tags and end tokens included."""
+        return self._columns["source"].lengths(), self._columns["target"].lengths()
+
+    def pair(self, row: int) -> tuple[Ids, Ids]:
+        """Source and target ids of one pair."""
+        return self._columns["source"][row], self._columns["target"][row]
+
+    def text(self, row: int) -> Pair:
+        """The pair as text, where `has_text`."""
+        source, target, to = (self._columns[name][row].tobytes().decode() for name in TEXTS)
+        return Pair(source, target, to=to)
+
+    @classmethod
+    def write(
+        cls, folder: Path, pairs: Iterable[EncodedPair], *, vocabulary: int, keep_text: bool = False
+    ) -> PairStore:
+        """Write a corpus as it streams by; the folder appears, or is replaced, only when all of it is on disk.
+
+        `vocabulary` is the number of different ids: below 65,537 two bytes hold one.
+        """
+        dtype = "<u2" if vocabulary <= 1 << 16 else "<i4"
+        dtypes = dict.fromkeys(IDS, dtype) | (dict.fromkeys(TEXTS, "u1") if keep_text else {})
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        temporary = folder.with_name(f".{folder.name}.{os.getpid()}")
+        try:
+            temporary.mkdir()
+            _write_columns(temporary, dtypes, (_row(pair, keep_text) for pair in pairs))
+            shutil.rmtree(folder, ignore_errors=True)
+            temporary.rename(folder)
+        except OSError as error:
+            raise DataError(f"cannot write the encoded corpus to {folder}: {error}; check the disk.") from error
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+        return cls.open(folder)
+
+    @classmethod
+    def open(cls, folder: Path) -> PairStore:
+        """Map the files of a written store."""
+        try:
+            index = json.loads((folder / INDEX).read_text())
+            columns = {
+                name: Column(
+                    _map(folder / f"{name}.bin", dtype, index["lengths"][name]),
+                    _map(folder / f"{name}.offsets", "<i8", index["rows"] + 1),
+                )
+                for name, dtype in index["dtypes"].items()
+            }
+        except (OSError, ValueError, KeyError) as error:
+            raise DataError(f"{folder} is not a complete encoded corpus ({error}); encode it again.") from error
+        return cls(folder, columns)
+
+
+def encode_corpus(
+    pairs: Iterable[Pair], tokenizer: PairTokenizer, folder: Path, *, chunk: int = 10_000, keep_text: bool = False
+) -> PairStore:
+    """Encode a corpus of any length, `chunk` pairs at a time; `keep_text` is for sampling segmentations later."""
+    encoded = _encode(pairs, tokenizer, chunk)
+    vocabulary = max(tokenizer.source.size, tokenizer.target.size)
+    return PairStore.write(folder, encoded, vocabulary=vocabulary, keep_text=keep_text)
+
+
+def _encode(pairs: Iterable[Pair], tokenizer: PairTokenizer, chunk: int) -> Iterator[EncodedPair]:
+    stream = iter(pairs)
+    while some := list(islice(stream, chunk)):
+        sources = tokenizer.source.encode([pair.source for pair in some])
+        targets = tokenizer.target_ids([pair.target for pair in some])
+        for pair, source, target in zip(some, sources, targets, strict=True):
+            yield EncodedPair([*tokenizer.tag(pair.to), *source, tokenizer.source.end], target, pair)
+
+
+def _row(pair: EncodedPair, keep_text: bool) -> list[Ids]:
+    if not keep_text:
+        return [pair.source, pair.target]
+    if pair.text is None:
+        raise DataError("keep_text needs the text of every pair; a pair came without its text.")
+    texts = (pair.text.source, pair.text.target, pair.text.to)
+    return [pair.source, pair.target, *(text.encode("utf-8", "replace") for text in texts)]
+
+
+class _ColumnWriter:
+    """Appends rows to the two files of a column; the offset of the first row is 0."""
+
+    def __init__(self, folder: Path, name: str, dtype: str) -> None:
+        self.name, self.dtype, self.length = name, dtype, 0
+        self._values = (folder / f"{name}.bin").open("wb")
+        self._offsets = (folder / f"{name}.offsets").open("wb")
+        self._mark()
+
+    def append(self, row: Ids) -> None:
+        self._values.write(row if isinstance(row, bytes) else np.asarray(row, dtype=self.dtype).tobytes())
+        self.length += len(row)
+        self._mark()
+
+    def close(self) -> None:
+        for file in (self._values, self._offsets):
+            with file:
+                file.flush()
+                os.fsync(file.fileno())
+
+    def _mark(self) -> None:
+        self._offsets.write(self.length.to_bytes(8, "little"))
+
+
+def _write_columns(folder: Path, dtypes: dict[str, str], rows: Iterable[list[Ids]]) -> None:
+    count = 0
+    with ExitStack() as stack:
+        writers = [stack.enter_context(closing(_ColumnWriter(folder, name, dtype))) for name, dtype in dtypes.items()]
+        for row in rows:
+            count += 1
+            for writer, items in zip(writers, row, strict=True):
+                writer.append(items)
+    lengths = {writer.name: writer.length for writer in writers}
+    (folder / INDEX).write_text(json.dumps({"rows": count, "dtypes": dtypes, "lengths": lengths}))
+
+
+def _map(path: Path, dtype: str, length: int) -> NDArray[Any]:
+    expected = length * np.dtype(dtype).itemsize
+    if path.stat().st_size != expected:
+        raise ValueError(f"{path.name} has {path.stat().st_size} bytes instead of {expected}")
+    if length == 0:
+        return np.empty(0, dtype=dtype)  # an empty file cannot be mapped
+    return np.memmap(path, dtype=dtype, mode="r").view(np.ndarray)  # slices of a plain array are several times cheaper

@@ -1,0 +1,270 @@
+"""Word alignment read from cross-attention: merging subwords, links, symmetrisation and alignment error rate.
+
+A link is `(source word, target word)`, both 0-based. Weights have target words as rows and source words as columns, like the
+heat maps of Bahdanau et al. (2015, figure 3).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Literal, TypeVar
+
+import numpy as np
+from jaxtyping import Float
+
+from regard.errors import DataError, UsageError
+
+Link = tuple[int, int]
+Weights = Float[np.ndarray, "T S"]
+Reading = TypeVar("Reading")  # what names a candidate, usually (layer, shift)
+
+LinkMethod = Literal["argmax", "threshold", "mutual"]
+SymmetryMethod = Literal["intersection", "union", "grow-diag", "grow-diag-final", "grow-diag-final-and"]
+
+NEIGHBOURS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))  # the diagonals come last
+
+
+# From attention to word weights
+
+
+def token_alignment(cross: Float[np.ndarray, "H T S"], *, shift: bool) -> Weights:
+    """One row of weights for each target token, from the T decoder steps fed with start, y_1, ..., y_{T-1}.
+
+    Unshifted, y_t is read at the step that predicts it: right for RNN decoders, which attend before they predict. With
+    `shift` it is read one step later, where y_t is the *input* and the layer's query already knows the word it looks up
+    (SHIFT-ATT of Chen et al., 2020, "Accurate Word Alignment Induction from Neural Machine Translation"). Heads are
+    averaged. The end token gets no row, so T steps give T - 1 rows either way.
+    """
+    steps = cross[:, 1:] if shift else cross[:, :-1]
+    return steps.mean(axis=0)
+
+
+def word_weights(
+    weights: Float[np.ndarray, "Tq Tk"],
+    target_words_of: Sequence[int],
+    source_words_of: Sequence[int],
+    *,
+    renormalise: bool = True,
+) -> Weights:
+    """Weights between words: the sum over a source word's pieces, the mean over a target word's pieces.
+
+    Pieces with word index -1 (special tokens) are dropped. With `renormalise` the rest of each row is scaled back to sum
+    to 1 (a row whose whole weight lay on special tokens stays 0); without it a row keeps what was not lost to them.
+    """
+    expected = (len(target_words_of), len(source_words_of))
+    if weights.shape != expected:
+        raise UsageError(f"weights have shape {weights.shape}, but the word indices describe {expected} tokens")
+    rows, columns = _membership(target_words_of), _membership(source_words_of)
+    pieces = np.maximum(rows.sum(axis=0), 1)  # a word without pieces gets a row of zeros
+    merged = (rows / pieces).T @ weights.astype(np.float64) @ columns
+    return _rows_to_one(merged) if renormalise else merged
+
+
+def _membership(words_of: Sequence[int]) -> Float[np.ndarray, "tokens words"]:
+    words = np.arange(max(words_of, default=-1) + 1)
+    return (np.asarray(words_of, dtype=int)[:, None] == words).astype(np.float64)
+
+
+def _rows_to_one(weights: Weights) -> Weights:
+    totals = weights.sum(axis=1, keepdims=True)
+    return np.divide(weights, totals, out=np.zeros_like(weights), where=totals > 0)
+
+
+def merge_weights(
+    forward: Weights, backward: Float[np.ndarray, "S T"], method: Literal["geometric", "average"] = "geometric"
+) -> Weights:
+    """Soft agreement of two directions: the cell-wise mean of `forward` and the transposed `backward`.
+
+    The geometric mean asks both models to agree; follow it with `links(..., "mutual")` or a threshold.
+    """
+    other = backward.T
+    if forward.shape != other.shape:
+        raise UsageError(f"forward is {forward.shape} but backward {backward.shape}; backward must be its transpose")
+    return np.sqrt(forward * other) if method == "geometric" else (forward + other) / 2
+
+
+# Links
+
+
+def links(weights: Weights, method: LinkMethod = "argmax", *, threshold: float = 0.0) -> list[Link]:
+    """Hard links from word weights, sorted: `argmax` gives each target word its heaviest source word, `mutual` keeps
+    the cells that are heaviest in both their row and their column, `threshold` keeps every cell of at least `threshold`.
+
+    Under every method a cell without weight, or lighter than `threshold`, never links.
+    """
+    if method == "threshold" and threshold <= 0:
+        raise UsageError(f"links by threshold need a threshold above 0; it is {threshold}")
+    chosen = (weights > 0) & (weights >= threshold)
+    if weights.size and method in ("argmax", "mutual"):
+        chosen &= _heaviest_in_row(weights)
+    if weights.size and method == "mutual":
+        chosen &= _heaviest_in_row(weights.T).T
+    return sorted((int(source), int(target)) for target, source in np.argwhere(chosen))
+
+
+def _heaviest_in_row(weights: Weights) -> np.ndarray:
+    return np.arange(weights.shape[1]) == weights.argmax(axis=1)[:, None]
+
+
+def token_links(
+    weights: Float[np.ndarray, "Tq Tk"], target_words_of: Sequence[int], source_words_of: Sequence[int]
+) -> list[Link]:
+    """Links by argmax of every target *token*, carried over to words: two words link when any of their pieces do."""
+    source_of = np.asarray(source_words_of, dtype=int)
+    pieces = np.flatnonzero(source_of >= 0)
+    if not len(pieces):
+        return []
+    best = source_of[pieces[weights[:, pieces].argmax(axis=1)]]
+    return sorted({(int(source), target) for source, target in zip(best, target_words_of, strict=True) if target >= 0})
+
+
+def flip(pairs: Iterable[Link]) -> list[Link]:
+    """Links of the opposite translation direction, as (source, target) of this one."""
+    return sorted((target, source) for source, target in pairs)
+
+
+def to_pharaoh(pairs: Iterable[Link]) -> str:
+    """Links as text, `0-0 1-2` (source-target)."""
+    return " ".join(f"{source}-{target}" for source, target in sorted(pairs))
+
+
+def from_pharaoh(line: str) -> list[Link]:
+    """Links written as `0-0 1-2`."""
+    return sorted(_parse_link(item) for item in line.split())
+
+
+def _parse_link(item: str) -> Link:
+    source, dash, target = item.partition("-")
+    if not (dash and source.isdecimal() and target.isdecimal()):
+        raise DataError(f"{item!r} is not an alignment link; write source-target word numbers from 0, such as 0-0 1-2")
+    return int(source), int(target)
+
+
+# Two directions
+
+
+def symmetrise(forward: Iterable[Link], backward: Iterable[Link], method: SymmetryMethod = "grow-diag") -> list[Link]:
+    """Combine the links of two directions (Koehn et al., 2003); both as (source, target), see `flip`.
+
+    `grow-diag` starts from the intersection and adds neighbouring links of the union, diagonals included, while one of
+    their words is still free; `-final` then adds any link with a free word, `-final-and` only where both are free.
+    """
+    forward, backward = set(forward), set(backward)
+    if method == "union":
+        return sorted(forward | backward)
+    grown = forward & backward
+    if method != "intersection":
+        _grow(grown, forward | backward)
+    if method in ("grow-diag-final", "grow-diag-final-and"):
+        for pair in [*sorted(forward), *sorted(backward)]:
+            if _is_free(pair, grown, both=method == "grow-diag-final-and"):
+                grown.add(pair)
+    return sorted(grown)
+
+
+def _grow(grown: set[Link], union: set[Link]) -> None:
+    """Add neighbours of `grown` from `union`, pass after pass in reading order, until nothing changes."""
+    size = -1
+    while size != len(grown):
+        size = len(grown)
+        for source, target in sorted(union):
+            if (source, target) not in grown:
+                continue
+            for right, down in NEIGHBOURS:
+                neighbour = source + right, target + down
+                if neighbour in union and _is_free(neighbour, grown, both=False):
+                    grown.add(neighbour)
+
+
+def _is_free(pair: Link, taken: set[Link], *, both: bool) -> bool:
+    source_free = all(source != pair[0] for source, _ in taken)
+    target_free = all(target != pair[1] for _, target in taken)
+    return (source_free and target_free) if both else (source_free or target_free)
+
+
+# Scores
+
+
+@dataclass(frozen=True)
+class AlignmentScore:
+    """Alignment quality over a corpus (Och and Ney, 2003); a ratio over nothing counts as perfect."""
+
+    precision: float
+    recall: float
+    error_rate: float
+
+
+def alignment_score(
+    predicted: Sequence[Iterable[Link]],
+    sure: Sequence[Iterable[Link]],
+    possible: Sequence[Iterable[Link]] | None = None,
+) -> AlignmentScore:
+    """Precision |A&P|/|A|, recall |A&S|/|S| and AER 1 - (|A&S| + |A&P|) / (|A| + |S|), counted over all sentences.
+
+    Sure links are possible too, whether or not `possible` repeats them.
+    """
+    possible = sure if possible is None else possible
+    if not len(predicted) == len(sure) == len(possible):
+        raise DataError(
+            f"{len(predicted)} predicted alignments, {len(sure)} sure and {len(possible)} possible ones: "
+            "give one of each for every sentence"
+        )
+    answered = agreed_sure = agreed_possible = wanted = 0
+    for a, s, p in zip(map(set, predicted), map(set, sure), map(set, possible), strict=True):
+        answered += len(a)
+        wanted += len(s)
+        agreed_sure += len(a & s)
+        agreed_possible += len(a & (p | s))
+    return AlignmentScore(
+        precision=_ratio(agreed_possible, answered),
+        recall=_ratio(agreed_sure, wanted),
+        error_rate=1.0 - _ratio(agreed_sure + agreed_possible, answered + wanted),
+    )
+
+
+def _ratio(part: int, whole: int) -> float:
+    return part / whole if whole else 1.0
+
+
+def alignment_error_rate(
+    predicted: Sequence[Iterable[Link]],
+    sure: Sequence[Iterable[Link]],
+    possible: Sequence[Iterable[Link]] | None = None,
+) -> float:
+    """AER over a corpus: 0 is perfect, 1 is nothing right."""
+    return alignment_score(predicted, sure, possible).error_rate
+
+
+# Which layer aligns
+
+
+def choose_layer(
+    candidates: Mapping[Reading, Sequence[Iterable[Link]]],
+    sure: Sequence[Iterable[Link]],
+    possible: Sequence[Iterable[Link]] | None = None,
+) -> Reading:
+    """The candidate, usually (layer, shift), with the lowest AER against gold links; the first of equals."""
+    return min(candidates, key=lambda reading: alignment_error_rate(candidates[reading], sure, possible))
+
+
+def choose_layers_by_agreement(
+    forward: Mapping[Reading, Sequence[Iterable[Link]]], backward: Mapping[Reading, Sequence[Iterable[Link]]]
+) -> tuple[Reading, Reading]:
+    """Without gold: the reading of each direction whose links agree best when one serves as the other's gold
+    (as Chen et al., 2020); both as (source, target), see `flip`."""
+    return min(product(forward, backward), key=lambda pair: alignment_error_rate(forward[pair[0]], backward[pair[1]]))
+
+
+def choose_layer_alone(candidates: Mapping[Reading, Sequence[Weights]]) -> Reading:
+    """Without gold and with one direction only: the reading whose rows and columns tell the same story.
+
+    A heuristic: in a layer that aligns, the heaviest source word of a target word also finds that target word heaviest,
+    so the argmax by rows and the argmax by columns of the same matrix agree.
+    """
+
+    def disagreement(reading: Reading) -> float:
+        by_row = [links(weights) for weights in candidates[reading]]
+        by_column = [flip(links(weights.T)) for weights in candidates[reading]]
+        return alignment_error_rate(by_row, by_column)
+
+    return min(candidates, key=disagreement)

@@ -1,0 +1,328 @@
+"""One search decodes every model: greedy, beam, sampling, over one small protocol.
+
+S sentences are decoded together, W hypotheses each, as a grid. A hypothesis is scored by its log-probability divided by
+its length (the end token counted) to the power of `length_penalty`: 0 prefers short answers, 1 is the mean per token.
+The prefix is never fed again: the model's state remembers it. Every decision about a sentence depends on that sentence
+alone, so a batch yields what its sentences yield one by one.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from regard.config import Config
+from regard.errors import UsageError
+
+
+@runtime_checkable
+class DecoderState(Protocol):
+    """A decoding in progress; see `Steps`."""
+
+    def reorder(self, origin: Int[Tensor, "S W2"]) -> None:
+        """Hypothesis w of sentence s continues its previous hypothesis origin[s, w]; the width may change."""
+        ...
+
+    def keep(self, sentences: Int[Tensor, "S2"]) -> None:
+        """Drop all but these sentences."""
+        ...
+
+
+@runtime_checkable
+class Steps(Protocol):
+    """What a model must offer to be decoded."""
+
+    def start(self, source: Int[Tensor, "S L"], source_mask: Bool[Tensor, "S L"]) -> DecoderState: ...
+
+    def step(self, tokens: Int[Tensor, "S W"], state: DecoderState) -> Float[Tensor, "S W V"]:
+        """Feed one token to every hypothesis, advancing the state; the logits of the next token."""
+        ...
+
+
+class SearchSettings(Config):
+    """How to decode. Sampling when `sample` is set, else beam search, which with `beam = 1` is greedy."""
+
+    beam: int = 1
+    n_best: int = 1
+    length_penalty: float = 1.0
+    max_length: int | None = None  # None: `max_ratio` times the source length plus `max_extra`
+    max_ratio: float = 2.0
+    max_extra: int = 20
+    min_length: int = 0
+    no_repeat_ngram: int = 0  # never repeat n tokens in a row; 0 allows it
+    sample: bool = False
+    temperature: float = 1.0
+    top_k: int = 0  # draw from the k most probable tokens only; 0 from all
+    top_p: float = 1.0  # draw from the smallest set of tokens with this much probability
+    seed: int = 0
+
+    def limit(self, source_length: int) -> int:
+        """How many tokens an answer to a source of this length may have."""
+        return self.max_length or int(self.max_ratio * source_length) + self.max_extra
+
+
+class Vocabulary(NamedTuple):
+    """The token numbers a search must know."""
+
+    start: int
+    end: int
+    pad: int
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One decoded answer: its tokens without start and end, its score, and whether it ended by itself."""
+
+    tokens: list[int]
+    score: float
+    log_probability: float
+    finished: bool
+
+
+class Candidates(NamedTuple):
+    """Ways to continue, best first: accumulated log-probability, hypothesis continued, token added."""
+
+    total: Float[Tensor, "S C"]
+    origin: Int[Tensor, "S C"]
+    token: Int[Tensor, "S C"]
+
+
+class Ensemble:
+    """Several models that decide together: the mean of their probabilities at every step."""
+
+    def __init__(self, members: Sequence[Steps]):
+        self.members = members
+
+    def start(self, source: Int[Tensor, "S L"], source_mask: Bool[Tensor, "S L"]) -> "EnsembleState":
+        return EnsembleState([member.start(source, source_mask) for member in self.members])
+
+    def step(self, tokens: Int[Tensor, "S W"], state: "EnsembleState") -> Float[Tensor, "S W V"]:
+        logits = [member.step(tokens, own) for member, own in zip(self.members, state.states, strict=True)]
+        return torch.stack([each.log_softmax(dim=-1) for each in logits]).logsumexp(dim=0) - math.log(len(logits))
+
+
+class EnsembleState:
+    """The states of an ensemble's members, moved together."""
+
+    def __init__(self, states: list[DecoderState]):
+        self.states = states
+
+    def reorder(self, origin: Int[Tensor, "S W2"]) -> None:
+        for state in self.states:
+            state.reorder(origin)
+
+    def keep(self, sentences: Int[Tensor, "S2"]) -> None:
+        for state in self.states:
+            state.keep(sentences)
+
+
+class Search:
+    """A search in progress. `advance` takes one step; `live` and `last` let a caller stream tokens or draw the tree."""
+
+    def __init__(
+        self,
+        steps: Steps,
+        source: Int[Tensor, "S L"],
+        source_mask: Bool[Tensor, "S L"],
+        settings: SearchSettings,
+        vocabulary: Vocabulary,
+        prefixes: Sequence[Sequence[int]] | None = None,
+    ):
+        _check(settings)
+        samples = settings.n_best if settings.sample else 1
+        if samples > 1:  # every sample is a search of its own
+            source, source_mask = source.repeat_interleave(samples, 0), source_mask.repeat_interleave(samples, 0)
+            prefixes = None if prefixes is None else [prefix for prefix in prefixes for _ in range(samples)]
+        count, device = len(source), source.device
+        self.steps, self.settings, self.vocabulary, self.samples = steps, settings, vocabulary, samples
+        self.width = 1 if settings.sample else max(settings.beam, settings.n_best)
+        self.limits = [settings.limit(len(tokens)) for tokens in _real(source, source_mask)]
+        self.prefixes = prefixes
+        self.noise = [
+            Random(f"{settings.seed} {row % samples} {tokens}") for row, tokens in enumerate(_real(source, source_mask))
+        ]
+        self.found: list[list[Hypothesis]] = [[] for _ in range(count)]
+        self.sentence = list(range(count))  # which sentence each row of the grid decodes
+        self.finished = [False] * count  # by row
+        self.state = steps.start(source, source_mask)
+        self.tokens = torch.full((count, 1), vocabulary.start, dtype=torch.long, device=device)
+        self.totals = torch.zeros(count, 1, device=device)
+        self.history = torch.empty(count, 1, 0, dtype=torch.long, device=device)
+        self.last: Candidates | None = None
+
+    @property
+    def done(self) -> bool:
+        return all(self.finished)
+
+    @torch.inference_mode()
+    def advance(self) -> None:
+        """Add one token to every live hypothesis."""
+        logits = self.steps.step(self.tokens, self.state)
+        log_p = logits.float().log_softmax(dim=-1)
+        self._forbid(log_p)
+        self.last = self._sampled(log_p) if self.settings.sample else self._best(log_p)
+        self._harvest(self.last)
+        if not self.done:
+            self._continue(self._live(self.last))
+            self._drop_finished_rows()
+
+    def results(self) -> list[list[Hypothesis]]:
+        """The best hypotheses of every sentence, best first."""
+        groups = [
+            [hypothesis for found in self.found[first : first + self.samples] for hypothesis in found]
+            for first in range(0, len(self.found), self.samples)
+        ]
+        return [sorted(group, key=lambda h: (-h.finished, -h.score))[: self.settings.n_best] for group in groups]
+
+    def _forbid(self, log_p: Float[Tensor, "S W V"]) -> None:
+        """Take away, in place, the tokens that may not come next."""
+        length, (start, end, pad) = self.history.shape[2], self.vocabulary
+        log_p[..., [token for token in {start, pad} if token != end]] = -math.inf
+        if length < self.settings.min_length:
+            log_p[..., end] = -math.inf
+        n = self.settings.no_repeat_ngram
+        if n and length >= n:
+            seen = self.history.unfold(2, n, 1)  # [S W windows n]
+            again = (seen[..., :-1] == self.history[:, :, None, length - n + 1 :]).all(-1)
+            banned = torch.where(again, seen[..., -1], pad)  # pad is forbidden anyway
+            log_p.scatter_(2, banned, -math.inf)
+        for row, sentence in enumerate(self.sentence if self.prefixes else ()):
+            prefix = self.prefixes[sentence] if self.prefixes else ()
+            if length < len(prefix):
+                forced = log_p[row, :, prefix[length]].clone()
+                log_p[row] = -math.inf
+                log_p[row, :, prefix[length]] = forced
+
+    def _best(self, log_p: Float[Tensor, "S W V"]) -> Candidates:
+        """The most probable continuations; twice the width, since up to half of them may be the end token."""
+        vocab = log_p.shape[-1]
+        if self.width == 1:
+            value, token = log_p[:, 0].max(dim=-1, keepdim=True)
+            return Candidates(self.totals + value, torch.zeros_like(token), token)
+        totals = (self.totals[:, :, None] + log_p).flatten(1)
+        total, index = totals.topk(min(2 * self.width, totals.shape[1]), dim=-1)
+        return Candidates(total, index // vocab, index % vocab)
+
+    def _sampled(self, log_p: Float[Tensor, "S W V"]) -> Candidates:
+        """One token per row, drawn from the tempered and truncated distribution; scored by the model's own."""
+        scores, order = (log_p[:, 0] / self.settings.temperature).sort(dim=-1, descending=True)
+        if self.settings.top_k:
+            scores[:, self.settings.top_k :] = -math.inf
+        probability = scores.softmax(dim=-1)
+        before = probability.cumsum(dim=-1) - probability  # the mass of everything more probable
+        probability = probability.masked_fill(before >= self.settings.top_p, 0.0)
+        reached = probability.cumsum(dim=-1)
+        draws = torch.tensor([[self.noise[sentence].random()] for sentence in self.sentence]).to(reached)
+        place = torch.searchsorted(reached, draws * reached[:, -1:], right=True)
+        token = order.gather(1, place.clamp(max=order.shape[1] - 1))
+        return Candidates(self.totals + log_p[:, 0].gather(1, token), torch.zeros_like(token), token)
+
+    def _harvest(self, candidates: Candidates) -> None:
+        """Collect ended hypotheses; mark the sentences that need no more steps."""
+        length = self.history.shape[2] + 1
+        total, _, token = (part[:, : self.width] for part in candidates)
+        ended = (token == self.vocabulary.end) & total.isfinite()
+        for row, rank in ended.nonzero().tolist():
+            if not self.finished[row]:
+                tokens = self.history[row, candidates.origin[row, rank]].tolist()
+                self._found(row, tokens, float(total[row, rank]), length, finished=True)
+        best_live = candidates.total.masked_fill(candidates.token == self.vocabulary.end, -math.inf).amax(1).tolist()
+        for row, sentence in enumerate(self.sentence):
+            if self.finished[row]:
+                continue
+            found = self.found[sentence]
+            if len(found) >= self.width:
+                worst = sorted((h.score for h in found), reverse=True)[self.width - 1]
+                self.finished[row] = worst >= self._score(best_live[row], length)
+            if not self.finished[row] and (length >= self.limits[sentence] or best_live[row] == -math.inf):
+                self._give_up(row, candidates)
+
+    def _give_up(self, row: int, candidates: Candidates) -> None:
+        """The limit is reached: what is still open is kept, marked as unfinished."""
+        self.finished[row] = True
+        for total, origin, token in zip(*(part[row].tolist() for part in candidates), strict=True):
+            if token != self.vocabulary.end and total != -math.inf:
+                tokens = [*self.history[row, origin].tolist(), token]
+                self._found(row, tokens, total, len(tokens), finished=False)
+
+    def _found(self, row: int, tokens: list[int], total: float, length: int, *, finished: bool) -> None:
+        self.found[self.sentence[row]].append(Hypothesis(tokens, self._score(total, length), total, finished))
+
+    def _score(self, total: float, length: int) -> float:
+        return total / length**self.settings.length_penalty
+
+    def _live(self, candidates: Candidates) -> Candidates:
+        """The best `width` candidates that go on."""
+        if candidates.total.shape[1] == 1:
+            return candidates
+        going = candidates.total.masked_fill(candidates.token == self.vocabulary.end, -math.inf)
+        total, place = going.topk(min(self.width, going.shape[1]), dim=-1)
+        return Candidates(total, candidates.origin.gather(1, place), candidates.token.gather(1, place))
+
+    def _continue(self, live: Candidates) -> None:
+        width = self.history.shape[1]
+        moved = width != live.origin.shape[1] or (width > 1 and not self._in_place(live.origin))
+        if moved:
+            self.state.reorder(live.origin)
+            rows = live.origin[:, :, None].expand(-1, -1, self.history.shape[2])
+            self.history = self.history.gather(1, rows)
+        self.history = torch.cat([self.history, live.token[:, :, None]], dim=2)
+        self.tokens, self.totals = live.token, live.total
+
+    @staticmethod
+    def _in_place(origin: Int[Tensor, "S W"]) -> bool:
+        return bool((origin == torch.arange(origin.shape[1], device=origin.device)).all())
+
+    def _drop_finished_rows(self) -> None:
+        """Stop paying for finished sentences, once they are a quarter of the rows (dropping costs a copy)."""
+        if 4 * sum(self.finished) < len(self.finished):
+            return
+        rows = [row for row, finished in enumerate(self.finished) if not finished]
+        index = torch.tensor(rows, device=self.tokens.device)
+        self.state.keep(index)
+        self.tokens, self.totals, self.history = self.tokens[index], self.totals[index], self.history[index]
+        self.sentence = [self.sentence[row] for row in rows]
+        self.finished = [False] * len(rows)
+
+
+def search(
+    steps: Steps,
+    source: Int[Tensor, "S L"],
+    source_mask: Bool[Tensor, "S L"],
+    settings: SearchSettings,
+    vocabulary: Vocabulary,
+    prefixes: Sequence[Sequence[int]] | None = None,
+) -> list[list[Hypothesis]]:
+    """The n best answers for each of S sentences, best first."""
+    with torch.inference_mode():
+        running = Search(steps, source, source_mask, settings, vocabulary, prefixes)
+        while not running.done:
+            running.advance()
+    return running.results()
+
+
+def _real(source: Int[Tensor, "S L"], source_mask: Bool[Tensor, "S L"]) -> list[list[int]]:
+    """The tokens of every sentence without its padding: what seeds and limits may depend on."""
+    return [row[real].tolist() for row, real in zip(source, source_mask, strict=True)]
+
+
+def _check(settings: SearchSettings) -> None:
+    for name, value, low in (
+        ("beam", settings.beam, 1),
+        ("n_best", settings.n_best, 1),
+        ("min_length", settings.min_length, 0),
+        ("no_repeat_ngram", settings.no_repeat_ngram, 0),
+        ("top_k", settings.top_k, 0),
+    ):
+        if value < low:
+            raise UsageError(f"{name} is {value}; it must be at least {low}")
+    if settings.temperature <= 0 or not 0 < settings.top_p <= 1:
+        raise UsageError(
+            f"temperature {settings.temperature} must be above 0 and top_p {settings.top_p} within (0, 1]; "
+            "for the most probable answer leave `sample` off"
+        )

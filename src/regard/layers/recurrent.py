@@ -1,0 +1,257 @@
+"""Recurrent networks: the vanilla RNN, the LSTM (Hochreiter 1997) and the GRU (Cho 2014).
+
+The cells are the equations. `Recurrent` owns the parameters and runs them on torch's fused kernels or, with
+`fused=False`, step by step through the cells; both give the same numbers.
+
+A state is one tensor [N L B D]: N parts (the LSTM has hidden and cell, the others only hidden), one row for each of the
+L layers and directions. Part 0 is always the hidden state.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from regard.errors import UsageError
+
+Kind = Literal["rnn", "lstm", "gru"]
+Parts = tuple[Float[Tensor, "B D"], ...]  # the state of one cell: (hidden,) or (hidden, cell)
+
+
+@dataclass(frozen=True)
+class Cell(ABC):
+    """h_t = f_W(x_t, h_{t-1}) of one layer in one direction, over parameters that belong to someone else."""
+
+    of_input: Float[Tensor, "gates I"]
+    of_state: Float[Tensor, "gates D"]
+    input_bias: Float[Tensor, " gates"]
+    state_bias: Float[Tensor, " gates"]
+
+    gates: ClassVar[int]
+    parts: ClassVar[int] = 1
+
+    @property
+    def matrix(self) -> Float[Tensor, "gates inputs"]:
+        """The lectures' single matrix, which multiplies [x_t, h_{t-1}]."""
+        return torch.cat([self.of_input, self.of_state], dim=1)
+
+    def project(self, x: Float[Tensor, "*B I"]) -> Float[Tensor, "*B gates"]:
+        """The part of the step that does not depend on the state: all time steps may be projected at once."""
+        return functional.linear(x, self.of_input, self.input_bias)
+
+    def recall(self, hidden: Float[Tensor, "B D"]) -> Float[Tensor, "B gates"]:
+        """The part of the step that depends on the state."""
+        return functional.linear(hidden, self.of_state, self.state_bias)
+
+    @abstractmethod
+    def update(self, projected: Float[Tensor, "B gates"], state: Parts) -> Parts:
+        """The next state from a projected input and the previous state."""
+
+    def __call__(self, x: Float[Tensor, "B I"], state: Parts) -> Parts:
+        return self.update(self.project(x), state)
+
+
+class RNNCell(Cell):
+    """h_t = tanh(W [x_t, h_{t-1}] + b)."""
+
+    gates = 1
+
+    def update(self, projected: Float[Tensor, "B gates"], state: Parts) -> Parts:
+        return (torch.tanh(projected + self.recall(state[0])),)
+
+
+class LSTMCell(Cell):
+    """c_t = f ⊙ c_{t-1} + i ⊙ g, h_t = o ⊙ tanh(c_t): f erases, i writes g, o reveals. Rows of W: i, f, g, o."""
+
+    gates = 4
+    parts = 2
+
+    def update(self, projected: Float[Tensor, "B gates"], state: Parts) -> Parts:
+        hidden, cell = state
+        i, f, g, o = (projected + self.recall(hidden)).chunk(4, dim=-1)
+        cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
+        return torch.sigmoid(o) * torch.tanh(cell), cell
+
+
+class GRUCell(Cell):
+    """h_t = u ⊙ h_{t-1} + (1 - u) ⊙ h̃_t, where the reset gate r hides the past from h̃_t. Rows of W: r, u, h̃."""
+
+    gates = 3
+
+    def update(self, projected: Float[Tensor, "B gates"], state: Parts) -> Parts:
+        (hidden,) = state
+        parts = [2 * hidden.shape[-1], hidden.shape[-1]]
+        gates_of_input, new = projected.split(parts, dim=-1)
+        gates_of_state, past = self.recall(hidden).split(parts, dim=-1)
+        r, u = torch.sigmoid(gates_of_input + gates_of_state).chunk(2, dim=-1)
+        candidate = torch.tanh(new + r * past)
+        return (torch.lerp(candidate, hidden, u),)
+
+
+CELLS: dict[Kind, type[Cell]] = {"rnn": RNNCell, "lstm": LSTMCell, "gru": GRUCell}
+KERNELS: dict[Kind, Callable[..., nn.RNNBase]] = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
+
+
+class Recurrent(nn.Module):
+    """A recurrent network of many layers in one or two directions over padded batches.
+
+    Outputs at padding are zero, final states are those of the last real token, and the backward direction starts at the
+    last real token: a sentence gives the same numbers alone and in a batch.
+    """
+
+    def __init__(
+        self,
+        kind: Kind,
+        input_width: int,
+        width: int,
+        depth: int = 1,
+        bidirectional: bool = False,
+        dropout: float = 0.0,
+        fused: bool = True,
+    ):
+        super().__init__()
+        self.kind, self.input_width, self.width, self.depth = kind, input_width, width, depth
+        self.directions = 2 if bidirectional else 1
+        self.dropout, self.fused = dropout, fused
+        self.kernel = KERNELS[kind](
+            input_width,
+            width,
+            depth,
+            batch_first=True,
+            bidirectional=bidirectional,
+            dropout=dropout if depth > 1 else 0.0,  # torch warns about a dropout between layers that do not exist
+        )
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Orthogonal recurrence keeps gradients alive at first; a forget gate biased to 1 starts out remembering."""
+        for name, parameter in self.kernel.named_parameters():
+            if name.startswith("weight_ih"):
+                nn.init.xavier_uniform_(parameter)
+            elif name.startswith("weight_hh"):
+                for gate in parameter.data.split(self.width):
+                    nn.init.orthogonal_(gate)
+            else:
+                nn.init.zeros_(parameter)
+                if self.kind == "lstm" and name.startswith("bias_ih"):
+                    nn.init.ones_(parameter.data[self.width : 2 * self.width])
+
+    @property
+    def output_width(self) -> int:
+        return self.width * self.directions
+
+    def cell(self, layer: int, direction: int = 0) -> Cell:
+        """The equations of one layer (direction 1 reads backwards) over this module's parameters."""
+        suffix = f"l{layer}" + ("_reverse" if direction else "")
+        names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        return CELLS[self.kind](*(getattr(self.kernel, f"{name}_{suffix}") for name in names))
+
+    def zero_state(self, like: Float[Tensor, "B *rest"]) -> Float[Tensor, "N L B D"]:
+        """h_0 = 0 for a batch of the size, type and device of `like`."""
+        return like.new_zeros(CELLS[self.kind].parts, self.depth * self.directions, like.shape[0], self.width)
+
+    def forward(
+        self,
+        x: Float[Tensor, "B T I"],
+        state: Float[Tensor, "N L B D"] | None = None,
+        mask: Bool[Tensor, "B T"] | None = None,
+        truncate: int | None = None,
+    ) -> tuple[Float[Tensor, "B T O"], Float[Tensor, "N L B D"]]:
+        """Outputs of the last layer at every step, and the final states of all layers.
+
+        `truncate` is truncated back-propagation through time: the gradient is cut every so many steps, the outputs
+        stay as they are.
+        """
+        state = self.zero_state(x) if state is None else state
+        run = self._run_kernel if self.fused else self._run_cells
+        if truncate is None:
+            return run(x, state, mask)
+        if truncate < 1 or self.directions == 2:
+            raise UsageError(
+                f"truncate={truncate} with {self.directions} direction(s): it must be at least 1, in a network of one "
+                "direction, because whoever reads backwards has no past to cut off"
+            )
+        pieces = x.split(truncate, dim=1)
+        masks = [None] * len(pieces) if mask is None else mask.split(truncate, dim=1)
+        outputs: list[Tensor] = []
+        for piece, piece_mask in zip(pieces, masks, strict=True):
+            output, state = run(piece, state.detach() if outputs else state, piece_mask)
+            outputs.append(output)
+        return torch.cat(outputs, dim=1), state
+
+    def step(
+        self, x: Float[Tensor, "B I"], state: Float[Tensor, "N L B D"] | None = None
+    ) -> tuple[Float[Tensor, "B D"], Float[Tensor, "N L B D"]]:
+        """One token of every sequence, for decoding."""
+        if self.directions == 2:
+            raise UsageError("a bidirectional network cannot go step by step; build it with bidirectional=False")
+        output, state = self(x[:, None], state)
+        return output[:, 0], state
+
+    def _run_kernel(
+        self, x: Float[Tensor, "B T I"], state: Float[Tensor, "N L B D"], mask: Bool[Tensor, "B T"] | None
+    ) -> tuple[Float[Tensor, "B T O"], Float[Tensor, "N L B D"]]:
+        initial = (state[0].contiguous(), state[1].contiguous()) if self.kind == "lstm" else state[0].contiguous()
+        if mask is None:
+            output, final = self.kernel(x, initial)
+            return output, _stack_parts(final)
+        lengths = mask.sum(dim=1)
+        # torch refuses to pack empty sequences: they take one step, which is then undone.
+        packed = pack_padded_sequence(x, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
+        output, final = self.kernel(packed, initial)
+        output, _ = pad_packed_sequence(output, batch_first=True, total_length=x.shape[1])
+        empty = (lengths == 0)[:, None]
+        return output.masked_fill(empty[..., None], 0.0), torch.where(empty, state, _stack_parts(final))
+
+    def _run_cells(
+        self, x: Float[Tensor, "B T I"], state: Float[Tensor, "N L B D"], mask: Bool[Tensor, "B T"] | None
+    ) -> tuple[Float[Tensor, "B T O"], Float[Tensor, "N L B D"]]:
+        finals = []
+        for layer in range(self.depth):
+            if layer > 0:
+                x = functional.dropout(x, self.dropout, self.training)
+            outputs = []
+            for direction in range(self.directions):
+                initial = state[:, layer * self.directions + direction].unbind()
+                output, final = unroll(self.cell(layer, direction), x, initial, mask, backward=direction == 1)
+                outputs.append(output)
+                finals.append(torch.stack(final))
+            x = torch.cat(outputs, dim=-1)
+        return x, torch.stack(finals, dim=1)
+
+
+def unroll(
+    cell: Cell,
+    x: Float[Tensor, "B T I"],
+    state: Parts,
+    mask: Bool[Tensor, "B T"] | None = None,
+    backward: bool = False,
+) -> tuple[Float[Tensor, "B T D"], Parts]:
+    """Run one cell along a sequence; at padding the state stands still and the output is zero."""
+    steps = list(enumerate(cell.project(x).unbind(1)))
+    outputs: list[Tensor] = [x] * len(steps)
+    for t, projected in reversed(steps) if backward else steps:
+        following = cell.update(projected, state)
+        if mask is not None:
+            real = mask[:, t, None]
+            following = tuple(torch.where(real, new, old) for new, old in zip(following, state, strict=True))
+        state, outputs[t] = following, following[0]
+    output = torch.stack(outputs, dim=1)
+    return (output if mask is None else output.masked_fill(~mask[..., None], 0.0)), state
+
+
+def reverse(x: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
+    """The real tokens of each sequence in the opposite order, padding left where it is; doing it twice undoes it."""
+    order: Int[Tensor, "1 T"] = torch.arange(x.shape[1], device=x.device)[None]
+    mirrored = torch.where(mask, mask.sum(dim=1, keepdim=True) - 1 - order, order)
+    return x.gather(1, mirrored[..., None].expand_as(x))
+
+
+def _stack_parts(final: Tensor | Sequence[Tensor]) -> Float[Tensor, "N L B D"]:
+    return final[None] if isinstance(final, Tensor) else torch.stack(list(final))

@@ -1,0 +1,265 @@
+"""Attention as PNG and SVG, drawn by matplotlib without its global state; `save` also writes the page and JSON."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import matplotlib
+import numpy as np
+from matplotlib import font_manager
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+
+from regard.errors import UsageError
+from regard.look.page import render_page
+from regard.look.sight import Panel, Sight, to_json
+
+View = Literal["alignment", "heads"]
+
+INK, MUTED, RULE = "#1b2233", "#5b6478", "#d5dae5"
+# One hue whose lightness falls evenly, so it reads the same for colour-blind eyes and on a grey printer.
+RAMP = LinearSegmentedColormap.from_list("regard", ["#f6f8fc", "#c3d5f0", "#7ea5dc", "#3e6cb9", "#172b5f"])
+
+DPI = 160
+MAX_LABEL = 24  # characters; longer words are cut with an ellipsis
+MIN_WIDTH = 4.4  # inches, so that a title has room over three words
+TITLE_SIZE, TITLE_LINE = 12.5, 0.24  # points, inches
+NUMBERS_UP_TO = 14  # words on the longer side for which the cells carry numbers
+VECTOR_CELLS = 10_000  # a larger map is an image inside the SVG
+NUMBERS_FROM = 0.05  # lighter cells stay empty, so that the numbers that matter stand out
+# Tried after DejaVu for scripts it lacks, when the system has them.
+FALLBACK_FONTS = (
+    "Noto Sans CJK JP", "Noto Sans CJK SC", "Noto Sans Devanagari", "Noto Sans Bengali", "Noto Sans Tamil", "Noto Sans Thai",
+    "Arial Unicode MS", "Hiragino Sans", "PingFang SC", "Microsoft YaHei", "Malgun Gothic", "Nirmala UI",
+)  # fmt: skip
+
+
+def save(
+    sight: Sight,
+    path: str | Path,
+    *,
+    panels: str | None = None,
+    head: int | None = None,
+    view: View | None = None,
+) -> Path:
+    """Write a sight as .png, .svg, .html or .json, by the suffix of `path`.
+
+    `panels` (a pattern such as `decoder.*.cross`) and `head` (from 0) choose what is written. A picture shows the word
+    alignment when there is one and nothing was chosen, else every head of every layer; `view` overrides this.
+    """
+    path = Path(path)
+    suffix = path.suffix.lower()
+    if suffix not in (".png", ".svg", ".html", ".json"):
+        raise UsageError(f"cannot write attention as {path.name!r}; name a file ending in .png, .svg, .html or .json")
+    chosen_nothing = panels is None and head is None
+    if not chosen_nothing:
+        sight = sight.select(panels or "*", head)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if suffix == ".html":
+        path.write_text(render_page(sight), encoding="utf-8")
+    elif suffix == ".json":
+        path.write_text(json.dumps(to_json(sight), ensure_ascii=False), encoding="utf-8")
+    else:
+        view = view or ("alignment" if sight.alignment and chosen_nothing else "heads")
+        _write_picture(sight, view, path, suffix[1:])
+    return path
+
+
+def _write_picture(sight: Sight, view: View, path: Path, file_format: str) -> None:
+    style = {
+        "font.family": _font_families(),
+        "svg.fonttype": "none",  # words stay text: searchable, and drawn with the reader's fonts
+        "svg.hashsalt": "regard",  # equal sights give equal files
+    }
+    metadata = {"Date": None} if file_format == "svg" else {"Software": None}
+    with matplotlib.rc_context(style), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"Glyph .* missing from", category=UserWarning)
+        draw(sight, view).savefig(path, format=file_format, dpi=DPI, metadata=metadata)
+
+
+def _font_families() -> list[str]:
+    installed = set(font_manager.get_font_names())
+    return ["DejaVu Sans", *(name for name in FALLBACK_FONTS if name in installed), "sans-serif"]
+
+
+def draw(sight: Sight, view: View) -> Figure:
+    """The figure of a view: the words' alignment, or every head (a full heat map when there is only one)."""
+    if view == "alignment":
+        if sight.alignment is None:
+            raise UsageError("there is no word alignment to draw: this model has no cross-attention; draw its heads")
+        return heat_map(sight.alignment, title=sight.title, note=sight.model)
+    if not sight.panels:
+        raise UsageError("there are no attention layers to draw: nothing was recorded")
+    if len(sight.panels) == 1 and sight.panels[0].heads == 1:
+        panel = sight.panels[0]
+        return heat_map(panel, title=sight.title, note=f"{sight.model} · {panel.name}")
+    return small_multiples(sight)
+
+
+# The heat map of one matrix
+
+
+def heat_map(panel: Panel, *, title: str = "", note: str = "") -> Figure:
+    """Queries as rows, keys as columns on top: the alignment figure of Bahdanau et al. (2015, figure 3)."""
+    weights = panel.weights[0]
+    rows, columns = weights.shape
+    cell = _cell_size(max(rows, columns))
+    size = min(11.0, cell * 72 * 0.52)
+    every = max(1, int(np.ceil(5.0 / size)))  # below five points only every n-th word is written
+    size = max(size, 5.0)
+    row_labels, column_labels = _labels(panel.queries, every), _labels(panel.keys, every)
+
+    left = _widest(row_labels, size) + 0.2
+    slope = _widest(column_labels, size) * np.sqrt(0.5) + 0.15  # labels lean at 45 degrees
+    width = max(left + columns * cell + max(slope, 0.75), MIN_WIDTH)
+    lines = _wrap(title, width)
+    heading = _heading_height(lines)
+    height = heading + slope + rows * cell + 0.35
+
+    figure = _figure(width, height)
+    axes = figure.add_axes(_box(left, heading + slope, columns * cell, rows * cell, width, height))
+    axes.pcolormesh(
+        weights, cmap=RAMP, vmin=0, vmax=1, edgecolors="white", linewidth=min(1.0, cell * 2),
+        rasterized=weights.size > VECTOR_CELLS,
+    )  # fmt: skip
+    axes.invert_yaxis()
+    _write_labels(axes, row_labels, column_labels, size)
+    if max(rows, columns) <= NUMBERS_UP_TO:
+        _write_numbers(axes, weights, size)
+    _write_heading(figure, lines, note)
+    _draw_scale(figure, left + columns * cell + 0.2, heading + slope, min(rows * cell, 2.2))
+    return figure
+
+
+def _cell_size(words: int) -> float:
+    """Inches a cell: generous for a short sentence, still legible at 60 words, bounded in all for very long ones."""
+    return float(np.clip(8.5 / max(words, 1), 0.2, 0.56)) if words <= 150 else 30 / words
+
+
+def _labels(words: Sequence[str], every: int) -> list[str]:
+    return [_shorten(word) if index % every == 0 else "" for index, word in enumerate(words)]
+
+
+def _shorten(word: str) -> str:
+    word = _printable(word)
+    return word if len(word) <= MAX_LABEL else word[: MAX_LABEL - 1] + "…"
+
+
+def _printable(text: str) -> str:
+    """Control characters have no picture, and XML does not allow them."""
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
+
+
+def _widest(texts: Sequence[str], size: float, weight: str = "normal") -> float:
+    """Width in inches of the widest text, measured with the fonts that will draw it."""
+    figure = Figure(dpi=72)
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    drawn = (figure.text(0, 0, text, fontsize=size, fontweight=weight, parse_math=False) for text in set(texts) if text)
+    return max((text.get_window_extent(renderer).width / 72 for text in drawn), default=0.0)
+
+
+def _figure(width: float, height: float) -> Figure:
+    figure = Figure(figsize=(width, height), facecolor="white")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def _box(x: float, y: float, w: float, h: float, width: float, height: float) -> tuple[float, float, float, float]:
+    """Inches from the top left corner, as matplotlib's fractions from the bottom left one."""
+    return x / width, 1 - (y + h) / height, w / width, h / height
+
+
+def _write_labels(axes: Axes, row_labels: list[str], column_labels: list[str], size: float) -> None:
+    axes.xaxis.tick_top()
+    axes.set_xticks(np.arange(len(column_labels)) + 0.5)
+    axes.set_yticks(np.arange(len(row_labels)) + 0.5)
+    axes.set_xticklabels(
+        column_labels, rotation=45, ha="left", rotation_mode="anchor", fontsize=size, color=INK, parse_math=False
+    )
+    axes.set_yticklabels(row_labels, fontsize=size, color=INK, parse_math=False)
+    axes.tick_params(length=0, pad=4)
+    axes.spines[:].set_visible(False)
+
+
+def _write_numbers(axes: Axes, weights: np.ndarray, size: float) -> None:
+    for (row, column), weight in np.ndenumerate(weights):
+        if weight >= NUMBERS_FROM:
+            colour = "white" if weight > 0.55 else INK
+            text = f"{weight:.2f}".removeprefix("0")
+            axes.text(column + 0.5, row + 0.5, text, ha="center", va="center", fontsize=size * 0.8, color=colour)
+
+
+def _wrap(title: str, width: float) -> list[str]:
+    """The title in at most two lines that fit the figure."""
+    per_line = len(title) * (width - 0.5) / max(_widest([title], TITLE_SIZE, "bold"), 0.1)
+    return textwrap.wrap(_printable(title), max(int(per_line), 12), max_lines=2, placeholder=" …")
+
+
+def _heading_height(lines: list[str]) -> float:
+    return 0.5 + TITLE_LINE * len(lines)
+
+
+def _write_heading(figure: Figure, lines: list[str], note: str) -> None:
+    width, height = figure.get_size_inches()
+    x, y = 0.15, 0.15
+    for line in lines:
+        figure.text(
+            x / width, 1 - y / height, line, va="top", fontsize=TITLE_SIZE, fontweight="bold", color=INK, parse_math=False
+        )
+        y += TITLE_LINE
+    figure.text(x / width, 1 - (y + 0.03) / height, note, va="top", fontsize=8.5, color=MUTED, parse_math=False)
+
+
+def _draw_scale(figure: Figure, x: float, y: float, length: float) -> None:
+    """The colour scale: weight 0 (bottom) to 1 (top)."""
+    width, height = figure.get_size_inches()
+    axes = figure.add_axes(_box(x, y, 0.1, length, width, height))
+    axes.imshow(np.linspace(1, 0, 128)[:, None], cmap=RAMP, aspect="auto", extent=(0, 1, 0, 1), vmin=0, vmax=1)
+    axes.set_xticks([])
+    axes.yaxis.tick_right()
+    axes.set_yticks([0, 0.5, 1], ["0", ".5", "1"], fontsize=7.5, color=MUTED)
+    axes.tick_params(length=0, pad=3)
+    axes.spines[:].set_color(RULE)
+
+
+# Every layer and head
+
+
+def small_multiples(sight: Sight) -> Figure:
+    """One row of small maps for each layer, one column for each head; darker is heavier, scaled within each map."""
+    columns = max(panel.heads for panel in sight.panels)
+    side = float(np.clip(13.0 / columns, 0.55, 1.5))
+    gap = 0.09
+    left = _widest([_shorten(panel.name) for panel in sight.panels], 8.5) + 0.3
+    width = max(left + columns * (side + gap) + 0.1, MIN_WIDTH)
+    lines = _wrap(sight.title, width)
+    heading = _heading_height(lines) + 0.25
+    height = heading + len(sight.panels) * (side + gap) + 0.15
+
+    figure = _figure(width, height)
+    for row, panel in enumerate(sight.panels):
+        top = heading + row * (side + gap)
+        figure.text(
+            (left - 0.12) / width, 1 - (top + side / 2) / height, _shorten(panel.name),
+            ha="right", va="center", fontsize=8.5, color=INK, parse_math=False,
+        )  # fmt: skip
+        for column, weights in enumerate(panel.weights):
+            axes = figure.add_axes(_box(left + column * (side + gap), top, side, side, width, height))
+            peak = float(weights.max(initial=0.0)) or 1.0
+            axes.imshow(weights, cmap=RAMP, vmin=0, vmax=peak, aspect="auto", interpolation="nearest")
+            axes.set_xticks([])
+            axes.set_yticks([])
+            axes.spines[:].set_color(RULE)
+    for column in range(columns if columns > 1 else 0):
+        x = left + column * (side + gap) + side / 2
+        label = f"head {column}" if side > 0.8 else str(column)
+        figure.text(x / width, 1 - (heading - 0.07) / height, label, ha="center", va="bottom", fontsize=8, color=MUTED)
+    _write_heading(figure, lines, f"{sight.model} · rows look at columns · shading is scaled within each map")
+    return figure

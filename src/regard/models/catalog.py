@@ -1,0 +1,22 @@
+"""Every model by name: its configuration, its class, its presets. A new model is one more row."""
+
+from typing import Any, NamedTuple
+
+from torch import nn
+
+from regard.config import Config
+from regard.models import seq2seq, transformer
+
+
+class Entry(NamedTuple):
+    """What the rest of the project needs to build a model it only knows by name."""
+
+    config: type[Config]
+    model: type[nn.Module]
+    presets: dict[str, dict[str, Any]]
+
+
+MODELS: dict[str, Entry] = {
+    "seq2seq": Entry(seq2seq.Seq2SeqConfig, seq2seq.Seq2Seq, seq2seq.PRESETS),
+    "transformer": Entry(transformer.TransformerConfig, transformer.Transformer, transformer.PRESETS),
+}

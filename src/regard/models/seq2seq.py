@@ -1,0 +1,230 @@
+"""Sequence to sequence with recurrent networks, through one fixed vector (Sutskever et al. 2014) or with attention
+(Bahdanau et al. 2015, "RNNsearch"; also with the scores of Luong et al. 2015 and Vaswani et al. 2017).
+
+Presets: tiny, small, base; bottleneck (no attention, one direction), sutskever and bahdanau (the sizes of the papers).
+Deviations: the two directions of the encoder share `width`, so that the memory is as wide as the decoder and any score
+fits; s_0 = tanh(W h) is made of the last encoder state for all decoder layers; the deep output has one tanh layer in
+place of maxout; the convolutional encoder (Gehring et al. 2017) has no position vectors and is summarised by its mean.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional
+
+from regard.attention.scores import Reading, ScoredAttention
+from regard.config import Config
+from regard.errors import ConfigError
+from regard.layers.convolution import ConvolutionEncoder
+from regard.layers.recurrent import CELLS, Kind, Recurrent, reverse
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "tiny": {"embedding": 64, "width": 128, "cell": "gru", "dropout": 0.1},
+    "small": {"embedding": 256, "width": 256, "cell": "gru"},
+    "base": {"embedding": 256, "width": 512, "cell": "lstm", "encoder_depth": 2},
+    "bottleneck": {"embedding": 256, "width": 512, "attention": "none", "bidirectional": False, "reverse_source": True},
+    "sutskever": {
+        "embedding": 1000, "width": 1000, "encoder_depth": 4, "decoder_depth": 4, "cell": "lstm", "tie": "none",
+        "attention": "none", "bidirectional": False, "reverse_source": True, "dropout": 0.0,
+    },
+    "bahdanau": {"embedding": 620, "width": 1000, "cell": "gru", "tie": "none", "dropout": 0.0},
+}  # fmt: skip
+
+
+class Seq2SeqConfig(Config):
+    """Sizes and choices of a recurrent encoder-decoder; the defaults suit some ten thousand sentence pairs."""
+
+    source_vocab: int = Field(gt=0)
+    target_vocab: int = Field(gt=0)
+    pad: int = 0
+    embedding: int = Field(256, gt=0)  # width of the word vectors
+    width: int = Field(512, gt=0)  # of the decoder state and of the memory
+    encoder_depth: int = Field(1, gt=0)
+    decoder_depth: int = Field(1, gt=0)
+    cell: Kind = "lstm"
+    attention: Literal["none", "additive", "dot", "general", "scaled_dot"] = "additive"
+    reading: Reading = "soft"
+    encoder: Literal["recurrent", "convolution"] = "recurrent"
+    kernel: int = 3  # of the convolutional encoder
+    bidirectional: bool = True
+    reverse_source: bool = False  # read the source from its end; attention is still reported in the written order
+    dropout: float = Field(0.3, ge=0, lt=1)
+    tie: Literal["none", "target", "all"] = "target"  # which embeddings share the output matrix
+
+
+@dataclass
+class EncodedSource:
+    """What the decoder knows of S source sentences: a vector per token, and one vector for the whole."""
+
+    memory: Float[Tensor, "S L D"]
+    keys: Float[Tensor, "S L P"]
+    mask: Bool[Tensor, "S L"]
+    summary: Float[Tensor, "S D"]
+
+    def keep(self, sentences: Int[Tensor, "S2"]) -> "EncodedSource":
+        return EncodedSource(
+            self.memory[sentences], self.keys[sentences], self.mask[sentences], self.summary[sentences]
+        )
+
+
+@dataclass
+class Seq2SeqState:
+    """A decoding in progress: the sources, and the decoder state [parts, layers, S, W, D] of every hypothesis."""
+
+    source: EncodedSource
+    hidden: Float[Tensor, "N L S W D"]
+
+    def reorder(self, origin: Int[Tensor, "S W2"]) -> None:
+        sentences = torch.arange(len(origin), device=origin.device)[:, None]
+        self.hidden = self.hidden[:, :, sentences, origin]
+
+    def keep(self, sentences: Int[Tensor, "S2"]) -> None:
+        self.hidden = self.hidden[:, :, sentences]
+        self.source = self.source.keep(sentences)
+
+
+class Seq2Seq(nn.Module):
+    """Encodes a source sequence, then for every target token: attend, update, predict."""
+
+    def __init__(self, config: Seq2SeqConfig):
+        super().__init__()
+        _check(config)
+        self.config = c = config
+        self.source_embedding = nn.Embedding(c.source_vocab, c.embedding)
+        self.target_embedding = self.source_embedding if c.tie == "all" else nn.Embedding(c.target_vocab, c.embedding)
+        self.dropout = nn.Dropout(c.dropout)
+        self.encoder: Recurrent | ConvolutionEncoder
+        if c.encoder == "recurrent":
+            width = c.width // 2 if c.bidirectional else c.width
+            self.encoder = Recurrent(c.cell, c.embedding, width, c.encoder_depth, c.bidirectional, c.dropout)
+        else:
+            self.widen = nn.Linear(c.embedding, c.width)
+            self.encoder = ConvolutionEncoder(c.width, c.encoder_depth, c.kernel, c.dropout)
+        self.cross = (
+            None if c.attention == "none" else ScoredAttention(c.width, c.width, score=c.attention, reading=c.reading)
+        )
+        self.bridge = nn.Linear(c.width, CELLS[c.cell].parts * c.decoder_depth * c.width)
+        self.decoder = Recurrent(c.cell, c.embedding + c.width, c.width, c.decoder_depth, dropout=c.dropout)
+        self.deep_output = nn.Linear(c.width + c.width + c.embedding, c.embedding)
+        self.output_weight = (
+            nn.Parameter(torch.empty(c.target_vocab, c.embedding)) if c.tie == "none" else self.target_embedding.weight
+        )
+        self.output_bias = nn.Parameter(torch.zeros(c.target_vocab))
+        self._initialise()
+
+    def forward(
+        self, source: Int[Tensor, "B S"], source_mask: Bool[Tensor, "B S"], inputs: Int[Tensor, "B T"]
+    ) -> Float[Tensor, "B T V"]:
+        """Logits of every next target token, the right previous token given at each step (teacher forcing)."""
+        encoded = self.encode(source, source_mask)
+        previous = self.dropout(self.target_embedding(inputs))
+        hidden = self.first_hidden(encoded)
+        if self.cross is None:
+            contexts = encoded.summary[:, None].expand(-1, inputs.shape[1], -1)
+            outputs, _ = self.decoder(torch.cat([previous, contexts], dim=-1), hidden)
+        else:
+            outputs, contexts = self._decode_attending(previous, hidden, encoded)
+        return self.predict(outputs, contexts, previous)
+
+    def start(self, source: Int[Tensor, "S L"], source_mask: Bool[Tensor, "S L"]) -> Seq2SeqState:
+        """Encode S sentences, one hypothesis each to begin with."""
+        encoded = self.encode(source, source_mask)
+        return Seq2SeqState(encoded, self.first_hidden(encoded)[:, :, :, None])
+
+    def step(self, tokens: Int[Tensor, "S W"], state: Seq2SeqState) -> Float[Tensor, "S W V"]:
+        """Feed one more token of W hypotheses of each of S sentences; logits of the next."""
+        previous = self.dropout(self.target_embedding(tokens))
+        context = self.attend(state.hidden[0, -1], state.source)
+        output, state.hidden = self.update(previous, state.hidden, context)
+        return self.predict(output, context, previous)
+
+    def encode(self, source: Int[Tensor, "S L"], source_mask: Bool[Tensor, "S L"]) -> EncodedSource:
+        """h_i for every source token, and the last state as the summary of the sentence."""
+        x = self.dropout(self.source_embedding(source))
+        if self.config.reverse_source:
+            x = reverse(x, source_mask)
+        if isinstance(self.encoder, Recurrent):
+            memory, final = self.encoder(x, mask=source_mask)
+            summary = final[0, -self.encoder.directions :].transpose(0, 1).flatten(1)
+        else:
+            memory = self.encoder(self.widen(x), source_mask)
+            summary = memory.sum(dim=1) / source_mask.sum(dim=1, keepdim=True).clamp(min=1)
+        if self.config.reverse_source:
+            memory = reverse(memory, source_mask)
+        memory, summary = self.dropout(memory), self.dropout(summary)
+        return EncodedSource(memory, memory if self.cross is None else self.cross.project(memory), source_mask, summary)
+
+    def first_hidden(self, encoded: EncodedSource) -> Float[Tensor, "N L S D"]:
+        """s_0 = tanh(W h_last), for every part and layer of the decoder."""
+        flat = torch.tanh(self.bridge(encoded.summary))
+        return flat.view(len(flat), -1, self.config.decoder_depth, self.config.width).permute(1, 2, 0, 3)
+
+    def attend(self, hidden: Float[Tensor, "S W D"], encoded: EncodedSource) -> Float[Tensor, "S W D"]:
+        """e_{t,i} = f_att(s_{t-1}, h_i), a_t = softmax(e_t), c_t = Σ_i a_{t,i} h_i; without attention c_t = c."""
+        if self.cross is None:
+            return encoded.summary[:, None].expand_as(hidden)
+        context, _ = self.cross(hidden, encoded.memory, encoded.keys, encoded.mask)
+        return context
+
+    def update(
+        self, previous: Float[Tensor, "S W E"], hidden: Float[Tensor, "N L S W D"], context: Float[Tensor, "S W D"]
+    ) -> tuple[Float[Tensor, "S W D"], Float[Tensor, "N L S W D"]]:
+        """s_t = g(y_{t-1}, s_{t-1}, c_t)."""
+        x = torch.cat([previous, context], dim=-1).flatten(0, 1)
+        output, after = self.decoder.step(x, hidden.flatten(2, 3))
+        return output.view_as(context), after.view_as(hidden)
+
+    def predict(
+        self,
+        output: Float[Tensor, "B T D"],
+        context: Float[Tensor, "B T D"],
+        previous: Float[Tensor, "B T E"],
+    ) -> Float[Tensor, "B T V"]:
+        """Logits of y_t from s_t, c_t and y_{t-1} (Bahdanau's deep output)."""
+        deep = torch.tanh(self.deep_output(torch.cat([self.dropout(output), context, previous], dim=-1)))
+        return functional.linear(self.dropout(deep), self.output_weight, self.output_bias)
+
+    def _decode_attending(
+        self, previous: Float[Tensor, "B T E"], hidden: Float[Tensor, "N L B D"], encoded: EncodedSource
+    ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B T D"]]:
+        """Attend and update for all steps; what does not depend on the state is done once, before the loop."""
+        bottom, *upper = (self.decoder.cell(layer) for layer in range(self.config.decoder_depth))
+        of_token, of_context = bottom.of_input.split([self.config.embedding, self.config.width], dim=1)
+        states = [layer.unbind() for layer in hidden.unbind(1)]
+        outputs, contexts = [], []
+        for token in functional.linear(previous, of_token, bottom.input_bias).unbind(1):
+            context = self.attend(states[-1][0][:, None], encoded)[:, 0]
+            states[0] = bottom.update(token + functional.linear(context, of_context), states[0])
+            for layer, cell in enumerate(upper, start=1):
+                states[layer] = cell(self.dropout(states[layer - 1][0]), states[layer])
+            outputs.append(states[-1][0])
+            contexts.append(context)
+        return torch.stack(outputs, dim=1), torch.stack(contexts, dim=1)
+
+    def _initialise(self) -> None:
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+            elif isinstance(module, nn.Embedding):
+                nn.init.normal_(module.weight, std=0.1)
+        if self.config.tie == "none":
+            nn.init.xavier_uniform_(self.output_weight)
+
+
+def _check(config: Seq2SeqConfig) -> None:
+    if config.tie == "all" and config.source_vocab != config.target_vocab:
+        raise ConfigError(
+            f"tie = 'all' shares one embedding, but the vocabularies have {config.source_vocab} and "
+            f"{config.target_vocab} entries; use a joint tokenizer or tie = 'target'"
+        )
+    if config.encoder == "recurrent" and config.bidirectional and config.width % 2:
+        raise ConfigError(
+            f"width {config.width} cannot be halved between the two directions of the encoder; make it even or set "
+            "bidirectional = false"
+        )

@@ -1,0 +1,199 @@
+"""The Transformer, encoder and decoder (Vaswani et al. 2017, "Attention Is All You Need").
+
+Presets: tiny, small, base and big (the last two as in the paper). Deviations offered as options: pre-norm (with a final
+norm), GELU or swish, learned or rotary positions, a convolutional encoder (Gehring 2017) in place of self-attention.
+"""
+
+import math
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+
+from regard.attention import masks
+from regard.attention.cache import GrowingCache, LayerCache
+from regard.attention.multihead import Memory, MultiHeadAttention
+from regard.attention.positions import LearnedPositions, Rotary, SinusoidalPositions
+from regard.config import Config
+from regard.errors import ConfigError
+from regard.layers.blocks import Activation, DecoderLayer, EncoderLayer, FeedForward, NormOrder
+from regard.layers.convolution import ConvolutionEncoder
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "tiny": {"width": 128, "heads": 4, "encoder_depth": 2, "decoder_depth": 2, "ffn_width": 512},
+    "small": {"width": 256, "heads": 4, "encoder_depth": 3, "decoder_depth": 3, "ffn_width": 1024},
+    "base": {"width": 512, "heads": 8, "encoder_depth": 6, "decoder_depth": 6, "ffn_width": 2048},
+    "big": {"width": 1024, "heads": 16, "encoder_depth": 6, "decoder_depth": 6, "ffn_width": 4096, "dropout": 0.3},
+}
+
+
+class TransformerConfig(Config):
+    """Sizes and choices of a Transformer; the defaults are the paper's base model."""
+
+    source_vocab: int
+    target_vocab: int
+    pad: int = 0
+    width: int = 512
+    heads: int = 8
+    encoder_depth: int = 6
+    decoder_depth: int = 6
+    ffn_width: int = 2048
+    dropout: float = 0.1
+    attention_dropout: float = 0.0
+    activation_dropout: float = 0.0
+    activation: Activation = "relu"
+    norm: NormOrder = "post"
+    positions: Literal["sinusoidal", "sinusoidal_halves", "learned", "rotary"] = "sinusoidal"
+    max_length: int = 1024  # of learned positions; the others have no limit
+    tie: Literal["none", "target", "all"] = "target"  # which embeddings share the output matrix
+    output_bias: bool = False
+    scale_embedding: bool = True  # multiply embeddings by √width
+    encoder: Literal["attention", "convolution"] = "attention"
+    kernel: int = 3  # of the convolutional encoder
+
+
+class TransformerState:
+    """A decoding in progress: per layer, the projected source and the keys and values of the tokens so far."""
+
+    def __init__(self, memories: list[Memory], caches: list[LayerCache]):
+        self.memories, self.caches, self.length = memories, caches, 0
+
+    def reorder(self, origin: Int[Tensor, "S W2"]) -> None:
+        for cache in self.caches:
+            cache.reorder(origin)
+
+    def keep(self, sentences: Int[Tensor, "S2"]) -> None:
+        self.memories = [
+            Memory(m.k[sentences], m.v[sentences], None if m.mask is None else m.mask[sentences]) for m in self.memories
+        ]
+        for cache in self.caches:
+            cache.keep(sentences)
+
+
+class Transformer(nn.Module):
+    """Reads a source sequence and predicts a target sequence one token after another."""
+
+    def __init__(self, config: TransformerConfig):
+        super().__init__()
+        if config.tie == "all" and config.source_vocab != config.target_vocab:
+            raise ConfigError(
+                f"tie = 'all' shares one embedding, but the vocabularies have {config.source_vocab} and "
+                f"{config.target_vocab} entries; use a joint tokenizer or tie = 'target'"
+            )
+        self.config = c = config
+        self.source_embedding = nn.Embedding(c.source_vocab, c.width)
+        self.target_embedding = self.source_embedding if c.tie == "all" else nn.Embedding(c.target_vocab, c.width)
+        self.output_weight = (
+            nn.Parameter(torch.empty(c.target_vocab, c.width)) if c.tie == "none" else self.target_embedding.weight
+        )
+        self.output_bias = nn.Parameter(torch.zeros(c.target_vocab)) if c.output_bias else None
+        self.source_positions, self.target_positions = self._positions(), self._positions()
+        self.dropout = nn.Dropout(c.dropout)
+        if c.encoder == "attention":
+            self.encoder = nn.ModuleList(self._encoder_layer() for _ in range(c.encoder_depth))
+        else:
+            self.encoder = ConvolutionEncoder(c.width, c.encoder_depth, c.kernel, c.dropout)
+        self.decoder = nn.ModuleList(self._decoder_layer() for _ in range(c.decoder_depth))
+        self.encoder_norm = nn.LayerNorm(c.width) if c.norm == "pre" else nn.Identity()
+        self.decoder_norm = nn.LayerNorm(c.width) if c.norm == "pre" else nn.Identity()
+        self._initialise()
+
+    def forward(
+        self, source: Int[Tensor, "B S"], source_mask: Bool[Tensor, "B S"], inputs: Int[Tensor, "B T"]
+    ) -> Float[Tensor, "B T V"]:
+        """Logits of every next target token, all positions in parallel under the causal mask (teacher forcing)."""
+        memory, mask = self.encode(source, source_mask)
+        x = self._embed(inputs, self.target_embedding, self.target_positions)
+        return self.predict(self._decode(x, (layer.cross.remember(memory, mask) for layer in self._decoder_layers())))
+
+    def encode(
+        self, source: Int[Tensor, "B S"], source_mask: Bool[Tensor, "B S"]
+    ) -> tuple[Float[Tensor, "B S D"], Bool[Tensor, "B 1 1 S"]]:
+        """The memory that every decoder layer looks at: the last encoder layer's output."""
+        x, mask = self._embed(source, self.source_embedding, self.source_positions), masks.padding(source_mask)
+        if isinstance(self.encoder, ConvolutionEncoder):
+            return self.encoder_norm(self.encoder(x, source_mask)), mask
+        for layer in self.encoder:
+            x = layer(x, mask)
+        return self.encoder_norm(x), mask
+
+    def start(self, source: Int[Tensor, "S L"], source_mask: Bool[Tensor, "S L"]) -> TransformerState:
+        """Encode S sentences and project their memory once for every decoder layer."""
+        memory, mask = self.encode(source, source_mask)
+        whole = None if bool(source_mask.all()) else mask  # without padding no mask is needed: the faster kernel
+        memories = [layer.cross.remember(memory, whole) for layer in self._decoder_layers()]
+        return TransformerState(memories, [GrowingCache(len(source)) for _ in memories])
+
+    def step(self, tokens: Int[Tensor, "S W"], state: TransformerState) -> Float[Tensor, "S W V"]:
+        """Feed one more token of W hypotheses of each of S sentences; logits of the next."""
+        rows = tokens.reshape(-1, 1)  # [S·W, 1]
+        x = self._embed(rows, self.target_embedding, self.target_positions, first=state.length)
+        state.length += 1
+        return self.predict(self._decode(x, state.memories, state.caches)).view(*tokens.shape, -1)
+
+    def predict(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T V"]:
+        """The generator: one linear layer, whose softmax is the distribution over the vocabulary."""
+        return functional.linear(x, self.output_weight, self.output_bias)
+
+    def _decode(
+        self, x: Float[Tensor, "R T D"], memories: Iterable[Memory], caches: list[LayerCache] | None = None
+    ) -> Float[Tensor, "R T D"]:
+        for number, (layer, memory) in enumerate(zip(self.decoder, memories, strict=True)):
+            x = layer(x, memory, None if caches is None else caches[number])
+        return self.decoder_norm(x)
+
+    def _embed(
+        self, tokens: Int[Tensor, "B T"], embedding: nn.Embedding, positions: nn.Module | None, first: int = 0
+    ) -> Float[Tensor, "B T D"]:
+        x = embedding(tokens)
+        if self.config.scale_embedding:
+            x = x * math.sqrt(self.config.width)
+        if positions is not None:
+            x = x + positions(tokens.shape[1], first)
+        return self.dropout(x)
+
+    def _decoder_layers(self) -> Iterable[DecoderLayer]:
+        return (layer for layer in self.decoder if isinstance(layer, DecoderLayer))
+
+    def _positions(self) -> nn.Module | None:
+        match self.config.positions:
+            case "sinusoidal":
+                return SinusoidalPositions(self.config.width)
+            case "sinusoidal_halves":
+                return SinusoidalPositions(self.config.width, layout="halves")
+            case "learned":
+                return LearnedPositions(self.config.width, self.config.max_length)
+            case "rotary":
+                return None
+
+    def _attention(self, *, rotates: bool) -> MultiHeadAttention:
+        c = self.config
+        rotary = Rotary(c.width // c.heads) if rotates and c.positions == "rotary" else None
+        return MultiHeadAttention(c.width, c.heads, dropout=c.attention_dropout, prepare=rotary)
+
+    def _feed_forward(self) -> FeedForward:
+        c = self.config
+        return FeedForward(c.width, c.ffn_width, c.activation, c.activation_dropout)
+
+    def _encoder_layer(self) -> EncoderLayer:
+        c = self.config
+        return EncoderLayer(self._attention(rotates=True), self._feed_forward(), c.dropout, c.norm)
+
+    def _decoder_layer(self) -> DecoderLayer:
+        c = self.config
+        own, cross = self._attention(rotates=True), self._attention(rotates=False)
+        return DecoderLayer(own, cross, self._feed_forward(), c.dropout, c.norm)
+
+    def _initialise(self) -> None:
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+            elif isinstance(module, nn.Embedding):
+                nn.init.normal_(module.weight, std=self.config.width**-0.5)  # unit variance once scaled
+        if self.config.tie == "none":
+            nn.init.xavier_uniform_(self.output_weight)

@@ -1,0 +1,114 @@
+"""How good a translator is on held-out pairs: loss and perplexity, and BLEU, chrF and exact match of its translations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import sacrebleu
+import torch
+from torch import nn
+
+from regard.data.batch import Batch, collate
+from regard.data.text import Pair
+from regard.data.tokenizers import PairTokenizer
+from regard.inference.search import SearchSettings, Vocabulary, search
+from regard.training.objectives import cross_entropy
+
+SENTENCES = 64  # decoded together
+Poll = Callable[[], None]
+
+
+class Evaluation:
+    """Held-out pairs, encoded once and batched by length, `decoded` of them (evenly spread) also to be translated."""
+
+    def __init__(
+        self,
+        pairs: Sequence[Pair],
+        tokenizer: PairTokenizer,
+        *,
+        decoding: SearchSettings,
+        decoded: int,
+        batch_tokens: int,
+        device: torch.device,
+    ) -> None:
+        self.tokenizer, self.decoding, self.device = tokenizer, decoding.replace(n_best=1), device
+        stride = max(1, math.ceil(len(pairs) / decoded)) if decoded else len(pairs) + 1
+        self.batches = [batch for _, batch in _batched(pairs, tokenizer, batch_tokens)]
+        self.to_decode = _batched(pairs[stride - 1 :: stride], tokenizer, batch_tokens) if decoded else []
+        side = tokenizer.target
+        self.vocabulary = Vocabulary(start=side.start, end=side.end, pad=side.pad)
+
+    def __call__(self, model: nn.Module, poll: Poll) -> dict[str, float]:
+        """All metrics of a model in evaluation mode; `poll` is called between batches and may raise."""
+        loss = self._loss(model, poll)
+        values = {"loss": loss, "perplexity": math.exp(min(loss, 100.0))}
+        return values | self._scores(model, poll) if self.to_decode else values
+
+    @torch.inference_mode()
+    def _loss(self, model: nn.Module, poll: Poll) -> float:
+        total = torch.zeros((), device=self.device, dtype=torch.float64)
+        tokens = 0
+        for batch in self.batches:
+            poll()
+            tokens += batch.tokens
+            moved = batch.to(self.device)
+            logits = model(moved.source, moved.source_mask, moved.inputs)
+            total += cross_entropy(logits, moved.labels, moved.labels_mask)
+        return total.item() / tokens
+
+    def _scores(self, model: nn.Module, poll: Poll) -> dict[str, float]:
+        answers: list[str] = []
+        pairs: list[Pair] = []
+        for some, batch in self.to_decode:
+            poll()
+            moved = batch.to(self.device)
+            found = search(model, moved.source, moved.source_mask, self.decoding, self.vocabulary)
+            answers += [self.tokenizer.target.decode(best[0].tokens) for best in found]
+            pairs += some
+        values = _corpus_scores(answers, [pair.target for pair in pairs])
+        targets = sorted({pair.to for pair in pairs})
+        for to in targets if len(targets) > 1 else ():
+            chosen = [i for i, pair in enumerate(pairs) if pair.to == to]
+            part = _corpus_scores([answers[i] for i in chosen], [pairs[i].target for i in chosen])
+            values |= {f"{name}_{to}": value for name, value in part.items()}
+        return values
+
+
+def _corpus_scores(answers: Sequence[str], references: Sequence[str]) -> dict[str, float]:
+    same = sum(answer == reference for answer, reference in zip(answers, references, strict=True))
+    return {
+        "bleu": sacrebleu.corpus_bleu(answers, [references], force=True).score,
+        "chrf": sacrebleu.corpus_chrf(answers, [references]).score,
+        "exact": same / len(answers),
+    }
+
+
+def _batched(pairs: Sequence[Pair], tokenizer: PairTokenizer, batch_tokens: int) -> list[tuple[list[Pair], Batch]]:
+    """Pairs of similar length together; a batch holds at most `batch_tokens` source and as many target tokens."""
+    sources = [tokenizer.source_ids([pair.source], pair.to)[0] for pair in pairs]
+    targets = tokenizer.target_ids([pair.target for pair in pairs])
+    order = sorted(range(len(pairs)), key=lambda i: (len(sources[i]), len(targets[i])))
+    batches: list[tuple[list[Pair], Batch]] = []
+    rows: list[int] = []
+    longest = 0
+    for i in order:
+        longest = max(longest, len(sources[i]), len(targets[i]))
+        if rows and (len(rows) == SENTENCES or longest * (len(rows) + 1) > batch_tokens):
+            batches.append(_batch(rows, pairs, sources, targets, tokenizer))
+            rows, longest = [], max(len(sources[i]), len(targets[i]))
+        rows.append(i)
+    if rows:
+        batches.append(_batch(rows, pairs, sources, targets, tokenizer))
+    return batches
+
+
+def _batch(
+    rows: list[int],
+    pairs: Sequence[Pair],
+    sources: list[list[int]],
+    targets: list[list[int]],
+    tokenizer: PairTokenizer,
+) -> tuple[list[Pair], Batch]:
+    ids = [sources[i] for i in rows], [targets[i] for i in rows]
+    return [pairs[i] for i in rows], collate(*ids, pad=tokenizer.target.pad, start=tokenizer.target.start)

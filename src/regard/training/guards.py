@@ -1,0 +1,114 @@
+"""What keeps a run safe: one run per folder, signals that end it politely, and the search for the first bad number."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any, Self
+
+import filelock
+import torch
+from torch import Tensor, nn
+
+from regard.errors import RegardError, UsageError
+
+LOCK = ".lock"
+
+
+class Interrupted(RegardError):
+    """A signal ended the run; the exit code is the shell's for that signal (130, 143)."""
+
+    def __init__(self, signum: int, kept: str) -> None:
+        super().__init__(f"{signal.Signals(signum).name} received; {kept}")
+        self.exit_code = 128 + signum
+
+
+class Signals:
+    """SIGINT and SIGTERM: at once while nothing is worth saving, else remembered until the step is done.
+
+    A second signal of the same kind ends the process the usual way.
+    """
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+        self.patient = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        for signum in (signal.SIGINT, signal.SIGTERM):
+            try:
+                self._before[signum] = signal.signal(signum, self._handle)
+            except ValueError:  # only the main thread may; elsewhere whoever owns the process decides
+                break
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for signum, handler in self._before.items():
+            signal.signal(signum, handler)
+
+    def _handle(self, signum: int, frame: FrameType | None) -> None:
+        signal.signal(signum, signal.SIG_DFL)
+        if not self.patient:
+            raise Interrupted(signum, "nothing had been trained yet")
+        self.received = signum
+
+
+@contextmanager
+def claim(folder: Path, *, resume: bool) -> Iterator[None]:
+    """Hold `folder` for one run; refused while another run has it, or when it holds files and `resume` is off."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = filelock.FileLock(folder / LOCK)
+    try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout:
+        raise UsageError(f"{folder} is in use by another run; wait for it, or train into another folder") from None
+    try:
+        if not resume and any(entry.name != LOCK for entry in folder.iterdir()):
+            raise UsageError(f"{folder} is not empty; continue its run with --resume, or train into another folder")
+        yield
+    finally:
+        lock.release()
+
+
+class _Found(Exception):
+    """Ends the forward pass at the first bad module."""
+
+
+def first_bad_module(model: nn.Module, forward_backward: Callable[[], None]) -> str:
+    """Run a step again under hooks and name the first module, or else gradient, that is not finite."""
+    for name, parameter in model.named_parameters():
+        if not _finite(parameter):
+            return f"the weights {name} are not finite"
+    handles = [
+        module.register_forward_hook(_hook(name or type(model).__name__)) for name, module in model.named_modules()
+    ]
+    try:
+        forward_backward()
+    except _Found as found:
+        return f"the output of module {found} is not finite"
+    finally:
+        for handle in handles:
+            handle.remove()
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None and not _finite(parameter.grad):
+            return f"all outputs are finite, but the gradient of {name} is not"
+    return "a second pass over the same sentences was finite"
+
+
+def _hook(name: str) -> Callable[[nn.Module, Any, Any], None]:
+    def check(module: nn.Module, inputs: Any, output: Any) -> None:
+        if not _finite(output):
+            raise _Found(name)
+
+    return check
+
+
+def _finite(value: Any) -> bool:
+    if isinstance(value, Tensor):
+        return not value.is_floating_point() or bool(torch.isfinite(value).all())
+    if isinstance(value, (tuple, list)):
+        return all(_finite(item) for item in value)
+    return True

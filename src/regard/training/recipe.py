@@ -1,0 +1,233 @@
+"""A recipe: one TOML file, one validated object, everything a training run depends on."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import pydantic
+import tomli_w
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+
+from regard.config import Config
+from regard.data.filters import FilterConfig
+from regard.data.tokenizers import TokenizerConfig
+from regard.errors import ConfigError, UsageError
+from regard.inference.search import SearchSettings
+from regard.models.catalog import MODELS
+
+FROM_TOKENIZER = ("source_vocab", "target_vocab", "pad")
+PHRASEBOOK = "phrasebook"
+
+
+class ModelSection(Config):
+    """[model]: a name, one of its presets, and values of that model's own configuration."""
+
+    model_config = pydantic.ConfigDict(extra="allow", frozen=True)
+
+    name: str = "transformer"
+    preset: str = ""
+
+    @pydantic.model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.name not in MODELS:
+            raise ConfigError(f"model.name {self.name!r} is unknown; {_nearest(self.name, MODELS)}")
+        presets = MODELS[self.name].presets
+        if self.preset and self.preset not in presets:
+            raise ConfigError(
+                f"model.preset {self.preset!r} is not one of {self.name}; {_nearest(self.preset, presets)}"
+            )
+        for key in FROM_TOKENIZER:
+            if key in self.overrides:
+                raise ConfigError(f"model.{key} comes from the tokenizer; leave it out of the recipe")
+        self.config(source_vocab=8, target_vocab=8, pad=0)
+        return self
+
+    @property
+    def overrides(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+    def config(self, *, source_vocab: int, target_vocab: int, pad: int) -> Config:
+        """The model's own configuration: preset values, then the recipe's, then what the tokenizer says."""
+        values = {**self._settings(), "source_vocab": source_vocab, "target_vocab": target_vocab, "pad": pad}
+        return MODELS[self.name].config.parse(values, where="[model]")
+
+    def resolved(self) -> ModelSection:
+        """The same section with every value of the model written out, so that it outlives changes of presets."""
+        config = self.config(source_vocab=8, target_vocab=8, pad=0).model_dump(exclude_none=True)
+        values = {key: value for key, value in config.items() if key not in FROM_TOKENIZER}
+        return ModelSection(name=self.name, preset=self.preset, **values)
+
+    def _settings(self) -> dict[str, Any]:
+        preset = MODELS[self.name].presets[self.preset] if self.preset else {}
+        return {**preset, **self.overrides}
+
+
+class PhrasebookSection(Config):
+    """[data.phrasebook]: how much of the built-in corpus to make, per target language."""
+
+    count: PositiveInt = 20000
+    valid_count: PositiveInt = 200
+    test_count: PositiveInt = 500
+    min_words: PositiveInt = 1
+    max_words: PositiveInt = 60
+
+
+class DataSection(Config):
+    """[data]: where the sentence pairs are; a path, or a table of paths by target language, or `phrasebook`."""
+
+    train: str | dict[str, str]
+    valid: str | dict[str, str] = ""
+    test: str | dict[str, str] = ""
+    source: str
+    target: str | list[str]
+    split: float = pydantic.Field(0.01, gt=0, lt=1)
+    filters: FilterConfig = FilterConfig()
+    phrasebook: PhrasebookSection = PhrasebookSection()
+
+    @property
+    def targets(self) -> list[str]:
+        return [self.target] if isinstance(self.target, str) else self.target
+
+    def path(self, part: Literal["train", "valid", "test"], target: str) -> str:
+        """Where the pairs of one part and target language are; empty where there are none."""
+        where: str | dict[str, str] = getattr(self, part)
+        return where if isinstance(where, str) else where.get(target, "")
+
+    @pydantic.model_validator(mode="after")
+    def _check(self) -> Self:
+        if not self.targets or len(set(self.targets)) < len(self.targets):
+            raise ConfigError(f"data.target is {self.target!r}; expected one language code, or several different ones")
+        if self.source in self.targets:
+            raise ConfigError(f"data.source {self.source!r} is also in data.target; a language is not its own target")
+        for part in ("train", "valid", "test"):
+            table = getattr(self, part)
+            extra = set(table) - set(self.targets) if isinstance(table, dict) else set()
+            if extra:
+                raise ConfigError(f"data.{part} names {sorted(extra)}, but data.target is {self.targets}")
+        missing = [target for target in self.targets if not self.path("train", target)]
+        if missing:
+            raise ConfigError(f"data.train has no path for {missing}; give one for every language of data.target")
+        return self
+
+
+class TrainingSection(Config):
+    """[training]: the optimiser, the batches, and when to look, save and stop."""
+
+    steps: PositiveInt = 10000
+    lr: PositiveFloat = 1e-3
+    schedule: Literal["noam", "cosine", "constant"] = "noam"
+    warmup: NonNegativeInt = 1000
+    batch_tokens: PositiveInt = 4096
+    accumulate: PositiveInt = 1
+    clip: NonNegativeFloat = 1.0
+    precision: Literal["fp32", "bf16"] = "fp32"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    label_smoothing: float = pydantic.Field(0.1, ge=0, lt=1)
+    r_drop: NonNegativeFloat = 0.0
+    weight_decay: NonNegativeFloat = 0.01
+    betas: tuple[float, float] = (0.9, 0.98)
+    ema: float = pydantic.Field(0.0, ge=0, lt=1)
+    average: NonNegativeInt = 0
+    validate_every: NonNegativeInt = 500
+    validate_sentences: PositiveInt = 200
+    checkpoint_every: NonNegativeInt = 500
+    keep: PositiveInt = 3
+    patience: NonNegativeInt = 0
+    metric: Literal["loss", "perplexity", "bleu", "chrf"] = "loss"
+    on_nan: Literal["stop", "skip"] = "stop"
+    log_every: PositiveInt = 50
+    workers: NonNegativeInt = 0
+    time_limit: PositiveFloat | None = None
+    compile: bool = False
+
+    @pydantic.model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.average > self.keep:
+            raise ConfigError(
+                f"training.average is {self.average} but only {self.keep} checkpoints are kept; raise training.keep"
+            )
+        return self
+
+
+class Recipe(Config):
+    """Everything a training run depends on."""
+
+    task: Literal["translation"] = "translation"
+    seed: NonNegativeInt = 1
+    model: ModelSection = ModelSection()
+    data: DataSection
+    tokenizer: TokenizerConfig = TokenizerConfig()
+    training: TrainingSection = TrainingSection()
+    decoding: SearchSettings = SearchSettings()
+
+    def to_toml(self) -> str:
+        """The recipe as a TOML document that `load_recipe` reads back unchanged."""
+        return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
+
+    def resolved(self) -> Recipe:
+        """The recipe with the model's preset written out."""
+        return Recipe(**{**dict(self), "model": self.model.resolved()})
+
+
+def recipe_names() -> list[str]:
+    """The recipes that come with the package."""
+    return sorted(Path(str(file)).stem for file in _shipped().iterdir() if file.name.endswith(".toml"))
+
+
+def load_recipe(name_or_path: str | Path, sets: Sequence[str] = ()) -> Recipe:
+    """Read a shipped recipe by name, or a file, with `section.key=value` changes made before anything is checked."""
+    values = _read(str(name_or_path))
+    for change in sets:
+        _merge(values, change)
+    return Recipe.parse(values, where=str(name_or_path))
+
+
+def _shipped() -> Any:
+    return resources.files("regard") / "recipes"
+
+
+def _read(name: str) -> dict[str, Any]:
+    path = Path(name)
+    if path.suffix == ".toml" or path.is_file():
+        if not path.is_file():
+            raise UsageError(f"there is no recipe file {name!r}; give an existing TOML file or one of {recipe_names()}")
+        text = path.read_text(encoding="utf-8")
+    elif name in recipe_names():
+        text = (_shipped() / f"{name}.toml").read_text(encoding="utf-8")
+    else:
+        raise UsageError(f"there is no shipped recipe {name!r}; {_nearest(name, recipe_names())}")
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{name}: not valid TOML: {error}") from None
+
+
+def _merge(values: dict[str, Any], change: str) -> None:
+    key, equals, text = change.partition("=")
+    path = key.strip().split(".")
+    if not equals or not all(path):
+        raise UsageError(f"--set {change!r} is not understood; write section.key=value, as in training.lr=3e-4")
+    table = values
+    for part in path[:-1]:
+        table = table.setdefault(part, {})
+        if not isinstance(table, dict):
+            raise UsageError(f"--set {change!r}: {part!r} is a value, not a section")
+    table[path[-1]] = _value(text.strip())
+
+
+def _value(text: str) -> Any:
+    """A TOML value; what is not one (a bare word, a path) is a string."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _nearest(name: str, known: Mapping[str, Any] | Sequence[str]) -> str:
+    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.4)
+    return f"did you mean {matches[0]!r}?" if matches else f"known: {', '.join(known)}"

@@ -1,0 +1,110 @@
+"""MultiHeadAttention against torch's own, with caches, groups, memories and rotations."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from regard.attention import GrowingCache, MultiHeadAttention, StaticCache, masks
+from regard.attention.positions import Rotary
+
+
+def torch_twin(ours: MultiHeadAttention, width: int, heads: int) -> nn.MultiheadAttention:
+    twin = nn.MultiheadAttention(width, heads, batch_first=True)
+    with torch.no_grad():
+        twin.in_proj_weight.copy_(torch.cat([ours.query.weight, ours.key.weight, ours.value.weight]))
+        twin.in_proj_bias.copy_(torch.cat([ours.query.bias, ours.key.bias, ours.value.bias]))
+        twin.out_proj.load_state_dict(ours.output.state_dict())
+    return twin.eval()
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    heads=st.sampled_from([1, 2, 4]),
+    head_width=st.sampled_from([2, 8]),
+    batch=st.integers(1, 3),
+    queries=st.integers(1, 6),
+    keys=st.integers(1, 6),
+    cross=st.booleans(),
+    causal=st.booleans(),
+    seed=st.integers(0, 1000),
+)
+def test_equals_torch(heads, head_width, batch, queries, keys, cross, causal, seed):
+    torch.manual_seed(seed)
+    width = heads * head_width
+    keys = keys if cross else queries
+    causal = causal and not cross
+    ours = MultiHeadAttention(width, heads).eval()
+    x, memory = torch.randn(batch, queries, width), torch.randn(batch, keys, width)
+    real = torch.rand(batch, keys) > 0.3
+    real[:, 0] = True
+    there = memory if cross else x
+    forbidden = ~masks.causal(queries, keys)[0, 0] if causal else None
+    expected, _ = torch_twin(ours, width, heads)(x, there, there, key_padding_mask=~real, attn_mask=forbidden)
+    out = ours(x, memory if cross else None, mask=masks.padding(real), causal=causal)
+    torch.testing.assert_close(out, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2, 4])
+@pytest.mark.parametrize("rotary", [False, True])
+@pytest.mark.parametrize("static", [False, True])
+def test_decoding_with_a_cache_equals_the_whole_sequence_at_once(kv_heads, rotary, static):
+    torch.manual_seed(0)
+    layer = MultiHeadAttention(16, 4, kv_heads=kv_heads, prepare=Rotary(4) if rotary else None).eval()
+    x = torch.randn(3, 7, 16)
+    whole = layer(x, causal=True)
+    cache = StaticCache(3, 1, kv_heads, 9, 4) if static else GrowingCache(3, capacity=2)
+    parts = [layer(x[:, a:b], causal=True, cache=cache) for a, b in [(0, 3), (3, 4), (4, 5), (5, 7)]]
+    torch.testing.assert_close(torch.cat(parts, dim=1), whole, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("static", [False, True])
+def test_reorder_and_keep_move_whole_rows(static):
+    k = torch.arange(4.0).view(4, 1, 1, 1).expand(4, 1, 2, 1)  # 2 sentences x 2 hypotheses, row number as content
+    cache = StaticCache(2, 2, 1, 4, 1) if static else GrowingCache(2)
+    cache.append(k, k)
+    cache.reorder(torch.tensor([[1, 1], [0, 0]]))
+    assert cache.k[:, 0, 0, 0].tolist() == [1, 1, 2, 2]
+    if static:
+        with pytest.raises(ValueError, match="cannot drop"):
+            cache.keep(torch.tensor([1]))
+        with pytest.raises(ValueError, match="2 hypotheses"):
+            cache.reorder(torch.tensor([[0], [0]]))
+    else:
+        cache.keep(torch.tensor([1]))
+        assert cache.k[:, 0, 0, 0].tolist() == [2, 2]
+        cache.reorder(torch.tensor([[1, 0, 0]]))
+        assert len(cache.k) == 3
+
+
+def test_a_memory_projected_once_gives_the_same():
+    torch.manual_seed(0)
+    layer = MultiHeadAttention(8, 2, kv_width=6).eval()
+    x, memory, real = (
+        torch.randn(2, 3, 8),
+        torch.randn(2, 5, 6),
+        torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]]).bool(),
+    )
+    once = layer.remember(memory, masks.padding(real))
+    torch.testing.assert_close(layer(x, once), layer(x, memory, mask=masks.padding(real)))
+
+
+def test_position_bias_and_bias_add_up():
+    torch.manual_seed(0)
+    relative = lambda q, keys: torch.arange(keys, dtype=torch.float32).expand(1, 1, q.shape[2], keys)  # noqa: E731
+    plain, biased = MultiHeadAttention(8, 2), MultiHeadAttention(8, 2, position=relative)
+    biased.load_state_dict(plain.state_dict())
+    x = torch.randn(1, 4, 8)
+    extra = torch.randn(1, 2, 4, 4)
+    torch.testing.assert_close(biased(x, bias=extra), plain(x, bias=extra + torch.arange(4.0)))
+
+
+def test_heads_share_the_width_so_their_number_costs_no_parameters():
+    count = lambda heads: sum(p.numel() for p in MultiHeadAttention(64, heads).parameters())  # noqa: E731
+    assert count(1) == count(8) == 4 * (64 * 64 + 64)
+
+
+def test_impossible_sizes_are_refused():
+    with pytest.raises(ValueError, match="must divide"):
+        MultiHeadAttention(10, 3)

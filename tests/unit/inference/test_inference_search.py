@@ -1,0 +1,227 @@
+"""The search against brute force, against itself one by one, and every option against its definition."""
+
+import itertools
+import math
+import os
+
+import pytest
+import torch
+from torch import nn
+
+from regard.errors import UsageError
+from regard.inference.search import Ensemble, Search, SearchSettings, Vocabulary, search
+from regard.models.transformer import Transformer, TransformerConfig
+
+VOCABULARY = Vocabulary(start=1, end=2, pad=0)
+BRUTE = Vocabulary(start=0, end=1, pad=0)  # three ordinary tokens out of five
+MODELS = int(os.environ.get("REGARD_FAULT_COUNT", "5"))
+
+
+class RandomModel(nn.Module):
+    """Logits are a fixed random function of the sentence and the whole prefix: nothing a search could guess."""
+
+    def __init__(self, seed: int, vocab: int = 5, sharp: float = 1.0):
+        super().__init__()
+        self.seed, self.vocab, self.sharp = seed, vocab, sharp
+
+    def start(self, source, source_mask):
+        return PrefixState([[tuple(s[m].tolist())] for s, m in zip(source, source_mask, strict=True)])
+
+    def step(self, tokens, state):
+        state.prefixes = [
+            [(*prefix, token) for prefix, token in zip(prefixes, row, strict=True)]
+            for prefixes, row in zip(state.prefixes, tokens.tolist(), strict=True)
+        ]
+        return torch.stack([torch.stack([self.logits(prefix) for prefix in prefixes]) for prefixes in state.prefixes])
+
+    def logits(self, prefix):
+        generator = torch.Generator().manual_seed(hash((self.seed, *prefix)) % 2**31)
+        return torch.randn(self.vocab, generator=generator) * self.sharp
+
+
+class PrefixState:
+    def __init__(self, prefixes):
+        self.prefixes = prefixes
+
+    def reorder(self, origin):
+        self.prefixes = [[p[w] for w in row] for p, row in zip(self.prefixes, origin.tolist(), strict=True)]
+
+    def keep(self, sentences):
+        self.prefixes = [self.prefixes[s] for s in sentences.tolist()]
+
+
+def every_answer(model, source, limit, penalty):
+    """(score, finished, tokens) of every sequence up to the limit, by enumeration."""
+    ordinary = [t for t in range(model.vocab) if t not in BRUTE]
+    for length in range(limit + 1):
+        for tokens in itertools.product(ordinary, repeat=length):
+            total, prefix = 0.0, (*source, BRUTE.start)
+            for token in (*tokens, BRUTE.end) if length < limit else tokens:
+                total += float(model.logits(prefix).log_softmax(-1)[token])
+                prefix = (*prefix, token)
+            size = length + 1 if length < limit else length
+            yield total / size**penalty, length < limit, list(tokens)
+
+
+@pytest.mark.parametrize("penalty", [0.0, 0.6, 1.0])
+def test_a_wide_beam_finds_what_brute_force_finds(penalty):
+    source = torch.tensor([[3, 4]])
+    for seed in range(MODELS):
+        model = RandomModel(seed)
+        best = sorted(every_answer(model, (3, 4), 6, penalty), key=lambda a: (-a[1], -a[0]))[:4]
+        settings = SearchSettings(beam=243, n_best=4, max_length=6, length_penalty=penalty)
+        (found,) = search(model, source, torch.ones_like(source, dtype=torch.bool), settings, BRUTE)
+        assert [h.tokens for h in found] == [tokens for _, _, tokens in best]
+        for hypothesis, (score, _, _) in zip(found, best, strict=True):
+            assert hypothesis.score == pytest.approx(score, abs=1e-4)
+
+
+def ragged(count, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(1, 8, (count,), generator=generator)
+    return torch.randint(3, 20, (count, 7), generator=generator), torch.arange(7) < lengths[:, None]
+
+
+def transformer(seed=0):
+    torch.manual_seed(seed)
+    sizes = {"width": 32, "heads": 4, "encoder_depth": 2, "decoder_depth": 2, "ffn_width": 64}
+    model = Transformer(TransformerConfig(source_vocab=20, target_vocab=20, **sizes)).eval()
+    with torch.no_grad():
+        model.target_embedding.weight.mul_(4)  # sharper distributions: a random model is nearly uniform
+    return model
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        SearchSettings(),
+        SearchSettings(beam=4, n_best=3),
+        SearchSettings(sample=True, n_best=2, temperature=0.8, top_k=9, top_p=0.9),
+        SearchSettings(beam=3, no_repeat_ngram=2, min_length=4),
+    ],
+)
+def test_a_batch_gives_what_its_sentences_give_one_by_one(settings):
+    model, (source, mask) = transformer(), ragged(40)
+    together = search(model, source, mask, settings, VOCABULARY)
+    for row, length in enumerate(mask.sum(1).tolist()):
+        (alone,) = search(model, source[row : row + 1, :length], mask[row : row + 1, :length], settings, VOCABULARY)
+        assert [h.tokens for h in alone] == [h.tokens for h in together[row]]
+        assert [h.score for h in alone] == pytest.approx([h.score for h in together[row]], abs=1e-4)
+
+
+def test_greedy_follows_the_best_token():
+    model, (source, mask) = transformer(), ragged(10)
+    for row, (best,) in enumerate(search(model, source, mask, SearchSettings(max_length=9), VOCABULARY)):
+        inputs = torch.tensor([[VOCABULARY.start, *best.tokens]])
+        logits = model(source[row : row + 1], mask[row : row + 1], inputs)
+        logits[..., [0, 1]] = -math.inf
+        told = logits.argmax(-1)[0].tolist()
+        assert told[: len(best.tokens)] == best.tokens
+        assert not best.finished or told[-1] == VOCABULARY.end
+
+
+def test_scores_are_the_models_own_log_probabilities():
+    model, (source, mask) = transformer(), ragged(5)
+    settings = SearchSettings(beam=4, n_best=4, length_penalty=0.7)
+    for row, hypotheses in enumerate(search(model, source, mask, settings, VOCABULARY)):
+        for h in hypotheses:
+            answer = [*h.tokens, VOCABULARY.end] if h.finished else h.tokens
+            inputs = torch.tensor([[VOCABULARY.start, *answer[:-1]]])
+            log_p = model(source[row : row + 1], mask[row : row + 1], inputs).log_softmax(-1)[0]
+            total = log_p[torch.arange(len(answer)), torch.tensor(answer)].sum().item()
+            assert h.log_probability == pytest.approx(total, abs=1e-4)
+            assert h.score == pytest.approx(total / len(answer) ** 0.7, abs=1e-4)
+        assert [h.score for h in hypotheses] == sorted((h.score for h in hypotheses), reverse=True)
+
+
+def test_minimum_and_maximum_length():
+    model, (source, mask) = transformer(), ragged(20)
+    for (h,) in search(model, source, mask, SearchSettings(min_length=5, max_length=7, beam=2), VOCABULARY):
+        assert 5 <= len(h.tokens) <= 7
+        assert h.finished or len(h.tokens) == 7
+
+
+def test_no_ngram_comes_twice():
+    model, (source, mask) = transformer(3), ragged(20)
+    settings = SearchSettings(no_repeat_ngram=2, max_length=30, min_length=12, beam=2)
+    for (h,) in search(model, source, mask, settings, VOCABULARY):
+        pairs = list(itertools.pairwise(h.tokens))
+        assert len(pairs) == len(set(pairs))
+
+
+def test_a_forced_prefix_is_kept_and_continued_as_if_chosen():
+    model, (source, mask) = transformer(), ragged(4)
+    prefixes = [[5], [], [6, 7, 8], [9, 9]]
+    settings = SearchSettings(beam=3, max_length=12)
+    for row, (h,) in enumerate(search(model, source, mask, settings, VOCABULARY, prefixes)):
+        assert h.tokens[: len(prefixes[row])] == prefixes[row]
+    free = search(model, source, mask, settings, VOCABULARY)
+    assert search(model, source, mask, settings, VOCABULARY, [[]] * 4) == free
+
+
+def test_sampling_follows_the_distribution():
+    model = RandomModel(0, vocab=6)
+    source = torch.tensor([[3]]).expand(1, 1)
+    mask = torch.ones_like(source, dtype=torch.bool)
+    settings = SearchSettings(sample=True, n_best=4000, max_length=1, temperature=0.7, top_k=3)
+    (found,) = search(model, source, mask, settings, VOCABULARY)
+    logits = model.logits((3, VOCABULARY.start)) / 0.7
+    logits[[0, 1]] = -math.inf
+    kept = logits.topk(3).indices
+    expected = torch.full_like(logits, -math.inf).index_copy(0, kept, logits[kept]).softmax(-1)
+    drawn = torch.zeros(6)
+    for h in found:
+        drawn[h.tokens[0] if h.tokens else VOCABULARY.end] += 1 / 4000
+    torch.testing.assert_close(drawn, expected, atol=0.03, rtol=0)
+
+
+def test_top_p_keeps_the_smallest_sufficient_set():
+    model = RandomModel(1, vocab=8, sharp=2.0)
+    source = torch.tensor([[3]])
+    settings = SearchSettings(sample=True, n_best=500, max_length=1, top_p=0.6)
+    (found,) = search(model, source, source > 0, settings, VOCABULARY)
+    logits = model.logits((3, VOCABULARY.start))
+    logits[[0, 1]] = -math.inf
+    probability, order = logits.softmax(-1).sort(descending=True)
+    allowed = set(order[: int((probability.cumsum(0) < 0.6).sum()) + 1].tolist())
+    assert {h.tokens[0] if h.tokens else VOCABULARY.end for h in found} <= allowed
+
+
+def test_the_same_seed_samples_the_same_and_another_seed_does_not():
+    model, (source, mask) = transformer(), ragged(10)
+    one, same, other = (
+        search(model, source, mask, SearchSettings(sample=True, seed=seed), VOCABULARY) for seed in (1, 1, 2)
+    )
+    assert one == same and one != other
+
+
+def test_an_ensemble_decides_by_mean_probability():
+    members, (source, mask) = [transformer(1), transformer(2)], ragged(6)
+    both = Ensemble(members)
+    state = both.start(source, mask)
+    tokens = torch.full((6, 1), VOCABULARY.start)
+    mean = sum(m.step(tokens, m.start(source, mask)).softmax(-1) for m in members) / 2
+    torch.testing.assert_close(both.step(tokens, state).exp(), mean)
+    twice = search(Ensemble([members[0]] * 2), source, mask, SearchSettings(beam=3), VOCABULARY)
+    once = search(members[0], source, mask, SearchSettings(beam=3), VOCABULARY)
+    assert [h.tokens for (h,) in twice] == [h.tokens for (h,) in once]
+
+
+def test_a_search_can_be_watched_step_by_step():
+    model, (source, mask) = transformer(), ragged(1)
+    settings = SearchSettings(beam=3, max_length=8)
+    watched = Search(model, source, mask, settings, VOCABULARY)
+    lengths = []
+    with torch.inference_mode():
+        while not watched.done:
+            watched.advance()
+            lengths.append(watched.history.shape[2])
+    assert lengths[:3] == [1, 2, 3]
+    assert watched.results() == search(model, source, mask, settings, VOCABULARY)
+
+
+@pytest.mark.parametrize("wrong", [{"beam": 0}, {"temperature": 0.0}, {"top_p": 0.0}, {"n_best": 0}])
+def test_impossible_settings_are_refused(wrong):
+    source = torch.tensor([[3]])
+    with pytest.raises(UsageError):
+        search(RandomModel(0), source, source > 0, SearchSettings(**wrong), VOCABULARY)

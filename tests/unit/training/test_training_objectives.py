@@ -1,0 +1,83 @@
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn import functional
+
+from regard.training.objectives import cross_entropy, r_drop, symmetric_divergence
+
+
+def example(seed, batch=3, length=5, vocab=11):
+    generator = torch.Generator().manual_seed(seed)
+    logits = 4 * torch.randn(batch, length, vocab, generator=generator)
+    labels = torch.randint(0, vocab, (batch, length), generator=generator)
+    mask = torch.rand(batch, length, generator=generator) < 0.7
+    return logits, labels, mask
+
+
+def torch_loss(logits, labels, mask, smoothing):
+    ignored = labels.masked_fill(~mask, -100)
+    return functional.cross_entropy(
+        logits.flatten(0, 1), ignored.flatten(), label_smoothing=smoothing, reduction="sum"
+    )
+
+
+@settings(deadline=None, max_examples=25)
+@given(seed=st.integers(0, 10**6), smoothing=st.sampled_from([0.0, 0.1, 0.5]))
+def test_cross_entropy_and_its_gradient_are_those_of_torch(seed, smoothing):
+    logits, labels, mask = example(seed)
+    ours, theirs = logits.clone().requires_grad_(), logits.clone().requires_grad_()
+    loss, expected = cross_entropy(ours, labels, mask, smoothing), torch_loss(theirs, labels, mask, smoothing)
+    (loss / 7).backward()
+    (expected / 7).backward()
+    torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-5, atol=1e-6)
+
+
+def test_cross_entropy_passes_gradcheck():
+    logits, labels, mask = example(0)
+    logits = logits.requires_grad_()
+    step = 1e-2
+    direction = torch.randn_like(logits)
+    with torch.no_grad():
+        up, down = (cross_entropy(logits + s * step * direction, labels, mask, 0.1).double() for s in (1, -1))
+    cross_entropy(logits, labels, mask, 0.1).backward()
+    torch.testing.assert_close((up - down) / (2 * step), (logits.grad * direction).sum().double(), rtol=1e-2, atol=1e-2)
+
+
+def test_bfloat16_logits_are_summed_in_float32():
+    logits, labels, mask = example(1)
+    half = logits.bfloat16().requires_grad_()
+    loss = cross_entropy(half, labels, mask, 0.1)
+    loss.backward()
+    assert loss.dtype == torch.float32
+    assert half.grad.dtype == torch.bfloat16
+    torch.testing.assert_close(loss, torch_loss(half.detach().float(), labels, mask, 0.1))
+
+
+def test_an_extreme_logit_gives_a_finite_loss():
+    logits = torch.tensor([[[200.0, -200.0, 0.0]]])
+    loss = cross_entropy(logits, torch.tensor([[1]]), torch.tensor([[True]]))
+    assert loss.item() == 400.0
+
+
+def test_symmetric_divergence_is_the_mean_of_both_kl_divergences():
+    first, _, mask = example(2)
+    second, _, _ = example(3)
+    p, q = first.softmax(-1), second.softmax(-1)
+    both = (p * (p / q).log()).sum(-1) + (q * (q / p).log()).sum(-1)
+    torch.testing.assert_close(symmetric_divergence(first, second, mask), 0.5 * both[mask].sum(), rtol=1e-4, atol=1e-4)
+
+
+def test_r_drop_is_half_of_the_papers_sum():
+    first, labels, mask = example(4)
+    second, _, _ = example(5)
+    paper = torch_loss(first, labels, mask, 0.1) + torch_loss(second, labels, mask, 0.1)
+    paper = paper + 5.0 * symmetric_divergence(first, second, mask)
+    loss = r_drop(first, second, labels, mask, weight=5.0, smoothing=0.1)
+    torch.testing.assert_close(loss, 0.5 * paper)
+
+
+def test_r_drop_of_equal_passes_is_the_plain_loss():
+    logits, labels, mask = example(6)
+    loss = r_drop(logits, logits, labels, mask, weight=5.0, smoothing=0.1)
+    torch.testing.assert_close(loss, cross_entropy(logits, labels, mask, 0.1))
