@@ -2,11 +2,12 @@
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
+
 from regard.checkpoints import export_marian, load_model
 from regard.checkpoints.models import own_tensors
 from regard.errors import CheckpointError
 from regard.models.transformer import Transformer, TransformerConfig
-from safetensors.torch import load_file, save_file
 
 transformers = pytest.importorskip("transformers")
 transformers.utils.logging.disable_progress_bar()
@@ -109,6 +110,7 @@ def test_our_model_is_loaded_by_their_library(tie, output_bias, tmp_path):
     assert not any(report.values())
     assert (theirs.config.decoder_start_token_id, theirs.config.eos_token_id, theirs.config.pad_token_id) == (1, 2, 3)
     assert theirs.generation_config.forced_eos_token_id == 2
+    assert theirs.generate(torch.tensor([[5, 6, 2]])).shape[1] <= 48
     assert greatest_difference(ours, theirs.eval()) <= 1e-5
 
     again = load_model(tmp_path / "out").model
@@ -157,6 +159,6 @@ def test_missing_leftover_and_wrong_tensors_are_named(change, named, tmp_path):
 
 def test_what_marian_cannot_hold_is_not_exported(tmp_path):
     ours = Transformer(TransformerConfig(source_vocab=9, target_vocab=9, width=8, heads=2, ffn_width=8, norm="pre"))
-    with pytest.raises(CheckpointError, match="cannot be exported.*'norm': 'pre'"):
+    with pytest.raises(CheckpointError, match=r"cannot be exported.*'norm': 'pre'"):
         export_marian(ours, tmp_path / "out", start=1, end=2)
     assert list(tmp_path.iterdir()) == []

@@ -35,8 +35,6 @@ log = logging.getLogger("regard.checkpoints")
 
 def write_folder(folder: Path, write: Callable[[Path], None], *, needs: int = 0) -> None:
     """Let `write` fill a temporary folder, then put it in place of `folder` whole; `needs` are the bytes expected."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    tidy(folder.parent)
     with _hidden_folder(folder, needs) as temporary:
         write(temporary)
         _seal(temporary)
@@ -45,14 +43,17 @@ def write_folder(folder: Path, write: Callable[[Path], None], *, needs: int = 0)
 
 def publish(checkpoint: Path, run: Path) -> None:
     """Copy a complete checkpoint, without its training state, into a run folder that holds other things as well."""
-    files = [name for name in _read_manifest(checkpoint) if PurePosixPath(name).parts[0] != TRAIN_STATE]
-    run.mkdir(parents=True, exist_ok=True)
-    tidy(run)
-    with _hidden_folder(run / "published", sum((checkpoint / name).stat().st_size for name in files)) as temporary:
+    files = {
+        name: entry for name, entry in _read_manifest(checkpoint).items() if PurePosixPath(name).parts[0] != TRAIN_STATE
+    }
+    _check_sizes(checkpoint, files)
+    with _hidden_folder(run / "published", sum(entry["size"] for entry in files.values())) as temporary:
         for name in files:
             (temporary / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(checkpoint / name, temporary / name)
         _seal(temporary)
+        if _read_manifest(temporary) != files:
+            raise CheckpointError(f"{checkpoint} is damaged and was not published; use another checkpoint")
         # From here until the new manifest is in place `run` is incomplete, and `resolve` answers with a checkpoint.
         (run / MANIFEST).unlink(missing_ok=True)
         _sync(run)
@@ -118,7 +119,8 @@ def tidy(parent: Path) -> None:
             if not ours:
                 continue
             if match["state"] == REPLACED and not (parent / match["name"]).exists():
-                path.rename(parent / match["name"])
+                with contextlib.suppress(OSError):  # a disk that is read-only stays as it is
+                    path.rename(parent / match["name"])
             else:
                 shutil.rmtree(path, ignore_errors=True)
 
@@ -144,9 +146,11 @@ _ADVICE = "the folder is incomplete or damaged: use another checkpoint or copy i
 @contextlib.contextmanager
 def _hidden_folder(folder: Path, needs: int) -> Iterator[Path]:
     """A temporary sibling of `folder`, locked while in use and gone afterwards; disk errors are explained."""
-    _check_space(folder.parent, needs)
     temporary = _hidden_name(folder, WRITING)
     try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        tidy(folder.parent)
+        _check_space(folder.parent, needs)
         temporary.mkdir()
         with _lock(temporary):
             yield temporary
@@ -188,19 +192,19 @@ def _full_disk(parent: Path, wanted: str, free: int) -> str:
 
 def _explain(error: OSError | RuntimeError, folder: Path, temporary: Path) -> None:
     """Raise what went wrong with the disk in plain words; return if the disk had no part in it."""
-    free = shutil.disk_usage(folder.parent).free
-    ran_out = isinstance(error, OSError) and error.errno in FULL
-    if ran_out or (isinstance(error, RuntimeError) and free < 2**20):  # torch.save reports it as a RuntimeError
-        written = sum(path.stat().st_size for path in temporary.rglob("*") if path.is_file())
-        message = _full_disk(folder.parent, f"needed more than the {written:,} bytes written so far", free)
-        raise CheckpointError(message) from error
-    if isinstance(error, OSError):
+    if isinstance(error, OSError) and error.errno not in FULL:
         raise CheckpointError(f"{folder} cannot be written: {error}; complete checkpoints are untouched") from error
+    free = shutil.disk_usage(folder.parent).free
+    if isinstance(error, RuntimeError) and free > 2**20:  # torch.save reports a full disk as a RuntimeError
+        return
+    written = sum(path.stat().st_size for path in temporary.rglob("*") if path.is_file())
+    message = _full_disk(folder.parent, f"needed more than the {written:,} bytes written so far", free)
+    raise CheckpointError(message) from error
 
 
 def _seal(folder: Path) -> None:
     """Add the manifest, and bring every file and folder to the disk, the manifest last."""
-    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / MANIFEST)
     entries = {path: {"size": path.stat().st_size, "sha256": _digest(path)} for path in paths}
     for path in paths:
         _sync(path)

@@ -22,7 +22,8 @@ def export_marian(
     tokens = {"decoder_start_token_id": start, "eos_token_id": end, "forced_eos_token_id": end}
     values = {**table.config.to_theirs(config.model_dump()), **tokens, "bos_token_id": None}
     pad = values["pad_token_id"]
-    generation = {**tokens, "pad_token_id": pad, "bad_words_ids": [[pad]], "max_length": 512, "num_beams": 4}
+    longest = min(512, values["max_position_embeddings"])  # their position table ends there
+    generation = {**tokens, "pad_token_id": pad, "bad_words_ids": [[pad]], "max_length": longest, "num_beams": 4}
 
     def write(temporary: Path) -> None:
         write_json(temporary / CONFIG, values)

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import init
 from torch.nn.parallel import DistributedDataParallel
 from torch.overrides import TorchFunctionMode
 
@@ -119,9 +120,14 @@ def _aliases(state: dict[str, Tensor]) -> list[list[str]]:
 class _NoRandomFill(TorchFunctionMode):
     """Skips random initialisation: every parameter built under it is about to be overwritten."""
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in (Tensor.uniform_, Tensor.normal_):
-            return args[0]
+    # The first four hide the last two: what a function calls while it is handled here is not handled again.
+    fills = (init.uniform_, init.normal_, init.kaiming_uniform_, init.kaiming_normal_, Tensor.uniform_, Tensor.normal_)
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func in self.fills:
+            return args[0] if args else (kwargs or {})["tensor"]
         return func(*args, **(kwargs or {}))
 
 

@@ -76,11 +76,11 @@ class ConfigTable(Config):
         known = {**self.defaults, **{key: value for key, value in theirs.items() if value is not None}}
         for key, origin in {**self.fallbacks, **self.copies}.items():
             known.setdefault(key, known.get(origin))
+        if missing := [key for key in self.same.values() if known.get(key) is None]:
+            raise CheckpointError(f"{file} lacks {listing(missing)}")
         for key, origin in self.copies.items():
             if known[key] != known[origin]:
                 raise CheckpointError(f"{file} has {key} {known[key]} but {origin} {known[origin]}; they must be equal")
-        if missing := [key for key in self.same.values() if known.get(key) is None]:
-            raise CheckpointError(f"{file} lacks {listing(missing)}")
         ours = {our: known[their] for our, their in self.same.items()}
         for alternatives in self.choices:
             chosen = _choose(known, [choice.theirs for choice in alternatives], f"{file} cannot be read")

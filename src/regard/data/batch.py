@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,30 +28,31 @@ class Batch:
         """Target tokens, the end tokens included: what a loss is averaged over."""
         return int(self.labels_mask.sum())
 
-    def to(self, device: str | torch.device, non_blocking: bool = False) -> Self:
+    def to(self, device: str | torch.device, non_blocking: bool = False) -> "Batch":
         return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
-    def pin_memory(self) -> Self:
+    def pin_memory(self) -> "Batch":
         """The batch in page-locked memory, from which copies to a GPU overlap with computation."""
         return self._map(Tensor.pin_memory)
 
-    def _map(self, change: Callable[[Tensor], Tensor]) -> Self:
-        return type(self)(*(change(getattr(self, field.name)) for field in fields(self)))
+    def _map(self, change: Callable[[Tensor], Tensor]) -> "Batch":
+        return Batch(*(change(getattr(self, field.name)) for field in fields(self)))
 
 
 def collate(sources: Sequence[Ids], targets: Sequence[Ids], *, pad: int, start: int) -> Batch:
     """Pad id sequences that end with their end token; masks come from lengths, so `start` may equal `pad` (Marian)."""
-    source, source_mask = _padded(sources, pad)
-    labels, labels_mask = _padded(targets, pad)
-    inputs = np.full_like(labels, pad)
+    source, source_mask = pad_rows(sources, pad)
+    labels, labels_mask = pad_rows(targets, pad)
+    inputs = torch.full_like(labels, pad)
     inputs[:, 0] = start
-    inputs[:, 1:] = np.where(labels_mask[:, 1:], labels[:, :-1], pad)
-    return Batch(*(torch.from_numpy(array) for array in (source, source_mask, inputs, labels, labels_mask)))
+    inputs[:, 1:] = torch.where(labels_mask[:, 1:], labels[:, :-1], pad)
+    return Batch(source, source_mask, inputs, labels, labels_mask)
 
 
-def _padded(rows: Sequence[Ids], pad: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def pad_rows(rows: Sequence[Ids], pad: int) -> tuple[Int[Tensor, "B T"], Bool[Tensor, "B T"]]:
+    """Sequences of any length as one tensor, and where it is real."""
     lengths = np.array([len(row) for row in rows])
     mask = np.arange(lengths.max())[None, :] < lengths[:, None]
     padded = np.full(mask.shape, pad, dtype=np.int64)
     padded[mask] = np.concatenate(rows)
-    return padded, mask
+    return torch.from_numpy(padded), torch.from_numpy(mask)

@@ -96,7 +96,7 @@ class HashSet:
         self._slots = larger
 
 
-def _find(slots: array[int], value: int) -> int:
+def _find(slots: array, value: int) -> int:
     slot = value % len(slots)
     while slots[slot] not in (0, value):
         slot = (slot + 1) % len(slots)
@@ -112,7 +112,9 @@ def split_by_hash(source: str, parts: Mapping[str, float]) -> str:
     """The part a source sentence belongs to, e.g. of {"train": 98, "valid": 1, "test": 1}: always the same one,
     whatever its case and spacing, so that no source sits in two parts."""
     if not parts or min(parts.values()) < 0 or not sum(parts.values()) > 0:
-        raise UsageError(f"parts are names with shares of 0 or more, such as {{'train': 99, 'valid': 1}}; came: {parts}")
+        raise UsageError(
+            f"parts are names with shares of 0 or more, such as {{'train': 99, 'valid': 1}}; came: {parts}"
+        )
     place = stable_hash(" ".join(source.casefold().split())) / 2**64 * sum(parts.values())
     named = [name for name, share in parts.items() if share > 0]
     for name in named:

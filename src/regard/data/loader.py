@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.context import BaseContext
 from typing import Any
@@ -112,22 +113,27 @@ class BatchLoader:
 
     def batches(self, epoch: int = 0, index: int = 0) -> Iterator[tuple[int, int, Batch]]:
         """Batches from a place on; to go on after (epoch, index), start from (epoch, index + world)."""
-        loader = DataLoader(
-            self._dataset,
-            batch_size=None,
-            sampler=_Endless(lambda: self._keys(epoch, index)),
-            collate_fn=_as_it_is,
-            num_workers=self.workers,
-            prefetch_factor=4 if self.workers else None,
-            multiprocessing_context=_worker_context() if self.workers else None,
-            pin_memory=self.pin,
-            generator=torch.Generator(),  # without it, starting a loader would advance the global generator
-        )
-        for (at_epoch, at_index), batch in loader:
+        for (at_epoch, at_index), batch in self._loader(epoch, index):
             yield at_epoch, at_index, batch
 
     def __iter__(self) -> Iterator[tuple[int, int, Batch]]:
         return self.batches()
+
+    def _loader(self, epoch: int, index: int) -> Iterator[tuple[Place, Batch]]:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "This DataLoader will create")  # more workers than cores is no mistake
+            loader = DataLoader(
+                self._dataset,
+                batch_size=None,
+                sampler=_Endless(lambda: self._keys(epoch, index)),
+                collate_fn=_as_it_is,
+                num_workers=self.workers,
+                prefetch_factor=4 if self.workers else None,
+                multiprocessing_context=_worker_context() if self.workers else None,
+                pin_memory=self.pin,
+                generator=torch.Generator(),  # without it, starting a loader would advance the global generator
+            )
+            return iter(loader)
 
     def _keys(self, epoch: int, index: int) -> Iterator[Key]:
         """What a worker needs for each batch: the place of the group, and the place and rows of this rank's batch."""

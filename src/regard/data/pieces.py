@@ -36,9 +36,14 @@ class Tokenizer(ABC):
         """The display form of each id."""
         return [self.vocabulary[i] for i in ids]
 
-    def decode(self, ids: Iterable[int]) -> str:
-        """The text of `ids`: special tokens skipped, words one space apart."""
-        pieces = self.pieces(i for i in ids if i not in self.specials)
+    def decode(self, ids: Iterable[int], unknown: Iterable[str] = ()) -> str:
+        """The text of `ids`, words one space apart: special tokens are skipped, except that the unknown ones are
+        written as the words of `unknown`, one after another, where they are given."""
+        words = iter(unknown)
+        pieces = [
+            self.vocabulary[i] if i not in self.specials else SPACE + next(words, "") if i == self.unknown else ""
+            for i in ids
+        ]
         return " ".join("".join(pieces).replace(SPACE, " ").split())
 
     def words_of(self, ids: Sequence[int]) -> list[int]:

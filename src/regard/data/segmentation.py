@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 from itertools import pairwise
 
 import numpy as np
 from tokenizers import models
 
-from regard.data.pieces import Tokenizer, well_formed
+from regard.data.pieces import SPACE, Tokenizer, well_formed
 from regard.data.tokenizers import PairTokenizer, SubwordTokenizer
 from regard.errors import ConfigError
 
-VARIANTS = 32  # different cuts kept per word
+VARIANTS = 32  # different cuts per word
 REMEMBERED = 1_000_000  # cuts kept in memory; forgetting one only costs the time to sample it again
 LONGEST_WORD = 200  # characters; longer words are never dropped out, because sampling is quadratic in the length
 
@@ -28,10 +29,8 @@ class SubwordSampler:
         if not isinstance(tokenizer, SubwordTokenizer) or not isinstance(tokenizer.library.model, models.BPE):
             raise ConfigError("subword dropout needs a tokenizer of kind 'bpe'; this one is not: set its dropout to 0.")
         model = json.loads(tokenizer.library.to_str())["model"]
-        self._tokenizer, self._dropout, self._seed = tokenizer, dropout, seed
-        self._normalise = tokenizer.library.normalizer
-        self._cut = tokenizer.library.pre_tokenizer
         ids: dict[str, int] = model["vocab"]
+        self._tokenizer, self._dropout, self._seed = tokenizer, dropout, seed
         self._characters = {piece: i for piece, i in ids.items() if len(piece) == 1}
         self._merges = {
             (ids[left], ids[right]): (rank, ids[left + right]) for rank, (left, right) in enumerate(model["merges"])
@@ -40,29 +39,30 @@ class SubwordSampler:
 
     def encode(self, text: str, rng: np.random.Generator) -> list[int]:
         """One random segmentation of `text`, without special tokens; the same for the same state of `rng`."""
-        words = [word for word, _ in self._cut.pre_tokenize_str(self._normalise.normalize_str(well_formed(text)))]
+        words = text.replace(SPACE, " ").split()
         variants = rng.integers(VARIANTS, size=len(words)).tolist()
-        return [i for word, variant in zip(words, variants, strict=True) for i in self._variant(word, variant)]
+        return [i for key in zip(words, variants, strict=True) for i in self._known.get(key) or self._cut(*key)]
 
-    def _variant(self, word: str, variant: int) -> list[int]:
-        key = (word, variant)
-        if key not in self._known:
-            if len(self._known) >= REMEMBERED:
-                self._known.clear()
-            self._known[key] = self._sample(word, variant)
-        return self._known[key]
+    def _cut(self, word: str, variant: int) -> list[int]:
+        library = self._tokenizer.library
+        chance = random.Random(_hash(self._seed, word, variant))
+        parts = library.pre_tokenizer.pre_tokenize_str(library.normalizer.normalize_str(well_formed(word)))
+        ids = [i for part, _ in parts for i in self._merge(part, chance)]
+        if len(self._known) >= REMEMBERED:
+            self._known.clear()
+        self._known[word, variant] = ids
+        return ids
 
-    def _sample(self, word: str, variant: int) -> list[int]:
-        if len(word) > LONGEST_WORD:
-            return [piece.id for piece in self._tokenizer.library.model.tokenize(word)]
-        rng = _generator(self._seed, word, variant)
-        symbols = [self._characters.get(character, self._tokenizer.unknown) for character in word]
+    def _merge(self, part: str, chance: random.Random) -> list[int]:
+        """Provilkov's algorithm 1: merge the best pair that is not dropped, until none is left."""
+        if len(part) > LONGEST_WORD:
+            return [piece.id for piece in self._tokenizer.library.model.tokenize(part)]
+        symbols = [self._characters.get(character, self._tokenizer.unknown) for character in part]
         while True:
-            kept = rng.random(len(symbols) - 1) >= self._dropout
             possible = [
                 (*merge, place)
                 for place, pair in enumerate(pairwise(symbols))
-                if kept[place] and (merge := self._merges.get(pair))
+                if (merge := self._merges.get(pair)) and chance.random() >= self._dropout
             ]
             if not possible:
                 return symbols
@@ -86,6 +86,6 @@ class PairSampler:
         return [*self._target.encode(text, rng), self._tokenizer.target.end]
 
 
-def _generator(seed: int, word: str, variant: int) -> np.random.Generator:
-    digest = hashlib.blake2b(f"{seed}\0{variant}\0{word}".encode(), digest_size=16).digest()
-    return np.random.Generator(np.random.PCG64(int.from_bytes(digest, "little")))
+def _hash(seed: int, word: str, variant: int) -> int:
+    text = f"{seed} {variant} {well_formed(word)}"
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest(), "little")

@@ -89,6 +89,7 @@ class PairStore:
         dtypes = dict.fromkeys(IDS, dtype) | (dict.fromkeys(TEXTS, "u1") if keep_text else {})
         folder.parent.mkdir(parents=True, exist_ok=True)
         temporary = folder.with_name(f".{folder.name}.{os.getpid()}")
+        shutil.rmtree(temporary, ignore_errors=True)  # of a killed process that had the same number
         try:
             temporary.mkdir()
             _write_columns(temporary, dtypes, (_row(pair, keep_text) for pair in pairs))

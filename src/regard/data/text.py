@@ -32,6 +32,7 @@ class Pair:
     target: str
     links: Links | None = None
     to: str = ""
+    possible: Links | None = None  # gold links that may be left out; includes `links`
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,17 +160,17 @@ def read_rows(path: Path, errors: Errors) -> Iterator[tuple[int, list[str]]]:
 
 def _read_table(path: Path, source: str, target: str, errors: Errors) -> Iterator[Pair]:
     rows = read_rows(path, errors)
-    number, first = next(rows, (0, []))
-    columns = find_columns(first, source, target)
-    for number, row in rows if columns.named else chain([(number, first)] if number else [], rows):
-        if len(row) <= max(columns.source, columns.target):
-            raise DataError(
-                f"{path}, line {number}: expected {max(columns.source, columns.target) + 1} columns or more "
-                f"(source, target), {len(row)} came: {_shown(row)}"
-            )
+    first = next(rows, None)
+    if first is None:
+        return
+    columns = find_columns(first[1], source, target)
+    needed = max(columns.source, columns.target) + 1
+    for number, row in rows if columns.named else chain([first], rows):
+        where = f"{path}, line {number}"
+        if len(row) < needed:
+            raise DataError(f"{where}: expected {needed} columns or more, {len(row)} came: {_shown(row)}")
         texts = row[columns.source], row[columns.target]
         links = row[columns.links] if 0 <= columns.links < len(row) else ""
-        where = f"{path}, line {number}"
         yield Pair(*texts, _links(links, *texts, where) if columns.named or PHARAOH.fullmatch(links) else None)
 
 
@@ -212,7 +213,7 @@ def read_objects(path: Path, errors: Errors) -> Iterator[tuple[str, dict[str, An
         except (ValueError, RecursionError) as error:
             raise DataError(f"{where}: not JSON ({error}): {_shown(line)}") from None
         if not isinstance(value, dict):
-            raise DataError(f"{where}: expected an object such as {{\"en\": .., \"de\": ..}}, {_shown(value)} came")
+            raise DataError(f'{where}: expected an object such as {{"en": .., "de": ..}}, {_shown(value)} came')
         yield where, value
 
 
@@ -230,9 +231,10 @@ def find_key(texts: Mapping[str, Any], language: str, role: str) -> str | None:
 def _read_jsonl(path: Path, source: str, target: str, errors: Errors) -> Iterator[Pair]:
     for where, record in read_objects(path, errors):
         texts = sides(record)
-        pair = [text_of(texts, *side, where, errors) for side in ((source, "source"), (target, "target"))]
+        here = text_of(texts, source, "source", where, errors)
+        there = text_of(texts, target, "target", where, errors)
         links = record.get("links")
-        yield Pair(*pair, _links(links, *pair, where) if isinstance(links, str) else None)
+        yield Pair(here, there, _links(links, here, there, where) if isinstance(links, str) else None)
 
 
 def text_of(texts: Mapping[str, Any], language: str, role: str, where: str, errors: Errors) -> str:

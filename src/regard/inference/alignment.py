@@ -1,7 +1,7 @@
 """Word alignment read from cross-attention: merging subwords, links, symmetrisation and alignment error rate.
 
-A link is `(source word, target word)`, both 0-based. Weights have target words as rows and source words as columns, like the
-heat maps of Bahdanau et al. (2015, figure 3).
+A link is `(source word, target word)`, both 0-based. Weights have target words as rows and source words as columns,
+like the heat maps of Bahdanau et al. (2015, figure 3).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ NEIGHBOURS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 
 # From attention to word weights
 
 
-def token_alignment(cross: Float[np.ndarray, "H T S"], *, shift: bool) -> Weights:
+def token_alignment(cross: Float[np.ndarray, "H T S"], *, shift: bool) -> Float[np.ndarray, "T-1 S"]:
     """One row of weights for each target token, from the T decoder steps fed with start, y_1, ..., y_{T-1}.
 
     Unshifted, y_t is read at the step that predicts it: right for RNN decoders, which attend before they predict. With
@@ -48,8 +48,8 @@ def word_weights(
 ) -> Weights:
     """Weights between words: the sum over a source word's pieces, the mean over a target word's pieces.
 
-    Pieces with word index -1 (special tokens) are dropped. With `renormalise` the rest of each row is scaled back to sum
-    to 1 (a row whose whole weight lay on special tokens stays 0); without it a row keeps what was not lost to them.
+    Pieces with word index -1 (special tokens) are dropped. With `renormalise` the rest of each row is scaled back to
+    sum to 1 (a row whose whole weight lay on special tokens stays 0); without it a row keeps what they left over.
     """
     expected = (len(target_words_of), len(source_words_of))
     if weights.shape != expected:
@@ -71,7 +71,7 @@ def _rows_to_one(weights: Weights) -> Weights:
 
 
 def merge_weights(
-    forward: Weights, backward: Float[np.ndarray, "S T"], method: Literal["geometric", "average"] = "geometric"
+    forward: Weights, backward: Float[np.ndarray, "rows columns"], method: Literal["geometric", "average"] = "geometric"
 ) -> Weights:
     """Soft agreement of two directions: the cell-wise mean of `forward` and the transposed `backward`.
 
@@ -87,10 +87,11 @@ def merge_weights(
 
 
 def links(weights: Weights, method: LinkMethod = "argmax", *, threshold: float = 0.0) -> list[Link]:
-    """Hard links from word weights, sorted: `argmax` gives each target word its heaviest source word, `mutual` keeps
-    the cells that are heaviest in both their row and their column, `threshold` keeps every cell of at least `threshold`.
+    """Hard links from word weights, sorted.
 
-    Under every method a cell without weight, or lighter than `threshold`, never links.
+    `argmax` gives each target word its heaviest source word; `mutual` keeps the cells that are heaviest in both their
+    row and their column; `threshold` keeps every cell of at least `threshold`. Under every method a cell without
+    weight, or lighter than `threshold`, never links.
     """
     if method == "threshold" and threshold <= 0:
         raise UsageError(f"links by threshold need a threshold above 0; it is {threshold}")

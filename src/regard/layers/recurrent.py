@@ -24,7 +24,7 @@ Kind = Literal["rnn", "lstm", "gru"]
 Parts = tuple[Float[Tensor, "B D"], ...]  # the state of one cell: (hidden,) or (hidden, cell)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Cell(ABC):
     """h_t = f_W(x_t, h_{t-1}) of one layer in one direction, over parameters that belong to someone else."""
 

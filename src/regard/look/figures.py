@@ -7,7 +7,7 @@ import textwrap
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import matplotlib
 import numpy as np
@@ -36,8 +36,9 @@ VECTOR_CELLS = 10_000  # a larger map is an image inside the SVG
 NUMBERS_FROM = 0.05  # lighter cells stay empty, so that the numbers that matter stand out
 # Tried after DejaVu for scripts it lacks, when the system has them.
 FALLBACK_FONTS = (
-    "Noto Sans CJK JP", "Noto Sans CJK SC", "Noto Sans Devanagari", "Noto Sans Bengali", "Noto Sans Tamil", "Noto Sans Thai",
-    "Arial Unicode MS", "Hiragino Sans", "PingFang SC", "Microsoft YaHei", "Malgun Gothic", "Nirmala UI",
+    "Noto Sans CJK JP", "Noto Sans CJK SC", "Noto Sans Devanagari", "Noto Sans Bengali", "Noto Sans Tamil",
+    "Noto Sans Thai", "Arial Unicode MS", "Hiragino Sans", "PingFang SC", "Microsoft YaHei", "Malgun Gothic",
+    "Nirmala UI",
 )  # fmt: skip
 
 
@@ -73,7 +74,7 @@ def save(
 
 
 def _write_picture(sight: Sight, view: View, path: Path, file_format: str) -> None:
-    style = {
+    style: dict[Any, Any] = {
         "font.family": _font_families(),
         "svg.fonttype": "none",  # words stay text: searchable, and drawn with the reader's fonts
         "svg.hashsalt": "regard",  # equal sights give equal files
@@ -116,7 +117,7 @@ def heat_map(panel: Panel, *, title: str = "", note: str = "") -> Figure:
     size = max(size, 5.0)
     row_labels, column_labels = _labels(panel.queries, every), _labels(panel.keys, every)
 
-    left = _widest(row_labels, size) + 0.2
+    left = _widest(row_labels, size) + 0.3
     slope = _widest(column_labels, size) * np.sqrt(0.5) + 0.15  # labels lean at 45 degrees
     width = max(left + columns * cell + max(slope, 0.75), MIN_WIDTH)
     lines = _wrap(title, width)
@@ -191,7 +192,7 @@ def _write_labels(axes: Axes, row_labels: list[str], column_labels: list[str], s
 def _write_numbers(axes: Axes, weights: np.ndarray, size: float) -> None:
     for (row, column), weight in np.ndenumerate(weights):
         if weight >= NUMBERS_FROM:
-            colour = "white" if weight > 0.55 else INK
+            colour = "white" if weight > 0.62 else INK
             text = f"{weight:.2f}".removeprefix("0")
             axes.text(column + 0.5, row + 0.5, text, ha="center", va="center", fontsize=size * 0.8, color=colour)
 
@@ -211,7 +212,14 @@ def _write_heading(figure: Figure, lines: list[str], note: str) -> None:
     x, y = 0.15, 0.15
     for line in lines:
         figure.text(
-            x / width, 1 - y / height, line, va="top", fontsize=TITLE_SIZE, fontweight="bold", color=INK, parse_math=False
+            x / width,
+            1 - y / height,
+            line,
+            va="top",
+            fontsize=TITLE_SIZE,
+            fontweight="bold",
+            color=INK,
+            parse_math=False,
         )
         y += TITLE_LINE
     figure.text(x / width, 1 - (y + 0.03) / height, note, va="top", fontsize=8.5, color=MUTED, parse_math=False)

@@ -15,11 +15,12 @@ import numpy as np
 from regard.look.sight import Panel, Sight
 
 LEVELS = 255
+SCRIPTS = ("state.js", "data.js", "matrix.js", "atlas.js", "page.js")  # joined in this order into one script
 
 
 def render_page(sight: Sight) -> str:
     """The whole page as text."""
-    style, script = _read("page.css"), _read("page.js")
+    style, script = _read("page.css"), "\n".join(map(_read, SCRIPTS))
     every_panel = [*([sight.alignment] if sight.alignment else []), *sight.panels]
     policy = (
         f"default-src 'none'; script-src {_hash_source(script)}; style-src {_hash_source(style)}; "
@@ -45,7 +46,7 @@ def quantise(weights: np.ndarray) -> np.ndarray:
 
 
 def _read(name: str) -> str:
-    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+    return resources.files("regard.look").joinpath("web", name).read_text(encoding="utf-8")
 
 
 def _hash_source(text: str) -> str:
@@ -84,5 +85,5 @@ def _script_safe_json(data: dict[str, Any]) -> str:
 
 
 def _weights_element(index: int, panel: Panel) -> str:
-    packed = zlib.compress(quantise(panel.weights).tobytes(), 9)
+    packed = zlib.compress(quantise(panel.weights).tobytes(), 4)
     return f'<script type="application/octet-stream" id="weights-{index}">{base64.b64encode(packed).decode()}</script>'

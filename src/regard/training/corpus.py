@@ -1,4 +1,4 @@
-"""From the recipe's files to an encoded corpus: read, filter, report, learn a tokenizer, encode; done once per run folder."""
+"""From the recipe's files to an encoded corpus: read, filter, report, learn a tokenizer, encode; once per run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Literal
 
 from regard.checkpoints import write_folder
 from regard.data.filters import PairFilter, split_by_hash
-from regard.data.phrasebook import phrases
 from regard.data.store import PairStore, encode_corpus
 from regard.data.text import Pair, read_pairs
 from regard.data.tokenizers import PairTokenizer, train_pair_tokenizer
@@ -81,13 +80,15 @@ def _pairs(recipe: Recipe, part: Part) -> Iterator[Pair]:
 
 
 def _of_target(recipe: Recipe, part: Part, path: str, target: str) -> Iterator[Pair]:
+    if path != PHRASEBOOK and recipe.data.swap:
+        return (Pair(pair.target, pair.source) for pair in read_pairs(path, target, recipe.data.source))
     if path != PHRASEBOOK:
         return read_pairs(path, recipe.data.source, target)
+    from regard.data.phrasebook import phrases
+
     book = recipe.data.phrasebook
     count = {"train": book.count, "valid": book.valid_count, "test": book.test_count}[part]
-    return phrases(
-        target, part=part, count=count, seed=recipe.seed, min_words=book.min_words, max_words=book.max_words
-    )
+    return phrases(target, part=part, count=count, seed=recipe.seed, min_words=book.min_words, max_words=book.max_words)
 
 
 def _held_out(recipe: Recipe, part: Literal["valid", "test"]) -> Iterator[Pair]:

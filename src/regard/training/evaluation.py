@@ -1,18 +1,21 @@
-"""How good a translator is on held-out pairs: loss and perplexity, and BLEU, chrF and exact match of its translations."""
+"""How good a translator is on held-out pairs: loss, perplexity, and BLEU, chrF and exact match of what it says."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import cast
 
+import numpy as np
 import sacrebleu
 import torch
 from torch import nn
 
 from regard.data.batch import Batch, collate
+from regard.data.loader import plan_batches
 from regard.data.text import Pair
 from regard.data.tokenizers import PairTokenizer
-from regard.inference.search import SearchSettings, Vocabulary, search
+from regard.inference.search import SearchSettings, Steps, Vocabulary, search
 from regard.training.objectives import cross_entropy
 
 SENTENCES = 64  # decoded together
@@ -63,7 +66,7 @@ class Evaluation:
         for some, batch in self.to_decode:
             poll()
             moved = batch.to(self.device)
-            found = search(model, moved.source, moved.source_mask, self.decoding, self.vocabulary)
+            found = search(cast(Steps, model), moved.source, moved.source_mask, self.decoding, self.vocabulary)
             answers += [self.tokenizer.target.decode(best[0].tokens) for best in found]
             pairs += some
         values = _corpus_scores(answers, [pair.target for pair in pairs])
@@ -85,30 +88,16 @@ def _corpus_scores(answers: Sequence[str], references: Sequence[str]) -> dict[st
 
 
 def _batched(pairs: Sequence[Pair], tokenizer: PairTokenizer, batch_tokens: int) -> list[tuple[list[Pair], Batch]]:
-    """Pairs of similar length together; a batch holds at most `batch_tokens` source and as many target tokens."""
+    """Pairs of similar length together, each batch beside its pairs."""
     sources = [tokenizer.source_ids([pair.source], pair.to)[0] for pair in pairs]
     targets = tokenizer.target_ids([pair.target for pair in pairs])
-    order = sorted(range(len(pairs)), key=lambda i: (len(sources[i]), len(targets[i])))
-    batches: list[tuple[list[Pair], Batch]] = []
-    rows: list[int] = []
-    longest = 0
-    for i in order:
-        longest = max(longest, len(sources[i]), len(targets[i]))
-        if rows and (len(rows) == SENTENCES or longest * (len(rows) + 1) > batch_tokens):
-            batches.append(_batch(rows, pairs, sources, targets, tokenizer))
-            rows, longest = [], max(len(sources[i]), len(targets[i]))
-        rows.append(i)
-    if rows:
-        batches.append(_batch(rows, pairs, sources, targets, tokenizer))
-    return batches
-
-
-def _batch(
-    rows: list[int],
-    pairs: Sequence[Pair],
-    sources: list[list[int]],
-    targets: list[list[int]],
-    tokenizer: PairTokenizer,
-) -> tuple[list[Pair], Batch]:
-    ids = [sources[i] for i in rows], [targets[i] for i in rows]
-    return [pairs[i] for i in rows], collate(*ids, pad=tokenizer.target.pad, start=tokenizer.target.start)
+    lengths = (np.array([len(ids) for ids in side], dtype=np.int64) for side in (sources, targets))
+    plan = plan_batches(*lengths, batch_tokens=batch_tokens, seed=0, epoch=0, max_sentences=SENTENCES)
+    pad, start = tokenizer.target.pad, tokenizer.target.start
+    return [
+        (
+            [pairs[i] for i in rows],
+            collate([sources[i] for i in rows], [targets[i] for i in rows], pad=pad, start=start),
+        )
+        for rows in plan
+    ]

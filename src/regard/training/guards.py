@@ -18,7 +18,7 @@ from regard.errors import RegardError, UsageError
 LOCK = ".lock"
 
 
-class Interrupted(RegardError):
+class SignalError(RegardError):
     """A signal ended the run; the exit code is the shell's for that signal (130, 143)."""
 
     def __init__(self, signum: int, kept: str) -> None:
@@ -49,10 +49,15 @@ class Signals:
         for signum, handler in self._before.items():
             signal.signal(signum, handler)
 
+    def check(self) -> None:
+        """Raise if a signal has come."""
+        if self.received is not None:
+            raise SignalError(self.received, "what was trained is saved; continue with --resume")
+
     def _handle(self, signum: int, frame: FrameType | None) -> None:
         signal.signal(signum, signal.SIG_DFL)
         if not self.patient:
-            raise Interrupted(signum, "nothing had been trained yet")
+            raise SignalError(signum, "nothing had been trained yet")
         self.received = signum
 
 
@@ -73,7 +78,7 @@ def claim(folder: Path, *, resume: bool) -> Iterator[None]:
         lock.release()
 
 
-class _Found(Exception):
+class _FoundError(Exception):
     """Ends the forward pass at the first bad module."""
 
 
@@ -87,7 +92,7 @@ def first_bad_module(model: nn.Module, forward_backward: Callable[[], None]) -> 
     ]
     try:
         forward_backward()
-    except _Found as found:
+    except _FoundError as found:
         return f"the output of module {found} is not finite"
     finally:
         for handle in handles:
@@ -101,7 +106,7 @@ def first_bad_module(model: nn.Module, forward_backward: Callable[[], None]) -> 
 def _hook(name: str) -> Callable[[nn.Module, Any, Any], None]:
     def check(module: nn.Module, inputs: Any, output: Any) -> None:
         if not _finite(output):
-            raise _Found(name)
+            raise _FoundError(name)
 
     return check
 

@@ -1,8 +1,9 @@
-"""The only training loop: it knows steps, gradients and checkpoints, and leaves to a task what a batch and a loss are."""
+"""The only training loop: it knows steps, gradients and checkpoints; what a batch and a loss are is the task's."""
 
 from __future__ import annotations
 
 import itertools
+import math
 import shutil
 import time
 from collections.abc import Iterator, Sequence
@@ -13,30 +14,28 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.checkpoints.folder import CHECKPOINTS, MANIFEST, TRAIN_STATE, complete_checkpoints, newest_complete, publish
-from regard.checkpoints.models import fill, load_model, own_tensors, save_model
+from regard.checkpoints import complete_checkpoints, newest_complete, write_folder, write_model
+from regard.checkpoints.folder import CHECKPOINTS, TRAIN_STATE
+from regard.checkpoints.models import fill
 from regard.errors import TrainingError, UsageError
-from regard.training.guards import Interrupted, Signals, claim, first_bad_module
-from regard.training.metrics import METRICS, MetricsLog, Reporter
+from regard.training.guards import SignalError, Signals, claim, first_bad_module
+from regard.training.metrics import MetricsLog, Reporter, shown
 from regard.training.objectives import Loss
-from regard.training.optim import adamw, ema_update, guarded_step, mean_weights, schedule
-from regard.training.recipe import Recipe, TrainingSection, load_recipe
+from regard.training.optim import adamw, ema_update, guarded_step, schedule
+from regard.training.publishing import better, mean_of, publish_model, settle_recipe, weights_of, write_beside
+from regard.training.recipe import Recipe
 from regard.training.state import Progress, load_state, save_state, seed_everything
-from regard.training.tasks import TASKS, Task
-
-RECIPE = "recipe.toml"
-HIGHER_IS_BETTER = {"bleu", "chrf"}
+from regard.training.tasks import TASKS, Place, Task, TrainingBatch
 
 
 def train(recipe: Recipe, out: Path, *, resume: bool = False) -> Path:
     """Train by `recipe` into the folder `out`, or continue what was begun there; the finished model is in `out`."""
     recipe = recipe.resolved()
     with Signals() as signals, claim(out, resume=resume):
-        _settle_recipe(recipe, out)
+        settle_recipe(recipe, out)
         seed_everything(recipe.seed)
-        device = _device(recipe.training.device)
-        task = TASKS[recipe.task](recipe, out / "data", device)
-        trainer = Trainer(recipe, task, out, device, signals)
+        device = find_device(recipe.training.device)
+        trainer = Trainer(recipe, TASKS[recipe.task](recipe, out / "data", device), out, device, signals)
         try:
             trainer.fit()
             trainer.finish()
@@ -45,70 +44,274 @@ def train(recipe: Recipe, out: Path, *, resume: bool = False) -> Path:
     return out
 
 
+def find_device(name: str) -> torch.device:
+    """`auto` is the GPU where there is one."""
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UsageError("training.device is 'cuda', but torch sees no GPU; use 'auto' or 'cpu'")
+    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
+
+
 class Trainer:
     """One run: a model, its optimisers, and everything that happens between two steps."""
 
     def __init__(self, recipe: Recipe, task: Task, out: Path, device: torch.device, signals: Signals) -> None:
         self.recipe, self.task, self.out, self.device, self.signals = recipe, task, out, device, signals
-        self.settings: TrainingSection = recipe.training
-        self.model: nn.Module = task.build().to(device).train()
-        self.forward = torch.compile(self.model, dynamic=True) if self.settings.compile else self.model
+        self.settings = settings = recipe.training
+        self.model = task.build().to(device).train()
+        self.forward = torch.compile(self.model, dynamic=True) if settings.compile else self.model
         self.parameters = task.parameters(self.model)
         self.optimizers = {
-            group: adamw(parameters, betas=self.settings.betas, weight_decay=self.settings.weight_decay)
+            group: adamw(parameters, betas=settings.betas, weight_decay=settings.weight_decay)
             for group, parameters in self.parameters.items()
         }
-        self.lr = schedule(
-            self.settings.schedule, lr=self.settings.lr, warmup=self.settings.warmup, steps=self.settings.steps
-        )
-        trained = dict(self.model.named_parameters()) if self.settings.ema else {}
-        self.average = {name: parameter.detach().clone() for name, parameter in trained.items()}
-        self.progress = self._restore()
+        self.lr = schedule(settings.schedule, lr=settings.lr, warmup=settings.warmup, steps=settings.steps)
+        self.trained = dict(self.model.named_parameters())
+        self.average = {name: p.detach().clone() for name, p in self.trained.items()} if settings.ema else {}
+        self.progress = self._restored()
         self.saved = self.progress.step
+        self.out_of_time = False
         self.window = torch.tensor(self.progress.window, device=device)
-        self.stopped = torch.zeros((), device=device)  # 1 from the first bad step on, under on_nan = "stop"
-        self.recent: list[list[Any]] = []
+        self.bad_row = torch.tensor([0.0, 0.0, 1.0], device=device)
+        self.stopped = torch.zeros((), device=device)  # under on_nan = "stop", 1 from the first bad step on
+        self.recent: list[tuple[list[Any], int]] = []  # the steps since numbers were last checked
+        self.began = time.monotonic() - self.progress.seconds
+        self.lap_began, self.lap_step, self.lap_tokens = time.monotonic(), self.progress.step, self.progress.tokens
         self.log = MetricsLog(out, step=self.progress.step)
-        self.reporter = Reporter(self.settings.steps)
-        self.clock = _Clock(self.progress)
-
-    # --- one step ---------------------------------------------------------------------------------------------------
+        self.reporter = Reporter(settings.steps)
 
     def fit(self) -> None:
         """Train until the steps, the time or the patience are used up."""
         batches = self.task.batches(self.progress.loader)
         self.signals.patient = True
         with self.reporter:
-            self._look_up()
+            self.reporter.say(self.task.summary)
+            self._between_steps()
             while not self._done():
-                self.step(self._take(batches))
-                self._look_up()
+                self.step(*self._take(batches))
+                self._between_steps()
 
-    def step(self, batches: Sequence[Any]) -> None:
+    # One step
+
+    def step(self, batches: Sequence[Any], tokens: int) -> None:
         """One update from several batches, whose losses are divided by the number of tokens in all of them."""
         self.progress.step += 1
-        lr = self.lr(self.progress.step)
+        self.progress.tokens += tokens
+        total, bad = torch.zeros(2, device=self.device), self.stopped
         for group, losses in self._phases(batches):
-            total = self._accumulate(group, losses)
-            norm = nn.utils.clip_grad_norm_(self.parameters[group], self.settings.clip or float("inf"))
-            bad = (~torch.isfinite(norm + total.total)).float()
-            if self.settings.on_nan == "stop":  # weights stay as they were before the first bad step, until it is seen
-                bad = self.stopped.maximum(bad)
-                self.stopped = bad
-            guarded_step(self.optimizers[group], lr, bad)
-            row = torch.stack([total.total, total.tokens.float(), bad])
-            self.window += torch.where(bad > 0, torch.tensor([0.0, 0.0, 1.0], device=self.device), row)
+            summed = self._backward(group, losses, tokens)
+            norm = nn.utils.clip_grad_norm_(self.parameters[group], self.settings.clip or math.inf)
+            bad = bad.maximum((~torch.isfinite(norm + summed[0])).float())
+            guarded_step(self.optimizers[group], self.lr(self.progress.step), bad)
+            total = total + summed
+        if self.settings.on_nan == "stop":  # keeps the weights from before the first bad step until someone looks
+            self.stopped = bad
+            self.recent.append((list(batches), tokens))
+        self.window += torch.where(bad > 0, self.bad_row, torch.cat([total, bad[None]]))
         if self.average:
-            ema_update(list(self.average.values()), list(self.model.parameters()), self.progress.step, self.settings.ema)
+            weights = list(self.trained.values())
+            ema_update(list(self.average.values()), weights, self.progress.step, self.settings.ema)
+
+    def _take(self, batches: Iterator[tuple[Place, TrainingBatch]]) -> tuple[list[Any], int]:
+        """The next batches on the device, and how many tokens they have: counted before they leave the host."""
+        taken = list(itertools.islice(batches, self.settings.accumulate))
+        self.progress.loader = taken[-1][0]
+        tokens = sum(batch.tokens for _, batch in taken)
+        return [batch.to(self.device, non_blocking=True) for _, batch in taken], tokens
 
     def _phases(self, batches: Sequence[Any]) -> Iterator[tuple[str, Iterator[Loss]]]:
-        """Phase by phase, the losses of all batches; each is computed only when asked for, so one graph lives at a time."""
+        """Phase by phase, the losses of all batches, each computed only when asked for: one graph lives at a time."""
         streams = [self.task.phases(self.forward, batch) for batch in batches]
         while (first := self._next(streams[0])) is not None:
-            group, loss = first
             others = (self._next(stream) for stream in streams[1:])
-            yield group, itertools.chain([loss], (phase[1] for phase in others if phase is not None))
+            yield first[0], (phase[1] for phase in itertools.chain([first], others) if phase is not None)
 
     def _next(self, stream: Iterator[tuple[str, Loss]]) -> tuple[str, Loss] | None:
         with self._autocast():
             return next(stream, None)
+
+    def _autocast(self) -> torch.autocast:
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bf16")
+
+    def _backward(self, group: str, losses: Iterator[Loss], tokens: int) -> Tensor:
+        """Gradients of the mean over all tokens; returns the summed loss and its tokens, on the device."""
+        self.optimizers[group].zero_grad(set_to_none=True)
+        summed = torch.zeros(2, device=self.device)
+        for loss in losses:
+            (loss.total / tokens).backward()
+            summed += torch.stack([loss.total.detach(), loss.tokens.float()])
+        return summed
+
+    # Between two steps
+
+    def _done(self) -> bool:
+        step, settings = self.progress.step, self.settings
+        out_of_patience = 0 < settings.patience <= self.progress.without_gain
+        return step >= settings.steps or out_of_patience or self.out_of_time
+
+    def _due(self, every: int) -> bool:
+        return every > 0 and self.progress.step % every == 0
+
+    def _between_steps(self) -> None:
+        """Log, validate, save and stop, whichever is due."""
+        settings, step = self.settings, self.progress.step
+        self.reporter.step(step)
+        if step == 0:
+            return
+        limit = settings.time_limit
+        self.out_of_time = limit is not None and time.monotonic() - self.began > 60 * limit
+        interrupted = self.signals.received is not None
+        log, validate, save = (
+            self._done() or self._due(every)
+            for every in (settings.log_every, settings.validate_every, settings.checkpoint_every)
+        )
+        if log or validate or save or interrupted:
+            self._refuse_bad_numbers()
+        if log:
+            self._log()
+        with self._pause():
+            if validate and settings.validate_every and not interrupted and self.progress.validated < step:
+                self._validate()
+            if (save or interrupted or self._done() or self.progress.best_step == step) and self.saved < step:
+                self._save()
+        self.signals.check()
+
+    def _log(self) -> None:
+        loss, tokens, bad = self.window.tolist()
+        if tokens == bad == 0:  # resumed right after a log
+            return
+        if tokens == 0:
+            raise TrainingError(
+                f"step {self.progress.step}: not one step since the last log was finite; lower training.lr"
+            )
+        self.window.zero_()
+        self.progress.skipped += int(bad)
+        step, now = self.progress.step, time.monotonic()
+        seconds = max(now - self.lap_began, 1e-9)
+        row = {
+            "loss": loss / tokens,
+            "lr": self.lr(step),
+            "skipped": self.progress.skipped,
+            "tokens": self.progress.tokens,
+            "tokens_per_second": (self.progress.tokens - self.lap_tokens) / seconds,
+            "seconds": now - self.began,
+        }
+        self.log.write(step, "train", row)
+        left = (self.settings.steps - step) * seconds / max(step - self.lap_step, 1)
+        self.reporter.train(step, row, left)
+        self.lap_began, self.lap_step, self.lap_tokens = now, step, self.progress.tokens
+
+    def _refuse_bad_numbers(self) -> None:
+        """Under on_nan = "stop": end the run at its first step that was not finite. The only read of the device."""
+        recent, self.recent = self.recent, []
+        if not self.stopped.item():
+            return
+        bad_steps = int(self.window[2].item())
+        batches, tokens = recent[-bad_steps]
+
+        def again() -> None:
+            for group, losses in self._phases(batches):
+                self._backward(group, losses, tokens)
+
+        kept = newest_complete(self.out)
+        raise TrainingError(
+            f"step {self.progress.step - bad_steps + 1}: {first_bad_module(self.model, again)}; last good checkpoint: "
+            f"{kept or 'none yet'}. Lower training.lr, or set training.on_nan = 'skip', and continue with --resume"
+        )
+
+    def _validate(self) -> None:
+        try:
+            values = self.measure()
+        except SignalError:
+            self._save()
+            raise
+        progress, metric = self.progress, self.settings.metric
+        progress.validated = progress.step
+        if better(metric, values[metric], progress.best):
+            progress.best, progress.best_step, progress.without_gain = values[metric], progress.step, 0
+        else:
+            progress.without_gain += 1
+        self.log.write(progress.step, "valid", values)
+        mark = "  (best)" if progress.best_step == progress.step else ""
+        self.reporter.say(f"step {progress.step}  valid  {shown(values)}{mark}")
+
+    def measure(self) -> dict[str, float]:
+        """The validation metrics of the weights that would be published now."""
+        self.model.eval()
+        try:
+            with self.averaged(), self._autocast():
+                return self.task.validate(self.model, self.signals.check)
+        finally:
+            self.model.train()
+
+    # Checkpoints
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """The moving average in place of the weights, where there is one."""
+        self._swap()
+        try:
+            yield
+        finally:
+            self._swap()
+
+    def _swap(self) -> None:
+        for name, shadow in self.average.items():
+            self.trained[name].data, shadow.data = shadow.data, self.trained[name].data
+
+    @contextmanager
+    def _pause(self) -> Iterator[None]:
+        """Time that the speed of training is not charged for."""
+        start = time.monotonic()
+        yield
+        self.lap_began += time.monotonic() - start
+
+    def _restored(self) -> Progress:
+        newest = newest_complete(self.out)
+        if newest is None:
+            return Progress()
+        return load_state(newest / TRAIN_STATE, self.model, self.optimizers, self.average)
+
+    def checkpoint(self, step: int) -> Path:
+        """Where the checkpoint of a step is kept."""
+        return self.out / CHECKPOINTS / f"step-{step:08d}"
+
+    def _save(self) -> None:
+        self.progress.window = self.window.tolist()
+        self.progress.seconds = time.monotonic() - self.began
+
+        def write(folder: Path) -> None:
+            with self.averaged():
+                write_model(folder, self.recipe.model.name, self.model)
+            self.task.save(folder)
+            write_beside(folder, self.recipe, self.out)
+            save_state(folder / TRAIN_STATE, self.progress, self.model, self.optimizers, self.average)
+
+        write_folder(self.checkpoint(self.progress.step), write)
+        self.saved = self.progress.step
+        for old in complete_checkpoints(self.out)[self.settings.keep :]:
+            if old != self.checkpoint(self.progress.best_step):
+                shutil.rmtree(old)
+
+    def finish(self) -> None:
+        """Publish the weights of the best checkpoint, or the mean of the last ones where that is better."""
+        settings, progress = self.settings, self.progress
+        self.average = {}  # a checkpoint's weights are the moving average already
+        best = self.checkpoint(progress.best_step or progress.step)
+        fill(self.model, weights_of(best), best)
+        values = self.log.last("valid", progress.best_step)
+        if settings.average > 1:
+            fill(self.model, mean_of(complete_checkpoints(self.out)[: settings.average]), self.out)
+            measured = self.measure() if settings.validate_every else {}
+            if not measured or better(settings.metric, measured[settings.metric], progress.best):
+                values = measured
+            else:
+                fill(self.model, weights_of(best), best)
+            self.log.write(progress.step, "average", measured)
+            self.reporter.say(f"mean of the last {settings.average} checkpoints  {shown(measured)}")
+        self.model.eval()
+        with self._autocast():
+            tested = self.task.test(self.model, self.signals.check)
+        if tested:
+            self.log.write(progress.step, "test", tested)
+            self.reporter.say(f"test  {shown(tested)}")
+        publish_model(self.out, self.recipe, self.model, self.task, {"valid": values, "test": tested})

@@ -34,6 +34,11 @@ class MetricsLog:
             if isinstance(value, (int, float)):
                 self._board.add_scalar(f"{kind}/{name}", value, step)
 
+    def last(self, kind: str, step: int) -> dict[str, Any]:
+        """The values logged last for a kind and step; nothing where there are none."""
+        rows = [row for row in read_metrics(self._path) if (row["kind"], row["step"]) == (kind, step)]
+        return {name: value for name, value in rows[-1].items() if name not in ("kind", "step")} if rows else {}
+
     def close(self) -> None:
         self._file.close()
         self._board.close()
@@ -50,6 +55,11 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
         except json.JSONDecodeError:
             break
     return rows
+
+
+def shown(values: Mapping[str, float]) -> str:
+    """The main metrics on one line, those of single languages left out."""
+    return "  ".join(f"{name} {value:.4g}" for name, value in values.items() if "_" not in name)
 
 
 def _line(row: Mapping[str, Any]) -> str:

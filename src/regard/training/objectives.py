@@ -24,7 +24,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
     def forward(
         ctx: Any, logits: Float[Tensor, "N V"], labels: Int[Tensor, "N"], mask: Bool[Tensor, "N"], smoothing: float
     ) -> Float[Tensor, ""]:
-        log_p = torch.log_softmax(logits, dim=-1, dtype=torch.float32)
+        log_p = torch.log_softmax(logits, dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
         index = labels.unsqueeze(-1)
         chosen = log_p.gather(-1, index).squeeze(-1)
         loss = -(1 - smoothing) * chosen
@@ -47,7 +47,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
 def cross_entropy(
     logits: Float[Tensor, "B T V"], labels: Int[Tensor, "B T"], mask: Bool[Tensor, "B T"], smoothing: float = 0.0
 ) -> Float[Tensor, ""]:
-    """Label-smoothed cross-entropy (Szegedy 2016), summed where `mask` is True: (1-ε)·(-log p_y) + ε·mean_v(-log p_v)."""
+    """Label-smoothed cross-entropy (Szegedy 2016), summed where `mask` is True: (1-ε)(-log p_y) + ε·mean(-log p)."""
     return _SmoothedCrossEntropy.apply(logits.flatten(0, 1), labels.flatten(), mask.flatten(), smoothing)
 
 

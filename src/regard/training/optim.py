@@ -39,9 +39,7 @@ def schedule(name: str, *, lr: float, warmup: int, steps: int) -> Schedule:
     return lambda step: constant(step, lr=lr, warmup=warmup)
 
 
-def adamw(
-    parameters: Iterable[nn.Parameter], *, betas: tuple[float, float], weight_decay: float
-) -> torch.optim.AdamW:
+def adamw(parameters: Iterable[nn.Parameter], *, betas: tuple[float, float], weight_decay: float) -> torch.optim.AdamW:
     """AdamW in one fused kernel; vectors (biases, the gains of norms) do not decay."""
     trained = [p for p in parameters if p.requires_grad]
     groups = [

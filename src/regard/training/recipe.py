@@ -22,6 +22,7 @@ from regard.models.catalog import MODELS
 
 FROM_TOKENIZER = ("source_vocab", "target_vocab", "pad")
 PHRASEBOOK = "phrasebook"
+HIGHER_IS_BETTER = {"bleu", "chrf"}
 
 
 class ModelSection(Config):
@@ -85,8 +86,9 @@ class DataSection(Config):
     test: str | dict[str, str] = ""
     source: str
     target: str | list[str]
-    split: float = pydantic.Field(0.01, gt=0, lt=1)
-    filters: FilterConfig = FilterConfig()
+    swap: bool = False  # the files hold the target first, as a table without a header may
+    split: float = pydantic.Field(default=0.01, gt=0, lt=1)  # set aside from train where valid is not given
+    filters: FilterConfig = FilterConfig.parse({})
     phrasebook: PhrasebookSection = PhrasebookSection()
 
     @property
@@ -127,14 +129,14 @@ class TrainingSection(Config):
     clip: NonNegativeFloat = 1.0
     precision: Literal["fp32", "bf16"] = "fp32"
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    label_smoothing: float = pydantic.Field(0.1, ge=0, lt=1)
+    label_smoothing: float = pydantic.Field(default=0.1, ge=0, lt=1)
     r_drop: NonNegativeFloat = 0.0
     weight_decay: NonNegativeFloat = 0.01
     betas: tuple[float, float] = (0.9, 0.98)
-    ema: float = pydantic.Field(0.0, ge=0, lt=1)
+    ema: float = pydantic.Field(default=0.0, ge=0, lt=1)
     average: NonNegativeInt = 0
     validate_every: NonNegativeInt = 500
-    validate_sentences: PositiveInt = 200
+    validate_sentences: NonNegativeInt = 200  # how many are translated to measure BLEU; 0 measures the loss alone
     checkpoint_every: NonNegativeInt = 500
     keep: PositiveInt = 3
     patience: NonNegativeInt = 0
@@ -151,6 +153,8 @@ class TrainingSection(Config):
             raise ConfigError(
                 f"training.average is {self.average} but only {self.keep} checkpoints are kept; raise training.keep"
             )
+        if self.metric in HIGHER_IS_BETTER and not self.validate_sentences:
+            raise ConfigError(f"training.metric is {self.metric!r}, which needs training.validate_sentences above 0")
         return self
 
 
@@ -161,7 +165,7 @@ class Recipe(Config):
     seed: NonNegativeInt = 1
     model: ModelSection = ModelSection()
     data: DataSection
-    tokenizer: TokenizerConfig = TokenizerConfig()
+    tokenizer: TokenizerConfig = TokenizerConfig.parse({})
     training: TrainingSection = TrainingSection()
     decoding: SearchSettings = SearchSettings()
 

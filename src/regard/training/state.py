@@ -96,7 +96,7 @@ def _copy(tensors: Mapping[str, Tensor], prefix: str, into: Mapping[str, Tensor]
 
 
 def _moments(model: nn.Module, optimizers: Mapping[str, torch.optim.Optimizer]) -> dict[str, Tensor]:
-    names = {parameter: name for name, parameter in model.named_parameters()}
+    names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     return {
         f"optimizer/{group}/{names[parameter]}/{key}": value
         for group, optimizer in optimizers.items()
@@ -127,6 +127,7 @@ def _random_tensors() -> dict[str, Tensor]:
 def _random_numbers() -> dict[str, Any]:
     version, words, gauss = random.getstate()
     kind, keys, *rest = np.random.get_state(legacy=True)
+    assert isinstance(keys, np.ndarray)
     return {"python": [version, list(words), gauss], "numpy": [kind, keys.tolist(), *rest]}
 
 

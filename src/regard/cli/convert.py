@@ -1,0 +1,27 @@
+"""regard convert: between Regard's folders and Hugging Face's."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from regard.cli.options import AllowPickle
+
+
+def convert(
+    source: Annotated[str, typer.Argument(help="A model folder, ours or Hugging Face's, or hf:owner/name.")],
+    target: Annotated[Path, typer.Argument(help="The folder to write; it must not exist.")],
+    form: Annotated[str, typer.Option("--to", help="regard, or marian (loads in transformers).")] = "regard",
+    allow_pickle: AllowPickle = False,
+) -> None:
+    """Convert a model folder; the weights stay bit for bit the same.
+
+    Example: regard convert hf:Helsinki-NLP/opus-mt-en-de opus-en-de
+    """
+    from regard.inference.conversion import convert as run
+
+    run(source, target, form, allow_pickle=allow_pickle)
+    print(f"written to {target}", file=sys.stderr)

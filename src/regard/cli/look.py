@@ -1,0 +1,35 @@
+"""regard look: every layer and head of a model on one input."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from regard.cli.options import AllowPickle, Device, Models, To, load_translator
+
+
+def look(
+    text: Annotated[str, typer.Argument(help="The sentence to look at.")],
+    model: Models = [],  # noqa: B006 - typer's way to say "none given"
+    output: Annotated[Path, typer.Option("-o", "--output", help="FILE.html, .svg, .png or .json.")] = Path("look.html"),
+    target: Annotated[str, typer.Option(help="Look at this translation instead of the model's own.")] = "",
+    layers: Annotated[str, typer.Option(help="Pattern of layers, such as 'decoder.*.cross'.")] = "*",
+    head: Annotated[int | None, typer.Option(help="One head only, counted from 0.")] = None,
+    to: To = "",
+    device: Device = "cpu",
+    allow_pickle: AllowPickle = False,
+) -> None:
+    """Draw where a model looks: every layer and head, as one offline page, a picture or JSON.
+
+    Example: regard look "we are eating bread" -m runs/en-es -o bread.html
+    """
+    from regard.look.figures import save
+    from regard.look.views import translation_sight
+
+    translator = load_translator(model, device, allow_pickle)
+    sight = translation_sight(translator, translator.translate(text, to=to), target=target)
+    save(sight, output, panels=None if layers == "*" else layers, head=head, view="heads")
+    print(f"{len(sight.panels)} layers drawn to {output}", file=sys.stderr)

@@ -1,0 +1,140 @@
+"""regard plan: what a model will take, before anything is allocated."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from regard.cli.options import AsJson, Sets
+
+if TYPE_CHECKING:
+    from regard.studies.plan import Plan
+
+
+class Section(NamedTuple):
+    """A titled table of text; the first column names the row."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+def plan(
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL_OR_RECIPE",
+            help="Recipe name, TOML file, model folder, MODEL:PRESET such as transformer:base, or lectures.",
+        ),
+    ],
+    sets: Sets = [],  # noqa: B006 - typer's way to say "none given"
+    batch: Annotated[
+        int | None, typer.Option(help="Sentences in a batch. Default: as many as batch_tokens hold.")
+    ] = None,
+    source_length: Annotated[int, typer.Option(help="Tokens of a source sentence.")] = 32,
+    target_length: Annotated[int, typer.Option(help="Tokens of a target sentence.")] = 32,
+    as_json: AsJson = False,
+) -> None:
+    """Parameters, FLOPs, memory, and every attention matrix, before anything is allocated.
+
+    Example: regard plan transformer:base --set tokenizer.size=37000 --batch 64
+    """
+    from regard.studies.plan import LECTURES, make_plan
+
+    if what == "lectures":
+        _print([figure.to_json() for figure in LECTURES], [_lectures()], as_json)
+        return
+    planned = make_plan(what, sets=sets, batch=batch, source_length=source_length, target_length=target_length)
+    _print([planned.to_json()], _sections(planned), as_json)
+
+
+def _print(values: Sequence[dict[str, object]], sections: Sequence[Section], as_json: bool) -> None:
+    if as_json:
+        for value in values:
+            print(json.dumps(value))
+    elif sys.stdout.isatty():
+        _print_tables(sections)
+    else:
+        for section in sections:
+            print(section.title)
+            for row in (section.columns, *section.rows):
+                print("", *row, sep="\t")
+
+
+def _print_tables(sections: Sequence[Section]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    for section in sections:
+        table = Table(title=section.title, title_justify="left", box=SIMPLE_HEAD)
+        for number, column in enumerate(section.columns):
+            table.add_column(column, justify="right" if number else "left")
+        for row in section.rows:
+            table.add_row(*row)
+        Console().print(table)
+
+
+def _sections(plan: Plan) -> list[Section]:
+    memory, cache, matrices = plan.memory, plan.cache, plan.costs.matrices
+    total = {"parameters": plan.parameters, "flops": plan.forward_flops, "activations": memory["activations"]}
+    parts = {**plan.to_json()["parts"], "all": total}
+    size = f"{plan.batch} sentences of {plan.source_length} source and {plan.target_length} target tokens"
+    return [
+        Section(
+            f"{plan.name}: {plan.parameters:,} parameters; a batch of {size}",
+            ["part", "parameters", "forward FLOPs", "activations"],
+            [
+                [name, f"{part['parameters']:,}", _scaled(part["flops"]), _size(part["activations"])]
+                for name, part in parts.items()
+            ],
+        ),
+        Section(
+            f"a training step: {_scaled(plan.training_flops)}FLOPs (the backward pass is two forward passes), in float32",
+            ["memory", "size"],
+            [[name, _size(value)] for name, value in {**memory, "all": sum(memory.values())}.items()],
+        ),
+        Section(
+            "attention matrices of one sentence, if they were written out in float32 (fused attention does not)",
+            ["matrix", "heads x queries x keys", "entries", "size"],
+            [[m.name, f"{m.heads} x {m.queries} x {m.keys}", f"{m.entries:,}", _size(m.nbytes)] for m in matrices]
+            + [["all", "", f"{sum(m.entries for m in matrices):,}", _size(sum(m.nbytes for m in matrices))]],
+        ),
+        Section(
+            "what decoding one sentence remembers",
+            ["cache", "size"],
+            [["of its source", _size(cache["sentence"])], ["of each hypothesis", _size(cache["hypothesis"])]],
+        ),
+    ]
+
+
+def _lectures() -> Section:
+    from regard.studies.plan import LECTURES
+
+    rows = [
+        [
+            f.what,
+            f"{f.formula} = {f.entries:,}",
+            _size(f.nbytes),
+            f"x {f.layers} layers x {f.matrix.heads} heads = {_size(f.total_bytes)}" if f.layers > 1 else "",
+        ]
+        for f in LECTURES
+    ]
+    return Section("attention in images", ["what", "entries of one matrix", "in float32", "altogether"], rows)
+
+
+def _size(count: int) -> str:
+    """Bytes in binary units, as the lectures count them: 768 GB is 768 x 2^30."""
+    return _scaled(count, 1024, "B")
+
+
+def _scaled(count: int, base: int = 1000, unit: str = "") -> str:
+    value, prefixes = float(count), ["", "K", "M", "G", "T", "P", "E"]
+    while value >= base and len(prefixes) > 1:
+        value, prefixes = value / base, prefixes[1:]
+    number = f"{value:.4g}" if value < 1000 else f"{value:.0f}"
+    return f"{number} {prefixes[0]}{unit}"

@@ -1,0 +1,29 @@
+"""regard train: a recipe in, a model folder out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from regard.cli.options import Sets
+
+
+def train(
+    recipe: Annotated[str, typer.Argument(help="A shipped recipe (see `regard models`) or a TOML file.")],
+    sets: Sets = [],  # noqa: B006 - typer's way to say "none given"
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="Run folder. Default: runs/RECIPE.")] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue exactly where the run in the folder stopped.")
+    ] = False,
+) -> None:
+    """Train a model by a recipe; the folder it leaves is ready for `regard translate -m`.
+
+    Example: regard train phrasebook --set data.train=my.tsv --set data.target=fr --out runs/en-fr
+    """
+    from regard.training.loop import train as run
+    from regard.training.recipe import load_recipe
+
+    folder = out or Path("runs") / Path(recipe).stem
+    print(run(load_recipe(recipe, sets), folder, resume=resume))

@@ -1,0 +1,67 @@
+"""The built-in corpus: English sentences of our own grammar, their Spanish or Portuguese translation and gold links.
+
+The target is a function of the source. Sentences are written as in the lectures: no capital but in names, no full stop.
+
+Links join words by meaning. *Sure* (`Pair.links`): a word and its translation; every English word that one form
+swallows (`will eat` = comerá, `in the` = no, `there is` = hay). *Possible* (`Pair.possible`, which includes the sure
+ones): words that have no counterpart, with the word that stands for them: a dropped pronoun or `do` with the finite
+verb; an article, `de` or a personal `a` that English lacks with the noun or owner it belongs to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import blake2b
+from random import Random
+from typing import Literal
+
+from regard.data.phrasebook.drawing import draw_sentence
+from regard.data.phrasebook.morphology import LANGUAGES, lexicon
+from regard.data.text import Pair
+from regard.errors import DataError, UsageError
+
+Part = Literal["train", "valid", "test"]
+SHORTEST, PATIENCE = 2, 20_000
+SALT = b"regard 0"  # with it, both sentences of the lectures are held out for `test`
+
+
+def phrases(
+    target: str, *, part: Part, count: int, seed: int, max_words: int = 60, min_words: int = 1
+) -> Iterator[Pair]:
+    """Draw `count` pairs with distinct sources of `min_words` to `max_words` English words, spread over these lengths.
+
+    A hash of the source decides its part (5 % test, 5 % valid), so no sentence is in two parts, whatever the seed."""
+    if target not in LANGUAGES:
+        raise UsageError(f"the phrasebook speaks {' and '.join(LANGUAGES)}, not {target!r}")
+    if max_words < max(SHORTEST, min_words):
+        raise UsageError(f"no phrasebook sentence has {min_words} to {max_words} words; the shortest has {SHORTEST}")
+    random, words, seen, failures = Random(seed).random, lexicon(), set[int](), 0
+    tongue, shortest = words.tongues[target], max(SHORTEST, min_words)
+    while len(seen) < count:
+        pair = draw_sentence(random, words, tongue, shortest + int((max_words - shortest + 1) * random()))
+        number = _number(pair.source)
+        if not min_words <= pair.source.count(" ") + 1 <= max_words or _part(number) != part or number in seen:
+            failures += 1
+            if failures > PATIENCE:
+                raise DataError(
+                    f"found only {len(seen)} of {count} phrasebook sentences of {min_words} to {max_words} words "
+                    f"for {part!r}; ask for fewer or for a wider range of lengths"
+                )
+            continue
+        failures = 0
+        seen.add(number)
+        yield pair
+
+
+def part_of(source: str) -> Part:
+    """The part of the corpus a source sentence belongs to."""
+    return _part(_number(source))
+
+
+def _number(source: str) -> int:
+    return int.from_bytes(blake2b(source.encode(), digest_size=8, salt=SALT).digest(), "big")
+
+
+def _part(number: int) -> Part:
+    share = number % 20
+    return "test" if share == 0 else "valid" if share == 1 else "train"

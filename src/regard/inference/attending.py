@@ -1,0 +1,138 @@
+"""Where a translation model looks when it must say a given sentence: one forced pass, recorded.
+
+The weights a search used for its answer are those of teacher forcing that answer, so nothing is recorded while
+searching: one extra pass over the finished pair shows every layer and head exactly.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import nn
+
+from regard.attention import record
+from regard.attention.record import attention_names
+from regard.config import Config
+from regard.data.batch import collate
+from regard.data.tokenizers import PairTokenizer
+from regard.inference.alignment import (
+    Link,
+    choose_layer,
+    choose_layer_alone,
+    token_alignment,
+    token_links,
+    word_weights,
+)
+
+CROSS = "*cross"
+Kind = Literal["self", "cross", "causal"]
+SIDES: dict[Kind, tuple[str, str]] = {  # whose tokens are the queries, whose are the keys
+    "self": ("source", "source"),
+    "cross": ("target", "source"),
+    "causal": ("target", "target"),
+}
+
+
+class AlignmentSettings(Config):
+    """Which attention aligns the words of a model, and how it is read.
+
+    `shift` reads a target word where it is the decoder's input instead of where it is predicted (see
+    `token_alignment`); layers of a Transformer align best that way, RNN attention does not need it.
+    """
+
+    layer: str
+    shift: bool
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One forced pass: the weights of the recorded layers for one sentence pair, and which word each token is in."""
+
+    weights: dict[str, Float[np.ndarray, "H Tq Tk"]]
+    source_words_of: list[int]  # -1: language tag and end token
+    target_words_of: list[int]  # of the target tokens, without the end token
+
+    def words(self, settings: AlignmentSettings) -> Float[np.ndarray, "targets sources"]:
+        """Word-level weights of the aligning layer: rows are target words and sum to 1."""
+        rows = token_alignment(self.weights[settings.layer], shift=settings.shift)
+        return word_weights(rows, self.target_words_of, self.source_words_of)
+
+    def links(self, settings: AlignmentSettings) -> list[Link]:
+        """Word links: every target token points at its heaviest source word, tokens merged to words."""
+        rows = token_alignment(self.weights[settings.layer], shift=settings.shift)
+        return token_links(rows, self.target_words_of, self.source_words_of)
+
+    def heaviest_words(self, settings: AlignmentSettings) -> list[int]:
+        """For every target token the source word it looks at most."""
+        words_of = np.asarray(self.source_words_of)
+        rows = token_alignment(self.weights[settings.layer], shift=settings.shift)
+        return words_of[words_of >= 0][rows[:, words_of >= 0].argmax(axis=1)].tolist()
+
+
+@torch.inference_mode()
+def forced_passes(
+    model: nn.Module,
+    tokenizer: PairTokenizer,
+    sources: Sequence[str],
+    target_ids: Sequence[Sequence[int]],
+    *,
+    to: str = "",
+    layers: str = CROSS,
+) -> list[Pass]:
+    """Record the layers matching `layers` while the model is told to say `target_ids` (without end) for `sources`."""
+    end, device = tokenizer.target.end, next(model.parameters()).device
+    source_ids = tokenizer.source_ids(sources, to)
+    told = [[*ids, end] for ids in target_ids]
+    batch = collate(source_ids, told, pad=tokenizer.target.pad, start=tokenizer.target.start).to(device)
+    with record(model, layers) as looks:
+        model(batch.source, batch.source_mask, batch.inputs)
+    recorded = {name: weights.float().cpu().numpy() for name, weights in looks.items()}
+    tag = [-1] * len(tokenizer.tag(to))
+    passes = []
+    for row, (source, ids, answer) in enumerate(zip(sources, source_ids, told, strict=True)):
+        length = {"source": len(ids), "target": len(answer)}
+        weights = {}
+        for name, each in recorded.items():
+            queries, keys = SIDES[kind_of(name)]
+            weights[name] = each[row, :, : length[queries], : length[keys]]
+        source_words_of = [*tag, *tokenizer.source.words_in(source), -1]
+        passes.append(Pass(weights, source_words_of, tokenizer.target.words_of(answer[:-1])))
+    return passes
+
+
+def kind_of(layer: str) -> Kind:
+    """Who looks at whom in a layer of an encoder-decoder, by its name."""
+    if layer.endswith("cross"):
+        return "cross"
+    return "self" if layer.startswith("encoder") else "causal"
+
+
+def aligning_layers(model: nn.Module) -> list[str]:
+    """The layers through which target words look at source words; none in a model with a fixed context."""
+    return [name for name in attention_names(model) if kind_of(name) == "cross"]
+
+
+def default_alignment(model: nn.Module) -> AlignmentSettings | None:
+    """A guess for a model that nobody measured: the middle decoder layer, shifted (Chen 2020); an RNN's own attention."""
+    layers = aligning_layers(model)
+    if not layers:
+        return None
+    return AlignmentSettings(layer=layers[(len(layers) - 1) // 2], shift=len(layers) > 1 or "." in layers[0])
+
+
+def choose_alignment(
+    model: nn.Module, passes: Sequence[Pass], gold: Sequence[tuple[Sequence[Link], Sequence[Link]]] | None = None
+) -> AlignmentSettings | None:
+    """The layer and reading that align best: against gold (sure, possible) links, or by agreement of rows and columns."""
+    readings = [
+        AlignmentSettings(layer=layer, shift=shift) for layer in aligning_layers(model) for shift in (True, False)
+    ]
+    if not readings:
+        return None
+    if gold is None:
+        return choose_layer_alone({reading: [each.words(reading) for each in passes] for reading in readings})
+    candidates = {reading: [each.links(reading) for each in passes] for reading in readings}
+    return choose_layer(candidates, [sure for sure, _ in gold], [possible for _, possible in gold])

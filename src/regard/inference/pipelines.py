@@ -1,0 +1,293 @@
+"""Text in, translation with its attention out: what the command line, the server and `regard.load` use."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+import sentencex
+import torch
+
+from regard.checkpoints import load_model
+from regard.data.batch import pad_rows
+from regard.data.tokenizers import PairTokenizer
+from regard.errors import CheckpointError, DataError, UsageError
+from regard.inference.alignment import Link
+from regard.inference.attending import AlignmentSettings, Pass, default_alignment, forced_passes
+from regard.inference.search import Ensemble, Hypothesis, Search, SearchSettings, Vocabulary, search
+
+ALIGNMENT, RECIPE, GENERATION = "alignment.json", "recipe.toml", "generation_config.json"
+LONGEST_SOURCE = 512  # tokens; a longer text is cut into sentences, and a longer sentence is refused
+BATCH_TOKENS, BATCH_SENTENCES = 4096, 64
+
+
+@dataclass(frozen=True)
+class Translation:
+    """One translated text. Its attention is computed when it is first asked for, by one forced pass."""
+
+    source: str
+    text: str
+    score: float
+    finished: bool  # False: the length limit came before the end of the sentence
+    tokens: list[str]
+    to: str = ""
+    parts: Sequence[tuple[str, list[int]]] = field(default=(), repr=False)  # sentences, and the token ids of each
+    alternatives: list[Translation] = field(default_factory=list)
+    translator: Translator | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def truncated(self) -> bool:
+        """Whether something may be missing because a limit was reached."""
+        return not self.finished
+
+    @property
+    def source_words(self) -> list[str]:
+        return [word for source, _ in self.parts for word in source.split()]
+
+    @property
+    def target_words(self) -> list[str]:
+        return self.text.split()
+
+    @cached_property
+    def attention(self) -> np.ndarray:
+        """Word-level weights of the aligning layer: [target words, source words], rows sum to 1."""
+        return _along_diagonal([each.words(self._settings()) for each in self._passes()])
+
+    @cached_property
+    def alignment(self) -> list[Link]:
+        """(source word, target word) links, counted from 0."""
+        links, sources, targets = [], 0, 0
+        for (source, ids), each in zip(self.parts, self._passes(), strict=True):
+            links += [(s + sources, t + targets) for s, t in each.links(self._settings())]
+            sources += len(source.split())
+            targets += max(each.target_words_of, default=-1) + 1
+        return links
+
+    def _passes(self) -> list[Pass]:
+        assert self.translator is not None
+        sources, ids = [source for source, _ in self.parts], [ids for _, ids in self.parts]
+        return self.translator.passes(sources, ids, to=self.to, layers=self._settings().layer) if sources else []
+
+    def _settings(self) -> AlignmentSettings:
+        assert self.translator is not None
+        return self.translator.aligning()
+
+
+class Translator:
+    """One trained translation model, or several that decide together, with its tokenizer and decoding defaults."""
+
+    def __init__(
+        self,
+        models: Sequence[torch.nn.Module],
+        tokenizer: PairTokenizer,
+        *,
+        settings: SearchSettings | None = None,
+        alignment: AlignmentSettings | None = None,
+        name: str = "",
+    ):
+        self.models, self.tokenizer, self.name = [model.eval() for model in models], tokenizer, name
+        self.settings = settings or SearchSettings()
+        self.alignment = alignment or default_alignment(self.models[0])
+        self.steps: Any = self.models[0] if len(models) == 1 else Ensemble(self.models)
+        target = tokenizer.target
+        self.vocabulary = Vocabulary(target.start, target.end, target.pad)
+        self.device = next(self.models[0].parameters()).device
+        learned = getattr(self.models[0].config, "positions", "") == "learned"
+        self.longest = self.models[0].config.max_length if learned else LONGEST_SOURCE
+
+    @classmethod
+    def load(cls, *folders: str | Path, device: str = "cpu", allow_pickle: bool = False) -> Translator:
+        """Read one model folder, or several with the same tokenizer to translate as an ensemble."""
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        loaded = [load_model(Path(folder), device, allow_pickle) for folder in folders]
+        tokenizers = [PairTokenizer.load(each.folder) for each in loaded]
+        for folder, tokenizer in zip(folders, tokenizers, strict=True):
+            if tokenizer != tokenizers[0]:
+                raise CheckpointError(
+                    f"{folder} was trained with another tokenizer than {folders[0]}; an ensemble needs the same files"
+                )
+        first = loaded[0].folder
+        return cls(
+            [each.model for each in loaded],
+            tokenizers[0],
+            settings=_decoding(first),
+            alignment=_alignment(first),
+            name=Path(folders[0]).name,
+        )
+
+    @overload
+    def translate(self, text: str, *, to: str = ..., **changes: Any) -> Translation: ...
+
+    @overload
+    def translate(self, text: Sequence[str], *, to: str = ..., **changes: Any) -> list[Translation]: ...
+
+    def translate(
+        self, text: str | Sequence[str], *, to: str = "", prefix: str = "", **changes: Any
+    ) -> Translation | list[Translation]:
+        """Translate one text or several; `changes` are values of SearchSettings, such as beam=5.
+
+        `prefix` is the beginning every translation must have. Texts too long for the model are translated sentence by
+        sentence.
+        """
+        settings = self.settings.replace(**changes)
+        texts = [text] if isinstance(text, str) else list(text)
+        to = self._target(to)
+        pieces = [self._sentences(each, number) for number, each in enumerate(texts, start=1)]
+        decoded = iter(self._decode([part for parts in pieces for part in parts], to, settings, prefix))
+        answers = [
+            self._joined(each, parts, [next(decoded) for _ in parts], to)
+            for each, parts in zip(texts, pieces, strict=True)
+        ]
+        return answers[0] if isinstance(text, str) else answers
+
+    def stream(self, text: str, *, to: str = "", **changes: Any) -> Iterator[str]:
+        """The best translation so far, after every step; under a beam it may still change its mind."""
+        to = self._target(to)
+        for part in self._sentences(text, 1):
+            source, mask = pad_rows(self.tokenizer.source_ids([part], to), self.tokenizer.source.pad)
+            settings = self.settings.replace(**changes)
+            with torch.inference_mode():
+                running = Search(self.steps, source.to(self.device), mask.to(self.device), settings, self.vocabulary)
+                while not running.done:
+                    running.advance()
+                    yield self.tokenizer.target.decode(running.history[0, 0].tolist())
+                yield self._text(part, running.results()[0][0].tokens, to)
+
+    def passes(
+        self, sources: Sequence[str], target_ids: Sequence[Sequence[int]], *, to: str = "", layers: str = "*cross"
+    ) -> list[Pass]:
+        """The recorded attention of saying `target_ids` for `sources`, with the first model."""
+        found: list[Pass] = []
+        for first in range(0, len(sources), BATCH_SENTENCES):
+            rows = slice(first, first + BATCH_SENTENCES)
+            found += forced_passes(
+                self.models[0], self.tokenizer, sources[rows], target_ids[rows], to=self._target(to), layers=layers
+            )
+        return found
+
+    def align(self, sources: Sequence[str], targets: Sequence[str], *, to: str = "") -> list[list[Link]]:
+        """Word links between given translations: (source word, target word), counted from 0."""
+        ids = self.tokenizer.target.encode(targets)
+        passes = self.passes(sources, ids, to=to, layers=self.aligning().layer)
+        return [each.links(self.aligning()) for each in passes]
+
+    def aligning(self) -> AlignmentSettings:
+        if self.alignment is None:
+            raise UsageError(
+                f"{self.name or 'this model'} has no attention between target and source to align words by"
+            )
+        return self.alignment
+
+    def _target(self, to: str) -> str:
+        """The target language asked for; models with one target need none."""
+        targets = self.tokenizer.target_languages
+        return to or (targets[0] if len(targets) == 1 else "")
+
+    def _sentences(self, text: str, number: int) -> list[str]:
+        """The text as it is if the model can read it at once, else its sentences; nothing if it is blank."""
+        if not text.strip():
+            return []
+        if len(self.tokenizer.source.encode([text])[0]) < self.longest - 1:
+            return [text]
+        sentences = [each.strip() for each in sentencex.segment(self.tokenizer.source_language or "en", text)]
+        sentences = [each for each in sentences if each]
+        for place, ids in enumerate(self.tokenizer.source.encode(sentences), start=1):
+            if len(ids) >= self.longest - 1:
+                raise DataError(
+                    f"text {number}, sentence {place} has {len(ids)} tokens; this model reads at most "
+                    f"{self.longest - 2} at once. Break it into shorter sentences"
+                )
+        return sentences
+
+    def _decode(
+        self, sentences: Sequence[str], to: str, settings: SearchSettings, prefix: str
+    ) -> list[list[Hypothesis]]:
+        """Search in batches of similar length; the answers come back in the order of the sentences."""
+        rows = self.tokenizer.source_ids(sentences, to)
+        forced = self.tokenizer.target.encode([prefix])[0]
+        answers: list[list[Hypothesis]] = [[] for _ in rows]
+        for chosen in _batches([len(row) for row in rows]):
+            source, mask = pad_rows([rows[i] for i in chosen], self.tokenizer.source.pad)
+            prefixes = [forced] * len(chosen) if forced else None
+            found = search(
+                self.steps, source.to(self.device), mask.to(self.device), settings, self.vocabulary, prefixes
+            )
+            for i, hypotheses in zip(chosen, found, strict=True):
+                answers[i] = hypotheses
+        return answers
+
+    def _joined(self, text: str, parts: list[str], found: list[list[Hypothesis]], to: str) -> Translation:
+        """One translation from the hypotheses of a text's sentences; alternatives exist for single sentences only."""
+        best = self._translation(text, parts, [hypotheses[0] for hypotheses in found], to)
+        others = [self._translation(text, parts, [other], to) for other in found[0][1:]] if len(parts) == 1 else []
+        best.alternatives.extend(others)
+        return best
+
+    def _translation(self, text: str, parts: list[str], found: list[Hypothesis], to: str) -> Translation:
+        spoken = [self._text(part, hypothesis.tokens, to) for part, hypothesis in zip(parts, found, strict=True)]
+        ids = [hypothesis.tokens for hypothesis in found]
+        return Translation(
+            source=text,
+            text=" ".join(spoken),
+            score=sum(hypothesis.score for hypothesis in found) / max(len(found), 1),
+            finished=all(hypothesis.finished for hypothesis in found),
+            tokens=[piece for each in ids for piece in self.tokenizer.target.pieces(each)],
+            parts=list(zip(parts, ids, strict=True)),
+            translator=self,
+            to=to,
+        )
+
+    def _text(self, source: str, ids: list[int], to: str) -> str:
+        """The text of an answer; an unknown token becomes the source word it looked at (Luong 2015)."""
+        unknown = self.tokenizer.target.unknown
+        if unknown not in ids or self.alignment is None:
+            return self.tokenizer.target.decode(ids)
+        (seen,) = self.passes([source], [ids], to=to, layers=self.alignment.layer)
+        words, heaviest = source.split(), seen.heaviest_words(self.alignment)
+        copies = [words[heaviest[place]] for place, token in enumerate(ids) if token == unknown]
+        return self.tokenizer.target.decode(ids, unknown=copies)
+
+
+def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Sentence numbers by similar length, few enough at a time to fit."""
+    batch: list[int] = []
+    for i in sorted(range(len(lengths)), key=lambda i: lengths[i]):
+        if batch and (len(batch) == BATCH_SENTENCES or (len(batch) + 1) * lengths[i] > BATCH_TOKENS):
+            yield batch
+            batch = []
+        batch.append(i)
+    if batch:
+        yield batch
+
+
+def _along_diagonal(blocks: Sequence[np.ndarray]) -> np.ndarray:
+    """Sentences translated one after another: each looks at itself alone."""
+    whole = np.zeros((sum(len(b) for b in blocks), sum(b.shape[1] for b in blocks)))
+    row = column = 0
+    for block in blocks:
+        whole[row : row + block.shape[0], column : column + block.shape[1]] = block
+        row, column = row + block.shape[0], column + block.shape[1]
+    return whole
+
+
+def _decoding(folder: Path) -> SearchSettings | None:
+    """How the model was meant to be decoded: by its recipe, or by Hugging Face's generation config."""
+    if (folder / RECIPE).is_file():
+        values = tomllib.loads((folder / RECIPE).read_text("utf-8")).get("decoding", {})
+        return SearchSettings.parse(values, where=str(folder / RECIPE))
+    if (folder / GENERATION).is_file():
+        theirs = json.loads((folder / GENERATION).read_text("utf-8"))
+        return SearchSettings(beam=theirs.get("num_beams", 1), length_penalty=theirs.get("length_penalty", 1.0))
+    return None
+
+
+def _alignment(folder: Path) -> AlignmentSettings | None:
+    file = folder / ALIGNMENT
+    return AlignmentSettings.parse(json.loads(file.read_text("utf-8")), where=str(file)) if file.is_file() else None

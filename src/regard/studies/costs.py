@@ -1,0 +1,227 @@
+"""What a model costs, from formulas over its configuration alone; nothing is built.
+
+Everything is counted for one sentence pair of S source and T target tokens. A matrix product of [n, k] by [k, m] takes
+2nkm FLOPs (a multiplication and an addition each); biases, norms, activations and softmax are left out, as torch's own
+counter leaves them out, and a causal attention counts its whole matrix. The backward pass multiplies twice where the
+forward pass multiplied once. `kept` counts the numbers that wait for the backward pass, each tensor once: the inputs of
+linear layers, the results of activations, the masks of dropout. They are what torch keeps in float32 on a CPU; fused
+GPU kernels keep about the same, with dropout masks of a byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from regard.layers.recurrent import CELLS, Kind
+from regard.models.seq2seq import Seq2SeqConfig
+from regard.models.transformer import TransformerConfig
+
+FLOAT = 4  # bytes of a float32
+KEPT_BY_CELL: dict[Kind, int] = {"rnn": 1, "gru": 7, "lstm": 7}  # vectors a step: its gates, sums and states
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Parameters, forward FLOPs and numbers kept for the backward pass; costs of parts add up."""
+
+    parameters: int = 0
+    flops: int = 0
+    kept: int = 0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(self.parameters + other.parameters, self.flops + other.flops, self.kept + other.kept)
+
+    def __rmul__(self, copies: int) -> Cost:
+        return Cost(copies * self.parameters, copies * self.flops, copies * self.kept)
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """One attention matrix per head: queries by keys."""
+
+    name: str
+    heads: int
+    queries: int
+    keys: int
+
+    @property
+    def entries(self) -> int:
+        return self.heads * self.queries * self.keys
+
+    @property
+    def nbytes(self) -> int:
+        """The memory it would take if it were written out in float32; fused attention never does."""
+        return FLOAT * self.entries
+
+
+@dataclass(frozen=True)
+class Costs:
+    """A model part by part, its attention matrices, and what decoding remembers of a sentence and of a hypothesis."""
+
+    parts: dict[str, Cost]
+    matrices: list[Matrix]
+    sentence_cache: int
+    hypothesis_cache: int
+
+    @property
+    def total(self) -> Cost:
+        return sum(self.parts.values(), Cost())
+
+
+def linear(rows: int, inputs: int, outputs: int, *, bias: bool = True) -> Cost:
+    """x W + b; its input is counted by whoever makes it, because several layers may share one."""
+    return Cost(inputs * outputs + bias * outputs, 2 * rows * inputs * outputs)
+
+
+def attention(queries: int, keys: int, width: int, heads: int, dropout: float) -> Cost:
+    """Four projections around softmax(q kᵀ) v. Kept: the input of the queries, q, k, v, the result, a sum per row."""
+    projections = 2 * linear(queries, width, width) + 2 * linear(keys, width, width)
+    looking = Cost(flops=4 * queries * keys * width, kept=queries * (3 * width + heads) + 2 * keys * width)
+    written_out = 3 * heads * queries * keys if dropout else 0  # weights, mask, and their product
+    return projections + looking + Cost(kept=written_out)
+
+
+def feed_forward(rows: int, width: int, hidden: int, activation: str, dropout: float) -> Cost:
+    """relu keeps one hidden tensor (its result), the other activations two; dropout inside makes it three."""
+    tensors = 3 if dropout else 1 if activation == "relu" else 2
+    products = linear(rows, width, hidden) + linear(rows, hidden, width)
+    return products + Cost(kept=rows * (width + tensors * hidden))
+
+
+def norm(rows: int, width: int) -> Cost:
+    """Gain and offset; kept: the input, and the mean and deviation of each row."""
+    return Cost(parameters=2 * width, kept=rows * (width + 2))
+
+
+def masked(rows: int, width: int, dropout: float) -> Cost:
+    """The mask of a dropout."""
+    return Cost(kept=rows * width if dropout else 0)
+
+
+def convolution_layer(rows: int, width: int, kernel: int, dropout: float) -> Cost:
+    """A gated convolution; kept: its input, and both halves before the gate."""
+    return linear(rows, kernel * width, 2 * width) + Cost(kept=3 * rows * width) + masked(rows, width, dropout)
+
+
+def recurrent_layer(rows: int, inputs: int, width: int, cell: Kind) -> Cost:
+    """One layer in one direction: every gate has a matrix for the input and one for the state."""
+    gates = CELLS[cell].gates * width
+    products = linear(rows, inputs, gates) + linear(rows, width, gates)
+    return products + Cost(kept=rows * KEPT_BY_CELL[cell] * width)
+
+
+def transformer(c: TransformerConfig, source: int, target: int) -> Costs:
+    """The Transformer of `models/transformer.py`; the order of norms changes nothing but the two at the ends."""
+
+    def residual(rows: int) -> Cost:
+        return norm(rows, c.width) + masked(rows, c.width, c.dropout)
+
+    def look(queries: int, keys: int) -> Cost:
+        return attention(queries, keys, c.width, c.heads, c.attention_dropout) + residual(queries)
+
+    def think(rows: int) -> Cost:
+        return feed_forward(rows, c.width, c.ffn_width, c.activation, c.activation_dropout) + residual(rows)
+
+    def end(rows: int) -> Cost:
+        return Cost(kept=rows * c.width) + (norm(rows, c.width) if c.norm == "pre" else Cost())
+
+    attends = c.encoder == "attention"
+    encoder_layer = (
+        look(source, source) + think(source) if attends else convolution_layer(source, c.width, c.kernel, c.dropout)
+    )
+    decoder_layer = look(target, target) + look(target, source) + think(target)
+    positions = 2 * c.max_length * c.width if c.positions == "learned" else 0
+    embedded = Cost(_embeddings(c, c.width) + positions) + masked(source + target, c.width, c.dropout)
+    return Costs(
+        parts={
+            "embeddings": embedded,
+            "encoder": c.encoder_depth * encoder_layer + end(source),
+            "decoder": c.decoder_depth * decoder_layer + end(target),
+            "generator": _generator(c, target, c.width, bias=c.output_bias),
+        },
+        matrices=[
+            *(Matrix(f"encoder.{n}.attention", c.heads, source, source) for n in range(c.encoder_depth * attends)),
+            *(
+                Matrix(f"decoder.{n}.{name}", c.heads, target, keys)
+                for n in range(c.decoder_depth)
+                for name, keys in (("attention", target), ("cross", source))
+            ),
+        ],
+        sentence_cache=2 * c.decoder_depth * source * c.width,
+        hypothesis_cache=2 * c.decoder_depth * target * c.width,
+    )
+
+
+def seq2seq(c: Seq2SeqConfig, source: int, target: int) -> Costs:
+    """The recurrent encoder-decoder of `models/seq2seq.py`."""
+    attends, parts = c.attention != "none", CELLS[c.cell].parts
+    states = parts * c.decoder_depth * c.width
+    bridge = linear(1, c.width, states) + Cost(kept=c.width + states) + masked(1, c.width, c.dropout)
+    deep = 2 * c.width + c.embedding
+    output = linear(target, deep, c.embedding) + Cost(kept=target * (deep + c.embedding * (1 + bool(c.dropout))))
+    output += masked(target, c.width + c.embedding, c.dropout)
+    keys = source * c.width * (c.attention in ("additive", "general"))
+    return Costs(
+        parts={
+            "embeddings": Cost(_embeddings(c, c.embedding)) + masked(source + target, c.embedding, c.dropout),
+            "encoder": _recurrent_encoder(c, source) if c.encoder == "recurrent" else _convolution_encoder(c, source),
+            "bridge": bridge,
+            "attention": _scores(c, source, target) if attends else Cost(),
+            "decoder": _recurrent_decoder(c, target),
+            "generator": output + _generator(c, target, c.embedding, bias=True),
+        },
+        matrices=[Matrix("cross", 1, target, source)] if attends else [],
+        sentence_cache=source * c.width + keys + c.width,
+        hypothesis_cache=states,
+    )
+
+
+def _recurrent_encoder(c: Seq2SeqConfig, source: int) -> Cost:
+    directions = 2 if c.bidirectional else 1
+    total = Cost(kept=source * c.width) + masked(source, c.width, c.dropout)  # the memory
+    for inputs in (c.embedding, *[c.width] * (c.encoder_depth - 1)):
+        total += directions * recurrent_layer(source, inputs, c.width // directions, c.cell)
+        total += Cost(kept=source * inputs)
+    return total + (c.encoder_depth - 1) * masked(source, c.width, c.dropout)
+
+
+def _convolution_encoder(c: Seq2SeqConfig, source: int) -> Cost:
+    widen = linear(source, c.embedding, c.width) + Cost(kept=source * c.embedding)
+    memory = Cost(kept=source * c.width) + masked(source, c.width, c.dropout)
+    return widen + c.encoder_depth * convolution_layer(source, c.width, c.kernel, c.dropout) + memory
+
+
+def _scores(c: Seq2SeqConfig, source: int, target: int) -> Cost:
+    """Kept: the weights of every step and, for the additive score, tanh(W1 memory + W2 query) of every pair."""
+    reading = Cost(flops=2 * target * source * c.width, kept=target * source)
+    match c.attention:
+        case "additive":
+            pairs = linear(target * source, c.width, 1, bias=False) + Cost(kept=target * source * c.width)
+            return linear(source, c.width, c.width, bias=False) + linear(target, c.width, c.width) + pairs + reading
+        case "general":
+            projected = linear(source, c.width, c.width, bias=False) + Cost(kept=source * c.width)
+            return projected + Cost(flops=reading.flops) + reading
+        case _:
+            return Cost(flops=reading.flops) + reading
+
+
+def _recurrent_decoder(c: Seq2SeqConfig, target: int) -> Cost:
+    bottom = recurrent_layer(target, c.embedding + c.width, c.width, c.cell)
+    upper = recurrent_layer(target, c.width, c.width, c.cell) + masked(target, 2 * c.width, c.dropout)
+    return bottom + Cost(kept=target * (c.embedding + c.width)) + (c.decoder_depth - 1) * upper
+
+
+def _embeddings(c: TransformerConfig | Seq2SeqConfig, width: int) -> int:
+    return width * (c.source_vocab + (0 if c.tie == "all" else c.target_vocab))
+
+
+def _generator(c: TransformerConfig | Seq2SeqConfig, target: int, width: int, *, bias: bool) -> Cost:
+    """The output matrix, which may be an embedding, and the loss, which keeps its gradient for every word."""
+    whole = linear(target, width, c.target_vocab, bias=bias)
+    own = whole.parameters - (0 if c.tie == "none" else width * c.target_vocab)
+    return Cost(own, whole.flops, target * c.target_vocab)
+
+
+COSTS: dict[str, Callable[[Any, int, int], Costs]] = {"seq2seq": seq2seq, "transformer": transformer}

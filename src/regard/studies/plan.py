@@ -1,0 +1,168 @@
+"""What training and running a model will take, before anything is allocated; and the figures the lectures work out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from regard.checkpoints import resolve
+from regard.checkpoints.models import _identify
+from regard.config import Config
+from regard.errors import UsageError
+from regard.models.catalog import MODELS
+from regard.studies.costs import COSTS, FLOAT, Cost, Costs, Matrix
+from regard.training.recipe import PHRASEBOOK, TrainingSection, load_recipe
+
+LENGTH = 32  # tokens of a sentence, where nothing else is said
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The costs of a model for batches of one size."""
+
+    name: str
+    config: Config
+    batch: int
+    source_length: int
+    target_length: int
+    costs: Costs
+
+    @property
+    def parameters(self) -> int:
+        return self.costs.total.parameters
+
+    @property
+    def forward_flops(self) -> int:
+        return self.batch * self.costs.total.flops
+
+    @property
+    def training_flops(self) -> int:
+        """Forward and backward; the optimiser's few operations per weight are left out."""
+        return 3 * self.forward_flops
+
+    @property
+    def memory(self) -> dict[str, int]:
+        """Bytes of training in float32: AdamW remembers two numbers for every weight."""
+        weights = FLOAT * self.parameters
+        return {
+            "weights": weights,
+            "gradients": weights,
+            "optimizer": 2 * weights,
+            "activations": FLOAT * self.batch * self.costs.total.kept,
+        }
+
+    @property
+    def cache(self) -> dict[str, int]:
+        """Bytes that decoding one sentence remembers: of its source, and of each hypothesis at full length."""
+        return {"sentence": FLOAT * self.costs.sentence_cache, "hypothesis": FLOAT * self.costs.hypothesis_cache}
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything above as plain values; memory in bytes, attention for one sentence."""
+        return {
+            "model": self.name,
+            "config": self.config.model_dump(mode="json"),
+            "batch": self.batch,
+            "source_length": self.source_length,
+            "target_length": self.target_length,
+            "parameters": self.parameters,
+            "flops": {"forward": self.forward_flops, "training": self.training_flops},
+            "memory": {**self.memory, "total": sum(self.memory.values())},
+            "parts": {name: self._part(cost) for name, cost in self.costs.parts.items()},
+            "attention": [
+                {**asdict(matrix), "entries": matrix.entries, "bytes": matrix.nbytes} for matrix in self.costs.matrices
+            ],
+            "cache": self.cache,
+        }
+
+    def _part(self, cost: Cost) -> dict[str, int]:
+        return {
+            "parameters": cost.parameters,
+            "flops": self.batch * cost.flops,
+            "activations": FLOAT * self.batch * cost.kept,
+        }
+
+
+def make_plan(
+    what: str,
+    *,
+    sets: Sequence[str] = (),
+    batch: int | None = None,
+    source_length: int = LENGTH,
+    target_length: int = LENGTH,
+) -> Plan:
+    """Plan a recipe (shipped name or TOML file), a model folder, or a preset such as `transformer:base`.
+
+    Without `batch`, it is as many sentences of this length as the recipe's `training.batch_tokens` hold.
+    """
+    name, config, batch_tokens = _describe(what, sets)
+    if batch is None:
+        batch = max(1, batch_tokens // max(source_length, target_length))
+    for option, value in (("batch", batch), ("source length", source_length), ("target length", target_length)):
+        if value < 1:
+            raise UsageError(f"the {option} is {value}; it must be at least 1")
+    return Plan(name, config, batch, source_length, target_length, COSTS[name](config, source_length, target_length))
+
+
+def _describe(what: str, sets: Sequence[str]) -> tuple[str, Config, int]:
+    """The model's name and configuration, and the tokens of a batch."""
+    if Path(what).is_dir():
+        if sets:
+            raise UsageError(f"--set changes recipes and presets; {what} is a trained model and stays as it is")
+        name, config, _ = _identify(resolve(Path(what)))
+        return name, config, TrainingSection().batch_tokens
+    model, _, preset = what.partition(":")
+    if model in MODELS:  # a recipe of nothing but defaults
+        section = f'model={{name="{model}",preset="{preset}"}}'
+        recipe = load_recipe(PHRASEBOOK, [section, "tokenizer={}", "training={}", *sets])
+    else:
+        recipe = load_recipe(what, sets)
+    size = recipe.tokenizer.size
+    config = recipe.model.config(source_vocab=size, target_vocab=size, pad=0)
+    return recipe.model.name, config, recipe.training.batch_tokens
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A worked number of the lectures: attention matrices of one kind, as many as layers times heads (times windows)."""
+
+    what: str
+    formula: str
+    matrix: Matrix
+    layers: int = 1
+    windows: int = 1
+
+    @property
+    def entries(self) -> int:
+        """Of one head in one layer."""
+        return self.windows * self.matrix.queries * self.matrix.keys
+
+    @property
+    def nbytes(self) -> int:
+        """Of one head in one layer, in float32."""
+        return FLOAT * self.entries
+
+    @property
+    def total_bytes(self) -> int:
+        return self.layers * self.matrix.heads * self.nbytes
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "what": self.what, "formula": self.formula, "entries": self.entries, "bytes": self.nbytes,
+            "layers": self.layers, "heads": self.matrix.heads, "total_bytes": self.total_bytes,
+        }  # fmt: skip
+
+
+def _square(side: int, heads: int = 1) -> Matrix:
+    """Every token of a square grid looks at every other."""
+    return Matrix(f"{side}x{side} grid", heads, side**2, side**2)
+
+
+LECTURES = (
+    Figure("Transformer on pixels (iGPT): image of 128 x 128", "R^4, R = 128", _square(128, heads=16), layers=48),
+    Figure("ViT: 224 x 224 image, 14 x 14 patches of 16 pixels", "(224/16)^4 = 14^4", _square(14, heads=16), layers=48),
+    Figure("ViT: 224 x 224 image, 16 x 16 patches of 14 pixels", "(224/14)^4 = 16^4", _square(16, heads=16), layers=48),
+    Figure("Swin's first stage, 56 x 56 tokens, if all looked at all", "H^2 W^2, H = W = 56", _square(56)),
+    Figure("Swin's first stage in windows of 7 x 7", "M^2 H W, M = 7", _square(7), windows=(56 // 7) ** 2),
+)

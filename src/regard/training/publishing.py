@@ -1,0 +1,86 @@
+"""What a run leaves behind: the recipe beside every checkpoint, and in the end one model folder."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from torch import Tensor, nn
+
+from regard.checkpoints import load_model, model_card, publish, write_folder, write_model
+from regard.checkpoints.folder import MANIFEST
+from regard.checkpoints.models import own_tensors
+from regard.config import Config
+from regard.errors import UsageError
+from regard.training.metrics import METRICS
+from regard.training.optim import mean_weights
+from regard.training.recipe import HIGHER_IS_BETTER, Recipe, load_recipe
+from regard.training.tasks import Task
+
+RECIPE = "recipe.toml"
+CARD = "README.md"
+FIXED = ("task", "seed", "model", "data", "tokenizer")  # what a resumed run must share with its beginning
+
+
+def settle_recipe(recipe: Recipe, out: Path) -> None:
+    """Write the recipe of a new run; let a resumed run change only how it trains, not what or on what."""
+    path = out / RECIPE
+    if path.exists():
+        before = load_recipe(path)
+        changed = [name for name in FIXED if getattr(before, name) != getattr(recipe, name)]
+        if changed:
+            raise UsageError(
+                f"{out} was begun with another {' and '.join(changed)}; --resume may change only [training] and "
+                "[decoding]. Train into another folder, or leave the rest of the recipe as it was"
+            )
+    (out / MANIFEST).unlink(missing_ok=True)  # a published folder is incomplete again until this run ends
+    temporary = path.with_suffix(".new")
+    temporary.write_text(recipe.to_toml(), encoding="utf-8")
+    temporary.replace(path)
+
+
+def better(metric: str, value: float, best: float | None) -> bool:
+    """Whether a measured value beats the best so far; one that is not a number never does."""
+    if best is None or math.isnan(value):
+        return not math.isnan(value)
+    return value > best if metric in HIGHER_IS_BETTER else value < best
+
+
+def weights_of(checkpoint: Path) -> dict[str, Tensor]:
+    """The weights of a checkpoint, verified, tied ones once."""
+    return own_tensors(load_model(checkpoint).model)
+
+
+def mean_of(checkpoints: Sequence[Path]) -> dict[str, Tensor]:
+    """The element-wise mean of the weights of several checkpoints."""
+    return mean_weights([weights_of(checkpoint) for checkpoint in checkpoints])
+
+
+def write_beside(folder: Path, recipe: Recipe, out: Path) -> None:
+    """Put the resolved recipe and the metrics so far beside a model."""
+    (folder / RECIPE).write_text(recipe.to_toml(), encoding="utf-8")
+    shutil.copyfile(out / METRICS, folder / METRICS)
+
+
+def publish_model(
+    out: Path, recipe: Recipe, model: nn.Module, task: Task, metrics: Mapping[str, Mapping[str, float]]
+) -> None:
+    """Put the finished model into the run folder itself, with its card."""
+    final = out / "final"
+    name = recipe.model.name
+    table = {f"{part} {metric}": value for part, values in metrics.items() for metric, value in values.items()}
+
+    def write(folder: Path) -> None:
+        write_model(folder, name, model)
+        task.save(folder)
+        write_beside(folder, recipe, out)
+        assert isinstance(model.config, Config)
+        (folder / CARD).write_text(
+            model_card(name, model.config, data=f"{task.summary}.", metrics=table), encoding="utf-8"
+        )
+
+    write_folder(final, write)
+    publish(final, out)
+    shutil.rmtree(final)

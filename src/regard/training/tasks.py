@@ -1,0 +1,141 @@
+"""Tasks: what a batch is, how it becomes a loss, and how a model is measured. The loop knows nothing else of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from regard.data.batch import Batch
+from regard.data.loader import BatchLoader
+from regard.data.segmentation import PairSampler
+from regard.data.text import Pair
+from regard.errors import DataError
+from regard.models.catalog import MODELS
+from regard.training.corpus import prepare
+from regard.training.evaluation import Evaluation, Poll
+from regard.training.objectives import Loss, cross_entropy, r_drop
+from regard.training.recipe import Recipe
+
+Place = dict[str, int]  # where the loader goes on, as plain JSON
+
+
+class TrainingBatch(Protocol):
+    """What the loop asks of a batch."""
+
+    @property
+    def tokens(self) -> int: ...
+    def to(self, device: torch.device, non_blocking: bool = False) -> Any: ...
+
+
+class Task(Protocol):
+    """One kind of training. A phase names the group of parameters its loss updates: one for a translator; a critic and
+    then a generator for a GAN; one per chunk for truncated back-propagation through time."""
+
+    summary: str  # what the data are, for the log and the model card
+
+    def build(self) -> nn.Module: ...
+    def parameters(self, model: nn.Module) -> dict[str, list[nn.Parameter]]: ...
+    def batches(self, place: Place) -> Iterator[tuple[Place, TrainingBatch]]: ...
+    def phases(self, model: Callable[..., Tensor], batch: Any) -> Iterator[tuple[str, Loss]]: ...
+    def validate(self, model: nn.Module, poll: Poll) -> dict[str, float]: ...
+    def test(self, model: nn.Module, poll: Poll) -> dict[str, float]: ...
+    def save(self, folder: Path) -> None: ...
+
+
+class Translation:
+    """Sentence pairs in one or several target languages, learnt by teacher forcing."""
+
+    def __init__(self, recipe: Recipe, folder: Path, device: torch.device) -> None:
+        self.recipe, self.device = recipe, device
+        self.corpus = prepare(recipe, folder)
+        self.summary = _summary(recipe, self.corpus.report)
+        if recipe.training.validate_every and not self.corpus.valid:
+            raise DataError(
+                "there is no validation pair; give data.valid, set more aside with data.split, "
+                "or switch validation off with training.validate_every = 0"
+            )
+        self.valid = self._evaluation(self.corpus.valid, decoded=recipe.training.validate_sentences)
+
+    def build(self) -> nn.Module:
+        """A new model, as large as the tokenizer needs it."""
+        tokenizer, section = self.corpus.tokenizer, self.recipe.model
+        config = section.config(
+            source_vocab=tokenizer.source.size, target_vocab=tokenizer.target.size, pad=tokenizer.target.pad
+        )
+        return MODELS[section.name].model(config)
+
+    def parameters(self, model: nn.Module) -> dict[str, list[nn.Parameter]]:
+        """All parameters are one group."""
+        return {"model": list(model.parameters())}
+
+    def batches(self, place: Place) -> Iterator[tuple[Place, Batch]]:
+        """Batches for ever from a place on, each with the place after it."""
+        tokenizer, training, seed = self.corpus.tokenizer, self.recipe.training, self.recipe.seed
+        dropout = self.recipe.tokenizer.dropout
+        loader = BatchLoader(
+            self.corpus.train,
+            pad=tokenizer.target.pad,
+            start=tokenizer.target.start,
+            batch_tokens=training.batch_tokens,
+            seed=seed,
+            sampler=PairSampler(tokenizer, dropout, seed) if dropout else None,
+            workers=training.workers,
+            pin=self.device.type == "cuda",
+        )
+        for epoch, index, batch in loader.batches(**place):
+            yield {"epoch": epoch, "index": index + 1}, batch
+
+    def phases(self, model: Callable[..., Tensor], batch: Batch) -> Iterator[tuple[str, Loss]]:
+        """One phase: label-smoothed cross-entropy, or R-Drop over two passes."""
+        smoothing, weight = self.recipe.training.label_smoothing, self.recipe.training.r_drop
+        labels, mask = batch.labels, batch.labels_mask
+        if weight:
+            twice = (tensor.repeat(2, 1) for tensor in (batch.source, batch.source_mask, batch.inputs))
+            first, second = model(*twice).chunk(2)
+            total = r_drop(first, second, labels, mask, weight=weight, smoothing=smoothing)
+        else:
+            total = cross_entropy(model(batch.source, batch.source_mask, batch.inputs), labels, mask, smoothing)
+        yield "model", Loss(total, mask.sum())
+
+    def validate(self, model: nn.Module, poll: Poll) -> dict[str, float]:
+        """Loss, perplexity and, on a sample, BLEU, chrF and exact match."""
+        return self.valid(model, poll)
+
+    def test(self, model: nn.Module, poll: Poll) -> dict[str, float]:
+        """The same on the whole test set; nothing where the recipe has none."""
+        pairs = self.corpus.test
+        return self._evaluation(pairs, decoded=len(pairs))(model, poll) if pairs else {}
+
+    def save(self, folder: Path) -> None:
+        """Put beside the weights what is needed to use them: the tokenizer."""
+        self.corpus.tokenizer.save(folder)
+
+    def _evaluation(self, pairs: list[Pair], decoded: int) -> Evaluation:
+        return Evaluation(
+            pairs,
+            self.corpus.tokenizer,
+            decoding=self.recipe.decoding,
+            decoded=decoded,
+            batch_tokens=self.recipe.training.batch_tokens,
+            device=self.device,
+        )
+
+
+def _summary(recipe: Recipe, report: dict[str, int]) -> str:
+    data = recipe.data
+    dropped = ", ".join(
+        f"{count:,} {reason}" for reason, count in report.items()
+        if count and reason not in ("kept", "train", "valid", "test")
+    )  # fmt: skip
+    text = (
+        f"{report['train']:,} sentence pairs {data.source} → {', '.join(data.targets)} from {data.train}; "
+        f"{report['valid']:,} for validation, {report['test']:,} for testing"
+    )
+    return f"{text}; dropped: {dropped}" if dropped else text
+
+
+TASKS: dict[str, Callable[[Recipe, Path, torch.device], Task]] = {"translation": Translation}

@@ -1,0 +1,110 @@
+import pytest
+
+from regard.errors import ConfigError, UsageError
+from regard.training.recipe import Recipe, load_recipe, recipe_names
+
+SMALL = {"data": {"train": "a.tsv", "source": "en", "target": "es"}}
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_shipped_recipe_is_valid_and_survives_toml(name, tmp_path):
+    recipe = load_recipe(name)
+    for version in (recipe, recipe.resolved()):
+        (tmp_path / "again.toml").write_text(version.to_toml(), encoding="utf-8")
+        assert load_recipe(tmp_path / "again.toml") == version
+
+
+@pytest.mark.parametrize(
+    ("change", "nearest"),
+    [
+        ("training.warm_up=3", "training.warmup"),
+        ("trainin.steps=3", "training.lr"),
+        ("data.trian=x", "data.train"),
+        ("tokenizer.sise=3", "tokenizer.size"),
+        ("decoding.beams=3", "decoding.beam"),
+        ("model.widht=64", "width"),
+        ("model.name=transfomer", "transformer"),
+        ("model.preset=smal", "small"),
+    ],
+)
+def test_an_unknown_name_is_answered_with_the_nearest(change, nearest):
+    with pytest.raises(ConfigError, match=f"did you mean '{nearest}'"):
+        load_recipe("phrasebook", [change])
+
+
+def test_an_unknown_recipe_is_answered_with_the_nearest(tmp_path):
+    with pytest.raises(UsageError, match="did you mean 'phrasebook'"):
+        load_recipe("phrasebok")
+    with pytest.raises(UsageError, match="no recipe file"):
+        load_recipe(tmp_path / "nowhere.toml")
+    (tmp_path / "bad.toml").write_text("a = = 1")
+    with pytest.raises(ConfigError, match="not valid TOML"):
+        load_recipe(tmp_path / "bad.toml")
+
+
+def test_sets_are_toml_values_and_bare_words_are_strings():
+    recipe = load_recipe(
+        "phrasebook",
+        [
+            "training.lr=3e-4", "training.compile=true", "data.train=../some/where.tsv", 'data.target=["es", "fr"]',
+            "model.width=64", "model.heads = 2", 'training.device="cpu"', "seed=7",
+        ],
+    )  # fmt: skip
+    assert (recipe.training.lr, recipe.training.compile, recipe.training.device) == (3e-4, True, "cpu")
+    assert (recipe.data.train, recipe.data.targets, recipe.seed) == ("../some/where.tsv", ["es", "fr"], 7)
+    assert recipe.model.overrides["width"] == 64
+
+
+@pytest.mark.parametrize("change", ["training.lr", "=3", "training..lr=3", "seed.x=1"])
+def test_a_malformed_set_is_refused(change):
+    with pytest.raises(UsageError, match="--set"):
+        load_recipe("phrasebook", [change])
+
+
+def test_wrong_values_are_named():
+    with pytest.raises(ConfigError, match=r"training\.steps.*'many'"):
+        load_recipe("phrasebook", ["training.steps=many"])
+    with pytest.raises(ConfigError, match="width"):
+        load_recipe("phrasebook", ["model.width=wide"])
+
+
+def test_preset_values_yield_to_the_recipe():
+    model = Recipe.parse({**SMALL, "model": {"name": "transformer", "preset": "tiny", "heads": 2}}).model
+    config = model.config(source_vocab=50, target_vocab=60, pad=0)
+    assert (config.width, config.heads, config.source_vocab, config.target_vocab) == (128, 2, 50, 60)
+    assert model.resolved().overrides["width"] == 128
+    assert model.resolved().config(source_vocab=50, target_vocab=60, pad=0) == config
+
+
+def test_vocabulary_sizes_come_from_the_tokenizer():
+    with pytest.raises(ConfigError, match="comes from the tokenizer"):
+        Recipe.parse({**SMALL, "model": {"name": "transformer", "source_vocab": 10}})
+
+
+def test_tables_by_target_language():
+    data = {"train": {"es": "a", "pt": "b"}, "valid": "c", "source": "en", "target": ["es", "pt"]}
+    section = Recipe.parse({"data": data}).data
+    assert [section.path("train", target) for target in ("es", "pt")] == ["a", "b"]
+    assert (section.path("valid", "pt"), section.path("test", "pt")) == ("c", "")
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"train": {"es": "a"}, "source": "en", "target": ["es", "pt"]}, "no path for"),
+        ({"train": {"es": "a", "de": "b"}, "source": "en", "target": "es"}, "names"),
+        ({"train": "a", "source": "en", "target": "en"}, "its own target"),
+        ({"train": "a", "source": "en", "target": ["es", "es"]}, "several different"),
+        ({"train": "a", "source": "en", "target": []}, "several different"),
+    ],
+)
+def test_data_that_does_not_hold_together_is_refused(data, message):
+    with pytest.raises(ConfigError, match=message):
+        Recipe.parse({"data": data})
+
+
+def test_training_that_does_not_hold_together_is_refused():
+    with pytest.raises(ConfigError, match="only 3 checkpoints are kept"):
+        Recipe.parse({**SMALL, "training": {"average": 5, "keep": 3}})
+    with pytest.raises(ConfigError, match="validate_sentences"):
+        Recipe.parse({**SMALL, "training": {"metric": "bleu", "validate_sentences": 0}})
