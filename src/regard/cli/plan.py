@@ -70,13 +70,15 @@ def _print_tables(sections: Sequence[Section]) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    console = Console()
     for section in sections:
-        table = Table(title=section.title, title_justify="left", box=SIMPLE_HEAD)
+        table = Table(box=SIMPLE_HEAD)
         for number, column in enumerate(section.columns):
             table.add_column(column, justify="right" if number else "left")
         for row in section.rows:
             table.add_row(*row)
-        Console().print(table)
+        console.print(section.title, style="bold", highlight=False)
+        console.print(table)
 
 
 def _sections(plan: Plan) -> list[Section]:
@@ -94,12 +96,12 @@ def _sections(plan: Plan) -> list[Section]:
             ],
         ),
         Section(
-            f"a training step: {_scaled(plan.training_flops)}FLOPs (the backward pass is two forward passes), in float32",
+            f"a training step: {_scaled(plan.training_flops)}FLOPs (backward is two forwards), in float32",
             ["memory", "size"],
             [[name, _size(value)] for name, value in {**memory, "all": sum(memory.values())}.items()],
         ),
         Section(
-            "attention matrices of one sentence, if they were written out in float32 (fused attention does not)",
+            "attention of one sentence, if it were written out in float32 (fused kernels never do)",
             ["matrix", "heads x queries x keys", "entries", "size"],
             [[m.name, f"{m.heads} x {m.queries} x {m.keys}", f"{m.entries:,}", _size(m.nbytes)] for m in matrices]
             + [["all", "", f"{sum(m.entries for m in matrices):,}", _size(sum(m.nbytes for m in matrices))]],

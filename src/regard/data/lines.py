@@ -15,6 +15,7 @@ from typing import IO, Literal, cast
 from regard.errors import DataError
 
 REPLACEMENT = "\ufffd"
+DAMAGED = re.compile("[\udc80-\udcff]+|\0+")
 Errors = Literal["strict", "replace"]
 
 
@@ -88,9 +89,11 @@ def decode(raw: bytes) -> tuple[str, list[int]]:
     """UTF-8 to text with U+FFFD for each run of malformed or NUL bytes, and the byte offsets of these runs."""
     # surrogateescape keeps every malformed byte as one code unit, so offsets can be counted in a single pass
     text = raw.decode("utf-8", "surrogateescape")
+    if not DAMAGED.search(text):
+        return text, []
     pieces, offsets = [], []
     end = offset = 0
-    for run in re.finditer("[\udc80-\udcff]+|\0+", text):
+    for run in DAMAGED.finditer(text):
         sound = text[end : run.start()]
         offset += len(sound.encode())
         pieces.append(sound)

@@ -181,6 +181,8 @@ def _with_marks(text: str, marks: Sequence[Mark]) -> Iterator[Piece]:
 
 def _without_marks(body: str, marks: Sequence[Mark]) -> tuple[str, list[Slot]]:
     """The text with single spaces and without marks, and the place of each mark in it."""
+    if not marks:
+        return " ".join(body.split()), []
     text = ""
     slots: list[Slot] = []
     for gap, word in re.findall(rf"([\s{OBJECT}]*)([^\s{OBJECT}]*)", body):

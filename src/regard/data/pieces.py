@@ -39,20 +39,19 @@ class Tokenizer(ABC):
     def decode(self, ids: Iterable[int], unknown: Iterable[str] = ()) -> str:
         """The text of `ids`, words one space apart: special tokens are skipped, except that the unknown ones are
         written as the words of `unknown`, one after another, where they are given."""
-        words = iter(unknown)
-        pieces = [
-            self.vocabulary[i] if i not in self.specials else SPACE + next(words, "") if i == self.unknown else ""
-            for i in ids
-        ]
-        return " ".join("".join(pieces).replace(SPACE, " ").split())
+        return " ".join("".join(self._written(ids, unknown)).replace(SPACE, " ").split())
 
-    def words_of(self, ids: Sequence[int]) -> list[int]:
-        """For each id the index of the whitespace word of `decode(ids)` it belongs to; -1 for special tokens."""
-        places = [place for place, i in enumerate(ids) if i not in self.specials]
-        words = [-1] * len(ids)
-        for place, word in zip(places, words_of_pieces(self.pieces(ids[place] for place in places)), strict=True):
-            words[place] = word
-        return words
+    def words_of(self, ids: Sequence[int], unknown: Iterable[str] = ()) -> list[int]:
+        """For each id the index of the whitespace word of `decode(ids, unknown)` it belongs to; -1 if skipped."""
+        written = self._written(ids, unknown)
+        words = iter(words_of_pieces([piece for piece in written if piece]))
+        return [next(words) if piece else -1 for piece in written]
+
+    def _written(self, ids: Iterable[int], unknown: Iterable[str]) -> list[str]:
+        words = (SPACE + word for word in unknown)
+        return [
+            self.vocabulary[i] if i not in self.specials else next(words, "") if i == self.unknown else "" for i in ids
+        ]
 
 
 def words_of_pieces(pieces: Sequence[str]) -> list[int]:

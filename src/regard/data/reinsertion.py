@@ -55,7 +55,7 @@ class Node:
 
 def reinsert(source: str, slots: Sequence[Slot], target: str, links: Links) -> list[str | int]:
     """The target text in pieces, with the number of each mark where it belongs."""
-    return _Layout(source, slots, target, links).pieces()
+    return _Layout(source, slots, target, links).pieces() if slots else [target]
 
 
 def cut(text: str) -> list[Unit]:

@@ -14,8 +14,8 @@ from regard.data.pieces import SPACE, Tokenizer, well_formed
 from regard.data.tokenizers import PairTokenizer, SubwordTokenizer
 from regard.errors import ConfigError
 
-VARIANTS = 32  # different cuts per word
-REMEMBERED = 1_000_000  # cuts kept in memory; forgetting one only costs the time to sample it again
+VARIANTS = 16  # different cuts per word
+REMEMBERED = 500_000  # cuts kept in memory; forgetting one only costs the time to sample it again
 LONGEST_WORD = 200  # characters; longer words are never dropped out, because sampling is quadratic in the length
 
 

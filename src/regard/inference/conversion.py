@@ -23,4 +23,5 @@ def convert(source: str | Path, target: Path, form: str, *, allow_pickle: bool =
     if form == "regard":
         save_model(target, loaded.name, loaded.model, tokenizer.save)
     else:
-        export_marian(loaded, target, tokenizer.files)
+        side = tokenizer.target
+        export_marian(loaded.model, target, start=side.start, end=side.end, extras=tokenizer.save)

@@ -125,7 +125,7 @@ def _describe(what: str, sets: Sequence[str]) -> tuple[str, Config, int]:
 
 @dataclass(frozen=True)
 class Figure:
-    """A worked number of the lectures: attention matrices of one kind, as many as layers times heads (times windows)."""
+    """A worked number of the lectures: attention over a grid of tokens, in every head of every layer."""
 
     what: str
     formula: str
@@ -160,9 +160,9 @@ def _square(side: int, heads: int = 1) -> Matrix:
 
 
 LECTURES = (
-    Figure("Transformer on pixels (iGPT): image of 128 x 128", "R^4, R = 128", _square(128, heads=16), layers=48),
-    Figure("ViT: 224 x 224 image, 14 x 14 patches of 16 pixels", "(224/16)^4 = 14^4", _square(14, heads=16), layers=48),
-    Figure("ViT: 224 x 224 image, 16 x 16 patches of 14 pixels", "(224/14)^4 = 16^4", _square(16, heads=16), layers=48),
-    Figure("Swin's first stage, 56 x 56 tokens, if all looked at all", "H^2 W^2, H = W = 56", _square(56)),
-    Figure("Swin's first stage in windows of 7 x 7", "M^2 H W, M = 7", _square(7), windows=(56 // 7) ** 2),
+    Figure("Transformer on pixels (iGPT): image of 128 x 128", "R = 128: R^4", _square(128, heads=16), layers=48),
+    Figure("ViT: 224 x 224 image, 14 x 14 patches of 16 pixels", "R = 224/16: R^4", _square(14, heads=16), layers=48),
+    Figure("ViT: 224 x 224 image, 16 x 16 patches of 14 pixels", "R = 224/14: R^4", _square(16, heads=16), layers=48),
+    Figure("Swin's first stage, 56 x 56 tokens, if all looked at all", "H = W = 56: H^2 W^2", _square(56)),
+    Figure("Swin's first stage in windows of 7 x 7", "M = 7: M^2 H W", _square(7), windows=(56 // 7) ** 2),
 )

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from regard.checkpoints import write_folder
 from regard.data.filters import PairFilter, split_by_hash
+from regard.data.phrasebook import phrases
 from regard.data.store import PairStore, encode_corpus
 from regard.data.text import Pair, read_pairs
 from regard.data.tokenizers import PairTokenizer, train_pair_tokenizer
@@ -18,6 +21,7 @@ from regard.errors import DataError
 from regard.training.recipe import PHRASEBOOK, Recipe
 
 Part = Literal["train", "valid", "test"]
+PARTS: tuple[Part, ...] = ("train", "valid", "test")
 REPORT = "report.json"
 
 
@@ -32,6 +36,25 @@ class Corpus:
     report: dict[str, int]
 
 
+@dataclass(frozen=True)
+class PairFile:
+    """Pairs in a file of our own, read anew each time they are iterated over."""
+
+    path: Path
+
+    def __iter__(self) -> Iterator[Pair]:
+        with self.path.open(encoding="utf-8", newline="\n") as file:
+            for line in file:
+                source, target, to = json.loads(line)
+                yield Pair(source, target, to=to)
+
+    @contextmanager
+    def writer(self) -> Iterator[Callable[[Pair], None]]:
+        """A function that adds a pair."""
+        with self.path.open("w", encoding="utf-8", newline="\n") as file:
+            yield lambda pair: print(json.dumps([pair.source, pair.target, pair.to]), file=file)
+
+
 def prepare(recipe: Recipe, folder: Path) -> Corpus:
     """The corpus of a recipe, from `folder` where it was prepared before."""
     if not folder.exists():
@@ -39,37 +62,37 @@ def prepare(recipe: Recipe, folder: Path) -> Corpus:
     return Corpus(
         PairTokenizer.load(folder / "tokenizer"),
         PairStore.open(folder / "train"),
-        _read(folder / "valid.jsonl"),
-        _read(folder / "test.jsonl"),
+        list(PairFile(folder / "valid.jsonl")),
+        list(PairFile(folder / "test.jsonl")),
         json.loads((folder / REPORT).read_text(encoding="utf-8")),
     )
 
 
-class _TrainPairs:
-    """The filtered training pairs; may be read more than once, since corpora need not fit in memory."""
-
-    def __init__(self, recipe: Recipe) -> None:
-        self.recipe = recipe
-        self.report: dict[str, int] = {}
-
-    def __iter__(self) -> Iterator[Pair]:
-        keep = PairFilter(self.recipe.data.filters)
-        for pair in keep(_pairs(self.recipe, "train")):
-            if _part(self.recipe, pair) == "train":
-                yield pair
-        self.report = keep.report
-
-
 def _write(recipe: Recipe, folder: Path) -> None:
-    train = _TrainPairs(recipe)
+    report = _sort_into_files(recipe, folder)
+    train = PairFile(folder / "train.jsonl")
     tokenizer = train_pair_tokenizer(train, recipe.tokenizer, recipe.data.source, recipe.data.targets)
     tokenizer.save(folder / "tokenizer")
-    store = encode_corpus(train, tokenizer, folder / "train", keep_text=recipe.tokenizer.dropout > 0)
-    if not len(store):
-        raise DataError(f"no training pair is left after filtering: {train.report}; loosen [data.filters]")
-    held_out = {part: _save(_held_out(recipe, part), folder / f"{part}.jsonl") for part in ("valid", "test")}
-    report = {**train.report, "train": len(store), **held_out}
+    encode_corpus(train, tokenizer, folder / "train", keep_text=recipe.tokenizer.dropout > 0)
+    train.path.unlink()
     (folder / REPORT).write_text(json.dumps(report), encoding="utf-8")
+
+
+def _sort_into_files(recipe: Recipe, folder: Path) -> dict[str, int]:
+    """Read every source once, since drawing or parsing it may take long; count what is kept and what is not."""
+    keep, counts = PairFilter(recipe.data.filters), Counter[str]()
+    with ExitStack() as stack:
+        files = {part: stack.enter_context(PairFile(folder / f"{part}.jsonl").writer()) for part in PARTS}
+        for pair in keep(_pairs(recipe, "train")):
+            files[_part(recipe, pair)](pair)
+            counts[_part(recipe, pair)] += 1
+        for part in PARTS[1:]:
+            for pair in filter(_filled, _pairs(recipe, part)):
+                files[part](pair)
+                counts[part] += 1
+    if not counts["train"]:
+        raise DataError(f"no training pair is left after filtering: {keep.report}; loosen [data.filters]")
+    return {**keep.report, **{part: counts[part] for part in PARTS}}
 
 
 def _pairs(recipe: Recipe, part: Part) -> Iterator[Pair]:
@@ -84,17 +107,9 @@ def _of_target(recipe: Recipe, part: Part, path: str, target: str) -> Iterator[P
         return (Pair(pair.target, pair.source) for pair in read_pairs(path, target, recipe.data.source))
     if path != PHRASEBOOK:
         return read_pairs(path, recipe.data.source, target)
-    from regard.data.phrasebook import phrases
-
     book = recipe.data.phrasebook
     count = {"train": book.count, "valid": book.valid_count, "test": book.test_count}[part]
     return phrases(target, part=part, count=count, seed=recipe.seed, min_words=book.min_words, max_words=book.max_words)
-
-
-def _held_out(recipe: Recipe, part: Literal["valid", "test"]) -> Iterator[Pair]:
-    if part == "valid" and not recipe.data.valid:
-        return (pair for pair in _pairs(recipe, "train") if _part(recipe, pair) == "valid" and _filled(pair))
-    return (pair for pair in _pairs(recipe, part) if _filled(pair))
 
 
 def _part(recipe: Recipe, pair: Pair) -> str:
@@ -105,16 +120,3 @@ def _part(recipe: Recipe, pair: Pair) -> str:
 
 def _filled(pair: Pair) -> bool:
     return bool(pair.source.strip() and pair.target.strip())
-
-
-def _save(pairs: Iterable[Pair], path: Path) -> int:
-    count = 0
-    with path.open("w", encoding="utf-8") as file:
-        for count, pair in enumerate(pairs, 1):  # noqa: B007
-            file.write(json.dumps([pair.source, pair.target, pair.to], ensure_ascii=False) + "\n")
-    return count
-
-
-def _read(path: Path) -> list[Pair]:
-    rows = (json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line)
-    return [Pair(source, target, to=to) for source, target, to in rows]

@@ -182,6 +182,16 @@ def check_words_of(side, ids) -> None:
     assert rebuilt == decoded
 
 
+def test_unknown_tokens_can_be_written_as_given_words(by_kind):
+    side = by_kind["word"].source
+    (ids,) = side.encode(["we are Zoë eating"])
+    assert (side.decode(ids), side.words_of(ids)) == ("we are eating", [0, 1, -1, 2])
+    assert (side.decode(ids, unknown=["Zoë"]), side.words_of(ids, unknown=["Zoë"])) == (
+        "we are Zoë eating",
+        [0, 1, 2, 3],
+    )
+
+
 @pytest.mark.parametrize("kind", SUBWORD_KINDS)
 @given(text=known_text)
 def test_words_in_text_are_the_words_of_its_ids(by_kind, kind, text):

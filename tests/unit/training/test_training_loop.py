@@ -22,7 +22,8 @@ TINY = [
     "data.phrasebook.count=120", "data.phrasebook.valid_count=10", "data.phrasebook.test_count=4",
     "data.phrasebook.max_words=12", "tokenizer.size=200", "training.device=cpu", "training.batch_tokens=200",
     "training.steps=8", "training.lr=1e-2", "training.schedule=constant", "training.warmup=2",
-    "training.validate_every=4", "training.validate_sentences=4", "training.checkpoint_every=4", "training.log_every=2", "decoding.beam=1",
+    "training.validate_every=4", "training.validate_sentences=4", "training.checkpoint_every=4", "training.log_every=2",
+    "decoding.beam=1",
 ]  # fmt: skip
 CPU = torch.device("cpu")
 

@@ -22,7 +22,7 @@ from regard.errors import DataError, UsageError
 
 Part = Literal["train", "valid", "test"]
 SHORTEST, PATIENCE = 2, 20_000
-SALT = b"regard 0"  # with it, both sentences of the lectures are held out for `test`
+SALT = b"regard 61"  # with it, both sentences of the lectures are held out for `test`
 
 
 def phrases(

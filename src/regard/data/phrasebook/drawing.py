@@ -14,6 +14,7 @@ from regard.data.phrasebook.grammar import (
     Pronoun,
     Time,
     is_person,
+    is_place,
 )
 from regard.data.phrasebook.interpreter import Interpreter
 from regard.data.phrasebook.morphology import FRAMES, Lexicon, Name, Noun, Tongue, Verb
@@ -30,10 +31,18 @@ REFLEXIVE = {("I", "me"), ("I", "us"), ("we", "me"), ("we", "us"), ("you", "you"
 OWNERS = ("my", "your", "his", "her", "our", "their")
 NUMBERS = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 MASS = ("the",) * 4 + OWNERS
-SINGULAR = ("the",) * 6 + ("a",) * 6 + ("this",) * 2 + OWNERS
-PLURAL = ("the",) * 6 + ("these", "these", "many", *OWNERS, *NUMBERS)
-NONE = ("",) * 6
-KNOWN = {SINGULAR: ("the", "the", "this", *OWNERS), PLURAL: ("the", "the", "these", *OWNERS)}
+KNOWN_ONE, KNOWN_MANY = (*MASS, "this", "this"), (*MASS, "these", "these")
+ONE, MANY = KNOWN_ONE + ("a",) * 5, (*KNOWN_MANY, "many", *NUMBERS)
+BARE = ("",) * 6
+DETERMINERS: dict[tuple[str, str], tuple[str, ...]] = {  # an object may be bare, what is described is known
+    **{("mass", role): MASS for role in ("subject", "described")},
+    **{("one", role): ONE for role in ("subject", "object")},
+    ("mass", "object"): MASS + BARE,
+    ("many", "object"): MANY + BARE,
+    ("many", "subject"): MANY,
+    ("one", "described"): KNOWN_ONE,
+    ("many", "described"): KNOWN_MANY,
+}
 NEVER_BARE = ("person", "kin", "place", "sight")
 
 CONNECTIVES = {
@@ -41,10 +50,9 @@ CONNECTIVES = {
     "present": ("and", "but", "because", "so", "although", "when", "if", "while"),
     "future": ("and", "but", "because", "so", "although"),
 }
-AFTER_QUESTION = {"past": ("when",), "present": ("when", "while"), "future": ()}
 OPENERS = {"past": ("", "when"), "present": ("when", "if", "while"), "future": ("",)}
 AFTER_COMMA = ("but", "so", "although")
-SHORT_CLAUSE, RICH_CLAUSE, LONG_QUESTION = 5, 14, 14  # English words
+SHORT_CLAUSE, RICH_CLAUSE, LONG_QUESTION = 5, 11, 14  # English words
 
 
 def draw_sentence(random: Callable[[], float], words: Lexicon, tongue: Tongue, length: int) -> Pair:
@@ -55,22 +63,28 @@ def draw_sentence(random: Callable[[], float], words: Lexicon, tongue: Tongue, l
     def left() -> int:
         return length - len(speech.english)
 
-    draw.spread(left())
-    asked = length <= LONG_QUESTION and random() < 0.25
-    connective = draw.pick(OPENERS[frame]) if not asked and length >= 2 * SHORT_CLAUSE and random() < 0.2 else ""
-    speech.add(connective, draw.question(frame) if asked else draw.statement(frame))
+    def state(connective: str, comma: bool = False) -> None:
+        draw.spread(left())
+        speech.add(connective, draw.statement(frame), comma)
+
+    if length <= LONG_QUESTION and random() < 0.25:
+        draw.spread(length)
+        speech.add("", draw.question(frame))
+        if left() >= SHORT_CLAUSE and frame != "future":
+            state("when")
+        return speech.pair(asked=True)
+    connective = draw.pick(OPENERS[frame]) if length >= 2 * SHORT_CLAUSE and random() < 0.2 else ""
+    state(connective)
     if connective:
-        draw.spread(left())
-        speech.add("", draw.statement(frame), comma=True)
-    connectives = AFTER_QUESTION[frame] if asked else CONNECTIVES[frame]
-    while connectives and left() >= SHORT_CLAUSE:
-        connective = draw.pick([word for word in connectives if word != connective])
+        state("", comma=True)
+    while left() >= SHORT_CLAUSE:
+        connective = draw.pick([word for word in CONNECTIVES[frame] if word != connective])
+        comma = connective in AFTER_COMMA
         if frame == "present" and left() > 2 * SHORT_CLAUSE and random() < 0.15:
-            speech.add(connective, draw.report(), comma=connective in AFTER_COMMA)
-            connective = "that"
-        draw.spread(left())
-        speech.add(connective, draw.statement(frame), comma=connective in AFTER_COMMA)
-    return speech.pair(asked)
+            speech.add(connective, draw.report(), comma)
+            connective, comma = "that", False
+        state(connective, comma)
+    return speech.pair(asked=False)
 
 
 class Drawing:
@@ -105,7 +119,7 @@ class Drawing:
             kinds += ["where", "where"] if clause.place else []
         else:
             kinds += ["who"]
-            kinds += ["where"] if not clause.verb.way else []
+            kinds += ["where"] if not clause.verb.way and not is_place(clause.object) else []
             kinds += ["when"] if clause.time is None and clause.tense in ("past", "future") else []
             if isinstance(clause.object, NounPhrase) and not is_person(clause.object):
                 kinds += ["what", "what"]
@@ -136,7 +150,7 @@ class Drawing:
         if self.extra(0.4):
             return Clause(self.subject(), None, frame, negated, place=self.place(self.words.places))
         kind = self.pick(("person", "person", *self.words.described))
-        subject = self.subject() if kind == "person" else self.noun(self.pick(self.words.nouns[kind]), known=True)
+        subject = self.subject() if kind == "person" else self.noun(self.pick(self.words.nouns[kind]), "described")
         return Clause(subject, None, frame, negated, adjective=self.pick(self.words.adjectives[kind]))
 
     def action(self, frame: str) -> Clause:
@@ -148,7 +162,7 @@ class Drawing:
         recipient = place = time = None
         if verb.recipient and isinstance(target, NounPhrase) and self.extra(0.7):
             recipient = self.person()
-        if verb.needs_place or self.extra(0.3):
+        if verb.needs_place or (self.extra(0.3) and not is_place(target)):
             place = self.place(verb.places, verb.way)
         if tense == "soon" or (tense != "perfect" and self.extra(0.5, always=0.1)):
             time = self.time(tense)
@@ -171,7 +185,7 @@ class Drawing:
         """Somebody: a name or a noun phrase."""
         if not self.extra(0.4, always=0.2):
             return Named((self.pick(self.words.people),))
-        return self.noun(self.pick(self.words.nouns[self.pick(("person", "kin"))]))
+        return self.noun(self.pick(self.words.nouns[self.pick(("person", "kin"))]), "subject")
 
     def object(self, verb: Verb, subject: Nominal) -> Nominal:
         """A pronoun, a city or person, or a noun phrase that suits the verb."""
@@ -179,24 +193,18 @@ class Drawing:
         if isinstance(word, Name):
             return Named((word,))
         if word.number == "bare" or self.random() > 0.15:
-            return self.noun(word, bare=True)
+            return self.noun(word, "subject" if word.kind in NEVER_BARE else "object")
         pronoun = self.pick(ANYONE if word.kind in ("person", "kin") else ANYTHING)
         same = isinstance(subject, Pronoun) and (subject.english, pronoun.english) in REFLEXIVE
         return Pronoun("them") if same else pronoun
 
-    def noun(self, noun: Noun, bare: bool = False, known: bool = False) -> NounPhrase:
-        """A noun phrase; a `bare` one may stand without a determiner, of a `known` one was spoken before."""
-        plural = noun.number == "both" and self.random() < 0.35
+    def noun(self, noun: Noun, role: str) -> NounPhrase:
+        """A noun phrase as a `subject`, an `object`, or what is `described`."""
         if noun.number == "bare":
             return NounPhrase(noun)
-        determiners = (
-            OWNERS if noun.kind == "kin" else MASS if noun.number == "mass" else PLURAL if plural else SINGULAR
-        )
-        if known:
-            determiners = KNOWN.get(determiners, determiners)
-        if bare and determiners in (MASS, PLURAL) and noun.kind not in NEVER_BARE:
-            determiners += NONE
-        phrase = self.phrase(noun, plural, determiners)
+        plural = noun.number == "both" and self.random() < 0.35
+        number = "mass" if noun.number == "mass" else "many" if plural else "one"
+        phrase = self.phrase(noun, plural, OWNERS if noun.kind == "kin" else DETERMINERS[number, role])
         if phrase.determiner == "the" and self.extra(0.3):
             return phrase._replace(relative=self.relative(noun))
         return phrase
@@ -205,7 +213,9 @@ class Drawing:
         """A noun with its determiner or owner, and perhaps an adjective."""
         determiner = self.pick(determiners)
         owner: Named | NounPhrase | None = None
-        if determiner in OWNERS and self.random() < 0.3:
+        if determiner in OWNERS and not noun.owned:
+            determiner = "the"
+        elif determiner in OWNERS and self.random() < 0.3:
             determiner, owner = "", Named((self.pick(self.words.people),))
             if self.extra(0.4):
                 owner = NounPhrase(self.pick(self.words.nouns["person"]), determiner="the")
@@ -225,7 +235,7 @@ class Drawing:
         word = self.pick(self.pick(places))
         if isinstance(word, Name):
             return Place(way or "in", Named((word,)))
-        return Place(way or word.at, self.phrase(word, False, SINGULAR if word.number == "both" else ("the",)))
+        return Place(way or word.at, self.phrase(word, False, ONE if word.number == "both" else ("the",)))
 
     def time(self, tense: str) -> Time:
         """A time that suits the tense."""

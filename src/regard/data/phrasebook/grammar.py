@@ -92,11 +92,18 @@ def agreement_of(nominal: Nominal, language: str) -> int:
     return feminine + 2 * (person_of(nominal) >= PERSONS.index("we"))
 
 
-def is_person(nominal: Nominal) -> bool:
+def is_person(nominal: Nominal | None) -> bool:
     """Whether Spanish puts its personal `a` before this object."""
     if isinstance(nominal, NounPhrase):
         return nominal.noun.kind in ("person", "kin")
     return isinstance(nominal, Named) and not nominal.names[0].is_city
+
+
+def is_place(nominal: Nominal | None) -> bool:
+    """Whether this object is itself a place, so that no other place goes with it."""
+    if isinstance(nominal, NounPhrase):
+        return nominal.noun.kind in ("place", "sight")
+    return isinstance(nominal, Named) and nominal.names[0].is_city
 
 
 def english_verb(clause: Clause, person: int) -> tuple[str, str]:

@@ -57,6 +57,7 @@ class Noun:
     kind: str
     number: str
     at: str
+    owned: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -177,12 +178,13 @@ def english_forms(verb: str, given: Mapping[str, str]) -> dict[str, str]:
     return {name: given.get(name, form) for name, form in regular.items()}
 
 
-def _noun(english: str, entry: Mapping[str, str], kind: str = "") -> Noun:
+def _noun(english: str, entry: Mapping[str, Any], kind: str = "") -> Noun:
     words = {language: entry[language].split() for language in LANGUAGES}
     forms = {code: (word[0], word[2] if len(word) > 2 else plural(word[0], code)) for code, word in words.items()}
     feminine = {code: word[1] == "f" for code, word in words.items()}
     plural_english = entry.get("plural", english + "s")
-    return Noun((english, plural_english), forms, feminine, kind, entry.get("number", "both"), entry.get("at", "in"))
+    number, at, owned = entry.get("number", "both"), entry.get("at", "in"), entry.get("owned", True)
+    return Noun((english, plural_english), forms, feminine, kind, number, at, owned)
 
 
 def _name(english: str, entry: Mapping[str, str], is_city: bool) -> Name:

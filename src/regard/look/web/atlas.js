@@ -24,7 +24,7 @@ function filterButton(kind) {
 
 function layerRow(panel, index) {
   const size = `${sight.texts[panel.queries].length} × ${sight.texts[panel.keys].length}`;
-  const about = make("div", {}, make("h3", { textContent: titleOf(panel) }), make("p", { textContent: `${KIND_NAMES[panel.kind] || "words"}, ${size}` }));
+  const about = make("div", {}, make("h3", { textContent: titleOf(panel) }), make("p", { textContent: `${kindOf(panel)}, ${size}` }));
   const heads = make("div", { className: "heads" }, ...views.filter((other) => other.index === index).map(thumbnail));
   const row = make("div", { className: "layer" }, about, heads);
   row.dataset.kind = panel.kind;

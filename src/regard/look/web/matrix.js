@@ -4,8 +4,8 @@ const matrix = { cell: 1, left: 0, top: 0, image: null };
 
 function layMatrix() {
   const { queries, keys, weights } = view;
-  const room = Math.max(byId("matrix-frame").clientWidth, 200);
-  const labelled = Math.max(queries.length, keys.length) <= 160;
+  const room = Math.max(byId("matrix-frame").clientWidth, 200) - 2;
+  const labelled = Math.max(queries.length, keys.length) <= VERY_LONG;
   const context = byId("matrix").getContext("2d");
   const fontSize = 13;
   context.font = labelFont(fontSize);
@@ -83,7 +83,7 @@ function drawNumbers(context, rows, columns) {
     for (let column = 0; column < columns; column++) {
       const weight = view.at(row, column);
       if (weight < 0.05) continue; // lighter cells stay empty, so that the numbers that matter stand out
-      context.fillStyle = dark.matches && weight * gain(row) < 0.6 ? "#e8ecf5" : inkOn(Math.min(1, weight * gain(row)));
+      context.fillStyle = inkOn(Math.min(1, weight * gain(row)));
       context.fillText(String(Math.round(weight * 100)), left + (column + 0.5) * cell, top + (row + 0.5) * cell);
     }
   }

@@ -1,6 +1,7 @@
 // Choosing a view
 
 const titleOf = (panel) => (panel.kind === "alignment" ? "Word alignment" : panel.name);
+const kindOf = (panel) => KIND_NAMES[panel.kind] || `words, read from ${panel.name}`;
 const nameOf = ({ panel, head }) => panel.heads === 1 ? titleOf(panel) : `${panel.name} · ${head === MEAN ? "mean of heads" : `head ${head}`}`;
 const addressOf = ({ index, head }) => `#${index}.${head === MEAN ? "mean" : head}`;
 
@@ -13,7 +14,7 @@ async function show(chosen) {
   held = false;
   const translates = panel.kind === "cross" || panel.kind === "alignment";
   byId("view-name").textContent = nameOf(chosen);
-  byId("view-kind").textContent = KIND_NAMES[panel.kind] || "";
+  byId("view-kind").textContent = kindOf(panel);
   byId("keys-side").textContent = translates ? "source" : "looked at";
   byId("queries-side").textContent = translates ? "target" : "looking";
   byId("matrix").setAttribute("aria-label", `${nameOf(chosen)}: ${queries.length} rows, ${keys.length} columns. Move with the arrow keys.`);
@@ -194,6 +195,7 @@ async function start() {
   writeHeading();
   buildAtlas();
   if (!views.length) return;
+  byId("relative").checked = Math.max(...sight.texts.map((words) => words.length)) > VERY_LONG;
   await show(views.find((each) => addressOf(each) === location.hash) || views[0]);
   listen();
 }

@@ -8,6 +8,7 @@ const dark = matchMedia("(prefers-color-scheme: dark)");
 const KIND_NAMES = { cross: "cross-attention", self: "self-attention", causal: "causal self-attention" };
 const MEAN = -1; // the head number that stands for the mean of all heads
 const LONG = 32; // words from which the matrix takes the whole width
+const VERY_LONG = 160; // words from which labels find no room and rows are scaled to their peaks at first
 const NOTHING = { row: null, column: null };
 
 const views = sight.panels.flatMap((panel, index) => {

@@ -1,0 +1,50 @@
+"""Translation speed: transformers' `generate` against Regard's `search`, the same weights, 32 tokens out.
+
+python bench/translate_marian.py [seconds per line]
+"""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+
+from regard.inference.search import SearchSettings, Vocabulary, search
+from twins import END, SHAPES, interleaved, prepare, sentences, twins
+
+LENGTH = 32
+CASES = ((1, 1), (32, 1), (1, 5), (8, 5))  # sentences, beam
+
+
+def main(seconds: float) -> None:
+    prepare()
+    print(f"{'shape':7}{'batch':>6}{'beam':>6}{'transformers':>14}{'regard':>10}{'faster':>9}  tokens")
+    for shape in SHAPES:
+        theirs, ours = twins(shape)
+        pad = ours.config.pad
+        for batch, beam in CASES:
+            source, mask = sentences(ours, batch, length=20)
+            settings = SearchSettings(beam=beam, min_length=LENGTH, max_length=LENGTH)
+
+            def generate(source=source, mask=mask, beam=beam) -> list[list[int]]:
+                answer = theirs.generate(
+                    input_ids=source, attention_mask=mask.long(), num_beams=beam, do_sample=False,
+                    min_new_tokens=LENGTH, max_new_tokens=LENGTH, bad_words_ids=[[pad]],
+                )  # fmt: skip
+                return answer[:, 1:].tolist()
+
+            def translate(source=source, mask=mask, settings=settings) -> list[list[int]]:
+                answers = search(ours, source, mask, settings, Vocabulary(start=pad, end=END, pad=pad))
+                return [best.tokens for best, *_ in answers]
+
+            same = sum(a == b for a, b in zip(generate(), translate(), strict=True))
+            their_time, our_time, ratio = interleaved(generate, translate, seconds)
+            print(
+                f"{shape:7}{batch:6}{beam:6}{1000 * their_time:11.0f} ms{1000 * our_time:7.0f} ms{ratio:8.2f}x"
+                f"  {same}/{batch} identical"
+            )
+
+
+if __name__ == "__main__":
+    with torch.inference_mode():
+        main(float(sys.argv[1]) if len(sys.argv) > 1 else 6.0)

@@ -1,0 +1,160 @@
+"""Whole runs in small: they repeat, they resume bit for bit, they learn, and their first losses are known."""
+
+import os
+import signal
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from regard.checkpoints import load_model, newest_complete, verify
+from regard.training.guards import SignalError
+from regard.training.loop import Trainer, train
+from regard.training.metrics import read_metrics
+from regard.training.recipe import load_recipe
+
+FAULTS = int(os.environ.get("REGARD_FAULT_COUNT", "1"))
+TINY = [
+    "data.target=es", "data.phrasebook.count=200", "data.phrasebook.valid_count=10", "data.phrasebook.test_count=4",
+    "data.phrasebook.max_words=10", "tokenizer.size=200", "training.device=cpu", "training.batch_tokens=200",
+    "training.steps=12", "training.lr=1e-2", "training.schedule=noam", "training.warmup=10",
+    "training.validate_every=6", "training.validate_sentences=4", "training.checkpoint_every=100",
+    "training.log_every=5", "decoding.beam=2",
+]  # fmt: skip
+MODELS = {
+    "transformer": [
+        "model.width=16", "model.heads=2", "model.encoder_depth=1", "model.decoder_depth=1", "model.ffn_width=32",
+        "model.dropout=0.3",
+    ],
+    "seq2seq": [
+        "model.name=seq2seq", "model.preset=tiny", "model.embedding=8", "model.width=16", "model.dropout=0.3",
+    ],
+}  # fmt: skip
+TIMES = ("tokens_per_second", "seconds")
+
+
+def tiny(model, *sets):
+    return load_recipe("phrasebook", [*TINY, *MODELS[model], *sets])
+
+
+def told(out):
+    """Everything a run logged but its timings."""
+    return [{k: v for k, v in row.items() if k not in TIMES} for row in read_metrics(out / "metrics.jsonl")]
+
+
+def state(out):
+    return load_file(newest_complete(out) / "train_state" / "state.safetensors")
+
+
+def assert_same_state(first, second):
+    a, b = state(first), state(second)
+    assert a.keys() == b.keys()
+    assert all(torch.equal(a[name], b[name]) for name in a)
+
+
+def interrupt_at(monkeypatch, step, signum=signal.SIGTERM):
+    """Let a signal arrive in the middle of one step."""
+    original = Trainer._backward
+
+    def backward(self, *arguments):
+        if self.progress.step == step:
+            os.kill(os.getpid(), signum)
+        return original(self, *arguments)
+
+    monkeypatch.setattr(Trainer, "_backward", backward)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("cut", [1, 5, 6, 7, 11][: max(2, FAULTS)])
+def test_a_run_that_was_cut_ends_like_one_that_was_not(tmp_path, monkeypatch, model, cut):
+    recipe = tiny(model, "training.accumulate=2", "training.ema=0.9")
+    train(recipe, tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, cut)
+        with pytest.raises(SignalError) as caught:
+            train(recipe, tmp_path / "cut")
+    assert caught.value.exit_code == 143
+    assert newest_complete(tmp_path / "cut").name == f"step-{cut:08d}"
+    train(recipe, tmp_path / "cut", resume=True)
+    assert_same_state(tmp_path / "whole", tmp_path / "cut")
+    assert told(tmp_path / "whole") == told(tmp_path / "cut")
+    whole, cut_weights = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "cut"))
+    assert all(torch.equal(whole[name], cut_weights[name]) for name in whole)
+
+
+def test_a_finished_run_can_be_made_longer(tmp_path):
+    train(tiny("transformer"), tmp_path / "whole")
+    train(tiny("transformer", "training.steps=7"), tmp_path / "longer")
+    train(tiny("transformer"), tmp_path / "longer", resume=True)
+    assert_same_state(tmp_path / "whole", tmp_path / "longer")
+    verify(tmp_path / "longer")
+
+
+def test_a_cut_in_validation_validates_again(tmp_path, monkeypatch):
+    recipe = tiny("transformer")
+    train(recipe, tmp_path / "whole")
+    original = Trainer.measure
+
+    def measure(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        return original(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "measure", measure)
+        with pytest.raises(SignalError) as caught:
+            train(recipe, tmp_path / "cut")
+    assert caught.value.exit_code == 130
+    train(recipe, tmp_path / "cut", resume=True)
+    assert told(tmp_path / "whole") == told(tmp_path / "cut")
+
+
+@pytest.mark.parametrize("workers", [0, 1, 4])
+def test_the_same_seed_gives_the_same_log_whatever_the_workers(tmp_path, workers):
+    train(tiny("transformer"), tmp_path / "first")
+    train(tiny("transformer", f"training.workers={workers}"), tmp_path / "second")
+    assert told(tmp_path / "first") == told(tmp_path / "second")
+
+
+def test_another_seed_gives_another_log(tmp_path):
+    logs = []
+    for seed in (1, 2):
+        train(tiny("transformer", f"seed={seed}"), tmp_path / str(seed))
+        logs.append(told(tmp_path / str(seed)))
+    assert logs[0] != logs[1]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_handful_of_sentences_is_learnt_by_heart(tmp_path, model):
+    wide = {
+        "transformer": ["model.width=64", "model.ffn_width=128"],
+        "seq2seq": ["model.embedding=64", "model.width=64"],
+    }
+    recipe = tiny(
+        model, *wide[model], "model.dropout=0.0", "data.phrasebook.count=16", "data.phrasebook.max_words=6",
+        "training.steps=150", "training.label_smoothing=0", "training.validate_every=0", "training.log_every=25",
+        "training.weight_decay=0",
+    )  # fmt: skip
+    out = train(recipe, tmp_path / "run")
+    assert [row["loss"] for row in told(out) if row["kind"] == "train"][-1] < 0.05
+
+
+def test_the_first_losses_are_the_known_ones(tmp_path):
+    nouns = [("cat", "gato"), ("dog", "perro"), ("king", "rey"), ("book", "libro"), ("river", "río")]
+    lines = [f"the {a} sees the {b}\tel {c} ve el {d}\n" for a, c in nouns for b, d in nouns]
+    (tmp_path / "pairs.tsv").write_text("".join(lines), encoding="utf-8")
+    corpus = [f"data.{part}={tmp_path / 'pairs.tsv'}" for part in ("train", "valid")]
+    recipe = tiny("transformer", *corpus, "data.test=''", "tokenizer.kind=word", "model.dropout=0.0")
+    out = train(recipe, tmp_path / "run")
+    losses = [row["loss"] for row in told(out) if row["kind"] in ("train", "valid")]
+    assert losses == pytest.approx([0.0, 0.0, 0.0], rel=1e-3)
+
+
+def test_the_published_folder_is_complete(tmp_path):
+    out = train(tiny("transformer"), tmp_path / "run")
+    verify(out)
+    assert not (out / "final").exists()
+    loaded = load_model(out)
+    assert loaded.folder == out
+    again = load_recipe(out / "recipe.toml")
+    assert again == tiny("transformer").resolved()
+    assert list((out / "tensorboard").glob("events.out.*"))
