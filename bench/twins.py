@@ -56,7 +56,7 @@ def sentences(model: Transformer, count: int, length: int) -> tuple[torch.Tensor
 
 
 def interleaved(theirs: Callable[[], object], ours: Callable[[], object], seconds: float) -> tuple[float, float, float]:
-    """Median seconds of each, and the median of the ratios of neighbouring runs, which a busy machine disturbs least."""
+    """Median seconds of each, and the median of the ratios of neighbouring runs, which noise disturbs least."""
     theirs(), ours()  # warm up
     times: list[tuple[float, float]] = []
     end = time.perf_counter() + seconds

@@ -12,7 +12,7 @@ WANTED = ["*.json", "*.safetensors", "*.spm", "*.model", "*.txt", "*.bin"]
 
 
 def local_folder(name: str | Path) -> Path:
-    """The folder itself, or where the hub's files of `hf:owner/name` are cached, fetched when they are not there yet."""
+    """The folder itself, or where the files of `hf:owner/name` are cached, fetched when they are not there yet."""
     if not str(name).startswith(PREFIX):
         return Path(name)
     from huggingface_hub import snapshot_download

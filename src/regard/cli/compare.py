@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -9,33 +10,94 @@ import typer
 
 from regard.cli.options import AsJson, Device
 
+BINS = "1-10,11-20,21-30,31-40,41-50,51-60"
+LENGTHS = "32,64,128,256,512,1024"
+
 
 def compare(
-    what: Annotated[
-        str, typer.Argument(help="`length`: BLEU against sentence length; `sequences`: three ways to process one.")
-    ],
-    model: Annotated[
-        list[str], typer.Option("-m", "--model", help="For `length`: NAME=FOLDER or FOLDER. Repeatable.")
-    ] = [],  # noqa: B006
+    what: Annotated[str, typer.Argument(help="`length` (BLEU against sentence length) or `sequences` (three ways).")],
+    model: Annotated[list[str], typer.Option("-m", "--model", help="length: NAME=FOLDER, repeatable.")] = [],  # noqa: B006
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Where to draw: FILE.svg or .png.")] = None,
     to: Annotated[str, typer.Option("--to", help="Target language.")] = "",
-    count: Annotated[int, typer.Option(help="Sentences per length bin.")] = 100,
-    bins: Annotated[str, typer.Option(help="Length bins in source words.")] = "1-10,11-20,21-30,31-40,41-50,51-60",
-    lengths: Annotated[str, typer.Option(help="For `sequences`: the lengths to measure.")] = "32,64,128,256,512,1024",
-    width: Annotated[int, typer.Option(help="For `sequences`: the width of every layer.")] = 128,
+    count: Annotated[int, typer.Option(help="length: sentences per bin.")] = 100,
+    bins: Annotated[str, typer.Option(help="length: bins of source words.")] = BINS,
+    lengths: Annotated[str, typer.Option(help="sequences: the lengths to measure.")] = LENGTHS,
+    width: Annotated[int, typer.Option(help="sequences: the width of every layer.")] = 128,
     as_json: AsJson = False,
     device: Device = "cpu",
 ) -> None:
-    """Compare models: BLEU against sentence length, or recurrence, convolution and attention on one sequence.
+    """Compare models: BLEU against sentence length; or recurrence, convolution and attention on one sequence.
 
     Example: regard compare length -m fixed=runs/phrasebook-rnn-fixed -m attention=runs/phrasebook-rnn -o length.svg
     """
     from regard.errors import UsageError
-    from regard.studies import compare as study
 
     if what == "length":
-        study.report_length(model, output, to=to, count=count, bins=bins, as_json=as_json, device=device)
+        _length(model, output, to, count, bins, as_json, device)
     elif what == "sequences":
-        study.report_sequences(output, lengths=lengths, width=width, as_json=as_json)
+        _sequences(output, _numbers(lengths, ","), width, as_json)
     else:
         raise UsageError(f"cannot compare {what!r}; choose `length` or `sequences`")
+
+
+def _length(
+    names: list[str], output: Path | None, to: str, count: int, bins: str, as_json: bool, device: str
+) -> None:
+    from regard.cli.options import load_translator
+    from regard.errors import UsageError
+    from regard.studies.compare import scores_by_length
+
+    if not names:
+        raise UsageError("name the models to compare: -m NAME=FOLDER, once for each")
+    ranges = []
+    for each in bins.split(","):
+        low, high = _numbers(each, "-", count=2)
+        ranges.append((low, high))
+    labels = [f"{low}-{high}" for low, high in ranges]
+    results = {}
+    for each in names:
+        name, _, folder = each.rpartition("=")
+        translator = load_translator([folder], device)
+        results[name or Path(folder).name] = scores_by_length(translator, ranges, to=to, count=count)
+    if as_json:
+        print(json.dumps({"bins": labels, "scores": results}))
+    else:
+        print(f"{'BLEU by words':20}" + "".join(f"{label:>9}" for label in labels))
+        for name, rows in results.items():
+            print(f"{name:20}" + "".join(f"{row['bleu']:9.1f}" for row in rows))
+    if output:
+        from regard.look.charts import line_chart
+
+        lines = {name: [float(str(row["bleu"])) for row in rows] for name, rows in results.items()}
+        title = f"{count} held-out phrasebook sentences per bin"
+        line_chart(output, labels, lines, title=title, x_label="source sentence length (words)", y_label="BLEU")
+
+
+def _sequences(output: Path | None, lengths: list[int], width: int, as_json: bool) -> None:
+    from regard.studies.compare import rows_of, three_ways
+
+    ways = three_ways(lengths, width=width)
+    if as_json:
+        print(json.dumps(rows_of(ways)))
+    else:
+        columns = f"{'length':>7}{'ms':>10}{'MB kept':>10}{'steps':>8}{'layers to see all':>19}"
+        print(f"{f'one layer, width {width}':28}{columns}")
+        for way in ways:
+            cost = f"{1000 * way.seconds:10.2f}{way.megabytes:10.2f}"
+            print(f"{way.way:28}{way.length:7}{cost}{way.sequential_steps:8}{way.layers_to_connect:19}")
+    if output:
+        from regard.look.charts import line_chart
+
+        names = dict.fromkeys(way.way for way in ways)
+        lines = {name: [1000 * way.seconds for way in ways if way.way == name] for name in names}
+        title = "Three ways of processing a sequence: one layer, forward and backward"
+        line_chart(output, lengths, lines, title=title, x_label="length", y_label="milliseconds", logarithmic=True)
+
+
+def _numbers(text: str, separator: str, count: int | None = None) -> list[int]:
+    from regard.errors import UsageError
+
+    parts = text.split(separator)
+    if not all(part.strip().isdecimal() for part in parts) or (count and len(parts) != count):
+        raise UsageError(f"{text!r} is not understood; write whole numbers separated by {separator!r}")
+    return [int(part) for part in parts]

@@ -21,12 +21,12 @@ def evaluate(
     max_words: Annotated[int, typer.Option(help="Phrasebook: longest sentences.")] = 60,
     seed: Annotated[int, typer.Option(help="Phrasebook: which draw.")] = 1,
     gold: Annotated[
-        str, typer.Option(help="Hand-made alignments: source TAB target TAB links (i-j sure, ipj possible).")
+        str, typer.Option(help="Hand-made alignments, TSV: source, target, links (i-j sure, ipj possible).")
     ] = "",
     gold_first: Annotated[int, typer.Option(help="What the gold counts its words from.")] = 1,
     backward: Annotated[str, typer.Option(help="A model of the opposite direction: align with both, merged.")] = "",
     merge: Annotated[
-        str, typer.Option(help="How two directions merge: intersection, union, grow-diag, …")
+        str, typer.Option(help="How: intersection, union, grow-diag, …")
     ] = "grow-diag",
     strip_accents: Annotated[bool, typer.Option("--strip-accents", help="Remove accents from the gold text.")] = False,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the translations here.")] = None,

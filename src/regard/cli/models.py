@@ -24,7 +24,7 @@ def models(as_json: AsJson = False) -> None:
     print("models (train one with --set model.name=…, size with --set model.preset=…)")
     for name, entry in MODELS.items():
         purpose = (sys.modules[entry.model.__module__].__doc__ or "").split("\n")[0]
-        print(f"  {name:14}{', '.join(entry.presets):44}{purpose}")
+        print(f"  {name:13}{purpose}\n{'':15}presets: {', '.join(entry.presets)}")
     print("recipes (regard train NAME)")
     for name in recipe_names():
         print(f"  {name}")

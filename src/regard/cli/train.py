@@ -15,7 +15,7 @@ def train(
     sets: Sets = [],  # noqa: B006 - typer's way to say "none given"
     out: Annotated[Path | None, typer.Option("-o", "--out", help="Run folder. Default: runs/RECIPE.")] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Continue exactly where the run in the folder stopped.")
+        bool, typer.Option("--resume", help="Continue exactly where a run stopped.")
     ] = False,
 ) -> None:
     """Train a model by a recipe; the folder it leaves is ready for `regard translate -m`.

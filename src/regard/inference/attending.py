@@ -78,11 +78,15 @@ def forced_passes(
     tokenizer: PairTokenizer,
     sources: Sequence[str],
     target_ids: Sequence[Sequence[int]],
+    target_words_of: Sequence[list[int]],
     *,
     to: str = "",
     layers: str = CROSS,
 ) -> list[Pass]:
-    """Record the layers matching `layers` while the model is told to say `target_ids` (without end) for `sources`."""
+    """Record the layers matching `layers` while the model is told to say `target_ids` (without end) for `sources`.
+
+    `target_words_of` says which target word each of these ids belongs to.
+    """
     end, device = tokenizer.target.end, next(model.parameters()).device
     source_ids = tokenizer.source_ids(sources, to)
     told = [[*ids, end] for ids in target_ids]
@@ -92,14 +96,14 @@ def forced_passes(
     recorded = {name: weights.float().cpu().numpy() for name, weights in looks.items()}
     tag = [-1] * len(tokenizer.tag(to))
     passes = []
-    for row, (source, ids, answer) in enumerate(zip(sources, source_ids, told, strict=True)):
+    for row, (source, ids, answer, words_of) in enumerate(zip(sources, source_ids, told, target_words_of, strict=True)):
         length = {"source": len(ids), "target": len(answer)}
         weights = {}
         for name, each in recorded.items():
             queries, keys = SIDES[kind_of(name)]
             weights[name] = each[row, :, : length[queries], : length[keys]]
         source_words_of = [*tag, *tokenizer.source.words_in(source), -1]
-        passes.append(Pass(weights, source_words_of, tokenizer.target.words_of(answer[:-1])))
+        passes.append(Pass(weights, source_words_of, words_of))
     return passes
 
 
@@ -116,7 +120,7 @@ def aligning_layers(model: nn.Module) -> list[str]:
 
 
 def default_alignment(model: nn.Module) -> AlignmentSettings | None:
-    """A guess for a model that nobody measured: the middle decoder layer, shifted (Chen 2020); an RNN's own attention."""
+    """A guess for a model nobody measured: the middle decoder layer, shifted (Chen 2020); an RNN's only attention."""
     layers = aligning_layers(model)
     if not layers:
         return None
@@ -126,7 +130,7 @@ def default_alignment(model: nn.Module) -> AlignmentSettings | None:
 def choose_alignment(
     model: nn.Module, passes: Sequence[Pass], gold: Sequence[tuple[Sequence[Link], Sequence[Link]]] | None = None
 ) -> AlignmentSettings | None:
-    """The layer and reading that align best: against gold (sure, possible) links, or by agreement of rows and columns."""
+    """The reading that aligns best: against gold (sure, possible) links, or by agreement of rows and columns."""
     readings = [
         AlignmentSettings(layer=layer, shift=shift) for layer in aligning_layers(model) for shift in (True, False)
     ]

@@ -19,7 +19,7 @@ from regard.data.batch import pad_rows
 from regard.data.tokenizers import PairTokenizer
 from regard.errors import CheckpointError, DataError, UsageError
 from regard.inference.alignment import Link
-from regard.inference.attending import AlignmentSettings, Pass, default_alignment, forced_passes
+from regard.inference.attending import CROSS, AlignmentSettings, Pass, default_alignment, forced_passes
 from regard.inference.search import Ensemble, Hypothesis, Search, SearchSettings, Vocabulary, search
 
 ALIGNMENT, RECIPE, GENERATION = "alignment.json", "recipe.toml", "generation_config.json"
@@ -63,7 +63,7 @@ class Translation:
     def alignment(self) -> list[Link]:
         """(source word, target word) links, counted from 0."""
         links, sources, targets = [], 0, 0
-        for (source, ids), each in zip(self.parts, self._passes(), strict=True):
+        for (source, _), each in zip(self.parts, self._passes(), strict=True):
             links += [(s + sources, t + targets) for s, t in each.links(self._settings())]
             sources += len(source.split())
             targets += max(each.target_words_of, default=-1) + 1
@@ -161,22 +161,35 @@ class Translator:
                 yield self._text(part, running.results()[0][0].tokens, to)
 
     def passes(
-        self, sources: Sequence[str], target_ids: Sequence[Sequence[int]], *, to: str = "", layers: str = "*cross"
+        self,
+        sources: Sequence[str],
+        answers: Sequence[Sequence[int]] | Sequence[str],
+        *,
+        to: str = "",
+        layers: str = CROSS,
     ) -> list[Pass]:
-        """The recorded attention of saying `target_ids` for `sources`, with the first model."""
+        """The recorded attention of saying `answers` (token ids, or texts) for `sources`, with the first model."""
+        target, to = self.tokenizer.target, self._target(to)
+        ids, words = [], []
+        for answer in answers:
+            if isinstance(answer, str):
+                ids.append(target.encode([answer])[0])
+                words.append(target.words_in(answer))
+            else:  # an unknown token stands for one word: the one copied from the source
+                ids.append(list(answer))
+                words.append(target.words_of(answer, unknown=["?"] * list(answer).count(target.unknown)))
         found: list[Pass] = []
         for first in range(0, len(sources), BATCH_SENTENCES):
             rows = slice(first, first + BATCH_SENTENCES)
             found += forced_passes(
-                self.models[0], self.tokenizer, sources[rows], target_ids[rows], to=self._target(to), layers=layers
+                self.models[0], self.tokenizer, sources[rows], ids[rows], words[rows], to=to, layers=layers
             )
         return found
 
     def align(self, sources: Sequence[str], targets: Sequence[str], *, to: str = "") -> list[list[Link]]:
         """Word links between given translations: (source word, target word), counted from 0."""
-        ids = self.tokenizer.target.encode(targets)
-        passes = self.passes(sources, ids, to=to, layers=self.aligning().layer)
-        return [each.links(self.aligning()) for each in passes]
+        settings = self.aligning()
+        return [each.links(settings) for each in self.passes(sources, targets, to=to, layers=settings.layer)]
 
     def aligning(self) -> AlignmentSettings:
         if self.alignment is None:

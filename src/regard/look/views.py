@@ -11,8 +11,8 @@ def translation_sight(translator: Translator, answer: Translation, *, target: st
     """Every layer and head while the model says its own answer, or the given `target`, and the word alignment."""
     tokenizer = translator.tokenizer
     ids = tokenizer.target.encode([target])[0] if target else [i for _, part in answer.parts for i in part]
-    text = tokenizer.target.decode(ids) if target else answer.text
-    (seen,) = translator.passes([answer.source], [ids], to=answer.to, layers="*")
+    text = target or answer.text
+    (seen,) = translator.passes([answer.source], [target or ids], to=answer.to, layers="*")
     source = tokenizer.source.pieces(tokenizer.source_ids([answer.source], answer.to)[0])
     spoken = tokenizer.target.pieces([tokenizer.target.start, *ids])  # what the decoder is fed at each step
     tokens = {"source": source, "target": spoken}

@@ -101,7 +101,7 @@ def evaluate_alignment(
     merge: str = "grow-diag",
     strip_accents: bool = False,
 ) -> dict[str, object]:
-    """AER, precision and recall of the attention's word links against hand-made ones, one way or merged with another."""
+    """AER, precision and recall of the attention's links against hand-made ones, one way or merged with another."""
     if merge not in get_args(SymmetryMethod):
         raise UsageError(f"cannot merge by {merge!r}; known: {', '.join(get_args(SymmetryMethod))}")
     pairs = [_stripped(pair) if strip_accents else pair for pair in read_gold(gold, first)]
@@ -120,8 +120,7 @@ def layer_error_rates(
 ) -> dict[str, float]:
     """AER of every cross-attention layer, shifted and not: how the aligning layer of a model can be chosen."""
     pairs = [_stripped(pair) if strip_accents else pair for pair in read_gold(gold, first)]
-    ids = translator.tokenizer.target.encode([pair.target for pair in pairs])
-    passes = translator.passes([pair.source for pair in pairs], ids)
+    passes = translator.passes([pair.source for pair in pairs], [pair.target for pair in pairs])
     readings = [
         AlignmentSettings(layer=layer, shift=shift)
         for layer in aligning_layers(translator.models[0])

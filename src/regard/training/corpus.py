@@ -18,6 +18,7 @@ from regard.data.store import PairStore, encode_corpus
 from regard.data.text import Pair, read_pairs
 from regard.data.tokenizers import PairTokenizer, train_pair_tokenizer
 from regard.errors import DataError
+from regard.training.guards import Poll
 from regard.training.recipe import PHRASEBOOK, Recipe
 
 Part = Literal["train", "valid", "test"]
@@ -55,10 +56,10 @@ class PairFile:
             yield lambda pair: print(json.dumps([pair.source, pair.target, pair.to]), file=file)
 
 
-def prepare(recipe: Recipe, folder: Path) -> Corpus:
+def prepare(recipe: Recipe, folder: Path, poll: Poll) -> Corpus:
     """The corpus of a recipe, from `folder` where it was prepared before."""
     if not folder.exists():
-        write_folder(folder, lambda temporary: _write(recipe, temporary))
+        write_folder(folder, lambda temporary: _write(recipe, temporary, poll))
     return Corpus(
         PairTokenizer.load(folder / "tokenizer"),
         PairStore.open(folder / "train"),
@@ -68,26 +69,30 @@ def prepare(recipe: Recipe, folder: Path) -> Corpus:
     )
 
 
-def _write(recipe: Recipe, folder: Path) -> None:
-    report = _sort_into_files(recipe, folder)
+def _write(recipe: Recipe, folder: Path, poll: Poll) -> None:
+    report = _sort_into_files(recipe, folder, poll)
     train = PairFile(folder / "train.jsonl")
     tokenizer = train_pair_tokenizer(train, recipe.tokenizer, recipe.data.source, recipe.data.targets)
+    poll()
     tokenizer.save(folder / "tokenizer")
     encode_corpus(train, tokenizer, folder / "train", keep_text=recipe.tokenizer.dropout > 0)
     train.path.unlink()
     (folder / REPORT).write_text(json.dumps(report), encoding="utf-8")
 
 
-def _sort_into_files(recipe: Recipe, folder: Path) -> dict[str, int]:
+def _sort_into_files(recipe: Recipe, folder: Path, poll: Poll) -> dict[str, int]:
     """Read every source once, since drawing or parsing it may take long; count what is kept and what is not."""
     keep, counts = PairFilter(recipe.data.filters), Counter[str]()
     with ExitStack() as stack:
         files = {part: stack.enter_context(PairFile(folder / f"{part}.jsonl").writer()) for part in PARTS}
         for pair in keep(_pairs(recipe, "train")):
-            files[_part(recipe, pair)](pair)
-            counts[_part(recipe, pair)] += 1
+            poll()
+            part = _part(recipe, pair)
+            files[part](pair)
+            counts[part] += 1
         for part in PARTS[1:]:
             for pair in filter(_filled, _pairs(recipe, part)):
+                poll()
                 files[part](pair)
                 counts[part] += 1
     if not counts["train"]:
@@ -112,10 +117,12 @@ def _of_target(recipe: Recipe, part: Part, path: str, target: str) -> Iterator[P
     return phrases(target, part=part, count=count, seed=recipe.seed, min_words=book.min_words, max_words=book.max_words)
 
 
-def _part(recipe: Recipe, pair: Pair) -> str:
+def _part(recipe: Recipe, pair: Pair) -> Part:
     """Without validation data a share of the training data is set aside, all translations of a source together."""
-    share = 0.0 if recipe.data.valid else recipe.data.split
-    return split_by_hash(pair.source, {"train": 1.0 - share, "valid": share})
+    if recipe.data.valid:
+        return "train"
+    shares = {"train": 1.0 - recipe.data.split, "valid": recipe.data.split}
+    return "valid" if split_by_hash(pair.source, shares) == "valid" else "train"
 
 
 def _filled(pair: Pair) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
@@ -16,10 +16,10 @@ from regard.data.loader import plan_batches
 from regard.data.text import Pair
 from regard.data.tokenizers import PairTokenizer
 from regard.inference.search import SearchSettings, Steps, Vocabulary, search
+from regard.training.guards import Poll
 from regard.training.objectives import cross_entropy
 
 SENTENCES = 64  # decoded together
-Poll = Callable[[], None]
 
 
 class Evaluation:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from regard.errors import RegardError, UsageError
 
 LOCK = ".lock"
+Poll = Callable[[], None]  # called where work may stop; raises if it should
 
 
 class SignalError(RegardError):
@@ -27,14 +28,15 @@ class SignalError(RegardError):
 
 
 class Signals:
-    """SIGINT and SIGTERM: at once while nothing is worth saving, else remembered until the step is done.
+    """SIGINT and SIGTERM, remembered until someone asks.
 
+    An exception out of a handler may strike anywhere, even inside a library that catches everything and goes on.
     A second signal of the same kind ends the process the usual way.
     """
 
     def __init__(self) -> None:
         self.received: int | None = None
-        self.patient = False
+        self.trained = False  # whether there is anything to save
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
@@ -52,24 +54,25 @@ class Signals:
     def check(self) -> None:
         """Raise if a signal has come."""
         if self.received is not None:
-            raise SignalError(self.received, "what was trained is saved; continue with --resume")
+            saved = "what was trained is saved; continue with --resume"
+            raise SignalError(self.received, saved if self.trained else "nothing had been trained yet")
 
     def _handle(self, signum: int, frame: FrameType | None) -> None:
         signal.signal(signum, signal.SIG_DFL)
-        if not self.patient:
-            raise SignalError(signum, "nothing had been trained yet")
         self.received = signum
 
 
 @contextmanager
 def claim(folder: Path, *, resume: bool) -> Iterator[None]:
     """Hold `folder` for one run; refused while another run has it, or when it holds files and `resume` is off."""
-    folder.mkdir(parents=True, exist_ok=True)
     lock = filelock.FileLock(folder / LOCK)
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=0)
     except filelock.Timeout:
         raise UsageError(f"{folder} is in use by another run; wait for it, or train into another folder") from None
+    except OSError as error:
+        raise UsageError(f"cannot write into {folder}: {error}; choose a folder that you may write into") from None
     try:
         if not resume and any(entry.name != LOCK for entry in folder.iterdir()):
             raise UsageError(f"{folder} is not empty; continue its run with --resume, or train into another folder")

@@ -35,7 +35,8 @@ def train(recipe: Recipe, out: Path, *, resume: bool = False) -> Path:
         settle_recipe(recipe, out)
         seed_everything(recipe.seed)
         device = find_device(recipe.training.device)
-        trainer = Trainer(recipe, TASKS[recipe.task](recipe, out / "data", device), out, device, signals)
+        task = TASKS[recipe.task](recipe, out / "data", device, signals.check)
+        trainer = Trainer(recipe, task, out, device, signals)
         try:
             trainer.fit()
             trainer.finish()
@@ -69,6 +70,7 @@ class Trainer:
         self.average = {name: p.detach().clone() for name, p in self.trained.items()} if settings.ema else {}
         self.progress = self._restored()
         self.saved = self.progress.step
+        self.signals.trained = self.saved > 0
         self.out_of_time = False
         self.window = torch.tensor(self.progress.window, device=device)
         self.bad_row = torch.tensor([0.0, 0.0, 1.0], device=device)
@@ -82,12 +84,17 @@ class Trainer:
     def fit(self) -> None:
         """Train until the steps, the time or the patience are used up."""
         batches = self.task.batches(self.progress.loader)
-        self.signals.patient = True
         with self.reporter:
             self.reporter.say(self.task.summary)
             self._between_steps()
             while not self._done():
-                self.step(*self._take(batches))
+                try:
+                    taken = self._take(batches)
+                except Exception:
+                    if self.signals.received is not None:  # a terminal's Ctrl-C ended the loader's workers as well
+                        self._between_steps()
+                    raise
+                self.step(*taken)
                 self._between_steps()
 
     # One step
@@ -155,11 +162,12 @@ class Trainer:
         """Log, validate, save and stop, whichever is due."""
         settings, step = self.settings, self.progress.step
         self.reporter.step(step)
+        interrupted = self.signals.received is not None  # asked once: a signal that comes later waits for the next step
         if step == 0:
+            self.signals.check()
             return
         limit = settings.time_limit
         self.out_of_time = limit is not None and time.monotonic() - self.began > 60 * limit
-        interrupted = self.signals.received is not None
         log, validate, save = (
             self._done() or self._due(every)
             for every in (settings.log_every, settings.validate_every, settings.checkpoint_every)
@@ -173,7 +181,8 @@ class Trainer:
                 self._validate()
             if (save or interrupted or self._done() or self.progress.best_step == step) and self.saved < step:
                 self._save()
-        self.signals.check()
+        if interrupted:
+            self.signals.check()
 
     def _log(self) -> None:
         loss, tokens, bad = self.window.tolist()
@@ -207,6 +216,8 @@ class Trainer:
             return
         bad_steps = int(self.window[2].item())
         batches, tokens = recent[-bad_steps]
+
+        self.forward = self.model  # a compiled callable would ignore late hooks
 
         def again() -> None:
             for group, losses in self._phases(batches):
@@ -288,6 +299,7 @@ class Trainer:
 
         write_folder(self.checkpoint(self.progress.step), write)
         self.saved = self.progress.step
+        self.signals.trained = True
         for old in complete_checkpoints(self.out)[self.settings.keep :]:
             if old != self.checkpoint(self.progress.best_step):
                 shutil.rmtree(old)
@@ -299,15 +311,16 @@ class Trainer:
         best = self.checkpoint(progress.best_step or progress.step)
         fill(self.model, weights_of(best), best)
         values = self.log.last("valid", progress.best_step)
-        if settings.average > 1:
-            fill(self.model, mean_of(complete_checkpoints(self.out)[: settings.average]), self.out)
+        last = complete_checkpoints(self.out)[: settings.average]
+        if len(last) > 1:
+            fill(self.model, mean_of(last), self.out)
             measured = self.measure() if settings.validate_every else {}
             if not measured or better(settings.metric, measured[settings.metric], progress.best):
                 values = measured
             else:
                 fill(self.model, weights_of(best), best)
             self.log.write(progress.step, "average", measured)
-            self.reporter.say(f"mean of the last {settings.average} checkpoints  {shown(measured)}")
+            self.reporter.say(f"mean of the last {len(last)} checkpoints  {shown(measured)}")
         self.model.eval()
         with self._autocast():
             tested = self.task.test(self.model, self.signals.check)

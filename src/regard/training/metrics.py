@@ -15,19 +15,22 @@ METRICS = "metrics.jsonl"
 
 
 class MetricsLog:
-    """Appends to metrics.jsonl and to TensorBoard event files; rows after `step` are dropped when a run resumes."""
+    """Appends to metrics.jsonl and to TensorBoard event files.
+
+    A run that resumes at `step` tells again what came after it, and its end: those rows are dropped.
+    """
 
     def __init__(self, folder: Path, *, step: int) -> None:
         from tensorboardX import SummaryWriter  # its import takes a second or two, and only training needs it
 
         self._path = folder / METRICS
-        kept = [row for row in read_metrics(self._path) if row["step"] <= step]
+        kept = [row for row in read_metrics(self._path) if row["step"] <= step and row["kind"] in ("train", "valid")]
         self._path.write_text("".join(_line(row) for row in kept), encoding="utf-8")
         self._file = self._path.open("a", encoding="utf-8")
         self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1 if step else None)
 
     def write(self, step: int, kind: str, values: Mapping[str, Any]) -> None:
-        """Add one row, of kind `train`, `valid` or `test`."""
+        """Add one row, of kind `train` or `valid`, or of the end of a run: `average`, `test`."""
         self._file.write(_line({"step": step, "kind": kind, **values}))
         self._file.flush()
         for name, value in values.items():
@@ -109,7 +112,7 @@ class Reporter:
     def say(self, text: str) -> None:
         """One line, above the bar where there is one."""
         if self._bar:
-            self._console.print(text, markup=False, highlight=False)
+            self._console.print(text, markup=False, highlight=False, soft_wrap=True)
         else:
             print(text, file=sys.stderr, flush=True)
 

@@ -16,7 +16,8 @@ from regard.data.text import Pair
 from regard.errors import DataError
 from regard.models.catalog import MODELS
 from regard.training.corpus import prepare
-from regard.training.evaluation import Evaluation, Poll
+from regard.training.evaluation import Evaluation
+from regard.training.guards import Poll
 from regard.training.objectives import Loss, cross_entropy, r_drop
 from regard.training.recipe import Recipe
 
@@ -49,9 +50,9 @@ class Task(Protocol):
 class Translation:
     """Sentence pairs in one or several target languages, learnt by teacher forcing."""
 
-    def __init__(self, recipe: Recipe, folder: Path, device: torch.device) -> None:
+    def __init__(self, recipe: Recipe, folder: Path, device: torch.device, poll: Poll) -> None:
         self.recipe, self.device = recipe, device
-        self.corpus = prepare(recipe, folder)
+        self.corpus = prepare(recipe, folder, poll)
         self.summary = _summary(recipe, self.corpus.report)
         if recipe.training.validate_every and not self.corpus.valid:
             raise DataError(
@@ -138,4 +139,4 @@ def _summary(recipe: Recipe, report: dict[str, int]) -> str:
     return f"{text}; dropped: {dropped}" if dropped else text
 
 
-TASKS: dict[str, Callable[[Recipe, Path, torch.device], Task]] = {"translation": Translation}
+TASKS: dict[str, Callable[[Recipe, Path, torch.device, Poll], Task]] = {"translation": Translation}

@@ -291,6 +291,8 @@ def test_a_folder_serves_one_run_at_a_time(tmp_path):
     (tmp_path / "something").write_text("")
     with pytest.raises(UsageError, match="not empty"):
         train(tiny(), tmp_path)
+    with pytest.raises(UsageError, match="cannot write into"):
+        train(tiny(), tmp_path / "something")
 
 
 def test_resume_refuses_another_model_or_other_data(tmp_path):

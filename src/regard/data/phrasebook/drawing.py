@@ -25,7 +25,7 @@ Item = TypeVar("Item")
 SPEAKERS = (Pronoun("I", 0), Pronoun("you", 1), Pronoun("we", 3))
 SUBJECTS = (*SPEAKERS, *SPEAKERS, Pronoun("he"), Pronoun("she", feminine=True), Pronoun("they", 4))
 ANYONE = tuple(Pronoun(word) for word in ("me", "you", "him", "her", "us", "them"))
-ANYTHING = (Pronoun("it"), Pronoun("it"), Pronoun("them"))
+IT, THEM = Pronoun("it"), Pronoun("them")
 REFLEXIVE = {("I", "me"), ("I", "us"), ("we", "me"), ("we", "us"), ("you", "you")}
 
 OWNERS = ("my", "your", "his", "her", "our", "their")
@@ -45,6 +45,7 @@ DETERMINERS: dict[tuple[str, str], tuple[str, ...]] = {  # an object may be bare
 }
 NEVER_BARE = ("person", "kin", "place", "sight")
 
+FRAME_NAMES = tuple(FRAMES)
 CONNECTIVES = {
     "past": ("and", "but", "because", "so", "although", "when"),
     "present": ("and", "but", "because", "so", "although", "when", "if", "while"),
@@ -58,7 +59,7 @@ SHORT_CLAUSE, RICH_CLAUSE, LONG_QUESTION = 5, 11, 14  # English words
 def draw_sentence(random: Callable[[], float], words: Lexicon, tongue: Tongue, length: int) -> Pair:
     """A sentence of about `length` English words: clauses of one time frame, joined until it is long enough."""
     speech, draw = Interpreter(tongue), Drawing(random, words)
-    frame = draw.pick(tuple(FRAMES))
+    frame = draw.pick(FRAME_NAMES)
 
     def left() -> int:
         return length - len(speech.english)
@@ -121,9 +122,11 @@ class Drawing:
             kinds += ["who"]
             kinds += ["where"] if not clause.verb.way and not is_place(clause.object) else []
             kinds += ["when"] if clause.time is None and clause.tense in ("past", "future") else []
-            if isinstance(clause.object, NounPhrase) and not is_person(clause.object):
+            if isinstance(clause.object, NounPhrase) and clause.object.determiner and not is_person(clause.object):
                 kinds += ["what", "what"]
         kind = self.pick(kinds)
+        if isinstance(clause.subject, NounPhrase):
+            clause = clause._replace(subject=clause.subject._replace(relative=None))
         if kind == "what":
             clause = clause._replace(object=None)
         elif kind == "where":
@@ -149,7 +152,7 @@ class Drawing:
         negated = self.extra(0.2)
         if self.extra(0.4):
             return Clause(self.subject(), None, frame, negated, place=self.place(self.words.places))
-        kind = self.pick(("person", "person", *self.words.described))
+        kind = self.pick(self.words.described)
         subject = self.subject() if kind == "person" else self.noun(self.pick(self.words.nouns[kind]), "described")
         return Clause(subject, None, frame, negated, adjective=self.pick(self.words.adjectives[kind]))
 
@@ -192,11 +195,13 @@ class Drawing:
         word = self.pick(self.pick(verb.objects))
         if isinstance(word, Name):
             return Named((word,))
-        if word.number == "bare" or self.random() > 0.15:
+        if word.number == "bare" or self.random() > 0.2:
             return self.noun(word, "subject" if word.kind in NEVER_BARE else "object")
-        pronoun = self.pick(ANYONE if word.kind in ("person", "kin") else ANYTHING)
+        if word.kind not in ("person", "kin"):
+            return THEM if word.number == "both" and self.random() < 0.4 else IT
+        pronoun = self.pick(ANYONE)
         same = isinstance(subject, Pronoun) and (subject.english, pronoun.english) in REFLEXIVE
-        return Pronoun("them") if same else pronoun
+        return THEM if same else pronoun
 
     def noun(self, noun: Noun, role: str) -> NounPhrase:
         """A noun phrase as a `subject`, an `object`, or what is `described`."""

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 from regard.data.phrasebook.morphology import PERSONS, PLURAL_THIRD, THIRD, Adjective, Name, Noun, Verb
 
 ENGLISH_BE = {"present": ("am", "are", "is", "are", "are"), "past": ("was", "were", "was", "were", "were")}
-MAIN_FORMS = {"past": "past", "progressive": "gerund", "soon": "gerund", "perfect": "participle"}
 
 QUESTION_WORDS = ("who", "what", "where", "when", "why")
 
@@ -111,14 +110,13 @@ def english_verb(clause: Clause, person: int) -> tuple[str, str]:
     tense = clause.tense
     if clause.verb is None:
         return ("will", "be") if tense == "future" else (ENGLISH_BE[tense][person], "")
-    third = person == THIRD
-    inverted = bool(clause.question) and clause.subject is not None
-    supported = tense in ("present", "past") and (clause.negated or inverted)
-    auxiliaries = {
-        "present": ("does" if third else "do") if supported else "",
-        "past": "did" if supported else "",
-        "perfect": "has" if third else "have",
-        "future": "will",
-    }
-    form = "base" if supported else MAIN_FORMS.get(tense, "third" if tense == "present" and third else "base")
-    return auxiliaries.get(tense, ENGLISH_BE["present"][person]), clause.verb.english[form]
+    forms, third = clause.verb.english, person == THIRD
+    if tense == "future":
+        return "will", forms["base"]
+    if tense == "perfect":
+        return "has" if third else "have", forms["participle"]
+    if tense in ("progressive", "soon"):
+        return ENGLISH_BE["present"][person], forms["gerund"]
+    if clause.negated or (clause.question and clause.subject is not None):
+        return "did" if tense == "past" else "does" if third else "do", forms["base"]
+    return "", forms["past" if tense == "past" else "third" if third else "base"]

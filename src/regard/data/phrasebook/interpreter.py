@@ -23,10 +23,11 @@ from regard.data.phrasebook.grammar import (
     is_person,
     person_of,
 )
-from regard.data.phrasebook.morphology import PLURAL_THIRD, THIRD, Name, Tongue
+from regard.data.phrasebook.morphology import PLURAL_THIRD, THIRD, Forms, Name, Tongue
 from regard.data.text import Pair
 
 Numbers = tuple[int, ...]
+NONFINITE = {"progressive": "gerund", "soon": "infinitive", "perfect": "participle"}
 
 
 class Word(NamedTuple):
@@ -86,34 +87,37 @@ class Interpreter:
             self.english[-1] += "?"
             texts[0] = self.tongue.opening + texts[0]
             texts[-1] += "?"
-        links = tuple(sorted([(i, j) for j, (_, sure, _) in enumerate(self.words) for i in sure]))
-        allowed = tuple(sorted([(i, j) for j, (_, sure, possible) in enumerate(self.words) for i in sure + possible]))
+        links = tuple(sorted({(i, j) for j, (_, sure, _) in enumerate(self.words) for i in sure}))
+        allowed = tuple(sorted({(i, j) for j, (_, sure, possible) in enumerate(self.words) for i in sure + possible}))
         return Pair(" ".join(self.english), " ".join(texts), links, self.tongue.code, allowed)
 
     def clause(self, clause: Clause, person: int = THIRD) -> list[Word]:
         """A clause: English inverts in questions and puts pronouns and `yet` last, where the others put them first."""
-        tongue, subject = self.tongue, clause.subject
+        subject = clause.subject
         if clause.verb is None and clause.object is not None:
             return self.there(clause)
         asked = self.translate(clause.question) if clause.question in QUESTION_WORDS else []
         person = person if subject is None else person_of(subject)
+        forms = self.finite(clause)
         auxiliary_text, main_text = english_verb(clause, person)
         if clause.question:
             auxiliary = self.say(auxiliary_text)
-            who, dropped = self.subject(clause)
+            who, dropped = self.subject(clause, forms)
         else:
-            who, dropped = self.subject(clause)
+            who, dropped = self.subject(clause, forms)
             auxiliary = self.say(auxiliary_text)
         perfect = clause.tense == "perfect"
         before = self.translate("not") if clause.negated else self.translate("already") if perfect else []
-        verbs = self.verb(clause, person, auxiliary, self.say(main_text), dropped)
+        verbs = self.verb(clause, forms[person], auxiliary, self.say(main_text), dropped)
         clitic, rest = self.complements(clause)
         if perfect and clause.negated:
             before = self.translate("yet") + before
         if clause.time is not None:
             rest += self.time(clause.time)
-        inverted = asked and tongue.inverts
-        return [*asked, *([] if inverted else who), *before, *clitic, *verbs, *(who if inverted else []), *rest]
+        if not (asked and self.tongue.inverts):
+            return [*asked, *who, *before, *clitic, *verbs, *rest]
+        follows = [*rest, *who] if clause.adjective else [*who, *rest]
+        return [*asked, *before, *clitic, *verbs, *follows]
 
     def complements(self, clause: Clause) -> tuple[list[Word], list[Word]]:
         """The clitic that goes before the verb, and all that follows it but the time."""
@@ -126,14 +130,23 @@ class Interpreter:
         elif clause.object is not None:
             rest = self.nominal(clause.object)
             if is_person(clause.object):
-                rest = self.lead(tongue.personal, (), rest, rest[-1].sure)
+                rest = self.lead(tongue.personal, (), rest, tuple(number for word in rest[:2] for number in word.sure))
         if clause.recipient is not None:
             rest += self.place(Place("to", clause.recipient))
         if clause.place is not None:
             rest += self.place(clause.place)
         return clitic, rest
 
-    def subject(self, clause: Clause) -> tuple[list[Word], Numbers]:
+    def finite(self, clause: Clause) -> Forms:
+        """The five forms of the verb that agrees with the subject: the auxiliary, where the language has one."""
+        tongue, tense = self.tongue, clause.tense
+        if clause.verb is None:
+            return tongue.copulas[clause.adjective is None or clause.adjective.state][tense]
+        if tense in tongue.auxiliaries:
+            return tongue.auxiliaries[tense]
+        return clause.verb.forms[tongue.code]["past" if tense == "perfect" else tense]
+
+    def subject(self, clause: Clause, forms: Forms) -> tuple[list[Word], Numbers]:
         """The words of a subject; or, where the verb form alone names it, the number of the dropped pronoun."""
         subject = clause.subject
         if subject is None:
@@ -141,31 +154,21 @@ class Interpreter:
         if not isinstance(subject, Pronoun):
             return self.nominal(subject), ()
         numbers = self.say(subject.english)
-        kept = self.tongue.guarded and isinstance(clause.object, Pronoun)
-        if subject.english in self.tongue.drops and not kept:
-            return [], numbers
-        return [Word(self.tongue.words[subject.english], numbers)], ()
+        guarding = self.tongue.guarded and isinstance(clause.object, Pronoun)
+        if guarding or forms[subject.person] == forms[THIRD] or subject.person == PLURAL_THIRD:
+            return [Word(self.tongue.words[subject.english], numbers)], ()
+        return [], numbers
 
-    def verb(self, clause: Clause, person: int, auxiliary: Numbers, main: Numbers, dropped: Numbers) -> list[Word]:
+    def verb(self, clause: Clause, form: str, auxiliary: Numbers, main: Numbers, dropped: Numbers) -> list[Word]:
         """The finite verb and what follows it: a form that swallows the auxiliary is linked to both."""
         tongue, tense = self.tongue, clause.tense
-        if clause.verb is None:
-            state = clause.adjective is None or clause.adjective.state
-            return [Word(tongue.copulas[state][tense][person], auxiliary + main, dropped)]
-        forms = clause.verb.forms[tongue.code]
-        if tense == "progressive":
-            return [Word(tongue.auxiliaries["estar"][person], auxiliary, dropped), Word(forms["gerund"], main)]
-        if tense == "soon":
-            finite, infinitive = (
-                Word(tongue.auxiliaries["ir"][person], auxiliary, dropped),
-                Word(forms["infinitive"], main),
-            )
-            return [finite, *self.lead(tongue.soon, (), [infinitive], auxiliary + main)]
-        if tense == "perfect" and tongue.compound:
-            return [Word(tongue.auxiliaries["haber"][person], auxiliary, dropped), Word(forms["participle"], main)]
-        if tense in ("future", "perfect"):
-            return [Word(forms["future" if tense == "future" else "past"][person], auxiliary + main, dropped)]
-        return [Word(forms[tense][person], main, auxiliary + dropped)]
+        if clause.verb is not None and tense in tongue.auxiliaries:
+            nonfinite = Word(clause.verb.forms[tongue.code][NONFINITE[tense]], main)
+            link = [Word(tongue.soon, (), auxiliary + main)] if tense == "soon" and tongue.soon else []
+            return [Word(form, auxiliary, dropped), *link, nonfinite]
+        if clause.verb is None or tense in ("future", "perfect"):
+            return [Word(form, auxiliary + main, dropped)]
+        return [Word(form, main, auxiliary + dropped)]
 
     def nominal(self, nominal: Nominal) -> list[Word]:
         """A name, two names, or a noun phrase."""

@@ -101,10 +101,8 @@ class Tongue:
     """A target language: its small words and the few switches in which Spanish and Portuguese differ."""
 
     code: str
-    drops: frozenset[str]
     personal: str
     inverts: bool
-    compound: bool
     soon: str
     dated: str
     date: str
@@ -118,7 +116,7 @@ class Tongue:
     words: Mapping[str, str]
     clitics: Mapping[str, str]
     connectives: Mapping[str, str]
-    auxiliaries: Mapping[str, Forms]  # present forms of estar, haber and ir
+    auxiliaries: Mapping[str, Forms]  # by tense: their present forms
     copulas: Mapping[bool, Mapping[str, Any]]  # by `Adjective.state`
 
 
@@ -133,7 +131,7 @@ class Lexicon:
     takers: Mapping[Noun, Sequence[Verb]]  # the verbs that may have this noun as their object
     adjectives: Mapping[str, Sequence[Adjective]]  # by the kind of noun
     beside: Mapping[str, Sequence[Adjective]]  # those that stand beside it
-    described: Sequence[str]  # kinds of things that have adjectives
+    described: Sequence[str]  # kinds of nouns that have adjectives; people stand for three
     places: tuple[Sequence[Noun | Name], ...]
     days: Sequence[Noun]
     every: Sequence[Noun]
@@ -196,13 +194,14 @@ def _name(english: str, entry: Mapping[str, str], is_city: bool) -> Name:
 
 def _tongue(code: str, table: Mapping[str, Any]) -> Tongue:
     tables = {name: value for name, value in table.items() if name != "forms"}
-    tables["drops"] = frozenset(table["drops"])
     tables["determiners"] = {
         word: agreeing(forms, code) if " " in forms else (forms,) * 4 for word, forms in table["determiners"].items()
     }
-    verbs = {verb: conjugate(verb, code, table["forms"]) for verb in ("estar", "ser", "haber", "ir")}
-    auxiliaries = {verb: forms["present"] for verb, forms in verbs.items()}
-    return Tongue(code=code, auxiliaries=auxiliaries, copulas={True: verbs["estar"], False: verbs["ser"]}, **tables)
+    tables["auxiliaries"] = {
+        tense: conjugate(verb, code, table["forms"])["present"] for tense, verb in table["auxiliaries"].items()
+    }
+    copulas = {state: conjugate(verb, code, table["forms"]) for state, verb in ((True, "estar"), (False, "ser"))}
+    return Tongue(code=code, copulas=copulas, **tables)
 
 
 @cache
@@ -262,7 +261,7 @@ def lexicon() -> Lexicon:
         },
         adjectives=suiting,
         beside={kind: [adjective for adjective in group if not adjective.state] for kind, group in suiting.items()},
-        described=[kind for kind, group in suiting.items() if group and kind not in ("person", "kin")],
+        described=["person", "person", *(kind for kind, group in suiting.items() if group and kind != "kin")],
         places=(nouns["place"], cities),
         days=[*weekdays, *periods],
         every=[*weekdays, *periods, *daily],

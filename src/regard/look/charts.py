@@ -1,0 +1,46 @@
+"""Line charts: one value against another, a line per model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from regard.errors import UsageError
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # told apart by colour-blind people too
+MARKERS = ("o", "s", "^", "D", "v", "P")
+
+
+def line_chart(
+    path: Path,
+    x: Sequence[str] | Sequence[float],
+    lines: Mapping[str, Sequence[float]],
+    *,
+    title: str,
+    x_label: str,
+    y_label: str,
+    logarithmic: bool = False,
+) -> Path:
+    """Draw `lines` over the same `x` to a .svg or .png file."""
+    if path.suffix not in (".svg", ".png"):
+        raise UsageError(f"cannot draw a chart to {path.name!r}; name a file ending in .svg or .png")
+    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    axes = figure.subplots()
+    for number, (name, values) in enumerate(lines.items()):
+        style = {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[number % len(MARKERS)]}
+        axes.plot(x, values, label=name, linewidth=2, markersize=6, **style)  # type: ignore[arg-type]
+    if logarithmic:
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        axes.set_xticks([float(value) for value in x], labels=[str(value) for value in x])
+    axes.set_title(title, loc="left", fontweight="bold", parse_math=False)
+    axes.set_xlabel(x_label)
+    axes.set_ylabel(y_label)
+    axes.grid(axis="y", alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+    return path
