@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Self, get_args
 
 import pydantic
+from pydantic.fields import FieldInfo
 
 from regard.errors import ConfigError
 
@@ -34,21 +35,38 @@ def _explain(root: type[Config], error: pydantic.ValidationError, where: str) ->
     path = [str(part) for part in first["loc"]]
     name = ".".join(path) or root.__name__
     prefix = f"{where}: " if where else ""
+    if first["type"] == "missing":
+        needed = [key for key in required_keys(root) if key == name or key.startswith(f"{name}.")]
+        return f"{prefix}{' and '.join(needed)} must be given; in a recipe or with --set {needed[0]}=…"
     if first["type"] != "extra_forbidden":
-        given = "" if first["type"] == "missing" else f" (came: {first['input']!r})"
-        return f"{prefix}{name}: {first['msg']}{given}"
+        return f"{prefix}{name}: {first['msg']} (came: {first['input']!r})"
     known = list(known_keys(root))
     nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
     hint = f"did you mean {nearest[0]!r}?" if nearest else f"known keys: {', '.join(known)}"
     return f"{prefix}unknown key {name!r}; {hint}"
 
 
-def known_keys(config: type[Config], prefix: str = "") -> Iterator[str]:
-    """Every dotted key of a configuration, nested sections included."""
+def known_keys(config: type[Config]) -> Iterator[str]:
+    """Every dotted key of a configuration, sections and the keys within them."""
+    for path, _ in _fields(config, ""):
+        yield path
+
+
+def required_keys(config: type[Config]) -> Iterator[str]:
+    """The dotted keys that have no default."""
+    for path, field in _fields(config, ""):
+        if field.is_required() and _section(field) is None:
+            yield path
+
+
+def _fields(config: type[Config], prefix: str) -> Iterator[tuple[str, FieldInfo]]:
     for name, field in config.model_fields.items():
-        candidates = (field.annotation, *get_args(field.annotation))
-        section = next((c for c in candidates if isinstance(c, type) and issubclass(c, Config)), None)
-        if section is None:
-            yield prefix + name
-        else:
-            yield from known_keys(section, f"{prefix}{name}.")
+        yield prefix + name, field
+        section = _section(field)
+        if section is not None:
+            yield from _fields(section, f"{prefix}{name}.")
+
+
+def _section(field: FieldInfo) -> type[Config] | None:
+    candidates = (field.annotation, *get_args(field.annotation))
+    return next((each for each in candidates if isinstance(each, type) and issubclass(each, Config)), None)

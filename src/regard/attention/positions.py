@@ -36,6 +36,7 @@ class SinusoidalPositions(nn.Module):
     def __init__(self, width: int, layout: Layout = "interleaved", length: int = 256):
         super().__init__()
         self.width, self.layout = width, layout
+        self.table: Tensor
         self.register_buffer("table", sinusoidal(length, width, layout), persistent=False)
 
     def forward(self, length: int, first: int = 0) -> Float[Tensor, "T D"]:

@@ -70,7 +70,7 @@ def _attention_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 
 def _hook(looks: Looks, name: str, scores: bool) -> Any:
-    def of_attend(module: nn.Module, args: tuple[Tensor, ...], options: dict[str, Any], output: Tensor) -> None:
+    def of_attend(args: tuple[Tensor, ...], options: dict[str, Any]) -> None:
         q, k = args[0].detach(), args[1].detach()
         if scores:
             looks.add(name, attention_scores(q, k, bias=options.get("bias"), scale=options.get("scale")))
@@ -78,7 +78,7 @@ def _hook(looks: Looks, name: str, scores: bool) -> Any:
         wanted = {key: options[key] for key in ("mask", "bias", "causal", "scale") if key in options}
         looks.add(name, attention_weights(q, k, **wanted))
 
-    def of_scored(module: nn.Module, args: tuple[Tensor, ...], options: dict[str, Any], output: Any) -> None:
+    def of_scored(module: ScoredAttention, args: tuple[Tensor, ...], options: dict[str, Any], output: Any) -> None:
         if scores:
             keys = args[2] if len(args) > 2 else options.get("keys")
             looks.add(name, module.scores(args[0], module.project(args[1]) if keys is None else keys)[:, None])
@@ -87,6 +87,9 @@ def _hook(looks: Looks, name: str, scores: bool) -> Any:
 
     def hook(module: nn.Module, args: tuple[Tensor, ...], options: dict[str, Any], output: Any) -> None:
         with torch.no_grad():
-            (of_attend if isinstance(module, Attend) else of_scored)(module, args, options, output)
+            if isinstance(module, ScoredAttention):
+                of_scored(module, args, options, output)
+            else:
+                of_attend(args, options)
 
     return hook

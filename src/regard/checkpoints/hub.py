@@ -8,7 +8,8 @@ from pathlib import Path
 from regard.errors import CheckpointError
 
 PREFIX = "hf:"
-WANTED = ["*.json", "*.safetensors", "*.spm", "*.model", "*.txt", "*.bin"]
+WEIGHTS = ["*.safetensors", "*.bin"]
+WANTED = [*WEIGHTS, "*.json", "*.spm", "*.model", "*.txt"]
 
 
 def local_folder(name: str | Path) -> Path:
@@ -20,15 +21,18 @@ def local_folder(name: str | Path) -> Path:
 
     repository = str(name).removeprefix(PREFIX)
     try:
-        return Path(snapshot_download(repository, allow_patterns=WANTED, local_files_only=True))
-    except (LocalEntryNotFoundError, FileNotFoundError):
-        print(f"fetching {repository} from the Hugging Face hub ({', '.join(WANTED)})", file=sys.stderr)
+        cached = Path(snapshot_download(repository, allow_patterns=WANTED, local_files_only=True))
+        if any(file for pattern in WEIGHTS for file in cached.glob(pattern)):  # else a download was cut short
+            return cached
     except HFValidationError as error:
         raise CheckpointError(f"{name} is not a model name; write hf:owner/name ({error})") from None
+    except (LocalEntryNotFoundError, FileNotFoundError):
+        pass
+    print(f"fetching {repository} from the Hugging Face hub ({', '.join(WANTED)})", file=sys.stderr)
     try:
         return Path(snapshot_download(repository, allow_patterns=WANTED))
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
-        reason = str(error).strip().split("\n")[0]
+        reason = str(error).strip().split("\n")[0].rstrip(".")
         raise CheckpointError(
             f"cannot fetch {repository} from the Hugging Face hub: {reason}. Without a network, give a local folder"
         ) from None

@@ -31,7 +31,10 @@ def compare(
     Example: regard compare length -m fixed=runs/phrasebook-rnn-fixed -m attention=runs/phrasebook-rnn -o length.svg
     """
     from regard.errors import UsageError
+    from regard.look.charts import check_name
 
+    if output:
+        check_name(output)  # before the work, not after it
     if what == "length":
         _length(model, output, to, count, bins, as_json, device)
     elif what == "sequences":
@@ -40,9 +43,7 @@ def compare(
         raise UsageError(f"cannot compare {what!r}; choose `length` or `sequences`")
 
 
-def _length(
-    names: list[str], output: Path | None, to: str, count: int, bins: str, as_json: bool, device: str
-) -> None:
+def _length(names: list[str], output: Path | None, to: str, count: int, bins: str, as_json: bool, device: str) -> None:
     from regard.cli.options import load_translator
     from regard.errors import UsageError
     from regard.studies.compare import scores_by_length

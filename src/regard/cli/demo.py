@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from regard.cli.options import built_in
 
 
 def demo(
@@ -22,17 +23,17 @@ def demo(
     from regard.look.figures import save
     from regard.look.terminal import print_alignment
     from regard.look.views import translation_sight
-    from regard.studies.demo import EXAMPLES, demo_folder, demo_model
+    from regard.studies.demo import EXAMPLES
     from regard.studies.quality import evaluate_pairs, held_out_pairs
 
-    if not demo_folder().exists():
-        print("training the built-in translator once; this takes a few minutes", file=sys.stderr)
-    translator = regard.load(demo_model())
+    folder = built_in()
+    translator = regard.load(folder)
     for number, (sentence, language) in enumerate([*EXAMPLES, *((each, to) for each in text or [])], start=1):
         answer = translator.translate(sentence, to=language)
         print(f"\n{sentence}\n→ {answer.text}")
         sight = translation_sight(translator, answer)
-        print_alignment(sight.alignment, answer.alignment)
+        if sight.alignment is not None:
+            print_alignment(sight.alignment, answer.alignment)
         file = save(sight, output / f"regard-demo-{number}.svg")
         print(f"heat map: {file}")
     pairs = held_out_pairs(translator, "phrasebook", max_words=12, count=250)
@@ -41,4 +42,4 @@ def demo(
         f"\nheld-out sentences of up to 12 words: {scores['exact']:.1%} exactly right of {scores['sentences']}, "
         f"BLEU {scores['bleu']:.1f}, alignment error rate {scores.get('alignment_error_rate', float('nan')):.3f}"
     )
-    print(f'model: {demo_folder()}   try: regard translate "she is reading a long book" --to es')
+    print(f'model: {folder}   try: regard translate "she is reading a long book" --to es')

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from regard.cli.options import AllowPickle, AsJson, Device, Models, To, load_translator
+from regard.errors import UsageError
 
 
 def evaluate(
@@ -26,8 +28,15 @@ def evaluate(
     gold_first: Annotated[int, typer.Option(help="What the gold counts its words from.")] = 1,
     backward: Annotated[str, typer.Option(help="A model of the opposite direction: align with both, merged.")] = "",
     merge: Annotated[
-        str, typer.Option(help="How: intersection, union, grow-diag, …")
-    ] = "grow-diag",
+        str,
+        typer.Option(
+            help="How: mutual (of the mean weights), intersection, union, grow-diag, grow-diag-final, "
+            "grow-diag-final-and (of the links)."
+        ),
+    ] = "mutual",
+    layers: Annotated[
+        bool, typer.Option("--layers", help="Also the AER of every layer and head, best first, against --gold.")
+    ] = False,
     strip_accents: Annotated[bool, typer.Option("--strip-accents", help="Remove accents from the gold text.")] = False,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the translations here.")] = None,
     as_json: AsJson = False,
@@ -38,27 +47,40 @@ def evaluate(
 
     Example: regard evaluate ../shared/data/multi30k/test_2016_flickr -m runs/en-de --beam 5
     """
-    from regard.errors import UsageError
-    from regard.studies.quality import evaluate_alignment, evaluate_pairs, held_out_pairs
+    from regard.studies import quality
 
     if not data and not gold:
         raise UsageError("say what to measure on: held-out pairs (a path or `phrasebook`), or --gold FILE")
+    if (backward or layers) and not gold:
+        raise UsageError("--backward and --layers measure alignments; give hand-made ones with --gold FILE")
+    if merge not in quality.MERGES:
+        raise UsageError(f"cannot merge by {merge!r}; known: {', '.join(quality.MERGES)}")
+    by_hand = quality.gold_pairs(gold, first=gold_first, strip_accents=strip_accents) if gold else []
     translator = load_translator(model, device, allow_pickle)
-    changes = {} if beam is None else {"beam": beam}
     results: dict[str, object] = {}
     if data:
-        pairs = held_out_pairs(translator, data, to, count=count, min_words=min_words, max_words=max_words, seed=seed)
-        scores, answers = evaluate_pairs(translator, pairs, **changes)
+        pairs = quality.held_out_pairs(
+            translator, data, to, count=count, min_words=min_words, max_words=max_words, seed=seed
+        )
+        scores, answers = quality.evaluate_pairs(translator, pairs, **({} if beam is None else {"beam": beam}))
         results |= scores
         if output:
             output.write_text("".join(f"{answer}\n" for answer in answers), encoding="utf-8")
     if gold:
         other = load_translator([backward], device, allow_pickle) if backward else None
-        results |= evaluate_alignment(
-            translator, gold, first=gold_first, backward=other, merge=merge, strip_accents=strip_accents
-        )
+        results |= quality.evaluate_alignment(translator, by_hand, backward=other, merge=merge)
+    if layers:
+        results["layers"] = quality.error_rates_by_reading(translator, by_hand)
+    _print(results, as_json)
+
+
+def _print(results: Mapping[str, object], as_json: bool) -> None:
     if as_json:
         print(json.dumps(results, ensure_ascii=False))
-    else:
-        for name, value in results.items():
-            print(f"{name:24} {value:.4f}" if isinstance(value, float) else f"{name:24} {value}")
+        return
+    for name, value in results.items():
+        if isinstance(value, dict):
+            print(f"{name}, alignment error rate")
+            _print({f"  {key}": each for key, each in value.items()}, as_json)
+        else:
+            print(f"{name:32} {value:.4f}" if isinstance(value, float) else f"{name:32} {value}")

@@ -26,10 +26,12 @@ def look(
 
     Example: regard look "we are eating bread" -m runs/en-es -o bread.html
     """
+    from regard.data.pieces import well_formed
     from regard.look.figures import save
     from regard.look.views import translation_sight
 
     translator = load_translator(model, device, allow_pickle)
-    sight = translation_sight(translator, translator.translate(text, to=to), target=target)
+    answer = translator.translate(well_formed(text), to=to)
+    sight = translation_sight(translator, answer, target=well_formed(target))
     save(sight, output, panels=None if layers == "*" else layers, head=head, view="heads")
-    print(f"{len(sight.panels)} layers drawn to {output}", file=sys.stderr)
+    print(f"attention drawn to {output}", file=sys.stderr)

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import warnings
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, Any
 
-import click
 import typer
 
 from regard.cli import compare, convert, demo, evaluate, look, models, plan, train, translate
 from regard.errors import RegardError
 
 HELP = {"help_option_names": ["-h", "--help"]}
+WrongUsage: Any = typer.BadParameter.__base__  # of every mistake in the arguments; typer itself gives it no name
 
 app = typer.Typer(
     name="regard",
     help="Attention models you can train, run fast, and look into.",
     context_settings=HELP,
-    no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -39,34 +40,53 @@ for verb in (
 
 
 @app.callback(invoke_without_command=True)
-def about(show: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False) -> None:
+def about(
+    context: typer.Context,
+    show: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
+) -> None:
     if show:
         typer.echo(version("regard"))
-        raise typer.Exit
+    elif context.invoked_subcommand is None:
+        typer.echo(context.get_help(), err=True)
+        raise typer.Exit(2)
 
 
 def main() -> None:
     """Run the command line; a user's mistake is one line on stderr, never a traceback."""
+    for stream in (sys.stdout, sys.stderr):  # what goes in is UTF-8, so what comes out is too, whatever the locale
+        stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
     sys.exit(run(sys.argv[1:]))
 
 
 def run(arguments: list[str]) -> int:
     """Run the command line on these arguments; returns the exit code."""
-    try:
-        return app(arguments, standalone_mode=False) or 0
-    except RegardError as error:
-        return _complain(error, error.exit_code)
-    except click.ClickException as error:
-        return _complain(error.format_message(), 2)
-    except (click.Abort, KeyboardInterrupt):
-        return _complain("interrupted", 130)
-    except BrokenPipeError:  # the reader of our output has gone, as `head` does
-        sys.stderr.close()
-        return 0
-    except OSError as error:
-        return _complain(f"{error.filename or 'input/output'}: {error.strerror or error}", 1)
+    with warnings.catch_warnings():
+        warnings.showwarning = _warn
+        try:
+            code = app(arguments, standalone_mode=False) or 0
+            sys.stdout.flush()
+            return code
+        except RegardError as error:
+            return _complain(error, error.exit_code)
+        except WrongUsage as error:
+            return _complain(error.format_message(), 2)
+        except (typer.Abort, KeyboardInterrupt):
+            return _complain("interrupted", 130)
+        except (BrokenPipeError, SystemExit):  # the reader of our output has gone, as `head` does: typer then exits
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        except OSError as error:
+            return _complain(f"{error.filename or 'input/output'}: {error.strerror or error}", 1)
+
+
+def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
+    print(f"regard: warning: {_one_line(message)}", file=sys.stderr)
 
 
 def _complain(message: object, code: int) -> int:
-    print(f"regard: {message}", file=sys.stderr)
+    print(f"regard: {_one_line(message)}", file=sys.stderr)
     return code
+
+
+def _one_line(message: object) -> str:
+    return " ".join(str(message).split())

@@ -14,13 +14,11 @@ def train(
     recipe: Annotated[str, typer.Argument(help="A shipped recipe (see `regard models`) or a TOML file.")],
     sets: Sets = [],  # noqa: B006 - typer's way to say "none given"
     out: Annotated[Path | None, typer.Option("-o", "--out", help="Run folder. Default: runs/RECIPE.")] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue exactly where a run stopped.")
-    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue exactly where a run stopped.")] = False,
 ) -> None:
     """Train a model by a recipe; the folder it leaves is ready for `regard translate -m`.
 
-    Example: regard train phrasebook --set data.train=my.tsv --set data.target=fr --out runs/en-fr
+    Example: regard train transformer --set data.train=my.tsv --set data.source=en --set data.target=fr
     """
     from regard.training.loop import train as run
     from regard.training.recipe import load_recipe

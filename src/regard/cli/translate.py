@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
-from itertools import islice
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from itertools import compress, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from regard.cli.options import AllowPickle, AsJson, Device, Models, To, existing, load_translator
+from regard.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from regard.inference.pipelines import Translation, Translator
 
 LINES_AT_A_TIME = 512
+PLAIN = ("", ".txt")
 
 
 def translate(
@@ -24,9 +28,9 @@ def translate(
     model: Models = [],  # noqa: B006 - typer's way to say "none given"
     to: To = "",
     beam: Annotated[int | None, typer.Option(help="Beam width; 1 is greedy. Default: the model's own.")] = None,
-    n_best: Annotated[int, typer.Option(help="How many translations of each text.")] = 1,
+    n_best: Annotated[int, typer.Option(help="Above 1: so many lines per text, best first, score TAB text.")] = 1,
     align: Annotated[
-        bool, typer.Option("--align", help="Add the word alignment, in Pharaoh format (0-0 1-2).")
+        bool, typer.Option("--align", help="Add the word alignment after a TAB, in Pharaoh format (0-0 1-2).")
     ] = False,
     attention: Annotated[
         Path | None, typer.Option(help="Draw where it looked: FILE.svg, .png, .html or .json.")
@@ -53,48 +57,109 @@ def translate(
     device: Device = "cpu",
     allow_pickle: AllowPickle = False,
 ) -> None:
-    """Translate texts, lines or documents.
+    """Translate texts, lines or documents: one line out for each line in.
+
+    A line that cannot be translated, because one of its sentences is too long for the model, comes out empty with a
+    message on stderr, and the exit code is 1.
 
     Example: regard translate "we are eating bread" -m runs/en-es --beam 5 --align --attention bread.svg
     """
-    from regard.errors import UsageError
-
     if input_file and text:
         raise UsageError("give texts or --input, not both")
     if attention and (not text or len(text) != 1):
         raise UsageError("--attention draws one sentence; give exactly one text")
+    document = bool(input_file and output)
+    if (document or stream) and (as_json or align or attention or n_best > 1):
+        way = "--stream" if stream else "--input with --output"
+        raise UsageError(f"{way} gives the translation alone; leave out --json, --align, --attention and --n-best")
+    lines = _given(text) if text else _lines(input_file, document)
     given = {
         "beam": beam, "length_penalty": length_penalty, "min_length": min_length, "max_length": max_length,
         "no_repeat_ngram": no_repeat_ngram, "temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed,
     }  # fmt: skip
     changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
-    changes |= {"n_best": n_best, "sample": sample}
+    changes |= {"n_best": n_best, "sample": sample, "prefix": prefix, "to": to}
     translator = load_translator(model, device, allow_pickle)
+    translator.target_language(to)  # refused before anything is read
     if input_file and output:
-        _document(translator, existing(input_file), output, to, overwrite, changes)
+        _document(translator, Path(input_file), output, overwrite, changes)
         return
-    if stream:
-        _stream(translator, text or list(_standard_input()), to, changes)
-        return
-    lines = iter(text) if text else _lines(input_file)
     with _writer(output) as out:
-        while chunk := list(islice(lines, LINES_AT_A_TIME)):
-            for answer in translator.translate(chunk, to=to, prefix=prefix, **changes):
-                print(_line(answer, align=align, as_json=as_json), file=out, flush=True)
-                if attention:
-                    _draw(translator, answer, attention)
+        if stream:
+            _stream(translator, lines, out, changes)
+            return
+        refused = 0
+        for answer in _answers(translator, lines, changes):
+            refused += answer is None
+            print(_line(answer, align=align, as_json=as_json), file=out, flush=True)
+            if attention and answer:
+                _draw(translator, answer, attention)
+    if refused:
+        raise typer.Exit(1)
 
 
-def _line(answer: Translation, *, align: bool, as_json: bool) -> str:
+def _given(texts: list[str]) -> Iterator[str]:
+    from regard.data.pieces import well_formed
+
+    return map(well_formed, texts)
+
+
+def _lines(path: str, document: bool) -> Iterator[str]:
+    """The lines of a plain file, or of standard input."""
+    from regard.data.lines import read_lines
+    from regard.data.text import format_of
+
+    if not path:
+        return read_lines(sys.stdin.buffer)
+    if not document and format_of(existing(path)) not in PLAIN:
+        raise UsageError(f"{path} is a document; say with --output where its translation goes")
+    return read_lines(existing(path))
+
+
+def _writer(output: Path | None) -> AbstractContextManager[IO[str]]:
+    return output.open("w", encoding="utf-8") if output else nullcontext(sys.stdout)
+
+
+def _answers(translator: Translator, lines: Iterator[str], changes: dict[str, Any]) -> Iterator[Translation | None]:
+    """A translation for every line, many at a time unless someone is typing them; None for one that is refused."""
+    number = 0
+    while chunk := list(islice(lines, 1 if sys.stdin.isatty() else LINES_AT_A_TIME)):
+        readable = [_is_readable(translator, line, number + place) for place, line in enumerate(chunk, start=1)]
+        answers = iter(translator.translate(list(compress(chunk, readable)), **changes))
+        for good in readable:
+            number += 1
+            answer = next(answers) if good else None
+            if answer and answer.truncated:
+                warnings.warn(
+                    f"line {number}: the translation reached the length limit and may lack its end", stacklevel=1
+                )
+            yield answer
+
+
+def _is_readable(translator: Translator, line: str, number: int) -> bool:
+    try:
+        translator.sentences(line)
+    except DataError as error:
+        print(f"regard: line {number} is not translated: {error}", file=sys.stderr)
+        return False
+    return True
+
+
+def _line(answer: Translation | None, *, align: bool, as_json: bool) -> str:
+    """What is printed for one text: the translation, or several with their scores, or JSON."""
+    if answer is None:
+        return "null" if as_json else ""
+    if as_json:
+        others = [_as_json(each, align) for each in answer.alternatives]
+        return json.dumps(_as_json(answer, align) | {"alternatives": others}, ensure_ascii=False)
+    if not answer.alternatives:
+        return _aligned(answer, align)
+    return "\n".join(f"{each.score:.4f}\t{_aligned(each, align)}" for each in (answer, *answer.alternatives))
+
+
+def _aligned(answer: Translation, align: bool) -> str:
     from regard.inference.alignment import to_pharaoh
 
-    answers = [answer, *answer.alternatives]
-    if as_json:
-        return json.dumps(
-            _as_json(answer, align) | {"alternatives": [_as_json(a, align) for a in answers[1:]]}, ensure_ascii=False
-        )
-    if len(answers) > 1:
-        return "\n".join(f"{each.score:.4f}\t{each.text}" for each in answers)
     return f"{answer.text}\t{to_pharaoh(answer.alignment)}" if align else answer.text
 
 
@@ -117,44 +182,24 @@ def _draw(translator: Translator, answer: Translation, file: Path) -> None:
     print(f"attention drawn to {file}", file=sys.stderr)
 
 
-def _stream(translator: Translator, texts: list[str], to: str, changes: dict[str, Any]) -> None:
+def _stream(translator: Translator, texts: Iterable[str], out: IO[str], changes: dict[str, Any]) -> None:
+    """On a terminal the line is rewritten at every step; elsewhere only the end of it is written."""
     for text in texts:
         shown = ""
-        for shown in translator.stream(text, to=to, **changes):
-            if sys.stdout.isatty():
-                print(f"\r\x1b[K{shown}", end="", flush=True)
-        print(f"\r\x1b[K{shown}" if sys.stdout.isatty() else shown, flush=True)
+        for shown in translator.stream(text, **changes):
+            if out.isatty():
+                print(f"\r\x1b[K{shown}", end="", file=out, flush=True)
+        print(f"\r\x1b[K{shown}" if out.isatty() else shown, file=out, flush=True)
 
 
-def _document(
-    translator: Translator, source: Path, target: Path, to: str, overwrite: bool, changes: dict[str, Any]
-) -> None:
+def _document(translator: Translator, source: Path, target: Path, overwrite: bool, changes: dict[str, Any]) -> None:
     from regard.data.documents import translate_document
     from regard.data.markup import Translated
 
     def answers(texts: list[str]) -> list[Translated]:
-        found = translator.translate(texts, to=to, **changes)
+        found = translator.translate(texts, **changes)
         return [Translated(each.text, each.alignment if translator.alignment else ()) for each in found]
 
-    tokenizer = translator.tokenizer
-    translate_document(
-        source, target, answers, tokenizer.source_language, to or tokenizer.target_languages[0], overwrite=overwrite
-    )
-
-
-def _lines(path: str) -> Iterator[str]:
-    from regard.data.lines import read_lines
-
-    return read_lines(existing(path)) if path else _standard_input()
-
-
-def _standard_input() -> Iterator[str]:
-    from regard.data.lines import read_lines
-
-    return read_lines(sys.stdin.buffer)
-
-
-def _writer(output: Path | None) -> Any:
-    from contextlib import nullcontext
-
-    return output.open("w", encoding="utf-8") if output else nullcontext(sys.stdout)
+    languages = translator.tokenizer.source_language, translator.target_language(changes["to"])
+    count = translate_document(source, target, answers, *languages, overwrite=overwrite)
+    print(f"segments translated: {count}, written to {target}", file=sys.stderr)

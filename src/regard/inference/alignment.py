@@ -4,9 +4,10 @@ A link is `(source word, target word)`, both 0-based. Weights have target words 
 like the heat maps of Bahdanau et al. (2015, figure 3).
 """
 
+import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import Literal, TypeVar
 
 import numpy as np
@@ -248,24 +249,40 @@ def choose_layer(
     return min(candidates, key=lambda reading: alignment_error_rate(candidates[reading], sure, possible))
 
 
-def choose_layers_by_agreement(
-    forward: Mapping[Reading, Sequence[Iterable[Link]]], backward: Mapping[Reading, Sequence[Iterable[Link]]]
-) -> tuple[Reading, Reading]:
-    """Without gold: the reading of each direction whose links agree best when one serves as the other's gold
-    (as Chen et al., 2020); both as (source, target), see `flip`."""
-    return min(product(forward, backward), key=lambda pair: alignment_error_rate(forward[pair[0]], backward[pair[1]]))
+def choose_layer_by_words(
+    candidates: Mapping[Reading, Sequence[Iterable[Link]]],
+    source_words: Sequence[Sequence[str]],
+    target_words: Sequence[Sequence[str]],
+) -> Reading:
+    """Without gold: the candidate whose linked source words say most about the target words they are linked to."""
+    return max(candidates, key=lambda reading: lexical_likelihood(candidates[reading], source_words, target_words))
 
 
-def choose_layer_alone(candidates: Mapping[Reading, Sequence[Weights]]) -> Reading:
-    """Without gold and with one direction only: the reading whose rows and columns tell the same story.
+def lexical_likelihood(
+    linked: Sequence[Iterable[Link]],
+    source_words: Sequence[Sequence[str]],
+    target_words: Sequence[Sequence[str]],
+    smoothing: float = 0.5,
+) -> float:
+    """Mean log p(target word | linked source word), each half of the sentences judged by counts from the other half.
 
-    A heuristic: in a layer that aligns, the heaviest source word of a target word also finds that target word heaviest,
-    so the argmax by rows and the argmax by columns of the same matrix agree.
+    Links that are off by one, or that follow positions instead of words, pair words that never meet again elsewhere.
     """
+    pairs = [
+        [(sources[s], targets[t]) for s, t in each]
+        for each, sources, targets in zip(linked, source_words, target_words, strict=True)
+    ]
+    halves = [[pair for each in pairs[first::2] for pair in each] for first in (0, 1)]
+    judged = [_log_likelihood(halves[1 - i], Counter(halves[i]), smoothing) for i in (0, 1)]
+    return sum(judged) / max(sum(map(len, halves)), 1)
 
-    def disagreement(reading: Reading) -> float:
-        by_row = [links(weights) for weights in candidates[reading]]
-        by_column = [flip(links(weights.T)) for weights in candidates[reading]]
-        return alignment_error_rate(by_row, by_column)
 
-    return min(candidates, key=disagreement)
+def _log_likelihood(pairs: Sequence[tuple[str, str]], counts: Counter[tuple[str, str]], smoothing: float) -> float:
+    """Σ log p(t|s), where p mixes the counts of the pair with those of the target word alone."""
+    of_source, of_target, total = Counter[str](), Counter[str](), counts.total() + 1
+    for (source, target), count in counts.items():
+        of_source[source] += count
+        of_target[target] += count
+    return sum(
+        math.log((counts[s, t] + smoothing * (of_target[t] + 1) / total) / (of_source[s] + smoothing)) for s, t in pairs
+    )

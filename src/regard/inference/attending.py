@@ -17,17 +17,19 @@ from regard.attention import record
 from regard.attention.record import attention_names
 from regard.config import Config
 from regard.data.batch import collate
+from regard.data.text import Pair
 from regard.data.tokenizers import PairTokenizer
 from regard.inference.alignment import (
     Link,
     choose_layer,
-    choose_layer_alone,
+    choose_layer_by_words,
     token_alignment,
     token_links,
     word_weights,
 )
 
 CROSS = "*cross"
+ALIGNMENT = "alignment.json"  # the file of a model folder that holds AlignmentSettings
 Kind = Literal["self", "cross", "causal"]
 SIDES: dict[Kind, tuple[str, str]] = {  # whose tokens are the queries, whose are the keys
     "self": ("source", "source"),
@@ -40,11 +42,12 @@ class AlignmentSettings(Config):
     """Which attention aligns the words of a model, and how it is read.
 
     `shift` reads a target word where it is the decoder's input instead of where it is predicted (see
-    `token_alignment`); layers of a Transformer align best that way, RNN attention does not need it.
+    `token_alignment`). Without `head` the heads of the layer are averaged.
     """
 
     layer: str
     shift: bool
+    head: int | None = None
 
 
 @dataclass(frozen=True)
@@ -54,22 +57,32 @@ class Pass:
     weights: dict[str, Float[np.ndarray, "H Tq Tk"]]
     source_words_of: list[int]  # -1: language tag and end token
     target_words_of: list[int]  # of the target tokens, without the end token
+    source_words: int  # how many there are; a tokenizer may have dropped all characters of one
+    target_words: int
+
+    def rows(self, settings: AlignmentSettings) -> Float[np.ndarray, "T S"]:
+        """One row of weights for each target token, as the settings read them."""
+        heads = self.weights[settings.layer]
+        chosen = heads if settings.head is None else heads[settings.head : settings.head + 1]
+        return token_alignment(chosen, shift=settings.shift)
 
     def words(self, settings: AlignmentSettings) -> Float[np.ndarray, "targets sources"]:
         """Word-level weights of the aligning layer: rows are target words and sum to 1."""
-        rows = token_alignment(self.weights[settings.layer], shift=settings.shift)
-        return word_weights(rows, self.target_words_of, self.source_words_of)
+        weights = word_weights(self.rows(settings), self.target_words_of, self.source_words_of)
+        rows, columns = weights.shape
+        return np.pad(weights, ((0, self.target_words - rows), (0, self.source_words - columns)))
 
     def links(self, settings: AlignmentSettings) -> list[Link]:
         """Word links: every target token points at its heaviest source word, tokens merged to words."""
-        rows = token_alignment(self.weights[settings.layer], shift=settings.shift)
-        return token_links(rows, self.target_words_of, self.source_words_of)
+        return token_links(self.rows(settings), self.target_words_of, self.source_words_of)
 
     def heaviest_words(self, settings: AlignmentSettings) -> list[int]:
         """For every target token the source word it looks at most."""
         words_of = np.asarray(self.source_words_of)
-        rows = token_alignment(self.weights[settings.layer], shift=settings.shift)
-        return words_of[words_of >= 0][rows[:, words_of >= 0].argmax(axis=1)].tolist()
+        real = words_of >= 0
+        if not real.any():
+            return [0] * len(self.target_words_of)
+        return words_of[real][self.rows(settings)[:, real].argmax(axis=1)].tolist()
 
 
 @torch.inference_mode()
@@ -102,9 +115,15 @@ def forced_passes(
         for name, each in recorded.items():
             queries, keys = SIDES[kind_of(name)]
             weights[name] = each[row, :, : length[queries], : length[keys]]
-        source_words_of = [*tag, *tokenizer.source.words_in(source), -1]
-        passes.append(Pass(weights, source_words_of, words_of))
+        words = len(source.split())
+        source_words_of = [*tag, *within(tokenizer.source.words_in(source), words), -1]
+        passes.append(Pass(weights, source_words_of, words_of, words, max(words_of, default=-1) + 1))
     return passes
+
+
+def within(words_of: Sequence[int], words: int) -> list[int]:
+    """No word beyond the last: a tokenizer that rewrites characters may see more spaces than the text has."""
+    return [min(word, words - 1) for word in words_of]
 
 
 def kind_of(layer: str) -> Kind:
@@ -127,16 +146,23 @@ def default_alignment(model: nn.Module) -> AlignmentSettings | None:
     return AlignmentSettings(layer=layers[(len(layers) - 1) // 2], shift=len(layers) > 1 or "." in layers[0])
 
 
-def choose_alignment(
-    model: nn.Module, passes: Sequence[Pass], gold: Sequence[tuple[Sequence[Link], Sequence[Link]]] | None = None
-) -> AlignmentSettings | None:
-    """The reading that aligns best: against gold (sure, possible) links, or by agreement of rows and columns."""
-    readings = [
-        AlignmentSettings(layer=layer, shift=shift) for layer in aligning_layers(model) for shift in (True, False)
+def readings(passes: Sequence[Pass]) -> list[AlignmentSettings]:
+    """Every way to read an alignment from recorded cross-attention: a layer's mean or one head, shifted or not."""
+    return [
+        AlignmentSettings(layer=layer, shift=shift, head=head)
+        for layer, weights in passes[0].weights.items()
+        for head in (None, *(range(len(weights)) if len(weights) > 1 else ()))
+        for shift in (True, False)
     ]
-    if not readings:
+
+
+def choose_alignment(passes: Sequence[Pass], pairs: Sequence[Pair]) -> AlignmentSettings | None:
+    """The reading that aligns these pairs best: by their gold links where all have them, else by their words alone."""
+    if not passes or not passes[0].weights:
         return None
-    if gold is None:
-        return choose_layer_alone({reading: [each.words(reading) for each in passes] for reading in readings})
-    candidates = {reading: [each.links(reading) for each in passes] for reading in readings}
-    return choose_layer(candidates, [sure for sure, _ in gold], [possible for _, possible in gold])
+    candidates = {reading: [each.links(reading) for each in passes] for reading in readings(passes)}
+    if all(pair.links is not None for pair in pairs):
+        return choose_layer(candidates, [p.links or () for p in pairs], [p.possible or p.links or () for p in pairs])
+    return choose_layer_by_words(
+        candidates, [pair.source.split() for pair in pairs], [pair.target.split() for pair in pairs]
+    )

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, cast, overload
 
 import numpy as np
 import sentencex
@@ -19,11 +19,20 @@ from regard.data.batch import pad_rows
 from regard.data.tokenizers import PairTokenizer
 from regard.errors import CheckpointError, DataError, UsageError
 from regard.inference.alignment import Link
-from regard.inference.attending import CROSS, AlignmentSettings, Pass, default_alignment, forced_passes
-from regard.inference.search import Ensemble, Hypothesis, Search, SearchSettings, Vocabulary, search
+from regard.inference.attending import (
+    ALIGNMENT,
+    CROSS,
+    AlignmentSettings,
+    Pass,
+    default_alignment,
+    forced_passes,
+    within,
+)
+from regard.inference.search import Ensemble, Hypothesis, Search, SearchSettings, Steps, Vocabulary, search
 
-ALIGNMENT, RECIPE, GENERATION = "alignment.json", "recipe.toml", "generation_config.json"
+RECIPE, GENERATION = "recipe.toml", "generation_config.json"
 LONGEST_SOURCE = 512  # tokens; a longer text is cut into sentences, and a longer sentence is refused
+LONGEST_PIECE = 20  # characters; more than a token has on average
 BATCH_TOKENS, BATCH_SENTENCES = 4096, 64
 
 
@@ -66,7 +75,7 @@ class Translation:
         for (source, _), each in zip(self.parts, self._passes(), strict=True):
             links += [(s + sources, t + targets) for s, t in each.links(self._settings())]
             sources += len(source.split())
-            targets += max(each.target_words_of, default=-1) + 1
+            targets += each.target_words
         return links
 
     def _passes(self) -> list[Pass]:
@@ -94,19 +103,18 @@ class Translator:
         self.models, self.tokenizer, self.name = [model.eval() for model in models], tokenizer, name
         self.settings = settings or SearchSettings()
         self.alignment = alignment or default_alignment(self.models[0])
-        self.steps: Any = self.models[0] if len(models) == 1 else Ensemble(self.models)
+        steps = cast(list[Steps], self.models)
+        self.steps: Steps = steps[0] if len(steps) == 1 else cast(Steps, Ensemble(steps))
         target = tokenizer.target
         self.vocabulary = Vocabulary(target.start, target.end, target.pad)
         self.device = next(self.models[0].parameters()).device
-        learned = getattr(self.models[0].config, "positions", "") == "learned"
-        self.longest = self.models[0].config.max_length if learned else LONGEST_SOURCE
+        self.longest = _longest(self.models[0].config)
 
     @classmethod
     def load(cls, *folders: str | Path, device: str = "cpu", allow_pickle: bool = False) -> Translator:
         """Read one model folder, or several with the same tokenizer to translate as an ensemble."""
-        if device == "auto":
-            device = "cuda" if torch.cuda.is_available() else "cpu"
-        loaded = [load_model(Path(folder), device, allow_pickle) for folder in folders]
+        place = find_device(device)
+        loaded = [load_model(Path(folder), place, allow_pickle) for folder in folders]
         tokenizers = [PairTokenizer.load(each.folder) for each in loaded]
         for folder, tokenizer in zip(folders, tokenizers, strict=True):
             if tokenizer != tokenizers[0]:
@@ -138,8 +146,8 @@ class Translator:
         """
         settings = self.settings.replace(**changes)
         texts = [text] if isinstance(text, str) else list(text)
-        to = self._target(to)
-        pieces = [self._sentences(each, number) for number, each in enumerate(texts, start=1)]
+        to = self.target_language(to)
+        pieces = [self.sentences(each) for each in texts]
         decoded = iter(self._decode([part for parts in pieces for part in parts], to, settings, prefix))
         answers = [
             self._joined(each, parts, [next(decoded) for _ in parts], to)
@@ -147,34 +155,34 @@ class Translator:
         ]
         return answers[0] if isinstance(text, str) else answers
 
-    def stream(self, text: str, *, to: str = "", **changes: Any) -> Iterator[str]:
+    def stream(self, text: str, *, to: str = "", prefix: str = "", **changes: Any) -> Iterator[str]:
         """The best translation so far, after every step; under a beam it may still change its mind."""
-        to = self._target(to)
-        for part in self._sentences(text, 1):
-            source, mask = pad_rows(self.tokenizer.source_ids([part], to), self.tokenizer.source.pad)
-            settings = self.settings.replace(**changes)
+        settings, to, done = self.settings.replace(**changes), self.target_language(to), ""
+        for part in self.sentences(text):
+            source, mask = self._padded(self.tokenizer.source_ids([part], to))
             with torch.inference_mode():
-                running = Search(self.steps, source.to(self.device), mask.to(self.device), settings, self.vocabulary)
-                while not running.done:
-                    running.advance()
-                    yield self.tokenizer.target.decode(running.history[0, 0].tolist())
-                yield self._text(part, running.results()[0][0].tokens, to)
+                running = Search(self.steps, source, mask, settings, self.vocabulary, self._forced(prefix, 1))
+            while not running.done:
+                running.advance()
+                yield f"{done} {self.tokenizer.target.decode(running.history[0, 0].tolist())}".strip()
+            done = f"{done} {self._text(part, running.results()[0][0].tokens, to)}".strip()
+            yield done
 
     def passes(
         self,
         sources: Sequence[str],
-        answers: Sequence[Sequence[int]] | Sequence[str],
+        answers: Sequence[Sequence[int] | str],
         *,
         to: str = "",
         layers: str = CROSS,
     ) -> list[Pass]:
         """The recorded attention of saying `answers` (token ids, or texts) for `sources`, with the first model."""
-        target, to = self.tokenizer.target, self._target(to)
+        target, to = self.tokenizer.target, self.target_language(to)
         ids, words = [], []
         for answer in answers:
             if isinstance(answer, str):
                 ids.append(target.encode([answer])[0])
-                words.append(target.words_in(answer))
+                words.append(within(target.words_in(answer), len(answer.split())))
             else:  # an unknown token stands for one word: the one copied from the source
                 ids.append(list(answer))
                 words.append(target.words_of(answer, unknown=["?"] * list(answer).count(target.unknown)))
@@ -184,7 +192,10 @@ class Translator:
             found += forced_passes(
                 self.models[0], self.tokenizer, sources[rows], ids[rows], words[rows], to=to, layers=layers
             )
-        return found
+        return [
+            replace(each, target_words=len(answer.split())) if isinstance(answer, str) else each
+            for each, answer in zip(found, answers, strict=True)
+        ]
 
     def align(self, sources: Sequence[str], targets: Sequence[str], *, to: str = "") -> list[list[Link]]:
         """Word links between given translations: (source word, target word), counted from 0."""
@@ -198,43 +209,53 @@ class Translator:
             )
         return self.alignment
 
-    def _target(self, to: str) -> str:
+    def target_language(self, to: str = "") -> str:
         """The target language asked for; models with one target need none."""
         targets = self.tokenizer.target_languages
-        return to or (targets[0] if len(targets) == 1 else "")
+        to = to or (targets[0] if len(targets) == 1 else "")
+        self.tokenizer.tag(to)  # refuses what the model does not know
+        return to
 
-    def _sentences(self, text: str, number: int) -> list[str]:
+    def sentences(self, text: str) -> list[str]:
         """The text as it is if the model can read it at once, else its sentences; nothing if it is blank."""
         if not text.strip():
             return []
-        if len(self.tokenizer.source.encode([text])[0]) < self.longest - 1:
+        if self._fits(text):
             return [text]
-        sentences = [each.strip() for each in sentencex.segment(self.tokenizer.source_language or "en", text)]
-        sentences = [each for each in sentences if each]
-        for place, ids in enumerate(self.tokenizer.source.encode(sentences), start=1):
-            if len(ids) >= self.longest - 1:
+        cut = (each.strip() for each in sentencex.segment(self.tokenizer.source_language or "en", text))
+        sentences = [each for each in cut if each]
+        for sentence in sentences:
+            if not self._fits(sentence):
                 raise DataError(
-                    f"text {number}, sentence {place} has {len(ids)} tokens; this model reads at most "
-                    f"{self.longest - 2} at once. Break it into shorter sentences"
+                    f"the sentence that begins with {sentence[:40]!r} has more than {self.longest - 2} tokens, the "
+                    "most that this model reads at once; break it into shorter sentences"
                 )
         return sentences
+
+    def _fits(self, text: str) -> bool:
+        """Whether the model can read a text at once; the beginning of a very long one is enough to say no."""
+        beginning = text[: LONGEST_PIECE * self.longest]
+        return all(len(self.tokenizer.source.encode([each])[0]) < self.longest - 1 for each in (beginning, text))
 
     def _decode(
         self, sentences: Sequence[str], to: str, settings: SearchSettings, prefix: str
     ) -> list[list[Hypothesis]]:
         """Search in batches of similar length; the answers come back in the order of the sentences."""
         rows = self.tokenizer.source_ids(sentences, to)
-        forced = self.tokenizer.target.encode([prefix])[0]
         answers: list[list[Hypothesis]] = [[] for _ in rows]
         for chosen in _batches([len(row) for row in rows]):
-            source, mask = pad_rows([rows[i] for i in chosen], self.tokenizer.source.pad)
-            prefixes = [forced] * len(chosen) if forced else None
-            found = search(
-                self.steps, source.to(self.device), mask.to(self.device), settings, self.vocabulary, prefixes
-            )
+            source, mask = self._padded([rows[i] for i in chosen])
+            found = search(self.steps, source, mask, settings, self.vocabulary, self._forced(prefix, len(chosen)))
             for i, hypotheses in zip(chosen, found, strict=True):
                 answers[i] = hypotheses
         return answers
+
+    def _padded(self, rows: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+        source, mask = pad_rows(rows, self.tokenizer.source.pad)
+        return source.to(self.device), mask.to(self.device)
+
+    def _forced(self, prefix: str, count: int) -> list[list[int]] | None:
+        return self.tokenizer.target.encode([prefix]) * count if prefix else None
 
     def _joined(self, text: str, parts: list[str], found: list[list[Hypothesis]], to: str) -> Translation:
         """One translation from the hypotheses of a text's sentences; alternatives exist for single sentences only."""
@@ -266,6 +287,22 @@ class Translator:
         words, heaviest = source.split(), seen.heaviest_words(self.alignment)
         copies = [words[heaviest[place]] for place, token in enumerate(ids) if token == unknown]
         return self.tokenizer.target.decode(ids, unknown=copies)
+
+
+def find_device(name: str) -> torch.device:
+    """The device called `cpu`, `cuda` or `cuda:N`; `auto` is the GPU where there is one."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name.split(":")[0] not in ("cpu", "cuda"):
+        raise UsageError(f"device {name!r} is unknown; use cpu, cuda or auto")
+    if name != "cpu" and not torch.cuda.is_available():
+        raise UsageError(f"device {name!r} was asked for, but torch sees no GPU; use cpu or auto")
+    return torch.device(name)
+
+
+def _longest(config: Any) -> int:
+    """How many source tokens a model can read: as many as it learned positions for, if it learned them."""
+    return config.max_length if getattr(config, "positions", "") == "learned" else LONGEST_SOURCE
 
 
 def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:

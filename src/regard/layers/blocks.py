@@ -12,7 +12,11 @@ from regard.attention.multihead import Memory, MultiHeadAttention
 
 NormOrder = Literal["post", "pre"]
 Activation = Literal["relu", "gelu", "swish"]
-ACTIVATIONS = {"relu": functional.relu, "gelu": functional.gelu, "swish": functional.silu}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": functional.relu,
+    "gelu": functional.gelu,
+    "swish": functional.silu,
+}
 
 
 class Residual(nn.Module):

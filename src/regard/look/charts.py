@@ -13,6 +13,12 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # 
 MARKERS = ("o", "s", "^", "D", "v", "P")
 
 
+def check_name(path: Path) -> None:
+    """Refuse a file whose suffix names no format a chart can have."""
+    if path.suffix not in (".svg", ".png"):
+        raise UsageError(f"cannot draw a chart to {path.name!r}; name a file ending in .svg or .png")
+
+
 def line_chart(
     path: Path,
     x: Sequence[str] | Sequence[float],
@@ -24,8 +30,7 @@ def line_chart(
     logarithmic: bool = False,
 ) -> Path:
     """Draw `lines` over the same `x` to a .svg or .png file."""
-    if path.suffix not in (".svg", ".png"):
-        raise UsageError(f"cannot draw a chart to {path.name!r}; name a file ending in .svg or .png")
+    check_name(path)
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axes = figure.subplots()
     for number, (name, values) in enumerate(lines.items()):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from regard.attention.record import attention_names
+from regard.errors import UsageError
 from regard.inference.attending import SIDES, kind_of
 from regard.inference.pipelines import Translation, Translator
 from regard.look.sight import Panel, Sight
@@ -9,20 +11,36 @@ from regard.look.sight import Panel, Sight
 
 def translation_sight(translator: Translator, answer: Translation, *, target: str = "") -> Sight:
     """Every layer and head while the model says its own answer, or the given `target`, and the word alignment."""
-    tokenizer = translator.tokenizer
-    ids = tokenizer.target.encode([target])[0] if target else [i for _, part in answer.parts for i in part]
+    tokenizer, (source, ids) = translator.tokenizer, _one_sentence(translator, answer)
+    if target:
+        ids = tokenizer.target.encode([target])[0]
     text = target or answer.text
-    (seen,) = translator.passes([answer.source], [target or ids], to=answer.to, layers="*")
-    source = tokenizer.source.pieces(tokenizer.source_ids([answer.source], answer.to)[0])
-    spoken = tokenizer.target.pieces([tokenizer.target.start, *ids])  # what the decoder is fed at each step
-    tokens = {"source": source, "target": spoken}
+    (seen,) = translator.passes([source], [target or ids], to=answer.to, layers="*")
+    tokens = {
+        "source": tokenizer.source.pieces(tokenizer.source_ids([source], answer.to)[0]),
+        "target": tokenizer.target.pieces([tokenizer.target.start, *ids]),  # what the decoder is fed at each step
+    }
     panels = []
     for name, weights in seen.weights.items():
         queries, keys = SIDES[kind_of(name)]
         panels.append(Panel(name, kind_of(name), weights, tokens[queries], tokens[keys]))
     alignment = None
-    if translator.alignment is not None:
+    if translator.alignment is not None and text:
         words = seen.words(translator.alignment)[None]
-        alignment = Panel(translator.alignment.layer, "cross", words, text.split(), answer.source.split())
+        alignment = Panel(translator.alignment.layer, "cross", words, text.split(), source.split())
     meta = {"translation": text} if target else {"translation": text, "score": f"{answer.score:.4f}"}
-    return Sight(title=answer.source, model=translator.name, panels=panels, alignment=alignment, meta=meta)
+    return Sight(title=source, model=translator.name, panels=panels, alignment=alignment, meta=meta)
+
+
+def _one_sentence(translator: Translator, answer: Translation) -> tuple[str, list[int]]:
+    """The one sentence a sight shows, and the token ids of its translation."""
+    if not attention_names(translator.models[0]):
+        raise UsageError(f"{translator.name or 'this model'} has no attention to look at")
+    if not answer.parts:
+        raise UsageError("there is nothing to look at: the text is empty")
+    if len(answer.parts) > 1:
+        raise UsageError(
+            f"the text is too long to look at as a whole: it was translated as {len(answer.parts)} sentences; "
+            "look at one of them"
+        )
+    return answer.parts[0]

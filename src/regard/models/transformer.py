@@ -92,6 +92,7 @@ class Transformer(nn.Module):
         self.output_bias = nn.Parameter(torch.zeros(c.target_vocab)) if c.output_bias else None
         self.source_positions, self.target_positions = self._positions(), self._positions()
         self.dropout = nn.Dropout(c.dropout)
+        self.encoder: nn.ModuleList | ConvolutionEncoder
         if c.encoder == "attention":
             self.encoder = nn.ModuleList(self._encoder_layer() for _ in range(c.encoder_depth))
         else:

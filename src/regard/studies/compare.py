@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from regard.attention.multihead import MultiHeadAttention
 from regard.data.phrasebook import phrases
+from regard.errors import UsageError
 from regard.inference.pipelines import Translator
 from regard.layers.blocks import EncoderLayer, FeedForward
 from regard.layers.convolution import ConvolutionEncoder
@@ -19,6 +20,7 @@ from regard.layers.recurrent import Recurrent
 from regard.studies.quality import text_scores
 
 Bin = tuple[int, int]  # from, to, in source words
+HEADS = 4
 
 
 def scores_by_length(
@@ -48,10 +50,12 @@ class Way:
 
 def three_ways(lengths: Sequence[int], *, width: int = 128, batch: int = 4, kernel: int = 3) -> list[Way]:
     """Recurrence, convolution and self-attention on the same random sequences, one layer each."""
+    if width < HEADS or width % HEADS or min(lengths) < 1:
+        raise UsageError(f"width {width} must be a multiple of {HEADS}, and lengths {list(lengths)} must be at least 1")
     torch.manual_seed(0)
     recurrent = Recurrent("lstm", width, width)
     convolution = ConvolutionEncoder(width, 1, kernel)
-    attention = EncoderLayer(MultiHeadAttention(width, 4), FeedForward(width, width), 0.0, "post")
+    attention = EncoderLayer(MultiHeadAttention(width, HEADS), FeedForward(width, width), 0.0, "post")
     ways: list[tuple[str, nn.Module, Callable[[Tensor], Tensor], Callable[[int], tuple[int, int]]]] = [
         ("recurrence (LSTM)", recurrent, lambda x: recurrent(x)[0], lambda length: (length, 1)),
         (

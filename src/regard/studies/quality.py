@@ -13,15 +13,20 @@ from regard.data.text import GoldPair, Pair, read_gold, read_pairs
 from regard.errors import DataError, UsageError
 from regard.inference.alignment import (
     SymmetryMethod,
+    alignment_error_rate,
     alignment_score,
     flip,
+    links,
+    merge_weights,
     symmetrise,
 )
-from regard.inference.attending import AlignmentSettings, aligning_layers
+from regard.inference.attending import CROSS, AlignmentSettings, Pass, readings
 from regard.inference.pipelines import Translator
 from regard.training.recipe import PHRASEBOOK
 
 Part = Literal["valid", "test"]
+Merge = Literal["mutual"] | SymmetryMethod
+MERGES: tuple[Merge, ...] = ("mutual", *get_args(SymmetryMethod))
 
 
 def held_out_pairs(
@@ -85,53 +90,63 @@ def _gold_error_rate(translator: Translator, pairs: Sequence[Pair]) -> float:
     for to in sorted({pair.to for pair in pairs}):
         rows = [row for row, pair in enumerate(pairs) if pair.to == to]
         found = translator.align([pairs[row].source for row in rows], [pairs[row].target for row in rows], to=to)
-        for row, links in zip(rows, found, strict=True):
-            predicted[row] = links
+        for row, each in zip(rows, found, strict=True):
+            predicted[row] = each
     sure = [pair.links or () for pair in pairs]
     possible = [[*(pair.links or ()), *(pair.possible or ())] for pair in pairs]
     return alignment_score(predicted, sure, possible).error_rate
 
 
+def gold_pairs(path: str, *, first: int = 1, strip_accents: bool = False) -> list[GoldPair]:
+    """Hand-aligned pairs of a file, whose words are counted from `first`."""
+    pairs = [_stripped(pair) if strip_accents else pair for pair in read_gold(path, first)]
+    if not pairs:
+        raise DataError(f"{path}: no hand-aligned pair in it; a line holds source TAB target TAB links")
+    return pairs
+
+
 def evaluate_alignment(
-    translator: Translator,
-    gold: str,
-    *,
-    first: int = 1,
-    backward: Translator | None = None,
-    merge: str = "grow-diag",
-    strip_accents: bool = False,
+    translator: Translator, gold: Sequence[GoldPair], *, backward: Translator | None = None, merge: Merge = "mutual"
 ) -> dict[str, object]:
-    """AER, precision and recall of the attention's links against hand-made ones, one way or merged with another."""
-    if merge not in get_args(SymmetryMethod):
-        raise UsageError(f"cannot merge by {merge!r}; known: {', '.join(get_args(SymmetryMethod))}")
-    pairs = [_stripped(pair) if strip_accents else pair for pair in read_gold(gold, first)]
-    sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
-    forward = translator.align(sources, targets)
-    results = {"alignment_layer": _described(translator.aligning()), **_scored(forward, pairs, "")}
-    if backward is not None:
-        other = [flip(links) for links in backward.align(targets, sources)]
-        merged = [symmetrise(one, two, merge) for one, two in zip(forward, other, strict=True)]  # type: ignore[arg-type]
-        results |= _scored(other, pairs, "_backward") | _scored(merged, pairs, f"_{merge}")
-    return results
+    """AER, precision and recall of the attention's links against hand-made ones, one way or merged with another.
+
+    `mutual` merges the weights of both directions by their geometric mean and keeps the cells heaviest both in their
+    row and in their column; the other merges combine the links each direction has found alone.
+    """
+    reading, forward = translator.aligning(), _gold_passes(translator, gold)
+    found = [each.links(reading) for each in forward]
+    results: dict[str, object] = {"alignment_layer": described(reading), **_scored(found, gold, "")}
+    if backward is None:
+        return results
+    back_reading, back = backward.aligning(), _gold_passes(backward, gold, flipped=True)
+    back_found = [flip(each.links(back_reading)) for each in back]
+    if merge == "mutual":
+        both = [(a.words(reading), b.words(back_reading)) for a, b in zip(forward, back, strict=True)]
+        merged = [links(merge_weights(one, other), "mutual") for one, other in both]
+    else:
+        merged = [symmetrise(one, other, merge) for one, other in zip(found, back_found, strict=True)]
+    return results | _scored(back_found, gold, "_backward") | _scored(merged, gold, f"_{merge}")
 
 
-def layer_error_rates(
-    translator: Translator, gold: str, *, first: int = 1, strip_accents: bool = False
-) -> dict[str, float]:
-    """AER of every cross-attention layer, shifted and not: how the aligning layer of a model can be chosen."""
-    pairs = [_stripped(pair) if strip_accents else pair for pair in read_gold(gold, first)]
-    passes = translator.passes([pair.source for pair in pairs], [pair.target for pair in pairs])
-    readings = [
-        AlignmentSettings(layer=layer, shift=shift)
-        for layer in aligning_layers(translator.models[0])
-        for shift in (True, False)
-    ]
-    return {
-        _described(reading): alignment_score(
-            [each.links(reading) for each in passes], [p.sure for p in pairs], [p.possible for p in pairs]
-        ).error_rate
-        for reading in readings
+def error_rates_by_reading(translator: Translator, gold: Sequence[GoldPair]) -> dict[str, float]:
+    """AER of every reading of the cross-attention, best first: how the aligning layer of a model can be chosen."""
+    translator.aligning()
+    passes = _gold_passes(translator, gold, layers=CROSS)
+    sure, possible = [pair.sure for pair in gold], [pair.possible for pair in gold]
+    rates = {
+        described(reading): alignment_error_rate([each.links(reading) for each in passes], sure, possible)
+        for reading in readings(passes)
     }
+    return dict(sorted(rates.items(), key=lambda item: item[1]))
+
+
+def _gold_passes(
+    translator: Translator, gold: Sequence[GoldPair], *, flipped: bool = False, layers: str = ""
+) -> list[Pass]:
+    """Where the aligning layer, or others, look in these pairs; `flipped` translates from target to source."""
+    texts = [pair.source for pair in gold], [pair.target for pair in gold]
+    sources, targets = reversed(texts) if flipped else texts
+    return translator.passes(sources, targets, layers=layers or translator.aligning().layer)
 
 
 def _scored(
@@ -145,8 +160,10 @@ def _scored(
     }
 
 
-def _described(reading: AlignmentSettings) -> str:
-    return f"{reading.layer}{' shifted' if reading.shift else ''}"
+def described(reading: AlignmentSettings) -> str:
+    """A reading in words: the layer, the head if it is only one, and whether it is shifted."""
+    head = "" if reading.head is None else f" head {reading.head}"
+    return f"{reading.layer}{head}{' shifted' if reading.shift else ''}"
 
 
 def _stripped(pair: GoldPair) -> GoldPair:

@@ -46,14 +46,20 @@ class PairFile:
     def __iter__(self) -> Iterator[Pair]:
         with self.path.open(encoding="utf-8", newline="\n") as file:
             for line in file:
-                source, target, to = json.loads(line)
-                yield Pair(source, target, to=to)
+                source, target, to, links, possible = json.loads(line)
+                yield Pair(source, target, _tuples(links), to, _tuples(possible))
 
     @contextmanager
     def writer(self) -> Iterator[Callable[[Pair], None]]:
         """A function that adds a pair."""
         with self.path.open("w", encoding="utf-8", newline="\n") as file:
-            yield lambda pair: print(json.dumps([pair.source, pair.target, pair.to]), file=file)
+            yield lambda pair: print(
+                json.dumps([pair.source, pair.target, pair.to, pair.links, pair.possible]), file=file
+            )
+
+
+def _tuples(links: list[list[int]] | None) -> tuple[tuple[int, int], ...] | None:
+    return None if links is None else tuple((source, target) for source, target in links)
 
 
 def prepare(recipe: Recipe, folder: Path, poll: Poll) -> Corpus:

@@ -35,6 +35,7 @@ def train(recipe: Recipe, out: Path, *, resume: bool = False) -> Path:
         settle_recipe(recipe, out)
         seed_everything(recipe.seed)
         device = find_device(recipe.training.device)
+        torch.set_float32_matmul_precision("high" if recipe.training.precision == "tf32" else "highest")
         task = TASKS[recipe.task](recipe, out / "data", device, signals.check)
         trainer = Trainer(recipe, task, out, device, signals)
         try:

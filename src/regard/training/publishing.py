@@ -75,6 +75,7 @@ def publish_model(
     def write(folder: Path) -> None:
         write_model(folder, name, model)
         task.save(folder)
+        task.finish(model, folder)
         write_beside(folder, recipe, out)
         assert isinstance(model.config, Config)
         (folder / CARD).write_text(

@@ -127,7 +127,7 @@ class TrainingSection(Config):
     batch_tokens: PositiveInt = 4096
     accumulate: PositiveInt = 1
     clip: NonNegativeFloat = 1.0
-    precision: Literal["fp32", "bf16"] = "fp32"
+    precision: Literal["fp32", "tf32", "bf16"] = "fp32"
     device: Literal["auto", "cpu", "cuda"] = "auto"
     label_smoothing: float = pydantic.Field(default=0.1, ge=0, lt=1)
     r_drop: NonNegativeFloat = 0.0

@@ -14,6 +14,7 @@ from regard.data.loader import BatchLoader
 from regard.data.segmentation import PairSampler
 from regard.data.text import Pair
 from regard.errors import DataError
+from regard.inference.attending import ALIGNMENT, Pass, aligning_layers, choose_alignment, forced_passes
 from regard.models.catalog import MODELS
 from regard.training.corpus import prepare
 from regard.training.evaluation import Evaluation
@@ -21,6 +22,7 @@ from regard.training.guards import Poll
 from regard.training.objectives import Loss, cross_entropy, r_drop
 from regard.training.recipe import Recipe
 
+ALIGNED_PAIRS = 300  # looked at to find the layer and head that align words
 Place = dict[str, int]  # where the loader goes on, as plain JSON
 
 
@@ -45,6 +47,7 @@ class Task(Protocol):
     def validate(self, model: nn.Module, poll: Poll) -> dict[str, float]: ...
     def test(self, model: nn.Module, poll: Poll) -> dict[str, float]: ...
     def save(self, folder: Path) -> None: ...
+    def finish(self, model: nn.Module, folder: Path) -> None: ...
 
 
 class Translation:
@@ -114,6 +117,19 @@ class Translation:
     def save(self, folder: Path) -> None:
         """Put beside the weights what is needed to use them: the tokenizer."""
         self.corpus.tokenizer.save(folder)
+
+    def finish(self, model: nn.Module, folder: Path) -> None:
+        """Find the attention that aligns words, on validation pairs, and note it beside the finished weights."""
+        pairs = [pair for pair in self.corpus.valid if pair.source.split() and pair.target.split()][:ALIGNED_PAIRS]
+        passes = [self._pass(model, pair) for pair in pairs] if aligning_layers(model) else []
+        alignment = choose_alignment(passes, pairs)
+        if alignment is not None:
+            (folder / ALIGNMENT).write_text(alignment.model_dump_json(), encoding="utf-8")
+
+    def _pass(self, model: nn.Module, pair: Pair) -> Pass:
+        tokenizer = self.corpus.tokenizer
+        ids, words = tokenizer.target.encode([pair.target]), tokenizer.target.words_in(pair.target)
+        return forced_passes(model, tokenizer, [pair.source], ids, [words], to=pair.to)[0]
 
     def _evaluation(self, pairs: list[Pair], decoded: int) -> Evaluation:
         return Evaluation(

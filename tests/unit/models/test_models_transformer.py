@@ -152,7 +152,7 @@ def test_recording_leaves_outputs_and_state_dict_alone():
     assert weights.shape == (3, 4, 5, 6)
     torch.testing.assert_close(weights.sum(-1), torch.ones(3, 4, 5))
     assert (weights[1, :, :, 2:] == 0).all()
-    with pytest.raises(KeyError, match="encoder.0.attention"), record(model, "nothing"):
+    with pytest.raises(KeyError, match=r"encoder\.0\.attention"), record(model, "nothing"):
         pass
 
 

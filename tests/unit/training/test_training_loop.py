@@ -76,6 +76,9 @@ class Copying:
     def save(self, folder):
         pass
 
+    def finish(self, model, folder):
+        pass
+
 
 class Poisoned:
     def __init__(self, inner: Batch, poisoned: bool):

@@ -8,7 +8,8 @@ SMALL = {"data": {"train": "a.tsv", "source": "en", "target": "es"}}
 
 @pytest.mark.parametrize("name", recipe_names())
 def test_every_shipped_recipe_is_valid_and_survives_toml(name, tmp_path):
-    recipe = load_recipe(name)
+    own = ["data.train=a.tsv", "data.source=en", "data.target=es"] if name == "transformer" else []
+    recipe = load_recipe(name, own)
     for version in (recipe, recipe.resolved()):
         (tmp_path / "again.toml").write_text(version.to_toml(), encoding="utf-8")
         assert load_recipe(tmp_path / "again.toml") == version
@@ -18,7 +19,7 @@ def test_every_shipped_recipe_is_valid_and_survives_toml(name, tmp_path):
     ("change", "nearest"),
     [
         ("training.warm_up=3", "training.warmup"),
-        ("trainin.steps=3", "training.lr"),
+        ("trainin.steps=3", "training"),
         ("data.trian=x", "data.train"),
         ("tokenizer.sise=3", "tokenizer.size"),
         ("decoding.beams=3", "decoding.beam"),

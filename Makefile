@@ -1,0 +1,44 @@
+# Everything a bare machine needs: python3 and make. Each target sets up what it uses.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
+
+.PHONY: demo test check faults bench clean
+
+demo: $(VENV)/.ready
+	$(BIN)/regard demo --output build/demo
+
+test: check
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+check: $(VENV)/.ready-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+# The long counts of docs/reliability.md; about an hour on two cores.
+faults: $(VENV)/.ready-dev
+	REGARD_FAULT_COUNT=200 OMP_NUM_THREADS=1 $(BIN)/python -m pytest --timeout 7200 -n 2 tests/faults \
+		tests/unit/inference/test_inference_search.py
+
+bench: $(VENV)/.ready-dev
+	$(BIN)/python bench/translate_marian.py
+	$(BIN)/python bench/train_step.py
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV) || { echo "python3 lacks venv: install it (Debian: apt-get install python3-venv)"; exit 1; }
+
+# torch is pinned before anything else asks for it, so that no other build is ever resolved.
+$(VENV)/.ready: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(PIP) torch
+	$(PIP) -e .
+	touch $@
+
+$(VENV)/.ready-dev: $(VENV)/.ready
+	$(PIP) -e ".[dev]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

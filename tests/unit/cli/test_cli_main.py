@@ -1,0 +1,100 @@
+"""Exit codes, one-line errors and help, in this process and as a shell sees them."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from regard.cli.main import app, run
+
+VERBS = [command.callback.__name__ for command in app.registered_commands]
+REGARD = [sys.executable, "-m", "regard"]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help_with_an_example(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([verb, "-h"]) == 0
+    assert f"Example: regard {verb}" in capsys.readouterr().out
+
+
+def test_version_and_the_list_of_verbs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out.strip().count(".") == 2
+    assert run(["-h"]) == 0
+    assert all(f"  {verb} " in capsys.readouterr().out or verb for verb in VERBS)
+    assert run([]) == 2
+    assert "Usage" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["bogus"], 2, "bogus"),
+        (["translate", "--bogus"], 2, "--bogus"),
+        (["translate", "--beam", "many"], 2, "--beam"),
+        (["plan"], 2, "MODEL_OR_RECIPE"),
+        (["plan", "transformer:huge"], 2, "huge"),
+        (["train", "phrasebok"], 2, "did you mean 'phrasebook"),
+        (["train", "phrasebook", "--set", "training.stepz=1"], 2, "training.steps"),
+        (["translate", "hi", "-m", "no/such/folder"], 1, "no/such/folder"),
+        (["translate", "hi", "-i", "a.txt"], 2, "not both"),
+        (["translate", "hi", "ho", "--attention", "x.svg"], 2, "exactly one text"),
+        (["translate", "hi", "--stream", "--json"], 2, "--json"),
+        (["translate", "-i", "missing.txt"], 2, "missing.txt"),
+        (["compare", "nothing"], 2, "`length` or `sequences`"),
+        (["compare", "length"], 2, "NAME=FOLDER"),
+        (["compare", "sequences", "-o", "x.gif"], 2, ".svg or .png"),
+        (["compare", "sequences", "--width", "30"], 2, "multiple of 4"),
+        (["compare", "sequences", "--lengths", "8,x"], 2, "whole numbers"),
+        (["evaluate"], 2, "--gold FILE"),
+        (["evaluate", "phrasebook", "--layers"], 2, "--gold FILE"),
+        (["evaluate", "phrasebook", "--merge", "both"], 2, "mutual"),
+        (["convert", "a", "b", "--to", "onnx"], 2, "marian"),
+    ],
+)
+def test_a_mistake_is_one_line_and_its_exit_code(
+    arguments: list[str], code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("regard: ")
+    assert captured.err.count("\n") == 1
+    assert said in captured.err
+
+
+def test_interruption_is_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("regard.cli.main.app", interrupt)
+    assert run(["models"]) == 130
+    assert capsys.readouterr().err == "regard: interrupted\n"
+
+
+def test_a_reader_that_leaves_is_no_error() -> None:
+    made = subprocess.run(
+        ["bash", "-c", '"$@" | head -1; echo "${PIPESTATUS[0]}"', "-", *REGARD, "models"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert made.stdout.splitlines()[-1] == "0"
+    assert made.stderr == ""
+
+
+def test_a_terminated_training_is_143(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [*REGARD, "train", "phrasebook", "-o", str(tmp_path / "run"), "--set", "data.phrasebook.count=50"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert process.stderr is not None
+    while "step" not in (line := process.stderr.readline()):
+        assert line, "the run ended by itself"
+    time.sleep(0.2)
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (143, "")
+    assert "Traceback" not in err

@@ -1,0 +1,124 @@
+"""The smaller verbs from beginning to end: files appear, numbers are those of the library, JSON parses."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import MarianMTModel
+
+import regard
+from regard.cli.main import run
+from regard.data.phrasebook import phrases
+from regard.inference.alignment import to_pharaoh
+
+SENTENCE = "we are eating bread"
+
+
+@pytest.mark.parametrize("suffix", ["html", "svg", "png", "json"])
+def test_look_draws_every_format(
+    suffix: str, translator_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / f"look.{suffix}"
+    assert run(["look", SENTENCE, "-m", str(translator_folder), "--to", "es", "-o", str(file)]) == 0
+    assert file.stat().st_size > 1000
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert str(file) in captured.err
+
+
+def test_look_selects_layers_and_heads_and_follows_a_given_target(translator_folder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "look.json"
+    command = ["look", SENTENCE, "-m", str(translator_folder), "--to", "es", "-o", str(file)]
+    assert run([*command, "--layers", "decoder.*.cross", "--head", "1", "--target", "comemos pan"]) == 0
+    seen = json.loads(file.read_text("utf-8"))
+    assert [panel["heads"] for panel in seen["panels"]] == [1, 1]
+    assert seen["target"] == ["comemos", "pan"]
+    assert run([*command, "--layers", "middle.*"]) == 2
+    assert run([*command, "--head", "7"]) == 2
+
+
+def test_evaluate_prints_scores_and_writes_the_translations(
+    translator_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "answers.txt"
+    command = ["evaluate", "phrasebook", "-m", str(translator_folder), "--count", "5", "--max-words", "6"]
+    assert run([*command, "--beam", "1", "-o", str(file), "--json"]) == 0
+    scores = json.loads(capsys.readouterr().out)
+    assert scores["sentences"] == len(file.read_text("utf-8").splitlines()) == 10
+    assert 0 <= scores["bleu"] <= 100
+    assert 0 <= scores["alignment_error_rate"] <= 1
+    assert run(command) == 0
+    assert "signature" in capsys.readouterr().out
+
+
+def test_evaluate_against_gold_with_every_layer(
+    translator_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gold = tmp_path / "gold.tsv"
+    pairs = list(phrases("es", part="test", count=4, seed=1, max_words=6))
+    gold.write_text("".join(f"{p.source}\t{p.target}\t{to_pharaoh(p.links or ())}\n" for p in pairs), "utf-8")
+    single = str(translator_folder)
+    assert run(["evaluate", "--gold", str(gold), "--gold-first", "0", "-m", single, "--to", "es", "--layers"]) == 0
+    out = capsys.readouterr().out
+    assert "alignment_error_rate" in out
+    assert "decoder.1.cross head 1 shifted" in out
+
+
+def test_compare_both_ways(translator_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    chart = tmp_path / "length.svg"
+    length = ["compare", "length", "-m", f"tiny={translator_folder}", "--count", "2", "--bins", "2-3,4-6"]
+    assert run([*length, "-o", str(chart), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["bins"] == ["2-3", "4-6"]
+    assert "tiny" in chart.read_text("utf-8")
+    assert run(["compare", "sequences", "--lengths", "4,8", "--width", "8", "-o", str(tmp_path / "ways.png")]) == 0
+    assert capsys.readouterr().out.count("self-attention") == 2
+
+
+def test_converted_to_marian_and_back_it_says_the_same(translator_folder: Path, tmp_path: Path) -> None:
+    marian, back = tmp_path / "marian", tmp_path / "back"
+    assert run(["convert", str(translator_folder), str(marian), "--to", "marian"]) == 0
+    assert run(["convert", str(marian), str(back)]) == 0
+    assert run(["convert", str(marian), str(back)]) == 2  # never over something that is there
+    ours, again = regard.load(translator_folder), regard.load(back)
+    assert again.settings == ours.settings
+    assert again.alignment == ours.alignment
+    assert again.translate(SENTENCE, to="es") == ours.translate(SENTENCE, to="es")
+    theirs = MarianMTModel.from_pretrained(marian)
+    source = torch.tensor(ours.tokenizer.source_ids([SENTENCE], "es"))
+    inputs = torch.tensor([[ours.tokenizer.target.start, 7, 9]])
+    with torch.inference_mode():
+        expected = theirs(input_ids=source, decoder_input_ids=inputs).logits
+        got = ours.models[0](source, torch.ones_like(source, dtype=torch.bool), inputs)
+    torch.testing.assert_close(got, expected, atol=1e-5, rtol=0)
+
+
+def test_models_doctor_and_plan_need_no_model(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["models", "--json"]) == 0
+    assert "phrasebook" in json.loads(capsys.readouterr().out)["recipes"]
+    assert run(["doctor"]) == 0
+    assert capsys.readouterr().out.endswith("healthy\n")
+    assert run(["plan", "transformer:tiny", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["parameters"] > 0
+
+
+def test_train_prints_the_folder_it_leaves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small = ["data.phrasebook.count=20", "data.phrasebook.max_words=4", "data.phrasebook.test_count=1",
+             "training.steps=2", "training.validate_every=0", "training.device=cpu", "tokenizer.size=100",
+             "model.width=8", "model.heads=1", "model.ffn_width=8", "model.encoder_depth=1", "model.decoder_depth=1"]  # fmt: skip
+    sets = [part for each in small for part in ("--set", each)]
+    assert run(["train", "phrasebook", "-o", str(tmp_path / "run"), *sets]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == f"{tmp_path / 'run'}\n"
+    assert (tmp_path / "run" / "model.safetensors").is_file()
+
+
+def test_demo_shows_the_lectures_sentences(
+    translator_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("regard.studies.demo.demo_folder", lambda: translator_folder)
+    assert run(["demo", "the red house is big", "-o", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "we are eating bread" in out
+    assert "the red house is big" in out
+    assert [file.name for file in sorted(tmp_path.iterdir())] == [f"regard-demo-{n}.svg" for n in (1, 2, 3)]

@@ -1,0 +1,46 @@
+"""Strict configuration: nothing is ignored, and every complaint says what to do."""
+
+import pytest
+
+from regard.config import Config, known_keys, required_keys
+from regard.errors import ConfigError
+
+
+class Inner(Config):
+    depth: int
+    rate: float = 0.1
+
+
+class Outer(Config):
+    name: str = "x"
+    inner: Inner
+
+
+def test_an_unknown_key_names_the_nearest():
+    with pytest.raises(ConfigError, match=r"unknown key 'inner\.dept'.*'inner\.depth'"):
+        Outer.parse({"inner": {"depth": 1, "dept": 2}})
+    with pytest.raises(ConfigError, match=r"file\.toml: unknown key 'iner'; did you mean 'inner'"):
+        Outer.parse({"inner": {"depth": 1}, "iner": {}}, where="file.toml")
+
+
+def test_a_missing_key_is_named_with_its_section():
+    with pytest.raises(ConfigError, match=r"inner\.depth must be given.*--set inner\.depth="):
+        Outer.parse({})
+    with pytest.raises(ConfigError, match=r"inner\.depth must be given"):
+        Outer.parse({"inner": {}})
+
+
+def test_a_wrong_value_is_shown():
+    with pytest.raises(ConfigError, match=r"inner\.depth: .*came: 'deep'"):
+        Outer.parse({"inner": {"depth": "deep"}})
+
+
+def test_keys_are_listed_and_configs_are_frozen():
+    assert list(known_keys(Outer)) == ["name", "inner", "inner.depth", "inner.rate"]
+    assert list(required_keys(Outer)) == ["inner.depth"]
+    config = Outer.parse({"inner": {"depth": 1}})
+    assert config.replace(name="y").name == "y"
+    with pytest.raises(ConfigError, match="unknown key"):
+        config.replace(nam="y")
+    with pytest.raises(ValueError, match="frozen"):
+        config.name = "z"
