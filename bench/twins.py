@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 import platform
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
@@ -16,7 +18,8 @@ import transformers
 from regard.checkpoints import load_model
 from regard.models.transformer import Transformer
 
-THREADS = 2
+THREADS, ROUNDS = 2, 5
+BUSY = 0.2  # processors; from here on a line is marked as disturbed
 SHAPES = {
     "small": {"d_model": 256, "layers": 3, "heads": 4, "ffn": 1024, "vocab_size": 8000},
     "base": {"d_model": 512, "layers": 6, "heads": 8, "ffn": 2048, "vocab_size": 16000},
@@ -55,15 +58,30 @@ def sentences(model: Transformer, count: int, length: int) -> tuple[torch.Tensor
     return torch.randint(1, model.config.source_vocab - 1, mask.shape).masked_fill(~mask, model.config.pad), mask
 
 
-def interleaved(theirs: Callable[[], object], ours: Callable[[], object], seconds: float) -> tuple[float, float, float]:
-    """Median seconds of each, and the median of the ratios of neighbouring runs, which noise disturbs least."""
+@dataclass(frozen=True)
+class Times:
+    """Median seconds of both, the median ratio of neighbouring runs, and how many processors others kept busy."""
+
+    theirs: float
+    ours: float
+    ratio: float
+    others: float
+
+    @property
+    def warning(self) -> str:
+        return "" if self.others < BUSY else f"  (others kept {self.others:.1f} processors busy)"
+
+
+def interleaved(theirs: Callable[[], object], ours: Callable[[], object], seconds: float) -> Times:
+    """Run both in turn until the time is up; noise that comes and goes disturbs the ratio of neighbours least."""
     theirs(), ours()  # warm up
     times: list[tuple[float, float]] = []
-    end = time.perf_counter() + seconds
-    while len(times) < 5 or time.perf_counter() < end:
+    begin, busy = time.perf_counter(), _others_seconds()
+    while len(times) < ROUNDS or time.perf_counter() < begin + seconds:
         times.append((_timed(theirs), _timed(ours)))
+    others = (_others_seconds() - busy) / (time.perf_counter() - begin)
     ratio = median(their_time / our_time for their_time, our_time in times)
-    return median(t for t, _ in times), median(o for _, o in times), ratio
+    return Times(median(t for t, _ in times), median(o for _, o in times), ratio, others)
 
 
 def _timed(work: Callable[[], object]) -> float:
@@ -72,10 +90,36 @@ def _timed(work: Callable[[], object]) -> float:
     return time.perf_counter() - begin
 
 
-def prepare() -> None:
-    """Fix the number of threads, silence their warnings, and say what is compared."""
+def _others_seconds() -> float:
+    """Processor seconds that everything but this process has used so far; 0 where the system does not tell."""
+    stat = Path("/proc/stat")
+    if not stat.exists():
+        return 0.0
+    user, nice, system, _, _, interrupts, soft, stolen = map(int, stat.read_text().split()[1:9])
+    ticks = user + nice + system + interrupts + soft + stolen
+    return ticks / os.sysconf("SC_CLK_TCK") - time.process_time()
+
+
+def prepare() -> dict[str, str | int]:
+    """Fix the number of threads, silence their warnings, and say what is compared, and where."""
     torch.set_num_threads(THREADS)
     logging.disable(logging.WARNING)
     transformers.utils.logging.disable_progress_bar()
-    versions = f"Python {platform.python_version()}, torch {torch.__version__}, transformers {transformers.__version__}"
-    print(f"{versions}; {THREADS} threads, float32\n")
+    setting = {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "processor": _processor(),
+        "processors": os.cpu_count() or 1,
+        "threads": THREADS,
+        "dtype": "float32",
+    }
+    print("; ".join(f"{name} {value}" for name, value in setting.items()), end="\n\n")
+    return setting
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()

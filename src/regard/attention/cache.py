@@ -83,7 +83,12 @@ class GrowingCache:
 
     def _take(self, rows: Int[Tensor, "R"]) -> None:
         assert self.k is not None and self.v is not None
-        self.k, self.v = self.k.index_select(0, rows), self.v.index_select(0, rows)
+        self.k, self.v = self._taken(self.k, rows), self._taken(self.v, rows)
+
+    def _taken(self, old: Tensor, rows: Int[Tensor, "R"]) -> Tensor:
+        storage = old.new_empty(len(rows), *old.shape[1:])
+        storage[:, :, : self.length] = old[:, :, : self.length].index_select(0, rows)  # only what is filled
+        return storage
 
 
 class StaticCache:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from regard.attention import masks
 from regard.attention.cache import LayerCache
 from regard.attention.core import Attend
+from regard.attention.linear import Linear
 
 HeadTransform = Callable[
     [Tensor, int | Tensor], Tensor
@@ -52,10 +53,10 @@ class MultiHeadAttention(nn.Module):
         self.heads, self.kv_heads, self.head_width = heads, kv_heads, width // heads
         self.scale, self.dropout, self.prepare, self.position = scale, dropout, prepare, position
         kv_width = kv_width or width
-        self.query = nn.Linear(width, width, bias=bias)
-        self.key = nn.Linear(kv_width, kv_heads * self.head_width, bias=bias)
-        self.value = nn.Linear(kv_width, kv_heads * self.head_width, bias=bias)
-        self.output = nn.Linear(width, width, bias=bias)
+        self.query = Linear(width, width, bias=bias)
+        self.key = Linear(kv_width, kv_heads * self.head_width, bias=bias)
+        self.value = Linear(kv_width, kv_heads * self.head_width, bias=bias)
+        self.output = Linear(width, width, bias=bias)
         self.attend = Attend()
 
     def remember(self, memory: Float[Tensor, "B Tk M"], mask: Bool[Tensor, "B 1 1 Tk"] | None = None) -> Memory:
@@ -95,4 +96,4 @@ class MultiHeadAttention(nn.Module):
         return self.output(y.transpose(1, 2).flatten(2))
 
     def _split(self, x: Float[Tensor, "B T HK"], heads: int) -> Float[Tensor, "B H T K"]:
-        return x.unflatten(-1, (heads, self.head_width)).transpose(1, 2)
+        return x.view(*x.shape[:-1], heads, self.head_width).transpose(1, 2)

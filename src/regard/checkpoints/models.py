@@ -59,7 +59,7 @@ def load_model(folder: Path, device: str | torch.device = "cpu", allow_pickle: b
     folder = resolve(folder)
     if is_sealed(folder):
         verify(folder)
-    name, config, table = _identify(folder)
+    name, config, table = identify(folder)
     model, tensors = _build(name, config, folder), read_weights(folder, allow_pickle)
     if table is not None:
         tensors = table.to_ours(tensors, config, model.state_dict().keys(), folder)
@@ -139,7 +139,7 @@ def _build(name: str, config: Config, folder: Path) -> nn.Module:
         raise CheckpointError(f"{folder / CONFIG} describes a model that cannot be built: {error}") from error
 
 
-def _identify(folder: Path) -> tuple[str, Config, NameTable | None]:
+def identify(folder: Path) -> tuple[str, Config, NameTable | None]:
     """Which model a folder holds, with which config, and the name table if it is written in another library's names."""
     file = folder / CONFIG
     match read_json(file):

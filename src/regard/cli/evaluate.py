@@ -68,9 +68,9 @@ def evaluate(
             output.write_text("".join(f"{answer}\n" for answer in answers), encoding="utf-8")
     if gold:
         other = load_translator([backward], device, allow_pickle) if backward else None
-        results |= quality.evaluate_alignment(translator, by_hand, backward=other, merge=merge)
+        results |= quality.evaluate_alignment(translator, by_hand, to, backward=other, merge=merge)
     if layers:
-        results["layers"] = quality.error_rates_by_reading(translator, by_hand)
+        results["layers"] = quality.error_rates_by_reading(translator, by_hand, to)
     _print(results, as_json)
 
 

@@ -18,7 +18,7 @@ def train(
 ) -> None:
     """Train a model by a recipe; the folder it leaves is ready for `regard translate -m`.
 
-    Example: regard train transformer --set data.train=my.tsv --set data.source=en --set data.target=fr
+    Example: regard train pairs-transformer --set data.train=my.tsv --set data.source=en --set data.target=fr
     """
     from regard.training.loop import train as run
     from regard.training.recipe import load_recipe

@@ -283,6 +283,5 @@ def _log_likelihood(pairs: Sequence[tuple[str, str]], counts: Counter[tuple[str,
     for (source, target), count in counts.items():
         of_source[source] += count
         of_target[target] += count
-    return sum(
-        math.log((counts[s, t] + smoothing * (of_target[t] + 1) / total) / (of_source[s] + smoothing)) for s, t in pairs
-    )
+    chances = ((counts[s, t] + smoothing * (of_target[t] + 1) / total) / (of_source[s] + smoothing) for s, t in pairs)
+    return math.fsum(math.log(chance) for chance in chances)

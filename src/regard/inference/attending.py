@@ -4,7 +4,7 @@ The weights a search used for its answer are those of teacher forcing that answe
 searching: one extra pass over the finished pair shows every layer and head exactly.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -76,10 +76,10 @@ class Pass:
         """Word links: every target token points at its heaviest source word, tokens merged to words."""
         return token_links(self.rows(settings), self.target_words_of, self.source_words_of)
 
-    def heaviest_words(self, settings: AlignmentSettings) -> list[int]:
-        """For every target token the source word it looks at most."""
+    def heaviest_words(self, settings: AlignmentSettings, among: Collection[int] = ()) -> list[int]:
+        """For every target token the source word it looks at most, of those in `among` where any are given."""
         words_of = np.asarray(self.source_words_of)
-        real = words_of >= 0
+        real = np.isin(words_of, list(among)) if among else words_of >= 0
         if not real.any():
             return [0] * len(self.target_words_of)
         return words_of[real][self.rows(settings)[:, real].argmax(axis=1)].tolist()

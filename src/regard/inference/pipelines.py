@@ -108,7 +108,8 @@ class Translator:
         target = tokenizer.target
         self.vocabulary = Vocabulary(target.start, target.end, target.pad)
         self.device = next(self.models[0].parameters()).device
-        self.longest = _longest(self.models[0].config)
+        self.positions = _learned_positions(self.models[0].config)
+        self.longest = self.positions or LONGEST_SOURCE
 
     @classmethod
     def load(cls, *folders: str | Path, device: str = "cpu", allow_pickle: bool = False) -> Translator:
@@ -144,7 +145,7 @@ class Translator:
         `prefix` is the beginning every translation must have. Texts too long for the model are translated sentence by
         sentence.
         """
-        settings = self.settings.replace(**changes)
+        settings = self._settings(changes)
         texts = [text] if isinstance(text, str) else list(text)
         to = self.target_language(to)
         pieces = [self.sentences(each) for each in texts]
@@ -157,7 +158,7 @@ class Translator:
 
     def stream(self, text: str, *, to: str = "", prefix: str = "", **changes: Any) -> Iterator[str]:
         """The best translation so far, after every step; under a beam it may still change its mind."""
-        settings, to, done = self.settings.replace(**changes), self.target_language(to), ""
+        settings, to, done = self._settings(changes), self.target_language(to), ""
         for part in self.sentences(text):
             source, mask = self._padded(self.tokenizer.source_ids([part], to))
             with torch.inference_mode():
@@ -232,6 +233,13 @@ class Translator:
                 )
         return sentences
 
+    def _settings(self, changes: dict[str, Any]) -> SearchSettings:
+        settings = self.settings.replace(**changes)
+        if self.positions is None:
+            return settings
+        most = self.positions - 1  # the start token takes one
+        return settings.replace(max_length=min(settings.max_length or most, most))
+
     def _fits(self, text: str) -> bool:
         """Whether the model can read a text at once; the beginning of a very long one is enough to say no."""
         beginning = text[: LONGEST_PIECE * self.longest]
@@ -279,12 +287,17 @@ class Translator:
         )
 
     def _text(self, source: str, ids: list[int], to: str) -> str:
-        """The text of an answer; an unknown token becomes the source word it looked at (Luong 2015)."""
+        """The text of an answer; an unknown token becomes the source word it looked at (Luong 2015).
+
+        Where the source has unknown words too, it becomes one of these: that is what it most often stands for.
+        """
         unknown = self.tokenizer.target.unknown
         if unknown not in ids or self.alignment is None:
             return self.tokenizer.target.decode(ids)
         (seen,) = self.passes([source], [ids], to=to, layers=self.alignment.layer)
-        words, heaviest = source.split(), seen.heaviest_words(self.alignment)
+        tokens = zip(self.tokenizer.source_ids([source], to)[0], seen.source_words_of, strict=True)
+        unread = {word for token, word in tokens if token == self.tokenizer.source.unknown}
+        words, heaviest = source.split(), seen.heaviest_words(self.alignment, among=unread)
         copies = [words[heaviest[place]] for place, token in enumerate(ids) if token == unknown]
         return self.tokenizer.target.decode(ids, unknown=copies)
 
@@ -300,9 +313,9 @@ def find_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def _longest(config: Any) -> int:
-    """How many source tokens a model can read: as many as it learned positions for, if it learned them."""
-    return config.max_length if getattr(config, "positions", "") == "learned" else LONGEST_SOURCE
+def _learned_positions(config: Any) -> int | None:
+    """How many tokens a model has learned positions for, if it learned them: it can neither read nor say more."""
+    return config.max_length if getattr(config, "positions", "") == "learned" else None
 
 
 def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:

@@ -19,6 +19,8 @@ from torch import Tensor
 from regard.config import Config
 from regard.errors import UsageError
 
+BLOCK, MANY_SCORES = 64, 20_000  # see `_top`
+
 
 @runtime_checkable
 class DecoderState(Protocol):
@@ -141,11 +143,11 @@ class Search:
         count, device = len(source), source.device
         self.steps, self.settings, self.vocabulary, self.samples = steps, settings, vocabulary, samples
         self.width = 1 if settings.sample else max(settings.beam, settings.n_best)
-        self.limits = [settings.limit(len(tokens)) for tokens in _real(source, source_mask)]
+        self.limits = [settings.limit(length) for length in source_mask.sum(1).tolist()]
         self.prefixes = prefixes
-        self.noise = [
-            Random(f"{settings.seed} {row % samples} {tokens}") for row, tokens in enumerate(_real(source, source_mask))
-        ]
+        self.noise = _noise(source, source_mask, settings) if settings.sample else []
+        forbidden = [token for token in {vocabulary.start, vocabulary.pad} if token != vocabulary.end]
+        self.forbidden = torch.tensor(forbidden, dtype=torch.long, device=device)
         self.found: list[list[Hypothesis]] = [[] for _ in range(count)]
         self.sentence = list(range(count))  # which sentence each row of the grid decodes
         self.finished = [False] * count  # by row
@@ -181,15 +183,15 @@ class Search:
 
     def _forbid(self, log_p: Float[Tensor, "S W V"]) -> None:
         """Take away, in place, the tokens that may not come next."""
-        length, (start, end, pad) = self.history.shape[2], self.vocabulary
-        log_p[..., [token for token in {start, pad} if token != end]] = -math.inf
+        length = self.history.shape[2]
+        log_p.index_fill_(2, self.forbidden, -math.inf)
         if length < self.settings.min_length:
-            log_p[..., end] = -math.inf
+            log_p[..., self.vocabulary.end] = -math.inf
         n = self.settings.no_repeat_ngram
         if n and length >= n:
             seen = self.history.unfold(2, n, 1)  # [S W windows n]
             again = (seen[..., :-1] == self.history[:, :, None, length - n + 1 :]).all(-1)
-            banned = torch.where(again, seen[..., -1], pad)  # pad is forbidden anyway
+            banned = torch.where(again, seen[..., -1], self.vocabulary.pad)  # pad is forbidden anyway
             log_p.scatter_(2, banned, -math.inf)
         for row, sentence in enumerate(self.sentence if self.prefixes else ()):
             prefix = self.prefixes[sentence] if self.prefixes else ()
@@ -201,11 +203,8 @@ class Search:
     def _best(self, log_p: Float[Tensor, "S W V"]) -> Candidates:
         """The most probable continuations; twice the width, since up to half of them may be the end token."""
         vocab = log_p.shape[-1]
-        if self.width == 1:
-            value, token = log_p[:, 0].max(dim=-1, keepdim=True)
-            return Candidates(self.totals + value, torch.zeros_like(token), token)
-        totals = (self.totals[:, :, None] + log_p).flatten(1)
-        total, index = totals.topk(min(2 * self.width, totals.shape[1]), dim=-1)
+        totals = log_p.add_(self.totals[:, :, None]).flatten(1)
+        total, index = _top(totals, 1 if self.width == 1 else min(2 * self.width, totals.shape[1]))
         return Candidates(total, index // vocab, index % vocab)
 
     def _sampled(self, log_p: Float[Tensor, "S W V"]) -> Candidates:
@@ -225,6 +224,8 @@ class Search:
     def _harvest(self, candidates: Candidates) -> None:
         """Collect ended hypotheses; mark the sentences that need no more steps."""
         length = self.history.shape[2] + 1
+        if self._uneventful(candidates, length):
+            return
         total, _, token = (part[:, : self.width] for part in candidates)
         ended = (token == self.vocabulary.end) & total.isfinite()
         for row, rank in ended.nonzero().tolist():
@@ -241,6 +242,13 @@ class Search:
                 self.finished[row] = worst >= self._score(best_live[row], length)
             if not self.finished[row] and (length >= self.limits[sentence] or best_live[row] == -math.inf):
                 self._give_up(row, candidates)
+
+    def _uneventful(self, candidates: Candidates, length: int) -> bool:
+        """Whether nothing can end at this step, as at most steps: one cheap question instead of several."""
+        going = [sentence for row, sentence in enumerate(self.sentence) if not self.finished[row]]
+        if any(length >= self.limits[sentence] or len(self.found[sentence]) >= self.width for sentence in going):
+            return False
+        return not bool(((candidates.token == self.vocabulary.end) | candidates.total.isinf()).any())
 
     def _give_up(self, row: int, candidates: Candidates) -> None:
         """The limit is reached: what is still open is kept, marked as unfinished."""
@@ -306,9 +314,24 @@ def search(
     return running.results()
 
 
-def _real(source: Int[Tensor, "S L"], source_mask: Bool[Tensor, "S L"]) -> list[list[int]]:
-    """The tokens of every sentence without its padding: what seeds and limits may depend on."""
-    return [row[real].tolist() for row, real in zip(source, source_mask, strict=True)]
+def _noise(source: Int[Tensor, "S L"], source_mask: Bool[Tensor, "S L"], settings: SearchSettings) -> list[Random]:
+    """For every sample a source of chance that depends on the sentence alone, never on its padding or neighbours."""
+    real = (row[mask].tolist() for row, mask in zip(source, source_mask, strict=True))
+    return [Random(f"{settings.seed} {row % settings.n_best} {tokens}") for row, tokens in enumerate(real)]
+
+
+def _top(scores: Float[Tensor, "S N"], count: int) -> tuple[Float[Tensor, "S C"], Int[Tensor, "S C"]]:
+    """`topk`, but quicker on many scores: the best can only lie in the `count` blocks with the greatest maxima."""
+    whole = scores.shape[1] - scores.shape[1] % BLOCK
+    if scores.numel() < MANY_SCORES or whole < count * BLOCK:
+        return scores.topk(count, dim=-1)
+    maxima = scores[:, :whole].unflatten(1, (-1, BLOCK)).amax(dim=-1)
+    first = maxima.topk(count, dim=-1).indices[:, :, None] * BLOCK
+    inside = (first + torch.arange(BLOCK, device=scores.device)).flatten(1)
+    rest = torch.arange(whole, scores.shape[1], device=scores.device).expand(len(scores), -1)
+    index = torch.cat([inside, rest], dim=1)
+    value, place = scores.gather(1, index).topk(count, dim=-1)
+    return value, index.gather(1, place)
 
 
 def _check(settings: SearchSettings) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.checkpoints import resolve
-from regard.checkpoints.models import _identify
+from regard.checkpoints.models import identify
 from regard.config import Config
 from regard.errors import UsageError
 from regard.models.catalog import MODELS
@@ -110,7 +110,7 @@ def _describe(what: str, sets: Sequence[str]) -> tuple[str, Config, int]:
     if Path(what).is_dir():
         if sets:
             raise UsageError(f"--set changes recipes and presets; {what} is a trained model and stays as it is")
-        name, config, _ = _identify(resolve(Path(what)))
+        name, config, _ = identify(resolve(Path(what)))
         return name, config, TrainingSection().batch_tokens
     model, _, preset = what.partition(":")
     if model in MODELS:  # a recipe of nothing but defaults

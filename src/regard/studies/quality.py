@@ -106,14 +106,19 @@ def gold_pairs(path: str, *, first: int = 1, strip_accents: bool = False) -> lis
 
 
 def evaluate_alignment(
-    translator: Translator, gold: Sequence[GoldPair], *, backward: Translator | None = None, merge: Merge = "mutual"
+    translator: Translator,
+    gold: Sequence[GoldPair],
+    to: str = "",
+    *,
+    backward: Translator | None = None,
+    merge: Merge = "mutual",
 ) -> dict[str, object]:
     """AER, precision and recall of the attention's links against hand-made ones, one way or merged with another.
 
     `mutual` merges the weights of both directions by their geometric mean and keeps the cells heaviest both in their
     row and in their column; the other merges combine the links each direction has found alone.
     """
-    reading, forward = translator.aligning(), _gold_passes(translator, gold)
+    reading, forward = translator.aligning(), _gold_passes(translator, gold, to)
     found = [each.links(reading) for each in forward]
     results: dict[str, object] = {"alignment_layer": described(reading), **_scored(found, gold, "")}
     if backward is None:
@@ -128,10 +133,10 @@ def evaluate_alignment(
     return results | _scored(back_found, gold, "_backward") | _scored(merged, gold, f"_{merge}")
 
 
-def error_rates_by_reading(translator: Translator, gold: Sequence[GoldPair]) -> dict[str, float]:
+def error_rates_by_reading(translator: Translator, gold: Sequence[GoldPair], to: str = "") -> dict[str, float]:
     """AER of every reading of the cross-attention, best first: how the aligning layer of a model can be chosen."""
     translator.aligning()
-    passes = _gold_passes(translator, gold, layers=CROSS)
+    passes = _gold_passes(translator, gold, to, layers=CROSS)
     sure, possible = [pair.sure for pair in gold], [pair.possible for pair in gold]
     rates = {
         described(reading): alignment_error_rate([each.links(reading) for each in passes], sure, possible)
@@ -141,12 +146,12 @@ def error_rates_by_reading(translator: Translator, gold: Sequence[GoldPair]) -> 
 
 
 def _gold_passes(
-    translator: Translator, gold: Sequence[GoldPair], *, flipped: bool = False, layers: str = ""
+    translator: Translator, gold: Sequence[GoldPair], to: str = "", *, flipped: bool = False, layers: str = ""
 ) -> list[Pass]:
     """Where the aligning layer, or others, look in these pairs; `flipped` translates from target to source."""
     texts = [pair.source for pair in gold], [pair.target for pair in gold]
     sources, targets = reversed(texts) if flipped else texts
-    return translator.passes(sources, targets, layers=layers or translator.aligning().layer)
+    return translator.passes(sources, targets, to=to, layers=layers or translator.aligning().layer)
 
 
 def _scored(

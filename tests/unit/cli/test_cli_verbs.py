@@ -13,6 +13,10 @@ from regard.data.phrasebook import phrases
 from regard.inference.alignment import to_pharaoh
 
 SENTENCE = "we are eating bread"
+SMALL = (
+    "data.phrasebook.count=20", "data.phrasebook.max_words=4", "data.phrasebook.test_count=1", "training.steps=2",
+    "training.validate_every=0", "training.device=cpu", "tokenizer.size=100", "model.width=8", "model.heads=1",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("suffix", ["html", "svg", "png", "json"])
@@ -103,10 +107,7 @@ def test_models_doctor_and_plan_need_no_model(capsys: pytest.CaptureFixture[str]
 
 
 def test_train_prints_the_folder_it_leaves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    small = ["data.phrasebook.count=20", "data.phrasebook.max_words=4", "data.phrasebook.test_count=1",
-             "training.steps=2", "training.validate_every=0", "training.device=cpu", "tokenizer.size=100",
-             "model.width=8", "model.heads=1", "model.ffn_width=8", "model.encoder_depth=1", "model.decoder_depth=1"]  # fmt: skip
-    sets = [part for each in small for part in ("--set", each)]
+    sets = [part for each in SMALL for part in ("--set", each)]
     assert run(["train", "phrasebook", "-o", str(tmp_path / "run"), *sets]) == 0
     captured = capsys.readouterr()
     assert captured.out == f"{tmp_path / 'run'}\n"

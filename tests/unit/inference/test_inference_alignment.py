@@ -11,10 +11,10 @@ from regard.inference.alignment import (
     alignment_error_rate,
     alignment_score,
     choose_layer,
-    choose_layer_alone,
-    choose_layers_by_agreement,
+    choose_layer_by_words,
     flip,
     from_pharaoh,
+    lexical_likelihood,
     links,
     merge_weights,
     symmetrise,
@@ -239,16 +239,36 @@ def test_the_layer_nearest_to_gold_is_chosen() -> None:
     assert choose_layer(candidates, gold) == (1, True)
 
 
-def test_the_layers_that_agree_are_chosen() -> None:
-    forward = {(0, True): [[(0, 1)]], (1, True): [[(0, 0), (1, 1)]]}
-    backward = {(0, True): [[(1, 0)]], (1, True): [[(2, 2)]], (2, True): [[(0, 0), (1, 1)]]}
-    assert choose_layers_by_agreement(forward, backward) == ((1, True), (2, True))
-
-
-def test_a_layer_that_aligns_is_chosen_before_one_that_stares_at_one_word() -> None:
+def shuffled_corpus(sentences: int = 60) -> tuple[list[list[str]], list[list[str]], list[list[tuple[int, int]]]]:
+    """Sentences over ten words, translated word for word (aa -> AA) in another order; with the right links."""
     rng = np.random.default_rng(0)
-    noise = rng.random((5, 5)) * 0.2
-    aligning = np.eye(5)[rng.permutation(5)] + noise
-    staring = np.zeros((5, 5)) + noise
-    staring[:, 4] += 1
-    assert choose_layer_alone({(0, True): [staring], (1, True): [aligning]}) == (1, True)
+    words = [letter * 2 for letter in "abcdefghij"]
+    sources, targets, right = [], [], []
+    for _ in range(sentences):
+        source = [str(word) for word in rng.choice(words, 5, replace=False)]
+        order = rng.permutation(5).tolist()
+        sources.append(source)
+        targets.append([source[s].upper() for s in order])
+        right.append([(s, t) for t, s in enumerate(order)])
+    return sources, targets, right
+
+
+def test_the_words_themselves_tell_the_right_links_from_shifted_and_positional_ones() -> None:
+    sources, targets, right = shuffled_corpus()
+    candidates = {
+        "off by one": [[((s + 1) % 5, t) for s, t in each] for each in right],
+        "positional": [[(t, t) for t in range(5)]] * len(right),
+        "one word": [[(0, t) for t in range(5)]] * len(right),
+        "right": right,
+    }
+    assert choose_layer_by_words(candidates, sources, targets) == "right"
+    likelihoods = {name: lexical_likelihood(each, sources, targets) for name, each in candidates.items()}
+    assert likelihoods["right"] > -0.1  # nearly certain
+    assert all(likelihoods[name] < -1.5 for name in ("off by one", "positional", "one word"))
+
+
+def test_lexical_likelihood_by_hand() -> None:
+    # Each sentence is judged by the other: p = (1 + 0.5 * (1 + 1) / 2) / (1 + 0.5) = 1, and once more.
+    assert lexical_likelihood([[(0, 0)], [(0, 0)]], [["a"], ["a"]], [["A"], ["A"]]) == pytest.approx(0.0)
+    # Unseen: p = (0 + 0.5 * (0 + 1) / 2) / (0 + 0.5) = 1/2.
+    assert lexical_likelihood([[(0, 0)], [(0, 0)]], [["a"], ["b"]], [["A"], ["B"]]) == pytest.approx(np.log(0.5))

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from regard.errors import UsageError
-from regard.inference.search import Ensemble, Search, SearchSettings, Vocabulary, search
+from regard.inference.search import MANY_SCORES, Ensemble, Search, SearchSettings, Vocabulary, _top, search
 from regard.models.transformer import Transformer, TransformerConfig
 
 VOCABULARY = Vocabulary(start=1, end=2, pad=0)
@@ -218,6 +218,18 @@ def test_a_search_can_be_watched_step_by_step():
             lengths.append(watched.history.shape[2])
     assert lengths[:3] == [1, 2, 3]
     assert watched.results() == search(model, source, mask, settings, VOCABULARY)
+
+
+@pytest.mark.parametrize("size", [MANY_SCORES // 4, MANY_SCORES // 4 + 37, 100])
+@pytest.mark.parametrize("count", [1, 10, 70])
+def test_the_best_of_many_scores_are_those_of_a_full_sort(size, count):
+    generator = torch.Generator().manual_seed(size + count)
+    scores = torch.randn(5, size, generator=generator)
+    scores[:, : size // 2] = -math.inf
+    scores[0, -count:] = 9 + torch.arange(count)  # all the best in one place, which ends in an incomplete block
+    value, index = _top(scores, min(count, size // 2))
+    assert torch.equal(value, scores.sort(descending=True).values[:, : value.shape[1]])
+    assert torch.equal(scores.gather(1, index), value)
 
 
 @pytest.mark.parametrize("wrong", [{"beam": 0}, {"temperature": 0.0}, {"top_p": 0.0}, {"n_best": 0}])

@@ -1,0 +1,162 @@
+"""regard translate: line in, line out, whatever the line is."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+import regard
+from regard.cli.main import run
+
+SENTENCE = "we are eating bread"
+pytestmark = pytest.mark.filterwarnings("default::UserWarning")  # the command line prints them
+
+
+class Typed:
+    """Standard input with given bytes."""
+
+    def __init__(self, content: bytes) -> None:
+        self.buffer = io.BytesIO(content)
+        self.buffer.name = "<stdin>"
+
+    def isatty(self) -> bool:
+        return False
+
+
+@pytest.fixture
+def command(translator_folder: Path) -> list[str]:
+    return ["translate", "-m", str(translator_folder), "--to", "es", "--beam", "1", "--max-length", "6"]
+
+
+def piped(content: bytes, command: list[str], monkeypatch: pytest.MonkeyPatch, expect: int = 0) -> None:
+    monkeypatch.setattr("sys.stdin", Typed(content))
+    assert run(command) == expect
+
+
+def test_lines_out_equal_lines_in(
+    command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    piped(b"we are eating bread\r\n\r\n  \nshe reads\nwe are eating bread", command, monkeypatch)
+    lines = capsys.readouterr().out.split("\n")
+    assert lines[-1] == ""
+    assert len(lines) == 6
+    assert lines[0] == lines[4] != ""
+    assert lines[1] == lines[2] == ""
+
+
+def test_damaged_bytes_are_told_with_their_offset_in_one_line(
+    command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    piped(b"we \xff eat\nbread\0\n", command, monkeypatch)
+    captured = capsys.readouterr()
+    assert len(captured.out.splitlines()) == 2
+    assert captured.err.splitlines()[:2] == [
+        "regard: warning: <stdin>, line 1: malformed UTF-8 or NUL at byte 3; replaced by U+FFFD",
+        "regard: warning: <stdin>, line 2: malformed UTF-8 or NUL at byte 14; replaced by U+FFFD",
+    ]
+
+
+def test_an_answer_cut_by_a_limit_is_told(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*command, SENTENCE, "--max-length", "1", "--json"]) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["truncated"]
+    assert captured.err == "regard: warning: line 1: the translation reached the length limit and may lack its end\n"
+
+
+def test_a_sentence_too_long_leaves_an_empty_line_a_message_and_exit_code_1(
+    command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = b"we eat\n" + b"bread " * 2000 + b"\nwe eat\n"
+    piped(content, command, monkeypatch, expect=1)
+    captured = capsys.readouterr()
+    first, second, third = captured.out.splitlines()
+    assert (first, second) == (third, "")
+    assert captured.err.startswith("regard: line 2 is not translated: the sentence that begins with 'bread bread")
+    piped(content, [*command, "--json"], monkeypatch, expect=1)
+    assert [json.loads(line) is None for line in capsys.readouterr().out.splitlines()] == [False, True, False]
+
+
+def test_json_alignment_and_several_answers(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*command, SENTENCE, "--json", "--align", "--n-best", "2"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["source"] == SENTENCE
+    assert all(len(link) == 2 for link in answer["alignment"])
+    assert len(answer["alternatives"]) == 1
+    assert run([*command, SENTENCE, "--align"]) == 0
+    text, links = capsys.readouterr().out.rstrip("\n").split("\t")
+    assert text == regard.load(command[2]).translate(SENTENCE, to="es", beam=1, max_length=6).text
+    assert all("-" in link for link in links.split())
+    assert run([*command, SENTENCE, SENTENCE, "--n-best", "3", "--align"]) == 0
+    lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert [len(line) for line in lines] == [3] * 6
+    assert lines[:3] == lines[3:]
+
+
+def test_sampling_repeats_itself_by_its_seed_and_streaming_ends_the_same(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = []
+    for options in (["--sample", "--seed", "3"], ["--sample", "--seed", "3"], [], ["--stream"]):
+        assert run([*command, SENTENCE, *options]) == 0
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[1]
+    assert said[2] == said[3]
+
+
+@pytest.mark.parametrize("suffix", ["svg", "html", "json", "png"])
+def test_attention_is_drawn(
+    suffix: str, command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / f"look.{suffix}"
+    assert run([*command, SENTENCE, "--attention", str(file)]) == 0
+    assert file.stat().st_size > 500
+    assert len(capsys.readouterr().out.splitlines()) == 1
+
+
+def test_attention_of_several_sentences_or_of_nothing_is_refused(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "look.svg"
+    assert run([*command, "We eat bread. " * 150, "--attention", str(file)]) == 2
+    assert "150 sentences" in capsys.readouterr().err
+    assert run([*command, "", "--attention", str(file)]) == 2
+    assert "empty" in capsys.readouterr().err
+    assert not file.exists()
+
+
+def test_documents_keep_their_form(command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table, out = tmp_path / "in.tsv", tmp_path / "out.tsv"
+    table.write_text("en\tes\nwe are eating bread\t\nthe dog\tel perro\n", "utf-8")
+    assert run([*command, "-i", str(table), "-o", str(out)]) == 0
+    head, first, second = out.read_text("utf-8").splitlines()
+    assert (head, second) == ("en\tes", "the dog\tel perro")
+    assert first.split("\t")[1]
+    assert capsys.readouterr().out == ""
+    assert run([*command, "-i", str(table)]) == 2
+    assert run([*command, "-i", str(table), "-o", str(out), "--json"]) == 2
+    assert run([*command, "-i", str(table), "-o", str(tmp_path / "out.po")]) == 2
+
+
+def test_a_plain_file_and_an_output_file(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines, out = tmp_path / "in.txt", tmp_path / "out.txt"
+    lines.write_text(f"{SENTENCE}\n\n", "utf-8")
+    assert run([*command, "-i", str(lines)]) == 0
+    printed = capsys.readouterr().out
+    assert run([*command, SENTENCE, "", "-o", str(out)]) == 0
+    assert out.read_text("utf-8") == printed
+
+
+def test_text_that_no_encoder_accepts(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*command, "we \udcff eat", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["source"] == "we \ufffd eat"
+
+
+def test_wrong_targets_models_and_devices(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["translate", SENTENCE, "-m", command[2]]) == 2
+    assert run(["translate", SENTENCE, "-m", command[2], "--to", "de"]) == 2
+    assert run([*command, SENTENCE, "--device", "abacus"]) == 2
+    assert run([*command, SENTENCE, "--beam", "0"]) == 2
+    assert capsys.readouterr().out == ""
