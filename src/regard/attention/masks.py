@@ -16,13 +16,6 @@ def causal(queries: int, keys: int, device: torch.device | None = None) -> Bool[
     return ones.tril(diagonal=keys - queries)[None, None]
 
 
-def window(queries: int, keys: int, reach: int, device: torch.device | None = None) -> Bool[Tensor, "1 1 Tq Tk"]:
-    """Local attention: only keys at most `reach` positions away, counted so that both sequences end together."""
-    q = torch.arange(keys - queries, keys, device=device)[:, None]
-    k = torch.arange(keys, device=device)[None, :]
-    return ((q - k).abs() <= reach)[None, None]
-
-
 def combine(*parts: Bool[Tensor, "#B #H #Tq #Tk"] | None) -> Bool[Tensor, "#B #H #Tq #Tk"] | None:
     """Look only where every given mask allows it; None allows everything."""
     allowed = None

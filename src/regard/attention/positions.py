@@ -3,15 +3,10 @@
 from typing import Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 Layout = Literal["interleaved", "halves"]
-
-
-def linear(length: int, slope: float = 1.0, offset: float = 0.0) -> Float[Tensor, "T 1"]:
-    """a·pos + b: the simplest idea, shown because it fails (it grows with the length, unseen values at test time)."""
-    return (slope * torch.arange(length, dtype=torch.float32) + offset)[:, None]
 
 
 def sinusoidal(length: int, width: int, layout: Layout = "interleaved") -> Float[Tensor, "T D"]:
@@ -45,6 +40,19 @@ class SinusoidalPositions(nn.Module):
         return self.table[first : first + length]
 
 
+class LinearPositions(nn.Module):
+    """a·pos + b, the simplest idea: it grows with the length, so long sequences meet values never seen in training."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.slope = nn.Parameter(torch.full((width,), 0.01))
+        self.offset = nn.Parameter(torch.zeros(width))
+
+    def forward(self, length: int, first: int = 0) -> Float[Tensor, "T D"]:
+        where = torch.arange(first, first + length, device=self.slope.device, dtype=self.slope.dtype)
+        return where[:, None] * self.slope + self.offset
+
+
 class LearnedPositions(nn.Module):
     """One learned vector per position, up to a fixed length."""
 
@@ -62,18 +70,6 @@ class LearnedPositions(nn.Module):
         return self.table[first : first + length]
 
 
-class Concatenated(nn.Module):
-    """Positions appended to the features instead of added, so that content and place stay apart."""
-
-    def __init__(self, positions: nn.Module):
-        super().__init__()
-        self.positions = positions
-
-    def forward(self, x: Float[Tensor, "B T D"], first: int = 0) -> Float[Tensor, "B T DP"]:
-        where = self.positions(x.shape[1], first).to(x.dtype)
-        return torch.cat([x, where.expand(x.shape[0], -1, -1)], dim=-1)
-
-
 class Added(nn.Module):
     """Positions added to the features (Vaswani 2017)."""
 
@@ -83,6 +79,18 @@ class Added(nn.Module):
 
     def forward(self, x: Float[Tensor, "B T D"], first: int = 0) -> Float[Tensor, "B T D"]:
         return x + self.positions(x.shape[1], first).to(x.dtype)
+
+
+class Concatenated(nn.Module):
+    """Positions appended to the features, so that content and place stay apart, and mixed back to the same width."""
+
+    def __init__(self, positions: nn.Module, width: int):
+        super().__init__()
+        self.positions, self.mix = positions, nn.Linear(2 * width, width)
+
+    def forward(self, x: Float[Tensor, "B T D"], first: int = 0) -> Float[Tensor, "B T D"]:
+        where = self.positions(x.shape[1], first).to(x.dtype)
+        return self.mix(torch.cat([x, where.expand_as(x)], dim=-1))
 
 
 class Rotary:
@@ -102,8 +110,3 @@ class Rotary:
         cos, sin = angle.cos().to(heads.dtype), angle.sin().to(heads.dtype)
         a, b = heads.chunk(2, dim=-1)
         return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
-
-
-def relative_distances(queries: int, keys: int) -> Int[Tensor, "Tq Tk"]:
-    """key position − query position, both sequences ending together."""
-    return torch.arange(keys)[None, :] - torch.arange(keys - queries, keys)[:, None]

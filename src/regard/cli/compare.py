@@ -12,10 +12,11 @@ from regard.cli.options import AsJson, Device
 
 BINS = "1-10,11-20,21-30,31-40,41-50,51-60"
 LENGTHS = "32,64,128,256,512,1024"
+CLAIMS = ("gradients", "heads", "scaling")
 
 
 def compare(
-    what: Annotated[str, typer.Argument(help="`length` (BLEU against sentence length) or `sequences` (three ways).")],
+    what: Annotated[str, typer.Argument(help="length, sequences, gradients, heads or scaling.")],
     model: Annotated[list[str], typer.Option("-m", "--model", help="length: NAME=FOLDER, repeatable.")] = [],  # noqa: B006
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Where to draw: FILE.svg or .png.")] = None,
     to: Annotated[str, typer.Option("--to", help="Target language.")] = "",
@@ -26,7 +27,11 @@ def compare(
     as_json: AsJson = False,
     device: Device = "cpu",
 ) -> None:
-    """Compare models: BLEU against sentence length; or recurrence, convolution and attention on one sequence.
+    """Compare models, and put the lectures' claims to the test.
+
+    length: BLEU against sentence length, for models named with -m. sequences: recurrence, convolution and attention on
+    the same sequence. gradients: how far they reach back in an RNN and an LSTM. heads: what more heads cost. scaling:
+    what happens to the softmax without the division by √width.
 
     Example: regard compare length -m fixed=runs/phrasebook-rnn-fixed -m attention=runs/phrasebook-rnn -o length.svg
     """
@@ -39,8 +44,10 @@ def compare(
         _length(model, output, to, count, bins, as_json, device)
     elif what == "sequences":
         _sequences(output, _numbers(lengths, ","), width, as_json)
+    elif what in CLAIMS:
+        _claim(what, as_json)
     else:
-        raise UsageError(f"cannot compare {what!r}; choose `length` or `sequences`")
+        raise UsageError(f"cannot compare {what!r}; choose length, sequences, {', '.join(CLAIMS)}")
 
 
 def _length(names: list[str], output: Path | None, to: str, count: int, bins: str, as_json: bool, device: str) -> None:
@@ -93,6 +100,23 @@ def _sequences(output: Path | None, lengths: list[int], width: int, as_json: boo
         lines = {name: [1000 * way.seconds for way in ways if way.way == name] for name in names}
         title = "Three ways of processing a sequence: one layer, forward and backward"
         line_chart(output, lengths, lines, title=title, x_label="length", y_label="milliseconds", logarithmic=True)
+
+
+def _claim(what: str, as_json: bool) -> None:
+    from regard.studies import claims
+
+    if what == "gradients":
+        rows = claims.gradients_through_time([1, 5, 10, 20, 50])
+    elif what == "heads":
+        rows = claims.cost_of_heads([1, 2, 4, 8, 16])
+    else:
+        rows = claims.saturation([4, 16, 64, 256, 1024])
+    if as_json:
+        print(json.dumps(rows))
+        return
+    print("".join(f"{name:>26}" for name in rows[0]))
+    for row in rows:
+        print("".join(f"{value:26.3g}" if isinstance(value, float) else f"{value!s:>26}" for value in row.values()))
 
 
 def _numbers(text: str, separator: str, count: int | None = None) -> list[int]:

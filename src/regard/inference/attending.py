@@ -152,7 +152,7 @@ def readings(passes: Sequence[Pass]) -> list[AlignmentSettings]:
         AlignmentSettings(layer=layer, shift=shift, head=head)
         for layer, weights in passes[0].weights.items()
         for head in (None, *(range(len(weights)) if len(weights) > 1 else ()))
-        for shift in (True, False)
+        for shift in ((True, False) if "." in layer else (False,))  # an RNN attends before it knows the word
     ]
 
 

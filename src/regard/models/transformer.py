@@ -16,7 +16,14 @@ from regard.attention import masks
 from regard.attention.cache import GrowingCache, LayerCache
 from regard.attention.linear import linear
 from regard.attention.multihead import Memory, MultiHeadAttention
-from regard.attention.positions import LearnedPositions, Rotary, SinusoidalPositions
+from regard.attention.positions import (
+    Added,
+    Concatenated,
+    LearnedPositions,
+    LinearPositions,
+    Rotary,
+    SinusoidalPositions,
+)
 from regard.config import Config
 from regard.errors import ConfigError
 from regard.layers.blocks import Activation, DecoderLayer, EncoderLayer, FeedForward, NormOrder
@@ -46,7 +53,8 @@ class TransformerConfig(Config):
     activation_dropout: float = 0.0
     activation: Activation = "relu"
     norm: NormOrder = "post"
-    positions: Literal["sinusoidal", "sinusoidal_halves", "learned", "rotary"] = "sinusoidal"
+    positions: Literal["sinusoidal", "sinusoidal_halves", "learned", "linear", "rotary"] = "sinusoidal"
+    join_positions: Literal["add", "concatenate"] = "add"  # to the embeddings; rotary positions are never joined
     max_length: int = 1024  # of learned positions; the others have no limit
     tie: Literal["none", "target", "all"] = "target"  # which embeddings share the output matrix
     output_bias: bool = False
@@ -90,7 +98,7 @@ class Transformer(nn.Module):
             nn.Parameter(torch.empty(c.target_vocab, c.width)) if c.tie == "none" else self.target_embedding.weight
         )
         self.output_bias = nn.Parameter(torch.zeros(c.target_vocab)) if c.output_bias else None
-        self.source_positions, self.target_positions = self._positions(), self._positions()
+        self.source_place, self.target_place = self._place(), self._place()
         self.dropout = nn.Dropout(c.dropout)
         self.encoder: nn.ModuleList | ConvolutionEncoder
         if c.encoder == "attention":
@@ -107,14 +115,14 @@ class Transformer(nn.Module):
     ) -> Float[Tensor, "B T V"]:
         """Logits of every next target token, all positions in parallel under the causal mask (teacher forcing)."""
         memory, mask = self.encode(source, source_mask)
-        x = self._embed(inputs, self.target_embedding, self.target_positions)
+        x = self._embed(inputs, self.target_embedding, self.target_place)
         return self.predict(self._decode(x, (layer.cross.remember(memory, mask) for layer in self._decoder_layers())))
 
     def encode(
         self, source: Int[Tensor, "B S"], source_mask: Bool[Tensor, "B S"]
     ) -> tuple[Float[Tensor, "B S D"], Bool[Tensor, "B 1 1 S"]]:
         """The memory that every decoder layer looks at: the last encoder layer's output."""
-        x, mask = self._embed(source, self.source_embedding, self.source_positions), masks.padding(source_mask)
+        x, mask = self._embed(source, self.source_embedding, self.source_place), masks.padding(source_mask)
         if isinstance(self.encoder, ConvolutionEncoder):
             return self.encoder_norm(self.encoder(x, source_mask)), mask
         for layer in self.encoder:
@@ -131,7 +139,7 @@ class Transformer(nn.Module):
     def step(self, tokens: Int[Tensor, "S W"], state: TransformerState) -> Float[Tensor, "S W V"]:
         """Feed one more token of W hypotheses of each of S sentences; logits of the next."""
         rows = tokens.reshape(-1, 1)  # [S·W, 1]
-        x = self._embed(rows, self.target_embedding, self.target_positions, first=state.length)
+        x = self._embed(rows, self.target_embedding, self.target_place, first=state.length)
         state.length += 1
         return self.predict(self._decode(x, state.memories, state.caches)).view(*tokens.shape, -1)
 
@@ -147,17 +155,22 @@ class Transformer(nn.Module):
         return self.decoder_norm(x)
 
     def _embed(
-        self, tokens: Int[Tensor, "B T"], embedding: nn.Embedding, positions: nn.Module | None, first: int = 0
+        self, tokens: Int[Tensor, "B T"], embedding: nn.Embedding, place: nn.Module | None, first: int = 0
     ) -> Float[Tensor, "B T D"]:
         x = embedding(tokens)
         if self.config.scale_embedding:
             x = x * math.sqrt(self.config.width)
-        if positions is not None:
-            x = x + positions(tokens.shape[1], first)
-        return self.dropout(x)
+        return self.dropout(x if place is None else place(x, first))
 
     def _decoder_layers(self) -> Iterable[DecoderLayer]:
         return (layer for layer in self.decoder if isinstance(layer, DecoderLayer))
+
+    def _place(self) -> nn.Module | None:
+        """What tells the tokens where they stand; rotary positions do so inside the attention instead."""
+        width, positions = self.config.width, self._positions()
+        if positions is None:
+            return None
+        return Added(positions) if self.config.join_positions == "add" else Concatenated(positions, width)
 
     def _positions(self) -> nn.Module | None:
         match self.config.positions:
@@ -167,6 +180,8 @@ class Transformer(nn.Module):
                 return SinusoidalPositions(self.config.width, layout="halves")
             case "learned":
                 return LearnedPositions(self.config.width, self.config.max_length)
+            case "linear":
+                return LinearPositions(self.config.width)
             case "rotary":
                 return None
 

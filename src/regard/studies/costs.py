@@ -132,8 +132,11 @@ def transformer(c: TransformerConfig, source: int, target: int) -> Costs:
         look(source, source) + think(source) if attends else convolution_layer(source, c.width, c.kernel, c.dropout)
     )
     decoder_layer = look(target, target) + look(target, source) + think(target)
-    positions = 2 * c.max_length * c.width if c.positions == "learned" else 0
-    embedded = Cost(_embeddings(c, c.width) + positions) + masked(source + target, c.width, c.dropout)
+    positions = {"learned": c.max_length * c.width, "linear": 2 * c.width}.get(c.positions, 0)
+    embedded = Cost(_embeddings(c, c.width) + 2 * positions) + masked(source + target, c.width, c.dropout)
+    if c.join_positions == "concatenate" and c.positions != "rotary":
+        for rows in (source, target):
+            embedded += linear(rows, 2 * c.width, c.width) + Cost(kept=rows * 2 * c.width)
     return Costs(
         parts={
             "embeddings": embedded,

@@ -79,11 +79,6 @@ def test_causal_means_the_last_query_sees_the_last_key():
     assert torch.equal(weights[0, 0] > 0, expected)
 
 
-def test_window_mask_is_a_band():
-    band = masks.window(5, 5, reach=1)[0, 0]
-    assert torch.equal(band, torch.tensor([[abs(i - j) <= 1 for j in range(5)] for i in range(5)]))
-
-
 def test_a_float_mask_and_a_bool_bias_are_refused_with_words():
     q, k = heads(1, 1, 2, 4), heads(1, 1, 2, 4)
     with pytest.raises(TypeError, match="masks are bool"):

@@ -10,10 +10,9 @@ from regard.attention.positions import (
     Added,
     Concatenated,
     LearnedPositions,
+    LinearPositions,
     Rotary,
     SinusoidalPositions,
-    linear,
-    relative_distances,
     sinusoidal,
 )
 
@@ -39,7 +38,11 @@ def test_the_table_grows_when_needed():
 
 
 def test_linear_positions_grow_with_the_length():
-    assert torch.equal(linear(4, 2.0, 1.0)[:, 0], torch.tensor([1.0, 3.0, 5.0, 7.0]))
+    module = LinearPositions(2)
+    with torch.no_grad():
+        module.slope.copy_(torch.tensor([2.0, -1.0]))
+        module.offset.copy_(torch.tensor([1.0, 0.5]))
+    assert module(3, first=1).tolist() == [[3.0, -0.5], [5.0, -1.5], [7.0, -2.5]]
 
 
 def test_learned_positions_end_where_they_were_learned():
@@ -52,8 +55,10 @@ def test_learned_positions_end_where_they_were_learned():
 def test_added_and_concatenated():
     x, positions = torch.randn(2, 3, 8), SinusoidalPositions(8)
     torch.testing.assert_close(Added(positions)(x, 2), x + sinusoidal(5, 8)[2:])
-    both = Concatenated(positions)(x)
-    assert both.shape == (2, 3, 16) and torch.equal(both[..., :8], x) and torch.equal(both[1, :, 8:], sinusoidal(3, 8))
+    joined = Concatenated(positions, 8)
+    of_content, of_place = joined.mix.weight.split(8, dim=1)
+    expected = x @ of_content.T + sinusoidal(5, 8)[2:] @ of_place.T + joined.mix.bias
+    torch.testing.assert_close(joined(x, 2), expected)
 
 
 def test_rotary_scores_depend_on_the_distance_alone():
@@ -70,7 +75,3 @@ def test_positions_break_permutation_equivariance():
     moved = x[:, :, order] + sinusoidal(5, 8)
     same = attention_weights(placed, placed)[:, :, order][..., order]
     assert not torch.allclose(attention_weights(moved, moved), same, atol=1e-3)
-
-
-def test_relative_distances_end_together():
-    assert relative_distances(2, 4).tolist() == [[-2, -1, 0, 1], [-3, -2, -1, 0]]

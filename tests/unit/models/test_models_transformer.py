@@ -14,6 +14,8 @@ VARIANTS = [
     {"norm": "pre", "activation": "gelu"},
     {"positions": "learned"},
     {"positions": "rotary"},
+    {"positions": "linear"},
+    {"join_positions": "concatenate"},
     {"positions": "sinusoidal_halves", "activation": "swish", "output_bias": True},
     {"encoder": "convolution"},
     {"tie": "none"},

@@ -25,6 +25,7 @@ CASES = [
     ("transformer", {"dropout": 0.0, "norm": "pre", "activation": "gelu", "tie": "none"}),
     ("transformer", {"activation": "swish", "activation_dropout": 0.1, "positions": "learned", "output_bias": True}),
     ("transformer", {"attention_dropout": 0.1, "positions": "rotary"}),
+    ("transformer", {"positions": "linear", "join_positions": "concatenate"}),
     ("transformer", {"encoder": "convolution", "kernel": 5}),
     ("seq2seq", {}),
     ("seq2seq", {"cell": "gru", "attention": "none", "bidirectional": False}),
