@@ -19,16 +19,14 @@ TINY = [
     "data.phrasebook.max_words=10", "tokenizer.size=200", "training.device=cpu", "training.batch_tokens=200",
     "training.steps=12", "training.lr=1e-2", "training.schedule=noam", "training.warmup=10",
     "training.validate_every=6", "training.validate_sentences=4", "training.checkpoint_every=100",
-    "training.log_every=5", "decoding.beam=2",
+    "training.log_every=5", "training.label_smoothing=0.1", "tokenizer.kind=bpe", "tokenizer.min_frequency=2",
+    "decoding.beam=2",
 ]  # fmt: skip
 MODELS = {
     "transformer": [
-        "model.width=16", "model.heads=2", "model.encoder_depth=1", "model.decoder_depth=1", "model.ffn_width=32",
-        "model.dropout=0.3",
+        'model={name="transformer",width=16,heads=2,encoder_depth=1,decoder_depth=1,ffn_width=32,dropout=0.3,tie="all"}'
     ],
-    "seq2seq": [
-        "model.name=seq2seq", "model.preset=tiny", "model.embedding=8", "model.width=16", "model.dropout=0.3",
-    ],
+    "seq2seq": ['model={name="seq2seq",preset="tiny",embedding=8,width=16,dropout=0.3,tie="all"}'],
 }  # fmt: skip
 TIMES = ("tokens_per_second", "seconds")
 

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from regard.attention import masks
 from regard.attention.cache import LayerCache
 from regard.attention.core import Attend
-from regard.attention.linear import Linear
 
 HeadTransform = Callable[
     [Tensor, int | Tensor], Tensor
@@ -53,10 +52,10 @@ class MultiHeadAttention(nn.Module):
         self.heads, self.kv_heads, self.head_width = heads, kv_heads, width // heads
         self.scale, self.dropout, self.prepare, self.position = scale, dropout, prepare, position
         kv_width = kv_width or width
-        self.query = Linear(width, width, bias=bias)
-        self.key = Linear(kv_width, kv_heads * self.head_width, bias=bias)
-        self.value = Linear(kv_width, kv_heads * self.head_width, bias=bias)
-        self.output = Linear(width, width, bias=bias)
+        self.query = nn.Linear(width, width, bias=bias)
+        self.key = nn.Linear(kv_width, kv_heads * self.head_width, bias=bias)
+        self.value = nn.Linear(kv_width, kv_heads * self.head_width, bias=bias)
+        self.output = nn.Linear(width, width, bias=bias)
         self.attend = Attend()
 
     def remember(self, memory: Float[Tensor, "B Tk M"], mask: Bool[Tensor, "B 1 1 Tk"] | None = None) -> Memory:

@@ -8,7 +8,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.attention.cache import LayerCache
-from regard.attention.linear import Linear
 from regard.attention.multihead import Memory, MultiHeadAttention
 
 NormOrder = Literal["post", "pre"]
@@ -40,7 +39,7 @@ class FeedForward(nn.Module):
 
     def __init__(self, width: int, hidden: int, activation: Activation = "relu", dropout: float = 0.0):
         super().__init__()
-        self.up, self.down = Linear(width, hidden), Linear(hidden, width)
+        self.up, self.down = nn.Linear(width, hidden), nn.Linear(hidden, width)
         self.activation, self.dropout = ACTIVATIONS[activation], nn.Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:

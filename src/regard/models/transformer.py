@@ -11,10 +11,10 @@ from typing import Any, Literal
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.nn import functional
 
 from regard.attention import masks
 from regard.attention.cache import GrowingCache, LayerCache
-from regard.attention.linear import linear
 from regard.attention.multihead import Memory, MultiHeadAttention
 from regard.attention.positions import (
     Added,
@@ -145,7 +145,7 @@ class Transformer(nn.Module):
 
     def predict(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T V"]:
         """The generator: one linear layer, whose softmax is the distribution over the vocabulary."""
-        return linear(x, self.output_weight, self.output_bias)
+        return functional.linear(x, self.output_weight, self.output_bias)
 
     def _decode(
         self, x: Float[Tensor, "R T D"], memories: Iterable[Memory], caches: list[LayerCache] | None = None

@@ -46,7 +46,7 @@ def test_version_and_the_list_of_verbs(capsys: pytest.CaptureFixture[str]) -> No
         (["translate", "hi", "ho", "--attention", "x.svg"], 2, "exactly one text"),
         (["translate", "hi", "--stream", "--json"], 2, "--json"),
         (["translate", "-i", "missing.txt"], 2, "missing.txt"),
-        (["compare", "nothing"], 2, "`length` or `sequences`"),
+        (["compare", "nothing"], 2, "choose length, sequences"),
         (["compare", "length"], 2, "NAME=FOLDER"),
         (["compare", "sequences", "-o", "x.gif"], 2, ".svg or .png"),
         (["compare", "sequences", "--width", "30"], 2, "multiple of 4"),
