@@ -72,7 +72,10 @@ def run(arguments: list[str]) -> int:
             return _complain(error.format_message(), 2)
         except (typer.Abort, KeyboardInterrupt):
             return _complain("interrupted", 130)
-        except (BrokenPipeError, SystemExit):  # the reader of our output has gone, as `head` does: typer then exits
+        except (BrokenPipeError, SystemExit) as error:
+            if not any(isinstance(each, BrokenPipeError) for each in (error, error.__context__)):
+                raise
+            # The reader of our output has gone, as `head` does; typer turns that into an exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         except OSError as error:

@@ -26,9 +26,9 @@ class SubwordSampler:
     """
 
     def __init__(self, tokenizer: Tokenizer, dropout: float, seed: int) -> None:
-        if not isinstance(tokenizer, SubwordTokenizer) or not isinstance(tokenizer.library.model, models.BPE):
+        if not isinstance(tokenizer, SubwordTokenizer) or not isinstance(tokenizer.backend.model, models.BPE):
             raise ConfigError("subword dropout needs a tokenizer of kind 'bpe'; this one is not: set its dropout to 0.")
-        model = json.loads(tokenizer.library.to_str())["model"]
+        model = json.loads(tokenizer.backend.to_str())["model"]
         ids: dict[str, int] = model["vocab"]
         self._tokenizer, self._dropout, self._seed = tokenizer, dropout, seed
         self._characters = {piece: i for piece, i in ids.items() if len(piece) == 1}
@@ -44,7 +44,7 @@ class SubwordSampler:
         return [i for key in zip(words, variants, strict=True) for i in self._known.get(key) or self._cut(*key)]
 
     def _cut(self, word: str, variant: int) -> list[int]:
-        library = self._tokenizer.library
+        library = self._tokenizer.backend
         chance = random.Random(_hash(self._seed, word, variant))
         parts = library.pre_tokenizer.pre_tokenize_str(library.normalizer.normalize_str(well_formed(word)))
         ids = [i for part, _ in parts for i in self._merge(part, chance)]
@@ -56,7 +56,7 @@ class SubwordSampler:
     def _merge(self, part: str, chance: random.Random) -> list[int]:
         """Provilkov's algorithm 1: merge the best pair that is not dropped, until none is left."""
         if len(part) > LONGEST_WORD:
-            return [piece.id for piece in self._tokenizer.library.model.tokenize(part)]
+            return [piece.id for piece in self._tokenizer.backend.model.tokenize(part)]
         symbols = [self._characters.get(character, self._tokenizer.unknown) for character in part]
         while True:
             possible = [

@@ -54,18 +54,18 @@ class SubwordTokenizer(Tokenizer):
         ids = library.get_vocab()
         vocabulary = sorted(ids, key=ids.__getitem__)
         super().__init__(vocabulary, pad=ids[PAD], start=ids[START], end=ids[END], unknown=ids[UNKNOWN])
-        self.library = library
+        self.backend = library
 
     def __reduce__(self) -> tuple[type[SubwordTokenizer], tuple[tokenizers.Tokenizer]]:
-        return SubwordTokenizer, (self.library,)  # the library's own pickle forgets `encode_special_tokens`
+        return SubwordTokenizer, (self.backend,)  # the library's own pickle forgets `encode_special_tokens`
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        return [cut.ids for cut in self.library.encode_batch_fast([well_formed(text) for text in texts])]
+        return [cut.ids for cut in self.backend.encode_batch_fast([well_formed(text) for text in texts])]
 
     def words_in(self, text: str) -> list[int]:
         text = well_formed(text)
         words = words_of_characters(text)
-        return [words[max(end, 1) - 1] for _, end in self.library.encode(text).offsets]
+        return [words[max(end, 1) - 1] for _, end in self.backend.encode(text).offsets]
 
 
 @dataclass(frozen=True)

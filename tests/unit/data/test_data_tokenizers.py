@@ -55,7 +55,7 @@ def test_decoding_gives_back_the_normalised_text(by_kind, kind, text):
     side = by_kind[kind].source
     ids = side.encode([text])[0]
     assert not side.specials & set(ids)
-    assert side.decode(ids) == normalised(text) == side.library.decode(ids)
+    assert side.decode(ids) == normalised(text) == side.backend.decode(ids)
 
 
 @given(words=st.lists(st.sampled_from(WORDS), max_size=10))
