@@ -1,5 +1,10 @@
+"""Recipes: what is shipped is valid, what is wrong is answered with what to do."""
+
+from pathlib import Path
+
 import pytest
 
+from regard.config import known_keys
 from regard.errors import ConfigError, UsageError
 from regard.training.recipe import Recipe, load_recipe, recipe_names
 
@@ -109,3 +114,9 @@ def test_training_that_does_not_hold_together_is_refused():
         Recipe.parse({**SMALL, "training": {"average": 5, "keep": 3}})
     with pytest.raises(ConfigError, match="validate_sentences"):
         Recipe.parse({**SMALL, "training": {"metric": "bleu", "validate_sentences": 0}})
+
+
+def test_every_key_is_documented():
+    page = (Path(__file__).parents[3] / "docs" / "recipes.md").read_text(encoding="utf-8")
+    sections = {"model", "data", "data.filters", "data.phrasebook", "tokenizer", "training", "decoding"}
+    assert [key for key in known_keys(Recipe) if key not in sections and f"| `{key}` |" not in page] == []
