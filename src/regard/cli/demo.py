@@ -42,4 +42,4 @@ def demo(
         f"\nheld-out sentences of up to 12 words: {scores['exact']:.1%} exactly right of {scores['sentences']}, "
         f"BLEU {scores['bleu']:.1f}, alignment error rate {scores.get('alignment_error_rate', float('nan')):.3f}"
     )
-    print(f'model: {folder}   try: regard translate "she is reading a long book" --to es')
+    print(f'model: {folder}   try: regard translate "the teacher is writing a long letter" --to es')
