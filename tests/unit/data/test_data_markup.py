@@ -110,6 +110,7 @@ def assert_nested(marks: list[str]) -> None:
     st.lists(words.flatmap(lambda word: st.sampled_from([word, word + ",", "(" + word])), max_size=8),
     st.lists(st.tuples(st.integers(-1, 9), st.integers(-1, 9)), max_size=20),
 )
+@example(("<x0/>, a", ["<x0/>"]), [], [])
 @example(("<g0>a</g0> <g1>b</g1>", ["<g0>", "</g0>", "<g1>", "</g1>"]), ["x", "y"], [(0, 0), (0, 1), (1, 0), (1, 1)])
 def test_every_mark_once_nested_and_no_word_lost(marked, target: list[str], links: list[tuple[int, int]]):
     source, marks = marked
@@ -120,7 +121,9 @@ def test_every_mark_once_nested_and_no_word_lost(marked, target: list[str], link
     plain = re.sub(r"<[^<>]+>", "", source)
     if any(map(str.isalnum, plain)):
         left = re.sub(r"<[^<>]+>", "", out)
-        assert "".join(left.split()) == "".join(target)
+        # "<x/>, not found": the comma leads to the sentence, so it is copied with its placeholder
+        leader = re.match(r"\s*(?:<x\d+/>\s*)+(,+)\s", source)
+        assert "".join(left.split()) == (leader[1] if leader else "") + "".join(target)
         assert [word.strip(",(") for word in re.split(r"[\s,(]+", left) if word] == [
             word.strip(",(") for word in target
         ]
