@@ -28,7 +28,7 @@ class Looks(Mapping[str, Tensor]):
         self._calls: dict[str, list[Tensor]] = {}
 
     def add(self, name: str, weights: Float[Tensor, "B H Tq Tk"]) -> None:
-        self._calls.setdefault(name, []).append(weights.detach())
+        self._calls.setdefault(name, []).append(weights)
 
     def __getitem__(self, name: str) -> Tensor:
         calls = self._calls[name]
@@ -49,13 +49,20 @@ def attention_names(model: nn.Module) -> list[str]:
 
 
 @contextmanager
-def record(model: nn.Module, layers: str = "*", *, scores: bool = False) -> Iterator[Looks]:
-    """Record the attention of every module whose name matches the pattern `layers` while the context lasts."""
+def record(
+    model: nn.Module, layers: str = "*", *, scores: bool = False, gradients: bool = False
+) -> Iterator[Looks]:
+    """Record the attention of every module whose name matches the pattern `layers` while the context lasts.
+
+    With `gradients` what is recorded stays part of the graph, so that a loss may teach the model where to look.
+    """
     chosen = [(name, module) for name, module in _attention_modules(model) if fnmatchcase(name, layers)]
     if not chosen:
         raise KeyError(f"no attention layer matches {layers!r}; this model has: {', '.join(attention_names(model))}")
     looks = Looks()
-    handles = [module.register_forward_hook(_hook(looks, name, scores), with_kwargs=True) for name, module in chosen]
+    handles = [
+        module.register_forward_hook(_hook(looks, name, scores, gradients), with_kwargs=True) for name, module in chosen
+    ]
     try:
         yield looks
     finally:
@@ -69,9 +76,9 @@ def _attention_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
             yield path.removesuffix("attend").rstrip(".") or "attend", module
 
 
-def _hook(looks: Looks, name: str, scores: bool) -> Any:
+def _hook(looks: Looks, name: str, scores: bool, gradients: bool) -> Any:
     def of_attend(args: tuple[Tensor, ...], options: dict[str, Any]) -> None:
-        q, k = args[0].detach(), args[1].detach()
+        q, k = args[0], args[1]
         if scores:
             looks.add(name, attention_scores(q, k, bias=options.get("bias"), scale=options.get("scale")))
             return
@@ -83,10 +90,10 @@ def _hook(looks: Looks, name: str, scores: bool) -> Any:
             keys = args[2] if len(args) > 2 else options.get("keys")
             looks.add(name, module.scores(args[0], module.project(args[1]) if keys is None else keys)[:, None])
             return
-        looks.add(name, output[1][:, None])  # [B W S] -> one head
+        looks.add(name, (output[1] if gradients else output[1].detach())[:, None])  # [B W S] -> one head
 
     def hook(module: nn.Module, args: tuple[Tensor, ...], options: dict[str, Any], output: Any) -> None:
-        with torch.no_grad():
+        with torch.set_grad_enabled(gradients and torch.is_grad_enabled()):
             if isinstance(module, ScoredAttention):
                 of_scored(module, args, options, output)
             else:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from regard.cli import compare, convert, demo, evaluate, look, models, plan, train, translate
+from regard.cli import compare, convert, demo, evaluate, look, models, plan, serve, train, translate
 from regard.errors import RegardError
 
 HELP = {"help_option_names": ["-h", "--help"]}
@@ -33,6 +33,7 @@ for verb in (
     plan.plan,
     compare.compare,
     convert.convert,
+    serve.serve,
     models.models,
     models.doctor,
 ):

@@ -82,6 +82,8 @@ def _print_tables(sections: Sequence[Section]) -> None:
 
 
 def _sections(plan: Plan) -> list[Section]:
+    from regard.studies.units import byte_size, scaled
+
     memory, cache, matrices = plan.memory, plan.cache, plan.costs.matrices
     total = {"parameters": plan.parameters, "flops": plan.forward_flops, "activations": memory["activations"]}
     parts = {**plan.to_json()["parts"], "all": total}
@@ -91,52 +93,40 @@ def _sections(plan: Plan) -> list[Section]:
             f"{plan.name}: {plan.parameters:,} parameters; a batch of {size}",
             ["part", "parameters", "forward FLOPs", "activations"],
             [
-                [name, f"{part['parameters']:,}", _scaled(part["flops"]), _size(part["activations"])]
+                [name, f"{part['parameters']:,}", scaled(part["flops"]), byte_size(part["activations"])]
                 for name, part in parts.items()
             ],
         ),
         Section(
-            f"a training step: {_scaled(plan.training_flops)}FLOPs (backward is two forwards), in float32",
+            f"a training step: {scaled(plan.training_flops)}FLOPs (backward is two forwards), in float32",
             ["memory", "size"],
-            [[name, _size(value)] for name, value in {**memory, "all": sum(memory.values())}.items()],
+            [[name, byte_size(value)] for name, value in {**memory, "all": sum(memory.values())}.items()],
         ),
         Section(
             "attention of one sentence, if it were written out in float32 (fused kernels never do)",
             ["matrix", "heads x queries x keys", "entries", "size"],
-            [[m.name, f"{m.heads} x {m.queries} x {m.keys}", f"{m.entries:,}", _size(m.nbytes)] for m in matrices]
-            + [["all", "", f"{sum(m.entries for m in matrices):,}", _size(sum(m.nbytes for m in matrices))]],
+            [[m.name, f"{m.heads} x {m.queries} x {m.keys}", f"{m.entries:,}", byte_size(m.nbytes)] for m in matrices]
+            + [["all", "", f"{sum(m.entries for m in matrices):,}", byte_size(sum(m.nbytes for m in matrices))]],
         ),
         Section(
             "what decoding one sentence remembers",
             ["cache", "size"],
-            [["of its source", _size(cache["sentence"])], ["of each hypothesis", _size(cache["hypothesis"])]],
+            [["of its source", byte_size(cache["sentence"])], ["of each hypothesis", byte_size(cache["hypothesis"])]],
         ),
     ]
 
 
 def _lectures() -> Section:
     from regard.studies.plan import LECTURES
+    from regard.studies.units import byte_size
 
     rows = [
         [
             f.what,
             f"{f.formula} = {f.entries:,}",
-            _size(f.nbytes),
-            f"x {f.layers} layers x {f.matrix.heads} heads = {_size(f.total_bytes)}" if f.layers > 1 else "",
+            byte_size(f.nbytes),
+            f"x {f.layers} layers x {f.matrix.heads} heads = {byte_size(f.total_bytes)}" if f.layers > 1 else "",
         ]
         for f in LECTURES
     ]
     return Section("attention in images", ["what", "entries of one matrix", "in float32", "altogether"], rows)
-
-
-def _size(count: int) -> str:
-    """Bytes in binary units, as the lectures count them: 768 GB is 768 x 2^30."""
-    return _scaled(count, 1024, "B")
-
-
-def _scaled(count: int, base: int = 1000, unit: str = "") -> str:
-    value, prefixes = float(count), ["", "K", "M", "G", "T", "P", "E"]
-    while value >= base and len(prefixes) > 1:
-        value, prefixes = value / base, prefixes[1:]
-    number = f"{value:.4g}" if value < 1000 else f"{value:.0f}"
-    return f"{number} {prefixes[0]}{unit}"

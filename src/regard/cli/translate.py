@@ -36,7 +36,7 @@ def translate(
         Path | None, typer.Option(help="Draw where it looked: FILE.svg, .png, .html or .json.")
     ] = None,
     input_file: Annotated[
-        str, typer.Option("-i", "--input", help="A file: txt, TSV, CSV, JSONL, TMX, PO or XLIFF.")
+        str, typer.Option("-i", "--input", help="A file: txt, SRT, VTT, HTML, TSV, CSV, JSONL, TMX, PO or XLIFF.")
     ] = "",
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Where to write; for documents, as --input.")
@@ -186,7 +186,7 @@ def _stream(translator: Translator, texts: Iterable[str], out: IO[str], changes:
     """On a terminal the line is rewritten at every step; elsewhere only the end of it is written."""
     for text in texts:
         shown = ""
-        for shown in translator.stream(text, **changes):
+        for shown, _ in translator.stream(text, **changes):
             if out.isatty():
                 print(f"\r\x1b[K{shown}", end="", file=out, flush=True)
         print(f"\r\x1b[K{shown}" if out.isatty() else shown, file=out, flush=True)

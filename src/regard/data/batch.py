@@ -22,6 +22,7 @@ class Batch:
     inputs: Int[Tensor, "B T"]  # start token, then the target without its last token: what the decoder reads
     labels: Int[Tensor, "B T"]  # the target with its end token: what it must say
     labels_mask: Bool[Tensor, "B T"]
+    links: Bool[Tensor, "B T S"] | None = None  # which source tokens each label translates, where that is known
 
     @property
     def tokens(self) -> int:
@@ -36,17 +37,38 @@ class Batch:
         return self._map(Tensor.pin_memory)
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> "Batch":
-        return Batch(*(change(getattr(self, field.name)) for field in fields(self)))
+        values = (getattr(self, field.name) for field in fields(self))
+        return Batch(*(None if value is None else change(value) for value in values))
 
 
-def collate(sources: Sequence[Ids], targets: Sequence[Ids], *, pad: int, start: int) -> Batch:
-    """Pad id sequences that end with their end token; masks come from lengths, so `start` may equal `pad` (Marian)."""
+def collate(
+    sources: Sequence[Ids],
+    targets: Sequence[Ids],
+    *,
+    pad: int,
+    start: int,
+    links: Sequence[NDArray[np.integer[Any]]] | None = None,
+) -> Batch:
+    """Pad id sequences that end with their end token; masks come from lengths, so `start` may equal `pad` (Marian).
+
+    `links` holds for each pair the positions (source, target) of tokens that translate each other.
+    """
     source, source_mask = pad_rows(sources, pad)
     labels, labels_mask = pad_rows(targets, pad)
     inputs = torch.full_like(labels, pad)
     inputs[:, 0] = start
     inputs[:, 1:] = torch.where(labels_mask[:, 1:], labels[:, :-1], pad)
-    return Batch(source, source_mask, inputs, labels, labels_mask)
+    linked = None if links is None else link_matrix(links, labels.shape[1], source.shape[1])
+    return Batch(source, source_mask, inputs, labels, labels_mask, linked)
+
+
+def link_matrix(links: Sequence[NDArray[np.integer[Any]]], targets: int, sources: int) -> Bool[Tensor, "B T S"]:
+    """Linked positions as one matrix per pair."""
+    matrix = torch.zeros(len(links), targets, sources, dtype=torch.bool)
+    for row, pairs in zip(matrix, links, strict=True):
+        source, target = torch.from_numpy(pairs.astype(np.int64)).unbind(dim=1)
+        row[target, source] = True
+    return matrix
 
 
 def pad_rows(rows: Sequence[Ids], pad: int) -> tuple[Int[Tensor, "B T"], Bool[Tensor, "B T"]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
 import io
@@ -18,14 +19,22 @@ from lxml import etree
 
 from regard.data import exchange
 from regard.data.exchange import child
+from regard.data.hypertext import translate_html
 from regard.data.inline import inline_pieces, rebuild
 from regard.data.languages import find_language, same_language
 from regard.data.lines import open_bytes, read_lines
-from regard.data.markup import Translate, translate_marked, translate_texts
+from regard.data.markup import Translate, Translated, translate_marked, translate_texts
+from regard.data.passages import translate_lines
+from regard.data.subtitles import translate_subtitles
 from regard.data.text import Columns, find_columns, find_key, format_of, read_objects, read_rows, sides, text_of
 from regard.errors import DataError, UsageError
 
 BATCH = 256  # segments handed to the translator at once
+CHARSET = re.compile(  # other encodings than UTF-8 that pages still come in
+    rb"""<meta[^>]*[\s;]charset\s*=\s*["']?(iso-8859-(?:[2-9]|1[03-6]?)|latin1|us-ascii|windows-125[0-8]|koi8-[ru]|shift_jis
+    |euc-(?:jp|kr)|gb2312|gbk|gb18030|big5)["'\s;/>]""",
+    re.IGNORECASE | re.VERBOSE,
+)
 Item = TypeVar("Item")
 
 
@@ -49,7 +58,7 @@ def translate_document(
     *,
     overwrite: bool = False,
 ) -> int:
-    """Translate a document (txt, TSV, CSV, JSONL, TMX, PO, XLIFF; also .gz) and return how many segments were new.
+    """Translate a document of one of the `FORMATS`, plain or .gz, and return how many segments were new.
 
     `translate` takes a list of texts and gives as many strings, or `Translated` with word links, by which markup is
     put back. Translations already there are kept unless `overwrite`. The output appears complete or not at all."""
@@ -57,10 +66,15 @@ def translate_document(
     write = FORMATS.get(format_of(path_in))
     if write is None:
         raise UsageError(f"{path_in}: cannot translate this format; known are {', '.join(filter(None, FORMATS))}")
-    if FORMATS.get(format_of(path_out)) is not write:
+    if _kind(path_out) != _kind(path_in):
         raise UsageError(f"{path_out}: a document keeps its format; give the output the suffix of {path_in.name}")
     with _replacing(path_out) as out:
         return write(Job(path_in, out, translate, source, target, overwrite))
+
+
+def _kind(path: Path) -> str:
+    suffix = format_of(path)
+    return SAME.get(suffix, suffix)
 
 
 @contextmanager
@@ -89,16 +103,25 @@ def _batches(items: Iterable[Item]) -> Iterator[list[Item]]:
         yield batch
 
 
-# Formats of one segment a line: streamed
+class _Counting:
+    """A translator that takes as much as there is, in batches, and counts it."""
+
+    def __init__(self, translate: Translate) -> None:
+        self.translate, self.count = translate, 0
+
+    def __call__(self, texts: list[str]) -> list[str | Translated]:
+        self.count += len(texts)
+        return [output for batch in _batches(texts) for output in self.translate(batch)]
+
+
+# Formats of one segment a line, or some sentences: streamed
 
 
 def _translate_plain(job: Job) -> int:
-    count = 0
-    for lines in _batches(read_lines(job.path)):
-        for line in translate_texts(lines, job.translate):
-            job.out.write(f"{line}\n".encode())
-        count += sum(1 for line in lines if line.strip())
-    return count
+    translate = _Counting(job.translate)
+    for lines in _batches(read_lines(job.path, ends=True)):
+        _write(job, translate_lines("".join(lines), translate, job.source))
+    return translate.count
 
 
 def _translate_table(job: Job) -> int:
@@ -167,6 +190,35 @@ def _translate_jsonl(job: Job) -> int:
             _write(job, json.dumps(record, ensure_ascii=False) + "\n")
         count += len(todo)
     return count
+
+
+# Subtitles and HTML
+
+
+def _translate_subtitles(job: Job) -> int:
+    text = "".join(read_lines(job.path, ends=True))
+    return _rewrite(job, text, "utf-8", translate_subtitles)
+
+
+def _translate_html(job: Job) -> int:
+    with open_bytes(job.path) as stream:
+        raw = stream.read()
+    stated = CHARSET.search(raw, 0, 1024)
+    if raw.startswith(codecs.BOM_UTF8) or stated is None:
+        return _rewrite(job, "".join(read_lines(job.path, ends=True)), "utf-8", translate_html)
+    charset = stated[1].decode().lower()
+    if charset in ("iso-8859-1", "latin1", "us-ascii"):
+        charset = "windows-1252"  # as browsers do
+    return _rewrite(job, raw.decode(charset, "replace"), charset, translate_html)
+
+
+def _rewrite(job: Job, text: str, charset: str, rewrite: Callable[[list[str], Translate, str], list[str]]) -> int:
+    """Translate a whole text; a byte order mark is no part of it."""
+    translate = _Counting(job.translate)
+    body = text.removeprefix("\ufeff")
+    (done,) = rewrite([body], translate, job.source)
+    job.out.write((text[: len(text) - len(body)] + done).encode(charset, "xmlcharrefreplace"))
+    return translate.count
 
 
 # PO
@@ -284,6 +336,8 @@ def _fill(job: Job, tree: Any, todo: Sequence[tuple[Any, Any]]) -> int:
 
 FORMATS: dict[str, Callable[[Job], int]] = {
     ".txt": _translate_plain, "": _translate_plain,
+    ".srt": _translate_subtitles, ".vtt": _translate_subtitles, ".html": _translate_html, ".htm": _translate_html,
     ".tsv": _translate_table, ".csv": _translate_table, ".jsonl": _translate_jsonl,
     ".tmx": _translate_tmx, ".po": _translate_po, ".xlf": _translate_xliff, ".xliff": _translate_xliff,
 }  # fmt: skip
+SAME = {"": ".txt", ".htm": ".html", ".xlf": ".xliff"}

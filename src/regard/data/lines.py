@@ -64,25 +64,28 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
         raise DataError(f"{path}: cannot be read ({error.strerror or error})") from None
 
 
-def read_lines(file: str | Path | IO[bytes], on_damage: OnDamage = warn) -> Iterator[str]:
-    """The lines of a file or binary stream, one for one: empty lines kept, BOM and line ends removed."""
+def read_lines(file: str | Path | IO[bytes], on_damage: OnDamage = warn, *, ends: bool = False) -> Iterator[str]:
+    """The lines of a file or binary stream, one for one: empty lines kept, BOM and line ends removed unless `ends`."""
     if isinstance(file, str | Path):
         with open_bytes(Path(file)) as stream:
-            yield from _lines(stream, str(file), on_damage)
+            yield from _lines(stream, str(file), on_damage, ends)
     else:
-        yield from _lines(file, str(getattr(file, "name", "input")), on_damage)
+        yield from _lines(file, str(getattr(file, "name", "input")), on_damage, ends)
 
 
-def _lines(stream: IO[bytes], name: str, on_damage: OnDamage) -> Iterator[str]:
+def _lines(stream: IO[bytes], name: str, on_damage: OnDamage, ends: bool) -> Iterator[str]:
     offset = 0
     for number, raw in enumerate(stream, 1):
         text, bad = decode(raw)
         if bad:
             on_damage(Damage(name, number, tuple(offset + place for place in bad)))
+        offset += len(raw)
+        if ends:
+            yield text
+            continue
         if number == 1:
             text = text.removeprefix("\ufeff")
         yield text[:-2] if text.endswith("\r\n") else text.removesuffix("\n")
-        offset += len(raw)
 
 
 def decode(raw: bytes) -> tuple[str, list[int]]:

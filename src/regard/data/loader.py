@@ -169,7 +169,8 @@ class _Batches(Dataset[tuple[Place, Batch]]):
         if self._resampler is not None:
             pairs = self._resampler.again(rows, pairs, np.random.default_rng([self._seed, *place]))
         sources, targets = zip(*pairs, strict=True)
-        return group, collate(sources, targets, pad=self._pad, start=self._start)
+        links = [self._store.links(row) for row in rows.tolist()] if self._store.has_links else None
+        return group, collate(sources, targets, pad=self._pad, start=self._start, links=links)
 
 
 class _Resampler:

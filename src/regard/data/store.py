@@ -23,6 +23,7 @@ from regard.errors import DataError
 INDEX = "store.json"
 IDS = ("source", "target")
 TEXTS = ("source_text", "target_text", "to")
+LINKS = "links"
 
 
 class EncodedPair(NamedTuple):
@@ -76,6 +77,26 @@ class PairStore:
         """The pair as text, where `has_text`."""
         source, target, to = (self._columns[name][row].tobytes().decode() for name in TEXTS)
         return Pair(source, target, to=to)
+
+    @property
+    def has_links(self) -> bool:
+        return LINKS in self._columns
+
+    def links(self, row: int) -> NDArray[np.integer[Any]]:
+        """Positions (source, target) of tokens that translate each other, where `has_links`."""
+        return self._columns[LINKS][row].reshape(-1, 2)
+
+    def add_links(self, links: Iterable[NDArray[np.integer[Any]]]) -> PairStore:
+        """Put the linked positions of every pair beside its ids; the store knows them only when all are on disk."""
+        index = json.loads((self.folder / INDEX).read_text())
+        with closing(_ColumnWriter(self.folder, LINKS, "<u2")) as writer:
+            for row in links:
+                writer.append(row.ravel())
+        index["dtypes"][LINKS], index["lengths"][LINKS] = writer.dtype, writer.length
+        temporary = self.folder / f"{INDEX}.new"
+        temporary.write_text(json.dumps(index))
+        temporary.replace(self.folder / INDEX)
+        return PairStore.open(self.folder)
 
     @classmethod
     def write(

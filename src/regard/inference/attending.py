@@ -23,12 +23,14 @@ from regard.inference.alignment import (
     Link,
     choose_layer,
     choose_layer_by_words,
+    links,
     token_alignment,
     token_links,
     word_weights,
 )
 
 CROSS = "*cross"
+GUIDED_THRESHOLD = 0.3  # a word linked to three others gives each a third of its weight
 ALIGNMENT = "alignment.json"  # the file of a model folder that holds AlignmentSettings
 Kind = Literal["self", "cross", "causal"]
 SIDES: dict[Kind, tuple[str, str]] = {  # whose tokens are the queries, whose are the keys
@@ -42,12 +44,15 @@ class AlignmentSettings(Config):
     """Which attention aligns the words of a model, and how it is read.
 
     `shift` reads a target word where it is the decoder's input instead of where it is predicted (see
-    `token_alignment`). Without `head` the heads of the layer are averaged.
+    `token_alignment`). Without `head` the heads of the layer are averaged. A guided head was taught to look at the end
+    token for want of a source word: with `threshold`, a target word links to every source word that has at least that
+    share of its weight, and to none if the end token has it.
     """
 
     layer: str
     shift: bool
     head: int | None = None
+    threshold: float | None = None
 
 
 @dataclass(frozen=True)
@@ -67,13 +72,18 @@ class Pass:
         return token_alignment(chosen, shift=settings.shift)
 
     def words(self, settings: AlignmentSettings) -> Float[np.ndarray, "targets sources"]:
-        """Word-level weights of the aligning layer: rows are target words and sum to 1."""
-        weights = word_weights(self.rows(settings), self.target_words_of, self.source_words_of)
+        """Word-level weights of the aligning layer: rows are target words and sum to 1, less what a guided head gives
+        the end token."""
+        weights = word_weights(
+            self.rows(settings), self.target_words_of, self.source_words_of, renormalise=settings.threshold is None
+        )
         rows, columns = weights.shape
         return np.pad(weights, ((0, self.target_words - rows), (0, self.source_words - columns)))
 
     def links(self, settings: AlignmentSettings) -> list[Link]:
-        """Word links: every target token points at its heaviest source word, tokens merged to words."""
+        """Word links: every target token points at its heaviest source word, tokens merged to words; or by threshold."""
+        if settings.threshold is not None:
+            return links(self.words(settings), "threshold", threshold=settings.threshold)
         return token_links(self.rows(settings), self.target_words_of, self.source_words_of)
 
     def heaviest_words(self, settings: AlignmentSettings, among: Collection[int] = ()) -> list[int]:
@@ -95,16 +105,18 @@ def forced_passes(
     *,
     to: str = "",
     layers: str = CROSS,
+    scores: bool = False,
 ) -> list[Pass]:
     """Record the layers matching `layers` while the model is told to say `target_ids` (without end) for `sources`.
 
-    `target_words_of` says which target word each of these ids belongs to.
+    `target_words_of` says which target word each of these ids belongs to. With `scores`, what comes before the softmax
+    is recorded instead.
     """
     end, device = tokenizer.target.end, next(model.parameters()).device
     source_ids = tokenizer.source_ids(sources, to)
     told = [[*ids, end] for ids in target_ids]
     batch = collate(source_ids, told, pad=tokenizer.target.pad, start=tokenizer.target.start).to(device)
-    with record(model, layers) as looks:
+    with record(model, layers, scores=scores) as looks:
         model(batch.source, batch.source_mask, batch.inputs)
     recorded = {name: weights.float().cpu().numpy() for name, weights in looks.items()}
     tag = [-1] * len(tokenizer.tag(to))
@@ -144,6 +156,16 @@ def default_alignment(model: nn.Module) -> AlignmentSettings | None:
     if not layers:
         return None
     return AlignmentSettings(layer=layers[(len(layers) - 1) // 2], shift=len(layers) > 1 or "." in layers[0])
+
+
+def guided_alignment(model: nn.Module) -> AlignmentSettings | None:
+    """What guided training teaches to align: the first head of the last decoder layer but one (Garg et al. 2019), read
+    where the target word is known (Chen et al. 2020); an RNN's only attention. None in a model with a fixed context."""
+    layers = aligning_layers(model)
+    if not layers:
+        return None
+    layer = layers[max(0, len(layers) - 2)]
+    return AlignmentSettings(layer=layer, shift="." in layer, head=0, threshold=GUIDED_THRESHOLD)
 
 
 def readings(passes: Sequence[Pass]) -> list[AlignmentSettings]:

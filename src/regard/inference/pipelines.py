@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast, overload
+from typing import Any, NamedTuple, cast, overload
 
 import numpy as np
 import sentencex
 import torch
 
 from regard.checkpoints import load_model
-from regard.data.batch import pad_rows
+from regard.data.batch import collate, pad_rows
 from regard.data.tokenizers import PairTokenizer
 from regard.errors import CheckpointError, DataError, UsageError
 from regard.inference.alignment import Link
@@ -88,6 +88,13 @@ class Translation:
         return self.translator.aligning()
 
 
+class Partial(NamedTuple):
+    """A translation in the making, and whether the sentence just ended by reaching the length limit."""
+
+    text: str
+    truncated: bool = False
+
+
 class Translator:
     """One trained translation model, or several that decide together, with its tokenizer and decoding defaults."""
 
@@ -145,7 +152,7 @@ class Translator:
         `prefix` is the beginning every translation must have. Texts too long for the model are translated sentence by
         sentence.
         """
-        settings = self._settings(changes)
+        settings = self.search_settings(changes)
         texts = [text] if isinstance(text, str) else list(text)
         to = self.target_language(to)
         pieces = [self.sentences(each) for each in texts]
@@ -156,18 +163,36 @@ class Translator:
         ]
         return answers[0] if isinstance(text, str) else answers
 
-    def stream(self, text: str, *, to: str = "", prefix: str = "", **changes: Any) -> Iterator[str]:
-        """The best translation so far, after every step; under a beam it may still change its mind."""
-        settings, to, done = self._settings(changes), self.target_language(to), ""
+    def stream(
+        self, text: str, *, to: str = "", prefix: str = "", settled: bool = False, **changes: Any
+    ) -> Iterator[Partial]:
+        """The best translation so far, after every step; under a beam it may still change its mind.
+
+        With `settled`, only the beginning that cannot change any more: what all hypotheses share, in whole words.
+        """
+        settings, to, done = self.search_settings(changes), self.target_language(to), ""
         for part in self.sentences(text):
-            source, mask = self._padded(self.tokenizer.source_ids([part], to))
-            with torch.inference_mode():
-                running = Search(self.steps, source, mask, settings, self.vocabulary, self._forced(prefix, 1))
+            running = self.begin(part, to=to, settings=settings, prefix=prefix)
             while not running.done:
                 running.advance()
-                yield f"{done} {self.tokenizer.target.decode(running.history[0, 0].tolist())}".strip()
-            done = f"{done} {self._text(part, running.results()[0][0].tokens, to)}".strip()
-            yield done
+                so_far = self._settled(running.common()) if settled else running.history[0, 0].tolist()
+                yield Partial(f"{done} {self.tokenizer.target.decode(so_far)}".strip())
+            best = running.results()[0][0]
+            done = f"{done} {self._text(part, best.tokens, to)}".strip()
+            yield Partial(done, truncated=not best.finished)
+
+    def begin(self, sentence: str, *, to: str, settings: SearchSettings, prefix: str = "") -> Search:
+        """A search for one sentence, to be advanced by the caller."""
+        source, mask = self._padded(self.tokenizer.source_ids([sentence], to))
+        with torch.inference_mode():
+            return Search(self.steps, source, mask, settings, self.vocabulary, self._forced(prefix, 1))
+
+    def _settled(self, ids: list[int]) -> list[int]:
+        """Ids as far as their text is final: up to the last whole word, and to the first unknown one."""
+        if self.tokenizer.target.unknown in ids:
+            ids = ids[: ids.index(self.tokenizer.target.unknown)]
+        words = self.tokenizer.target.words_of(ids)
+        return [each for each, word in zip(ids, words, strict=True) if word < max(words)]
 
     def passes(
         self,
@@ -176,8 +201,12 @@ class Translator:
         *,
         to: str = "",
         layers: str = CROSS,
+        scores: bool = False,
     ) -> list[Pass]:
-        """The recorded attention of saying `answers` (token ids, or texts) for `sources`, with the first model."""
+        """The recorded attention of saying `answers` (token ids, or texts) for `sources`, with the first model.
+
+        With `scores`, what comes before the softmax instead.
+        """
         target, to = self.tokenizer.target, self.target_language(to)
         ids, words = [], []
         for answer in answers:
@@ -191,12 +220,21 @@ class Translator:
         for first in range(0, len(sources), BATCH_SENTENCES):
             rows = slice(first, first + BATCH_SENTENCES)
             found += forced_passes(
-                self.models[0], self.tokenizer, sources[rows], ids[rows], words[rows], to=to, layers=layers
-            )
+                self.models[0], self.tokenizer, sources[rows], ids[rows], words[rows],
+                to=to, layers=layers, scores=scores,
+            )  # fmt: skip
         return [
             replace(each, target_words=len(answer.split())) if isinstance(answer, str) else each
             for each, answer in zip(found, answers, strict=True)
         ]
+
+    @torch.inference_mode()
+    def log_probabilities(self, source: str, ids: Sequence[int], *, to: str = "") -> torch.Tensor:
+        """How probable every token was at each place of an answer and at its end: [T + 1, V], by one forced pass."""
+        target, rows = self.tokenizer.target, self.tokenizer.source_ids([source], self.target_language(to))
+        batch = collate(rows, [[*ids, target.end]], pad=target.pad, start=target.start).to(self.device)
+        logits = [model(batch.source, batch.source_mask, batch.inputs).float() for model in self.models]
+        return torch.stack([each[0].softmax(dim=-1) for each in logits]).mean(dim=0).log()
 
     def align(self, sources: Sequence[str], targets: Sequence[str], *, to: str = "") -> list[list[Link]]:
         """Word links between given translations: (source word, target word), counted from 0."""
@@ -233,7 +271,8 @@ class Translator:
                 )
         return sentences
 
-    def _settings(self, changes: dict[str, Any]) -> SearchSettings:
+    def search_settings(self, changes: Mapping[str, Any]) -> SearchSettings:
+        """How this model decodes, with some values changed."""
         settings = self.settings.replace(**changes)
         if self.positions is None:
             return settings
@@ -300,6 +339,20 @@ class Translator:
         words, heaviest = source.split(), seen.heaviest_words(self.alignment, among=unread)
         copies = [words[heaviest[place]] for place, token in enumerate(ids) if token == unknown]
         return self.tokenizer.target.decode(ids, unknown=copies)
+
+
+def joined(answers: Sequence[Translation]) -> Translation:
+    """The translations of sentences that follow one another, as one."""
+    return replace(
+        answers[0],
+        source=" ".join(each.source for each in answers),
+        text=" ".join(each.text for each in answers),
+        score=sum(each.score for each in answers) / len(answers),
+        finished=all(each.finished for each in answers),
+        tokens=[token for each in answers for token in each.tokens],
+        parts=[part for each in answers for part in each.parts],
+        alternatives=[],
+    )
 
 
 def find_device(name: str) -> torch.device:

@@ -170,8 +170,20 @@ class Search:
         self.last = self._sampled(log_p) if self.settings.sample else self._best(log_p)
         self._harvest(self.last)
         if not self.done:
-            self._continue(self._live(self.last))
+            self._continue(self.live(self.last))
             self._drop_finished_rows()
+
+    def common(self, sentence: int = 0) -> list[int]:
+        """The tokens that every hypothesis of a sentence begins with, open or ended: no answer can differ in them."""
+        ended = [hypothesis.tokens for hypothesis in self.found[sentence]]
+        row = self.sentence.index(sentence) if sentence in self.sentence else None
+        open_ones = self.history[row][self.totals[row].isfinite()].tolist() if row is not None else []
+        common: list[int] = []
+        for tokens in zip(*ended, *open_ones, strict=False):
+            if len(set(tokens)) > 1:
+                break
+            common.append(tokens[0])
+        return common
 
     def results(self) -> list[list[Hypothesis]]:
         """The best hypotheses of every sentence, best first."""
@@ -264,7 +276,7 @@ class Search:
     def _score(self, total: float, length: int) -> float:
         return total / length**self.settings.length_penalty
 
-    def _live(self, candidates: Candidates) -> Candidates:
+    def live(self, candidates: Candidates) -> Candidates:
         """The best `width` candidates that go on."""
         if candidates.total.shape[1] == 1:
             return candidates

@@ -1,1 +1,23 @@
-"""Recorded attention as figures, as one offline web page, as JSON and in the terminal."""
+"""From recorded attention to something to look at. The package can be called: `regard.look(model, text)`."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from regard.look.notebook import Look
+
+
+class _Look(ModuleType):
+    """A package that is also the function it is named after, so that `regard.look` means both."""
+
+    def __call__(self, model: Any, text: str, *, to: str = "", target: str = "") -> Look:
+        """Look at a model translating `text`; the result shows itself in a notebook. See `regard.look.notebook`."""
+        from regard.look.notebook import look
+
+        return look(model, text, to=to, target=target)
+
+
+sys.modules[__name__].__class__ = _Look

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from regard.attention.record import attention_names
 from regard.errors import UsageError
 from regard.inference.attending import SIDES, kind_of
@@ -11,14 +14,23 @@ from regard.look.sight import Panel, Sight
 
 def translation_sight(translator: Translator, answer: Translation, *, target: str = "") -> Sight:
     """Every layer and head while the model says its own answer, or the given `target`, and the word alignment."""
-    tokenizer, (source, ids) = translator.tokenizer, _one_sentence(translator, answer)
+    source, ids = _one_sentence(translator, answer)
     if target:
-        ids = tokenizer.target.encode([target])[0]
-    text = target or answer.text
-    (seen,) = translator.passes([source], [target or ids], to=answer.to, layers="*")
+        return forced_sight(translator, source, target, to=answer.to)
+    seen = forced_sight(translator, source, ids, to=answer.to, text=answer.text)
+    return replace(seen, meta={**seen.meta, "score": f"{answer.score:.4f}"})
+
+
+def forced_sight(
+    translator: Translator, source: str, answer: str | Sequence[int], *, to: str = "", text: str = ""
+) -> Sight:
+    """Every layer and head while the model must say `answer`: a text, or the token ids of `text`."""
+    tokenizer, target = translator.tokenizer, translator.tokenizer.target
+    ids, text = (target.encode([answer])[0], answer) if isinstance(answer, str) else (list(answer), text)
+    (seen,) = translator.passes([source], [answer], to=to, layers="*")
     tokens = {
-        "source": tokenizer.source.pieces(tokenizer.source_ids([source], answer.to)[0]),
-        "target": tokenizer.target.pieces([tokenizer.target.start, *ids]),  # what the decoder is fed at each step
+        "source": tokenizer.source.pieces(tokenizer.source_ids([source], to)[0]),
+        "target": target.pieces([target.start, *ids]),  # what the decoder is fed at each step
     }
     panels = []
     for name, weights in seen.weights.items():
@@ -28,8 +40,7 @@ def translation_sight(translator: Translator, answer: Translation, *, target: st
     if translator.alignment is not None and text:
         words = seen.words(translator.alignment)[None]
         alignment = Panel(translator.alignment.layer, "cross", words, text.split(), source.split())
-    meta = {"translation": text} if target else {"translation": text, "score": f"{answer.score:.4f}"}
-    return Sight(title=source, model=translator.name, panels=panels, alignment=alignment, meta=meta)
+    return Sight(title=source, model=translator.name, panels=panels, alignment=alignment, meta={"translation": text})
 
 
 def _one_sentence(translator: Translator, answer: Translation) -> tuple[str, list[int]]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from regard.checkpoints import write_folder
+from regard.data.aligner import Aligner
 from regard.data.filters import PairFilter, split_by_hash
 from regard.data.phrasebook import phrases
 from regard.data.store import PairStore, encode_corpus
@@ -81,7 +82,9 @@ def _write(recipe: Recipe, folder: Path, poll: Poll) -> None:
     tokenizer = train_pair_tokenizer(train, recipe.tokenizer, recipe.data.source, recipe.data.targets)
     poll()
     tokenizer.save(folder / "tokenizer")
-    encode_corpus(train, tokenizer, folder / "train", keep_text=recipe.tokenizer.dropout > 0)
+    store = encode_corpus(train, tokenizer, folder / "train", keep_text=recipe.tokenizer.dropout > 0)
+    if recipe.training.guide:
+        store.add_links(Aligner(store, max(tokenizer.source.size, tokenizer.target.size), poll).links(store))
     train.path.unlink()
     (folder / REPORT).write_text(json.dumps(report), encoding="utf-8")
 

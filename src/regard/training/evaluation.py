@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import cast
+from typing import TypedDict, cast
 
 import numpy as np
 import sacrebleu
@@ -20,6 +20,15 @@ from regard.training.guards import Poll
 from regard.training.objectives import cross_entropy
 
 SENTENCES = 64  # decoded together
+SAMPLES = 8  # shown to whoever watches
+
+
+class Sample(TypedDict):
+    """A held-out pair and what a model made of its source."""
+
+    source: str
+    target: str
+    output: str
 
 
 class Evaluation:
@@ -41,6 +50,7 @@ class Evaluation:
         self.to_decode = _batched(pairs[stride - 1 :: stride], tokenizer, batch_tokens) if decoded else []
         side = tokenizer.target
         self.vocabulary = Vocabulary(start=side.start, end=side.end, pad=side.pad)
+        self.samples: list[Sample] = []  # of the last call, of the same sentences each time
 
     def __call__(self, model: nn.Module, poll: Poll) -> dict[str, float]:
         """All metrics of a model in evaluation mode; `poll` is called between batches and may raise."""
@@ -69,6 +79,7 @@ class Evaluation:
             found = search(cast(Steps, model), moved.source, moved.source_mask, self.decoding, self.vocabulary)
             answers += [self.tokenizer.target.decode(best[0].tokens) for best in found]
             pairs += some
+        self.samples = _samples(pairs, answers)
         values = _corpus_scores(answers, [pair.target for pair in pairs])
         targets = sorted({pair.to for pair in pairs})
         for to in targets if len(targets) > 1 else ():
@@ -76,6 +87,12 @@ class Evaluation:
             part = _corpus_scores([answers[i] for i in chosen], [pairs[i].target for i in chosen])
             values |= {f"{name}_{to}": value for name, value in part.items()}
         return values
+
+
+def _samples(pairs: Sequence[Pair], answers: Sequence[str]) -> list[Sample]:
+    """A few evenly spread translations; batches hold sentences of similar length, so these are short and long ones."""
+    chosen = range(0, len(pairs), math.ceil(len(pairs) / SAMPLES))
+    return [Sample(source=pairs[i].source, target=pairs[i].target, output=answers[i]) for i in chosen]
 
 
 def _corpus_scores(answers: Sequence[str], references: Sequence[str]) -> dict[str, float]:

@@ -243,6 +243,8 @@ class Trainer:
         else:
             progress.without_gain += 1
         self.log.write(progress.step, "valid", values)
+        if samples := self.task.samples():
+            self.log.write(progress.step, "samples", {"pairs": samples})
         mark = "  (best)" if progress.best_step == progress.step else ""
         self.reporter.say(f"step {progress.step}  valid  {shown(values)}{mark}")
 

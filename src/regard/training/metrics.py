@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 METRICS = "metrics.jsonl"
+DURING = ("train", "valid", "samples")  # the kinds of rows that are written before the end of a run
 
 
 class MetricsLog:
@@ -24,13 +25,13 @@ class MetricsLog:
         from tensorboardX import SummaryWriter  # its import takes a second or two, and only training needs it
 
         self._path = folder / METRICS
-        kept = [row for row in read_metrics(self._path) if row["step"] <= step and row["kind"] in ("train", "valid")]
+        kept = [row for row in read_metrics(self._path) if row["step"] <= step and row["kind"] in DURING]
         self._path.write_text("".join(_line(row) for row in kept), encoding="utf-8")
         self._file = self._path.open("a", encoding="utf-8")
         self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1 if step else None)
 
     def write(self, step: int, kind: str, values: Mapping[str, Any]) -> None:
-        """Add one row, of kind `train` or `valid`, or of the end of a run: `average`, `test`."""
+        """Add one row, of kind `train`, `valid` or `samples`, or of the end of a run: `average`, `test`."""
         self._file.write(_line({"step": step, "kind": kind, **values}))
         self._file.flush()
         for name, value in values.items():

@@ -1,5 +1,6 @@
 """What a model is trained to make small: summed over tokens, so that the loop may divide by a global count."""
 
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -49,6 +50,18 @@ def cross_entropy(
 ) -> Float[Tensor, ""]:
     """Label-smoothed cross-entropy (Szegedy 2016), summed where `mask` is True: (1-ε)(-log p_y) + ε·mean(-log p)."""
     return _SmoothedCrossEntropy.apply(logits.flatten(0, 1), labels.flatten(), mask.flatten(), smoothing)
+
+
+def guidance(
+    scores: Float[Tensor, "B T S"], links: Bool[Tensor, "B T S"], source_mask: Bool[Tensor, "B S"]
+) -> Float[Tensor, ""]:
+    """Guided attention (Chen et al. 2016, Garg et al. 2019): -Σ log a_ts over linked s, shared among the links of a t.
+
+    `scores` are those before the softmax; target tokens without a link are left alone.
+    """
+    log_a = scores.float().masked_fill(~source_mask[:, None], -math.inf).log_softmax(dim=-1)
+    share = links / links.sum(dim=-1, keepdim=True).clamp_min(1)
+    return -(share * log_a.masked_fill(~links, 0.0)).sum()
 
 
 def symmetric_divergence(

@@ -131,6 +131,7 @@ class TrainingSection(Config):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     label_smoothing: float = pydantic.Field(default=0.1, ge=0, lt=1)
     r_drop: NonNegativeFloat = 0.0
+    guide: NonNegativeFloat = 0.0  # weight of learning where to look, from links found by statistics
     weight_decay: NonNegativeFloat = 0.01
     betas: tuple[float, float] = (0.9, 0.98)
     ema: float = pydantic.Field(default=0.0, ge=0, lt=1)
@@ -155,6 +156,8 @@ class TrainingSection(Config):
             )
         if self.metric in HIGHER_IS_BETTER and not self.validate_sentences:
             raise ConfigError(f"training.metric is {self.metric!r}, which needs training.validate_sentences above 0")
+        if self.guide and self.compile:
+            raise ConfigError("training.guide watches the attention, which a compiled model hides; set one of them off")
         return self
 
 
@@ -169,6 +172,15 @@ class Recipe(Config):
     training: TrainingSection = TrainingSection()
     decoding: SearchSettings = SearchSettings()
 
+    @pydantic.model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.training.guide and self.tokenizer.dropout:
+            raise ConfigError(
+                "training.guide links the tokens of one segmentation, which tokenizer.dropout changes all the time; "
+                "set one of them to 0"
+            )
+        return self
+
     def to_toml(self) -> str:
         """The recipe as a TOML document that `load_recipe` reads back unchanged."""
         return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
@@ -181,6 +193,13 @@ class Recipe(Config):
 def recipe_names() -> list[str]:
     """The recipes that come with the package."""
     return sorted(Path(str(file)).stem for file in _shipped().iterdir() if file.name.endswith(".toml"))
+
+
+def recipe_text(name: str) -> str:
+    """A shipped recipe as it is written, beginning with a comment that says what it is for."""
+    if name not in recipe_names():
+        raise UsageError(f"there is no shipped recipe {name!r}; {_nearest(name, recipe_names())}")
+    return str((_shipped() / f"{name}.toml").read_text(encoding="utf-8"))
 
 
 def load_recipe(name_or_path: str | Path, sets: Sequence[str] = ()) -> Recipe:
@@ -201,10 +220,8 @@ def _read(name: str) -> dict[str, Any]:
         if not path.is_file():
             raise UsageError(f"there is no recipe file {name!r}; give an existing TOML file or one of {recipe_names()}")
         text = path.read_text(encoding="utf-8")
-    elif name in recipe_names():
-        text = (_shipped() / f"{name}.toml").read_text(encoding="utf-8")
     else:
-        raise UsageError(f"there is no shipped recipe {name!r}; {_nearest(name, recipe_names())}")
+        text = recipe_text(name)
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

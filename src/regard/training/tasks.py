@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
+from regard.attention import record
 from regard.data.batch import Batch
 from regard.data.loader import BatchLoader
 from regard.data.segmentation import PairSampler
 from regard.data.text import Pair
-from regard.errors import DataError
-from regard.inference.attending import ALIGNMENT, Pass, aligning_layers, choose_alignment, forced_passes
+from regard.errors import ConfigError, DataError, UsageError
+from regard.inference.attending import (
+    ALIGNMENT,
+    AlignmentSettings,
+    Pass,
+    aligning_layers,
+    choose_alignment,
+    forced_passes,
+    guided_alignment,
+)
 from regard.models.catalog import MODELS
 from regard.training.corpus import prepare
-from regard.training.evaluation import Evaluation
+from regard.training.evaluation import Evaluation, Sample
 from regard.training.guards import Poll
-from regard.training.objectives import Loss, cross_entropy, r_drop
+from regard.training.objectives import Loss, cross_entropy, guidance, r_drop
 from regard.training.recipe import Recipe
 
 ALIGNED_PAIRS = 300  # looked at to find the layer and head that align words
@@ -45,6 +54,7 @@ class Task(Protocol):
     def batches(self, place: Place) -> Iterator[tuple[Place, TrainingBatch]]: ...
     def phases(self, model: Callable[..., Tensor], batch: Any) -> Iterator[tuple[str, Loss]]: ...
     def validate(self, model: nn.Module, poll: Poll) -> dict[str, float]: ...
+    def samples(self) -> Sequence[Sample]: ...  # what was said in the last validation, to be read by people
     def test(self, model: nn.Module, poll: Poll) -> dict[str, float]: ...
     def save(self, folder: Path) -> None: ...
     def finish(self, model: nn.Module, folder: Path) -> None: ...
@@ -62,7 +72,12 @@ class Translation:
                 "there is no validation pair; give data.valid, set more aside with data.split, "
                 "or switch validation off with training.validate_every = 0"
             )
+        if recipe.training.guide and not self.corpus.train.has_links:
+            raise UsageError(
+                "this run was begun without training.guide, so its words were never aligned; begin a new one"
+            )
         self.valid = self._evaluation(self.corpus.valid, decoded=recipe.training.validate_sentences)
+        self.guided: AlignmentSettings | None = None
 
     def build(self) -> nn.Module:
         """A new model, as large as the tokenizer needs it."""
@@ -70,7 +85,12 @@ class Translation:
         config = section.config(
             source_vocab=tokenizer.source.size, target_vocab=tokenizer.target.size, pad=tokenizer.target.pad
         )
-        return MODELS[section.name].model(config)
+        model = MODELS[section.name].model(config)
+        if self.recipe.training.guide:
+            self.guided = guided_alignment(model)
+            if self.guided is None:
+                raise ConfigError("training.guide teaches attention where to look; this model has none: set it to 0")
+        return model
 
     def parameters(self, model: nn.Module) -> dict[str, list[nn.Parameter]]:
         """All parameters are one group."""
@@ -94,20 +114,34 @@ class Translation:
             yield {"epoch": epoch, "index": index + 1}, batch
 
     def phases(self, model: Callable[..., Tensor], batch: Batch) -> Iterator[tuple[str, Loss]]:
-        """One phase: label-smoothed cross-entropy, or R-Drop over two passes."""
+        """One phase: the loss of translating, and of looking where the guide points."""
+        tokens = batch.labels_mask.sum()
+        if self.guided is None:
+            yield "model", Loss(self._translation_loss(model, batch), tokens)
+            return
+        assert isinstance(model, nn.Module)
+        with record(model, self.guided.layer, scores=True, gradients=True) as looks:
+            total = self._translation_loss(model, batch)
+        looking = _looking_loss(looks[self.guided.layer], batch, self.guided)
+        yield "model", Loss(total + self.recipe.training.guide * looking, tokens)
+
+    def _translation_loss(self, model: Callable[..., Tensor], batch: Batch) -> Tensor:
+        """Label-smoothed cross-entropy, or R-Drop over two passes."""
         smoothing, weight = self.recipe.training.label_smoothing, self.recipe.training.r_drop
         labels, mask = batch.labels, batch.labels_mask
         if weight:
             twice = (tensor.repeat(2, 1) for tensor in (batch.source, batch.source_mask, batch.inputs))
             first, second = model(*twice).chunk(2)
-            total = r_drop(first, second, labels, mask, weight=weight, smoothing=smoothing)
-        else:
-            total = cross_entropy(model(batch.source, batch.source_mask, batch.inputs), labels, mask, smoothing)
-        yield "model", Loss(total, mask.sum())
+            return r_drop(first, second, labels, mask, weight=weight, smoothing=smoothing)
+        return cross_entropy(model(batch.source, batch.source_mask, batch.inputs), labels, mask, smoothing)
 
     def validate(self, model: nn.Module, poll: Poll) -> dict[str, float]:
         """Loss, perplexity and, on a sample, BLEU, chrF and exact match."""
         return self.valid(model, poll)
+
+    def samples(self) -> Sequence[Sample]:
+        """Some of the translations that were measured."""
+        return self.valid.samples
 
     def test(self, model: nn.Module, poll: Poll) -> dict[str, float]:
         """The same on the whole test set; nothing where the recipe has none."""
@@ -119,12 +153,15 @@ class Translation:
         self.corpus.tokenizer.save(folder)
 
     def finish(self, model: nn.Module, folder: Path) -> None:
-        """Find the attention that aligns words, on validation pairs, and note it beside the finished weights."""
-        pairs = [pair for pair in self.corpus.valid if pair.source.split() and pair.target.split()][:ALIGNED_PAIRS]
-        passes = [self._pass(model, pair) for pair in pairs] if aligning_layers(model) else []
-        alignment = choose_alignment(passes, pairs)
+        """Note beside the finished weights which attention aligns words: the guided one, or what validation finds."""
+        alignment = self.guided or self._best_alignment(model)
         if alignment is not None:
             (folder / ALIGNMENT).write_text(alignment.model_dump_json(), encoding="utf-8")
+
+    def _best_alignment(self, model: nn.Module) -> AlignmentSettings | None:
+        pairs = [pair for pair in self.corpus.valid if pair.source.split() and pair.target.split()][:ALIGNED_PAIRS]
+        passes = [self._pass(model, pair) for pair in pairs] if aligning_layers(model) else []
+        return choose_alignment(passes, pairs)
 
     def _pass(self, model: nn.Module, pair: Pair) -> Pass:
         tokenizer = self.corpus.tokenizer
@@ -140,6 +177,16 @@ class Translation:
             batch_tokens=self.recipe.training.batch_tokens,
             device=self.device,
         )
+
+
+def _looking_loss(scores: Tensor, batch: Batch, guided: AlignmentSettings) -> Tensor:
+    """How far the guided head's scores [B H T S] are from the links, the mean of both passes under R-Drop."""
+    assert batch.links is not None
+    passes = len(scores) // len(batch.links)
+    scores, links = scores[:, guided.head], batch.links.repeat(passes, 1, 1)
+    if guided.shift:  # a word is read one step after it was said
+        scores, links = scores[:, 1:], links[:, :-1]
+    return guidance(scores, links, batch.source_mask.repeat(passes, 1)) / passes
 
 
 def _summary(recipe: Recipe, report: dict[str, int]) -> str:

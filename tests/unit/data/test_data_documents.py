@@ -34,7 +34,52 @@ def translated(path: Path, content: str, translate=shout, **options) -> str:
 def test_plain_text_line_by_line(tmp_path: Path):
     lines = ["one %s", "", "  <b>two</b>  ", "%s", "a\u2028b"]
     out = translated(tmp_path / "a.txt", "\n".join(lines))
-    assert out.split("\n") == ["ONE %s", "", "  <b>TWO</b>  ", "%s", "A B", ""]
+    assert out.split("\n") == ["ONE %s", "", "  <b>TWO</b>  ", "%s", "A B"]
+
+
+def test_plain_text_sentence_by_sentence_with_its_ends(tmp_path: Path):
+    sent: list[str] = []
+
+    def note(texts: list[str]) -> list[str]:
+        sent.extend(texts)
+        return shout(texts)
+
+    (tmp_path / "a.txt").write_bytes("\ufeffOne two.  Three!\r\n\r\nfour\n five\r".encode())
+    assert translate_document(tmp_path / "a.txt", tmp_path / "b.txt", note, "en", "de") == 4
+    assert (tmp_path / "b.txt").read_bytes() == "\ufeffONE TWO.  THREE!\r\n\r\nFOUR\n FIVE\r".encode()
+    assert sent == ["One two.", "Three!", "four", "five"]
+
+
+def test_subtitles(tmp_path: Path):
+    film = "\ufeff1\r\n00:00:01,000 --> 00:00:02,000\r\n<i>Hello\r\nthere</i>\r\n\r\n"
+    (tmp_path / "a.srt").write_bytes(film.encode())
+    assert translate_document(tmp_path / "a.srt", tmp_path / "b.srt", shout, "en", "de") == 1
+    assert (tmp_path / "b.srt").read_bytes().decode() == film.replace("Hello", "HELLO").replace("there", "THERE")
+    with pytest.raises(UsageError, match="keeps its format"):
+        translate_document(tmp_path / "a.srt", tmp_path / "b.vtt", shout, "en", "de")
+
+
+@pytest.mark.parametrize("head", ["", "\ufeff", "<meta charset=utf-8>"])
+def test_html(tmp_path: Path, head: str):
+    (tmp_path / "a.html").write_bytes(f"{head}<p>a <b>bé</b>.\r\n</p>".encode())
+    assert translate_document(tmp_path / "a.html", tmp_path / "b.htm", reverse, "en", "de") == 1
+    assert (tmp_path / "b.htm").read_bytes().decode() == f"{head}<p><b>bé</b>. a\r\n</p>"
+
+
+@pytest.mark.parametrize("charset", ["iso-8859-1", "windows-1251", "Shift_JIS", "iso-8859-15"])
+def test_html_in_another_encoding(tmp_path: Path, charset: str):
+    head = f'<meta http-equiv="Content-Type" content="text/html;charset={charset}">'
+    text = b"one \xc1\xc2".decode("cp1252" if charset == "iso-8859-1" else charset)
+    (tmp_path / "a.html").write_bytes(head.encode() + b"<p>one \xc1\xc2")
+    sent: list[str] = []
+    translate_document(
+        tmp_path / "a.html", tmp_path / "b.html", lambda texts: sent.extend(texts) or ["\u20ac\u0e01 x"], "en", "de"
+    )
+    out = (tmp_path / "b.html").read_bytes()
+    assert sent == [text]
+    assert out.startswith(head.encode())
+    decoded = out.decode("cp1252" if charset == "iso-8859-1" else charset)
+    assert decoded.removeprefix(head).replace("&#8364;", "\u20ac") == "<p>\u20ac&#3585; x"
 
 
 def test_more_lines_than_one_batch(tmp_path: Path):

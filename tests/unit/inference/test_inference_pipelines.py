@@ -89,10 +89,10 @@ def reading_at_most(translator: Translator, longest: int) -> Translator:
 
 
 def test_streaming_ends_with_the_translation(translator: Translator) -> None:
-    shown = list(translator.stream(SENTENCE, to="es", beam=1))
+    shown = [text for text, _ in translator.stream(SENTENCE, to="es", beam=1)]
     assert shown[-1] == translator.translate(SENTENCE, to="es", beam=1).text
     assert len(shown) > 1
-    assert list(reading_at_most(translator, 12).stream("We eat bread. She reads a book.", to="es", beam=1))[-1] == (
+    assert list(reading_at_most(translator, 12).stream("We eat bread. She reads a book.", to="es", beam=1))[-1].text == (
         " ".join(
             answer.text for answer in translator.translate(["We eat bread.", "She reads a book."], to="es", beam=1)
         )
@@ -102,7 +102,7 @@ def test_streaming_ends_with_the_translation(translator: Translator) -> None:
 
 def test_a_prefix_begins_the_translation(translator: Translator) -> None:
     assert translator.translate(SENTENCE, to="es", prefix="la casa").text.startswith("la casa")
-    assert list(translator.stream(SENTENCE, to="es", prefix="la casa"))[-1].startswith("la casa")
+    assert list(translator.stream(SENTENCE, to="es", prefix="la casa"))[-1].text.startswith("la casa")
 
 
 def test_a_limit_shows_as_truncated(translator: Translator) -> None:

@@ -4,6 +4,7 @@ import json
 import math
 
 import pytest
+import sacrebleu
 import torch
 from torch import nn
 
@@ -69,6 +70,9 @@ class Copying:
 
     def validate(self, model, poll):
         return {"loss": float(model[1].weight.detach().norm())}
+
+    def samples(self):
+        return []
 
     def test(self, model, poll):
         return {}
@@ -296,6 +300,17 @@ def test_a_folder_serves_one_run_at_a_time(tmp_path):
         train(tiny(), tmp_path)
     with pytest.raises(UsageError, match="cannot write into"):
         train(tiny(), tmp_path / "something")
+
+
+def test_each_validation_shows_some_of_the_translations_it_measured(tmp_path):
+    out = train(tiny(), tmp_path / "run")
+    samples, valid = rows(out, "samples"), rows(out, "valid")
+    assert [row["step"] for row in samples] == [row["step"] for row in valid] == [4, 8]
+    first, second = ([pair["source"] for pair in row["pairs"]] for row in samples)
+    assert first == second and all(first)
+    for shown, measured in zip(samples, valid, strict=True):  # so few that all of them are shown
+        outputs, targets = ([pair[side] for pair in shown["pairs"]] for side in ("output", "target"))
+        assert sacrebleu.corpus_chrf(outputs, [targets]).score == pytest.approx(measured["chrf"])
 
 
 def test_resume_refuses_another_model_or_other_data(tmp_path):

@@ -24,7 +24,7 @@ async function show(chosen) {
   }
   document.querySelector(".stage").classList.toggle("long", Math.max(queries.length, keys.length) > LONG);
   byId("lines").scrollTop = 0;
-  history.replaceState(null, "", addressOf(chosen));
+  if (location.protocol !== "about:") history.replaceState(null, "", addressOf(chosen)); // a notebook's frame has no address
   markChosen();
   paint();
 }

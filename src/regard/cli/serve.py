@@ -1,0 +1,51 @@
+"""regard serve: the lens, and the APIs that translation and OpenAI clients speak."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from regard.cli.options import Device
+
+
+def serve(
+    model: Annotated[
+        list[str], typer.Option("-m", "--model", help="Model folder or hf:owner/name; the first is the default one.")
+    ] = [],  # noqa: B006 - typer's way to say "none given"
+    host: Annotated[str, typer.Option(help="Where to listen; 0.0.0.0 lets others in: set a key.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0 takes any free one.")] = 5000,
+    runs: Annotated[Path | None, typer.Option(help="Where models trained from the page are kept.")] = None,
+    api_key: Annotated[
+        list[str], typer.Option("--api-key", help="A key that clients must send; also REGARD_API_KEYS, by commas.")
+    ] = [],  # noqa: B006
+    memory: Annotated[int, typer.Option(help="MiB of weights kept loaded; the longest unused leave first.")] = 4096,
+    characters: Annotated[int, typer.Option(help="Longest text taken.")] = 10_000,
+    seconds: Annotated[float, typer.Option(help="Longest time a request may take.")] = 60.0,
+    queue: Annotated[int, typer.Option(help="Requests that may wait; one more is told to come back.")] = 256,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No access log.")] = False,
+    device: Device = "cpu",
+) -> None:
+    """Serve a web page to translate, look, compare and train, and the LibreTranslate and OpenAI APIs.
+
+    Nothing is fetched from anywhere. Without a model the page begins by training the built-in one.
+
+    Example: regard serve -m runs/en-es -m runs/en-de --port 5000
+    """
+    import platformdirs
+
+    from regard.serve.run import run
+    from regard.serve.settings import ServeSettings
+
+    keys = [*api_key, *filter(None, os.environ.get("REGARD_API_KEYS", "").split(","))]
+    settings = ServeSettings.parse({
+        "host": host, "port": port, "api_keys": keys, "memory": memory, "characters": characters,
+        "seconds": seconds, "queue": queue, "device": device,
+    })  # fmt: skip
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
+    logging.getLogger("regard.access").disabled = quiet
+    run(model, runs or Path(platformdirs.user_data_dir("regard")) / "runs", settings)

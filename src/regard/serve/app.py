@@ -1,0 +1,68 @@
+"""The application: every route behind one guard, over one shelf of models and one computing thread."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from pathlib import Path
+
+from fastapi import FastAPI
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.responses import FileResponse, Response
+from starlette.staticfiles import StaticFiles
+
+from regard.serve.answers import handle_errors
+from regard.serve.completions import openai_router
+from regard.serve.desk import Desk
+from regard.serve.engine import Engine
+from regard.serve.guard import Guard, Metrics
+from regard.serve.jobs import Jobs
+from regard.serve.keys import Keys
+from regard.serve.libre import libre_router
+from regard.serve.page import page_router
+from regard.serve.settings import ServeSettings
+from regard.serve.shelf import Shelf
+from regard.serve.training import training_router
+
+LENS = Path(__file__).with_name("lens")
+
+
+def create_app(shelf: Shelf, jobs: Jobs, settings: ServeSettings) -> FastAPI:
+    """The whole server as an ASGI application."""
+    metrics = Metrics()
+    engine = Engine(shelf, queue=settings.queue, batch=settings.batch, note=metrics.batch)
+    desk = Desk(shelf, engine, settings)
+
+    @asynccontextmanager
+    async def life(_: FastAPI) -> AsyncIterator[None]:
+        engine.start()
+        yield
+        engine.close()
+        jobs.close()
+
+    app = FastAPI(title="Regard", version=version("regard"), lifespan=life, docs_url=None, redoc_url=None)
+    app.state.jobs, app.state.engine = jobs, engine
+    app.add_middleware(Guard, settings=settings, metrics=metrics)
+    handle_errors(app)
+    app.include_router(libre_router(desk, Keys(settings.api_keys), jobs.runs))
+    app.include_router(openai_router(desk))
+    app.include_router(page_router(desk))
+    app.include_router(training_router(jobs))
+
+    @app.get("/health")
+    def health() -> dict[str, str]:
+        return {"status": "ok"}
+
+    @app.get("/metrics", response_class=Response)
+    def prometheus() -> Response:
+        metrics.waiting.set(engine.waiting)
+        metrics.loaded.set(sum(shelf.is_loaded(exhibit.id) for exhibit in shelf.exhibits()))
+        return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+    @app.get("/", include_in_schema=False)
+    def page() -> FileResponse:
+        return FileResponse(LENS / "index.html", headers={"cache-control": "no-cache"})
+
+    app.mount("/lens", StaticFiles(directory=LENS), name="lens")
+    return app

@@ -1,0 +1,156 @@
+"""What stands between the network and the routes: hosts, origins, keys, sizes, times, headers, the log and metrics.
+
+Plain ASGI, so that streams pass through untouched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from urllib.parse import urlsplit
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from regard.serve.answers import error_response
+from regard.serve.keys import Keys, bearer
+from regard.serve.problems import Forbidden, Problem, TooLarge, Unauthorised
+from regard.serve.settings import ServeSettings
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
+    "font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+}
+LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
+KEYED = ("/api", "/v1", "/metrics")  # the LibreTranslate routes look for a key in the request's own fields
+LARGE = "/api/train"  # where training data arrive
+access = logging.getLogger("regard.access")
+
+
+class Metrics:
+    """What /metrics tells Prometheus; a registry of its own, so that several servers fit into one process."""
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        self.requests = Counter("regard_requests", "Answered requests", ["route", "status"], registry=registry)
+        self.seconds = Histogram("regard_request_seconds", "Time to the last byte", ["route"], registry=registry)
+        self.sentences = Counter("regard_sentences", "Sentences translated", registry=registry)
+        self.batches = Histogram(
+            "regard_batch_sentences", "Sentences computed together", registry=registry, buckets=(1, 2, 4, 8, 16, 32, 64)
+        )
+        self.waiting = Gauge("regard_queue_jobs", "Jobs waiting to be computed", registry=registry)
+        self.loaded = Gauge("regard_models_loaded", "Models in memory", registry=registry)
+
+    def batch(self, size: int) -> None:
+        self.batches.observe(size)
+        self.sentences.inc(size)
+
+
+class Guard:
+    """Wraps the application; refuses what must not reach it, and counts and logs what does."""
+
+    def __init__(self, app: ASGIApp, settings: ServeSettings, metrics: Metrics) -> None:
+        self.app, self.settings, self.metrics = app, settings, metrics
+        self.keys = Keys(settings.api_keys)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        began, sent = time.monotonic(), _Sent(send)
+        try:
+            self._check(scope)
+            await self.app(scope, self._bounded(scope, receive), sent)
+        except Problem as problem:
+            if not sent.status:
+                await error_response(scope["path"], problem)(scope, receive, sent)
+        finally:
+            self._note(scope, sent, time.monotonic() - began)
+
+    # Before
+
+    def _check(self, scope: Scope) -> None:
+        headers = Headers(scope=scope)
+        host = urlsplit(f"//{headers.get('host', '')}").hostname or ""
+        # A page of another site may call itself by any name, but not by ours: this stops DNS rebinding.
+        if self.settings.local and host not in LOCAL_NAMES:
+            raise Forbidden("this server answers only to its own machine's name; use http://127.0.0.1")
+        if scope["method"] not in ("GET", "HEAD", "OPTIONS") and self._from_elsewhere(headers):
+            raise Forbidden("this server does not answer pages of other sites")
+        length = headers.get("content-length", "0")
+        if not length.isdigit() or int(length) > self._limit(scope):
+            raise TooLarge(f"the request has {length} bytes; at most {self._limit(scope)} are taken")
+        if scope["path"].startswith(KEYED) and not self.keys.accept(bearer(headers)):
+            raise Unauthorised("a valid API key is needed; send it as Authorization: Bearer KEY")
+
+    @staticmethod
+    def _from_elsewhere(headers: Headers) -> bool:
+        """Whether a browser says that another site's page is asking."""
+        origin = headers.get("origin")
+        if origin is not None and urlsplit(origin).netloc != headers.get("host", ""):
+            return True
+        return headers.get("sec-fetch-site") in ("cross-site", "same-site")
+
+    def _limit(self, scope: Scope) -> int:
+        return self.settings.upload if scope["path"] == LARGE else self.settings.body
+
+    def _bounded(self, scope: Scope, receive: Receive) -> Receive:
+        """A body that neither grows nor takes longer than it may, whatever its header said."""
+        limit, came = self._limit(scope), 0
+        until = time.monotonic() + self.settings.seconds * (10 if scope["path"] == LARGE else 1)
+        complete = False
+
+        async def bounded() -> Message:
+            nonlocal came, complete
+            if complete:  # what comes now is only whether the client is still there
+                return await receive()
+            try:
+                message = await asyncio.wait_for(receive(), max(0.0, until - time.monotonic()))
+            except TimeoutError:
+                raise HTTPException(408, "the request did not arrive in time") from None
+            came += len(message.get("body", b""))
+            complete = not message.get("more_body", False)
+            if came > limit:  # as an HTTPException, which FastAPI lets through wherever it reads a body
+                raise HTTPException(413, f"the request has more than the {limit} bytes that are taken")
+            return message
+
+        return bounded
+
+    # After
+
+    def _note(self, scope: Scope, sent: _Sent, seconds: float) -> None:
+        route = getattr(scope.get("route"), "path", "other")
+        self.metrics.requests.labels(route, str(sent.status)).inc()
+        self.metrics.seconds.labels(route).observe(seconds)
+        client = (scope.get("client") or ("",))[0]
+        line = {
+            "time": round(time.time(), 3), "client": client, "method": scope["method"], "path": scope["path"],
+            "status": sent.status, "bytes": sent.bytes, "milliseconds": round(1000 * seconds, 1),
+        }  # fmt: skip
+        access.info(json.dumps(line))
+
+
+class _Sent:
+    """Passes messages on, with our headers, and remembers what was sent."""
+
+    def __init__(self, send: Send) -> None:
+        self.send, self.status, self.bytes = send, 0, 0
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers = MutableHeaders(scope=message)
+            for name, value in HEADERS.items():
+                headers.setdefault(name, value)
+        self.bytes += len(message.get("body", b""))
+        await self.send(message)

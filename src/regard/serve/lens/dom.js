@@ -1,0 +1,54 @@
+// Making and finding elements. Text from anywhere only ever becomes a text node.
+
+export const byId = (id) => document.getElementById(id);
+
+/** An element; names with a dash and `role` become attributes, `data` its data attributes, everything else properties. */
+export function make(tag, properties = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (name === "data") Object.assign(element.dataset, value);
+    else if (name.includes("-") || name === "role") element.setAttribute(name, value);
+    else element[name] = value;
+  }
+  element.append(...children);
+  return element;
+}
+
+export function makeSvg(tag, attributes = {}, ...children) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+/** Words in a place that is hidden while it has none. */
+export function say(place, words) {
+  place.textContent = words;
+  place.hidden = !words;
+}
+
+export function debounce(milliseconds, action) {
+  let timer = 0;
+  const later = (...values) => { clearTimeout(timer); timer = setTimeout(() => action(...values), milliseconds); };
+  later.cancel = () => clearTimeout(timer);
+  return later;
+}
+
+/** Fill a select, keeping what was chosen where it is still offered. */
+export function fillSelect(select, options, chosen) {
+  select.replaceChildren(...options.map(([value, label]) => make("option", { value, textContent: label })));
+  if (options.some(([value]) => value === chosen)) select.value = chosen;
+}
+
+export const calm = matchMedia("(prefers-reduced-motion: reduce)");
+export const within = (value, low, high) => Math.max(low, Math.min(high, value));
+
+/** Call back when an element gets another width. */
+export function onWidth(element, action) {
+  let width = element.clientWidth;
+  new ResizeObserver(() => {
+    if (element.clientWidth === width) return;
+    width = element.clientWidth;
+    if (width) action();
+  }).observe(element);
+}

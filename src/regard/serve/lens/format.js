@@ -1,0 +1,48 @@
+// Numbers and codes as people read them.
+
+export const percent = (share) => (share < 0.001 ? "0%" : share < 0.095 ? `${(share * 100).toFixed(1)}%` : `${Math.round(share * 100)}%`);
+export const count = (number) => number.toLocaleString("en");
+export const signed = (number, digits = 2) => number.toFixed(digits).replace("-", "−");
+export const plural = (number, word) => `${count(number)} ${word}${number === 1 ? "" : "s"}`;
+
+export function millions(number) {
+  if (number >= 1e9) return `${(number / 1e9).toFixed(1)} billion`;
+  if (number >= 1e6) return `${(number / 1e6).toFixed(1)} million`;
+  return count(number);
+}
+
+export function bytes(number) {
+  if (number >= 1e9) return `${(number / 1e9).toFixed(1)} GB`;
+  if (number >= 1e6) return `${(number / 1e6).toFixed(1)} MB`;
+  return number >= 1e3 ? `${Math.round(number / 1e3)} kB` : `${number} bytes`;
+}
+
+export function duration(seconds) {
+  const whole = Math.max(0, Math.round(seconds));
+  const [hours, minutes] = [Math.floor(whole / 3600), Math.floor((whole % 3600) / 60)];
+  if (hours) return `${hours} h ${minutes} min`;
+  return minutes ? `${minutes} min ${whole % 60} s` : `${whole} s`;
+}
+
+export const milliseconds = (number) => (number < 1000 ? `${Math.round(number)} ms` : `${(number / 1000).toFixed(1)} s`);
+
+const names = new Intl.DisplayNames(["en"], { type: "language", fallback: "none" });
+
+/** The name of a language code; the code itself where nobody knows it. */
+export function languageName(code) {
+  if (!code) return "a language";
+  try {
+    return names.of(code) || code;
+  } catch {
+    return code; // not the shape of a language code
+  }
+}
+
+export const FAMILIES = { transformer: "Transformer", seq2seq: "Recurrent network" };
+export const KINDS = { cross: "cross-attention", self: "self-attention", causal: "causal self-attention" };
+
+/** How a model presents itself in a list. */
+export const modelLabel = (model) => (model.attention ? model.id : `${model.id} (no attention)`);
+
+/** A piece of a word as a tokenizer writes it, with its space mark taken away. */
+export const plainToken = (token) => token.replace(/^[▁Ġ]/, "") || "␣";

@@ -1,0 +1,37 @@
+// The one training job of the server. Its state lives there: this page asks each second while it runs, so that reloading
+// loses nothing.
+
+import { get, post, remove, upload } from "./api.js";
+
+const watchers = [];
+let timer = 0;
+export let job = null;
+
+export const watchJob = (action) => watchers.push(action);
+export const isRunning = (each = job) => each !== null && ["preparing", "running"].includes(each.state);
+
+/** Ask for the job, tell everyone, and go on asking while it runs. */
+export async function loadJob() {
+  clearTimeout(timer);
+  try {
+    take((await get("/api/train")).job);
+  } catch (error) {
+    if (isRunning()) timer = setTimeout(() => loadJob().catch(() => {}), 3000); // the server may be busy; the job goes on
+    throw error;
+  }
+}
+
+function take(fresh) {
+  const before = job;
+  job = fresh;
+  clearTimeout(timer);
+  if (isRunning()) timer = setTimeout(() => loadJob().catch(() => {}), 1000);
+  watchers.forEach((action) => action(job, before));
+  return job;
+}
+
+export const startJob = async (form) => take(await upload("/api/train", form));
+export const startDemo = async () => take(await post("/api/train/demo"));
+export const stopJob = async () => take(await post("/api/train/stop"));
+export const resumeJob = async () => take(await post("/api/train/resume"));
+export const forgetJob = async () => take((await remove("/api/train")).job);

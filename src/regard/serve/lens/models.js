@@ -1,0 +1,80 @@
+// The Models tab: a card for every model; what is inside is fetched when it is opened.
+
+import { get, wordsOf } from "./api.js";
+import { byId, make } from "./dom.js";
+import { bytes, count, FAMILIES, KINDS, languageName, millions } from "./format.js";
+import { renderMarkdown } from "./markdown.js";
+import { shelf, watchShelf } from "./shelf.js";
+
+let useModel;
+
+export function startModels(use) {
+  useModel = use;
+  watchShelf(show);
+}
+
+function show() {
+  byId("models-empty").hidden = shelf.models.length > 0;
+  byId("model-cards").replaceChildren(...shelf.models.map(card));
+}
+
+function card(model) {
+  const use = make("button", { type: "button", textContent: "Translate with it", "aria-label": `Translate with ${model.id}` });
+  use.addEventListener("click", () => useModel(model.id));
+  const details = make("details", {}, make("summary", { textContent: "Configuration, layers, costs, card" }));
+  details.addEventListener("toggle", () => open(details, model.id));
+  const targets = model.targets.map(languageName).join(", ");
+  return make("article", { className: "card model", data: { model: model.id } },
+    make("div", { className: "bar" }, make("h2", { textContent: model.id }), make("span", { className: "badge", textContent: FAMILIES[model.family] ?? model.family }),
+      make("span", { className: "badge", textContent: model.loaded ? "in memory" : "loads when used" }), use),
+    make("p", { className: "pair", textContent: `${languageName(model.source)} → ${targets}` }),
+    facts([["Parameters", millions(model.parameters)], ["Size", bytes(model.bytes)], ["Attention", model.attention ? "can be looked at" : "none: one fixed vector"]]),
+    details);
+}
+
+const facts = (rows) => make("dl", { className: "fact-grid" }, ...rows.map(([name, value]) => make("div", {}, make("dt", { textContent: name }), make("dd", { textContent: value }))));
+
+async function open(details, id) {
+  if (!details.open || details.dataset.filled) return;
+  details.dataset.filled = "yes";
+  const place = make("div", { className: "inside" }, make("p", { className: "hint", textContent: "Opening…" }));
+  details.append(place);
+  try {
+    place.replaceChildren(...inside(await get(`/api/models/${encodeURIComponent(id)}`)));
+  } catch (error) {
+    place.replaceChildren(make("p", { className: "notice bad", role: "alert", textContent: wordsOf(error) }));
+    delete details.dataset.filled;
+    details.addEventListener("toggle", () => place.remove(), { once: true });
+  }
+}
+
+function inside(model) {
+  const parts = [
+    ["What it costs", model.plan?.length ? table([], model.plan) : null],
+    ["How good it is", model.metrics && Object.keys(model.metrics).length ? table([], flat(model.metrics)) : null],
+    ["Attention layers", model.layers?.length ? table(["Layer", "Kind", "Heads"], model.layers.map((layer) => [layer.name, KINDS[layer.kind] ?? layer.kind, String(layer.heads)])) : null],
+    ["Configuration", table([], flat(model.config))],
+    ["Model card", model.card ? renderMarkdown(model.card) : null],
+    ["Recipe", model.recipe ? make("pre", { tabIndex: 0 }, make("code", { textContent: model.recipe })) : null],
+  ];
+  return parts.filter(([, content]) => content).map(([title, content]) => make("section", {}, make("h3", { textContent: title }), content));
+}
+
+/** Nested values as rows of dotted names. */
+function flat(values, prefix = "") {
+  return Object.entries(values).flatMap(([name, value]) => {
+    const path = prefix ? `${prefix}.${name}` : name;
+    return value && typeof value === "object" && !Array.isArray(value) ? flat(value, path) : [[path, shown(value)]];
+  });
+}
+
+function shown(value) {
+  if (typeof value === "number") return Number.isInteger(value) ? count(value) : String(Number(value.toPrecision(4)));
+  if (typeof value === "boolean") return value ? "yes" : "no";
+  return value === null ? "none" : Array.isArray(value) ? value.join(", ") : String(value);
+}
+
+function table(head, rows) {
+  const row = (tag, cells) => make("tr", {}, ...cells.map((cell) => make(tag, { textContent: cell })));
+  return make("table", { className: "plain" }, ...(head.length ? [make("thead", {}, row("th", head))] : []), make("tbody", {}, ...rows.map((cells) => row("td", cells))));
+}

@@ -1,0 +1,60 @@
+// The models the server offers, and the choosers of a model and a language into which it translates.
+
+import { get } from "./api.js";
+import { fillSelect } from "./dom.js";
+import { languageName, modelLabel } from "./format.js";
+
+const watchers = [];
+export const shelf = { models: [], first: null };
+
+export const watchShelf = (action) => watchers.push(action);
+export const modelCalled = (id) => shelf.models.find((model) => model.id === id);
+
+/** Ask the server again, and tell everyone who shows models. */
+export async function loadShelf() {
+  const answer = await get("/api/models");
+  [shelf.models, shelf.first] = [answer.models, answer.default];
+  watchers.forEach((action) => action());
+}
+
+/** Two selects that belong together; what was chosen is remembered for this tab under `name`. */
+export class Chooser {
+  constructor(name, modelSelect, targetSelect, onChange) {
+    [this.name, this.modelSelect, this.targetSelect, this.onChange] = [name, modelSelect, targetSelect, onChange];
+    modelSelect.addEventListener("change", () => { this.#fillTargets(); this.#changed(); });
+    targetSelect.addEventListener("change", () => this.#changed());
+    watchShelf(() => this.fill());
+  }
+
+  get model() { return modelCalled(this.modelSelect.value); }
+  get to() { return this.targetSelect.value; }
+
+  fill() {
+    const chosen = this.modelSelect.value || sessionStorage.getItem(`${this.name}-model`);
+    const isKnown = shelf.models.some((model) => model.id === chosen);
+    fillSelect(this.modelSelect, shelf.models.map((model) => [model.id, modelLabel(model)]), isKnown ? chosen : shelf.first);
+    this.#fillTargets();
+  }
+
+  choose(id) {
+    this.modelSelect.value = id;
+    this.#fillTargets();
+    this.#remember();
+  }
+
+  #fillTargets() {
+    const chosen = this.to || sessionStorage.getItem(`${this.name}-to`);
+    fillSelect(this.targetSelect, (this.model?.targets ?? []).map((code) => [code, languageName(code)]), chosen);
+    this.targetSelect.closest("label").hidden = !this.targetSelect.options.length;
+  }
+
+  #changed() {
+    this.#remember();
+    this.onChange();
+  }
+
+  #remember() {
+    sessionStorage.setItem(`${this.name}-model`, this.modelSelect.value);
+    sessionStorage.setItem(`${this.name}-to`, this.to);
+  }
+}

@@ -1,0 +1,146 @@
+// The Train tab: files, languages, a recipe; then the job as it goes, until its model can be used.
+
+import { get, wordsOf } from "./api.js";
+import { byId, make, say } from "./dom.js";
+import { bytes, FAMILIES, languageName, millions } from "./format.js";
+import { checkFiles, guessLanguages, guessName } from "./files.js";
+import { forgetJob, isRunning, job, resumeJob, startJob, stopJob, watchJob } from "./jobs.js";
+import { Progress } from "./progress.js";
+import { shelf, watchShelf } from "./shelf.js";
+
+const CODES = ["ar", "cs", "da", "de", "el", "en", "es", "fi", "fr", "he", "hi", "hu", "id", "it", "ja", "ko", "nl", "no", "pl", "pt", "ro", "ru", "sv", "tr", "uk", "vi", "zh"];
+let files = [], progress, buttons, useModel;
+
+/** `use(id)` is called when the reader wants to translate with the finished model. */
+export function startTrain(use) {
+  useModel = use;
+  buttons = {
+    stop: button("job-stop", "Stop and save", stopJob),
+    resume: button("job-resume", "Go on training", resumeJob),
+    use: button("job-use", "Use this model", async () => useModel(job.model)),
+    forget: button("job-forget", "Train another", forgetJob),
+  };
+  buttons.use.className = "main";
+  progress = new Progress(byId("job"), Object.values(buttons));
+  byId("job").append(make("p", { className: "notice bad", id: "job-error", role: "alert", hidden: true }));
+  byId("language-codes").replaceChildren(...CODES.map((code) => make("option", { value: code, label: languageName(code) })));
+  for (const id of ["train-source", "train-target"]) byId(id).addEventListener("input", nameLanguages);
+  listenForFiles();
+  byId("train-form").addEventListener("submit", start);
+  nameLanguages();
+  watchJob(showJob);
+  watchShelf(() => showJob(job));
+}
+
+export async function refreshTrain() {
+  try {
+    const { recipes } = await get("/api/recipes");
+    showRecipes(recipes.filter((recipe) => recipe.own_data));
+  } catch (error) {
+    say(byId("train-error"), wordsOf(error));
+  }
+}
+
+function button(id, words, action) {
+  const made = make("button", { type: "button", id, textContent: words });
+  made.addEventListener("click", async () => {
+    made.disabled = true;
+    try {
+      say(byId("job-error"), "");
+      await action();
+    } catch (error) {
+      say(byId("job-error"), wordsOf(error));
+    }
+    made.disabled = false;
+  });
+  return made;
+}
+
+function showJob(current) {
+  byId("job").hidden = !current;
+  byId("train-form").hidden = Boolean(current);
+  if (!current) return;
+  progress.show(current);
+  buttons.stop.hidden = !isRunning(current);
+  buttons.resume.hidden = !["stopped", "failed"].includes(current.state);
+  buttons.use.hidden = !current.model || !shelf.models.some((model) => model.id === current.model);
+  buttons.forget.hidden = isRunning(current);
+}
+
+function showRecipes(recipes) {
+  const chosen = document.querySelector('[name="recipe"]:checked')?.value;
+  byId("train-recipe").replaceChildren(...recipes.map((recipe, index) => {
+    const size = recipe.parameters ? ` · ${millions(recipe.parameters)} parameters` : "";
+    const input = make("input", { type: "radio", name: "recipe", value: recipe.name, checked: chosen ? chosen === recipe.name : index === 0 });
+    return make("label", { className: "recipe" }, input, make("span", {}, make("b", { textContent: recipe.name }),
+      make("span", { className: "badge", textContent: `${FAMILIES[recipe.family] ?? recipe.family}${size}` }), make("span", { className: "hint", textContent: recipe.description })));
+  }));
+}
+
+function nameLanguages() {
+  for (const hint of document.querySelectorAll("[data-language]")) {
+    const code = byId(hint.dataset.language).value.trim();
+    const name = languageName(code);
+    hint.textContent = !code ? "a code such as en" : name === code ? "a code of its own" : name;
+  }
+}
+
+function listenForFiles() {
+  const drop = byId("train-drop"), input = byId("train-files");
+  input.addEventListener("change", () => takeFiles([...input.files]));
+  for (const kind of ["dragenter", "dragover"]) drop.addEventListener(kind, (event) => { event.preventDefault(); drop.classList.add("over"); });
+  for (const kind of ["dragleave", "drop"]) drop.addEventListener(kind, () => drop.classList.remove("over"));
+  drop.addEventListener("drop", (event) => { event.preventDefault(); takeFiles([...event.dataTransfer.files]); });
+}
+
+function takeFiles(chosen) {
+  // The second half of a pair may come after the first.
+  files = chosen.length === 1 && files.length === 1 && checkFiles([...files, ...chosen]) === "" ? [...files, ...chosen] : chosen;
+  say(byId("files-error"), checkFiles(files));
+  byId("file-list").replaceChildren(...files.map((file) => make("li", {}, make("b", { textContent: file.name }), ` ${bytes(file.size)}`)));
+  const languages = guessLanguages(files);
+  if (languages) [byId("train-source").value, byId("train-target").value] = languages;
+  if (!byId("train-name").value) byId("train-name").value = guessName(files);
+  nameLanguages();
+}
+
+/** What is wrong with the form, said beside what is wrong; true when nothing is. */
+function isReady() {
+  const value = (id) => byId(id).value.trim();
+  const wrong = {
+    "files-error": checkFiles(files) || (files.length ? "" : "Choose a file with sentence pairs first."),
+    "names-error": !value("train-source") || !value("train-target") ? "Say from which language into which."
+      : value("train-source") === value("train-target") ? "The two languages are the same; choose two different ones."
+      : !value("train-name") ? "Give the model a name, to find it again."
+      : !/^[\p{L}\p{N}][\p{L}\p{N}_.-]*$/u.test(value("train-name")) ? "The name may have letters, digits, - and _, and begins with a letter or digit." : "",
+    "limits-error": value("train-steps") && !/^[1-9]\d*$/.test(value("train-steps")) ? "Steps are a whole number above 0, such as 2000."
+      : value("train-minutes") && !(Number(value("train-minutes")) > 0) ? "Minutes are a number above 0, such as 15." : "",
+  };
+  for (const [id, words] of Object.entries(wrong)) say(byId(id), words);
+  return Object.values(wrong).every((words) => !words);
+}
+
+async function start(event) {
+  event.preventDefault();
+  say(byId("train-error"), "");
+  if (!isReady()) { document.querySelector("#train-form .notice:not([hidden])")?.scrollIntoView({ block: "center" }); return; }
+  const form = new FormData();
+  for (const file of files) form.append("files", file, file.name);
+  form.append("recipe", document.querySelector('[name="recipe"]:checked')?.value ?? "");
+  for (const field of ["name", "source", "target", "steps", "minutes"]) {
+    const value = byId(`train-${field}`).value.trim();
+    if (value) form.append(field, value);
+  }
+  byId("train-start").disabled = true;
+  byId("train-status").textContent = `Sending ${bytes(files.reduce((sum, file) => sum + file.size, 0))}…`;
+  try {
+    await startJob(form);
+    takeFiles([]);
+    byId("train-files").value = "";
+    scrollTo({ top: 0 });
+  } catch (error) {
+    say(byId("train-error"), wordsOf(error));
+  }
+  byId("train-start").disabled = false;
+  byId("train-status").textContent = "";
+}

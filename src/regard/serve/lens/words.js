@@ -1,0 +1,71 @@
+// Lists of words that can be pointed at. Each list is one stop of the Tab key; the arrows move inside it.
+
+import { colour, inkOn } from "./colours.js";
+import { make } from "./dom.js";
+import { percent } from "./format.js";
+
+/** Make the words of a list point; `placeOf(index)` says at what. */
+export function listenToWords(list, pointing, placeOf) {
+  const withIndex = (action) => (event) => {
+    const index = event.target.dataset?.index;
+    if (index !== undefined) action(placeOf(Number(index)), event);
+  };
+  list.addEventListener("pointerover", withIndex((place, event) => { if (event.pointerType !== "touch") pointing.look(place); }));
+  list.addEventListener("focusin", withIndex((place) => pointing.look(place)));
+  list.addEventListener("click", withIndex((place) => pointing.hold(place)));
+  list.addEventListener("keydown", (event) => moveAmongWords(event, pointing));
+}
+
+export const asRow = (row) => ({ row, column: null });
+export const asColumn = (column) => ({ row: null, column });
+
+export function fillWords(list, words) {
+  list.replaceChildren(...words.map((word, index) => make("span", { textContent: word, title: word, dir: "auto", tabIndex: index ? -1 : 0, data: { index } })));
+}
+
+function moveAmongWords(event, pointing) {
+  const word = event.target;
+  if (word.dataset.index === undefined) return;
+  if (event.key === "Enter" || event.key === " ") { event.preventDefault(); word.click(); return; }
+  const next = {
+    ArrowRight: word.nextElementSibling, ArrowDown: word.nextElementSibling,
+    ArrowLeft: word.previousElementSibling, ArrowUp: word.previousElementSibling,
+    Home: word.parentElement.firstElementChild, End: word.parentElement.lastElementChild,
+  }[event.key];
+  if (!next) return;
+  event.preventDefault();
+  pointing.held = false;
+  [word.tabIndex, next.tabIndex] = [-1, 0];
+  next.focus();
+}
+
+/** Shade each word by its share (null: none), and mark the one pointed at. Of a thousand words only few change. */
+export function shadeWords(list, shareOf, gainOf, pointedAt) {
+  [...list.children].forEach((word, index) => {
+    const share = shareOf(index);
+    const visible = share === null ? 0 : Math.min(1, share * gainOf(index));
+    const look = [index === pointedAt, visible < 0.01 ? "" : colour(visible), visible < 0.01 ? "" : inkOn(visible), share !== null && share >= 0.02 ? percent(share) : ""];
+    if (String(word.look ?? [false, "", "", ""]) === String(look)) return;
+    word.look = look;
+    word.classList.toggle("on", look[0]);
+    [word.style.backgroundColor, word.style.color, word.dataset.percent] = look.slice(1);
+  });
+}
+
+/** Say in words what is pointed at. */
+export function tell(line, map, { row, column }) {
+  const bold = (text) => make("b", { textContent: text, dir: "auto" });
+  if (row !== null && column !== null) {
+    line.replaceChildren(bold(map.queries[row]), " looks at ", bold(map.keys[column]), ` with ${percent(map.at(row, column))} of its attention`);
+  } else if (row !== null) {
+    line.replaceChildren(bold(map.queries[row]), " looks at ", ...heaviest(map.keys, (index) => map.at(row, index), bold));
+  } else if (column !== null) {
+    const lookers = heaviest(map.queries, (index) => map.at(index, column), bold);
+    line.replaceChildren(bold(map.keys[column]), ...(lookers.length ? [" is looked at by ", ...lookers] : [" is looked at by no word"]));
+  } else line.replaceChildren();
+}
+
+function heaviest(words, weightOf, bold) {
+  const order = words.map((_, index) => index).sort((a, b) => weightOf(b) - weightOf(a)).slice(0, 3).filter((index) => weightOf(index) >= 0.01);
+  return order.flatMap((index, place) => [place ? ", " : "", bold(words[index]), ` ${percent(weightOf(index))}`]);
+}

@@ -1,0 +1,178 @@
+"""The LibreTranslate API: what `libretranslatepy`, `deep-translator` and the plugins of editors speak."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import FileResponse
+
+from regard.data.languages import language_name, same_language
+from regard.errors import UsageError
+from regard.serve.answers import answered
+from regard.serve.desk import Desk
+from regard.serve.fields import read_fields, required, texts, uploaded, whole
+from regard.serve.files import FORMATS, TranslatedFiles
+from regard.serve.keys import Keys, bearer
+from regard.serve.problems import Forbidden
+
+SUGGESTIONS, MOST_SUGGESTED = "suggestions.jsonl", 16 * 2**20
+TEXT, NUMBER = {"type": "string"}, {"type": "integer"}
+TEXTS = {"oneOf": [TEXT, {"type": "array", "items": TEXT}]}
+WORDS = {"description": "What was wrong, in words", "content": {"application/json": {}}}
+ERRORS: dict[int | str, dict[str, Any]] = dict.fromkeys((400, 403, 404, 408, 413, 500, 503), WORDS)
+
+
+def _body(**properties: Any) -> dict[str, Any]:
+    """How the API's own document describes fields that may come as JSON or as a form."""
+    schema = {"type": "object", "properties": {**properties, "api_key": TEXT}}
+    kinds = ("application/json", "application/x-www-form-urlencoded")
+    return {"requestBody": {"content": {kind: {"schema": schema} for kind in kinds}}}
+
+
+def libre_router(desk: Desk, keys: Keys, folder: Path) -> APIRouter:
+    """The routes; `folder` keeps what users suggest."""
+    router = APIRouter(tags=["LibreTranslate"], responses=ERRORS)
+    settings, files = desk.settings, TranslatedFiles()
+
+    async def fields(request: Request) -> dict[str, Any]:
+        given = await read_fields(request)
+        if not keys.accept(str(given.get("api_key") or "") or bearer(request.headers)):
+            raise Forbidden("Invalid API key")
+        return given
+
+    @router.post("/translate", openapi_extra=_body(q=TEXTS, source=TEXT, target=TEXT, format=TEXT, alternatives=NUMBER))
+    async def translate(request: Request) -> dict[str, Any]:
+        given = await fields(request)
+        found, several = texts(given)
+        found = desk.checked(found)
+        source, target = required(given, "source"), required(given, "target")
+        form, count = str(given.get("format") or "text"), whole(given, "alternatives", settings.alternatives)
+        detected = await run_in_threadpool(_detect, desk, found, target) if source == "auto" else []
+        sources = [each["language"] for each in detected] or [source] * len(found)
+        work = _translated(desk, found, sources, target, form, count)
+        answers = await answered(request, work, seconds=settings.seconds)
+        values: dict[str, list[Any]] = {"translatedText": [text for text, _ in answers]}
+        if detected:
+            values["detectedLanguage"] = detected
+        if count:
+            values["alternatives"] = [others for _, others in answers]
+        return values if several else {name: each[0] for name, each in values.items()}
+
+    @router.post("/detect", openapi_extra=_body(q=TEXT))
+    async def detect(request: Request) -> list[dict[str, Any]]:
+        given = await fields(request)
+        (text,) = desk.checked([required(given, "q")])
+        found = await run_in_threadpool(desk.detect, text)
+        return [{"confidence": each.confidence, "language": each.language} for each in found]
+
+    @router.api_route("/languages", methods=["GET"])
+    @router.api_route("/languages", methods=["POST"], include_in_schema=False)  # libretranslatepy sends it so
+    def languages() -> list[dict[str, Any]]:
+        return _languages(desk)
+
+    @router.post(
+        "/translate_file",
+        openapi_extra={"requestBody": {"content": {"multipart/form-data": {"schema": {
+            "type": "object", "required": ["file", "source", "target"],
+            "properties": {"file": {**TEXT, "format": "binary"}, "source": TEXT, "target": TEXT, "api_key": TEXT},
+        }}}}},
+    )  # fmt: skip
+    async def translate_file(request: Request) -> dict[str, str]:
+        given = await fields(request)
+        upload, source, target = uploaded(given, "file"), required(given, "source"), required(given, "target")
+        exhibit, to = desk.choose(source, target)
+        path = files.keep(upload.name, upload.content)
+        work = run_in_threadpool(files.translate, path, desk.waiting(exhibit, to), exhibit.source, to)
+        token = await answered(request, work, seconds=settings.seconds)
+        return {"translatedFileUrl": str(request.url_for("download_file", token=token))}
+
+    @router.get("/download_file/{token}")
+    def download_file(token: str) -> FileResponse:
+        path, name = files.find(token)
+        return FileResponse(path, filename=name, media_type="application/octet-stream")
+
+    @router.post("/suggest", openapi_extra=_body(q=TEXT, s=TEXT, source=TEXT, target=TEXT))
+    async def suggest(request: Request) -> dict[str, bool]:
+        given = await fields(request)
+        row = {name: desk.checked([required(given, name)])[0] for name in ("q", "s", "source", "target")}
+        await run_in_threadpool(_note, folder / SUGGESTIONS, row)
+        return {"success": True}
+
+    @router.get("/frontend/settings")
+    def frontend_settings() -> dict[str, Any]:
+        return _frontend(desk, keys)
+
+    return router
+
+
+async def _translated(
+    desk: Desk, found: list[str], sources: list[str], target: str, form: str, count: int
+) -> list[tuple[str, list[str]]]:
+    """Every text with its alternatives; texts of one language go together."""
+    if form not in ("text", "html"):
+        raise UsageError(f"format is {form!r}; it is text or html")
+    answers: list[tuple[str, list[str]]] = [(text, []) for text in found]
+
+    async def translate(source: str) -> None:
+        places = [place for place, language in enumerate(sources) if language == source]
+        chosen = [found[place] for place in places]
+        exhibit, to = desk.choose(source, target)
+        if form == "html":
+            spoken = [(text, list[str]()) for text in await desk.translate_html(exhibit, to, chosen)]
+        else:
+            changes = {"n_best": count + 1} if count else {}
+            answers_here = await desk.translate(exhibit, to, chosen, **changes)
+            spoken = [(each.text, each.alternatives(count)) for each in answers_here]
+        for place, answer in zip(places, spoken, strict=True):
+            answers[place] = answer
+
+    # what is in the target language already stays as it is
+    await asyncio.gather(*(translate(source) for source in {*sources} if not same_language(source, target)))
+    return answers
+
+
+def _detect(desk: Desk, found: list[str], target: str) -> list[dict[str, Any]]:
+    best = [desk.detect(text, target)[0] for text in found]
+    return [{"confidence": each.confidence, "language": each.language} for each in best]
+
+
+def _languages(desk: Desk) -> list[dict[str, Any]]:
+    """Every language some model reads, with what it can be turned into; then those that are only written."""
+    targets: dict[str, list[str]] = {}
+    for exhibit in desk.shelf.exhibits():
+        known = targets.setdefault(exhibit.source, [])
+        known += [target for target in exhibit.targets if target not in known]
+    for written in [target for known in list(targets.values()) for target in known]:
+        targets.setdefault(written, [])
+    return [{"code": code, "name": language_name(code), "targets": known} for code, known in targets.items()]
+
+
+def _frontend(desk: Desk, keys: Keys) -> dict[str, Any]:
+    exhibits = desk.shelf.exhibits()
+    pair = (exhibits[0].source, exhibits[0].targets[0]) if exhibits else ("", "")
+    source, target = ({"code": code, "name": language_name(code)} if code else None for code in pair)
+    return {
+        "apiKeys": bool(keys),
+        "keyRequired": bool(keys),
+        "charLimit": desk.settings.characters,
+        "batchLimit": desk.settings.texts,
+        "frontendTimeout": 500,
+        "suggestions": True,
+        "filesTranslation": True,
+        "supportedFilesFormat": list(FORMATS),
+        "language": {"source": source, "target": target},
+    }
+
+
+def _note(file: Path, row: dict[str, str]) -> None:
+    """Keep a suggestion, for whoever trains the next model."""
+    if file.exists() and file.stat().st_size > MOST_SUGGESTED:
+        raise Forbidden("this server has as many suggestions as it keeps")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("a", encoding="utf-8") as out:
+        out.write(json.dumps(row, ensure_ascii=False) + "\n")

@@ -1,0 +1,275 @@
+"""The routes behind the page: translations with all that led to them, attention in pieces, and the models."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response, StreamingResponse
+
+from regard.data.passages import split_passage
+from regard.errors import UsageError
+from regard.inference.attending import kind_of
+from regard.inference.pipelines import Translation, Translator, joined
+from regard.inference.tree import grow_tree, path_to
+from regard.look.figures import save
+from regard.look.page import quantise
+from regard.serve.answers import answered, error_response
+from regard.serve.desk import Desk, Spoken, ranked
+from regard.serve.libre import ERRORS
+from regard.serve.shelf import Exhibit
+from regard.serve.sights import ALIGNMENT, Question, Sights, Wanted, describe, encoded, pieces, score_pieces
+from regard.studies.plan import make_plan
+from regard.studies.units import byte_size, scaled
+
+MEDIA = {"html": "text/html", "svg": "image/svg+xml", "png": "image/png", "json": "application/json"}
+
+
+class Asked(BaseModel):
+    """What every question about a text has."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: str = ""
+    text: str
+    to: str = ""
+
+
+class TranslateRequest(Asked):
+    beam: Annotated[int, Field(ge=1)] | None = None
+    n_best: Annotated[int, Field(ge=1)] = 1
+    search: bool = False
+    attention: bool = True
+
+
+class LookRequest(Asked):
+    target: str = ""
+    layers: list[str] | None = None
+    heads: list[int] | None = None
+    rows: tuple[int, int] | None = None
+    side: Annotated[int, Field(ge=0, le=4096)] = 0
+    scores: bool = False
+
+
+class ExportRequest(Asked):
+    target: str = ""
+    format: Literal["html", "svg", "png", "json"]
+    layer: str = ""
+    head: int | None = None
+
+
+def page_router(desk: Desk) -> APIRouter:
+    router = APIRouter(prefix="/api", tags=["Lens"], responses={**ERRORS, 401: ERRORS[403]})
+    seconds, sights = desk.settings.seconds, Sights()
+
+    @router.get("/models")
+    def models() -> dict[str, Any]:
+        listed = [_entry(desk, exhibit) for exhibit in desk.shelf.exhibits()]
+        return {"models": listed, "default": listed[0]["id"] if listed else None}
+
+    @router.get("/models/{name:path}")
+    def model(name: str) -> dict[str, Any]:
+        exhibit = desk.shelf.find(name)
+        return _entry(desk, exhibit) | _details(exhibit)
+
+    @router.post("/translate")
+    async def translate(request: Request, asked: TranslateRequest) -> dict[str, Any]:
+        return await answered(request, _translate(desk, asked), seconds=seconds)
+
+    @router.post("/translate/stream", response_class=StreamingResponse)
+    async def stream(asked: TranslateRequest) -> StreamingResponse:
+        exhibit, to, (text,) = _question(desk, asked)
+        events = _events(desk, exhibit, to, text, asked)
+        return StreamingResponse(events, media_type="text/event-stream")
+
+    @router.post("/look")
+    async def look(request: Request, asked: LookRequest) -> dict[str, Any]:
+        exhibit, to, (text, target) = _question(desk, asked, asked.target)
+        question = Question(exhibit.id, text, to, target)
+        wanted = Wanted(asked.layers or [], asked.heads, asked.rows, asked.side)
+
+        def see() -> dict[str, Any]:
+            translator = desk.shelf.translator(exhibit.id)
+            sight = sights.look(question, translator)
+            found = score_pieces(question, sight, translator, wanted) if asked.scores else pieces(sight, wanted)
+            return describe(sight) | {"model": exhibit.id, "pieces": found}
+
+        return await answered(request, desk.engine.run(see), seconds=seconds)
+
+    @router.post("/look/export", response_class=Response)
+    async def export(request: Request, asked: ExportRequest) -> Response:
+        exhibit, to, (text, target) = _question(desk, asked, asked.target)
+        question = Question(exhibit.id, text, to, target)
+
+        def see() -> bytes:
+            return _drawn(question, desk.shelf.translator(exhibit.id), asked)
+
+        content = await answered(request, desk.engine.run(see), seconds=seconds)
+        name = f"regard-{asked.layer or 'attention'}.{asked.format}".replace("*", "all")
+        disposition = f'attachment; filename="{_file_name(name)}"'
+        return Response(content, media_type=MEDIA[asked.format], headers={"content-disposition": disposition})
+
+    return router
+
+
+def _question(desk: Desk, asked: Asked, *more: str) -> tuple[Exhibit, str, list[str]]:
+    """The model asked, its target language, and the texts, all checked."""
+    exhibit = desk.shelf.find(asked.model)
+    return exhibit, desk.target(exhibit, asked.to), desk.checked([asked.text, *more])
+
+
+# Translations
+
+
+async def _translate(desk: Desk, asked: TranslateRequest) -> dict[str, Any]:
+    exhibit, to, (text,) = _question(desk, asked)
+    limits = desk.settings
+    if (asked.beam or 1) > limits.beam or asked.n_best > limits.alternatives + 1:
+        raise UsageError(f"beam may be {limits.beam} at most, and n_best {limits.alternatives + 1}")
+    changes = {"n_best": asked.n_best} | ({"beam": asked.beam} if asked.beam else {})
+    began = time.monotonic()
+    (spoken,) = await desk.translate(exhibit, to, [text], **changes)
+    milliseconds = round(1000 * (time.monotonic() - began), 1)
+
+    def explain() -> dict[str, Any]:
+        translator = desk.shelf.translator(exhibit.id)
+        answers = _ranked(spoken)
+        first = split_passage(text, exhibit.source).sentences[:1]
+        tree = _tree(translator, first[0], to, changes) if asked.search and first else None
+        tokens = [translator.tokenizer.source_ids([each.source], to)[0] for each in spoken.sentences]
+        return {
+            "source_words": answers[0].source_words if answers else [],
+            "source_tokens": [piece for ids in tokens for piece in translator.tokenizer.source.pieces(ids)],
+            "translations": [_translation(each, translator, asked.attention) for each in answers],
+            "search": tree,
+        }
+
+    explained = await desk.engine.run(explain)
+    if explained["translations"]:
+        explained["translations"][0]["text"] = spoken.text  # with the line breaks of the source
+    return {"model": exhibit.id, "source": text, "to": to, "milliseconds": milliseconds} | explained
+
+
+def _ranked(spoken: Spoken) -> list[Translation]:
+    """The best translation of a whole text, the next best, and so on, all different."""
+    if not spoken.sentences:
+        return []
+    most = max(len(each.alternatives) for each in spoken.sentences)
+    answers = [joined([ranked(each, rank) for each in spoken.sentences]) for rank in range(most + 1)]
+    return list({answer.text: answer for answer in reversed(answers)}.values())[::-1]
+
+
+def _translation(answer: Translation, translator: Translator, attention: bool) -> dict[str, Any]:
+    looks = attention and translator.alignment is not None and answer.target_words
+    return {
+        "text": answer.text,
+        "score": answer.score,
+        "tokens": answer.tokens,
+        "truncated": answer.truncated,
+        "words": answer.target_words,
+        "alignment": answer.alignment if looks else [],
+        "attention": encoded(quantise(answer.attention)) if looks else None,
+    }
+
+
+def _tree(translator: Translator, sentence: str, to: str, changes: dict[str, Any]) -> dict[str, Any]:
+    settings = translator.search_settings(changes)
+    search = translator.begin(sentence, to=to, settings=settings)
+    nodes, found = grow_tree(search)
+    best = path_to(nodes, found[0], search.vocabulary.end)
+    pieces_of = translator.tokenizer.target.pieces
+    listed = [
+        {
+            "id": node.id, "parent": node.parent, "step": node.step, "state": node.state, "best": node.id in best,
+            "token": "</s>" if node.token == search.vocabulary.end else pieces_of([node.token])[0],
+            "total": round(node.total, 4), "score": round(node.score, 4),
+        }
+        for node in nodes
+    ]  # fmt: skip
+    return {"width": search.width, "nodes": listed}
+
+
+async def _events(desk: Desk, exhibit: Exhibit, to: str, text: str, asked: TranslateRequest) -> AsyncIterator[str]:
+    changes: dict[str, Any] = {"beam": min(asked.beam, desk.settings.beam)} if asked.beam else {}
+    try:
+        async for partial in desk.stream(exhibit, to, text, **changes):
+            yield _event({"text": partial.text})
+        yield _event({"done": True})
+    except Exception as error:
+        yield f"data: {bytes(error_response('/api', error).body).decode()}\n\n"
+
+
+def _event(value: dict[str, Any]) -> str:
+    return f"data: {json.dumps(value, ensure_ascii=False)}\n\n"
+
+
+# Pictures
+
+
+def _drawn(question: Question, translator: Translator, asked: ExportRequest) -> bytes:
+    sight = question.sight(translator)
+    chosen = None if asked.layer in ("", ALIGNMENT) else asked.layer
+    view: Any = "alignment" if asked.layer == ALIGNMENT and sight.alignment else None
+    with tempfile.TemporaryDirectory(prefix="regard-export-") as folder:
+        file = save(sight, Path(folder) / f"look.{asked.format}", panels=chosen, head=asked.head, view=view)
+        return file.read_bytes()
+
+
+def _file_name(name: str) -> str:
+    return "".join(letter if letter.isalnum() or letter in "-." else "-" for letter in name if letter.isascii())
+
+
+# Models
+
+
+def _entry(desk: Desk, exhibit: Exhibit) -> dict[str, Any]:
+    return {
+        "id": exhibit.id,
+        "family": exhibit.family,
+        "source": exhibit.source,
+        "targets": list(exhibit.targets),
+        "loaded": desk.shelf.is_loaded(exhibit.id),
+        "parameters": exhibit.parameters,
+        "bytes": exhibit.bytes,
+        "attention": bool(make_plan(str(exhibit.folder), batch=1).costs.matrices),
+    }
+
+
+def _details(exhibit: Exhibit) -> dict[str, Any]:
+    """The config, the card, the recipe and last metrics, the layers, and what the model costs."""
+    plan = make_plan(str(exhibit.folder), batch=1)
+    matrices, memory = plan.costs.matrices, plan.memory
+    length = f"of {plan.source_length} tokens"
+    return {
+        "config": exhibit.config.model_dump(mode="json"),
+        "card": _text(exhibit.folder / "README.md") or "",
+        "recipe": _text(exhibit.folder / "recipe.toml"),
+        "metrics": _metrics(exhibit.folder / "metrics.jsonl"),
+        "layers": [{"name": each.name, "kind": kind_of(each.name), "heads": each.heads} for each in matrices],
+        "plan": [
+            ["Parameters", f"{plan.parameters:,}"],
+            ["Weights in memory", byte_size(memory["weights"])],
+            [f"To translate a sentence {length}, forward", f"{scaled(plan.forward_flops)}FLOPs"],
+            ["To train on it, with gradients and optimiser", byte_size(sum(memory.values()))],
+            [f"Attention weights of a sentence {length}", f"{sum(each.entries for each in matrices):,}"],
+            ["Remembered of a source while decoding", byte_size(plan.cache["sentence"])],
+            ["Remembered of each hypothesis", byte_size(plan.cache["hypothesis"])],
+        ],
+    }
+
+
+def _text(file: Path) -> str | None:
+    return file.read_text(encoding="utf-8", errors="replace") if file.is_file() else None
+
+
+def _metrics(file: Path) -> dict[str, Any] | None:
+    """What was measured at the end of training: on the test set where there was one."""
+    rows = [json.loads(line) for line in (_text(file) or "").splitlines() if line.strip()]
+    measured = {row["kind"]: row for row in rows if row.get("kind") in ("valid", "test")}
+    return measured.get("test") or measured.get("valid")

@@ -1,0 +1,59 @@
+"""Starting and stopping a server."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import uvicorn
+
+from regard.checkpoints.folder import is_sealed
+from regard.errors import RegardError, UsageError
+from regard.serve.app import create_app
+from regard.serve.jobs import Jobs
+from regard.serve.settings import ServeSettings
+from regard.serve.shelf import Shelf
+from regard.studies.demo import demo_folder
+
+GRACE = 30  # seconds that accepted requests have to finish when the server is told to stop
+
+
+def run(models: Sequence[str], runs: Path, settings: ServeSettings) -> None:
+    """Serve until interrupted or terminated; what was accepted is finished first."""
+    shelf = Shelf(models, memory=settings.memory, device=settings.device)
+    jobs = Jobs(runs, limit=settings.upload, on_finished=shelf.add)
+    if not models and is_sealed(demo_folder()):
+        shelf.add(demo_folder())
+    for folder in jobs.finished_models():
+        try:
+            shelf.add(folder)
+        except RegardError as error:  # one damaged run must not keep the others from being served
+            print(f"regard: warning: {folder.name} is left out: {error}", file=sys.stderr)
+    app = create_app(shelf, jobs, settings)
+    listening = listen(settings)
+    host, port = listening.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    print(f"Regard is at http://{shown}:{port}  (stop with Ctrl-C)", file=sys.stderr, flush=True)
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    config = uvicorn.Config(
+        app, log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=GRACE, backlog=2048
+    )
+    uvicorn.Server(config).run(sockets=[listening])
+
+
+def listen(settings: ServeSettings) -> socket.socket:
+    """The bound socket: made here, so that a taken port is told in one line."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listening = socket.socket(family)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((settings.host, settings.port))
+    except (OSError, OverflowError) as error:
+        raise UsageError(
+            f"cannot listen on {settings.host} port {settings.port}: {getattr(error, 'strerror', None) or error}; "
+            "choose another with --host and --port"
+        ) from None
+    return listening

@@ -1,0 +1,141 @@
+"""The models of a server: known by their folders, loaded when first asked for, put back when memory is short."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import regard
+from regard.checkpoints import resolve
+from regard.checkpoints.hub import PREFIX, local_folder
+from regard.checkpoints.models import identify
+from regard.config import Config
+from regard.data.languages import find_language
+from regard.data.tokenizers import PairTokenizer
+from regard.errors import CheckpointError, UsageError
+from regard.inference.pipelines import Translator
+from regard.serve.problems import NotFound, Problem
+from regard.serve.settings import MIB
+from regard.studies.plan import make_plan
+
+LANGUAGES_IN_NAME = re.compile(r"(?:^|[-_/])([a-z]{2,3})[-_]([a-z]{2,3})$")  # opus-mt-en-es
+
+
+class Unloadable(Problem):
+    """A model is known but cannot be read; the reason, which may name files, is for the log."""
+
+    status = 500
+
+
+@dataclass(frozen=True)
+class Exhibit:
+    """What is known of a model without loading it."""
+
+    id: str
+    folder: Path
+    family: str
+    config: Config
+    source: str
+    targets: tuple[str, ...]
+    bytes: int
+
+    @cached_property
+    def parameters(self) -> int:
+        return make_plan(str(self.folder), batch=1).parameters
+
+    def target(self, wanted: str) -> str | None:
+        """The model's own code for a wanted target language."""
+        return find_language(self.targets, wanted)
+
+
+def describe(name: str, folder: Path) -> Exhibit:
+    """Read what a folder says of itself; fails for what is no model of ours."""
+    folder = resolve(folder)
+    family, config, _ = identify(folder)
+    tokenizer = PairTokenizer.load(folder)
+    source, targets = tokenizer.source_language, tokenizer.target_languages
+    if not source or not any(targets):  # a Marian folder that does not say: its name may
+        if (found := LANGUAGES_IN_NAME.search(name)) is None:
+            raise CheckpointError(f"{name} does not say its languages; call its folder something like model-en-es")
+        source, targets = source or found[1], targets if any(targets) else (found[2],)
+    weights = sum(file.stat().st_size for pattern in ("*.safetensors", "*.bin") for file in folder.glob(pattern))
+    return Exhibit(name, folder, family, config, source, tuple(targets), weights)
+
+
+class Shelf:
+    """Models by id, in the order they were given; those in use are loaded, up to `memory` MiB of weights."""
+
+    def __init__(self, models: Iterable[str | Path] = (), *, memory: int = 4096, device: str = "cpu") -> None:
+        self.memory, self.device = memory, device
+        self._exhibits: dict[str, Exhibit] = {}
+        self._loaded: OrderedDict[str, Translator] = OrderedDict()  # least recently used first
+        self._lock = threading.RLock()
+        for model in models:
+            self.add(model)
+
+    def add(self, model: str | Path, name: str = "") -> str:
+        """Put a folder or `hf:owner/name` on the shelf; returns the id it is known by."""
+        folder = local_folder(model)
+        name = name or (str(model).removeprefix(PREFIX) if str(model).startswith(PREFIX) else folder.resolve().name)
+        with self._lock:
+            known = {exhibit.folder: exhibit.id for exhibit in self._exhibits.values()}
+            if (there := known.get(resolve(folder))) is not None:
+                return there
+            exhibit = describe(self._free(name), folder)
+            if exhibit.bytes > self.memory * MIB:
+                raise UsageError(
+                    f"{name} has {exhibit.bytes / MIB:.0f} MiB of weights, but only {self.memory} may be loaded; "
+                    "raise --memory"
+                )
+            self._exhibits[exhibit.id] = exhibit
+            return exhibit.id
+
+    def exhibits(self) -> list[Exhibit]:
+        with self._lock:
+            return list(self._exhibits.values())
+
+    def find(self, name: str = "") -> Exhibit:
+        """The model of that id; without one, the first."""
+        exhibits = self.exhibits()
+        if not exhibits:
+            raise NotFound("there is no model yet; train one, or start the server with -m FOLDER")
+        if not name:
+            return exhibits[0]
+        for exhibit in exhibits:
+            if exhibit.id == name:
+                return exhibit
+        raise NotFound(f"there is no model {name!r}; there are: {', '.join(each.id for each in exhibits)}")
+
+    def is_loaded(self, name: str) -> bool:
+        return name in self._loaded
+
+    def translator(self, name: str) -> Translator:
+        """The model itself, loaded now if it is not yet; others leave when it does not fit beside them."""
+        exhibit = self.find(name)
+        with self._lock:
+            if (here := self._loaded.get(exhibit.id)) is None:
+                self._make_room(exhibit.bytes)
+                try:
+                    here = self._loaded[exhibit.id] = regard.load(exhibit.folder, device=self.device)
+                except (CheckpointError, OSError) as error:
+                    raise Unloadable(f"the model {exhibit.id} cannot be loaded; the server's log says why") from error
+            self._loaded.move_to_end(exhibit.id)
+            return here
+
+    def _make_room(self, needed: int) -> None:
+        used = {name: self._exhibits[name].bytes for name in self._loaded}
+        while used and sum(used.values()) + needed > self.memory * MIB:
+            oldest, _ = self._loaded.popitem(last=False)
+            del used[oldest]
+
+    def _free(self, name: str) -> str:
+        """The name, or the name with a number behind it when another model has it."""
+        number, free = 1, name
+        while free in self._exhibits:
+            number, free = number + 1, f"{name}-{number + 1}"
+        return free

@@ -1,0 +1,232 @@
+"""The line of jobs: batches across clients, fairness, bounds, and models that come and go."""
+
+import asyncio
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+
+from regard.errors import DataError, UsageError
+from regard.serve.engine import Engine
+from regard.serve.problems import Busy, NotFound
+from regard.serve.shelf import Shelf, Unloadable
+
+
+class Parrot:
+    """Stands for a translator: remembers its batches, and answers each sentence with itself and the target."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[str]] = []
+        self.going = threading.Event()
+        self.going.set()
+
+    def translate(self, texts, *, to="", **changes):
+        self.going.wait(30)
+        several = [texts] if isinstance(texts, str) else list(texts)
+        self.batches.append(several)
+        if any("bad" in text for text in several):
+            raise DataError("a bad sentence")
+        answers = [f"{text}>{to}{changes.get('beam', '')}" for text in several]
+        return answers[0] if isinstance(texts, str) else answers
+
+
+class OneModel:
+    """A shelf with one model on it."""
+
+    def __init__(self, translator: Parrot) -> None:
+        self.held = translator
+
+    def translator(self, name: str) -> Parrot:
+        if name != "m":
+            raise NotFound(name)
+        return self.held
+
+
+def with_engine(work, **limits):
+    """Run `work(engine, parrot)` in an event loop over an engine that is closed afterwards."""
+    parrot = Parrot()
+    engine = Engine(OneModel(parrot), **limits)  # type: ignore[arg-type]
+
+    async def main():
+        engine.start()
+        try:
+            return await work(engine, parrot)
+        finally:
+            parrot.going.set()
+            await asyncio.to_thread(engine.close)
+
+    return asyncio.run(main())
+
+
+async def waiting(engine: Engine, count: int) -> None:
+    while engine.waiting < count:
+        await asyncio.sleep(0.001)
+
+
+def test_requests_that_wait_together_are_one_batch():
+    async def work(engine, parrot):
+        parrot.going.clear()
+        first = asyncio.create_task(engine.translate("m", ["a"], to="es"))
+        await asyncio.sleep(0.05)
+        others = [asyncio.create_task(engine.translate("m", [f"b{i}", f"c{i}"], to="es")) for i in range(5)]
+        different = asyncio.create_task(engine.translate("m", ["d"], to="pt"))
+        await waiting(engine, 6)
+        parrot.going.set()
+        answers = [await first, await different, *[await each for each in others]]
+        assert answers == [["a>es"], ["d>pt"], *[[f"b{i}>es", f"c{i}>es"] for i in range(5)]]
+        assert sorted(map(len, parrot.batches)) == [1, 1, 10]
+
+    with_engine(work)
+
+
+def test_a_short_text_does_not_wait_for_all_of_a_long_one():
+    async def work(engine, parrot):
+        parrot.going.clear()
+        long = asyncio.create_task(engine.translate("m", [f"long{i}" for i in range(100)], to="es"))
+        await asyncio.sleep(0.05)
+        short = asyncio.create_task(engine.translate("m", ["short"], to="es"))
+        await waiting(engine, 1)
+        parrot.going.set()
+        assert await short == ["short>es"]
+        assert len(await long) == 100
+        place = next(number for number, batch in enumerate(parrot.batches) if "short" in batch)
+        assert place <= 2 and all(len(batch) <= 8 for batch in parrot.batches)
+        assert [s for batch in parrot.batches for s in batch if s != "short"] == [f"long{i}" for i in range(100)]
+
+    with_engine(work, batch=8)
+
+
+def test_the_line_is_bounded_and_tells_when_to_come_back():
+    async def work(engine, parrot):
+        parrot.going.clear()
+        tasks = [asyncio.create_task(engine.translate("m", [str(i)], beam=i)) for i in range(8)]
+        await asyncio.sleep(0.05)
+        refused = [task for task in tasks if task.done()]
+        assert len(refused) in (3, 4)  # four wait; one more may be in the works
+        for task in refused:
+            with pytest.raises(Busy) as error:
+                task.result()
+            assert error.value.retry_after >= 1
+        parrot.going.set()
+        await asyncio.gather(*(task for task in tasks if task not in refused))
+
+    with_engine(work, queue=4)
+
+
+def test_who_leaves_is_not_computed_for():
+    async def work(engine, parrot):
+        parrot.going.clear()
+        first = asyncio.create_task(engine.translate("m", ["a"]))
+        await asyncio.sleep(0.05)
+        left = [asyncio.create_task(engine.translate("m", [f"gone{i}"], beam=i)) for i in range(20)]
+        await waiting(engine, 20)
+        for task in left:
+            task.cancel()
+        await asyncio.sleep(0)
+        last = asyncio.create_task(engine.translate("m", ["last"]))
+        parrot.going.set()
+        assert (await first, await last) == (["a>"], ["last>"])
+        assert not any("gone" in sentence for batch in parrot.batches for sentence in batch)
+
+    with_engine(work)
+
+
+def test_one_bad_sentence_spoils_no_other():
+    async def work(engine, parrot):
+        parrot.going.clear()
+        first = asyncio.create_task(engine.translate("m", ["a"]))
+        await asyncio.sleep(0.05)
+        good, bad = (asyncio.create_task(engine.translate("m", [text])) for text in ("good", "bad"))
+        await waiting(engine, 2)
+        parrot.going.set()
+        assert await good == ["good>"] and await first == ["a>"]
+        with pytest.raises(DataError):
+            await bad
+        with pytest.raises(NotFound):
+            await engine.translate("nothing", ["x"])
+
+    with_engine(work)
+
+
+def test_streams_give_way_to_others():
+    async def work(engine, parrot):
+        seen = []
+
+        def numbers():
+            for number in range(20):
+                threading.Event().wait(0.02)
+                yield number
+
+        async def read():
+            async for number in engine.stream(numbers):
+                seen.append(number)
+
+        reader = asyncio.create_task(read())
+        while not seen:
+            await asyncio.sleep(0.001)
+        assert await engine.translate("m", ["between"]) == ["between>"]
+        assert not reader.done()
+        await reader
+        assert seen == sorted(seen) and seen[-1] == 19
+
+    with_engine(work)
+
+
+def test_closing_finishes_what_was_accepted_and_takes_no_more():
+    parrot = Parrot()
+    engine = Engine(OneModel(parrot))  # type: ignore[arg-type]
+
+    async def main():
+        engine.start()
+        parrot.going.clear()
+        tasks = [asyncio.create_task(engine.translate("m", [str(i)], beam=i)) for i in range(3)]
+        await asyncio.sleep(0.05)
+        closing = asyncio.create_task(asyncio.to_thread(engine.close))
+        await asyncio.sleep(0.05)
+        with pytest.raises(Busy, match="shutting down"):
+            await engine.run(lambda: None)
+        parrot.going.set()
+        assert await asyncio.gather(*tasks) == [["0>0"], ["1>1"], ["2>2"]]
+        await closing
+
+    asyncio.run(main())
+
+
+# The shelf
+
+
+def test_room_is_made_for_a_model_that_does_not_fit_beside_others(folders: list[Path], monkeypatch):
+    monkeypatch.setattr("regard.serve.shelf.MIB", 1)  # so that the cap counts bytes
+    sizes = [(folder / "model.safetensors").stat().st_size for folder in folders]
+    shelf = Shelf(folders, memory=max(sizes) + min(sizes))
+    names = [exhibit.id for exhibit in shelf.exhibits()]
+    for name in (*names, *names):
+        shelf.translator(name)
+        loaded = [size for other, size in zip(names, sizes, strict=True) if shelf.is_loaded(other)]
+        assert shelf.is_loaded(name) and sum(loaded) <= shelf.memory
+    with pytest.raises(UsageError, match="raise --memory"):
+        Shelf(folders, memory=min(sizes) - 1)
+
+
+def test_names_are_unique_and_folders_are_known_once(folders: list[Path], tmp_path: Path):
+    twin = tmp_path / folders[0].name
+    shutil.copytree(folders[0], twin, ignore=shutil.ignore_patterns("checkpoints", "data"))
+    shelf = Shelf([folders[0], folders[0], twin])
+    assert [exhibit.id for exhibit in shelf.exhibits()] == [twin.name, f"{twin.name}-2"]
+    assert shelf.find().id == folders[0].name
+    with pytest.raises(NotFound, match="there are"):
+        shelf.find("nothing")
+    with pytest.raises(NotFound, match="no model yet"):
+        Shelf().find()
+
+
+def test_a_damaged_model_is_told_without_its_path(folders: list[Path], tmp_path: Path):
+    damaged = tmp_path / "damaged"
+    shutil.copytree(folders[0], damaged, ignore=shutil.ignore_patterns("checkpoints", "data"))
+    shelf = Shelf([damaged])
+    weights = damaged / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(Unloadable) as error:
+        shelf.translator("damaged")
+    assert str(tmp_path) not in str(error.value)

@@ -1,0 +1,287 @@
+"""Training jobs as real processes: they start, stop, go on, fail in words, and are found again after a crash."""
+
+import gzip
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from regard.checkpoints import verify
+from regard.data.phrasebook import phrases
+from regard.errors import CheckpointError, DataError, RegardError, UsageError
+from regard.serve import jobs as module
+from regard.serve.jobs import Jobs
+from regard.serve.problems import Conflict, NotFound, TooLarge
+from regard.serve.progress import Job, Record
+from regard.serve.recipes import offers, suited
+from regard.training.recipe import load_recipe
+
+PATIENCE = 120
+BOMB = '<?xml version="1.0"?><!DOCTYPE tmx [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;">]><tmx><body>&b;</body></tmx>'
+TMX = '<tmx version="1.4"><body>{}</body></tmx>'
+UNIT = '<tu><tuv xml:lang="{}"><seg>a {}</seg></tuv><tuv xml:lang="fr"><seg>b</seg></tuv></tu>'
+
+
+@pytest.fixture(autouse=True)
+def one_thread(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setattr(module, "NICENESS", 0)  # tests that run beside these are as busy as a job
+
+
+@pytest.fixture
+def tsv(tmp_path):
+    """A corpus as someone might send it."""
+    file = tmp_path / "sent.tsv"
+    pairs = phrases("es", part="train", count=150, seed=1, max_words=5)
+    file.write_text("".join(f"{pair.source}\t{pair.target}\n" for pair in pairs), encoding="utf-8")
+    return file
+
+
+@pytest.fixture
+def jobs(tmp_path):
+    made = Jobs(tmp_path / "runs")
+    yield made
+    made.close()
+
+
+def begin(jobs, *files, **changes) -> Job:
+    order = {"name": "mine", "recipe": "pairs-transformer", "source": "en", "target": "es", "steps": 30, **changes}
+    return jobs.start(files, **order)
+
+
+def wait_for(jobs, reached) -> Job:
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        job = jobs.current()
+        if reached(job):
+            return job
+        time.sleep(0.05)
+    raise AssertionError(f"still {job}")
+
+
+def ended(job) -> bool:
+    return job.state not in ("preparing", "running")
+
+
+def write(folder, **files):
+    folder.mkdir(exist_ok=True)
+    paths = [folder / name.replace("_", ".") for name in files]
+    for path, content in zip(paths, files.values(), strict=True):
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return paths
+
+
+def test_a_job_outlives_its_server_is_stopped_by_the_next_and_goes_on_to_the_end(tmp_path, tsv):
+    runs = tmp_path / "runs"
+    server = (
+        "import os, pathlib, sys; from regard.serve.jobs import Jobs\n"
+        "Jobs(pathlib.Path(sys.argv[1])).start([pathlib.Path(sys.argv[2])], name='mine', recipe='pairs-transformer',"
+        " source='en', target='es', steps=40)\n"
+        "os._exit(9)"
+    )
+    crashed = subprocess.run([sys.executable, "-c", server, str(runs), str(tsv)], timeout=PATIENCE)
+    assert crashed.returncode == 9
+
+    told = []
+
+    def tell(folder):
+        told.append(folder)
+        return "mine-2"
+
+    jobs = Jobs(runs, on_finished=tell)
+    assert jobs.current().state in ("preparing", "running")
+    job = wait_for(jobs, lambda job: job.step)
+    assert job.state == "running" and 0 < job.step < job.steps == 40
+    assert job.seconds > 0 and job.seconds_left > 0 and job.model is None
+    assert "sentence pairs en → es" in job.summary
+    with pytest.raises(Conflict, match="mine is being trained"):
+        begin(jobs, tsv, name="other")
+    with pytest.raises(Conflict):
+        jobs.forget()
+    with pytest.raises(Conflict):
+        jobs.resume()
+    jobs.stop()
+    stopped = wait_for(jobs, ended)
+    assert stopped.state == "stopped" and not jobs.finished_models()
+    with pytest.raises(Conflict, match="no training is running"):
+        jobs.stop()
+
+    jobs = Jobs(runs, on_finished=tell)
+    assert jobs.current() == stopped
+    assert jobs.resume().state == "preparing"
+    job = wait_for(jobs, ended)
+    assert (job.state, job.step, job.model) == ("finished", 40, "mine-2"), job.message
+    assert job.loss[0][0] == 1 and job.loss[-1][0] == 40  # what was told before the stop is still there
+    assert job.loss[-1][1] < job.loss[0][1]
+    assert len(job.samples) >= 5 and {sample.step for sample in job.samples} == {40}
+    assert told == jobs.finished_models() == [runs / "mine"]
+    verify(runs / "mine")
+    for name in ("recipe.toml", "README.md", "metrics.jsonl"):
+        assert str(tmp_path) not in (runs / "mine" / name).read_text(encoding="utf-8")
+    with pytest.raises(Conflict, match="finished"):
+        jobs.resume()
+    with pytest.raises(Conflict, match="already a training called mine"):
+        begin(jobs, tsv)
+    jobs.forget()
+    assert jobs.current() is None and jobs.finished_models()
+
+
+def test_a_run_that_fails_says_why_in_one_line_and_its_name_is_free_again(tmp_path, jobs):
+    (file,) = write(tmp_path / "sent", pairs_tsv="the same\tlo mismo\n" * 30)
+    assert begin(jobs, file).state == "preparing"
+    job = wait_for(jobs, ended)
+    assert job.state == "failed" and "pair" in job.message
+    assert "Traceback" not in job.message and "/" not in job.message and "regard:" not in job.message
+    assert Jobs(jobs.runs).current() == job
+    (file,) = write(tmp_path / "sent", pairs_tsv="the same\tlo mismo\n" * 30)
+    begin(jobs, file)
+
+
+def test_a_server_that_is_shut_down_stops_its_job(jobs, tsv):
+    begin(jobs, tsv)
+    jobs.close()
+    assert wait_for(jobs, ended).state == "stopped"
+    assert Jobs(jobs.runs).current().state == "stopped"
+
+
+def test_a_job_whose_process_is_gone_is_stopped(jobs, tsv):
+    begin(jobs, tsv)
+    jobs.close()
+    wait_for(jobs, ended)
+    record = jobs._record()
+    jobs._write(record.replace(code=None, pid=os.getpid()))  # its number belongs to another process now
+    again = Jobs(jobs.runs)
+    assert wait_for(again, ended).state == "stopped"
+
+
+def test_a_model_that_was_finished_without_a_server_is_found(tmp_path):
+    record = Record(name="mine", recipe="pairs-transformer", steps=1, pid=0)
+    write(tmp_path / "mine", job_json=record.model_dump_json(), manifest_json="{}")
+    write(tmp_path, _current="mine")
+    job = wait_for(Jobs(tmp_path), ended)
+    assert (job.state, job.model) == ("finished", "mine")
+    write(tmp_path / "mine", job_json=record.model_dump_json())
+
+    def damaged(folder):
+        raise CheckpointError("damaged")
+
+    job = wait_for(Jobs(tmp_path, on_finished=damaged), ended)
+    assert (job.state, job.model) == ("finished", None)
+
+
+def test_the_demo_is_trained_into_its_own_folder_once(tmp_path, monkeypatch, jobs):
+    monkeypatch.setattr(module, "demo_folder", lambda: tmp_path / "cache" / "demo")
+    job = jobs.start_demo()
+    assert (job.name, job.recipe, job.state) == ("demo", "phrasebook", "preparing")
+    with pytest.raises(Conflict):
+        jobs.start_demo()
+    jobs.close()
+    assert Jobs(jobs.runs).current().name == "demo"
+    (tmp_path / "cache" / "demo" / "manifest.json").write_text("{}")
+    with pytest.raises(Conflict, match="already"):
+        jobs.start_demo()
+    assert jobs.finished_models() == []  # which are those of the runs
+
+
+def test_nothing_to_stop_resume_or_show(jobs):
+    assert jobs.current() is None and jobs.finished_models() == []
+    with pytest.raises(Conflict):
+        jobs.stop()
+    with pytest.raises(NotFound):
+        jobs.resume()
+    jobs.forget()
+
+
+@pytest.mark.parametrize(
+    "name", ["", "../x", "a/b", "/etc", "A", "x" * 42, "-x", ".x", "a b", "é", "x\n", "demo", "x\0"]
+)
+def test_a_name_is_never_a_path(jobs, tsv, name):
+    with pytest.raises(UsageError, match="cannot be used"):
+        begin(jobs, tsv, name=name)
+    assert not jobs.runs.exists() and tsv.exists()
+
+
+@pytest.mark.parametrize("language", ["", "e", "../en", "en/..", "english language", "en\n", "1"])
+def test_a_language_is_never_a_path(jobs, tsv, language):
+    with pytest.raises(UsageError, match="language"):
+        begin(jobs, tsv, source=language)
+
+
+@pytest.mark.parametrize("recipe", ["", "nope", "../../recipe.toml", "/etc/passwd"])
+def test_only_shipped_recipes_are_trained(jobs, tsv, recipe):
+    with pytest.raises(UsageError, match="no shipped recipe"):
+        begin(jobs, tsv, recipe=recipe)
+
+
+def test_recipes_with_data_take_no_files_and_those_without_need_them(jobs, tsv):
+    for recipe in ("phrasebook", "tatoeba-en-es"):
+        with pytest.raises(UsageError, match="does not take files"):
+            begin(jobs, tsv, recipe=recipe)
+    with pytest.raises(UsageError, match="does not take files"):
+        begin(jobs, recipe="tatoeba-en-es")
+    with pytest.raises(UsageError, match="no file came"):
+        begin(jobs)
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({"notes_docx": "x"}, "send one file"),
+        ({"notes": "x"}, "not told by its name"),
+        ({"pairs_gz": "x"}, "send one file"),
+        ({"a_txt": "x\n" * 30, "b_txt": "x\n" * 30}, "end in their languages"),
+        ({"a_en": "x\n" * 30, "a_fr": "x\n" * 30}, "end in their languages"),
+        ({"a_en": "x\n" * 30, "a_es": "x\n" * 29}, "misaligned files: pairs.en has 30 lines, pairs.es has 29"),
+        ({"pairs_tsv": b"\x7fELF\0\0\xff\xfe" * 40}, "malformed UTF-8 or NUL"),
+        ({"pairs_tsv": ""}, "no sentence pairs"),
+        ({"pairs_tsv": "a\tb\n" * 3}, "3 sentence pairs came"),
+        ({"pairs_tsv": "a\tb\n" * 30 + "alone\n"}, "line 31: expected 2 columns"),
+        ({"pairs_csv": 'a,"b\n'}, "CSV"),
+        ({"pairs_jsonl": '{"de": "x"}\n'}, "no language 'en'"),
+        ({"pairs_tmx": BOMB}, "entities"),
+        ({"pairs_tmx": "<tmx><body>"}, "not well-formed XML"),
+        ({"pairs_tmx": TMX.format(UNIT.format("de", 1))}, "the languages there are: de, fr"),
+        ({"pairs_tsv_gz": b"not gzip"}, "gzip"),
+        ({"pairs_tsv_gz": gzip.compress(b"a\tb\n" * 30)[:-9]}, "gzip"),
+    ],
+)  # fmt: skip
+def test_bad_files_are_refused_in_words_and_leave_nothing_behind(tmp_path, jobs, files, words):
+    with pytest.raises(RegardError, match=words) as caught:
+        begin(jobs, *write(tmp_path / "sent", **files))
+    assert isinstance(caught.value, (DataError, UsageError))
+    assert str(tmp_path) not in str(caught.value)
+    assert not any(jobs.runs.glob("*")) and jobs.current() is None
+
+
+def test_a_small_gz_does_not_fill_the_disk(tmp_path):
+    jobs = Jobs(tmp_path / "runs", limit=1000)
+    with pytest.raises(TooLarge, match="1,000 bytes"):
+        begin(jobs, *write(tmp_path / "sent", pairs_tsv_gz=gzip.compress(b"a\tb\n" * 10**6)))
+
+
+def test_the_same_language_twice_is_refused(jobs, tsv):
+    with pytest.raises(UsageError, match="not its own target"):
+        begin(jobs, tsv, target="en")
+
+
+@pytest.mark.parametrize("pairs", [20, 2_000, 20_000, 90_000, 10**6])
+@pytest.mark.parametrize("steps", [None, 1, 20, 100_000])
+def test_settings_fit_any_corpus(pairs, steps):
+    sets = suited("pairs-transformer", pairs=pairs, steps=steps)
+    recipe = load_recipe("pairs-transformer", ["data.train=x", "data.source=en", "data.target=es", *sets])
+    training = recipe.training
+    assert training.steps == steps or (steps is None and training.steps >= 1500)
+    assert training.warmup < training.steps
+    assert 0.01 <= recipe.data.split <= 0.1 and pairs * recipe.data.split >= 2
+    assert training.log_every <= 5 and 10 <= training.validate_every == training.checkpoint_every <= 500
+
+
+def test_the_offered_recipes_run_anywhere():
+    found = {offer.name: offer for offer in offers()}
+    assert found["pairs-transformer"].own_data and found["pairs-transformer"].parameters is None
+    assert not found["phrasebook-rnn"].own_data and found["phrasebook-rnn"].parameters > 10**5
+    assert found["phrasebook-rnn"].family == "seq2seq"
+    assert all("phrasebook" in name or offer.own_data for name, offer in found.items())
+    assert all(offer.description for offer in found.values())

@@ -1,0 +1,208 @@
+"""The LibreTranslate API, by its real clients and by every way a client may send its fields."""
+
+import json
+from pathlib import Path
+
+import polib
+import pytest
+from deep_translator import LibreTranslator
+from libretranslatepy import LibreTranslateAPI
+
+import regard
+
+SENTENCE = "we are eating bread"
+ASKED = {"q": SENTENCE, "source": "en", "target": "es"}
+
+
+@pytest.fixture(scope="module")
+def spanish(translator_folder: Path) -> str:
+    return regard.load(translator_folder).translate(SENTENCE, to="es").text
+
+
+def test_libretranslatepy(served, spanish):
+    client = LibreTranslateAPI(served.url)
+    assert client.translate(SENTENCE, "en", "es") == spanish
+    languages = {each["code"]: each for each in client.languages()}
+    assert languages["en"]["name"] == "English" and set(languages["en"]["targets"]) == {"es", "pt"}
+    assert client.detect("¿Dónde está la biblioteca?")[0]["confidence"] <= 100
+
+
+def test_deep_translator(served, spanish):
+    client = LibreTranslator(source="en", target="es", api_key="any", custom_url=f"{served.url}/")
+    assert client.translate(SENTENCE) == spanish
+    assert client.translate_batch([SENTENCE, SENTENCE]) == [spanish, spanish]
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {"json": ASKED},
+        {"data": ASKED},
+        {"params": ASKED},
+        {"data": ASKED, "files": {"nothing": b""}},
+        {"params": {"source": "xx"} | ASKED, "json": ASKED},
+        {"content": json.dumps(ASKED), "headers": {"content-type": "text/plain"}},
+    ],
+)
+def test_fields_come_as_clients_send_them(served, spanish, sent):
+    answer = served.client.post("/translate", **sent)
+    assert (answer.status_code, answer.json()) == (200, {"translatedText": spanish})
+
+
+def test_a_list_gives_lists(served, spanish):
+    asked = {**ASKED, "q": [SENTENCE, "", SENTENCE], "source": "auto", "alternatives": 2}
+    answer = served.client.post("/translate", json=asked).json()
+    assert answer["translatedText"] == [spanish, "", spanish]
+    assert [each["language"] for each in answer["detectedLanguage"]] == ["en"] * 3
+    first = answer["alternatives"][0]
+    assert 1 <= len(first) <= 2 and spanish not in first and answer["alternatives"][1] == []
+
+
+def test_only_what_was_asked_for_is_answered(served):
+    asked = {**ASKED, "source": "auto"}
+    assert set(served.client.post("/translate", json=asked).json()) == {"translatedText", "detectedLanguage"}
+    asked = {**ASKED, "alternatives": 1}
+    assert set(served.client.post("/translate", json=asked).json()) == {"translatedText", "alternatives"}
+
+
+def test_line_breaks_and_sentences_are_kept(served, translator_folder):
+    translator = regard.load(translator_folder)
+    one, other = (translator.translate(each, to="es").text for each in ("We eat bread.", "She reads a book."))
+    text = "We eat bread. She reads a book.\r\n\n  We eat bread.\n"
+    answer = served.client.post("/translate", json={**ASKED, "q": text}).json()
+    assert answer["translatedText"] == f"{one} {other}\r\n\n  {one}\n"
+
+
+def test_html_keeps_its_tags(served):
+    asked = {**ASKED, "format": "html", "q": "<p class='x'>we are <b>eating</b> bread</p><script>we</script>"}
+    text = served.client.post("/translate", json=asked).json()["translatedText"]
+    assert text.startswith("<p class='x'>") and text.endswith("</p><script>we</script>")
+    assert text.count("<b>") == text.count("</b>") == 1
+
+
+def test_the_target_language_itself_comes_back_as_it_is(served):
+    asked = {"q": "hello", "source": "en", "target": "en-US"}
+    assert served.client.post("/translate", json=asked).json() == {"translatedText": "hello"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"source": "en", "target": "es"}, "missing q"),
+        ({**ASKED, "q": ""}, "missing q"),
+        ({"q": "a", "target": "es"}, "missing source"),
+        ({"q": "a", "source": "en"}, "missing target"),
+        ({**ASKED, "source": "zz"}, "zz is not supported"),
+        ({**ASKED, "target": "zz"}, "zz is not supported"),
+        ({**ASKED, "source": "es", "target": "pt"}, "es is not supported"),
+        ({**ASKED, "q": "x" * 10_001}, "10001 characters"),
+        ({**ASKED, "q": ["x"] * 65}, "65 texts"),
+        ({**ASKED, "q": {"a": 1}}, "q must be"),
+        ({**ASKED, "q": ["x", 5]}, "q must be"),
+        ({**ASKED, "alternatives": 11}, "alternatives"),
+        ({**ASKED, "alternatives": "many"}, "alternatives"),
+        ({**ASKED, "format": "pdf"}, "format"),
+        ({**ASKED, "target": ["es"]}, "target must be"),
+    ],
+)
+def test_bad_requests_are_told_in_words(served, asked, words):
+    answer = served.client.post("/translate", json=asked)
+    assert answer.status_code == 400
+    assert list(answer.json()) == ["error"] and words in answer.json()["error"]
+
+
+@pytest.mark.parametrize("body", [b"\xff\xfe{", b"{", b"[1]", b"[" * 100_000, b'{"q": "\xe9"}', b"null"])
+def test_a_body_that_is_no_json_object(served, body):
+    answer = served.client.post("/translate", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 400 and "body" in answer.json()["error"]
+
+
+def test_lone_surrogates_and_nul_are_survived(served):
+    body = b'{"q": "we \\ud800 eat\\u0000 bread", "source": "en", "target": "es"}'
+    assert served.client.post("/translate", content=body).status_code == 200
+
+
+def test_detect(served):
+    answer = served.client.post("/detect", json={"q": "The library is closed on Sundays."}).json()
+    assert answer[0]["language"] == "en" and 0 <= answer[0]["confidence"] <= 100
+    assert served.client.post("/detect", json={}).status_code == 400
+
+
+def test_keys(locked):
+    asked = {"q": "we eat", "source": "en", "target": "es"}
+    for key in ("", "wrong", "sesam", "sesame "):
+        answer = locked.client.post("/translate", json={**asked, "api_key": key})
+        assert (answer.status_code, answer.json()) == (403, {"error": "Invalid API key"})
+    for key in ("sesame", "опен"):
+        assert locked.client.post("/translate", json={**asked, "api_key": key}).status_code == 200
+    assert LibreTranslateAPI(locked.url, api_key="sesame").translate("we eat", "en", "es")
+    assert locked.client.get("/frontend/settings").json()["keyRequired"] is True
+
+
+# Files
+
+
+def translated_file(served, name: str, content: bytes) -> bytes:
+    answer = served.client.post(
+        "/translate_file", data={"source": "en", "target": "es"}, files={"file": (name, content)}
+    )
+    assert answer.status_code == 200, answer.text
+    return served.client.get(answer.json()["translatedFileUrl"]).content
+
+
+def test_text_file(served, spanish):
+    assert (
+        translated_file(served, "a.txt", f"{SENTENCE}\n\n{SENTENCE}\n".encode()).decode() == f"{spanish}\n\n{spanish}\n"
+    )
+
+
+def test_po_file(served, spanish, tmp_path):
+    content = f'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\n"\n\nmsgid "{SENTENCE}"\nmsgstr ""\n'
+    (tmp_path / "out.po").write_bytes(translated_file(served, "../../evil.po", content.encode()))
+    assert [each.msgstr for each in polib.pofile(str(tmp_path / "out.po"))] == [spanish]
+
+
+def test_xliff_file(served, spanish):
+    content = (
+        '<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2"><file source-language="en" '
+        'target-language="es" datatype="plaintext" original="x"><body><trans-unit id="1">'
+        f"<source>{SENTENCE}</source></trans-unit></body></file></xliff>"
+    )
+    assert f">{spanish}</target>" in translated_file(served, "a.xlf", content.encode()).decode()
+
+
+def test_srt_file(served, spanish):
+    content = f"1\n00:00:01,000 --> 00:00:02,000\n{SENTENCE}\n\n"
+    assert translated_file(served, "film.srt", content.encode()).decode() == content.replace(SENTENCE, spanish)
+
+
+BOMB = b'<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]><xliff version="1.2">&b;</xliff>'
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [("a.exe", b"MZ", "not supported"), ("a", b"x", "not supported"), ("a.xlf", BOMB, "")],
+)
+def test_bad_files_are_refused_without_a_path(served, name, content, words):
+    answer = served.client.post(
+        "/translate_file", data={"source": "en", "target": "es"}, files={"file": (name, content)}
+    )
+    assert answer.status_code == 400 and words in answer.json()["error"]
+    assert "/tmp" not in answer.text and "Traceback" not in answer.text
+
+
+def test_a_file_must_be_a_file(served):
+    answer = served.client.post("/translate_file", data={"source": "en", "target": "es", "file": "x"})
+    assert answer.status_code == 400 and "missing file" in answer.json()["error"]
+
+
+@pytest.mark.parametrize("token", ["nothing", "..%2f..%2fetc%2fpasswd", "%2e%2e"])
+def test_only_translated_files_are_found(served, token):
+    assert served.client.get(f"/download_file/{token}").status_code == 404
+
+
+def test_suggestions_are_kept_for_training(served):
+    row = {"q": "hello", "s": "hola", "source": "en", "target": "es"}
+    assert served.client.post("/suggest", data=row).json() == {"success": True}
+    kept = served.app.state.jobs.runs / "suggestions.jsonl"
+    assert json.loads(kept.read_text("utf-8").splitlines()[-1]) == row
