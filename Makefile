@@ -4,12 +4,12 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
-.PHONY: demo test check faults bench clean
+.PHONY: demo test check faults bench browser clean
 
 demo: $(VENV)/.ready
 	$(BIN)/regard demo --output build/demo
 
-test: check
+test: check browser
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 check: $(VENV)/.ready-dev
@@ -21,11 +21,18 @@ check: $(VENV)/.ready-dev
 # The long counts of docs/reliability.md; about an hour on two cores.
 faults: $(VENV)/.ready-dev
 	REGARD_FAULT_COUNT=200 OMP_NUM_THREADS=1 $(BIN)/python -m pytest --timeout 7200 -n 2 tests/faults \
-		tests/unit/inference/test_inference_search.py
+		tests/unit/inference/test_inference_search.py tests/unit/data
 
 bench: $(VENV)/.ready-dev
 	$(BIN)/python bench/translate_marian.py
 	$(BIN)/python bench/train_step.py
+	$(BIN)/python bench/serve_clients.py
+
+# The page is tested in the distribution's own Chromium; where none can be installed, those tests say so and skip.
+browser:
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || \
+		{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium; } \
+		>/dev/null 2>&1 || echo "no Chromium here, and none could be installed: the page's tests will be skipped"
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV) || { echo "python3 lacks venv: install it (Debian: apt-get install python3-venv)"; exit 1; }

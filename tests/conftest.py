@@ -1,11 +1,29 @@
-"""Small trained translators that several tests share; each is made once, in a few seconds."""
+"""Small trained translators, and a server over them, that several tests share; each is made once, in a few seconds."""
 
+import os
+import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
+import httpx
 import pytest
+import uvicorn
+from fastapi import FastAPI
+from hypothesis import settings
 
+from regard.serve.app import create_app
+from regard.serve.jobs import Jobs
+from regard.serve.run import listen
+from regard.serve.settings import ServeSettings
+from regard.serve.shelf import Shelf
 from regard.training.loop import train
 from regard.training.recipe import load_recipe
+
+# `make test` draws the same examples every time, so that a pass stays a pass; `make faults` draws new and more of them.
+settings.register_profile("steady", derandomize=True, deadline=None)
+settings.register_profile("searching", max_examples=2000, deadline=None)
+settings.load_profile("searching" if "REGARD_FAULT_COUNT" in os.environ else "steady")
 
 TINY = (
     "data.phrasebook.count=400", "data.phrasebook.valid_count=20", "data.phrasebook.test_count=2",
@@ -26,3 +44,62 @@ def trained(folder: Path, *changes: str, recipe: str = "phrasebook") -> Path:
 def translator_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """English to Spanish and Portuguese, a Transformer that also has a Marian form."""
     return trained(tmp_path_factory.mktemp("transformer") / "run", "model.positions=sinusoidal_halves")
+
+
+# A real server on a free port of this machine
+
+RNN = (
+    "model.preset=tiny", "data.phrasebook.count=300", "data.phrasebook.valid_count=10", "data.phrasebook.test_count=2",
+    "data.phrasebook.max_words=6", "tokenizer.size=400", "training.steps=15", "training.batch_tokens=1024",
+    "training.average=0", "training.validate_every=0", "training.metric=loss", "training.device=cpu",
+)  # fmt: skip
+
+
+class Served(NamedTuple):
+    """A running server: where it is, what it is made of, and a client that knows it."""
+
+    url: str
+    app: FastAPI
+    shelf: Shelf
+    client: httpx.Client
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory: pytest.TempPathFactory, translator_folder: Path) -> list[Path]:
+    """A Transformer and an RNN with attention from English to Spanish and Portuguese, and one without attention."""
+    place = tmp_path_factory.mktemp("served")
+    return [
+        translator_folder,
+        train(load_recipe("phrasebook-rnn", RNN), place / "rnn"),
+        train(load_recipe("phrasebook-rnn-fixed", [*RNN, "data.target=es"]), place / "fixed"),
+    ]
+
+
+def serving(folders: list[Path], runs: Path, **settings: object) -> Iterator[Served]:
+    """Run a server in a thread while the fixture lasts."""
+    chosen = ServeSettings.parse({"port": 0, **settings})
+    shelf = Shelf(folders, memory=chosen.memory)
+    app = create_app(shelf, Jobs(runs, on_finished=shelf.add), chosen)
+    listening = listen(chosen)
+    server = uvicorn.Server(uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=5))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+    thread.start()
+    url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    try:
+        with httpx.Client(base_url=url, timeout=60, trust_env=False) as client:
+            yield Served(url, app, shelf, client)
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.fixture(scope="session")
+def served(folders: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    yield from serving(folders, tmp_path_factory.mktemp("runs"))
+
+
+@pytest.fixture(scope="session")
+def locked(folders: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server that wants a key, with small limits."""
+    limits = {"api_keys": ["sesame", "опен"], "body": 20_000, "characters": 200, "texts": 3}
+    yield from serving(folders[:1], tmp_path_factory.mktemp("runs"), **limits)

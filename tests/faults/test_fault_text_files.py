@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.data.documents import translate_document
@@ -22,7 +22,6 @@ def lines_of(raw: bytes) -> tuple[list[str], list[Damage]]:
     return list(read_lines(io.BytesIO(raw), damages.append)), damages
 
 
-@settings(deadline=None)
 @given(
     st.binary(max_size=80)
     | st.lists(st.sampled_from([b"\n", b"\r", b"\xff", b"\0", b"a", b"\xe2\x80\xa8", b"\x0b"])).map(b"".join)

@@ -49,9 +49,7 @@ def attention_names(model: nn.Module) -> list[str]:
 
 
 @contextmanager
-def record(
-    model: nn.Module, layers: str = "*", *, scores: bool = False, gradients: bool = False
-) -> Iterator[Looks]:
+def record(model: nn.Module, layers: str = "*", *, scores: bool = False, gradients: bool = False) -> Iterator[Looks]:
     """Record the attention of every module whose name matches the pattern `layers` while the context lasts.
 
     With `gradients` what is recorded stays part of the graph, so that a loss may teach the model where to look.

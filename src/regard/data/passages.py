@@ -59,8 +59,6 @@ class Passage:
         """The text with a translation in the place of each sentence; line breaks within a translation become spaces."""
         if len(translations) != len(self.sentences):
             raise DataError(f"{len(translations)} translations came for {len(self.sentences)} sentences")
-        if not self.sentences:
-            return self.gaps[0]
         parts = self.gaps[:1]
         for place, sentence in enumerate(self.sentences, 1):
             line, gap = re.sub(r"[\r\n]+", " ", translations[place - 1]), self.gaps[place]
@@ -70,18 +68,19 @@ class Passage:
 
 def split_passage(text: str, language: str) -> Passage:
     """Cut a text into lines and these into sentences; what has neither letter nor digit is not one."""
-    passage = Passage([], [""])
+    sentences: list[str] = []
+    gaps: list[list[str]] = [[]]
     for place, line in enumerate(LINE_END.split(text)):
         for sentence in [line] if place % 2 else cut_sentences(line, language):
             core = sentence.strip()
             if _has_words([core]):
                 start = sentence.index(core)
-                passage.gaps[-1] += sentence[:start]
-                passage.sentences.append(core)
-                passage.gaps.append(sentence[start + len(core) :])
+                gaps[-1].append(sentence[:start])
+                sentences.append(core)
+                gaps.append([sentence[start + len(core) :]])
             else:
-                passage.gaps[-1] += sentence
-    return passage
+                gaps[-1].append(sentence)
+    return Passage(sentences, ["".join(gap) for gap in gaps])
 
 
 def translate_passages(

@@ -81,7 +81,7 @@ class Pass:
         return np.pad(weights, ((0, self.target_words - rows), (0, self.source_words - columns)))
 
     def links(self, settings: AlignmentSettings) -> list[Link]:
-        """Word links: every target token points at its heaviest source word, tokens merged to words; or by threshold."""
+        """Word links by the threshold of a guided head; else every token points at its heaviest source word."""
         if settings.threshold is not None:
             return links(self.words(settings), "threshold", threshold=settings.threshold)
         return token_links(self.rows(settings), self.target_words_of, self.source_words_of)

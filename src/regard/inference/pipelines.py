@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast, overload
 
 import numpy as np
-import sentencex
 import torch
 
 from regard.checkpoints import load_model
 from regard.data.batch import collate, pad_rows
+from regard.data.passages import cut_sentences
 from regard.data.tokenizers import PairTokenizer
 from regard.errors import CheckpointError, DataError, UsageError
 from regard.inference.alignment import Link
@@ -261,7 +261,7 @@ class Translator:
             return []
         if self._fits(text):
             return [text]
-        cut = (each.strip() for each in sentencex.segment(self.tokenizer.source_language or "en", text))
+        cut = (each.strip() for each in cut_sentences(text, self.tokenizer.source_language))
         sentences = [each for each in cut if each]
         for sentence in sentences:
             if not self._fits(sentence):

@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
+from regard.data.pieces import well_formed
 from regard.errors import DataError, RegardError, UsageError
 from regard.serve.problems import Busy, Problem
 
@@ -30,7 +31,7 @@ def error_response(path: str, error: Exception) -> Response:
         headers["retry-after"] = str(error.retry_after)
     if status == 500:
         log.error("%s: %s", path, error, exc_info=error)
-    words = _words(error, status)
+    words = well_formed(_words(error, status))  # they may repeat what came
     if not path.startswith(OPENAI):
         return JSONResponse({"error": words}, status, headers)
     kind = TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")

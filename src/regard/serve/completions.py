@@ -21,6 +21,7 @@ from regard.serve.shelf import Exhibit
 
 Prompt = str | list[str] | list[int] | list[list[int]]
 MOST_CHOICES, MOST_LOGPROBS = 16, 5
+COLDEST = 1e-3  # temperature; below it nothing but the best would ever be drawn
 STREAM: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {}}}}
 
 
@@ -63,7 +64,7 @@ class CompletionRequest(BaseModel):
         changes: dict[str, Any] = {"n_best": candidates} if candidates > 1 else {}
         if self.max_tokens:
             changes["max_length"] = self.max_tokens
-        if self.temperature:
+        if self.temperature and self.temperature >= COLDEST:
             chance = {"sample": True, "temperature": self.temperature, "seed": self.seed or 0}
             changes |= chance | ({"top_p": self.top_p} if self.top_p else {})
         return changes
@@ -173,10 +174,10 @@ async def _complete(
             choices.append({"index": len(choices), "text": cut, "logprobs": None, "finish_reason": reason})
     if asked.logprobs is not None:
         top = asked.logprobs
-        told = await desk.engine.run(lambda: [_logprobs(each.sentences, top) for each in spoken])
+        told = await desk.engine.run(lambda: [_logprobs(each.sentences, top) for each in spoken], accepted=True)
         for choice, values in zip(choices[:: asked.choices], told, strict=True):
             choice["logprobs"] = values
-    read = await desk.engine.run(lambda: _count_source(desk.shelf.translator(exhibit.id), prompts))
+    read = await desk.engine.run(lambda: _count_source(desk.shelf.translator(exhibit.id), prompts), accepted=True)
     written = sum(len(sentence.tokens) for each in spoken for sentence in each.sentences)
     return _completion(asked.model, choices) | {"usage": _usage(read, written)}
 
@@ -200,7 +201,9 @@ async def _stream(desk: Desk, exhibit: Exhibit, to: str, prompt: str, asked: Com
                 break
         yield event([_delta("", reason)])
         if (asked.stream_options or {}).get("include_usage"):
-            counts = await desk.engine.run(lambda: _counts(desk.shelf.translator(exhibit.id), prompt, sent))
+            counts = await desk.engine.run(
+                lambda: _counts(desk.shelf.translator(exhibit.id), prompt, sent), accepted=True
+            )
             yield event([], usage=_usage(*counts))
     except Exception as error:
         if not sent:

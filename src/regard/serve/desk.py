@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from starlette.concurrency import run_in_threadpool
+from anyio import CapacityLimiter, to_thread
 
 from regard.data.detection import Detected, detect
 from regard.data.hypertext import translate_html
@@ -19,8 +19,12 @@ from regard.errors import UsageError
 from regard.inference.alignment import Link
 from regard.inference.pipelines import Partial, Translation
 from regard.serve.engine import Engine
+from regard.serve.problems import Busy
 from regard.serve.settings import ServeSettings
 from regard.serve.shelf import Exhibit, Shelf
+
+T = TypeVar("T")
+DOCUMENTS = 16  # worked through at once; more only wait for the same engine
 
 
 class Desk:
@@ -28,6 +32,7 @@ class Desk:
 
     def __init__(self, shelf: Shelf, engine: Engine, settings: ServeSettings) -> None:
         self.shelf, self.engine, self.settings = shelf, engine, settings
+        self._threads = CapacityLimiter(DOCUMENTS)  # of their own, so that short answers never wait for a thread
 
     def choose(self, source: str, target: str) -> tuple[Exhibit, str]:
         """The first model for a pair of languages, and its own code of the target."""
@@ -91,22 +96,50 @@ class Desk:
 
         return self.engine.stream(begin)
 
-    async def translate_html(self, exhibit: Exhibit, to: str, texts: Sequence[str]) -> list[str]:
+    async def translate_html(self, exhibit: Exhibit, to: str, texts: Sequence[str]) -> tuple[list[str], bool]:
         """Translate the words of HTML; the tags stay with the words they were around."""
-        return await run_in_threadpool(translate_html, texts, self.waiting(exhibit, to), exhibit.source)
+        return await self.aside(exhibit, to, lambda translate: translate_html(texts, translate, exhibit.source))
 
-    def waiting(self, exhibit: Exhibit, to: str) -> Translate:
-        """A function for other threads that hands texts to the engine, waits, and also brings the words' links."""
-        loop = asyncio.get_running_loop()
+    async def aside(self, exhibit: Exhibit, to: str, work: Callable[[Translate], T]) -> tuple[T, bool]:
+        """Work through a document in a thread, which asks for translations as it goes, until its client leaves.
 
-        async def ask(texts: Sequence[str]) -> list[Translated]:
-            answers = await self.engine.translate(exhibit.id, texts, to=to)
-            return await self.engine.run(lambda: [Translated(each.text, _links(each)) for each in answers])
+        Also tells whether a limit cut any of them.
+        """
+        if self._threads.statistics().tasks_waiting >= self.settings.queue:
+            raise Busy(f"{self.settings.queue} documents are waiting; try again later", retry_after=5)
+        messenger = Messenger(self.engine, exhibit.id, to)
+        try:
+            return await to_thread.run_sync(work, messenger, limiter=self._threads), messenger.truncated
+        finally:
+            messenger.leave()
 
-        def translate(texts: list[str]) -> list[Translated]:
-            return asyncio.run_coroutine_threadsafe(ask(texts), loop).result(self.settings.seconds)
 
-        return translate
+class Messenger:
+    """Carries texts from another thread to the engine, and their translations back, with the words' links."""
+
+    def __init__(self, engine: Engine, model: str, to: str) -> None:
+        self.engine, self.model, self.to, self.truncated = engine, model, to, False
+        self._loop = asyncio.get_running_loop()
+        self._asking: asyncio.Task[Any] | None = None
+        self._accepted = self._left = False
+
+    def __call__(self, texts: list[str]) -> list[Translated]:
+        return asyncio.run_coroutine_threadsafe(self._ask(texts), self._loop).result()
+
+    def leave(self) -> None:
+        """Nobody waits any more: what is being asked is dropped, and whoever asks again is interrupted."""
+        self._left = True
+        if self._asking is not None:
+            self._asking.cancel()
+
+    async def _ask(self, texts: list[str]) -> list[Translated]:
+        if self._left:
+            raise asyncio.CancelledError
+        self._asking = asyncio.current_task()
+        answers = await self.engine.translate(self.model, texts, to=self.to, accepted=self._accepted)
+        self._accepted = True
+        self.truncated |= any(each.truncated for each in answers)
+        return await self.engine.run(lambda: [Translated(each.text, _links(each)) for each in answers], accepted=True)
 
 
 @dataclass(frozen=True)

@@ -96,14 +96,19 @@ class Engine:
         return len(self._line)
 
     async def translate(
-        self, model: str, sentences: Sequence[str], *, to: str = "", **changes: Any
+        self, model: str, sentences: Sequence[str], *, to: str = "", accepted: bool = False, **changes: Any
     ) -> list[Translation]:
-        """Translate sentences together with whatever other clients ask of the same model in the same way."""
-        return await self._put(Sentences(model, to, changes, sentences)) if sentences else []
+        """Translate sentences together with whatever other clients ask of the same model in the same way.
 
-    async def run(self, work: Callable[[], T]) -> T:
+        What goes on with an `accepted` request is never turned away.
+        """
+        if not sentences:
+            return []
+        return await self._put(Sentences(model, to, changes, sentences), bounded=not accepted)
+
+    async def run(self, work: Callable[[], T], *, accepted: bool = False) -> T:
         """Do something with the models, in its turn."""
-        return await self._put(Call(work))
+        return await self._put(Call(work), bounded=not accepted)
 
     async def stream(self, begin: Callable[[], Iterator[T]]) -> AsyncIterator[T]:
         """The newest item of an iterator turn by turn: others compute between, and a reader who leaves ends it."""

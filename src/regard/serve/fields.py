@@ -34,7 +34,7 @@ async def read_fields(request: Request) -> dict[str, Any]:
         return given
     try:
         values = json.loads(body)
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError):
+    except (ValueError, RecursionError):  # also for a number of too many digits
         raise UsageError("the body is neither JSON in UTF-8 nor a form with its content type") from None
     if not isinstance(values, dict):
         raise UsageError("the body must be a JSON object with the fields of the request")

@@ -81,14 +81,14 @@ class Guard:
 
     def _check(self, scope: Scope) -> None:
         headers = Headers(scope=scope)
-        host = urlsplit(f"//{headers.get('host', '')}").hostname or ""
+        host = _name_of(headers.get("host", ""))
         # A page of another site may call itself by any name, but not by ours: this stops DNS rebinding.
         if self.settings.local and host not in LOCAL_NAMES:
             raise Forbidden("this server answers only to its own machine's name; use http://127.0.0.1")
         if scope["method"] not in ("GET", "HEAD", "OPTIONS") and self._from_elsewhere(headers):
             raise Forbidden("this server does not answer pages of other sites")
         length = headers.get("content-length", "0")
-        if not length.isdigit() or int(length) > self._limit(scope):
+        if not length.isdecimal() or int(length) > self._limit(scope):
             raise TooLarge(f"the request has {length} bytes; at most {self._limit(scope)} are taken")
         if scope["path"].startswith(KEYED) and not self.keys.accept(bearer(headers)):
             raise Unauthorised("a valid API key is needed; send it as Authorization: Bearer KEY")
@@ -97,7 +97,7 @@ class Guard:
     def _from_elsewhere(headers: Headers) -> bool:
         """Whether a browser says that another site's page is asking."""
         origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != headers.get("host", ""):
+        if origin is not None and origin.partition("://")[2] != headers.get("host", ""):
             return True
         return headers.get("sec-fetch-site") in ("cross-site", "same-site")
 
@@ -138,6 +138,14 @@ class Guard:
             "status": sent.status, "bytes": sent.bytes, "milliseconds": round(1000 * seconds, 1),
         }  # fmt: skip
         access.info(json.dumps(line))
+
+
+def _name_of(host: str) -> str:
+    """The name in a Host header, without the port."""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:  # such as an address whose bracket is never closed
+        return ""
 
 
 class _Sent:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
@@ -56,11 +56,13 @@ def libre_router(desk: Desk, keys: Keys, folder: Path) -> APIRouter:
         sources = [each["language"] for each in detected] or [source] * len(found)
         work = _translated(desk, found, sources, target, form, count)
         answers = await answered(request, work, seconds=settings.seconds)
-        values: dict[str, list[Any]] = {"translatedText": [text for text, _ in answers]}
+        values: dict[str, list[Any]] = {"translatedText": [each.text for each in answers]}
         if detected:
             values["detectedLanguage"] = detected
         if count:
-            values["alternatives"] = [others for _, others in answers]
+            values["alternatives"] = [each.others for each in answers]
+        if any(each.truncated for each in answers):  # ours: no other field could tell it
+            values["truncated"] = [each.truncated for each in answers]
         return values if several else {name: each[0] for name, each in values.items()}
 
     @router.post("/detect", openapi_extra=_body(q=TEXT))
@@ -82,14 +84,15 @@ def libre_router(desk: Desk, keys: Keys, folder: Path) -> APIRouter:
             "properties": {"file": {**TEXT, "format": "binary"}, "source": TEXT, "target": TEXT, "api_key": TEXT},
         }}}}},
     )  # fmt: skip
-    async def translate_file(request: Request) -> dict[str, str]:
+    async def translate_file(request: Request) -> dict[str, str | bool]:
         given = await fields(request)
         upload, source, target = uploaded(given, "file"), required(given, "source"), required(given, "target")
         exhibit, to = desk.choose(source, target)
         path = files.keep(upload.name, upload.content)
-        work = run_in_threadpool(files.translate, path, desk.waiting(exhibit, to), exhibit.source, to)
-        token = await answered(request, work, seconds=settings.seconds)
-        return {"translatedFileUrl": str(request.url_for("download_file", token=token))}
+        work = desk.aside(exhibit, to, lambda translate: files.translate(path, translate, exhibit.source, to))
+        token, truncated = await answered(request, work, seconds=settings.seconds)
+        address = str(request.url_for("download_file", token=token))
+        return {"translatedFileUrl": address} | ({"truncated": True} if truncated else {})
 
     @router.get("/download_file/{token}")
     def download_file(token: str) -> FileResponse:
@@ -110,24 +113,33 @@ def libre_router(desk: Desk, keys: Keys, folder: Path) -> APIRouter:
     return router
 
 
+class Answer(NamedTuple):
+    """A translated text, other ways to say it, and whether something may be missing from it."""
+
+    text: str
+    others: list[str]
+    truncated: bool = False
+
+
 async def _translated(
     desk: Desk, found: list[str], sources: list[str], target: str, form: str, count: int
-) -> list[tuple[str, list[str]]]:
+) -> list[Answer]:
     """Every text with its alternatives; texts of one language go together."""
     if form not in ("text", "html"):
         raise UsageError(f"format is {form!r}; it is text or html")
-    answers: list[tuple[str, list[str]]] = [(text, []) for text in found]
+    answers = [Answer(text, []) for text in found]
 
     async def translate(source: str) -> None:
         places = [place for place, language in enumerate(sources) if language == source]
         chosen = [found[place] for place in places]
         exhibit, to = desk.choose(source, target)
         if form == "html":
-            spoken = [(text, list[str]()) for text in await desk.translate_html(exhibit, to, chosen)]
+            pages, truncated = await desk.translate_html(exhibit, to, chosen)
+            spoken = [Answer(page, [], truncated) for page in pages]
         else:
             changes = {"n_best": count + 1} if count else {}
             answers_here = await desk.translate(exhibit, to, chosen, **changes)
-            spoken = [(each.text, each.alternatives(count)) for each in answers_here]
+            spoken = [Answer(each.text, each.alternatives(count), each.truncated) for each in answers_here]
         for place, answer in zip(places, spoken, strict=True):
             answers[place] = answer
 

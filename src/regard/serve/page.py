@@ -6,6 +6,7 @@ import json
 import tempfile
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -18,7 +19,7 @@ from regard.errors import UsageError
 from regard.inference.attending import kind_of
 from regard.inference.pipelines import Translation, Translator, joined
 from regard.inference.tree import grow_tree, path_to
-from regard.look.figures import save
+from regard.look.figures import View, save
 from regard.look.page import quantise
 from regard.serve.answers import answered, error_response
 from regard.serve.desk import Desk, Spoken, ranked
@@ -150,7 +151,7 @@ async def _translate(desk: Desk, asked: TranslateRequest) -> dict[str, Any]:
             "search": tree,
         }
 
-    explained = await desk.engine.run(explain)
+    explained = await desk.engine.run(explain, accepted=True)
     if explained["translations"]:
         explained["translations"][0]["text"] = spoken.text  # with the line breaks of the source
     return {"model": exhibit.id, "source": text, "to": to, "milliseconds": milliseconds} | explained
@@ -198,9 +199,11 @@ def _tree(translator: Translator, sentence: str, to: str, changes: dict[str, Any
 async def _events(desk: Desk, exhibit: Exhibit, to: str, text: str, asked: TranslateRequest) -> AsyncIterator[str]:
     changes: dict[str, Any] = {"beam": min(asked.beam, desk.settings.beam)} if asked.beam else {}
     try:
+        truncated = False
         async for partial in desk.stream(exhibit, to, text, **changes):
+            truncated |= partial.truncated
             yield _event({"text": partial.text})
-        yield _event({"done": True})
+        yield _event({"done": True} | ({"truncated": True} if truncated else {}))
     except Exception as error:
         yield f"data: {bytes(error_response('/api', error).body).decode()}\n\n"
 
@@ -213,12 +216,13 @@ def _event(value: dict[str, Any]) -> str:
 
 
 def _drawn(question: Question, translator: Translator, asked: ExportRequest) -> bytes:
+    """The file asked for: one layer or head, the words' alignment, or everything."""
     sight = question.sight(translator)
-    chosen = None if asked.layer in ("", ALIGNMENT) else asked.layer
-    view: Any = "alignment" if asked.layer == ALIGNMENT and sight.alignment else None
+    if asked.layer not in ("", ALIGNMENT):
+        sight = replace(sight.select(asked.layer, asked.head), alignment=None)
+    view: View | None = "alignment" if asked.layer == ALIGNMENT else None
     with tempfile.TemporaryDirectory(prefix="regard-export-") as folder:
-        file = save(sight, Path(folder) / f"look.{asked.format}", panels=chosen, head=asked.head, view=view)
-        return file.read_bytes()
+        return save(sight, Path(folder) / f"look.{asked.format}", view=view).read_bytes()
 
 
 def _file_name(name: str) -> str:

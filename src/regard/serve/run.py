@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+import math
+import signal
 import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
 
 import uvicorn
 
@@ -18,11 +21,12 @@ from regard.serve.settings import ServeSettings
 from regard.serve.shelf import Shelf
 from regard.studies.demo import demo_folder
 
-GRACE = 30  # seconds that accepted requests have to finish when the server is told to stop
+BACKLOG = 2048  # connections that the system keeps until the server takes them
 
 
 def run(models: Sequence[str], runs: Path, settings: ServeSettings) -> None:
     """Serve until interrupted or terminated; what was accepted is finished first."""
+    signal.signal(signal.SIGTERM, _leave)  # uvicorn passes the signal on when it has finished
     shelf = Shelf(models, memory=settings.memory, device=settings.device)
     jobs = Jobs(runs, limit=settings.upload, on_finished=shelf.add)
     if not models and is_sealed(demo_folder()):
@@ -39,21 +43,31 @@ def run(models: Sequence[str], runs: Path, settings: ServeSettings) -> None:
     print(f"Regard is at http://{shown}:{port}  (stop with Ctrl-C)", file=sys.stderr, flush=True)
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     config = uvicorn.Config(
-        app, log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=GRACE, backlog=2048
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=math.ceil(settings.seconds),
+        backlog=BACKLOG,
     )
     uvicorn.Server(config).run(sockets=[listening])
 
 
 def listen(settings: ServeSettings) -> socket.socket:
-    """The bound socket: made here, so that a taken port is told in one line."""
+    """The listening socket: made here, so that a taken port is told in one line, and nobody comes too early."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listening = socket.socket(family)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((settings.host, settings.port))
+        listening.listen(BACKLOG)
     except (OSError, OverflowError) as error:
         raise UsageError(
             f"cannot listen on {settings.host} port {settings.port}: {getattr(error, 'strerror', None) or error}; "
             "choose another with --host and --port"
         ) from None
     return listening
+
+
+def _leave(signum: int, frame: FrameType | None) -> None:
+    sys.exit(128 + signum)

@@ -19,7 +19,7 @@ def torch_twin(ours: MultiHeadAttention, width: int, heads: int) -> nn.Multihead
     return twin.eval()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     heads=st.sampled_from([1, 2, 4]),
     head_width=st.sampled_from([2, 8]),

@@ -3,7 +3,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.data.detection import COMMON_WORDS, COUNTED_AS, Detected, detect
@@ -54,7 +54,6 @@ def test_nothing_to_tell_by_is_english_without_confidence(text: str):
     assert detect(text, among=["es", "pt"]) == [Detected("es", 0.0)]
 
 
-@settings(deadline=None)
 @given(st.text(), st.lists(st.sampled_from([*NAMES, "xx", "pt-BR"]), unique=True) | st.none())
 def test_confidences_are_shares_best_first(text: str, among: list[str] | None):
     found = detect(text, among)

@@ -4,7 +4,7 @@ import tracemalloc
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.data.filters import FilterConfig, HashSet, PairFilter, split_by_hash, stable_hash
@@ -41,7 +41,6 @@ def test_one_sentence_in_two_languages_is_no_duplicate():
     assert list(PairFilter(FilterConfig())(pairs)) == pairs
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 40) | st.integers(0, 2**64 - 1)))
 def test_hash_set_is_a_set(values: list[int]):
     compact, plain = HashSet(), set()

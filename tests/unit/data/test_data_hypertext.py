@@ -3,7 +3,7 @@ import re
 from html.parser import HTMLParser
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from regard.data.hypertext import translate_html
@@ -148,7 +148,6 @@ documents = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(documents)
 def test_an_identity_keeps_the_document(document: str):
     out = one(document, same)
@@ -158,7 +157,6 @@ def test_an_identity_keeps_the_document(document: str):
     assert html.unescape(out) == html.unescape(document)
 
 
-@settings(deadline=None)
 @given(
     documents,
     st.lists(st.sampled_from(["x", "y,", "z."]), max_size=6),
@@ -185,7 +183,6 @@ SHARDS = st.sampled_from([
 ])  # fmt: skip
 
 
-@settings(deadline=None)
 @given(st.lists(SHARDS, max_size=25).map("".join))
 @example("<b><i>x y</b> z</i>")
 @example("<a b='")

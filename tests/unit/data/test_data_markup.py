@@ -2,7 +2,7 @@ import re
 import string
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from regard.data.markup import Mark, Translated, parse, translate_marked, translate_texts
@@ -104,7 +104,6 @@ def assert_nested(marks: list[str]) -> None:
     assert not stack
 
 
-@settings(deadline=None)
 @given(
     marked_texts(),
     st.lists(words.flatmap(lambda word: st.sampled_from([word, word + ",", "(" + word])), max_size=8),
@@ -131,7 +130,6 @@ def test_every_mark_once_nested_and_no_word_lost(marked, target: list[str], link
         assert out == source
 
 
-@settings(deadline=None)
 @given(st.text(st.sampled_from("ab %s{}<>/&;$\n\\x.1('\ufffc"), max_size=30))
 def test_strange_strings_come_back_whole(text: str):
     pieces = parse(text)
@@ -173,7 +171,6 @@ def mixed_pieces(draw: st.DrawFn) -> list:
     return pieces + [Mark(f"</{key}>", "close", key, firm=True) for key in reversed(open_firm)]
 
 
-@settings(deadline=None)
 @given(
     mixed_pieces(),
     st.lists(words, max_size=6),

@@ -1,7 +1,7 @@
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.data.markup import Translated
@@ -106,7 +106,6 @@ def test_lines_of_scripts_without_spaces_are_joined_without():
     assert out == "1\n00:01,0 --> 00:02,0\n这是测试\n的文字\n"
 
 
-@settings(deadline=None)
 @given(st.lists(st.text("ab\ufffc", min_size=1, max_size=9), min_size=1, max_size=12), st.integers(1, 5))
 def test_lines_are_as_many_and_as_even_as_can_be(words: list[str], count: int):
     text = " ".join(words)
@@ -121,7 +120,6 @@ def test_lines_are_as_many_and_as_even_as_can_be(words: list[str], count: int):
         assert max(len(row.replace("\ufffc", "")) for row in rows) <= ideal + longest * 2
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.sampled_from(["one two", "<i>three</i>", "- four", "{\\an8}five.", "六七。", "8"]), min_size=1, max_size=4

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.data.languages import find_language, same_language
@@ -182,7 +182,6 @@ def first_malformed(raw: bytes) -> int | None:
     return None
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=60) | st.text(max_size=30).map(lambda text: text.encode("utf-8", "surrogatepass")))
 def test_decoding_agrees_with_the_standard_decoder(raw: bytes):
     text, offsets = decode(raw)

@@ -1,5 +1,6 @@
 """Text in, translation with its attention out."""
 
+import itertools
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -92,12 +93,32 @@ def test_streaming_ends_with_the_translation(translator: Translator) -> None:
     shown = [text for text, _ in translator.stream(SENTENCE, to="es", beam=1)]
     assert shown[-1] == translator.translate(SENTENCE, to="es", beam=1).text
     assert len(shown) > 1
-    assert list(reading_at_most(translator, 12).stream("We eat bread. She reads a book.", to="es", beam=1))[-1].text == (
+    streamed = reading_at_most(translator, 12).stream("We eat bread. She reads a book.", to="es", beam=1)
+    assert list(streamed)[-1].text == (
         " ".join(
             answer.text for answer in translator.translate(["We eat bread.", "She reads a book."], to="es", beam=1)
         )
     )
     assert list(translator.stream(" ", to="es")) == []
+
+
+@pytest.mark.parametrize("beam", [1, 2, 5])
+def test_what_is_settled_never_changes(translator: Translator, beam: int):
+    for text in ("We are eating bread in the old house.", "She reads a book. We eat bread."):
+        shown = [text for text, _ in translator.stream(text, to="es", beam=beam, settled=True)]
+        for one, next_one in itertools.pairwise(shown):
+            assert next_one.startswith(one)
+        assert shown[-1] == translator.translate(text, to="es", beam=beam).text
+
+
+def test_log_probabilities_are_those_of_the_search(translator: Translator):
+    answer = translator.translate(SENTENCE, to="es", beam=3)
+    ids = answer.parts[0][1]
+    log_p = translator.log_probabilities(SENTENCE, ids, to="es")
+    told = [*ids, translator.vocabulary.end]
+    total = sum(log_p[place, token].item() for place, token in enumerate(told))
+    assert total / len(told) ** translator.settings.length_penalty == pytest.approx(answer.score, abs=1e-4)
+    assert torch.allclose(log_p.exp().sum(-1), torch.ones(len(told)), atol=1e-5)
 
 
 def test_a_prefix_begins_the_translation(translator: Translator) -> None:
@@ -129,7 +150,7 @@ def test_targets_and_devices_that_are_not_there_are_refused(translator: Translat
         regard.load(translator_folder, device="tpu")
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(max_size=30))
 def test_any_text_has_an_attention_of_its_words(translator: Translator, text: str) -> None:
     answer = translator.translate(text, to="es", beam=1, max_length=8)

@@ -76,7 +76,7 @@ def test_unrolled_gru_is_a_weighted_sum_of_all_earlier_candidates():
     torch.testing.assert_close(weights.sum(0), 1 - u.prod(0))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     kind=st.sampled_from(KINDS),
     bidirectional=st.booleans(),

@@ -75,7 +75,7 @@ def test_a_stream_ends_with_the_translation(served, ask, translator_folder):
     asked = {"model": translator_folder.name, "text": "We eat bread. She reads a book.", "to": "es", "beam": 2}
     with served.client.stream("POST", "/api/translate/stream", json=asked) as answer:
         events = [json.loads(line.removeprefix("data: ")) for line in answer.iter_lines() if line]
-    assert events[-1] == {"done": True}
+    assert events[-1]["done"] is True
     assert events[-2]["text"] == ask("translate", text=asked["text"], beam=2)["translations"][0]["text"]
 
 

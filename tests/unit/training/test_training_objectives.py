@@ -19,7 +19,7 @@ def torch_loss(logits, labels, mask, smoothing):
     return functional.cross_entropy(logits.flatten(0, 1), ignored.flatten(), label_smoothing=smoothing, reduction="sum")
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 10**6), smoothing=st.sampled_from([0.0, 0.1, 0.5]))
 def test_cross_entropy_and_its_gradient_are_those_of_torch(seed, smoothing):
     logits, labels, mask = example(seed)

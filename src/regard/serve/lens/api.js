@@ -4,6 +4,7 @@ import { byId } from "./dom.js";
 
 const KEY = "regard-key";
 const PATIENCE = 3; // how often a busy server is asked again
+const BEGINNINGS = /^(a|an|at|it|no|that|the|there|these|this) /; // words that may get a capital; a name may not
 let asking = null; // one dialog for all requests that are refused at once
 
 export class Problem extends Error {
@@ -23,9 +24,11 @@ export function wordsOf(error) {
 }
 
 export const get = (path, signal) => json(path, { signal });
-export const post = (path, body = {}, signal) => json(path, { method: "POST", body: JSON.stringify(body), headers: { "Content-Type": "application/json" }, signal });
+export const post = (path, body = {}, signal) => json(path, posting(body, signal));
 export const upload = (path, form) => json(path, { method: "POST", body: form });
 export const remove = (path) => json(path, { method: "DELETE" });
+
+const posting = (body, signal) => ({ method: "POST", body: JSON.stringify(body), headers: { "Content-Type": "application/json" }, signal });
 
 async function json(path, options) {
   return (await request(path, options)).json();
@@ -33,7 +36,7 @@ async function json(path, options) {
 
 /** The events of a stream, one by one, as they come. */
 export async function* stream(path, body, signal) {
-  const answer = await request(path, { method: "POST", body: JSON.stringify(body), headers: { "Content-Type": "application/json" }, signal });
+  const answer = await request(path, posting(body, signal));
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {
@@ -50,7 +53,7 @@ export async function* stream(path, body, signal) {
 
 /** Fetch a file and hand it to the reader's downloads; its name comes from the server. */
 export async function download(path, body) {
-  const answer = await request(path, { method: "POST", body: JSON.stringify(body), headers: { "Content-Type": "application/json" } });
+  const answer = await request(path, posting(body));
   const named = /filename="?([^";]+)"?/.exec(answer.headers.get("Content-Disposition") || "");
   const address = URL.createObjectURL(await answer.blob());
   const link = Object.assign(document.createElement("a"), { href: address, download: named ? named[1] : `regard.${body.format}` });
@@ -85,7 +88,7 @@ async function request(path, options, attempt = 0) {
 /** The server's own words for a refusal, or ours where it has none. */
 async function refusal(answer) {
   const said = await answer.json().then((body) => body.error, () => null);
-  if (typeof said === "string" && said) return /^[a-z]+\W*\s/.test(said) ? said[0].toUpperCase() + said.slice(1) : said;
+  if (typeof said === "string" && said) return BEGINNINGS.test(said) ? said[0].toUpperCase() + said.slice(1) : said;
   if (answer.status === 413) return "That is more than the server takes at once.";
   if (answer.status === 503) return "The server is busy. Try again in a moment.";
   return `The server could not do that (status ${answer.status}).`;
@@ -93,7 +96,7 @@ async function refusal(answer) {
 
 function askForKey(again) {
   const dialog = byId("key-dialog"), input = byId("key-input");
-  byId("key-words").textContent = again ? "That key was not accepted. Try another." : "Whoever started the server knows it. It is kept until you close this tab.";
+  if (again) byId("key-words").textContent = "That key was not accepted. Try another.";
   input.value = "";
   dialog.returnValue = "";
   dialog.showModal();

@@ -52,7 +52,9 @@ export class Atlas {
   }
 
   mark(panel, head) {
-    for (const [each, row] of this.#rows) row.querySelectorAll("button").forEach((button, index) => button.setAttribute("aria-pressed", each === panel && index === head));
+    for (const [each, row] of this.#rows) {
+      row.querySelectorAll("button").forEach((button, index) => button.setAttribute("aria-pressed", each === panel && index === head));
+    }
   }
 
   #filter(kind) {
@@ -72,8 +74,10 @@ export class Atlas {
 
   #thumbnail(panel, head, title) {
     const canvas = make("canvas", { width: SIDE, height: SIDE, "aria-hidden": "true" });
-    const button = make("button", { type: "button", "aria-label": panel.heads === 1 ? title : `${title}, head ${head}`, "aria-pressed": false, data: { layer: panel.name, head } },
-      canvas, panel.heads === 1 ? "open" : `head ${head}`);
+    const isOnly = panel.heads === 1;
+    const label = isOnly ? title : `${title}, head ${head}`;
+    const button = make("button", { type: "button", "aria-label": label, "aria-pressed": false, data: { layer: panel.name, head } },
+      canvas, isOnly ? "open" : `head ${head}`);
     button.addEventListener("click", () => this.onChoose(panel, head));
     return button;
   }

@@ -21,7 +21,9 @@ export function drawChart(place, { points, title, unit, lastStep, most = 0, digi
     drawing.append(makeSvg("line", { class: "grid", x1: SIZE.left, x2: SIZE.width - SIZE.right, y1: height, y2: height }),
       text(SIZE.left - 8, height + 4, short(top * share), "end"));
   }
-  for (const share of [0, 0.5, 1]) drawing.append(text(x(right * share), SIZE.height - SIZE.bottom + 17, count(Math.round(right * share)), share === 1 ? "end" : share ? "middle" : "start"));
+  for (const [share, anchor] of [[0, "start"], [0.5, "middle"], [1, "end"]]) {
+    drawing.append(text(x(right * share), SIZE.height - SIZE.bottom + 17, count(Math.round(right * share)), anchor));
+  }
   drawing.append(text((SIZE.left + SIZE.width - SIZE.right) / 2, SIZE.height - 4, "step", "middle"), text(SIZE.left, 10, unit, "start"));
   if (points.length) {
     const path = points.map(([step, value], index) => `${index ? "L" : "M"}${x(step).toFixed(1)} ${y(value).toFixed(1)}`).join("");

@@ -28,7 +28,8 @@ export function refreshCompare(text) {
 
 function fill() {
   const options = shelf.models.map((model) => [model.id, modelLabel(model)]);
-  contenders.forEach((each, side) => fillSelect(each.select, options, each.select.value || shelf.models[Math.min(side, shelf.models.length - 1)]?.id));
+  const firstTwo = [shelf.models[0]?.id, (shelf.models[1] ?? shelf.models[0])?.id];
+  contenders.forEach((each, side) => fillSelect(each.select, options, each.select.value || firstTwo[side]));
   fillTargets();
 }
 
@@ -38,7 +39,10 @@ function fillTargets() {
   const shared = (models[0]?.targets ?? []).filter((code) => models[1].targets.includes(code));
   fillSelect(byId("compare-to"), shared.map((code) => [code, languageName(code)]), byId("compare-to").value);
   if (!models[0]) return "";
-  if (models[0].source !== models[1].source) return `${models[0].id} reads ${languageName(models[0].source)}, ${models[1].id} reads ${languageName(models[1].source)}. Choose two that read the same language.`;
+  if (models[0].source !== models[1].source) {
+    const [one, other] = models.map((model) => `${model.id} reads ${languageName(model.source)}`);
+    return `${one}, ${other}. Choose two that read the same language.`;
+  }
   return shared.length ? "" : "These two models have no target language in common. Choose another pair.";
 }
 
@@ -50,7 +54,8 @@ async function compare() {
   say(byId("compare-error"), mismatch);
   byId("compare-verdict").textContent = "";
   if (!text || mismatch || !shelf.models.length) { contenders.forEach((each) => each.clear()); return; }
-  for (const each of contenders) await each.translate(text, byId("compare-to").value, signal); // one after another, so that neither slows the other down
+  // One after another, so that neither slows the other down.
+  for (const each of contenders) await each.translate(text, byId("compare-to").value, signal);
   if (!signal.aborted) byId("compare-verdict").textContent = verdict(...contenders);
 }
 
@@ -88,9 +93,11 @@ class Contender {
     this.readout = part("p", "readout", { role: "status" });
     this.warning = part("p", "notice warn", { role: "status", hidden: true });
     this.problem = part("p", "notice bad", { role: "alert", hidden: true });
+    this.note = part("p", "hint");
     this.frame = part("div", "matrix");
     this.element = make("section", { className: "card contender", data: { side }, "aria-label": side ? "Second model" : "First model" },
-      make("div", { className: "bar" }, this.select, this.family, this.clock), this.sources, this.said, this.warning, this.problem, this.readout, this.frame);
+      make("div", { className: "bar" }, this.select, this.family, this.clock),
+      this.sources, this.said, this.warning, this.problem, this.readout, this.note, this.frame);
     this.matrix = new Matrix(this.frame, this.pointing, { label: "Word alignment" });
     listenToWords(this.sources, this.pointing, asColumn);
     listenToWords(this.said, this.pointing, asRow);
@@ -107,7 +114,7 @@ class Contender {
     this.sources.replaceChildren();
     this.said.replaceChildren(make("em", { className: "hint", textContent: words }));
     for (const place of [this.problem, this.warning]) say(place, "");
-    this.readout.replaceChildren();
+    for (const place of [this.readout, this.note]) place.replaceChildren();
   }
 
   async translate(text, to, signal) {
@@ -135,7 +142,7 @@ class Contender {
     say(this.warning, truncated ? "This translation reached its length limit; its end may be missing." : "");
     this.frame.hidden = !this.map;
     if (this.map) this.matrix.show(this.map);
-    else this.readout.textContent = "This model keeps the whole sentence in one vector, so there is no attention to show.";
+    else this.note.textContent = "This model keeps the whole sentence in one vector, so there is no attention to show.";
   }
 
   light(place) {

@@ -29,7 +29,8 @@ function checkTwo(first, second) {
   const formatted = [first, second].find(isFormat);
   if (formatted) return `${formatted.name} holds both languages already. Give it alone, or two text files such as book.en and book.es.`;
   const [a, b] = [parts(first), parts(second)];
-  if (a.stem !== b.stem) return `${first.name} and ${second.name} do not look like a pair. Name them alike but for the language at the end: book.en and book.es.`;
+  if (a.stem !== b.stem)
+    return `${first.name} and ${second.name} do not look like a pair. Name them alike but for the language at the end: book.en and book.es.`;
   if (!a.suffix || !b.suffix || a.suffix === b.suffix) return "The two files must end in their languages, such as book.en and book.es.";
   return "";
 }
@@ -39,4 +40,8 @@ export function guessLanguages(chosen) {
   return chosen.length === 2 && !checkFiles(chosen) ? chosen.map((file) => parts(file).suffix) : null;
 }
 
-export const guessName = (chosen) => (chosen.length && !checkFiles(chosen) ? parts(chosen[0]).stem.replace(/[^\p{L}\p{N}_-]+/gu, "-").replace(/^-+|-+$/g, "").slice(0, 60) : "");
+/** A name for the model, made of the file's. */
+export function guessName(chosen) {
+  if (!chosen.length || checkFiles(chosen)) return "";
+  return parts(chosen[0]).stem.toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-+|-+$/g, "").slice(0, 41);
+}

@@ -44,7 +44,8 @@ function pinch(matrix, down, event) {
   const before = Math.hypot(moved.x - still.x, moved.y - still.y);
   const after = Math.hypot(event.clientX - still.x, event.clientY - still.y);
   const box = matrix.canvas.getBoundingClientRect();
-  matrix.zoom(after / Math.max(before, 1), (event.clientX + still.x) / 2 - box.left - matrix.left, (event.clientY + still.y) / 2 - box.top - matrix.top);
+  const [x, y] = [(event.clientX + still.x) / 2, (event.clientY + still.y) / 2];
+  matrix.zoom(after / Math.max(before, 1), x - box.left - matrix.left, y - box.top - matrix.top);
 }
 
 /** Ctrl and the wheel zoom; the wheel alone moves a zoomed map, and scrolls the page where the map ends. */

@@ -26,7 +26,8 @@ async function attempt(action) {
     say(byId("greeting-error"), "");
     await action();
   } catch (error) {
-    if (error.status === 409) { await loadJob(); return; } // another tab was faster
+    if (error.status === 409) await loadJob(); // another tab may have been faster
+    if (job) return;
     say(byId("greeting-error"), wordsOf(error));
     [again.hidden, again.textContent] = [false, "Train the demo now"];
   }

@@ -7,8 +7,8 @@ const LABEL_ROOM = 130;
 
 export function drawGrid(context, { cell, left, top, x, y, viewWidth, viewHeight }, seen) {
   context.fillStyle = cssColour("--card");
-  for (let row = seen.row + 1; row < seen.row + seen.rows; row++) context.fillRect(left, top + row * cell - y - 0.5, viewWidth, 1);
-  for (let column = seen.column + 1; column < seen.column + seen.columns; column++) context.fillRect(left + column * cell - x - 0.5, top, 1, viewHeight);
+  for (let row = 1; row < seen.rows; row++) context.fillRect(left, top + (seen.row + row) * cell - y - 0.5, viewWidth, 1);
+  for (let column = 1; column < seen.columns; column++) context.fillRect(left + (seen.column + column) * cell - x - 0.5, top, 1, viewHeight);
 }
 
 /** Words down the side and on top; where cells are small only every so many. */

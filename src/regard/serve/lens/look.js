@@ -15,7 +15,7 @@ import { tell } from "./words.js";
 const PIECE = 400_000; // cells asked for at once
 const LONG = 32; // tokens from which the matrix takes the whole width
 const VERY_LONG = 160; // tokens from which rows are scaled to their peaks at first
-export const ALIGNMENT = "alignment";
+const ALIGNMENT = "alignment";
 
 const pointing = new Pointing();
 let chooser, atlas, matrix, threads, scores;
@@ -27,7 +27,7 @@ let looking, loading;
 
 export function startLook() {
   chooser = new Chooser("look", byId("look-model"), byId("look-to"), () => { if (sight) look(); });
-  matrix = new Matrix(byId("look-matrix"), pointing, { zoom: true });
+  matrix = new Matrix(byId("look-matrix"), pointing, { zoom: "always" });
   threads = new Threads(byId("look-threads"), pointing);
   scores = new Scores(byId("scores"));
   atlas = new Atlas((panel, head) => {
@@ -64,13 +64,13 @@ async function look() {
   const text = byId("look-text").value.trim();
   say(byId("look-error"), !chooser.model ? "There is no model to look into yet." : !text ? "Type a sentence to look at first." : "");
   if (!text || !chooser.model) return;
-  asked = { model: chooser.model.id, text, to: chooser.to, target: byId("look-target").value.trim() };
+  const question = { model: chooser.model.id, text, to: chooser.to, target: byId("look-target").value.trim() };
   byId("look-go").disabled = true;
   byId("look-empty").textContent = "Looking…";
   try {
-    show(await post("/api/look", { ...asked, layers: null }, signal));
+    show(await post("/api/look", { ...question, layers: null }, signal), question);
     byId("look-go").disabled = false;
-    await atlas.load((panel) => post("/api/look", { ...asked, layers: [panel.name], side: 64 }, signal));
+    await atlas.load((panel) => post("/api/look", { ...question, layers: [panel.name], side: 64 }, signal));
   } catch (error) {
     if (isAbort(error) || signal.aborted) return;
     if (!sight) byId("look-views").hidden = true;
@@ -80,9 +80,9 @@ async function look() {
   byId("look-go").disabled = false;
 }
 
-function show(answer) {
-  sight = answer;
-  const panels = [...(answer.alignment ? [{ ...answer.alignment, name: ALIGNMENT, readFrom: answer.alignment.name }] : []), ...answer.panels];
+function show(answer, question) {
+  [sight, asked] = [answer, question];
+  const panels = [...(answer.alignment ? [{ ...answer.alignment, name: ALIGNMENT }] : []), ...answer.panels];
   const before = view;
   views = panels.flatMap((panel) => Array.from({ length: panel.heads }, (_, head) => ({ panel, head })));
   byId("look-empty").hidden = views.length > 0;
@@ -96,7 +96,10 @@ function show(answer) {
   choose(again || views[0]);
 }
 
-const titleOf = ({ panel, head }) => (panel.kind === "alignment" ? "Word alignment" : panel.heads === 1 ? panel.name : `${panel.name} · head ${head}`);
+function titleOf({ panel, head }) {
+  if (panel.kind === "alignment") return "Word alignment";
+  return panel.heads === 1 ? panel.name : `${panel.name} · head ${head}`;
+}
 
 async function choose(chosen) {
   if (!chosen) return;
@@ -106,7 +109,7 @@ async function choose(chosen) {
   const map = new WeightMap(sight.texts[panel.queries], sight.texts[panel.keys]);
   view = { ...chosen, map };
   byId("view-name").textContent = titleOf(chosen);
-  byId("view-kind").textContent = KINDS[panel.kind] ?? `words, read from ${panel.readFrom}`;
+  byId("view-kind").textContent = KINDS[panel.kind] ?? "between words";
   matrix.label = titleOf(chosen);
   atlas.mark(panel, head);
   pointing.release();
@@ -147,10 +150,11 @@ function step(by) {
 async function save(button) {
   const status = byId("export-status");
   const isWhole = byId("export-scope").value === "all";
+  const head = isWhole || view.panel.kind === "alignment" ? null : view.head;
   status.textContent = "Drawing…";
   button.disabled = true;
   try {
-    const name = await download("/api/look/export", { ...asked, format: button.dataset.export, layer: isWhole ? "" : view.panel.name, head: isWhole || view.panel.kind === "alignment" ? null : view.head });
+    const name = await download("/api/look/export", { ...asked, format: button.dataset.export, layer: isWhole ? "*" : view.panel.name, head });
     status.textContent = `Saved as ${name}`;
   } catch (error) {
     status.textContent = wordsOf(error);

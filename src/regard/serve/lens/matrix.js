@@ -8,20 +8,19 @@ import { drawGrid, drawLabels, drawNumbers } from "./inscriptions.js";
 import { NOTHING } from "./pointing.js";
 
 const LABEL_ROOM = 130; // pixels for the longest label
-const READABLE = 14; // pixels a cell needs for its label
+const READABLE = 12; // pixels a cell needs for its label; of smaller ones only every so many get one
 const LARGEST = 68;
-const MANY = 160; // from this many words on the whole is shown at first, and labels need zooming
 
 export class Matrix {
   map = null;
   relative = false;
 
-  /** `frame` is an empty element; `zoom` adds the buttons for it. */
-  constructor(frame, pointing, { zoom = false, label = "Attention" } = {}) {
+  /** `frame` is an empty element; the buttons to zoom stand there always, or only when the whole is too small to read. */
+  constructor(frame, pointing, { zoom = "when small", label = "Attention" } = {}) {
     [this.frame, this.pointing, this.label] = [frame, pointing, label];
     this.canvas = make("canvas", { tabIndex: 0, role: "img" });
-    frame.replaceChildren(this.canvas);
-    if (zoom) frame.append(this.#zoomButtons());
+    [this.buttons, this.alwaysZoom] = [this.#zoomButtons(), zoom === "always"];
+    frame.replaceChildren(this.canvas, this.buttons);
     handle(this);
     pointing.watch(() => this.draw());
     onWidth(frame, () => this.lay());
@@ -52,9 +51,8 @@ export class Matrix {
     const room = this.width - this.left - Math.min(slope * 0.8, this.width * 0.2);
     this.tallest = Math.max(320, Math.min(680, innerHeight * 0.72)) - this.top;
     const fit = room / Math.max(map.columns, 1);
-    const few = Math.max(map.rows, map.columns) <= MANY;
-    this.fit = few ? within(Math.min(fit, Math.max(24, 480 / map.rows)), READABLE, LARGEST) : Math.min(fit, this.tallest / map.rows);
-    this.smallest = Math.min(this.fit, fit, this.tallest / map.rows);
+    this.fit = Math.min(fit, LARGEST, map.rows <= 20 ? Math.max(24, 480 / map.rows) : this.tallest / map.rows);
+    this.buttons.hidden = !this.alwaysZoom && this.fit > READABLE;
     this.viewWidth = Math.min(room, map.columns * this.fit);
     this.viewHeight = Math.min(this.tallest, map.rows * this.fit);
     this.height = this.top + this.viewHeight + 3;
@@ -69,7 +67,7 @@ export class Matrix {
 
   /** Zoom by a factor around a point of the view, in pixels from its corner. */
   zoom(factor, px = this.viewWidth / 2, py = this.viewHeight / 2) {
-    const cell = within(this.cell * factor, this.smallest, LARGEST);
+    const cell = within(this.cell * factor, this.fit, Math.max(LARGEST, this.fit));
     const scale = cell / this.cell;
     [this.x, this.y, this.cell] = [(this.x + px) * scale - px, (this.y + py) * scale - py, cell];
     this.pan(0, 0);
@@ -140,6 +138,8 @@ export class Matrix {
       return made;
     };
     return make("div", { className: "zoom", role: "group", "aria-label": "Zoom" },
-      button("+", "Zoom in", () => this.zoom(1.6)), button("−", "Zoom out", () => this.zoom(1 / 1.6)), button("⤢", "Show all of it", () => this.whole()));
+      button("+", "Zoom in", () => this.zoom(1.6)),
+      button("−", "Zoom out", () => this.zoom(1 / 1.6)),
+      button("⤢", "Show all of it", () => this.whole()));
   }
 }

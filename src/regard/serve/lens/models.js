@@ -25,14 +25,24 @@ function card(model) {
   details.addEventListener("toggle", () => open(details, model.id));
   const targets = model.targets.map(languageName).join(", ");
   return make("article", { className: "card model", data: { model: model.id } },
-    make("div", { className: "bar" }, make("h2", { textContent: model.id }), make("span", { className: "badge", textContent: FAMILIES[model.family] ?? model.family }),
-      make("span", { className: "badge", textContent: model.loaded ? "in memory" : "loads when used" }), use),
+    make("div", { className: "bar" },
+      make("h2", { textContent: model.id }),
+      make("span", { className: "badge", textContent: FAMILIES[model.family] ?? model.family }),
+      make("span", { className: "badge", textContent: model.loaded ? "in memory" : "loads when used" }),
+      use),
     make("p", { className: "pair", textContent: `${languageName(model.source)} → ${targets}` }),
-    facts([["Parameters", millions(model.parameters)], ["Size", bytes(model.bytes)], ["Attention", model.attention ? "can be looked at" : "none: one fixed vector"]]),
+    facts({
+      Parameters: millions(model.parameters),
+      Size: bytes(model.bytes),
+      Attention: model.attention ? "can be looked at" : "none: one fixed vector",
+    }),
     details);
 }
 
-const facts = (rows) => make("dl", { className: "fact-grid" }, ...rows.map(([name, value]) => make("div", {}, make("dt", { textContent: name }), make("dd", { textContent: value }))));
+function facts(values) {
+  const fact = ([name, value]) => make("div", {}, make("dt", { textContent: name }), make("dd", { textContent: value }));
+  return make("dl", { className: "fact-grid" }, ...Object.entries(values).map(fact));
+}
 
 async function open(details, id) {
   if (!details.open || details.dataset.filled) return;
@@ -49,10 +59,12 @@ async function open(details, id) {
 }
 
 function inside(model) {
+  const { kind, step: _, ...metrics } = model.metrics ?? {};
+  const layers = (model.layers ?? []).map((layer) => [layer.name, KINDS[layer.kind] ?? layer.kind, String(layer.heads)]);
   const parts = [
     ["What it costs", model.plan?.length ? table([], model.plan) : null],
-    ["How good it is", model.metrics && Object.keys(model.metrics).length ? table([], flat(model.metrics)) : null],
-    ["Attention layers", model.layers?.length ? table(["Layer", "Kind", "Heads"], model.layers.map((layer) => [layer.name, KINDS[layer.kind] ?? layer.kind, String(layer.heads)])) : null],
+    [`How good it is${kind === "test" ? ", on sentences set aside" : ""}`, Object.keys(metrics).length ? table([], flat(metrics)) : null],
+    ["Attention layers", layers.length ? table(["Layer", "Kind", "Heads"], layers) : null],
     ["Configuration", table([], flat(model.config))],
     ["Model card", model.card ? renderMarkdown(model.card) : null],
     ["Recipe", model.recipe ? make("pre", { tabIndex: 0 }, make("code", { textContent: model.recipe })) : null],
@@ -76,5 +88,6 @@ function shown(value) {
 
 function table(head, rows) {
   const row = (tag, cells) => make("tr", {}, ...cells.map((cell) => make(tag, { textContent: cell })));
-  return make("table", { className: "plain" }, ...(head.length ? [make("thead", {}, row("th", head))] : []), make("tbody", {}, ...rows.map((cells) => row("td", cells))));
+  const headings = head.length ? [make("thead", {}, row("th", head))] : [];
+  return make("table", { className: "plain" }, ...headings, make("tbody", {}, ...rows.map((cells) => row("td", cells))));
 }

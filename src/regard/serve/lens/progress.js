@@ -42,22 +42,24 @@ export class Progress {
     this.summary.textContent = job.summary;
     this.charts.hidden = job.state === "preparing" && !job.loss.length;
     drawChart(this.loss, { points: job.loss, title: "Loss", unit: "loss", lastStep: job.steps });
-    drawChart(this.bleu, { points: job.valid.filter((each) => each.bleu != null).map((each) => [each.step, each.bleu]), title: "BLEU", unit: "BLEU", lastStep: job.steps, most: 100, digits: 1 });
+    const bleu = job.valid.filter((each) => each.bleu != null).map((each) => [each.step, each.bleu]);
+    drawChart(this.bleu, { points: bleu, title: "BLEU", unit: "BLEU", lastStep: job.steps, most: 100, digits: 1 });
     this.samples.replaceChildren(...(job.samples.length ? [sampleTable(job.samples)] : []));
   }
 }
 
 function timeOf(job) {
   const step = job.steps ? `step ${count(job.step)} of ${count(job.steps)}` : "";
-  const parts = [step, job.seconds ? `${duration(job.seconds)} so far` : ""];
-  if (job.state === "running") parts.push(job.seconds_left == null ? "working out how long it will take" : `about ${duration(job.seconds_left)} left`);
+  const parts = [step, !job.seconds ? "" : job.state === "finished" ? `in ${duration(job.seconds)}` : `${duration(job.seconds)} so far`];
+  const left = job.seconds_left == null ? "working out how long it will take" : `about ${duration(job.seconds_left)} left`;
+  if (job.state === "running") parts.push(left);
   return parts.filter(Boolean).join(" · ");
 }
 
 function sampleTable(samples) {
-  const row = (tag, cells, scope) => make("tr", {}, ...cells.map((text) => make(tag, { textContent: text, dir: "auto", ...(scope ? { scope } : {}) })));
+  const row = (tag, cells, more = {}) => make("tr", {}, ...cells.map((text) => make(tag, { textContent: text, dir: "auto", ...more })));
   const table = make("table", {}, make("caption", { textContent: `What it says at step ${count(samples[0].step)}` }),
-    make("thead", {}, row("th", ["Source", "Reference", "The model says"], "col")),
+    make("thead", {}, row("th", ["Source", "Reference", "The model says"], { scope: "col" })),
     make("tbody", {}, ...samples.map((sample) => row("td", [sample.source, sample.target, sample.output || "(nothing yet)"]))));
   table.querySelectorAll("tbody tr").forEach((line, index) => { line.dataset.same = samples[index].output.trim() === samples[index].target.trim(); });
   return make("div", { className: "scroll", tabIndex: 0, role: "region", "aria-label": "Sample translations" }, table);

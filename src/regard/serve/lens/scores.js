@@ -56,7 +56,10 @@ export class Scores {
     const masked = scores.length - open.length;
     const listed = open.length > MOST ? [...open].sort((a, b) => b.score - a.score).slice(0, MOST) : open;
     const reach = Math.max(1e-6, ...open.map(({ score }) => Math.abs(score)));
-    const notes = [open.length > MOST ? `the ${MOST} highest of ${open.length}` : "", masked ? `${masked} masked: this query may not look there` : ""].filter(Boolean).join("; ");
+    const notes = [
+      ...(open.length > MOST ? [`the ${MOST} highest of ${open.length}`] : []),
+      ...(masked ? [`${masked} masked: this query may not look there`] : []),
+    ].join("; ");
     this.place.replaceChildren(
       make("p", { className: "hint" }, "Query ", make("b", { textContent: map.queries[row], dir: "auto" }), notes ? `, ${notes}` : ""),
       make("ul", { className: "bars", data: { row } }, ...listed.map(({ score, column }) => this.#bar(row, column, score, reach))));
@@ -65,7 +68,10 @@ export class Scores {
   #bar(row, column, score, reach) {
     const bar = make("span", { className: score < 0 ? "bar-line below" : "bar-line" });
     bar.style.setProperty("--share", (Math.abs(score) / reach).toFixed(3));
-    return make("li", {}, make("span", { className: "key", textContent: this.map.keys[column], dir: "auto" }), make("span", { className: "bar-track", "aria-hidden": "true" }, bar),
-      make("span", { className: "score", textContent: signed(score) }), make("span", { className: "share", textContent: `→ ${percent(this.map.at(row, column))}` }));
+    return make("li", {},
+      make("span", { className: "key", textContent: this.map.keys[column], dir: "auto" }),
+      make("span", { className: "bar-track", "aria-hidden": "true" }, bar),
+      make("span", { className: "score", textContent: signed(score) }),
+      make("span", { className: "share", textContent: `→ ${percent(this.map.at(row, column))}` }));
   }
 }

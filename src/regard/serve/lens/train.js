@@ -8,7 +8,7 @@ import { forgetJob, isRunning, job, resumeJob, startJob, stopJob, watchJob } fro
 import { Progress } from "./progress.js";
 import { shelf, watchShelf } from "./shelf.js";
 
-const CODES = ["ar", "cs", "da", "de", "el", "en", "es", "fi", "fr", "he", "hi", "hu", "id", "it", "ja", "ko", "nl", "no", "pl", "pt", "ro", "ru", "sv", "tr", "uk", "vi", "zh"];
+const CODES = "ar cs da de el en es fi fr he hi hu id it ja ko nl no pl pt ro ru sv tr uk vi zh".split(" "); // suggestions
 let files = [], progress, buttons, useModel;
 
 /** `use(id)` is called when the reader wants to translate with the finished model. */
@@ -72,8 +72,10 @@ function showRecipes(recipes) {
   byId("train-recipe").replaceChildren(...recipes.map((recipe, index) => {
     const size = recipe.parameters ? ` · ${millions(recipe.parameters)} parameters` : "";
     const input = make("input", { type: "radio", name: "recipe", value: recipe.name, checked: chosen ? chosen === recipe.name : index === 0 });
-    return make("label", { className: "recipe" }, input, make("span", {}, make("b", { textContent: recipe.name }),
-      make("span", { className: "badge", textContent: `${FAMILIES[recipe.family] ?? recipe.family}${size}` }), make("span", { className: "hint", textContent: recipe.description })));
+    return make("label", { className: "recipe" }, input, make("span", {},
+      make("b", { textContent: recipe.name }),
+      make("span", { className: "badge", textContent: `${FAMILIES[recipe.family] ?? recipe.family}${size}` }),
+      make("span", { className: "hint", textContent: recipe.description })));
   }));
 }
 
@@ -112,12 +114,21 @@ function isReady() {
     "names-error": !value("train-source") || !value("train-target") ? "Say from which language into which."
       : value("train-source") === value("train-target") ? "The two languages are the same; choose two different ones."
       : !value("train-name") ? "Give the model a name, to find it again."
-      : !/^[\p{L}\p{N}][\p{L}\p{N}_.-]*$/u.test(value("train-name")) ? "The name may have letters, digits, - and _, and begins with a letter or digit." : "",
+      : !/^[a-z0-9][a-z0-9-]*$/.test(value("train-name")) ? "The name may have small letters a to z, digits and -, and begins with a letter or digit." : "",
     "limits-error": value("train-steps") && !/^[1-9]\d*$/.test(value("train-steps")) ? "Steps are a whole number above 0, such as 2000."
       : value("train-minutes") && !(Number(value("train-minutes")) > 0) ? "Minutes are a number above 0, such as 15." : "",
   };
   for (const [id, words] of Object.entries(wrong)) say(byId(id), words);
   return Object.values(wrong).every((words) => !words);
+}
+
+/** The server's refusal, beside the part of the form it speaks of. */
+function refuse(words, status) {
+  const id = /\bname\b|called|language/i.test(words) ? "names-error"
+    : /\b(steps|minutes|recipe)\b/i.test(words) ? "limits-error"
+    : status === 400 || status === 413 ? "files-error" : "train-error";
+  say(byId(id), words);
+  byId(id).scrollIntoView({ block: "center" });
 }
 
 async function start(event) {
@@ -139,7 +150,7 @@ async function start(event) {
     byId("train-files").value = "";
     scrollTo({ top: 0 });
   } catch (error) {
-    say(byId("train-error"), wordsOf(error));
+    refuse(wordsOf(error), error.status);
   }
   byId("train-start").disabled = false;
   byId("train-status").textContent = "";

@@ -16,6 +16,8 @@ export const EXAMPLES = ["we are eating bread", "Lucas is visiting Rio in Decemb
 const KEPT = "translate-text"; // where this tab remembers the text
 const LONG = 40; // words from which the alignment is shown as a matrix alone
 
+const TRUNCATED = "The translation stops here because it reached its length limit, so its end may be missing. Shorter sentences avoid this.";
+
 const pointing = new Pointing();
 let box, output, chooser, matrix, ribbons, tree, running, answer, map;
 
@@ -114,6 +116,8 @@ function showAnswer(full) {
   byId("n-best-card").hidden = full.translations.length < 2;
   byId("tree-card").hidden = !full.search?.nodes.length;
   choose(0);
+  const sentences = full.source_tokens.filter((token) => token === "</s>").length;
+  byId("tree-title").textContent = sentences > 1 ? "How it searched, in the first sentence" : "How it searched";
   if (full.search?.nodes.length) tree.show(full.search);
 }
 
@@ -127,8 +131,9 @@ function choose(rank) {
   [...byId("n-best").querySelectorAll("button")].forEach((button, index) => button.setAttribute("aria-pressed", index === rank));
   fillWords(output, words);
   keepSpaces(output, chosen.text);
-  byId("translate-time").textContent = `${milliseconds(answer.milliseconds)} · score ${signed(chosen.score, 3)}${map ? "" : " · this model has no attention to show"}`;
-  say(byId("translate-warning"), chosen.truncated ? "The translation stops here because it reached its length limit, so its end may be missing. Shorter sentences avoid this." : "");
+  const facts = [milliseconds(answer.milliseconds), `score ${signed(chosen.score, 3)}`, ...(map ? [] : ["this model has no attention to show"])];
+  byId("translate-time").textContent = facts.join(" · ");
+  say(byId("translate-warning"), chosen.truncated ? TRUNCATED : "");
   if (map) showAlignment();
 }
 

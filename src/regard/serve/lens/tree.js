@@ -57,7 +57,8 @@ export class BeamTree {
       if (node.step === this.step && node.state in counts) counts[node.state] += 1;
     }
     const parts = Object.entries(counts).filter(([, number]) => number).map(([state, number]) => `${number} ${STATES[state]}`);
-    this.line.textContent = `Step ${this.step} of ${this.steps}: ${parts.join(", ")}.${isLast ? ` The best path is marked with ★.${this.cutOff}` : ""}`;
+    const ending = isLast ? ` The best path is marked with ★.${this.cutOff}` : "";
+    this.line.textContent = `Step ${this.step} of ${this.steps}: ${parts.join(", ")}.${ending}`;
     for (const id of ["tree-first", "tree-back"]) byId(id).disabled = this.step <= 1;
     for (const id of ["tree-forward", "tree-last"]) byId(id).disabled = isLast;
     this.#scrollTo(this.step);
@@ -82,11 +83,21 @@ export class BeamTree {
   }
 
   #type(event) {
-    const moves = { Home: () => this.go(1), ArrowLeft: () => this.go(this.step - 1), ArrowRight: () => this.go(this.step + 1), End: () => this.go(this.steps) };
+    const moves = {
+      Home: () => this.go(1), ArrowLeft: () => this.go(this.step - 1), ArrowRight: () => this.go(this.step + 1), End: () => this.go(this.steps),
+      ArrowUp: () => this.#read(-1), ArrowDown: () => this.#read(1),
+    };
     if (event.key === " ") this.toggle();
     else if (moves[event.key]) { this.pause(); moves[event.key](); }
     else return;
     event.preventDefault();
+  }
+
+  /** Point at the next candidate of this step, by keyboard. */
+  #read(by) {
+    const candidates = [...this.nodes.values()].filter((node) => node.step === this.step).sort((a, b) => a.rank - b.rank);
+    const at = candidates.findIndex((node) => node.id === this.pointed);
+    this.#pointAt(this.drawn.get(candidates[within(at + by, 0, candidates.length - 1)].id).group);
   }
 
   #place = (node) => ({ x: MARGIN + node.step * COLUMN, y: MARGIN + node.rank * ROW });
@@ -121,20 +132,24 @@ export class BeamTree {
       return made;
     };
     const token = plainToken(node.token);
-    const group = makeSvg("g", { class: `node ${node.state}`, transform: `translate(${x} ${y})`, "data-id": node.id, "data-state": node.state, "data-best": node.best },
+    const marks = { "data-id": node.id, "data-state": node.state, "data-best": node.best };
+    const group = makeSvg("g", { class: `node ${node.state}`, transform: `translate(${x} ${y})`, ...marks },
       makeSvg("rect", { width: BOX.width, height: BOX.height, rx: 9 }));
     if (node.state === "ended") group.append(makeSvg("rect", { class: "inner", x: 3, y: 3, width: BOX.width - 6, height: BOX.height - 6, rx: 6 }));
     group.append(text("token", 16, token.length > 11 ? `${token.slice(0, 10)}…` : token));
     if (node.state === "root") return group;
-    group.append(text("number", 30, signed(node.total)), text("sign", 16, SIGNS[node.state], BOX.width - 18), text("star", 31, "★", BOX.width - 19));
+    group.append(text("number", 30, signed(node.total)));
+    group.append(text("sign", 16, SIGNS[node.state], BOX.width - 18), text("star", 31, "★", BOX.width - 19));
     return group;
   }
 
   /** Light up the way to a candidate, and say what it is. */
   #pointAt(element) {
     for (const { group, edge } of this.drawn?.values() ?? []) { group.classList.remove("path"); edge?.classList.remove("path"); }
+    this.pointed = null;
     if (!element || element.classList.contains("away")) { this.readout.replaceChildren(); return; }
-    const chosen = this.nodes.get(Number(element.dataset.id));
+    this.pointed = Number(element.dataset.id);
+    const chosen = this.nodes.get(this.pointed);
     const tokens = [];
     for (let node = chosen; node; node = this.nodes.get(node.parent)) {
       this.drawn.get(node.id).group.classList.add("path");
@@ -143,8 +158,10 @@ export class BeamTree {
     }
     if (!chosen.id) { this.readout.textContent = "Every hypothesis begins here."; return; }
     const own = chosen.total - (this.nodes.get(chosen.parent)?.total ?? 0);
-    this.readout.replaceChildren(make("b", { textContent: tokens.map((token) => token.replace(/^[▁Ġ]/, " ")).join("").trim(), dir: "auto" }),
-      ` · this token ${signed(own)} (${percent(Math.exp(own))}), together ${signed(chosen.total)} over ${plural(chosen.step, "step")}, score ${signed(chosen.score, 3)} · ${STATES[chosen.state]}`);
+    const said = tokens.map((token) => token.replace(/^[▁Ġ]/, " ")).join("").trim();
+    const together = `together ${signed(chosen.total)} over ${plural(chosen.step, "step")}, score ${signed(chosen.score, 3)}`;
+    this.readout.replaceChildren(make("b", { textContent: said, dir: "auto" }),
+      ` · this token ${signed(own)} (${percent(Math.exp(own))}), ${together} · ${STATES[chosen.state]}`);
   }
 
   #scrollTo(step) {
@@ -156,7 +173,13 @@ export class BeamTree {
 }
 
 function legend() {
-  const entry = (state, words) => make("li", {}, make("span", { className: `sign-box ${state}`, "aria-hidden": "true", textContent: { ended: "■", dropped: "✕", best: "★" }[state] || "" }), words);
-  return [entry("live", "kept in the beam"), entry("dropped", "dropped: others were more probable"), entry("ended", "ended: a complete translation"), entry("best", "the way to the best one"),
-    make("li", {}, "numbers: log-probability so far")];
+  const box = (state, sign) => make("span", { className: `sign-box ${state}`, "aria-hidden": "true", textContent: sign });
+  const entry = (state, sign, words) => make("li", {}, box(state, sign), words);
+  return [
+    entry("live", "", "kept in the beam"),
+    entry("dropped", SIGNS.dropped, "dropped: others were more probable"),
+    entry("ended", SIGNS.ended, "ended: a complete translation"),
+    entry("best", "★", "the way to the best one"),
+    make("li", {}, "numbers: log-probability so far"),
+  ];
 }

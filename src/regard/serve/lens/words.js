@@ -20,7 +20,8 @@ export const asRow = (row) => ({ row, column: null });
 export const asColumn = (column) => ({ row: null, column });
 
 export function fillWords(list, words) {
-  list.replaceChildren(...words.map((word, index) => make("span", { textContent: word, title: word, dir: "auto", tabIndex: index ? -1 : 0, data: { index } })));
+  const element = (word, index) => make("span", { textContent: word, title: word, dir: "auto", tabIndex: index ? -1 : 0, data: { index } });
+  list.replaceChildren(...words.map(element));
 }
 
 function moveAmongWords(event, pointing) {
@@ -44,7 +45,8 @@ export function shadeWords(list, shareOf, gainOf, pointedAt) {
   [...list.children].forEach((word, index) => {
     const share = shareOf(index);
     const visible = share === null ? 0 : Math.min(1, share * gainOf(index));
-    const look = [index === pointedAt, visible < 0.01 ? "" : colour(visible), visible < 0.01 ? "" : inkOn(visible), share !== null && share >= 0.02 ? percent(share) : ""];
+    const shades = visible < 0.01 ? ["", ""] : [colour(visible), inkOn(visible)];
+    const look = [index === pointedAt, ...shades, share !== null && share >= 0.02 ? percent(share) : ""];
     if (String(word.look ?? [false, "", "", ""]) === String(look)) return;
     word.look = look;
     word.classList.toggle("on", look[0]);

@@ -1,0 +1,60 @@
+"""A page in the distribution's own Chromium, which reports every error and every request it makes."""
+
+import shutil
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Response, sync_playwright
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    if CHROMIUM is None:
+        pytest.skip("no Chromium on this machine; install the package chromium to test the page")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True)
+    context.set_default_timeout(30_000)
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def page(context: BrowserContext, served) -> Iterator[Page]:
+    """The lens of the shared server. Whatever a test does, the page may log no error and ask no other host."""
+    yield from watched(context, served.url)
+
+
+def watched(context: BrowserContext, url: str) -> Iterator[Page]:
+    """Open the lens; afterwards there must have been no error in the console and no request to another host."""
+    page, troubles = context.new_page(), list[str]()
+    page.on("pageerror", lambda error: troubles.append(str(error)))
+    page.on("console", lambda message: troubles.append(message.text) if _is_trouble(message) else None)
+    page.on("response", lambda answer: troubles.append(answer.url) if _is_missing(answer) else None)
+    page.on("request", lambda request: troubles.append(request.url) if not _own(request.url, url) else None)
+    page.goto(url)
+    yield page
+    assert not troubles
+
+
+def _is_trouble(message: ConsoleMessage) -> bool:
+    """Errors and warnings; but the browser itself notes every refused request, which the page says in words."""
+    return message.type in ("error", "warning") and not message.text.startswith("Failed to load resource")
+
+
+def _is_missing(answer: Response) -> bool:
+    return answer.status >= 400 and "/api/" not in answer.url
+
+
+def _own(asked: str, url: str) -> bool:
+    return urlsplit(asked).netloc == urlsplit(url).netloc or asked.startswith(("data:", f"blob:{url}"))

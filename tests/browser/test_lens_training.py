@@ -1,0 +1,67 @@
+"""Training from the page: a person who never opens a terminal gets a translator."""
+
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from regard.data.phrasebook import phrases
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    pairs = phrases("es", part="train", count=120, seed=5, max_words=6)
+    file = tmp_path / "mine.tsv"
+    file.write_text("".join(f"{pair.source}\t{pair.target}\n" for pair in pairs), encoding="utf-8")
+    return file
+
+
+def fill(page: Page, name: str, *files: Path, steps: int = 30) -> None:
+    page.click("#tab-train")
+    expect(page.locator("#job:visible, #train-form:visible")).to_have_count(1)
+    if page.locator("#job-forget").is_visible():  # of another test's training
+        page.click("#job-forget")
+    page.set_input_files("#train-files", [str(file) for file in files])
+    page.fill("#train-source", "en")
+    page.fill("#train-target", "es")
+    page.fill("#train-name", name)
+    page.locator("#panel-train details summary").click()
+    page.fill("#train-steps", str(steps))
+    page.click("#train-start")
+
+
+def test_from_a_table_to_a_translator(page: Page, table: Path):
+    fill(page, "mine", table)
+    job = page.locator("#job")
+    expect(job).to_be_visible()
+    page.reload()  # what is known of a job is on the server
+    expect(job).to_have_attribute("data-state", "finished", timeout=120_000)
+    expect(job.locator("figure")).to_have_count(2)  # loss and BLEU
+    assert job.locator("tbody tr").count() >= 5  # samples
+    page.click("#job-use")
+    expect(page.locator("#panel-translate")).to_be_visible()
+    expect(page.locator("#translate-model")).to_have_value("mine")
+    page.fill("#translate-text", "we are eating bread")
+    expect(page.locator("#translation")).to_have_attribute("data-state", "done")
+    page.click("#tab-models")
+    expect(page.locator("#model-cards article[data-model='mine']")).to_be_visible()
+
+
+def test_stop_and_resume(page: Page, table: Path):
+    fill(page, "longer", table, steps=100_000)
+    job = page.locator("#job")
+    expect(job).to_have_attribute("data-state", "running", timeout=60_000)
+    page.click("#job-stop")
+    expect(job).to_have_attribute("data-state", "stopped", timeout=60_000)
+    page.click("#job-resume")
+    expect(job).to_have_attribute("data-state", "running", timeout=60_000)
+    page.click("#job-stop")
+    expect(job).to_have_attribute("data-state", "stopped", timeout=60_000)
+
+
+def test_a_wrong_file_is_explained(page: Page, tmp_path: Path):
+    wrong = tmp_path / "picture.tsv"
+    wrong.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 4)
+    fill(page, "wrong", wrong)
+    expect(page.locator("#files-error")).to_contain_text(re.compile("UTF-8|binary|pairs"))

@@ -1,0 +1,128 @@
+"""`regard serve` in a process of its own, and clients that behave well and badly."""
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import httpx
+
+REGARD = (sys.executable, "-m", "regard")
+ASKED = {"q": "we are eating bread", "source": "en", "target": "es"}
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running server, seen from outside."""
+
+    process: subprocess.Popen[str]
+    port: int
+    log: Path
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def client(self) -> httpx.Client:
+        return httpx.Client(base_url=self.url, timeout=60, trust_env=False)
+
+    def memory(self, which: str = "VmRSS") -> int:
+        """Bytes in memory now, or at the most (VmHWM)."""
+        found = re.search(rf"{which}:\s+(\d+) kB", Path(f"/proc/{self.process.pid}/status").read_text())
+        assert found
+        return 1024 * int(found[1])
+
+    def connections(self) -> int:
+        """Sockets that the process holds open."""
+        links = [os.readlink(each) for each in Path(f"/proc/{self.process.pid}/fd").iterdir()]
+        return sum(link.startswith("socket:") for link in links)
+
+    def waiting(self) -> int:
+        """Jobs in the line, by the server's own account."""
+        text = httpx.get(f"{self.url}/metrics", trust_env=False, timeout=30).text
+        return int(float(re.findall(r"^regard_queue_jobs (\S+)", text, re.MULTILINE)[0]))
+
+
+@contextmanager
+def running(folder: Path, *options: str, program: Sequence[str] = REGARD) -> Iterator[Server]:
+    """Start a server over one model; whatever happens, none survives."""
+    with TemporaryDirectory(prefix="regard-test-") as place:
+        log = Path(place) / "log"
+        command = [*program, "serve", "-m", str(folder), "--port", "0", "--quiet", "--runs", f"{place}/runs", *options]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        with log.open("w") as errors:
+            process = subprocess.Popen(command, stderr=errors, env=environment, text=True, start_new_session=True)
+        try:
+            while (found := re.search(r"at http://[\d.]+:(\d+)", log.read_text())) is None:
+                assert process.poll() is None, log.read_text()
+                time.sleep(0.05)
+            yield Server(process, int(found[1]), log)
+        finally:
+            process.kill()
+            process.wait()
+
+
+@dataclass
+class Answer:
+    """What came back for one request, and how long it took."""
+
+    status: int = 0  # none came
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    seconds: float = 0.0
+
+
+def head(path: str, length: int, kind: str = "application/json") -> bytes:
+    lines = (f"POST {path} HTTP/1.1", "Host: 127.0.0.1", f"Content-Type: {kind}", f"Content-Length: {length}")
+    return "\r\n".join([*lines, "Connection: close", "", ""]).encode()
+
+
+@asynccontextmanager
+async def connected(
+    server: Server, content: bytes
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A connection on which `content` has been sent; whoever leaves the block hangs up."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    try:
+        writer.write(content)
+        await writer.drain()
+        yield reader, writer
+    finally:
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+async def ask(server: Server, path: str = "/translate", asked: object = ASKED) -> Answer:
+    """One request on a connection of its own; the cheapest client there is, since it shares the server's cores."""
+    began, body = time.monotonic(), json.dumps(asked).encode()
+    async with connected(server, head(path, len(body)) + body) as (reader, _):
+        answer = await read_answer(reader)
+    answer.seconds = time.monotonic() - began
+    return answer
+
+
+async def read_answer(reader: asyncio.StreamReader) -> Answer:
+    top, _, body = (await reader.read(-1)).partition(b"\r\n\r\n")
+    if not top:
+        return Answer()
+    first, *lines = top.decode().split("\r\n")
+    headers = dict(line.lower().split(": ", 1) for line in lines)
+    return Answer(int(first.split()[1]), headers, body)
+
+
+async def until(reached: Callable[[], bool], seconds: float) -> float:
+    """Wait for a condition, looked at in a thread; how long it took. Fails when it does not come about."""
+    began = time.monotonic()
+    while not await asyncio.to_thread(reached):
+        assert time.monotonic() - began < seconds, "not reached in time"
+        await asyncio.sleep(0.05)
+    return time.monotonic() - began
