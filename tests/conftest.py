@@ -2,16 +2,19 @@
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import httpx
 import pytest
+import torch
 import uvicorn
 from fastapi import FastAPI
 from hypothesis import settings
 
+from regard.checkpoints import save_model
+from regard.models.bert import Bert, BertConfig
 from regard.serve.app import create_app
 from regard.serve.jobs import Jobs
 from regard.serve.run import listen
@@ -44,6 +47,33 @@ def trained(folder: Path, *changes: str, recipe: str = "phrasebook") -> Path:
 def translator_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """English to Spanish and Portuguese, a Transformer that also has a Marian form."""
     return trained(tmp_path_factory.mktemp("transformer") / "run", "model.positions=sinusoidal_halves")
+
+
+WORDS = (
+    "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "we", "are", "eating", "bread", "the", "house", "is", "big", "she",
+    "##s", "read", "##ing", ".", ",", "(", ")",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def make_encoder(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Folders of small BERT models with random weights and a vocabulary of a few words."""
+
+    def make(head: str = "none", **changes: object) -> Path:
+        torch.manual_seed(3)
+        sizes = {"width": 16, "heads": 2, "depth": 2, "ffn_width": 24, "max_length": 24}
+        model = Bert(BertConfig.parse({"vocab": len(WORDS), "head": head, **sizes, **changes}))
+        for parameter in model.parameters():
+            torch.nn.init.normal_(parameter, std=0.3)
+        folder = tmp_path_factory.mktemp("encoder") / head
+        save_model(folder, "bert", model, lambda place: write_text(place / "vocab.txt", "\n".join(WORDS) + "\n"))
+        return folder
+
+    return make
+
+
+def write_text(file: Path, text: str) -> None:
+    file.write_text(text)
 
 
 # A real server on a free port of this machine

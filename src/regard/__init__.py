@@ -4,6 +4,9 @@
 >>> translator = regard.load("runs/en-es")
 >>> answer = translator.translate("we are eating bread", beam=5)
 >>> answer.text, answer.score, answer.attention, answer.alignment
+>>> encoder = regard.load("hf:sentence-transformers/all-MiniLM-L6-v2")
+>>> encoder.embed(["we are eating bread", "they have lunch"])  # a folder of BERT's family is a TextEncoder
+>>> regard.load("hf:openai-community/gpt2").generate("In a shocking finding,", temperature=0.8, best_of=10).text
 >>> regard.look(translator, "we are eating bread")  # every layer and head, shown in a notebook cell
 """
 
@@ -14,17 +17,37 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from regard.inference.encoders import TextEncoder
+    from regard.inference.language import LanguageModel, TextToText
     from regard.inference.pipelines import Translator
 
 __all__ = ["load", "look"]
 
 
-def load(*folders: str | Path, device: str = "cpu", allow_pickle: bool = False) -> Translator:
-    """Load a model folder or `hf:owner/name`; several with the same tokenizer translate as an ensemble."""
+def load(
+    *folders: str | Path, device: str = "cpu", allow_pickle: bool = False
+) -> Translator | TextEncoder | LanguageModel | TextToText:
+    """Load a model folder or `hf:owner/name` as what it is for.
+
+    BERT's family become a TextEncoder, GPTs a LanguageModel, a T5 a TextToText, and whatever was trained on sentence
+    pairs a Translator; several folders of these with the same tokenizer translate as an ensemble.
+    """
+    from regard.checkpoints.folder import resolve
     from regard.checkpoints.hub import local_folder
+    from regard.checkpoints.models import identify
+    from regard.data.tokenizers import PairTokenizer
+    from regard.inference.encoders import TextEncoder
+    from regard.inference.language import LanguageModel, TextToText
     from regard.inference.pipelines import Translator
 
-    return Translator.load(*map(local_folder, folders), device=device, allow_pickle=allow_pickle)
+    places = [local_folder(folder) for folder in folders]
+    if len(places) == 1 and not PairTokenizer.is_in(resolve(places[0])):
+        name, _, _ = identify(resolve(places[0]))
+        kinds: dict[str, type[TextEncoder] | type[LanguageModel] | type[TextToText]]
+        kinds = {"bert": TextEncoder, "gpt": LanguageModel, "t5": TextToText}
+        if name in kinds:
+            return kinds[name].load(places[0], device=device, allow_pickle=allow_pickle)
+    return Translator.load(*places, device=device, allow_pickle=allow_pickle)
 
 
 def __getattr__(name: str) -> Any:

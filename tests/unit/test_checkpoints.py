@@ -212,7 +212,8 @@ def test_resolving_nothing_says_what_was_expected(tmp_path):
 def tiny(name):
     torch.manual_seed(1)
     entry = MODELS[name]
-    return entry.model(entry.config.parse({"source_vocab": 11, "target_vocab": 13, **entry.presets["tiny"]})).eval()
+    sizes = {key: 11 for key in ("vocab", "source_vocab", "target_vocab") if key in entry.config.model_fields}
+    return entry.model(entry.config.parse({**sizes, **entry.presets["tiny"]})).eval()
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -228,7 +229,9 @@ def test_every_model_comes_back_bit_equal_without_touching_the_random_state(name
     assert loaded.model.state_dict().keys() == expected.keys()
     assert all(torch.equal(tensor, expected[key]) for key, tensor in loaded.model.state_dict().items())
     source, mask, inputs = torch.tensor([[1, 2, 3]]), torch.tensor([[True, True, True]]), torch.tensor([[1, 4]])
-    assert torch.equal(loaded.model(source, mask, inputs), model(source, mask, inputs))
+    given = (source, mask, inputs) if hasattr(model.config, "target_vocab") else (source, mask)
+    for ours, theirs in zip(loaded.model(*given), model(*given), strict=True):
+        assert torch.equal(ours, theirs) if ours is not None else theirs is None
 
 
 def test_tied_tensors_are_stored_once_and_stay_tied(tmp_path):
@@ -281,7 +284,7 @@ def test_missing_stray_and_misshapen_tensors_are_named(change, named, tmp_path):
 @pytest.mark.parametrize(
     ("config", "says"),
     [
-        ({"model_type": "bert"}, "model_type 'bert'; known are marian"),
+        ({"model_type": "bort"}, "model_type 'bort'; known are marian"),
         ({}, "names no model"),
         ({"model_type": "marian"}, "lacks d_model"),
         ({"regard": {"model": "gpt9", "config": {}}}, r"no manifest\.json"),

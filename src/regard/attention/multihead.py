@@ -3,16 +3,15 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.attention import masks
 from regard.attention.cache import LayerCache
 from regard.attention.core import Attend
 
-HeadTransform = Callable[
-    [Tensor, int | Tensor], Tensor
-]  # (heads [B H T K], position of the first token) -> the same shape
+# (heads [B H T K], position of the first token, one for all or one a row) -> the same shape
+HeadTransform = Callable[[Tensor, int | Tensor], Tensor]
 PositionBias = Callable[[Tensor, int], Tensor]  # (queries [B H Tq K], number of keys) -> bias [#B #H Tq Tk]
 
 
@@ -25,7 +24,7 @@ class Memory(NamedTuple):
 
 
 class MultiHeadAttention(nn.Module):
-    """H heads of width D/H that look in parallel, concatenated and mixed by one output matrix.
+    """H heads that look in parallel, concatenated and mixed by one output matrix; each D/H wide unless told otherwise.
 
     Without `memory` it is self-attention; with it, cross-attention. `kv_heads` < `heads` shares each key/value head
     among several query heads. `prepare` changes queries and keys before the scores (rotary positions, normalisation);
@@ -39,6 +38,7 @@ class MultiHeadAttention(nn.Module):
         *,
         kv_width: int | None = None,
         kv_heads: int | None = None,
+        head_width: int | None = None,
         bias: bool = True,
         scale: float | None = None,
         dropout: float = 0.0,
@@ -47,15 +47,15 @@ class MultiHeadAttention(nn.Module):
     ):
         super().__init__()
         kv_heads = kv_heads or heads
-        if width % heads or heads % kv_heads:
+        if (head_width is None and width % heads) or heads % kv_heads:
             raise ValueError(f"width {width} must divide by heads {heads}, and heads by kv_heads {kv_heads}")
-        self.heads, self.kv_heads, self.head_width = heads, kv_heads, width // heads
+        self.heads, self.kv_heads, self.head_width = heads, kv_heads, head_width or width // heads
         self.scale, self.dropout, self.prepare, self.position = scale, dropout, prepare, position
         kv_width = kv_width or width
-        self.query = nn.Linear(width, width, bias=bias)
+        self.query = nn.Linear(width, heads * self.head_width, bias=bias)
         self.key = nn.Linear(kv_width, kv_heads * self.head_width, bias=bias)
         self.value = nn.Linear(kv_width, kv_heads * self.head_width, bias=bias)
-        self.output = nn.Linear(width, width, bias=bias)
+        self.output = nn.Linear(heads * self.head_width, width, bias=bias)
         self.attend = Attend()
 
     def remember(self, memory: Float[Tensor, "B Tk M"], mask: Bool[Tensor, "B 1 1 Tk"] | None = None) -> Memory:
@@ -73,15 +73,18 @@ class MultiHeadAttention(nn.Module):
         bias: Float[Tensor, "#B #H #Tq #Tk"] | None = None,
         causal: bool = False,
         cache: LayerCache | None = None,
+        first: int | Int[Tensor, "B"] | None = None,
     ) -> Float[Tensor, "B Tq D"]:
+        """`first` is the position of the first token where it is not the number of tokens in the cache."""
         q = self._split(self.query(x), self.heads)
         if isinstance(memory, Memory):
             k, v = memory.k, memory.v
             mask = memory.mask if mask is None else mask
         else:
             k, v, _ = self.remember(x if memory is None else memory)
-        first = 0 if cache is None else cache.length
         if self.prepare is not None:
+            if first is None:
+                first = 0 if cache is None else cache.length
             q, k = self.prepare(q, first), self.prepare(k, first)
         if cache is not None:
             k, v = cache.append(k, v)

@@ -1,10 +1,13 @@
-"""Where a token stands: tables added to (or concatenated with) the embedding, and rotations of queries and keys."""
+"""Where a token stands: tables added to (or concatenated with) the embedding, rotations of queries and keys, and biases
+of the scores by distance."""
 
+import math
 from typing import Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn import functional
 
 Layout = Literal["interleaved", "halves"]
 
@@ -61,12 +64,17 @@ class LearnedPositions(nn.Module):
         self.table = nn.Parameter(torch.empty(length, width))
         nn.init.normal_(self.table, std=0.02)
 
-    def forward(self, length: int, first: int = 0) -> Float[Tensor, "T D"]:
-        if first + length > len(self.table):
+    def forward(self, length: int, first: int | Int[Tensor, "B"] = 0) -> Float[Tensor, "*B T D"]:
+        """The vectors of the positions from `first` on; with one `first` a row, below 0 for the padding before it."""
+        last = length if isinstance(first, Tensor) else first + length
+        if last > len(self.table):
             raise ValueError(
-                f"position {first + length} asked for, but only {len(self.table)} were learned; "
+                f"position {last} asked for, but only {len(self.table)} were learned; "
                 "raise max_length, or use sinusoidal or rotary positions"
             )
+        if isinstance(first, Tensor):
+            where = first[:, None] + torch.arange(length, device=first.device)
+            return functional.embedding(where.clamp(min=0), self.table)
         return self.table[first : first + length]
 
 
@@ -104,9 +112,59 @@ class Rotary:
             raise ValueError(f"rotary positions need an even head width, got {head_width}")
         self.frequencies = base ** -(torch.arange(0, head_width, 2, dtype=torch.float32) / head_width)
 
-    def __call__(self, heads: Float[Tensor, "B H T K"], first: int | Tensor) -> Float[Tensor, "B H T K"]:
-        where = first + torch.arange(heads.shape[2], device=heads.device, dtype=torch.float32)
-        angle = where[:, None] * self.frequencies.to(heads.device)  # [T, K/2]
+    def __call__(self, heads: Float[Tensor, "B H T K"], first: int | Int[Tensor, "*B"]) -> Float[Tensor, "B H T K"]:
+        if self.frequencies.device != heads.device:  # moved once: copying to a GPU at every call would make it wait
+            self.frequencies = self.frequencies.to(heads.device)
+        where = torch.arange(heads.shape[2], device=heads.device, dtype=torch.float32)
+        # one position for the whole batch, or one a row: [B, 1, T]
+        where = first[:, None, None] + where if isinstance(first, Tensor) and first.dim() else first + where
+        angle = where[..., None] * self.frequencies  # [(B 1) T K/2]
         cos, sin = angle.cos().to(heads.dtype), angle.sin().to(heads.dtype)
         a, b = heads.chunk(2, dim=-1)
         return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
+
+
+def relative_buckets(
+    queries: int, keys: int, buckets: int, max_distance: int, *, both_sides: bool, device: torch.device | None = None
+) -> Int[Tensor, "Tq Tk"]:
+    """The bucket of each key's distance from each query; the last query stands at the last key (Raffel 2020, §2.1).
+
+    Half of the buckets (of a side) are single distances; the others grow logarithmically up to `max_distance`, beyond
+    which all distances share the last. With `both_sides`, keys after the query have buckets of their own; without, they
+    count as distance 0 (the causal mask forbids them anyway).
+    """
+    here = torch.arange(keys - queries, keys, device=device)[:, None]
+    distance = here - torch.arange(keys, device=device)  # positive: the key is earlier
+    if both_sides:
+        buckets //= 2
+        side = (distance < 0) * buckets
+        distance = distance.abs()
+    else:
+        side = torch.zeros_like(distance)
+        distance = distance.clamp(min=0)
+    exact = buckets // 2
+    growth = torch.log(distance.clamp(min=1) / exact) / math.log(max_distance / exact)
+    far = (exact + (growth * (buckets - exact)).long()).clamp(max=buckets - 1)
+    return side + torch.where(distance < exact, distance, far)
+
+
+class RelativeBias(nn.Module):
+    """T5's positions: a learned number for each head and bucket of distances, added to the scores of all layers."""
+
+    def __init__(self, heads: int, buckets: int = 32, max_distance: int = 128, *, both_sides: bool):
+        super().__init__()
+        sides = 2 if both_sides else 1
+        if buckets < 2 * sides or max_distance <= buckets // (2 * sides):
+            raise ValueError(
+                f"{buckets} buckets up to distance {max_distance} leave none for far distances; use at least "
+                f"{2 * sides} buckets, and a distance above {buckets // (2 * sides)}"
+            )
+        self.buckets, self.max_distance, self.both_sides = buckets, max_distance, both_sides
+        self.table = nn.Parameter(torch.zeros(buckets, heads))
+
+    def forward(self, queries: int, keys: int) -> Float[Tensor, "1 H Tq Tk"]:
+        """The bias of the last `queries` of `keys` tokens."""
+        bucket = relative_buckets(
+            queries, keys, self.buckets, self.max_distance, both_sides=self.both_sides, device=self.table.device
+        )
+        return functional.embedding(bucket, self.table).permute(2, 0, 1)[None].contiguous()

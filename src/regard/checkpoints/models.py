@@ -60,9 +60,14 @@ def load_model(folder: Path, device: str | torch.device = "cpu", allow_pickle: b
     if is_sealed(folder):
         verify(folder)
     name, config, table = identify(folder)
-    model, tensors = _build(name, config, folder), read_weights(folder, allow_pickle)
-    if table is not None:
-        tensors = table.to_ours(tensors, config, model.state_dict().keys(), folder)
+    if table is None:
+        model = _build(name, config, folder)
+        tensors = read_weights(folder, allow_pickle)
+    else:
+        theirs = table.todays(read_weights(folder, allow_pickle), folder)
+        config = table.settled(config, theirs)
+        model = _build(name, config, folder)
+        tensors = table.to_ours(theirs, config, own_tensors(model).keys(), folder)
     fill(model, tensors, folder)
     return LoadedModel(name, config, model.to(device).eval(), folder)
 

@@ -88,13 +88,16 @@ class Drop(Config):
     """A tensor that holds nothing of its own; written again only where `shape` says how (sizes, or names of ours)."""
 
     op: Literal["drop"]
-    value: Literal["zeros", "sinusoidal_halves"]
+    # numbers: 0, 1, 2, …; causal: ones where a token may look back; anything: whatever it is, nothing uses it
+    value: Literal["zeros", "numbers", "causal", "anything", "sinusoidal_halves"]
     shape: list[int | str] | None = None
 
     def forward(self, tensors: list[Tensor], parts: int) -> list[Tensor]:
         for tensor in tensors:
             # loose enough for tables that were kept in half precision
-            if not torch.allclose(tensor.float(), self._made(list(tensor.shape)), atol=1e-3):
+            if self.value != "anything" and not torch.allclose(
+                tensor.float(), self._made(list(tensor.shape)), atol=1e-3
+            ):
                 raise CheckpointError(f"should hold {self.value}, but holds something else")
         return []
 
@@ -107,6 +110,10 @@ class Drop(Config):
     def _made(self, shape: list[int]) -> Tensor:
         if self.value == "zeros":
             return torch.zeros(shape)
+        if self.value == "numbers":
+            return torch.arange(shape[-1] if shape else 0, dtype=torch.float32).expand(shape)
+        if self.value == "causal":
+            return torch.ones(shape).tril()
         if len(shape) != 2:
             raise CheckpointError(f"has shape {shape}; expected [positions, width]")
         return sinusoidal(shape[0], shape[1], "halves")

@@ -20,13 +20,25 @@ from regard.checkpoints.weights import listing
 from regard.config import Config
 from regard.errors import CheckpointError
 
-TABLES = {"marian": "marian.toml"}
+TABLES = {
+    "marian": "marian.toml",
+    "bert": "bert.toml",
+    "roberta": "roberta.toml",
+    "distilbert": "distilbert.toml",
+    "albert": "albert.toml",
+    "gpt2": "gpt2.toml",
+    "llama": "llama.toml",
+    "t5": "t5.toml",
+}
 
 Names = Annotated[tuple[str, ...], pydantic.BeforeValidator(lambda v: (v,) if isinstance(v, str) else tuple(v))]
 
 
 class Row(Config):
-    """Their names, our names, and what lies between; `when` limits the row to some configs of ours."""
+    """Their names, our names, and what lies between; `when` limits the row to some configs of ours.
+
+    A list in `when` names several values, any of which will do.
+    """
 
     theirs: Names
     ours: Names = ()
@@ -61,19 +73,37 @@ class Alternative(Config):
     ours: dict[str, Any]
 
 
+class Clue(Config):
+    """A tensor of theirs whose presence or absence decides what their config leaves open."""
+
+    tensor: str
+    present: dict[str, Any] = pydantic.Field(default_factory=dict)  # values of ours
+    absent: dict[str, Any] = pydantic.Field(default_factory=dict)
+    when: dict[str, Any] = pydantic.Field(default_factory=dict)
+
+
 class ConfigTable(Config):
-    """How configs correspond: the same values under other names, and choices among alternatives."""
+    """How configs correspond: the same values under other names, and choices among alternatives.
+
+    Values that theirs keep in a section of their own are called `section.key`.
+    """
 
     same: dict[str, str]  # ours -> theirs
+    optional: dict[str, str] = pydantic.Field(default_factory=dict)  # ours -> theirs, left out where ours is None
+    unset: tuple[str, ...] = ()  # ours that must be None, because theirs have nothing for them
+    assumed: dict[str, Any] = pydantic.Field(default_factory=dict)  # ours when reading; export does not ask for them
+    required: dict[str, Any] = pydantic.Field(default_factory=dict)  # theirs when reading: all we have
     defaults: dict[str, Any]  # theirs, where their file leaves them out
     fallbacks: dict[str, str]  # theirs -> another of theirs, which it equals where left out
     copies: dict[str, str]  # theirs -> another of theirs, which it must equal: we have one value for both
     choices: tuple[tuple[Alternative, ...], ...]
     written: dict[str, Any]  # theirs, for export only
+    labels: bool = False  # whether their names of labels are ours
+    needs: tuple[str, ...] = ()  # of ours, must not be 0 to be exported
 
     def to_ours(self, theirs: Mapping[str, Any], file: Path) -> dict[str, Any]:
         """Our config values from those of their config.json."""
-        known = {**self.defaults, **{key: value for key, value in theirs.items() if value is not None}}
+        known = {**self.defaults, **{key: value for key, value in _flat(theirs) if value is not None}}
         for key, origin in {**self.fallbacks, **self.copies}.items():
             known.setdefault(key, known.get(origin))
         if missing := [key for key in self.same.values() if known.get(key) is None]:
@@ -81,20 +111,31 @@ class ConfigTable(Config):
         for key, origin in self.copies.items():
             if known[key] != known[origin]:
                 raise CheckpointError(f"{file} has {key} {known[key]} but {origin} {known[origin]}; they must be equal")
-        ours = {our: known[their] for our, their in self.same.items()}
+        for key, value in self.required.items():
+            if known.get(key) != value:
+                raise CheckpointError(f"{file} has {key} {known.get(key)!r}; only {value!r} is supported")
+        ours = {**self.assumed, **{our: known[their] for our, their in self.same.items()}}
+        ours |= {our: known[their] for our, their in self.optional.items() if their in known}
         for alternatives in self.choices:
             chosen = _choose(known, [choice.theirs for choice in alternatives], f"{file} cannot be read")
             ours |= alternatives[chosen].ours
-        return ours
+        return ours | (_read_labels(theirs, file) if self.labels else {})
 
     def to_theirs(self, ours: Mapping[str, Any]) -> dict[str, Any]:
         """Their config.json from our config values."""
+        if lacking := [key for key in self.needs if not ours[key]]:
+            raise CheckpointError(f"the model cannot be exported: it has no {' and no '.join(lacking)}")
+        if given := [f"{key} {ours[key]}" for key in self.unset if ours[key] is not None]:
+            raise CheckpointError(
+                f"the model cannot be exported: it has {listing(given)}, which theirs have no place for"
+            )
         theirs = {their: ours[our] for our, their in self.same.items()}
+        theirs |= {their: ours[our] for our, their in self.optional.items() if ours[our] is not None}
         theirs |= {key: theirs[origin] for key, origin in self.copies.items()}
         for alternatives in self.choices:
             chosen = _choose(ours, [choice.ours for choice in alternatives], "the model cannot be exported")
             theirs |= alternatives[chosen].theirs
-        return {**self.written, **theirs}
+        return {**self.written, **theirs, **(_write_labels(ours) if self.labels else {})}
 
 
 class NameTable(Config):
@@ -104,6 +145,28 @@ class NameTable(Config):
     placeholders: dict[str, str]
     config: ConfigTable
     tensors: tuple[Row, ...]
+    prefix: str = ""  # of the tensors beneath a head; a model without one is saved without it
+    bare: dict[str, Any] = pydantic.Field(default_factory=dict)  # configs of ours that are written without the prefix
+    older: dict[str, str] = pydantic.Field(
+        default_factory=dict
+    )  # ends of names as older versions wrote them -> today's
+    clues: tuple[Clue, ...] = ()
+
+    def todays(self, theirs: Mapping[str, Tensor], source: Path) -> dict[str, Tensor]:
+        """Their tensors under the names they have beneath a head, in their library's present version."""
+        names = {name: self._todays_name(name) for name in theirs}
+        if not any(name.startswith(self.prefix) for name in names.values()):
+            names = {name: self.prefix + today for name, today in names.items()}
+        if len(set(names.values())) < len(names):
+            raise CheckpointError(f"{source} has a tensor under its old and its present name; keep one of them")
+        return {names[name]: tensor for name, tensor in theirs.items()}
+
+    def settled(self, config: Config, names: Collection[str]) -> Config:
+        """The config with everything decided that only the tensors tell."""
+        for clue in self.clues:
+            if _holds(config.model_dump(), clue.when):
+                config = config.replace(**(clue.present if clue.tensor in names else clue.absent))
+        return config
 
     def to_ours(
         self, theirs: Mapping[str, Tensor], config: Config, expected: Collection[str], source: Path
@@ -129,16 +192,25 @@ class NameTable(Config):
         left, theirs = dict(ours), dict[str, Tensor]()
         for row in self._rows(config):
             for binding in self._bindings(row.ours, left) if row.ours else [{}]:
-                made = row.backward([left.pop(name.format(**binding)) for name in row.ours], config.model_dump())
+                names = [name.format(**binding) for name in row.ours]
+                given = [left.pop(name) for name in names if name in left or not row.optional]
+                made = row.backward(given, config.model_dump())
                 # Fewer tensors than names: aliases are written once, and what their library makes itself not at all.
-                theirs.update(zip((name.format(**binding) for name in row.theirs), made, strict=False))
+                pairs = zip(row.theirs, made, strict=False)
+                theirs.update((name.format(**binding), tensor) for name, tensor in pairs)
         if left:
             raise CheckpointError(f"the mapping has no row for our tensors {listing(left)}")
+        if self.bare and _holds(config.model_dump(), self.bare):
+            return {name.removeprefix(self.prefix): tensor for name, tensor in theirs.items()}
         return theirs
+
+    def _todays_name(self, name: str) -> str:
+        old = next((end for end in self.older if name.endswith(end)), "")
+        return name.removesuffix(old) + self.older[old] if old else name
 
     def _rows(self, config: Config) -> Iterator[Row]:
         values = config.model_dump()
-        return (row for row in self.tensors if all(values[key] == value for key, value in row.when.items()))
+        return (row for row in self.tensors if _holds(values, row.when))
 
     def _bindings(self, patterns: Collection[str], names: Collection[str]) -> list[dict[str, str]]:
         """What the placeholders stand for, once for all the names that fit one of the patterns alike."""
@@ -155,6 +227,45 @@ class NameTable(Config):
             if bindings := self._bindings(row.ours, [our_name]):
                 return row.theirs[0].format(**bindings[0])
         return our_name
+
+
+def _holds(values: Mapping[str, Any], conditions: Mapping[str, Any]) -> bool:
+    return all(
+        values[key] in wanted if isinstance(wanted, list) else values[key] == wanted
+        for key, wanted in conditions.items()
+    )
+
+
+def _flat(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Every key with its value, those inside a section under `section.key` too."""
+    for key, value in values.items():
+        yield key, value
+        if isinstance(value, dict):
+            yield from ((f"{key}.{inner}", each) for inner, each in value.items())
+
+
+def _read_labels(theirs: Mapping[str, Any], file: Path) -> dict[str, Any]:
+    """How many labels there are, and their names where someone gave them any."""
+    names = theirs.get("id2label")
+    if not names:
+        return {"labels": theirs.get("num_labels") or 2}
+    if not isinstance(names, dict) or {*names} != {str(number) for number in range(len(names))}:
+        raise CheckpointError(f"{file} has id2label {names!r}; expected the labels' numbers, from 0 on, and names")
+    ordered = tuple(str(names[str(number)]) for number in range(len(names)))
+    nameless = ordered == _numbered(len(names))
+    return {"labels": len(names), "label_names": () if nameless else ordered}
+
+
+def _write_labels(ours: Mapping[str, Any]) -> dict[str, Any]:
+    names = ours["label_names"] or _numbered(ours["labels"])
+    return {
+        "id2label": {str(number): name for number, name in enumerate(names)},
+        "label2id": {name: number for number, name in enumerate(names)},
+    }
+
+
+def _numbered(labels: int) -> tuple[str, ...]:
+    return tuple(f"LABEL_{number}" for number in range(labels))
 
 
 def _choose(values: Mapping[str, Any], options: list[dict[str, Any]], trouble: str) -> int:

@@ -14,7 +14,7 @@ from regard.cli.options import AllowPickle
 def convert(
     source: Annotated[str, typer.Argument(help="A model folder, ours or Hugging Face's, or hf:owner/name.")],
     target: Annotated[Path, typer.Argument(help="The folder to write; it must not exist.")],
-    form: Annotated[str, typer.Option("--to", help="regard, or marian (loads in transformers).")] = "regard",
+    form: Annotated[str, typer.Option("--to", help="regard, or huggingface (loads in transformers).")] = "regard",
     allow_pickle: AllowPickle = False,
 ) -> None:
     """Convert a model folder; the weights stay bit for bit the same.

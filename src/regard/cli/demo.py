@@ -19,7 +19,7 @@ def demo(
 
     Example: regard demo "the red house is big"
     """
-    import regard
+    from regard.inference.pipelines import Translator
     from regard.look.figures import save
     from regard.look.terminal import print_alignment
     from regard.look.views import translation_sight
@@ -27,7 +27,7 @@ def demo(
     from regard.studies.quality import evaluate_pairs, held_out_pairs
 
     folder = built_in()
-    translator = regard.load(folder)
+    translator = Translator.load(folder)
     for number, (sentence, language) in enumerate([*EXAMPLES, *((each, to) for each in text or [])], start=1):
         answer = translator.translate(sentence, to=language)
         print(f"\n{sentence}\n→ {answer.text}")

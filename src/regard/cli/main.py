@@ -10,7 +10,22 @@ from typing import Annotated, Any
 
 import typer
 
-from regard.cli import compare, convert, demo, evaluate, look, models, plan, serve, train, translate
+from regard.cli import (
+    classify,
+    compare,
+    convert,
+    demo,
+    embed,
+    evaluate,
+    fill,
+    generate,
+    look,
+    models,
+    plan,
+    serve,
+    train,
+    translate,
+)
 from regard.errors import RegardError
 
 HELP = {"help_option_names": ["-h", "--help"]}
@@ -28,6 +43,10 @@ for verb in (
     demo.demo,
     train.train,
     translate.translate,
+    generate.generate,
+    fill.fill,
+    embed.embed,
+    classify.classify,
     evaluate.evaluate,
     look.look,
     plan.plan,

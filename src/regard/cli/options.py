@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from regard.inference.encoders import TextEncoder
     from regard.inference.pipelines import Translator
+    from regard.inference.writing import Writer
 
 Models = Annotated[
     list[str], typer.Option("-m", "--model", help="Model folder or hf:owner/name; several translate as an ensemble.")
 ]
+Model = Annotated[str, typer.Option("-m", "--model", help="Model folder or hf:owner/name.")]
+Truncate = Annotated[bool, typer.Option("--truncate", help="Cut texts that are too long instead of refusing them.")]
 Sets = Annotated[list[str], typer.Option("--set", help="Change a value of the recipe: section.key=value. Repeatable.")]
 To = Annotated[str, typer.Option("--to", help="Target language, for models that know several.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda or auto.")]
@@ -23,9 +27,31 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON object per line, 
 
 def load_translator(names: list[str], device: str = "cpu", allow_pickle: bool = False) -> Translator:
     """The translator of these folders, or the built-in one, trained on first use, when none is named."""
-    import regard
+    from regard.checkpoints.hub import local_folder
+    from regard.inference.pipelines import Translator
 
-    return regard.load(*(names or [str(built_in())]), device=device, allow_pickle=allow_pickle)
+    folders = map(local_folder, names or [str(built_in())])
+    return Translator.load(*folders, device=device, allow_pickle=allow_pickle)
+
+
+def load_encoder(name: str, device: str = "cpu", allow_pickle: bool = False) -> TextEncoder:
+    """The text encoder of a folder."""
+    from regard.checkpoints.hub import local_folder
+    from regard.inference.encoders import TextEncoder
+
+    return TextEncoder.load(local_folder(name), device=device, allow_pickle=allow_pickle)
+
+
+def load_writer(name: str, device: str = "cpu", allow_pickle: bool = False) -> Writer:
+    """The language model or text-to-text model of a folder."""
+    import regard
+    from regard.errors import UsageError
+    from regard.inference.writing import Writer
+
+    found = regard.load(name, device=device, allow_pickle=allow_pickle)
+    if not isinstance(found, Writer):
+        raise UsageError(f"{name} is a {type(found).__name__}, which writes no texts; expected a GPT-2, Llama or T5")
+    return found
 
 
 def built_in() -> Path:

@@ -1,20 +1,36 @@
-"""A batch of sentence pairs as the padded tensors that models and losses take."""
+"""Batches: the padded tensors that models and losses take."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
 Ids = Sequence[int] | NDArray[np.integer[Any]]
+T = TypeVar("T", bound="Tensors")
+
+
+class Tensors:
+    """A dataclass of tensors, some of them perhaps None, that moves as one."""
+
+    def to(self: T, device: str | torch.device, non_blocking: bool = False) -> T:
+        return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self: T) -> T:
+        """The batch in page-locked memory, from which copies to a GPU overlap with computation."""
+        return self._map(Tensor.pin_memory)
+
+    def _map(self: T, change: Callable[[Tensor], Tensor]) -> T:
+        values = (getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
+        return type(self)(*(None if value is None else change(value) for value in values))
 
 
 @dataclass(frozen=True)
-class Batch:
+class Batch(Tensors):
     """B sentence pairs, padded on the right; masks are True where there is a real token."""
 
     source: Int[Tensor, "B S"]
@@ -29,16 +45,37 @@ class Batch:
         """Target tokens, the end tokens included: what a loss is averaged over."""
         return int(self.labels_mask.sum())
 
-    def to(self, device: str | torch.device, non_blocking: bool = False) -> "Batch":
-        return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
-    def pin_memory(self) -> "Batch":
-        """The batch in page-locked memory, from which copies to a GPU overlap with computation."""
-        return self._map(Tensor.pin_memory)
+@dataclass(frozen=True)
+class TextBatch(Tensors):
+    """B texts in which some tokens are to be predicted: the next of every one, or those that were hidden."""
 
-    def _map(self, change: Callable[[Tensor], Tensor]) -> "Batch":
-        values = (getattr(self, field.name) for field in fields(self))
-        return Batch(*(None if value is None else change(value) for value in values))
+    inputs: Int[Tensor, "B T"]
+    mask: Bool[Tensor, "B T"]  # real tokens
+    labels: Int[Tensor, "B T"]
+    labels_mask: Bool[Tensor, "B T"]  # which labels count
+    segments: Int[Tensor, "B T"] | None = None
+    follows: Int[Tensor, "B"] | None = None  # 0 where the second segment follows the first, 1 where it does not
+
+    @property
+    def tokens(self) -> int:
+        """Predicted tokens: what a loss is averaged over."""
+        return int(self.labels_mask.sum())
+
+
+@dataclass(frozen=True)
+class LabelledBatch(Tensors):
+    """B texts, or pairs of texts, with the number of the label of each, or the value it was given."""
+
+    inputs: Int[Tensor, "B T"]
+    mask: Bool[Tensor, "B T"]
+    segments: Int[Tensor, "B T"]
+    targets: Int[Tensor, "B"] | Float[Tensor, "B"]
+
+    @property
+    def tokens(self) -> int:
+        """Texts: what a loss is averaged over."""
+        return len(self.targets)
 
 
 def collate(

@@ -6,7 +6,7 @@ import multiprocessing
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.context import BaseContext
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ Rows = NDArray[np.integer[Any]]
 Place = tuple[int, int]  # epoch, index of a batch in the epoch's plan
 Key = tuple[Place, Place, Rows]
 IdPair = tuple[Ids, Ids]
+B = TypeVar("B")
 
 MEASURED = 1000  # pairs cut again to measure how much sampling lengthens them
 MARGIN = 1.1  # room left in a batch for a draw longer than the average
@@ -68,8 +69,11 @@ def _cuts(sizes: Rows, batch_tokens: int, max_sentences: int | None) -> list[int
     return cuts
 
 
-class BatchLoader:
+class Loader(Generic[B]):
     """Yields (epoch, index, batch) for ever; with the same arguments any place can be reached again exactly.
+
+    `plan` gives the rows of every batch of an epoch; `make` turns the rows of a batch, with its place, into tensors. Both
+    must depend on their arguments alone; `make` travels to the workers.
 
     With several ranks each takes one of every `world` successive batches, and the place is that of the first of them,
     the same on every rank; these groups run on across the end of an epoch, so no pair is ever left out.
@@ -77,49 +81,26 @@ class BatchLoader:
 
     def __init__(
         self,
-        store: PairStore,
+        plan: Callable[[int], list[Rows]],
+        make: Callable[[Rows, Place], B],
         *,
-        pad: int,
-        start: int,
-        batch_tokens: int,
-        seed: int,
-        max_length: int | None = None,
-        max_sentences: int | None = None,
-        sampler: PairSampler | None = None,
         workers: int = 0,
         pin: bool = False,
         rank: int = 0,
         world: int = 1,
     ) -> None:
-        self._lengths = store.lengths()
-        _refuse_unusable(store, self._lengths, max_length)
-        self.batch_tokens, self.seed, self.max_sentences = batch_tokens, seed, max_sentences
+        self.plan, self._dataset = plan, _Batches(make)
         self.workers, self.pin, self.rank, self.world = workers, pin, rank, world
-        self._resampler = None if sampler is None else _Resampler(store, sampler, batch_tokens, max_length)
-        self._dataset = _Batches(store, pad, start, seed, self._resampler)
 
-    def plan(self, epoch: int) -> list[Rows]:
-        """The rows of every batch of an epoch."""
-        growth = 1.0 if self._resampler is None else self._resampler.growth
-        source, target = (np.ceil(side * growth).astype(np.int64) for side in self._lengths)
-        return plan_batches(
-            source,
-            target,
-            batch_tokens=self.batch_tokens,
-            seed=self.seed,
-            epoch=epoch,
-            max_sentences=self.max_sentences,
-        )
-
-    def batches(self, epoch: int = 0, index: int = 0) -> Iterator[tuple[int, int, Batch]]:
+    def batches(self, epoch: int = 0, index: int = 0) -> Iterator[tuple[int, int, B]]:
         """Batches from a place on; to go on after (epoch, index), start from (epoch, index + world)."""
         for (at_epoch, at_index), batch in self._loader(epoch, index):
             yield at_epoch, at_index, batch
 
-    def __iter__(self) -> Iterator[tuple[int, int, Batch]]:
+    def __iter__(self) -> Iterator[tuple[int, int, B]]:
         return self.batches()
 
-    def _loader(self, epoch: int, index: int) -> Iterator[tuple[Place, Batch]]:
+    def _loader(self, epoch: int, index: int) -> Iterator[tuple[Place, B]]:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "This DataLoader will create")  # more workers than cores is no mistake
             loader = DataLoader(
@@ -149,6 +130,46 @@ class BatchLoader:
             epoch, index = epoch + 1, max(0, index - len(plan))
 
 
+class BatchLoader(Loader[Batch]):
+    """Sentence pairs of a store."""
+
+    def __init__(
+        self,
+        store: PairStore,
+        *,
+        pad: int,
+        start: int,
+        batch_tokens: int,
+        seed: int,
+        max_length: int | None = None,
+        max_sentences: int | None = None,
+        sampler: PairSampler | None = None,
+        workers: int = 0,
+        pin: bool = False,
+        rank: int = 0,
+        world: int = 1,
+    ) -> None:
+        self._lengths = store.lengths()
+        _refuse_unusable(store, self._lengths, max_length)
+        self.batch_tokens, self.seed, self.max_sentences = batch_tokens, seed, max_sentences
+        self._resampler = None if sampler is None else _Resampler(store, sampler, batch_tokens, max_length)
+        make = _Pairs(store, pad, start, seed, self._resampler)
+        super().__init__(self._plan, make, workers=workers, pin=pin, rank=rank, world=world)
+
+    def _plan(self, epoch: int) -> list[Rows]:
+        """The rows of every batch of an epoch."""
+        growth = 1.0 if self._resampler is None else self._resampler.growth
+        source, target = (np.ceil(side * growth).astype(np.int64) for side in self._lengths)
+        return plan_batches(
+            source,
+            target,
+            batch_tokens=self.batch_tokens,
+            seed=self.seed,
+            epoch=epoch,
+            max_sentences=self.max_sentences,
+        )
+
+
 class _Endless(Sampler[Key]):
     def __init__(self, keys: Callable[[], Iterator[Key]]) -> None:
         self._keys = keys
@@ -157,20 +178,30 @@ class _Endless(Sampler[Key]):
         return self._keys()
 
 
-class _Batches(Dataset[tuple[Place, Batch]]):
+class _Batches(Dataset[tuple[Place, B]], Generic[B]):
     """Makes the batch of a key; copies of it run in the workers."""
+
+    def __init__(self, make: Callable[[Rows, Place], B]) -> None:
+        self._make = make
+
+    def __getitem__(self, key: Key) -> tuple[Place, B]:
+        group, place, rows = key
+        return group, self._make(rows, place)
+
+
+class _Pairs:
+    """Makes a batch of sentence pairs."""
 
     def __init__(self, store: PairStore, pad: int, start: int, seed: int, resampler: _Resampler | None) -> None:
         self._store, self._pad, self._start, self._seed, self._resampler = store, pad, start, seed, resampler
 
-    def __getitem__(self, key: Key) -> tuple[Place, Batch]:
-        group, place, rows = key
+    def __call__(self, rows: Rows, place: Place) -> Batch:
         pairs: list[IdPair] = [self._store.pair(row) for row in rows.tolist()]
         if self._resampler is not None:
             pairs = self._resampler.again(rows, pairs, np.random.default_rng([self._seed, *place]))
         sources, targets = zip(*pairs, strict=True)
         links = [self._store.links(row) for row in rows.tolist()] if self._store.has_links else None
-        return group, collate(sources, targets, pad=self._pad, start=self._start, links=links)
+        return collate(sources, targets, pad=self._pad, start=self._start, links=links)
 
 
 class _Resampler:

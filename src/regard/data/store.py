@@ -89,7 +89,7 @@ class PairStore:
     def add_links(self, links: Iterable[NDArray[np.integer[Any]]]) -> PairStore:
         """Put the linked positions of every pair beside its ids; the store knows them only when all are on disk."""
         index = json.loads((self.folder / INDEX).read_text())
-        with closing(_ColumnWriter(self.folder, LINKS, "<u2")) as writer:
+        with closing(ColumnWriter(self.folder, LINKS, "<u2")) as writer:
             for row in links:
                 writer.append(row.ravel())
         index["dtypes"][LINKS], index["lengths"][LINKS] = writer.dtype, writer.length
@@ -129,8 +129,8 @@ class PairStore:
             index = json.loads((folder / INDEX).read_text())
             columns = {
                 name: Column(
-                    _map(folder / f"{name}.bin", dtype, index["lengths"][name]),
-                    _map(folder / f"{name}.offsets", "<i8", index["rows"] + 1),
+                    map_values(folder / f"{name}.bin", dtype, index["lengths"][name]),
+                    map_values(folder / f"{name}.offsets", "<i8", index["rows"] + 1),
                 )
                 for name, dtype in index["dtypes"].items()
             }
@@ -166,7 +166,7 @@ def _row(pair: EncodedPair, keep_text: bool) -> list[Ids]:
     return [pair.source, pair.target, *(text.encode("utf-8", "replace") for text in texts)]
 
 
-class _ColumnWriter:
+class ColumnWriter:
     """Appends rows to the two files of a column; the offset of the first row is 0."""
 
     def __init__(self, folder: Path, name: str, dtype: str) -> None:
@@ -193,7 +193,7 @@ class _ColumnWriter:
 def _write_columns(folder: Path, dtypes: dict[str, str], rows: Iterable[list[Ids]]) -> None:
     count = 0
     with ExitStack() as stack:
-        writers = [stack.enter_context(closing(_ColumnWriter(folder, name, dtype))) for name, dtype in dtypes.items()]
+        writers = [stack.enter_context(closing(ColumnWriter(folder, name, dtype))) for name, dtype in dtypes.items()]
         for row in rows:
             count += 1
             for writer, items in zip(writers, row, strict=True):
@@ -202,7 +202,8 @@ def _write_columns(folder: Path, dtypes: dict[str, str], rows: Iterable[list[Ids
     (folder / INDEX).write_text(json.dumps({"rows": count, "dtypes": dtypes, "lengths": lengths}))
 
 
-def _map(path: Path, dtype: str, length: int) -> NDArray[Any]:
+def map_values(path: Path, dtype: str, length: int) -> NDArray[Any]:
+    """The values of a file, read from disk page by page as they are needed."""
     expected = length * np.dtype(dtype).itemsize
     if path.stat().st_size != expected:
         raise ValueError(f"{path.name} has {path.stat().st_size} bytes instead of {expected}")

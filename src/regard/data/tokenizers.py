@@ -103,6 +103,12 @@ class PairTokenizer:
         for name, content in self.files.items():
             (folder / name).write_bytes(content)
 
+    @staticmethod
+    def is_in(folder: Path) -> bool:
+        """Whether a folder has a tokenizer of sentence pairs, and not one of single texts."""
+        settings = folder / SETTINGS
+        return (folder / "source.spm").is_file() or (settings.is_file() and b'"targets"' in settings.read_bytes())
+
     @classmethod
     def load(cls, folder: Path) -> PairTokenizer:
         """Read what `save` wrote, or the tokenizer of a Marian folder of Hugging Face."""

@@ -5,19 +5,24 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from regard.checkpoints import export_marian, load_model, save_model
+from regard.checkpoints import LoadedModel, export_marian, export_model, load_model, save_model
 from regard.checkpoints.hub import local_folder
+from regard.data.text_tokenizers import TextTokenizer
 from regard.data.tokenizers import PairTokenizer
 from regard.errors import UsageError
 from regard.inference.attending import ALIGNMENT
+from regard.inference.encoders import POOLING
 from regard.inference.pipelines import GENERATION, RECIPE
 
-FORMS = ("regard", "marian")
-KEPT = (RECIPE, ALIGNMENT, GENERATION)  # how the model decodes, and how its alignment is read
+FORMS = ("regard", "huggingface", "marian")
+KEPT = (  # how a model decodes, how its alignment is read, how its sentence vectors are made
+    RECIPE, ALIGNMENT, GENERATION, str(POOLING), "modules.json", "sentence_bert_config.json",
+)  # fmt: skip
+TRANSLATORS, WRITERS = ("seq2seq", "transformer"), ("gpt", "t5")
 
 
 def convert(source: str | Path, target: Path, form: str, *, allow_pickle: bool = False) -> None:
-    """Write the model of `source` to the new folder `target` in Regard's form or Hugging Face's Marian form."""
+    """Write the model of `source` to the new folder `target` in Regard's form or Hugging Face's."""
     if form not in FORMS:
         raise UsageError(f"cannot convert to {form!r}; known forms: {', '.join(FORMS)}")
     if target.exists():
@@ -25,16 +30,35 @@ def convert(source: str | Path, target: Path, form: str, *, allow_pickle: bool =
     loaded = load_model(local_folder(source), allow_pickle=allow_pickle)
     if form == "marian" and loaded.name != "transformer":
         raise UsageError(f"{source} is a {loaded.name} model; only a transformer has a Marian form")
-    tokenizer = PairTokenizer.load(loaded.folder)
+    tokenizer = _tokenizer(loaded)
 
     def extras(folder: Path) -> None:
         tokenizer.save(folder)
         for name in KEPT:
             if (loaded.folder / name).is_file() and not (folder / name).exists():
+                (folder / name).parent.mkdir(exist_ok=True)
                 shutil.copyfile(loaded.folder / name, folder / name)
 
     if form == "regard":
         save_model(target, loaded.name, loaded.model, extras)
-    else:
+    elif isinstance(tokenizer, PairTokenizer) and loaded.name == "transformer":
         side = tokenizer.target
         export_marian(loaded.model, target, start=side.start, end=side.end, extras=extras)
+    else:
+        export_model(loaded.name, loaded.model, target, values=_numbers(loaded.name, tokenizer), extras=extras)
+
+
+def _tokenizer(loaded: LoadedModel) -> PairTokenizer | TextTokenizer:
+    pairs = loaded.name in TRANSLATORS or PairTokenizer.is_in(loaded.folder)
+    return (PairTokenizer if pairs else TextTokenizer).load(loaded.folder)
+
+
+def _numbers(name: str, tokenizer: PairTokenizer | TextTokenizer) -> dict[str, int | None]:
+    """The token numbers that transformers wants in the config of a model that writes."""
+    if name not in WRITERS:
+        return {}
+    side = tokenizer.target if isinstance(tokenizer, PairTokenizer) else tokenizer
+    if name == "t5":  # begins its answers with the padding token
+        start = side.start if isinstance(tokenizer, PairTokenizer) else side.pad
+        return {"eos_token_id": side.end, "decoder_start_token_id": start}
+    return {"bos_token_id": side.start, "eos_token_id": side.end}

@@ -123,6 +123,9 @@ class Translator:
         """Read one model folder, or several with the same tokenizer to translate as an ensemble."""
         place = find_device(device)
         loaded = [load_model(Path(folder), place, allow_pickle) for folder in folders]
+        for folder, each in zip(folders, loaded, strict=True):
+            if not hasattr(each.model, "step"):
+                raise UsageError(f"{folder} is a {each.name} model, which translates nothing; expected a translator")
         tokenizers = [PairTokenizer.load(each.folder) for each in loaded]
         for folder, tokenizer in zip(folders, tokenizers, strict=True):
             if tokenizer != tokenizers[0]:
@@ -290,7 +293,7 @@ class Translator:
         """Search in batches of similar length; the answers come back in the order of the sentences."""
         rows = self.tokenizer.source_ids(sentences, to)
         answers: list[list[Hypothesis]] = [[] for _ in rows]
-        for chosen in _batches([len(row) for row in rows]):
+        for chosen in batches_by_length([len(row) for row in rows]):
             source, mask = self._padded([rows[i] for i in chosen])
             found = search(self.steps, source, mask, settings, self.vocabulary, self._forced(prefix, len(chosen)))
             for i, hypotheses in zip(chosen, found, strict=True):
@@ -371,7 +374,7 @@ def _learned_positions(config: Any) -> int | None:
     return config.max_length if getattr(config, "positions", "") == "learned" else None
 
 
-def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
+def batches_by_length(lengths: Sequence[int]) -> Iterator[list[int]]:
     """Sentence numbers by similar length, few enough at a time to fit."""
     batch: list[int] = []
     for i in sorted(range(len(lengths)), key=lambda i: lengths[i]):

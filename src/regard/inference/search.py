@@ -7,7 +7,7 @@ alone, so a batch yields what its sentences yield one by one.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -20,6 +20,7 @@ from regard.config import Config
 from regard.errors import UsageError
 
 BLOCK, MANY_SCORES = 64, 20_000  # see `_top`
+Stop = Callable[[int, list[int]], bool]  # (number of the sentence, tokens of an answer) -> whether it ends here
 
 
 @runtime_checkable
@@ -55,17 +56,21 @@ class SearchSettings(Config):
     max_length: int | None = None  # None: `max_ratio` times the source length plus `max_extra`
     max_ratio: float = 2.0
     max_extra: int = 20
+    context: int | None = None  # most tokens of prompt and answer together, for models that continue their source
     min_length: int = 0
     no_repeat_ngram: int = 0  # never repeat n tokens in a row; 0 allows it
+    repetition_penalty: float = 1.0  # above 1: tokens said before, and those of a prompt, become less probable
     sample: bool = False
     temperature: float = 1.0
     top_k: int = 0  # draw from the k most probable tokens only; 0 from all
     top_p: float = 1.0  # draw from the smallest set of tokens with this much probability
+    min_p: float = 0.0  # draw from the tokens with at least this share of the best one's probability
     seed: int = 0
 
     def limit(self, source_length: int) -> int:
         """How many tokens an answer to a source of this length may have."""
-        return self.max_length or int(self.max_ratio * source_length) + self.max_extra
+        most = self.max_length or int(self.max_ratio * source_length) + self.max_extra
+        return most if self.context is None else min(most, self.context - source_length + 1)
 
 
 class Vocabulary(NamedTuple):
@@ -124,7 +129,11 @@ class EnsembleState:
 
 
 class Search:
-    """A search in progress. `advance` takes one step; `live` and `last` let a caller stream tokens or draw the tree."""
+    """A search in progress. `advance` takes one step; `live` and `last` let a caller stream tokens or draw the tree.
+
+    A model that continues its source has read it up to its last token: that token is given as `first`, and fed in place
+    of the vocabulary's start. `stop` may end answers before their end token.
+    """
 
     def __init__(
         self,
@@ -134,28 +143,37 @@ class Search:
         settings: SearchSettings,
         vocabulary: Vocabulary,
         prefixes: Sequence[Sequence[int]] | None = None,
+        *,
+        first: Int[Tensor, "S"] | None = None,
+        stop: Stop | None = None,
     ):
         _check(settings)
         samples = settings.n_best if settings.sample else 1
-        if samples > 1:  # every sample is a search of its own
-            source, source_mask = source.repeat_interleave(samples, 0), source_mask.repeat_interleave(samples, 0)
+        self.state = steps.start(source, source_mask)
+        if samples > 1:  # every sample is a search of its own; their source is read once
+            rows = torch.arange(len(source), device=source.device).repeat_interleave(samples)
+            self.state.keep(rows)
+            source, source_mask, first = source[rows], source_mask[rows], None if first is None else first[rows]
             prefixes = None if prefixes is None else [prefix for prefix in prefixes for _ in range(samples)]
         count, device = len(source), source.device
         self.steps, self.settings, self.vocabulary, self.samples = steps, settings, vocabulary, samples
         self.width = 1 if settings.sample else max(settings.beam, settings.n_best)
         self.limits = [settings.limit(length) for length in source_mask.sum(1).tolist()]
-        self.prefixes = prefixes
+        self.prefixes, self.stop = prefixes, stop
         self.noise = _noise(source, source_mask, settings) if settings.sample else []
         forbidden = [token for token in {vocabulary.start, vocabulary.pad} if token != vocabulary.end]
         self.forbidden = torch.tensor(forbidden, dtype=torch.long, device=device)
         self.found: list[list[Hypothesis]] = [[] for _ in range(count)]
         self.sentence = list(range(count))  # which sentence each row of the grid decodes
         self.finished = [False] * count  # by row
-        self.state = steps.start(source, source_mask)
-        self.tokens = torch.full((count, 1), vocabulary.start, dtype=torch.long, device=device)
+        start = torch.full((count,), vocabulary.start, dtype=torch.long, device=device) if first is None else first
+        self.tokens = start[:, None]
+        # what a repetition repeats besides the answer itself; padding must not count
+        self.prompt = self.tokens[:, :0] if first is None else torch.where(source_mask, source, start[:, None])
         self.totals = torch.zeros(count, 1, device=device)
         self.history = torch.empty(count, 1, 0, dtype=torch.long, device=device)
         self.last: Candidates | None = None
+        self.ended = torch.zeros(0, dtype=torch.bool)  # which of `last` end an answer
 
     @property
     def done(self) -> bool:
@@ -164,10 +182,13 @@ class Search:
     @torch.inference_mode()
     def advance(self) -> None:
         """Add one token to every live hypothesis."""
-        logits = self.steps.step(self.tokens, self.state)
-        log_p = logits.float().log_softmax(dim=-1)
+        logits = self.steps.step(self.tokens, self.state).float()
+        log_p = own = logits.log_softmax(dim=-1)
+        if self.settings.repetition_penalty != 1:
+            log_p = self._penalised(logits).log_softmax(dim=-1)
         self._forbid(log_p)
-        self.last = self._sampled(log_p) if self.settings.sample else self._best(log_p)
+        self.last = self._sampled(log_p, own) if self.settings.sample else self._best(log_p)
+        self.ended = self._ends(self.last)
         self._harvest(self.last)
         if not self.done:
             self._continue(self.live(self.last))
@@ -193,6 +214,13 @@ class Search:
         ]
         return [sorted(group, key=lambda h: (-h.finished, -h.score))[: self.settings.n_best] for group in groups]
 
+    def _penalised(self, logits: Float[Tensor, "S W V"]) -> Float[Tensor, "S W V"]:
+        """The logits of what was said before divided by the penalty, or multiplied if negative (Keskar et al. 2019)."""
+        said = torch.zeros_like(logits, dtype=torch.bool).scatter_(2, self.history, value=True)
+        said.scatter_(2, self.prompt[:, None].expand(-1, logits.shape[1], -1), value=True)
+        penalty = torch.where(logits > 0, 1 / self.settings.repetition_penalty, self.settings.repetition_penalty)
+        return torch.where(said, logits * penalty, logits)
+
     def _forbid(self, log_p: Float[Tensor, "S W V"]) -> None:
         """Take away, in place, the tokens that may not come next."""
         length = self.history.shape[2]
@@ -203,8 +231,7 @@ class Search:
         if n and length >= n:
             seen = self.history.unfold(2, n, 1)  # [S W windows n]
             again = (seen[..., :-1] == self.history[:, :, None, length - n + 1 :]).all(-1)
-            banned = torch.where(again, seen[..., -1], self.vocabulary.pad)  # pad is forbidden anyway
-            log_p.scatter_(2, banned, -math.inf)
+            log_p.scatter_reduce_(2, seen[..., -1], torch.where(again, -math.inf, math.inf), "amin")
         for row, sentence in enumerate(self.sentence if self.prefixes else ()):
             prefix = self.prefixes[sentence] if self.prefixes else ()
             if length < len(prefix):
@@ -219,19 +246,33 @@ class Search:
         total, index = _top(totals, 1 if self.width == 1 else min(2 * self.width, totals.shape[1]))
         return Candidates(total, index // vocab, index % vocab)
 
-    def _sampled(self, log_p: Float[Tensor, "S W V"]) -> Candidates:
+    def _sampled(self, log_p: Float[Tensor, "S W V"], own: Float[Tensor, "S W V"]) -> Candidates:
         """One token per row, drawn from the tempered and truncated distribution; scored by the model's own."""
-        scores, order = (log_p[:, 0] / self.settings.temperature).sort(dim=-1, descending=True)
-        if self.settings.top_k:
-            scores[:, self.settings.top_k :] = -math.inf
+        tempered = log_p[:, 0] / self.settings.temperature
+        few = 0 < self.settings.top_k < tempered.shape[1]
+        scores, order = tempered.topk(self.settings.top_k) if few else tempered.sort(dim=-1, descending=True)
         probability = scores.softmax(dim=-1)
         before = probability.cumsum(dim=-1) - probability  # the mass of everything more probable
-        probability = probability.masked_fill(before >= self.settings.top_p, 0.0)
+        unlikely = probability < self.settings.min_p * probability[:, :1]
+        probability = probability.masked_fill((before >= self.settings.top_p) | unlikely, 0.0)
         reached = probability.cumsum(dim=-1)
         draws = torch.tensor([[self.noise[sentence].random()] for sentence in self.sentence]).to(reached)
         place = torch.searchsorted(reached, draws * reached[:, -1:], right=True)
         token = order.gather(1, place.clamp(max=order.shape[1] - 1))
-        return Candidates(self.totals + log_p[:, 0].gather(1, token), torch.zeros_like(token), token)
+        return Candidates(self.totals + own[:, 0].gather(1, token), torch.zeros_like(token), token)
+
+    def _ends(self, candidates: Candidates) -> Bool[Tensor, "S C"]:
+        """Which candidates end an answer: with the end token, or because the caller says so."""
+        ended = candidates.token == self.vocabulary.end
+        if self.stop is None:
+            return ended
+        for row, sentence in enumerate(self.sentence):
+            pairs = zip(candidates.origin[row].tolist(), candidates.token[row].tolist(), strict=True)
+            stopped = [
+                self.stop(sentence // self.samples, [*self.history[row, way].tolist(), token]) for way, token in pairs
+            ]
+            ended[row] |= torch.tensor(stopped, device=ended.device)
+        return ended
 
     def _harvest(self, candidates: Candidates) -> None:
         """Collect ended hypotheses; mark the sentences that need no more steps."""
@@ -239,12 +280,13 @@ class Search:
         if self._uneventful(candidates, length):
             return
         total, _, token = (part[:, : self.width] for part in candidates)
-        ended = (token == self.vocabulary.end) & total.isfinite()
-        for row, rank in ended.nonzero().tolist():
+        for row, rank in (self.ended[:, : self.width] & total.isfinite()).nonzero().tolist():
             if not self.finished[row]:
+                last = int(token[row, rank])
                 tokens = self.history[row, candidates.origin[row, rank]].tolist()
+                tokens += [last] if last != self.vocabulary.end else []
                 self._found(row, tokens, float(total[row, rank]), length, finished=True)
-        best_live = candidates.total.masked_fill(candidates.token == self.vocabulary.end, -math.inf).amax(1).tolist()
+        best_live = candidates.total.masked_fill(self.ended, -math.inf).amax(1).tolist()
         for row, sentence in enumerate(self.sentence):
             if self.finished[row]:
                 continue
@@ -260,13 +302,15 @@ class Search:
         going = [sentence for row, sentence in enumerate(self.sentence) if not self.finished[row]]
         if any(length >= self.limits[sentence] or len(self.found[sentence]) >= self.width for sentence in going):
             return False
-        return not bool(((candidates.token == self.vocabulary.end) | candidates.total.isinf()).any())
+        return not bool((self.ended | candidates.total.isinf()).any())
 
     def _give_up(self, row: int, candidates: Candidates) -> None:
         """The limit is reached: what is still open is kept, marked as unfinished."""
         self.finished[row] = True
-        for total, origin, token in zip(*(part[row].tolist() for part in candidates), strict=True):
-            if token != self.vocabulary.end and total != -math.inf:
+        for total, origin, token, ended in zip(
+            *(part[row].tolist() for part in (*candidates, self.ended)), strict=True
+        ):
+            if not ended and total != -math.inf:
                 tokens = [*self.history[row, origin].tolist(), token]
                 self._found(row, tokens, total, len(tokens), finished=False)
 
@@ -280,7 +324,7 @@ class Search:
         """The best `width` candidates that go on."""
         if candidates.total.shape[1] == 1:
             return candidates
-        going = candidates.total.masked_fill(candidates.token == self.vocabulary.end, -math.inf)
+        going = candidates.total.masked_fill(self.ended, -math.inf)
         total, place = going.topk(min(self.width, going.shape[1]), dim=-1)
         return Candidates(total, candidates.origin.gather(1, place), candidates.token.gather(1, place))
 
@@ -306,6 +350,7 @@ class Search:
         index = torch.tensor(rows, device=self.tokens.device)
         self.state.keep(index)
         self.tokens, self.totals, self.history = self.tokens[index], self.totals[index], self.history[index]
+        self.prompt = self.prompt[index]
         self.sentence = [self.sentence[row] for row in rows]
         self.finished = [False] * len(rows)
 
@@ -317,10 +362,13 @@ def search(
     settings: SearchSettings,
     vocabulary: Vocabulary,
     prefixes: Sequence[Sequence[int]] | None = None,
+    *,
+    first: Int[Tensor, "S"] | None = None,
+    stop: Stop | None = None,
 ) -> list[list[Hypothesis]]:
-    """The n best answers for each of S sentences, best first."""
+    """The n best answers for each of S sentences, best first; see `Search`."""
     with torch.inference_mode():
-        running = Search(steps, source, source_mask, settings, vocabulary, prefixes)
+        running = Search(steps, source, source_mask, settings, vocabulary, prefixes, first=first, stop=stop)
         while not running.done:
             running.advance()
     return running.results()
@@ -360,4 +408,8 @@ def _check(settings: SearchSettings) -> None:
         raise UsageError(
             f"temperature {settings.temperature} must be above 0 and top_p {settings.top_p} within (0, 1]; "
             "for the most probable answer leave `sample` off"
+        )
+    if not 0 <= settings.min_p <= 1 or settings.repetition_penalty <= 0:
+        raise UsageError(
+            f"min_p {settings.min_p} must be within [0, 1] and repetition_penalty {settings.repetition_penalty} above 0"
         )

@@ -1,9 +1,10 @@
 """The blocks every Transformer is made of: residual branches, feed-forward, encoder and decoder layers."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -11,10 +12,12 @@ from regard.attention.cache import LayerCache
 from regard.attention.multihead import Memory, MultiHeadAttention
 
 NormOrder = Literal["post", "pre"]
-Activation = Literal["relu", "gelu", "swish"]
+Norm = Callable[[int], nn.Module]  # a width -> what normalises it: nn.LayerNorm, nn.RMSNorm, or either with its eps
+Activation = Literal["relu", "gelu", "gelu_new", "swish"]
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": functional.relu,
     "gelu": functional.gelu,
+    "gelu_new": partial(functional.gelu, approximate="tanh"),  # as GPT-2 and ALBERT were trained
     "swish": functional.silu,
 }
 
@@ -22,9 +25,9 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 class Residual(nn.Module):
     """Add & norm: LayerNorm(x + Dropout(f(x))) as in the paper, or x + Dropout(f(LayerNorm(x))) (pre-norm)."""
 
-    def __init__(self, width: int, dropout: float, order: NormOrder):
+    def __init__(self, width: int, dropout: float, order: NormOrder, norm: Norm = nn.LayerNorm):
         super().__init__()
-        self.norm, self.dropout, self.order = nn.LayerNorm(width), nn.Dropout(dropout), order
+        self.norm, self.dropout, self.order = norm(width), nn.Dropout(dropout), order
 
     def forward(
         self, x: Float[Tensor, "B T D"], branch: Callable[[Float[Tensor, "B T D"]], Float[Tensor, "B T D"]]
@@ -35,29 +38,62 @@ class Residual(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """max(0, x W1 + b1) W2 + b2, each token on its own (Vaswani 2017, equation 2)."""
+    """max(0, x W1 + b1) W2 + b2, each token on its own (Vaswani 2017, equation 2).
 
-    def __init__(self, width: int, hidden: int, activation: Activation = "relu", dropout: float = 0.0):
+    `gated` multiplies what goes up by an activated gate: f(x G) · (x W1), then W2 (Shazeer 2020; SwiGLU with swish).
+    """
+
+    def __init__(
+        self,
+        width: int,
+        hidden: int,
+        activation: Activation = "relu",
+        dropout: float = 0.0,
+        *,
+        gated: bool = False,
+        bias: bool = True,
+    ):
         super().__init__()
-        self.up, self.down = nn.Linear(width, hidden), nn.Linear(hidden, width)
+        self.up, self.down = nn.Linear(width, hidden, bias=bias), nn.Linear(hidden, width, bias=bias)
+        self.gate = nn.Linear(width, hidden, bias=bias) if gated else None
         self.activation, self.dropout = ACTIVATIONS[activation], nn.Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
-        return self.down(self.dropout(self.activation(self.up(x))))
+        if self.gate is None:
+            return self.down(self.dropout(self.activation(self.up(x))))
+        return self.down(self.dropout(self.activation(self.gate(x)) * self.up(x)))
 
 
 class EncoderLayer(nn.Module):
-    """Tokens look at each other, then each is changed on its own."""
+    """Tokens look at each other, then each is changed on its own; under `causal`, the layer of a language model."""
 
-    def __init__(self, attention: MultiHeadAttention, feed_forward: FeedForward, dropout: float, order: NormOrder):
+    def __init__(
+        self,
+        attention: MultiHeadAttention,
+        feed_forward: FeedForward,
+        dropout: float,
+        order: NormOrder,
+        norm: Norm = nn.LayerNorm,
+    ):
         super().__init__()
         width = attention.query.in_features
         self.attention, self.feed_forward = attention, feed_forward
-        self.after_attention = Residual(width, dropout, order)
-        self.after_feed_forward = Residual(width, dropout, order)
+        self.after_attention = Residual(width, dropout, order, norm)
+        self.after_feed_forward = Residual(width, dropout, order, norm)
 
-    def forward(self, x: Float[Tensor, "B T D"], mask: Bool[Tensor, "B 1 1 T"] | None = None) -> Float[Tensor, "B T D"]:
-        x = self.after_attention(x, lambda h: self.attention(h, mask=mask))
+    def forward(
+        self,
+        x: Float[Tensor, "B T D"],
+        mask: Bool[Tensor, "B 1 1 Tk"] | None = None,
+        *,
+        bias: Float[Tensor, "1 H T Tk"] | None = None,
+        causal: bool = False,
+        cache: LayerCache | None = None,
+        first: int | Int[Tensor, "B"] | None = None,
+    ) -> Float[Tensor, "B T D"]:
+        x = self.after_attention(
+            x, lambda h: self.attention(h, mask=mask, bias=bias, causal=causal, cache=cache, first=first)
+        )
         return self.after_feed_forward(x, self.feed_forward)
 
 
@@ -71,19 +107,24 @@ class DecoderLayer(nn.Module):
         feed_forward: FeedForward,
         dropout: float,
         order: NormOrder,
+        norm: Norm = nn.LayerNorm,
     ):
         super().__init__()
         width = attention.query.in_features
         self.attention, self.cross, self.feed_forward = attention, cross, feed_forward
-        self.after_attention = Residual(width, dropout, order)
-        self.after_cross = Residual(width, dropout, order)
-        self.after_feed_forward = Residual(width, dropout, order)
+        self.after_attention = Residual(width, dropout, order, norm)
+        self.after_cross = Residual(width, dropout, order, norm)
+        self.after_feed_forward = Residual(width, dropout, order, norm)
 
     def forward(
-        self, x: Float[Tensor, "R T D"], memory: Memory, cache: LayerCache | None = None
+        self,
+        x: Float[Tensor, "R T D"],
+        memory: Memory,
+        cache: LayerCache | None = None,
+        bias: Float[Tensor, "1 H T Tk"] | None = None,
     ) -> Float[Tensor, "R T D"]:
         """In training R is the batch. When decoding, R = S·W hypotheses share the memory of S sentences."""
-        x = self.after_attention(x, lambda h: self.attention(h, causal=True, cache=cache))
+        x = self.after_attention(x, lambda h: self.attention(h, bias=bias, causal=True, cache=cache))
         # All hypotheses of a sentence query its one memory at once, so it is never copied for a beam.
         grid = x.view(memory.k.shape[0], -1, x.shape[-1])
         grid = self.after_cross(grid, lambda h: self.cross(h, memory))

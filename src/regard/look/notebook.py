@@ -6,7 +6,7 @@ import html
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import regard
+from regard.checkpoints.hub import local_folder
 from regard.inference.pipelines import Translator
 from regard.look.figures import save
 from regard.look.page import render_page
@@ -37,6 +37,6 @@ class Look:
 
 def look(model: Translator | str | Path, text: str, *, to: str = "", target: str = "") -> Look:
     """Look at a model translating `text`, or made to say `target`: every layer and head, and the word alignment."""
-    translator = model if isinstance(model, Translator) else regard.load(model)
+    translator = model if isinstance(model, Translator) else Translator.load(local_folder(model))
     sight = translation_sight(translator, translator.translate(text, to=to), target=target)
     return Look(sight, text, sight.meta["translation"])

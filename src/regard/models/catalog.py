@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from regard.config import Config
-from regard.models import seq2seq, transformer
+from regard.models import bert, gpt, seq2seq, t5, transformer
 
 
 class Entry(NamedTuple):
@@ -19,4 +19,7 @@ class Entry(NamedTuple):
 MODELS: dict[str, Entry] = {
     "seq2seq": Entry(seq2seq.Seq2SeqConfig, seq2seq.Seq2Seq, seq2seq.PRESETS),
     "transformer": Entry(transformer.TransformerConfig, transformer.Transformer, transformer.PRESETS),
+    "bert": Entry(bert.BertConfig, bert.Bert, bert.PRESETS),
+    "gpt": Entry(gpt.GptConfig, gpt.Gpt, gpt.PRESETS),
+    "t5": Entry(t5.T5Config, t5.T5, t5.PRESETS),
 }

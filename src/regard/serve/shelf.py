@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-import regard
 from regard.checkpoints import resolve
 from regard.checkpoints.hub import PREFIX, local_folder
 from regard.checkpoints.models import identify
@@ -121,7 +120,7 @@ class Shelf:
             if (here := self._loaded.get(exhibit.id)) is None:
                 self._make_room(exhibit.bytes)
                 try:
-                    here = self._loaded[exhibit.id] = regard.load(exhibit.folder, device=self.device)
+                    here = self._loaded[exhibit.id] = Translator.load(exhibit.folder, device=self.device)
                 except (CheckpointError, OSError) as error:
                     raise Unloadable(f"the model {exhibit.id} cannot be loaded; the server's log says why") from error
             self._loaded.move_to_end(exhibit.id)

@@ -97,6 +97,8 @@ def make_plan(
     Without `batch`, it is as many sentences of this length as the recipe's `training.batch_tokens` hold.
     """
     name, config, batch_tokens = _describe(what, sets)
+    if name not in COSTS:
+        raise UsageError(f"{what} is a {name} model; costs are known of {', '.join(COSTS)}")
     if batch is None:
         batch = max(1, batch_tokens // max(source_length, target_length))
     for option, value in (("batch", batch), ("source length", source_length), ("target length", target_length)):

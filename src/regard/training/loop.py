@@ -23,12 +23,12 @@ from regard.training.metrics import MetricsLog, Reporter, shown
 from regard.training.objectives import Loss
 from regard.training.optim import adamw, ema_update, guarded_step, schedule
 from regard.training.publishing import better, mean_of, publish_model, settle_recipe, weights_of, write_beside
-from regard.training.recipe import Recipe
-from regard.training.state import Progress, load_state, save_state, seed_everything
-from regard.training.tasks import TASKS, Place, Task, TrainingBatch
+from regard.training.recipe import AnyRecipe
+from regard.training.state import Place, Progress, load_state, save_state, seed_everything
+from regard.training.tasks import TASKS, Task, TrainingBatch
 
 
-def train(recipe: Recipe, out: Path, *, resume: bool = False) -> Path:
+def train(recipe: AnyRecipe, out: Path, *, resume: bool = False) -> Path:
     """Train by `recipe` into the folder `out`, or continue what was begun there; the finished model is in `out`."""
     recipe = recipe.resolved()
     with Signals() as signals, claim(out, resume=resume):
@@ -56,7 +56,7 @@ def find_device(name: str) -> torch.device:
 class Trainer:
     """One run: a model, its optimisers, and everything that happens between two steps."""
 
-    def __init__(self, recipe: Recipe, task: Task, out: Path, device: torch.device, signals: Signals) -> None:
+    def __init__(self, recipe: AnyRecipe, task: Task, out: Path, device: torch.device, signals: Signals) -> None:
         self.recipe, self.task, self.out, self.device, self.signals = recipe, task, out, device, signals
         self.settings = settings = recipe.training
         self.model = task.build().to(device).train()

@@ -16,7 +16,7 @@ from regard.config import Config
 from regard.errors import UsageError
 from regard.training.metrics import METRICS
 from regard.training.optim import mean_weights
-from regard.training.recipe import HIGHER_IS_BETTER, Recipe, load_recipe
+from regard.training.recipe import HIGHER_IS_BETTER, AnyRecipe, load_recipe
 from regard.training.tasks import Task
 
 RECIPE = "recipe.toml"
@@ -24,12 +24,12 @@ CARD = "README.md"
 FIXED = ("task", "seed", "model", "data", "tokenizer")  # what a resumed run must share with its beginning
 
 
-def settle_recipe(recipe: Recipe, out: Path) -> None:
+def settle_recipe(recipe: AnyRecipe, out: Path) -> None:
     """Write the recipe of a new run; let a resumed run change only how it trains, not what or on what."""
     path = out / RECIPE
     if path.exists():
         before = load_recipe(path)
-        changed = [name for name in FIXED if getattr(before, name) != getattr(recipe, name)]
+        changed = [name for name in FIXED if getattr(before, name, None) != getattr(recipe, name, None)]
         if changed:
             raise UsageError(
                 f"{out} was begun with another {' and '.join(changed)}; --resume may change only [training] and "
@@ -58,14 +58,14 @@ def mean_of(checkpoints: Sequence[Path]) -> dict[str, Tensor]:
     return mean_weights([weights_of(checkpoint) for checkpoint in checkpoints])
 
 
-def write_beside(folder: Path, recipe: Recipe, out: Path) -> None:
+def write_beside(folder: Path, recipe: AnyRecipe, out: Path) -> None:
     """Put the resolved recipe and the metrics so far beside a model."""
     (folder / RECIPE).write_text(recipe.to_toml(), encoding="utf-8")
     shutil.copyfile(out / METRICS, folder / METRICS)
 
 
 def publish_model(
-    out: Path, recipe: Recipe, model: nn.Module, task: Task, metrics: Mapping[str, Mapping[str, float]]
+    out: Path, recipe: AnyRecipe, model: nn.Module, task: Task, metrics: Mapping[str, Mapping[str, float]]
 ) -> None:
     """Put the finished model into the run folder itself, with its card."""
     final = out / "final"

@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import pydantic
 import tomli_w
@@ -15,23 +15,30 @@ from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveIn
 
 from regard.config import Config
 from regard.data.filters import FilterConfig
+from regard.data.documents_text import Documents
 from regard.data.tokenizers import TokenizerConfig
+from regard.data.vocabularies import VocabularyConfig
 from regard.errors import ConfigError, UsageError
 from regard.inference.search import SearchSettings
 from regard.models.catalog import MODELS
 
-FROM_TOKENIZER = ("source_vocab", "target_vocab", "pad")
+FROM_TOKENIZER = ("vocab", "source_vocab", "target_vocab", "pad")
 PHRASEBOOK = "phrasebook"
-HIGHER_IS_BETTER = {"bleu", "chrf"}
+DECODED = {"bleu", "chrf", "exact"}
+HIGHER_IS_BETTER = {*DECODED, "accuracy", "f1", "matthews", "pearson", "spearman"}
+Metric = Literal[
+    "loss", "perplexity", "bleu", "chrf", "exact", "accuracy", "f1", "matthews", "pearson", "spearman"
+]
 
 
 class ModelSection(Config):
-    """[model]: a name, one of its presets, and values of that model's own configuration."""
+    """[model]: a name, one of its presets or a folder to start from, and values of that model's own configuration."""
 
     model_config = pydantic.ConfigDict(extra="allow", frozen=True)
 
     name: str = "transformer"
     preset: str = ""
+    init: str = ""  # a model folder, or hf:owner/name, whose weights and tokenizer training starts from
 
     @pydantic.model_validator(mode="after")
     def _check(self) -> Self:
@@ -45,7 +52,13 @@ class ModelSection(Config):
         for key in FROM_TOKENIZER:
             if key in self.overrides:
                 raise ConfigError(f"model.{key} comes from the tokenizer; leave it out of the recipe")
-        self.config(source_vocab=8, target_vocab=8, pad=0)
+        if self.init and self.preset:
+            raise ConfigError(f"model.preset is {self.preset!r}, but the shape comes from model.init; leave one out")
+        known = MODELS[self.name].config.model_fields
+        if self.init and (unknown := next((key for key in self.overrides if key not in known), "")):
+            raise ConfigError(f"[model]: unknown key {unknown!r}; {_nearest(unknown, known)}")
+        if not self.init:
+            self.config(source_vocab=8, target_vocab=8, pad=0)
         return self
 
     @property
@@ -54,11 +67,15 @@ class ModelSection(Config):
 
     def config(self, *, source_vocab: int, target_vocab: int, pad: int) -> Config:
         """The model's own configuration: preset values, then the recipe's, then what the tokenizer says."""
-        values = {**self._settings(), "source_vocab": source_vocab, "target_vocab": target_vocab, "pad": pad}
-        return MODELS[self.name].config.parse(values, where="[model]")
+        entry = MODELS[self.name]
+        sizes = {"vocab": target_vocab, "source_vocab": source_vocab, "target_vocab": target_vocab, "pad": pad}
+        sizes = {key: size for key, size in sizes.items() if key in entry.config.model_fields}
+        return entry.config.parse({**self._settings(), **sizes}, where="[model]")
 
     def resolved(self) -> ModelSection:
         """The same section with every value of the model written out, so that it outlives changes of presets."""
+        if self.init:
+            return self
         config = self.config(source_vocab=8, target_vocab=8, pad=0).model_dump(exclude_none=True)
         values = {key: value for key, value in config.items() if key not in FROM_TOKENIZER}
         return ModelSection(name=self.name, preset=self.preset, **values)
@@ -117,7 +134,7 @@ class DataSection(Config):
         return self
 
 
-class TrainingSection(Config):
+class LoopSection(Config):
     """[training]: the optimiser, the batches, and when to look, save and stop."""
 
     steps: PositiveInt = 10000
@@ -129,19 +146,15 @@ class TrainingSection(Config):
     clip: NonNegativeFloat = 1.0
     precision: Literal["fp32", "tf32", "bf16"] = "fp32"
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    label_smoothing: float = pydantic.Field(default=0.1, ge=0, lt=1)
-    r_drop: NonNegativeFloat = 0.0
-    guide: NonNegativeFloat = 0.0  # weight of learning where to look, from links found by statistics
     weight_decay: NonNegativeFloat = 0.01
     betas: tuple[float, float] = (0.9, 0.98)
     ema: float = pydantic.Field(default=0.0, ge=0, lt=1)
     average: NonNegativeInt = 0
     validate_every: NonNegativeInt = 500
-    validate_sentences: NonNegativeInt = 200  # how many are translated to measure BLEU; 0 measures the loss alone
     checkpoint_every: NonNegativeInt = 500
     keep: PositiveInt = 3
     patience: NonNegativeInt = 0
-    metric: Literal["loss", "perplexity", "bleu", "chrf"] = "loss"
+    metric: Metric = "loss"
     on_nan: Literal["stop", "skip"] = "stop"
     log_every: PositiveInt = 50
     workers: NonNegativeInt = 0
@@ -149,23 +162,81 @@ class TrainingSection(Config):
     compile: bool = False
 
     @pydantic.model_validator(mode="after")
-    def _check(self) -> Self:
+    def _check_average(self) -> Self:
         if self.average > self.keep:
             raise ConfigError(
                 f"training.average is {self.average} but only {self.keep} checkpoints are kept; raise training.keep"
             )
-        if self.metric in HIGHER_IS_BETTER and not self.validate_sentences:
+        return self
+
+
+class WritingSection(LoopSection):
+    """[training] of models that write answers, some of which are decoded to measure them."""
+
+    label_smoothing: float = pydantic.Field(default=0.0, ge=0, lt=1)
+    validate_sentences: NonNegativeInt = 200  # how many are decoded; 0 measures the loss alone
+
+    @pydantic.model_validator(mode="after")
+    def _check_decoded(self) -> Self:
+        if self.metric in DECODED and not self.validate_sentences:
             raise ConfigError(f"training.metric is {self.metric!r}, which needs training.validate_sentences above 0")
+        return self
+
+
+class TrainingSection(WritingSection):
+    """[training] of translators."""
+
+    label_smoothing: float = pydantic.Field(default=0.1, ge=0, lt=1)
+    r_drop: NonNegativeFloat = 0.0
+    guide: NonNegativeFloat = 0.0  # weight of learning where to look, from links found by statistics
+
+    @pydantic.model_validator(mode="after")
+    def _check(self) -> Self:
         if self.guide and self.compile:
             raise ConfigError("training.guide watches the attention, which a compiled model hides; set one of them off")
         return self
 
 
-class Recipe(Config):
-    """Everything a training run depends on."""
+class AnyRecipe(Config):
+    """What the loop needs of a recipe, whatever its task; the rest is for the task alone."""
+
+    models: ClassVar[tuple[str, ...]]  # that can do the task
+    metrics: ClassVar[set[str]]  # that the task measures
+
+    task: str
+    seed: NonNegativeInt = 1
+    model: ModelSection
+    training: LoopSection
+
+    @pydantic.model_validator(mode="after")
+    def _check_task(self) -> Self:
+        if self.model.name not in self.models:
+            raise ConfigError(
+                f"model.name is {self.model.name!r}, which cannot do task {self.task!r}; use {' or '.join(self.models)}"
+            )
+        if self.training.metric not in self.metrics:
+            raise ConfigError(
+                f"training.metric is {self.training.metric!r}, which task {self.task!r} does not measure; "
+                f"it measures {', '.join(sorted(self.metrics))}"
+            )
+        return self
+
+    def to_toml(self) -> str:
+        """The recipe as a TOML document that `load_recipe` reads back unchanged."""
+        return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
+
+    def resolved(self) -> Self:
+        """The recipe with the model's preset written out."""
+        return type(self)(**{**dict(self), "model": self.model.resolved()})
+
+
+class Recipe(AnyRecipe):
+    """Everything the training of a translator depends on."""
+
+    models: ClassVar = ("transformer", "seq2seq")
+    metrics: ClassVar = {"loss", "perplexity", *DECODED}
 
     task: Literal["translation"] = "translation"
-    seed: NonNegativeInt = 1
     model: ModelSection = ModelSection()
     data: DataSection
     tokenizer: TokenizerConfig = TokenizerConfig.parse({})
@@ -174,6 +245,8 @@ class Recipe(Config):
 
     @pydantic.model_validator(mode="after")
     def _check(self) -> Self:
+        if self.model.init:
+            raise ConfigError("model.init is for tasks on single texts; a translator begins with random weights")
         if self.training.guide and self.tokenizer.dropout:
             raise ConfigError(
                 "training.guide links the tokens of one segmentation, which tokenizer.dropout changes all the time; "
@@ -181,13 +254,45 @@ class Recipe(Config):
             )
         return self
 
-    def to_toml(self) -> str:
-        """The recipe as a TOML document that `load_recipe` reads back unchanged."""
-        return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
 
-    def resolved(self) -> Recipe:
-        """The recipe with the model's preset written out."""
-        return Recipe(**{**dict(self), "model": self.model.resolved()})
+class TextSection(Config):
+    """[data] of a model that learns from plain text."""
+
+    train: str | list[str]
+    valid: str | list[str] = ""
+    test: str | list[str] = ""
+    documents: Documents = "blank"  # what separates them
+    split: float = pydantic.Field(default=0.01, gt=0, lt=1)  # of the text, its end, set aside where valid is not given
+    block: PositiveInt = 128  # tokens read at once
+
+    def paths(self, part: Literal["train", "valid", "test"]) -> list[str]:
+        where: str | list[str] = getattr(self, part)
+        return [path for path in ([where] if isinstance(where, str) else where) if path]
+
+    @pydantic.model_validator(mode="after")
+    def _check_train(self) -> Self:
+        if not self.paths("train"):
+            raise ConfigError("data.train names no file; give one, or a list of them")
+        return self
+
+
+class LanguageRecipe(AnyRecipe):
+    """Everything the training of a language model depends on."""
+
+    models: ClassVar = ("gpt",)
+    metrics: ClassVar = {"loss", "perplexity"}
+
+    task: Literal["language"]
+    model: ModelSection = ModelSection(name="gpt")
+    data: TextSection
+    tokenizer: VocabularyConfig = VocabularyConfig()
+    training: LoopSection = LoopSection()
+
+
+RECIPES: dict[str, type[AnyRecipe]] = {
+    "translation": Recipe,
+    "language": LanguageRecipe,
+}
 
 
 def recipe_names() -> list[str]:
@@ -202,12 +307,15 @@ def recipe_text(name: str) -> str:
     return str((_shipped() / f"{name}.toml").read_text(encoding="utf-8"))
 
 
-def load_recipe(name_or_path: str | Path, sets: Sequence[str] = ()) -> Recipe:
+def load_recipe(name_or_path: str | Path, sets: Sequence[str] = ()) -> AnyRecipe:
     """Read a shipped recipe by name, or a file, with `section.key=value` changes made before anything is checked."""
     values = _read(str(name_or_path))
     for change in sets:
         _merge(values, change)
-    return Recipe.parse(values, where=str(name_or_path))
+    task = values.get("task", "translation")
+    if task not in RECIPES:
+        raise ConfigError(f"{name_or_path}: task {task!r} is unknown; {_nearest(str(task), RECIPES)}")
+    return RECIPES[task].parse(values, where=str(name_or_path))
 
 
 def _shipped() -> Any:

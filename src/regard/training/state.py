@@ -18,6 +18,7 @@ from regard.errors import CheckpointError
 
 TENSORS = "state.safetensors"
 PROGRESS = "progress.json"
+Place = dict[str, int]  # where the loader goes on, as plain JSON
 
 
 @dataclass
@@ -33,7 +34,7 @@ class Progress:
     best: float | None = None
     best_step: int = 0
     without_gain: int = 0
-    loader: dict[str, Any] = field(default_factory=dict)
+    loader: Place = field(default_factory=dict)
 
 
 def save_state(

@@ -29,10 +29,11 @@ from regard.training.corpus import prepare
 from regard.training.evaluation import Evaluation, Sample
 from regard.training.guards import Poll
 from regard.training.objectives import Loss, cross_entropy, guidance, r_drop
+from regard.training.language import Language
 from regard.training.recipe import Recipe
+from regard.training.state import Place
 
 ALIGNED_PAIRS = 300  # looked at to find the layer and head that align words
-Place = dict[str, int]  # where the loader goes on, as plain JSON
 
 
 class TrainingBatch(Protocol):
@@ -202,4 +203,7 @@ def _summary(recipe: Recipe, report: dict[str, int]) -> str:
     return f"{text}; dropped: {dropped}" if dropped else text
 
 
-TASKS: dict[str, Callable[[Recipe, Path, torch.device, Poll], Task]] = {"translation": Translation}
+TASKS: dict[str, Callable[[Any, Path, torch.device, Poll], Task]] = {
+    "translation": Translation,
+    "language": Language,
+}

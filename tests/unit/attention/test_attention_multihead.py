@@ -108,3 +108,12 @@ def test_heads_share_the_width_so_their_number_costs_no_parameters():
 def test_impossible_sizes_are_refused():
     with pytest.raises(ValueError, match="must divide"):
         MultiHeadAttention(10, 3)
+
+
+def test_heads_may_be_wider_or_narrower_than_their_share():
+    torch.manual_seed(0)
+    layer, x = MultiHeadAttention(8, 2, head_width=5, bias=False, scale=1.0), torch.randn(1, 4, 8)
+    assert layer.query.weight.shape == (10, 8) and layer.output.weight.shape == (8, 10)
+    q, k, v = (part(x).view(4, 2, 5).transpose(0, 1) for part in (layer.query, layer.key, layer.value))
+    heads = (q @ k.transpose(1, 2)).softmax(-1) @ v
+    torch.testing.assert_close(layer(x)[0], heads.transpose(0, 1).reshape(4, 10) @ layer.output.weight.T)

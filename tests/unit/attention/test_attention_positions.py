@@ -11,8 +11,10 @@ from regard.attention.positions import (
     Concatenated,
     LearnedPositions,
     LinearPositions,
+    RelativeBias,
     Rotary,
     SinusoidalPositions,
+    relative_buckets,
     sinusoidal,
 )
 
@@ -75,3 +77,53 @@ def test_positions_break_permutation_equivariance():
     moved = x[:, :, order] + sinusoidal(5, 8)
     same = attention_weights(placed, placed)[:, :, order][..., order]
     assert not torch.allclose(attention_weights(moved, moved), same, atol=1e-3)
+
+
+@pytest.mark.parametrize("both_sides", [True, False])
+@pytest.mark.parametrize(("buckets", "max_distance"), [(32, 128), (8, 10), (6, 50), (4, 3), (64, 1000)])
+def test_buckets_follow_the_formula_of_t5(both_sides, buckets, max_distance):
+    own = buckets // 2 if both_sides else buckets
+    exact = own // 2
+
+    def expected(distance):  # positive: the key is earlier
+        side = own if both_sides and distance < 0 else 0
+        distance = abs(distance) if both_sides else max(distance, 0)
+        if distance < exact:
+            return side + distance
+        far = math.log(distance / exact) / math.log(max_distance / exact) * (own - exact)
+        return side + min(own - 1, exact + math.floor(far + 1e-6))
+
+    found = relative_buckets(60, 200, buckets, max_distance, both_sides=both_sides)
+    assert found.tolist() == [[expected(140 + q - k) for k in range(200)] for q in range(60)]
+
+
+def test_buckets_are_those_of_transformers():
+    theirs = pytest.importorskip("transformers.models.t5.modeling_t5").T5Attention._relative_position_bucket
+    keys, queries = torch.arange(700), torch.arange(400, 700)
+    for both_sides in (True, False):
+        for buckets, distance in ((32, 128), (32, 600), (16, 20), (128, 256)):
+            expected = theirs(keys[None] - queries[:, None], both_sides, buckets, distance)
+            assert torch.equal(relative_buckets(300, 700, buckets, distance, both_sides=both_sides), expected)
+
+
+def test_the_bias_of_the_last_tokens_is_the_end_of_the_whole():
+    bias = RelativeBias(heads=3, buckets=8, max_distance=12, both_sides=False)
+    torch.nn.init.normal_(bias.table)
+    whole = bias(20, 20)
+    assert whole.shape == (1, 3, 20, 20)
+    assert torch.equal(bias(1, 20), whole[:, :, -1:])
+    assert torch.equal(bias(7, 7), whole[:, :, :7, :7])
+    with pytest.raises(ValueError, match="3 buckets"):
+        RelativeBias(heads=3, buckets=3, both_sides=True)
+
+
+def test_rows_may_begin_at_positions_of_their_own():
+    rotary, heads = Rotary(8), torch.randn(3, 2, 5, 8)
+    first = torch.tensor([4, 0, -2])
+    together = rotary(heads, first)
+    for row, begin in enumerate(first.tolist()):
+        torch.testing.assert_close(together[row : row + 1], rotary(heads[row : row + 1], begin))
+    learned = LearnedPositions(6, 10)
+    found = learned(5, first)
+    assert torch.equal(found[0], learned.table[4:9]) and torch.equal(found[1], learned.table[:5])
+    assert torch.equal(found[2, 2:], learned.table[:3])  # what lies before the first token is padding

@@ -1,0 +1,59 @@
+"""Export to Hugging Face folders: the name tables read from right to left."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from regard.checkpoints.folder import write_folder
+from regard.checkpoints.models import CONFIG, bare, own_tensors, write_json
+from regard.checkpoints.tables import TABLES, NameTable, read_table
+from regard.checkpoints.weights import WEIGHTS, write_tensors
+from regard.config import Config
+from regard.errors import CheckpointError
+
+
+def export_model(
+    name: str,
+    model: nn.Module,
+    folder: Path,
+    *,
+    values: Mapping[str, Any] | None = None,
+    extras: Callable[[Path], None] | None = None,
+) -> None:
+    """Write a model, `name` in the catalog, so that transformers loads it.
+
+    `values` are further entries of config.json (token numbers, mostly); `extras` adds further files (tokenizer).
+    """
+    module = bare(model)
+    config = module.config
+    assert isinstance(config, Config)
+    table = table_for(name, config)
+    theirs = {**table.config.to_theirs(config.model_dump(mode="json")), **(values or {})}
+    tensors = table.to_theirs(own_tensors(module), config)
+
+    def write(temporary: Path) -> None:
+        write_json(temporary / CONFIG, theirs)
+        write_tensors(temporary / WEIGHTS, tensors)
+        if extras is not None:
+            extras(temporary)
+
+    write_folder(folder, write, needs=sum(tensor.nbytes for tensor in tensors.values()))
+
+
+def table_for(name: str, config: Config) -> NameTable:
+    """The first table that can hold a model with this config; if none can, the error says why of each."""
+    refusals = []
+    for model_type in TABLES:
+        table = read_table(model_type)
+        if table.model != name:
+            continue
+        try:
+            table.config.to_theirs(config.model_dump())
+            return table
+        except CheckpointError as error:
+            refusals.append(f"as {model_type}, {error}")
+    if not refusals:
+        raise CheckpointError(f"a {name} model has no form in Hugging Face's library; keep it in Regard's")
+    raise CheckpointError("; ".join(refusals))

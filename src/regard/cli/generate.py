@@ -1,0 +1,105 @@
+"""regard generate: continue prompts with a language model, or answer them with a T5."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from regard.cli.answering import answer_lines, given_texts
+from regard.cli.options import AllowPickle, AsJson, Device, Model, load_writer
+from regard.errors import UsageError
+
+if TYPE_CHECKING:
+    from regard.inference.writing import Completion, Writer
+
+
+def generate(
+    model: Model,
+    prompt: Annotated[list[str] | None, typer.Argument(help="Prompts; without any, lines of stdin.")] = None,
+    max_tokens: Annotated[int, typer.Option(help="Most tokens of an answer.")] = 128,
+    temperature: Annotated[
+        float | None, typer.Option(help="0: always the most probable token; below 1 is bolder, above 1 wilder.")
+    ] = None,
+    top_k: Annotated[int | None, typer.Option(help="Draw from the k most probable tokens only.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Draw from the most probable tokens of this mass.")] = None,
+    min_p: Annotated[float | None, typer.Option(help="Draw from tokens with this share of the best one's.")] = None,
+    repetition_penalty: Annotated[
+        float | None, typer.Option(help="Above 1: what was said before becomes less probable.")
+    ] = None,
+    no_repeat_ngram: Annotated[int | None, typer.Option(help="Never repeat so many tokens in a row.")] = None,
+    beam: Annotated[int | None, typer.Option(help="Above 1: a beam search instead of drawing at random.")] = None,
+    n: Annotated[int, typer.Option("-n", help="Above 1: so many answers per prompt, best first, score TAB text.")] = 1,
+    best_of: Annotated[
+        int | None, typer.Option(help="Write so many and keep the most probable, by the mean per token.")
+    ] = None,
+    stop: Annotated[list[str] | None, typer.Option(help="End an answer before this text. Repeatable.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Same seed, same answer.")] = None,
+    stream: Annotated[bool, typer.Option("--stream", help="Show an answer as it is written.")] = False,
+    as_json: AsJson = False,
+    device: Device = "cpu",
+    allow_pickle: AllowPickle = False,
+) -> None:
+    """Write on from a prompt (GPT-2, Llama), or answer it (T5).
+
+    Answers to prompts of the command line are printed as they are. For lines of standard input one line comes out for
+    each, with \\n for a line break inside an answer. A line that is too long for the model comes out empty with a
+    message on stderr, and the exit code is 1.
+
+    Example: regard generate "In a shocking finding," -m hf:openai-community/gpt2 --temperature 0.8 --best-of 10
+    """
+    if stream and (as_json or n > 1 or best_of):
+        raise UsageError("--stream shows one answer as it comes; leave out --json, -n and --best-of")
+    given = {
+        "temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p, "beam": beam, "seed": seed,
+        "repetition_penalty": repetition_penalty, "no_repeat_ngram": no_repeat_ngram,
+    }  # fmt: skip
+    changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    changes |= {"max_tokens": max_tokens, "stop": stop or []}
+    writer = load_writer(model, device, allow_pickle)
+    if stream:
+        _stream(writer, given_texts(prompt), changes, broken=bool(prompt))
+        return
+
+    def answer(lines: list[str]) -> list[Completion]:
+        return writer.generate(lines, n=n, best_of=best_of, **changes)
+
+    def show(line: str, found: Completion | None) -> str:
+        if found is None:
+            return "null" if as_json else ""
+        if as_json:
+            return json.dumps(
+                _as_json(found) | {"alternatives": list(map(_as_json, found.alternatives))}, ensure_ascii=False
+            )
+        texts = [each.text if prompt else _one_line(each.text) for each in (found, *found.alternatives)]
+        if n == 1:
+            return texts[0]
+        scores = [each.score for each in (found, *found.alternatives)]
+        return "\n".join(f"{score:.4f}\t{text}" for score, text in zip(scores, texts, strict=True))
+
+    answer_lines(given_texts(prompt), answer, show)
+
+
+def _stream(writer: Writer, prompts: Iterator[str], changes: dict[str, Any], *, broken: bool) -> None:
+    for prompt in prompts:
+        for chunk in writer.stream(prompt, **changes):
+            sys.stdout.write(chunk.text if broken else _one_line(chunk.text))
+            sys.stdout.flush()
+        print(flush=True)
+
+
+def _one_line(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\r", "\\r").replace("\n", "\\n")
+
+
+def _as_json(answer: Completion) -> dict[str, Any]:
+    return {
+        "prompt": answer.prompt,
+        "text": answer.text,
+        "score": answer.score,
+        "reason": answer.reason,
+        "tokens": answer.tokens,
+    }

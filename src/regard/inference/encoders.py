@@ -1,0 +1,251 @@
+"""Text in, what a BERT makes of it out: sentence vectors, guesses for hidden words, labels, and where it looked."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple, cast, get_args
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional
+
+from regard.attention import record
+from regard.checkpoints import load_model
+from regard.data.batch import pad_rows
+from regard.data.text_tokenizers import Encoded, TextTokenizer
+from regard.errors import CheckpointError, DataError, UsageError
+from regard.inference.pipelines import batches_by_length, find_device
+from regard.models.bert import Bert, BertConfig, BertOutput
+
+Pooling = Literal["mean", "cls"]
+POOLING = (
+    Path("1_Pooling") / "config.json"
+)  # how sentence-transformers folders say which pooling they were trained with
+ANY_MASK = "[MASK]"
+
+
+class Guess(NamedTuple):
+    """A token for a hidden word, how probable it is, and the text with it in place."""
+
+    token: str
+    probability: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """The labels of a text with their probabilities, best first; for a model that rates texts, the value instead."""
+
+    labels: dict[str, float]
+    value: float | None = None
+
+    @property
+    def label(self) -> str:
+        return next(iter(self.labels), "")
+
+    @property
+    def probability(self) -> float | None:
+        return next(iter(self.labels.values()), None)
+
+
+@dataclass(frozen=True)
+class SelfAttention:
+    """Where every token of a text looked, in every recorded layer and head."""
+
+    pieces: list[str]
+    words_of: list[int]  # the whitespace word each token is in; -1: special tokens
+    weights: dict[str, Float[np.ndarray, "H T T"]]
+
+
+class TextEncoder:
+    """A BERT-like model with its tokenizer."""
+
+    def __init__(self, model: Bert, tokenizer: TextTokenizer, *, name: str = "", pooling: Pooling = "mean"):
+        self.model, self.tokenizer, self.name, self.pooling = model.eval(), tokenizer, name, pooling
+        self.config: BertConfig = model.config
+        self.device = next(model.parameters()).device
+        if tokenizer.size > self.config.vocab:
+            raise CheckpointError(
+                f"the tokenizer of {name or 'this model'} has {tokenizer.size:,} tokens, but the model knows "
+                f"{self.config.vocab:,}; they do not belong together"
+            )
+
+    @classmethod
+    def load(cls, folder: str | Path, *, device: str = "cpu", allow_pickle: bool = False) -> "TextEncoder":
+        """Read a model folder, ours or Hugging Face's."""
+        loaded = load_model(Path(folder), find_device(device), allow_pickle)
+        if not isinstance(loaded.model, Bert):
+            raise UsageError(f"{folder} is a {loaded.name} model, which reads no single texts; expected a bert")
+        tokenizer = TextTokenizer.load(loaded.folder)
+        return cls(loaded.model, tokenizer, name=Path(folder).name, pooling=_pooling(loaded.folder))
+
+    @torch.inference_mode()
+    def embed(
+        self,
+        texts: str | Sequence[str],
+        *,
+        pooling: str = "",
+        normalise: bool = True,
+        truncate: bool = False,
+    ) -> Float[Tensor, "N D"]:
+        """One vector for each text: the mean of its tokens, or its first token (cls).
+
+        Without `pooling` (mean or cls) it is the one the folder names, else the mean. Normalised vectors have length 1,
+        so that their products are cosines.
+        """
+        if pooling not in ("", *get_args(Pooling)):
+            raise UsageError(f"pooling is {pooling!r}; known are mean and cls")
+        rows = self._encode(_several(texts), truncate=truncate)
+        vectors = torch.empty(len(rows), self.config.width)
+        for chosen in batches_by_length([len(row.ids) for row in rows]):
+            tokens, mask, segments = self._padded([rows[i] for i in chosen])
+            hidden = self.model.encode(tokens, mask, segments)
+            vectors[chosen] = (hidden[:, 0] if (pooling or self.pooling) == "cls" else _mean(hidden, mask)).cpu()
+        return functional.normalize(vectors, dim=-1) if normalise else vectors
+
+    def fill(self, text: str, top: int = 5) -> list[Guess]:
+        """The most probable tokens for the one hidden word of a text, written [MASK]."""
+        guesses = self.fill_each(text, top)
+        if len(guesses) != 1:
+            raise DataError(f"{text[:60]!r} hides {len(guesses)} words; expected one {ANY_MASK} (or use fill_each)")
+        return guesses[0]
+
+    def fill_each(self, text: str, top: int = 5) -> list[list[Guess]]:
+        """The most probable tokens for every hidden word, each guessed while the others stay hidden."""
+        text, name = self._hidden(text)
+        return [
+            [
+                Guess(self.tokenizer.spelled(token)[0], probability, self._put(token, text, name, number))
+                for token, probability in guesses
+            ]
+            for number, guesses in enumerate(self._guesses(text, top))
+        ]
+
+    def fill_all(self, text: str) -> str:
+        """The text with every hidden word replaced by its most probable token."""
+        text, name = self._hidden(text)
+        for (token, _), *_ in self._guesses(text, top=1):
+            text = self._put(token, text, name, 0)
+        return text
+
+    @torch.inference_mode()
+    def classify(
+        self, texts: str | Sequence[str], pairs: str | Sequence[str] | None = None, *, truncate: bool = False
+    ) -> list[Labelled]:
+        """The labels of each text, or of each text with its partner in `pairs`."""
+        if self.config.head != "classify":
+            raise UsageError(f"{self._who()} has the head {self.config.head!r}, not 'classify'; fine-tune it first")
+        rows = self._encode(_several(texts), None if pairs is None else _several(pairs), truncate=truncate)
+        answers: list[Labelled | None] = [None] * len(rows)
+        for chosen in batches_by_length([len(row.ids) for row in rows]):
+            logits = self._read([rows[i] for i in chosen]).logits
+            assert logits is not None
+            for i, scores in zip(chosen, logits.float().cpu(), strict=True):
+                answers[i] = self._labelled(scores)
+        return cast(list[Labelled], answers)
+
+    @torch.inference_mode()
+    def attention(
+        self, text: str, pair: str | None = None, *, layers: str = "*", marked: bool = False
+    ) -> SelfAttention:
+        """The recorded attention of reading a text, or a pair, in the layers whose names match."""
+        pairs = None if pair is None else [pair]
+        rows = self._encode([text], pairs, marked=marked)
+        with record(self.model, layers) as looks:
+            self._read(rows)
+        weights = {name: each[0].float().cpu().numpy() for name, each in looks.items()}
+        words = self.tokenizer.words_of(text, pair, marked=marked)
+        return SelfAttention(self.tokenizer.pieces(rows[0].ids), words, weights)
+
+    def _encode(
+        self,
+        texts: Sequence[str],
+        pairs: Sequence[str] | None = None,
+        *,
+        truncate: bool = False,
+        marked: bool = False,
+    ) -> list[Encoded]:
+        """Token ids the model can read; a text with too many is refused, unless it may be cut."""
+        longest = self.config.longest
+        rows = self.tokenizer.encode(texts, pairs, longest=longest if truncate else None, marked=marked)
+        for text, row in zip(texts, rows, strict=True):
+            if len(row.ids) > longest:
+                raise DataError(
+                    f"the text that begins with {text[:40]!r} has {len(row.ids):,} tokens; this model reads at most "
+                    f"{longest:,}: break it into shorter texts, or let it be cut at the end (truncate)"
+                )
+        return rows
+
+    def _padded(self, rows: Sequence[Encoded]) -> tuple[Tensor, Tensor, Tensor]:
+        tokens, mask = pad_rows([row.ids for row in rows], self.tokenizer.pad)
+        segments, _ = pad_rows([row.segments for row in rows], 0)
+        segments = segments.clamp(max=max(0, self.config.segments - 1))  # some models read pairs with one segment
+        return tokens.to(self.device), mask.to(self.device), segments.to(self.device)
+
+    def _read(self, rows: Sequence[Encoded]) -> BertOutput:
+        return self.model(*self._padded(rows))
+
+    def _hidden(self, text: str) -> tuple[str, str]:
+        """The text with hidden words as this tokenizer writes them, and how it does."""
+        if self.model.masked is None:
+            raise UsageError(f"{self._who()} guesses no words: it has the head {self.config.head!r}, not 'masked'")
+        if self.tokenizer.mask is None:
+            raise UsageError(f"the tokenizer of {self._who()} has no token for hidden words")
+        (name,) = self.tokenizer.pieces([self.tokenizer.mask])
+        return text.replace(ANY_MASK, name), name
+
+    @torch.inference_mode()
+    def _guesses(self, text: str, top: int) -> list[list[tuple[int, float]]]:
+        """For every hidden word the most probable tokens with their probabilities."""
+        if top < 1:
+            raise UsageError(f"top is {top}; expected at least 1")
+        rows = self._encode([text], marked=True)
+        places = [place for place, token in enumerate(rows[0].ids) if token == self.tokenizer.mask]
+        if not places:
+            raise DataError(f"{text[:60]!r} hides no word; write {ANY_MASK} where one is to be guessed")
+        states = self.model.encode(*self._padded(rows))[0, places]
+        best = self.model.predict(states)[:, : self.tokenizer.size].softmax(dim=-1)
+        values, tokens = best.topk(min(top, self.tokenizer.size))
+        return [list(zip(*each, strict=True)) for each in zip(tokens.tolist(), values.tolist(), strict=True)]
+
+    def _put(self, token: int, text: str, name: str, number: int) -> str:
+        """The text with a token in place of the hidden word with this number, counted from 0."""
+        parts = text.split(name)
+        before, after = name.join(parts[: number + 1]), name.join(parts[number + 1 :])
+        word, continues = self.tokenizer.spelled(token)
+        return f"{before.rstrip() if continues else before}{word}{after}"
+
+    def _labelled(self, scores: Float[Tensor, "L"]) -> Labelled:
+        if self.config.label_kind == "value" or self.config.labels == 1:
+            return Labelled({}, value=scores[0].item())
+        shares = scores.sigmoid() if self.config.label_kind == "several" else scores.softmax(dim=-1)
+        names = self.config.label_names or [f"LABEL_{number}" for number in range(self.config.labels)]
+        return Labelled({names[i]: shares[i].item() for i in shares.argsort(descending=True, stable=True).tolist()})
+
+    def _who(self) -> str:
+        return self.name or "this model"
+
+
+def _several(texts: str | Sequence[str]) -> Sequence[str]:
+    return [texts] if isinstance(texts, str) else texts
+
+
+def _mean(hidden: Float[Tensor, "B T D"], mask: Tensor) -> Float[Tensor, "B D"]:
+    """The mean of the real tokens."""
+    real = mask[..., None].to(hidden.dtype)
+    return (hidden * real).sum(dim=1) / real.sum(dim=1)
+
+
+def _pooling(folder: Path) -> Pooling:
+    """The pooling a folder was trained with: it may say so as sentence-transformers does."""
+    if not (folder / POOLING).is_file():
+        return "mean"
+    settings = json.loads((folder / POOLING).read_text("utf-8"))
+    if settings.get("pooling_mode_mean_tokens"):
+        return "mean"
+    if settings.get("pooling_mode_cls_token"):
+        return "cls"
+    raise CheckpointError(f"{folder / POOLING} asks for a pooling that is not known here; known are mean and cls")

@@ -1,0 +1,205 @@
+"""Language models that continue a prompt, and T5s that answer one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.attention import record
+from regard.data.pieces import well_formed
+from regard.errors import DataError, UsageError
+from regard.inference.search import Vocabulary
+from regard.inference.writing import CONTEXT, Attention, Writer
+from regard.models.gpt import Gpt, GptConfig
+from regard.models.t5 import T5, T5Config
+
+NEVER = -1  # in place of a token that a model does not have
+
+
+class Choice(NamedTuple):
+    """A token that may come next, and how probable it is."""
+
+    token: str
+    probability: float
+
+
+@dataclass(frozen=True)
+class Perplexity:
+    """How surprising a text is to a model: its log-probability, shared out over its tokens, words or bytes."""
+
+    log_probability: float
+    tokens: int
+    words: int
+    bytes: int
+
+    @property
+    def per_token(self) -> float:
+        return math.exp(-self.log_probability / self.tokens)
+
+    @property
+    def per_word(self) -> float:
+        """Comparable between tokenizers, as `per_byte` is."""
+        return math.exp(-self.log_probability / max(self.words, 1))
+
+    @property
+    def per_byte(self) -> float:
+        return math.exp(-self.log_probability / self.bytes)
+
+    @property
+    def bits_per_byte(self) -> float:
+        return -self.log_probability / self.bytes / math.log(2)
+
+
+class LanguageModel(Writer):
+    """A GPT with its tokenizer."""
+
+    kind, samples = Gpt, True
+    model: Gpt
+
+    def read(self, prompt: str) -> list[int]:
+        """The prompt's tokens, of which there is at least one: an empty prompt is the start of a text."""
+        (found,) = self.tokenizer.encode([prompt])
+        ids = list(found.ids)
+        while ids and ids[-1] == self.tokenizer.end:  # of a tokenizer that closes every text: here it goes on
+            ids.pop()
+        if not ids:
+            opening = self.tokenizer.start if self.tokenizer.start is not None else self.tokenizer.end
+            if opening is None:
+                raise DataError("the prompt is empty, and this model has no token for the start of a text; say a word")
+            ids = [opening]
+        if self.context is not None and len(ids) > self.context:
+            raise DataError(
+                f"the prompt that begins with {prompt[:40]!r} has {len(ids)} tokens; this model reads {self.context} "
+                "at most, the answer included; shorten it"
+            )
+        return ids
+
+    def written(self, prompt_ids: Sequence[int], ids: Sequence[int]) -> str:
+        before = list(prompt_ids)[-CONTEXT:]
+        return self.tokenizer.decode([*before, *ids])[len(self.tokenizer.decode(before)) :]
+
+    @property
+    def config(self) -> GptConfig:
+        return self.model.config
+
+    @property
+    def vocab(self) -> int:
+        return self.config.vocab
+
+    @property
+    def context(self) -> int | None:
+        return self.config.max_length if self.config.positions == "learned" else None
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        end = self.ends[0] if self.ends else NEVER
+        start, pad = self.tokenizer.start, self.tokenizer.specials.get("pad")
+        return Vocabulary(end if start is None else start, end, end if pad is None else pad)
+
+    @torch.inference_mode()
+    def attention(self, prompt_ids: Sequence[int], ids: Sequence[int], layers: str = "*") -> Attention:
+        """Where every token of a prompt and its answer looked."""
+        tokens = [*prompt_ids, *ids]
+        with record(self.model, layers) as looks:
+            self.model(self._row(tokens))
+        weights = {name: each[0].float().cpu().numpy() for name, each in looks.items()}
+        return Attention([], self.tokenizer.pieces(tokens), weights)
+
+    @torch.inference_mode()
+    def log_probabilities(self, prompt_ids: Sequence[int], ids: Sequence[int]) -> Float[Tensor, "T V"]:
+        logits = self.model(self._row([*prompt_ids, *ids[:-1]]))[0]
+        return logits[len(logits) - max(len(ids), 1) :].float().log_softmax(dim=-1)
+
+    def next_tokens(self, prompt: str, count: int = 10) -> list[Choice]:
+        """The most probable tokens after a prompt."""
+        probability, ids = self.log_probabilities(self.read(prompt), ())[-1].exp().topk(min(count, self.vocab))
+        pairs = zip(self.tokenizer.pieces(ids.tolist()), probability.tolist(), strict=True)
+        return [Choice(piece, value) for piece, value in pairs]
+
+    @torch.inference_mode()
+    def perplexity(self, text: str, stride: int | None = None) -> Perplexity:
+        """How well the model foretells a text, read in windows that begin `stride` tokens apart (half a window).
+
+        Every token is foretold once, from all the tokens before it in its window; the first one from the start token,
+        where the model has one.
+        """
+        window = self.config.max_length
+        stride = max(1, window // 2) if stride is None else stride
+        if not 1 <= stride < max(window, 2):
+            raise UsageError(f"the stride is {stride}; it must be at least 1 and below the window, {window}")
+        ids = self._opened(text)
+        if len(ids) < 2:
+            raise DataError("the text has no token to foretell; give at least a word")
+        total, foretold = 0.0, 1
+        for first in range(0, len(ids), stride):
+            piece = ids[first : first + window]
+            log_p = self.model(self._row(piece))[0, :-1].float().log_softmax(dim=-1)
+            each = log_p.gather(1, self._row(piece[1:]).T)[foretold - first - 1 :]
+            total, foretold = total + each.double().sum().item(), first + len(piece)
+            if foretold == len(ids):
+                break
+        return Perplexity(total, len(ids) - 1, len(text.split()), len(well_formed(text).encode()))
+
+    def _opened(self, text: str) -> list[int]:
+        """The tokens of a text behind the start token."""
+        (found,) = self.tokenizer.encode([text])
+        start = self.tokenizer.start
+        return found.ids if start is None or found.ids[:1] == [start] else [start, *found.ids]
+
+    def _first(self, rows: Sequence[list[int]]) -> Tensor:
+        return torch.tensor([row[-1] for row in rows], device=self.device)
+
+    def _row(self, ids: Sequence[int]) -> Tensor:
+        return torch.tensor([list(ids)], dtype=torch.long, device=self.device)
+
+
+class TextToText(Writer):
+    """A T5 with its tokenizer: tasks are written at the beginning of the text, as in "summarize: …"."""
+
+    kind, samples = T5, False
+    model: T5
+
+    def read(self, prompt: str) -> list[int]:
+        """The prompt's tokens and the end token."""
+        (found,) = self.tokenizer.encode([prompt])
+        ids, end = list(found.ids), self.vocabulary.end
+        return ids if ids[-1:] == [end] or end == NEVER else [*ids, end]
+
+    def written(self, prompt_ids: Sequence[int], ids: Sequence[int]) -> str:
+        return self.tokenizer.decode(ids)
+
+    @property
+    def config(self) -> T5Config:
+        return self.model.config
+
+    @property
+    def vocab(self) -> int:
+        return self.config.target_vocab
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """T5 begins its answers with the padding token."""
+        return Vocabulary(self.config.pad, self.ends[0] if self.ends else NEVER, self.config.pad)
+
+    @torch.inference_mode()
+    def attention(self, prompt_ids: Sequence[int], ids: Sequence[int], layers: str = "*") -> Attention:
+        """Where the tokens of a prompt looked, and those of its answer, by the side they are on."""
+        with record(self.model, layers) as looks:
+            self._forced(prompt_ids, ids)
+        weights = {name: each[0].float().cpu().numpy() for name, each in looks.items()}
+        return Attention(self.tokenizer.pieces(prompt_ids), self.tokenizer.pieces([self.config.pad, *ids]), weights)
+
+    @torch.inference_mode()
+    def log_probabilities(self, prompt_ids: Sequence[int], ids: Sequence[int]) -> Float[Tensor, "T V"]:
+        return self._forced(prompt_ids, ids[:-1])[0].float().log_softmax(dim=-1)
+
+    def _forced(self, prompt_ids: Sequence[int], ids: Sequence[int]) -> Tensor:
+        source = torch.tensor([list(prompt_ids)], device=self.device)
+        inputs = torch.tensor([[self.config.pad, *ids]], device=self.device)
+        return self.model(source, torch.ones_like(source, dtype=torch.bool), inputs)

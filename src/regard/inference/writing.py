@@ -1,0 +1,294 @@
+"""Text in, more text out: what language models, which continue a prompt, and T5s, which answer one, have in common."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeVar, cast, overload
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.checkpoints import load_model
+from regard.data.batch import pad_rows
+from regard.data.text_tokenizers import TextTokenizer
+from regard.errors import CheckpointError, UsageError
+from regard.inference.pipelines import GENERATION, RECIPE, batches_by_length, find_device
+from regard.inference.search import Hypothesis, Search, SearchSettings, Steps, Stop, Vocabulary, search
+
+Kind = TypeVar("Kind", bound="Writer")
+Reason = Literal["", "stop", "length"]  # not ended yet; by itself or a stop string; by the limit
+MAX_TOKENS = 128
+BROKEN = "\ufffd"  # what the first bytes of an unfinished character decode to
+THEIR_SETTINGS = {  # ours -> Hugging Face's
+    "temperature": "temperature", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p", "beam": "num_beams",
+    "repetition_penalty": "repetition_penalty", "length_penalty": "length_penalty",
+}  # fmt: skip
+CONTEXT = 8  # tokens before a piece of text that decide how it is written: whether a space comes first
+
+
+class Chunk(NamedTuple):
+    """The next piece of a text in the making; the last one says why it ended."""
+
+    text: str
+    reason: Reason = ""
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Where the tokens of a prompt and an answer looked, by layer; a language model has one row of both (`target`)."""
+
+    source: list[str]
+    target: list[str]
+    weights: dict[str, Float[np.ndarray, "H Tq Tk"]]
+
+
+@dataclass(frozen=True)
+class Completion:
+    """What a model wrote for a prompt. Attention and probabilities are computed when asked for, by a forced pass."""
+
+    prompt: str
+    text: str
+    score: float  # mean log-probability of its tokens, unless another length penalty was asked for
+    log_probability: float
+    reason: Reason
+    ids: list[int] = field(repr=False)
+    prompt_ids: list[int] = field(repr=False)
+    alternatives: list[Completion] = field(default_factory=list)
+    writer: Writer | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def tokens(self) -> list[str]:
+        """The answer's tokens, as they are displayed."""
+        return self._writer.tokenizer.pieces(self.ids)
+
+    @cached_property
+    def attention(self) -> Attention:
+        """Every layer and head."""
+        return self._writer.attention(self.prompt_ids, self.ids)
+
+    @cached_property
+    def log_probabilities(self) -> Float[Tensor, "T V"]:
+        """How probable every token was at each place of the answer."""
+        return self._writer.log_probabilities(self.prompt_ids, self.ids)
+
+    @property
+    def _writer(self) -> Writer:
+        assert self.writer is not None
+        return self.writer
+
+
+class Writer(ABC):
+    """A model that writes, with its tokenizer; `settings` say how it decodes where nothing else is asked for."""
+
+    kind: type[nn.Module]  # the models it runs
+    samples: bool  # whether it draws at random where no temperature is given
+
+    def __init__(
+        self,
+        model: nn.Module,
+        tokenizer: TextTokenizer,
+        *,
+        settings: SearchSettings | None = None,
+        ends: Sequence[int] = (),
+        name: str = "",
+    ):
+        self.model, self.tokenizer, self.name = model.eval(), tokenizer, name
+        self.settings = settings or SearchSettings()
+        self.device = next(model.parameters()).device
+        if tokenizer.size > self.vocab:
+            raise CheckpointError(
+                f"the tokenizer of {name or 'this model'} has {tokenizer.size:,} tokens, but the model knows "
+                f"{self.vocab:,}; they do not belong together"
+            )
+        self.ends = tuple(ends) or (() if tokenizer.end is None else (tokenizer.end,))
+
+    @classmethod
+    def load(cls: type[Kind], folder: str | Path, *, device: str = "cpu", allow_pickle: bool = False) -> Kind:
+        """Read a model folder, ours or Hugging Face's."""
+        loaded = load_model(Path(folder), find_device(device), allow_pickle)
+        if not isinstance(loaded.model, cls.kind):
+            raise UsageError(f"{folder} is a {loaded.name} model; expected a {cls.kind.__name__.lower()}")
+        tokenizer = TextTokenizer.load(loaded.folder)
+        settings, ends = _generation(loaded.folder)
+        return cls(loaded.model, tokenizer, settings=settings, ends=ends, name=Path(folder).name)
+
+    @overload
+    def generate(self, prompts: str, **changes: Any) -> Completion: ...
+
+    @overload
+    def generate(self, prompts: Sequence[str], **changes: Any) -> list[Completion]: ...
+
+    def generate(
+        self,
+        prompts: str | Sequence[str],
+        *,
+        max_tokens: int = MAX_TOKENS,
+        temperature: float | None = None,
+        stop: str | Sequence[str] = (),
+        n: int = 1,
+        best_of: int | None = None,
+        **changes: Any,
+    ) -> Completion | list[Completion]:
+        """Write something for one prompt or several; `changes` are values of SearchSettings (top_k, beam, seed, …).
+
+        With temperature 0 every token is the most probable one; with `beam` above 1 a beam search looks further ahead;
+        otherwise tokens are drawn at random, alike for the same seed. Of `best_of` drawn texts the `n` most probable
+        (by the mean log-probability of their tokens) are given, the best with the others as its `alternatives`.
+        """
+        settings = self._settings(max_tokens, temperature, n, best_of, changes)
+        texts, stops = [prompts] if isinstance(prompts, str) else list(prompts), _stops(stop)
+        rows = [self.read(text) for text in texts]
+        found: list[list[Hypothesis]] = [[] for _ in rows]
+        samples = settings.n_best if settings.sample else 1
+        for chosen in batches_by_length([samples * (len(row) + max_tokens) for row in rows]):
+            some = [rows[i] for i in chosen]
+            answers = search(*self._task(some, settings), **self._options(some, stops))
+            for i, hypotheses in zip(chosen, answers, strict=True):
+                found[i] = (sorted(hypotheses, key=lambda h: -h.score) if settings.sample else hypotheses)[:n]
+        results = []
+        for text, row, hypotheses in zip(texts, rows, found, strict=True):
+            best, *others = (self._completion(text, row, each, stops) for each in hypotheses)
+            best.alternatives.extend(others)
+            results.append(best)
+        return results[0] if isinstance(prompts, str) else results
+
+    def stream(
+        self,
+        prompt: str,
+        *,
+        max_tokens: int = MAX_TOKENS,
+        temperature: float | None = None,
+        stop: str | Sequence[str] = (),
+        **changes: Any,
+    ) -> Iterator[Chunk]:
+        """What `generate` gives for one prompt, piece by piece as soon as it cannot change any more."""
+        settings, stops = self._settings(max_tokens, temperature, 1, None, changes), _stops(stop)
+        row, shown = self.read(prompt), 0
+        with torch.inference_mode():
+            running = Search(*self._task([row], settings), **self._options([row], stops))
+        while not running.done:
+            running.advance()
+            settled = _settled(self.written(row, running.common()), stops)
+            if len(settled) > shown:
+                yield Chunk(settled[shown:])
+                shown = len(settled)
+        last = self._completion(prompt, row, running.results()[0][0], stops)
+        yield Chunk(last.text[shown:], last.reason)
+
+    @abstractmethod
+    def read(self, prompt: str) -> list[int]:
+        """The token numbers the model is given for a prompt."""
+
+    @abstractmethod
+    def written(self, prompt_ids: Sequence[int], ids: Sequence[int]) -> str:
+        """The text of an answer."""
+
+    @abstractmethod
+    def attention(self, prompt_ids: Sequence[int], ids: Sequence[int], layers: str = "*") -> Attention:
+        """Where the model looked while it wrote an answer."""
+
+    @abstractmethod
+    def log_probabilities(self, prompt_ids: Sequence[int], ids: Sequence[int]) -> Float[Tensor, "T V"]:
+        """How probable every token was at each place of an answer."""
+
+    @property
+    @abstractmethod
+    def vocab(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def vocabulary(self) -> Vocabulary:
+        """The tokens that begin, end and pad answers."""
+
+    @property
+    def context(self) -> int | None:
+        """Most tokens of prompt and answer together, if there is a limit."""
+        return None
+
+    def _first(self, rows: Sequence[list[int]]) -> Tensor | None:
+        """The tokens that answers continue; None for a model that begins them with its start token."""
+        return None
+
+    def _settings(
+        self, max_tokens: int, temperature: float | None, n: int, best_of: int | None, changes: dict[str, Any]
+    ) -> SearchSettings:
+        if max_tokens < 1 or n < 1 or (best_of is not None and best_of < n):
+            raise UsageError(f"max_tokens {max_tokens} and n {n} must be at least 1, and best_of {best_of} at least n")
+        beam = changes.get("beam", 1 if temperature else self.settings.beam)
+        if beam > 1 and (temperature or best_of):
+            raise UsageError("a beam search draws nothing at random; leave out beam, or temperature and best_of")
+        sample = beam == 1 and (self.samples if temperature is None else temperature > 0)
+        drawn = {"temperature": temperature} if temperature and sample else {}
+        return self.settings.replace(
+            **{**changes, **drawn, "beam": beam, "sample": sample, "n_best": max(n, best_of or n)},
+            max_length=max_tokens, context=self.context,
+        )  # fmt: skip
+
+    def _task(
+        self, rows: Sequence[Sequence[int]], settings: SearchSettings
+    ) -> tuple[Steps, Tensor, Tensor, SearchSettings, Vocabulary]:
+        source, mask = pad_rows(rows, self.tokenizer.pad)
+        return cast(Steps, self.model), source.to(self.device), mask.to(self.device), settings, self.vocabulary
+
+    def _options(self, rows: Sequence[list[int]], stops: Sequence[str]) -> dict[str, Any]:
+        return {"first": self._first(rows), "stop": self._stop(rows, stops)}
+
+    def _stop(self, rows: Sequence[list[int]], stops: Sequence[str]) -> Stop | None:
+        """Says whether an answer has come to a stop string or one of the further end tokens."""
+        others = set(self.ends[1:])
+        if not stops and not others:
+            return None
+        longest = max((len(each.encode()) for each in stops), default=0)  # a token adds a byte at least
+
+        def ended(sentence: int, tokens: list[int]) -> bool:
+            recent = len(tokens) - min(len(tokens), longest + CONTEXT)
+            text = self.written([*rows[sentence], *tokens[:recent]], tokens[recent:]) if stops else ""
+            return tokens[-1] in others or any(each in text for each in stops)
+
+        return ended
+
+    def _completion(self, prompt: str, row: list[int], found: Hypothesis, stops: Sequence[str]) -> Completion:
+        text = self.written(row, found.tokens)
+        places = [place for place in (text.find(each) for each in stops) if place >= 0]
+        text = text[: min(places)] if places else text
+        reason: Reason = "stop" if found.finished else "length"
+        return Completion(prompt, text, found.score, found.log_probability, reason, found.tokens, row, writer=self)
+
+
+def _stops(stop: str | Sequence[str]) -> list[str]:
+    stops = [stop] if isinstance(stop, str) else list(stop)
+    if "" in stops:
+        raise UsageError("a stop string is empty; it would end every text before its first word")
+    return stops
+
+
+def _settled(text: str, stops: Sequence[str]) -> str:
+    """As much of a text as stays: no unfinished character, no stop string, no beginning of one at its end."""
+    for each in stops:
+        text = text.partition(each)[0]
+    text = text.rstrip(BROKEN)
+    held = (n for each in stops for n in range(1, len(each)) if text.endswith(each[:n]))
+    return text[: len(text) - max(held, default=0)]
+
+
+def _generation(folder: Path) -> tuple[SearchSettings, list[int]]:
+    """How a folder says its model decodes, and its end tokens."""
+    if (folder / RECIPE).is_file():
+        decoding = tomllib.loads((folder / RECIPE).read_text("utf-8")).get("decoding", {})
+        return SearchSettings.parse(decoding, where=str(folder / RECIPE)), []
+    theirs: dict[str, Any] = {}
+    for name in ("config.json", GENERATION):
+        if (folder / name).is_file():
+            content = json.loads((folder / name).read_text("utf-8"))
+            theirs |= {key: value for key, value in content.items() if value is not None}
+    ours = {our: theirs[their] for our, their in THEIR_SETTINGS.items() if their in theirs}
+    ends = theirs.get("eos_token_id", [])
+    return SearchSettings.parse(ours, where=str(folder / GENERATION)), [ends] if isinstance(ends, int) else ends

@@ -1,0 +1,206 @@
+"""BERT and its relatives: an encoder that reads a text in both directions at once (Devlin et al. 2019).
+
+Presets: tiny to large (BERT; Turc et al. 2019 for the small ones), minilm (Wang 2020), roberta (Liu 2019), distilbert
+(Sanh 2019), albert (Lan 2020): options of one model. RoBERTa counts positions from the padding token's number on and
+has no next-sentence task; DistilBERT has no segments; ALBERT factorises the embedding and shares one layer's weights.
+Deviations: the output matrix is always the embedding; classifiers always go through the pooler, which is where
+RoBERTa's and DistilBERT's extra layers are; of RoBERTa's two dropouts around it the second is kept.
+"""
+
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+
+from regard.attention import masks
+from regard.attention.multihead import MultiHeadAttention
+from regard.attention.positions import LearnedPositions
+from regard.config import Config
+from regard.errors import ConfigError
+from regard.layers.blocks import ACTIVATIONS, Activation, EncoderLayer, FeedForward
+
+Head = Literal["none", "masked", "pretraining", "classify", "tags", "answer"]
+LabelKind = Literal["one", "several", "value"]  # a text has one label, any number of them, or a number
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "tiny": {"width": 128, "heads": 2, "depth": 2, "ffn_width": 512},
+    "mini": {"width": 256, "heads": 4, "depth": 4, "ffn_width": 1024},
+    "small": {"width": 512, "heads": 8, "depth": 4, "ffn_width": 2048},
+    "base": {"width": 768, "heads": 12, "depth": 12, "ffn_width": 3072},
+    "large": {"width": 1024, "heads": 16, "depth": 24, "ffn_width": 4096},
+    "minilm": {"width": 384, "heads": 12, "depth": 6, "ffn_width": 1536},
+    "roberta": {"segments": 1, "pad": 1, "positions_after_pad": True, "max_length": 514, "norm_eps": 1e-5},
+    "distilbert": {"depth": 6, "segments": 0, "pooler_activation": "relu"},
+    "albert": {"embedding_width": 128, "shared_layers": True, "activation": "gelu_new", "dropout": 0.0},
+}
+
+
+class BertConfig(Config):
+    """Sizes and choices of a BERT; the defaults are BERT-base without a head."""
+
+    vocab: int
+    pad: int = 0
+    width: int = 768
+    heads: int = 12
+    depth: int = 12
+    ffn_width: int = 3072
+    max_length: int = 512  # rows of the table of positions
+    positions_after_pad: bool = False  # the first token is at position pad + 1 (RoBERTa)
+    segments: int = 2  # kinds of sentence; 0: none
+    embedding_width: int = 0  # narrower embeddings, widened by a matrix (ALBERT); 0: as wide as the model
+    shared_layers: bool = False  # all layers have the same weights (ALBERT)
+    pooler: bool = True
+    pooler_activation: Literal["tanh", "relu"] = "tanh"
+    activation: Activation = "gelu"
+    norm_eps: float = 1e-12
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    head: Head = "none"
+    head_dropout: float = 0.1
+    labels: int = 2  # of the heads that classify texts or tokens
+    label_names: tuple[str, ...] = ()
+    label_kind: LabelKind = "one"
+
+    @property
+    def first_position(self) -> int:
+        return self.pad + 1 if self.positions_after_pad else 0
+
+    @property
+    def longest(self) -> int:
+        """The most tokens the model reads at once."""
+        return self.max_length - self.first_position
+
+
+class BertOutput(NamedTuple):
+    """What a pass yields: every token in its context, and what the pooler and the head make of it."""
+
+    hidden: Float[Tensor, "B T D"]
+    pooled: Float[Tensor, "B D"] | None
+    logits: Float[Tensor, "B *rest"] | None  # [B T V] masked, [B L] classify, [B T L] tags, [B T 2] answer
+    next_sentence: Float[Tensor, "B 2"] | None
+
+
+class MaskedHead(nn.Module):
+    """Guesses hidden tokens: a dense layer, then the similarity with every token's embedding."""
+
+    def __init__(self, config: BertConfig, embedding: nn.Embedding):
+        super().__init__()
+        self.dense = nn.Linear(config.width, embedding.embedding_dim)
+        self.norm = nn.LayerNorm(embedding.embedding_dim, eps=config.norm_eps)
+        self.bias = nn.Parameter(torch.zeros(config.vocab))
+        self.activation = ACTIVATIONS[config.activation]
+
+    def forward(self, hidden: Float[Tensor, "*rest D"], embedding: Float[Tensor, "V E"]) -> Float[Tensor, "*rest V"]:
+        return functional.linear(self.norm(self.activation(self.dense(hidden))), embedding, self.bias)
+
+
+class Bert(nn.Module):
+    """Every token looks at all others, layer after layer; the head turns the result into an answer."""
+
+    def __init__(self, config: BertConfig):
+        super().__init__()
+        _check(config)
+        self.config = c = config
+        narrow = c.embedding_width or c.width
+        self.embedding = nn.Embedding(c.vocab, narrow)
+        self.positions = LearnedPositions(narrow, c.max_length)
+        self.segments = nn.Embedding(c.segments, narrow) if c.segments else None
+        self.embedding_norm = nn.LayerNorm(narrow, eps=c.norm_eps)
+        self.dropout, self.head_dropout = nn.Dropout(c.dropout), nn.Dropout(c.head_dropout)
+        self.widen = nn.Linear(narrow, c.width) if c.embedding_width else nn.Identity()
+        layers = [self._layer() for _ in range(c.depth)]
+        self.encoder = nn.ModuleList(_sharing(layers) if c.shared_layers else layers)
+        self.pooler = nn.Linear(c.width, c.width) if c.pooler else None
+        self.masked = MaskedHead(c, self.embedding) if c.head in ("masked", "pretraining") else None
+        self.next_sentence = nn.Linear(c.width, 2) if c.head == "pretraining" else None
+        outputs = {"classify": c.labels, "tags": c.labels, "answer": 2}.get(c.head)
+        self.output = nn.Linear(c.width, outputs) if outputs else None
+        self.apply(_initialise)
+
+    def forward(
+        self, tokens: Int[Tensor, "B T"], mask: Bool[Tensor, "B T"], segments: Int[Tensor, "B T"] | None = None
+    ) -> BertOutput:
+        """Read token ids, padded on the right; without `segments` all tokens are of the first kind of sentence."""
+        hidden = self.encode(tokens, mask, segments)
+        pooled = self.pool(hidden)
+        following = self.next_sentence(pooled) if self.next_sentence is not None else None
+        return BertOutput(hidden, pooled, self._answer(hidden, pooled), following)
+
+    def encode(
+        self, tokens: Int[Tensor, "B T"], mask: Bool[Tensor, "B T"], segments: Int[Tensor, "B T"] | None = None
+    ) -> Float[Tensor, "B T D"]:
+        """Every token in its context: the last layer's output."""
+        x, visible = self._embed(tokens, segments), masks.padding(mask)
+        for layer in self.encoder:
+            x = layer(x, visible)
+        return x
+
+    def pool(self, hidden: Float[Tensor, "B T D"]) -> Float[Tensor, "B D"] | None:
+        """The first token's vector through one more layer: what stands for the whole text."""
+        if self.pooler is None:
+            return None
+        pooled = self.pooler(hidden[:, 0])
+        return pooled.tanh() if self.config.pooler_activation == "tanh" else pooled.relu()
+
+    def predict(self, hidden: Float[Tensor, "*rest D"]) -> Float[Tensor, "*rest V"]:
+        """Logits of the hidden tokens at any chosen places; training asks only where something was masked."""
+        if self.masked is None:
+            raise ConfigError(f"a model with the head {self.config.head!r} guesses no tokens; use head = 'masked'")
+        return self.masked(hidden, self.embedding.weight)
+
+    def _answer(self, hidden: Tensor, pooled: Tensor | None) -> Tensor | None:
+        if self.masked is not None:
+            return self.predict(hidden)
+        if self.output is None:
+            return None
+        match self.config.head:
+            case "classify":
+                assert pooled is not None
+                return self.output(self.head_dropout(pooled))
+            case "tags":
+                return self.output(self.head_dropout(hidden))
+        return self.output(hidden)
+
+    def _embed(self, tokens: Int[Tensor, "B T"], segments: Int[Tensor, "B T"] | None) -> Float[Tensor, "B T D"]:
+        x = self.embedding(tokens) + self.positions(tokens.shape[1], self.config.first_position)
+        if self.segments is not None:
+            x = x + self.segments(torch.zeros_like(tokens) if segments is None else segments)
+        return self.widen(self.dropout(self.embedding_norm(x)))
+
+    def _layer(self) -> EncoderLayer:
+        c = self.config
+        attention = MultiHeadAttention(c.width, c.heads, dropout=c.attention_dropout)
+        feed_forward = FeedForward(c.width, c.ffn_width, c.activation)
+        return EncoderLayer(attention, feed_forward, c.dropout, "post", partial(nn.LayerNorm, eps=c.norm_eps))
+
+
+def _check(config: BertConfig) -> None:
+    if config.head in ("classify", "pretraining") and not config.pooler:
+        raise ConfigError(f"head = {config.head!r} reads the pooled text; set pooler = true")
+    if config.label_names and len(config.label_names) != config.labels:
+        raise ConfigError(f"label_names names {len(config.label_names)} labels, but labels = {config.labels}")
+    if config.head in ("answer", "pretraining") and config.labels != 2:
+        raise ConfigError(f"head = {config.head!r} always has 2 outputs, but labels = {config.labels}")
+    if config.longest < 1:
+        raise ConfigError(f"max_length = {config.max_length} leaves no position; the first is {config.first_position}")
+
+
+def _sharing(layers: list[EncoderLayer]) -> list[EncoderLayer]:
+    """Layers with the weights of the first; each keeps an attention of its own, where it can be looked at."""
+    first = layers[0]
+    for layer in layers[1:]:
+        layer.feed_forward = first.feed_forward
+        layer.after_attention, layer.after_feed_forward = first.after_attention, first.after_feed_forward
+        for part in ("query", "key", "value", "output"):
+            setattr(layer.attention, part, getattr(first.attention, part))
+    return layers
+
+
+def _initialise(module: nn.Module) -> None:
+    if isinstance(module, nn.Linear | nn.Embedding):
+        nn.init.normal_(module.weight, std=0.02)
+    if isinstance(module, nn.Linear):
+        nn.init.zeros_(module.bias)

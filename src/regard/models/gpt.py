@@ -1,0 +1,187 @@
+"""A decoder-only language model: GPT-2 (Radford et al. 2019), and by its options a Llama (Touvron et al. 2023).
+
+Presets: nano and tiny (for two cores), character (10.6 M, nanoGPT's for Shakespeare), gpt2, gpt2-medium, gpt2-large and
+gpt2-xl (the paper's); llama-tiny, llama-small and llama-7b. The options that make it a Llama: rotary positions, RMS
+norm, a gated feed-forward with swish (SwiGLU, Shazeer 2020), fewer key/value heads (Ainslie et al. 2023), no biases.
+Deviations: none known; sequences may be padded on either side, and positions count real tokens only.
+"""
+
+from functools import partial
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+from torch.nn import functional
+
+from regard.attention import masks
+from regard.attention.cache import GrowingCache
+from regard.attention.multihead import MultiHeadAttention
+from regard.attention.positions import LearnedPositions, Rotary
+from regard.config import Config
+from regard.layers.blocks import Activation, EncoderLayer, FeedForward, Norm
+
+LLAMA: dict[str, Any] = {
+    "positions": "rotary", "norm": "rms", "norm_eps": 1e-6, "gated": True, "activation": "swish",
+    "attention_bias": False, "ffn_bias": False, "tie": False, "dropout": 0.0, "embedding_dropout": 0.0,
+    "attention_dropout": 0.0,
+}  # fmt: skip
+PRESETS: dict[str, dict[str, Any]] = {
+    "nano": {"width": 128, "heads": 4, "depth": 4, "max_length": 64, "dropout": 0.0, "embedding_dropout": 0.0},
+    "tiny": {"width": 256, "heads": 4, "depth": 4, "max_length": 256},
+    "character": {"width": 384, "heads": 6, "depth": 6, "max_length": 256, "dropout": 0.2, "embedding_dropout": 0.2},
+    "gpt2": {"width": 768, "heads": 12, "depth": 12},
+    "gpt2-medium": {"width": 1024, "heads": 16, "depth": 24},
+    "gpt2-large": {"width": 1280, "heads": 20, "depth": 36},
+    "gpt2-xl": {"width": 1600, "heads": 25, "depth": 48},
+    "llama-tiny": {**LLAMA, "width": 256, "heads": 8, "kv_heads": 2, "depth": 4, "ffn_width": 688, "max_length": 512},
+    "llama-small": {**LLAMA, "width": 768, "heads": 12, "kv_heads": 4, "depth": 12, "ffn_width": 2048},
+    "llama-7b": {**LLAMA, "width": 4096, "heads": 32, "depth": 32, "ffn_width": 11008, "max_length": 4096},
+}
+
+
+class GptConfig(Config):
+    """Sizes and choices of a language model; the defaults are the small GPT-2."""
+
+    vocab: int = Field(gt=0)
+    width: int = Field(768, gt=0)
+    heads: int = Field(12, gt=0)
+    kv_heads: int | None = Field(None, gt=0)  # None: as many as heads
+    head_width: int | None = Field(None, gt=0)  # None: width / heads
+    depth: int = Field(12, gt=0)
+    ffn_width: int = Field(3072, gt=0)  # 4 width where none is given
+    max_length: int = Field(1024, gt=0)  # of learned positions; rotary ones go on, untrained
+    positions: Literal["learned", "rotary"] = "learned"
+    rotary_base: float = Field(10000.0, gt=0)
+    norm: Literal["layer", "rms"] = "layer"
+    norm_eps: float = Field(1e-5, gt=0)
+    activation: Activation = "gelu_new"
+    gated: bool = False
+    attention_bias: bool = True
+    ffn_bias: bool = True
+    scaled: bool = True  # divide attention scores by √head_width
+    tie: bool = True  # the embedding is also the output matrix
+    dropout: float = Field(0.1, ge=0, lt=1)
+    embedding_dropout: float = Field(0.1, ge=0, lt=1)
+    attention_dropout: float = Field(0.0, ge=0, lt=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _usual_ffn_width(cls, values: dict[str, Any]) -> dict[str, Any]:
+        width = values.get("width", 768)
+        return {"ffn_width": 4 * width, **values} if isinstance(width, int) else values
+
+
+class GptState:
+    """A text in the making: the keys and values so far, and, where prompts were padded, which of them are real."""
+
+    def __init__(self, caches: list[GrowingCache], length: int | Int[Tensor, "S"], real: Bool[Tensor, "S T"] | None):
+        self.caches, self.length, self.real = caches, length, real
+
+    def rows(self, width: int) -> tuple[int | Int[Tensor, "R"], Bool[Tensor, "R 1 1 Tk"] | None]:
+        """The position of the next token of each of R = S·W hypotheses, and what it may look at, itself included."""
+        if self.real is None or isinstance(self.length, int):
+            return self.length, None
+        self.real = functional.pad(self.real, (0, 1), value=True)
+        return self.length.repeat_interleave(width), masks.padding(self.real.repeat_interleave(width, 0))
+
+    def reorder(self, origin: Int[Tensor, "S W2"]) -> None:
+        for cache in self.caches:
+            cache.reorder(origin)
+
+    def keep(self, sentences: Int[Tensor, "S2"]) -> None:
+        for cache in self.caches:
+            cache.keep(sentences)
+        if self.real is not None and isinstance(self.length, Tensor):
+            self.real, self.length = self.real[sentences], self.length[sentences]
+
+
+class Gpt(nn.Module):
+    """Predicts every next token of a text from those before it."""
+
+    def __init__(self, config: GptConfig):
+        super().__init__()
+        self.config = c = config
+        self.embedding = nn.Embedding(c.vocab, c.width)
+        self.positions = LearnedPositions(c.width, c.max_length) if c.positions == "learned" else None
+        self.dropout = nn.Dropout(c.embedding_dropout)
+        rotary = Rotary(c.head_width or c.width // c.heads, c.rotary_base) if c.positions == "rotary" else None
+        kind = nn.LayerNorm if c.norm == "layer" else nn.RMSNorm
+        norm: Norm = partial(kind, eps=c.norm_eps)
+        self.decoder = nn.ModuleList(self._layer(rotary, norm) for _ in range(c.depth))
+        self.norm = norm(c.width)
+        self.output_weight = self.embedding.weight if c.tie else nn.Parameter(torch.empty(c.vocab, c.width))
+        self._initialise()
+
+    def forward(self, tokens: Int[Tensor, "B T"], mask: Bool[Tensor, "B T"] | None = None) -> Float[Tensor, "B T V"]:
+        """Logits of every next token; `mask` says which tokens are real, where some pad the batch at either end."""
+        return self.predict(self._read(tokens, mask))
+
+    def start(self, source: Int[Tensor, "S L"], source_mask: Bool[Tensor, "S L"]) -> GptState:
+        """Read S prompts except for their last tokens, which `step` takes first."""
+        lengths = source_mask.sum(1)
+        caches = [GrowingCache(len(source), capacity=source.shape[1] + 32) for _ in self.decoder]
+        # Whichever side is padded, the last column holds last tokens and padding only.
+        before = (source_mask & (source_mask.cumsum(1) < lengths[:, None]))[:, :-1]
+        padded = not bool(source_mask.all())
+        if source.shape[1] > 1:
+            self._read(source[:, :-1], before if padded else None, caches)
+        return GptState(caches, lengths - 1, before) if padded else GptState(caches, source.shape[1] - 1, None)
+
+    def step(self, tokens: Int[Tensor, "S W"], state: GptState) -> Float[Tensor, "S W V"]:
+        """Feed one more token of W hypotheses of each of S prompts; logits of the next."""
+        first, mask = state.rows(tokens.shape[1])
+        x = self._decode(self._embed(tokens.reshape(-1, 1), first), mask, first, state.caches)
+        state.length = state.length + 1
+        return self.predict(x).view(*tokens.shape, -1)
+
+    def predict(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T V"]:
+        """One linear layer, whose softmax is the distribution over the vocabulary."""
+        return functional.linear(x, self.output_weight)
+
+    def _read(
+        self, tokens: Int[Tensor, "B T"], mask: Bool[Tensor, "B T"] | None, caches: list[GrowingCache] | None = None
+    ) -> Float[Tensor, "B T D"]:
+        if mask is None:
+            return self._decode(self._embed(tokens, 0), None, 0, caches)
+        first = -mask.int().argmax(dim=1)  # padding on the left stands at positions below 0
+        return self._decode(self._embed(tokens, first), masks.padding(mask), first, caches)
+
+    def _embed(self, tokens: Int[Tensor, "B T"], first: int | Int[Tensor, "B"]) -> Float[Tensor, "B T D"]:
+        x = self.embedding(tokens)
+        return self.dropout(x if self.positions is None else x + self.positions(tokens.shape[1], first))
+
+    def _decode(
+        self,
+        x: Float[Tensor, "B T D"],
+        mask: Bool[Tensor, "B 1 1 Tk"] | None,
+        first: int | Int[Tensor, "B"],
+        caches: list[GrowingCache] | None,
+    ) -> Float[Tensor, "B T D"]:
+        for number, layer in enumerate(self.decoder):
+            x = layer(x, mask, causal=True, first=first, cache=None if caches is None else caches[number])
+        return self.norm(x)
+
+    def _layer(self, rotary: Rotary | None, norm: Norm) -> EncoderLayer:
+        c = self.config
+        attention = MultiHeadAttention(
+            c.width, c.heads, kv_heads=c.kv_heads, head_width=c.head_width, bias=c.attention_bias,
+            scale=None if c.scaled else 1.0, dropout=c.attention_dropout, prepare=rotary,
+        )  # fmt: skip
+        feed_forward = FeedForward(c.width, c.ffn_width, c.activation, gated=c.gated, bias=c.ffn_bias)
+        return EncoderLayer(attention, feed_forward, c.dropout, "pre", norm)
+
+    def _initialise(self) -> None:
+        """GPT-2's: small normal weights, smaller still where a branch joins the residual stream."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear | nn.Embedding):
+                nn.init.normal_(module.weight, std=0.02)
+            if isinstance(module, nn.Linear) and module.bias is not None:
+                nn.init.zeros_(module.bias)
+        for layer in self.decoder:
+            assert isinstance(layer, EncoderLayer)
+            for joining in (layer.attention.output, layer.feed_forward.down):
+                nn.init.normal_(joining.weight, std=0.02 / (2 * self.config.depth) ** 0.5)
+        if not self.config.tie:
+            nn.init.normal_(self.output_weight, std=0.02)

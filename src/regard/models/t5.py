@@ -1,0 +1,159 @@
+"""T5, every task as text in and text out (Raffel et al. 2020, "Exploring the Limits of Transfer Learning").
+
+Presets: tiny (for two cores); small, base, large (the paper's); v1.1-small, v1.1-base, v1.1-large (Shazeer 2020: a
+gated feed-forward, and an output matrix of its own). Positions are biases of the attention scores by distance, one
+table for all layers of a side; RMS norms before each branch; no attention scale; no biases.
+Deviations: none known.
+"""
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional
+
+from regard.attention import masks
+from regard.attention.cache import GrowingCache
+from regard.attention.multihead import Memory, MultiHeadAttention
+from regard.attention.positions import RelativeBias
+from regard.config import Config
+from regard.errors import ConfigError
+from regard.layers.blocks import Activation, DecoderLayer, EncoderLayer, FeedForward
+from regard.models.transformer import TransformerState
+
+V1_1: dict[str, Any] = {"activation": "gelu_new", "gated": True, "tie": False, "scale_output": False}
+PRESETS: dict[str, dict[str, Any]] = {
+    "tiny": {"width": 128, "heads": 4, "head_width": 32, "encoder_depth": 2, "decoder_depth": 2, "ffn_width": 512},
+    "small": {"width": 512, "heads": 8, "encoder_depth": 6, "decoder_depth": 6, "ffn_width": 2048},
+    "base": {"width": 768, "heads": 12, "encoder_depth": 12, "decoder_depth": 12, "ffn_width": 3072},
+    "large": {"width": 1024, "heads": 16, "encoder_depth": 24, "decoder_depth": 24, "ffn_width": 4096},
+    "v1.1-small": {**V1_1, "width": 512, "heads": 6, "encoder_depth": 8, "decoder_depth": 8, "ffn_width": 1024},
+    "v1.1-base": {**V1_1, "width": 768, "heads": 12, "encoder_depth": 12, "decoder_depth": 12, "ffn_width": 2048},
+    "v1.1-large": {**V1_1, "width": 1024, "heads": 16, "encoder_depth": 24, "decoder_depth": 24, "ffn_width": 2816},
+}
+
+
+class T5Config(Config):
+    """Sizes and choices of a T5; the defaults are the small one of the paper."""
+
+    source_vocab: int = Field(gt=0)  # one embedding serves both sides, so the two are equal
+    target_vocab: int = Field(gt=0)
+    pad: int = 0
+    width: int = Field(512, gt=0)
+    heads: int = Field(8, gt=0)
+    head_width: int = Field(64, gt=0)  # heads times this need not be the width
+    encoder_depth: int = Field(6, gt=0)
+    decoder_depth: int = Field(6, gt=0)
+    ffn_width: int = Field(2048, gt=0)
+    activation: Activation = "relu"
+    gated: bool = False
+    buckets: int = 32  # of relative positions
+    max_distance: int = 128  # beyond which all distances share a bucket
+    norm_eps: float = Field(1e-6, gt=0)
+    tie: bool = True  # the embedding is also the output matrix
+    scale_output: bool = True  # divide what goes into the output matrix by √width
+    dropout: float = Field(0.1, ge=0, lt=1)
+
+
+class T5(nn.Module):
+    """Reads a text and writes another one, token after token."""
+
+    def __init__(self, config: T5Config):
+        super().__init__()
+        if config.source_vocab != config.target_vocab:
+            raise ConfigError(
+                f"T5 has one embedding for both sides, but the vocabularies have {config.source_vocab} and "
+                f"{config.target_vocab} entries; use a joint tokenizer"
+            )
+        self.config = c = config
+        self.embedding = nn.Embedding(c.source_vocab, c.width)
+        self.dropout = nn.Dropout(c.dropout)
+        self.encoder_position = RelativeBias(c.heads, c.buckets, c.max_distance, both_sides=True)
+        self.decoder_position = RelativeBias(c.heads, c.buckets, c.max_distance, both_sides=False)
+        norm = partial(nn.RMSNorm, eps=c.norm_eps)
+        self.encoder = nn.ModuleList(
+            EncoderLayer(self._attention(), self._feed_forward(), c.dropout, "pre", norm)
+            for _ in range(c.encoder_depth)
+        )
+        self.decoder = nn.ModuleList(
+            DecoderLayer(self._attention(), self._attention(), self._feed_forward(), c.dropout, "pre", norm)
+            for _ in range(c.decoder_depth)
+        )
+        self.encoder_norm, self.decoder_norm = norm(c.width), norm(c.width)
+        self.output_weight = self.embedding.weight if c.tie else nn.Parameter(torch.empty(c.target_vocab, c.width))
+        self._initialise()
+
+    def forward(
+        self, source: Int[Tensor, "B S"], source_mask: Bool[Tensor, "B S"], inputs: Int[Tensor, "B T"]
+    ) -> Float[Tensor, "B T V"]:
+        """Logits of every next target token, all positions in parallel under the causal mask (teacher forcing)."""
+        memory, mask = self.encode(source, source_mask)
+        memories = (layer.cross.remember(memory, mask) for layer in self._decoder_layers())
+        return self.predict(self._decode(inputs, memories))
+
+    def encode(
+        self, source: Int[Tensor, "B S"], source_mask: Bool[Tensor, "B S"]
+    ) -> tuple[Float[Tensor, "B S D"], Bool[Tensor, "B 1 1 S"]]:
+        """The memory that every decoder layer looks at: the last encoder layer's output."""
+        x, mask = self.dropout(self.embedding(source)), masks.padding(source_mask)
+        bias = self.encoder_position(source.shape[1], source.shape[1])
+        for layer in self.encoder:
+            x = layer(x, mask, bias=bias)
+        return self.dropout(self.encoder_norm(x)), mask
+
+    def start(self, source: Int[Tensor, "S L"], source_mask: Bool[Tensor, "S L"]) -> TransformerState:
+        """Encode S texts and project their memory once for every decoder layer."""
+        memory, mask = self.encode(source, source_mask)
+        whole = None if bool(source_mask.all()) else mask  # without padding no mask is needed: the faster kernel
+        memories = [layer.cross.remember(memory, whole) for layer in self._decoder_layers()]
+        return TransformerState(memories, [GrowingCache(len(source)) for _ in memories])
+
+    def step(self, tokens: Int[Tensor, "S W"], state: TransformerState) -> Float[Tensor, "S W V"]:
+        """Feed one more token of W hypotheses of each of S texts; logits of the next."""
+        x = self._decode(tokens.reshape(-1, 1), state.memories, state)
+        state.length += 1
+        return self.predict(x).view(*tokens.shape, -1)
+
+    def predict(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T V"]:
+        """One linear layer, whose softmax is the distribution over the vocabulary."""
+        x = x * self.config.width**-0.5 if self.config.scale_output else x
+        return functional.linear(x, self.output_weight)
+
+    def _decode(
+        self, tokens: Int[Tensor, "R T"], memories: Iterable[Memory], state: TransformerState | None = None
+    ) -> Float[Tensor, "R T D"]:
+        x, seen = self.dropout(self.embedding(tokens)), 0 if state is None else state.length
+        bias = self.decoder_position(tokens.shape[1], seen + tokens.shape[1])
+        for number, (layer, memory) in enumerate(zip(self.decoder, memories, strict=True)):
+            x = layer(x, memory, None if state is None else state.caches[number], bias)
+        return self.dropout(self.decoder_norm(x))
+
+    def _decoder_layers(self) -> Iterable[DecoderLayer]:
+        return (layer for layer in self.decoder if isinstance(layer, DecoderLayer))
+
+    def _attention(self) -> MultiHeadAttention:
+        c = self.config
+        return MultiHeadAttention(c.width, c.heads, head_width=c.head_width, bias=False, scale=1.0, dropout=c.dropout)
+
+    def _feed_forward(self) -> FeedForward:
+        c = self.config
+        return FeedForward(c.width, c.ffn_width, c.activation, c.dropout, gated=c.gated, bias=False)
+
+    def _initialise(self) -> None:
+        """Each matrix by what goes into it; the queries also make up for the missing attention scale."""
+        c = self.config
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.normal_(module.weight, std=module.in_features**-0.5)
+        for module in self.modules():
+            if isinstance(module, MultiHeadAttention):
+                nn.init.normal_(module.query.weight, std=(c.width * c.head_width) ** -0.5)
+        nn.init.normal_(self.embedding.weight)
+        for position in (self.encoder_position, self.decoder_position):
+            nn.init.normal_(position.table, std=c.width**-0.5)
+        if not c.tie:
+            nn.init.normal_(self.output_weight, std=c.width**-0.5)

@@ -1,0 +1,166 @@
+"""From the files of a recipe to encoded texts and their tokenizer, once per run; and the model that reads them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from regard.checkpoints import load_model, write_folder
+from regard.checkpoints.folder import resolve
+from regard.checkpoints.hub import local_folder
+from regard.checkpoints.models import own_tensors
+from regard.config import Config
+from regard.data.blocks import EncodedLine, TokenStore
+from regard.data.documents_text import Line, read_texts, split_text
+from regard.data.text_tokenizers import TextTokenizer
+from regard.data.vocabularies import Style, VocabularyConfig, train_vocabulary
+from regard.errors import CheckpointError, DataError, UsageError
+from regard.models.catalog import MODELS
+from regard.training.guards import Poll
+from regard.training.recipe import ModelSection, TextSection
+
+Part = Literal["train", "valid", "test"]
+PARTS: tuple[Part, ...] = ("train", "valid", "test")
+CHUNK = 1000  # lines encoded together
+HEADS = ("output.", "pooler.", "masked.", "next_sentence.")  # what another task may add to a model or drop
+Encode = Callable[[TextTokenizer, Iterable[Line]], Iterator[EncodedLine]]
+
+
+@dataclass(frozen=True)
+class TextCorpus:
+    """What a model learns from and is measured on."""
+
+    tokenizer: TextTokenizer
+    train: TokenStore
+    valid: TokenStore
+    test: TokenStore
+
+    @property
+    def summary(self) -> str:
+        counts = [f"{len(store.tokens):,}" for store in (self.train, self.valid, self.test)]
+        documents = len(self.train.documents) - 1
+        return (
+            f"{counts[0]} tokens in {documents:,} document{'s' * (documents > 1)}; {counts[1]} for validation, "
+            f"{counts[2]} for testing; {self.tokenizer.size:,} different ones"
+        )
+
+
+@dataclass(frozen=True)
+class TextPreparation:
+    """How the files of a recipe become a corpus; `encode` makes tokens of lines, as the task wants them."""
+
+    data: TextSection
+    model: ModelSection
+    vocabulary: VocabularyConfig
+    style: Style
+    encode: Encode
+    sentinels: int = 0
+
+    def corpus(self, folder: Path, poll: Poll) -> TextCorpus:
+        """The corpus, from `folder` where it was prepared before."""
+        if not folder.exists():
+            write_folder(folder, lambda temporary: self._write(temporary, poll))
+        return TextCorpus(
+            TextTokenizer.load(folder / "tokenizer"), *(TokenStore.open(folder / part) for part in PARTS)
+        )
+
+    def _write(self, folder: Path, poll: Poll) -> None:
+        tokenizer = self._tokenizer(poll)
+        tokenizer.save(folder / "tokenizer")
+        for part in PARTS:
+            encoded = self.encode(tokenizer, _polled(self.lines(part), poll))
+            store = TokenStore.write(folder / part, encoded, vocabulary=tokenizer.size)
+            if part == "train" and len(store.tokens) < 2:
+                raise DataError(f"{', '.join(self.data.paths('train'))}: no text to learn from; give data.train some")
+
+    def _tokenizer(self, poll: Poll) -> TextTokenizer:
+        if self.model.init:
+            return initial_tokenizer(self.model.init)
+        texts = (line.text for line in _polled(self.lines("train"), poll))
+        return train_vocabulary(texts, self.vocabulary, self.style, self.sentinels)
+
+    def lines(self, part: Part) -> Iterator[Line]:
+        """The lines of a part; the last of the training text are for validation where no other text is given."""
+        data = self.data
+        if data.valid or part == "test":
+            return read_texts(data.paths(part), data.documents)
+        divided = split_text(data.paths("train"), data.documents, data.split)
+        return (line for where, line in divided if where == part)
+
+
+def chunks(lines: Iterable[Line]) -> Iterator[list[Line]]:
+    """Some lines at a time, since tokenizers are fastest on many."""
+    stream = iter(lines)
+    while some := list(islice(stream, CHUNK)):
+        yield some
+
+
+def _polled(lines: Iterable[Line], poll: Poll) -> Iterator[Line]:
+    for line in lines:
+        poll()
+        yield line
+
+
+def initial_folder(init: str) -> Path:
+    """Where the model is that training starts from."""
+    folder = local_folder(init)
+    if not folder.is_dir():
+        raise UsageError(f"model.init is {init!r}, which is no folder; give a model folder or hf:owner/name")
+    return resolve(folder)
+
+
+def initial_tokenizer(init: str) -> TextTokenizer:
+    """The tokenizer of the model that training starts from."""
+    return TextTokenizer.load(initial_folder(init))
+
+
+def build_model(section: ModelSection, tokenizer: TextTokenizer, **changes: Any) -> nn.Module:
+    """A new model, as large as the tokenizer needs it, or one with the weights of `model.init`; `changes` are values of
+    its configuration that the task decides."""
+    if section.init:
+        return _initialised(section, tokenizer, changes)
+    config = section.config(source_vocab=tokenizer.size, target_vocab=tokenizer.size, pad=tokenizer.pad)
+    return MODELS[section.name].model(config.replace(**changes))
+
+
+def _initialised(section: ModelSection, tokenizer: TextTokenizer, changes: dict[str, Any]) -> nn.Module:
+    loaded = load_model(initial_folder(section.init))
+    if loaded.name != section.name:
+        raise UsageError(f"{section.init} holds a {loaded.name} model, but model.name is {section.name!r}")
+    model = MODELS[section.name].model(loaded.config.replace(**{**section.overrides, **changes}))
+    assert isinstance(model.config, Config)
+    _check_vocabulary(section.init, tokenizer, model.config)
+    _copy_body(own_tensors(loaded.model), own_tensors(model), section.init)
+    return model
+
+
+def _check_vocabulary(init: str, tokenizer: TextTokenizer, config: Config) -> None:
+    known = getattr(config, "vocab", None) or getattr(config, "target_vocab", 0)
+    if tokenizer.size > known:
+        raise CheckpointError(
+            f"the tokenizer of {init} has {tokenizer.size:,} tokens, but the model knows {known:,}; "
+            "they do not belong together"
+        )
+
+
+@torch.no_grad()
+def _copy_body(given: dict[str, torch.Tensor], into: dict[str, torch.Tensor], init: str) -> None:
+    """Copy all weights but those of heads that only one of the two has, or that have another size."""
+    for name, tensor in into.items():
+        if name in given and given[name].shape == tensor.shape:
+            tensor.copy_(given[name])
+        elif not name.startswith(HEADS):
+            raise CheckpointError(f"{init}: {name} does not fit the model of this recipe; change [model] back")
+
+
+def load_report(folder: Path) -> dict[str, Any]:
+    """What was noted when a corpus was prepared."""
+    report: dict[str, Any] = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    return report

@@ -1,0 +1,87 @@
+"""`regard generate`: line in = line out, JSON, streams, and what is refused."""
+
+import io
+import json
+import sys
+
+import pytest
+import torch
+
+from regard.checkpoints import export_model
+from regard.cli.main import run
+from regard.inference.language import LanguageModel
+from regard.models.gpt import Gpt, GptConfig
+
+tokenizers = pytest.importorskip("tokenizers")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A model of single bytes, so that its answers have line breaks and halves of characters."""
+    torch.manual_seed(0)
+    model = Gpt(GptConfig(vocab=257, width=16, heads=2, depth=1, max_length=40))
+    torch.nn.init.normal_(model.positions.table, std=0.5)
+
+    def extras(place):
+        alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+        vocabulary = {letter: number for number, letter in enumerate(["<|endoftext|>", *alphabet])}
+        library = tokenizers.Tokenizer(tokenizers.models.BPE(vocabulary, []))
+        library.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+        library.decoder = tokenizers.decoders.ByteLevel()
+        library.save(str(place / "tokenizer.json"))
+        (place / "tokenizer_config.json").write_text('{"eos_token": "<|endoftext|>", "bos_token": "<|endoftext|>"}')
+
+    place = tmp_path_factory.mktemp("cli") / "bytes"
+    export_model("gpt", model, place, extras=extras)
+    return place
+
+
+def lines_in(monkeypatch, text):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+
+
+def test_one_line_comes_out_for_each_line(folder, monkeypatch, capsys):
+    lines_in(monkeypatch, "one\ntwo\n\nfour\n")
+    assert run(["generate", "-m", str(folder), "--max-tokens", "20", "--seed", "3"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("\n") == 4
+    expected = LanguageModel.load(folder).generate(["one", "two", "", "four"], max_tokens=20, seed=3)
+    written = [line.replace("\\\\", "\0").replace("\\n", "\n").replace("\\r", "\r").replace("\0", "\\")
+               for line in out.split("\n")[:4]]  # fmt: skip
+    assert written == [each.text for each in expected]
+
+
+def test_json_holds_everything(folder, capsys):
+    assert run(["generate", "one", "-m", str(folder), "--json", "-n", "2", "--best-of", "3", "--max-tokens", "5"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["prompt"] == "one" and found["reason"] in ("stop", "length")
+    assert len(found["alternatives"]) == 1 and found["score"] >= found["alternatives"][0]["score"]
+
+
+def test_several_answers_have_scores(folder, capsys):
+    assert run(["generate", "one", "-m", str(folder), "--beam", "3", "-n", "3", "--max-tokens", "4"]) == 0
+    scores = [float(line.split("\t")[0]) for line in capsys.readouterr().out.splitlines() if "\t" in line]
+    assert len(scores) >= 1 and scores == sorted(scores, reverse=True)
+
+
+def test_a_stream_says_the_same(folder, capsys):
+    options = ["-m", str(folder), "--temperature", "0.9", "--max-tokens", "25", "--stop", "z"]
+    assert run(["generate", "one", *options]) == 0
+    whole = capsys.readouterr().out
+    assert run(["generate", "one", *options, "--stream"]) == 0
+    assert capsys.readouterr().out == whole
+
+
+def test_a_prompt_that_is_too_long_is_an_empty_line_and_a_message(folder, monkeypatch, capsys):
+    lines_in(monkeypatch, f"one\n{'x' * 99}\nthree\n")
+    assert run(["generate", "-m", str(folder), "--max-tokens", "3", "--temperature", "0"]) == 1
+    captured = capsys.readouterr()
+    assert captured.out.split("\n")[1] == "" and captured.out.count("\n") == 3
+    assert "line 2 is refused" in captured.err and "99 tokens" in captured.err
+
+
+def test_mistakes_are_one_line(folder, translator_folder, capsys):
+    assert run(["generate", "one", "-m", str(folder), "--stream", "--json"]) == 2
+    assert run(["generate", "one", "-m", str(folder), "--beam", "2", "--temperature", "1"]) == 2
+    assert run(["generate", "one", "-m", str(translator_folder)]) == 2
+    assert "is a Translator, which writes no texts" in capsys.readouterr().err

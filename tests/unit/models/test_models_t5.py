@@ -1,0 +1,101 @@
+"""T5: cached steps, padding, positions by distance, and the two versions."""
+
+import pytest
+import torch
+
+from regard.attention import record
+from regard.errors import ConfigError
+from regard.inference.attending import kind_of
+from regard.models.t5 import PRESETS, T5, V1_1, T5Config
+
+VARIANTS = [{}, V1_1, {"head_width": 3}, {"gated": True, "activation": "swish", "buckets": 4, "max_distance": 5}]
+
+
+def tiny(**changes) -> T5:
+    torch.manual_seed(0)
+    sizes = {"source_vocab": 13, "target_vocab": 13, "width": 16, "heads": 4, "head_width": 4, "ffn_width": 24}
+    depths = {"encoder_depth": 2, "decoder_depth": 3}
+    return T5(T5Config(**{**sizes, **depths, "buckets": 8, "max_distance": 10, **changes})).eval()
+
+
+def batch(rows=3, source=14, target=9):
+    generator = torch.Generator().manual_seed(1)
+    mask = torch.arange(source) < torch.tensor([source, 2, 7][:rows])[:, None]
+    return (
+        torch.randint(13, (rows, source), generator=generator),
+        mask,
+        torch.randint(13, (rows, target), generator=generator),
+    )
+
+
+@pytest.mark.parametrize("changes", VARIANTS)
+def test_stepping_equals_teacher_forcing(changes):
+    model, (source, mask, inputs) = tiny(**changes), batch()
+    whole = model(source, mask, inputs)
+    state = model.start(source, mask)
+    steps = [model.step(inputs[:, t : t + 1], state) for t in range(inputs.shape[1])]
+    torch.testing.assert_close(torch.cat(steps, dim=1), whole, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("changes", VARIANTS)
+def test_padding_changes_nothing(changes):
+    model, (source, mask, inputs) = tiny(**changes), batch()
+    whole = model(source, mask, inputs)
+    for row, length in enumerate(mask.sum(1).tolist()):
+        alone = model(source[row : row + 1, :length], mask[row : row + 1, :length], inputs[row : row + 1])
+        torch.testing.assert_close(whole[row : row + 1], alone, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("changes", VARIANTS)
+def test_every_parameter_learns(changes):
+    model = tiny(**changes).train()
+    model(*batch()).square().sum().backward()
+    assert [name for name, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0] == []
+
+
+def test_a_grid_of_hypotheses_equals_separate_decodings():
+    model, (source, mask, _) = tiny(), batch()
+    first, second = torch.tensor([[4], [5], [6]]), torch.tensor([[7, 8], [9, 4], [5, 6]])
+    state = model.start(source, mask)
+    model.step(first, state)
+    state.reorder(torch.zeros(3, 2, dtype=torch.long))
+    grid = model.step(second, state)
+    for w in range(2):
+        expected = model(source, mask, torch.cat([first, second[:, w : w + 1]], dim=1))[:, -1]
+        torch.testing.assert_close(grid[:, w], expected, atol=1e-5, rtol=1e-5)
+
+
+def test_only_distances_matter_to_the_encoder():
+    """Without content the attention of a token depends on how far the others are, not on where it stands."""
+    model = tiny()
+    same = torch.full((1, 30), 5)
+    with record(model, "encoder.0.attention", scores=True) as looks:
+        model.encode(same, torch.ones(1, 30, dtype=torch.bool))
+    scores = looks["encoder.0.attention"][0]
+    torch.testing.assert_close(scores[:, 1:, 1:], scores[:, :-1, :-1])
+    torch.testing.assert_close(scores[:, 0, 10:], scores[:, 0, 10:11].expand(-1, 20))  # beyond max_distance all alike
+
+
+def test_layers_have_the_names_of_the_transformer():
+    model, args = tiny(), batch()
+    before = model(*args)
+    with record(model) as looks:
+        assert torch.equal(model(*args), before)
+    assert {kind_of(name) for name in looks} == {"self", "causal", "cross"}
+    assert len(looks) == 2 + 2 * 3
+    torch.testing.assert_close(looks["decoder.2.cross"].sum(-1), torch.ones(3, 4, 9))
+    assert (looks["decoder.2.cross"][1, :, :, 2:] == 0).all()
+
+
+def test_one_vocabulary_serves_both_sides():
+    with pytest.raises(ConfigError, match="13 and 14"):
+        tiny(target_vocab=14)
+
+
+@pytest.mark.parametrize(
+    ("preset", "millions"), [("small", 60.5), ("base", 222.9), ("v1.1-small", 77.0), ("v1.1-base", 247.6)]
+)
+def test_presets_have_the_published_sizes(preset, millions):
+    with torch.device("meta"):
+        model = T5(T5Config(source_vocab=32128, target_vocab=32128, **PRESETS[preset]))
+    assert sum(p.numel() for p in model.parameters()) / 1e6 == pytest.approx(millions, abs=0.1)
