@@ -103,3 +103,10 @@ def locked(folders: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Ite
     """A server that wants a key, with small limits."""
     limits = {"api_keys": ["sesame", "опен"], "body": 20_000, "characters": 200, "texts": 3}
     yield from serving(folders[:1], tmp_path_factory.mktemp("runs"), **limits)
+
+
+@pytest.fixture(scope="session")
+def roomy(folders: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server that takes whole books."""
+    limits = {"body": 64 * 2**20, "characters": 2**24, "seconds": 3600.0}
+    yield from serving(folders[:1], tmp_path_factory.mktemp("runs"), **limits)

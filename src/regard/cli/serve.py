@@ -36,6 +36,9 @@ def serve(
 
     Example: regard serve -m runs/en-es -m runs/en-de --port 5000
     """
+    # Threads that wait by spinning are slow beside a training run or another server; read when torch is loaded, below.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
     import platformdirs
 
     from regard.serve.run import run

@@ -104,7 +104,7 @@ def forced_passes(
     target_words_of: Sequence[list[int]],
     *,
     to: str = "",
-    layers: str = CROSS,
+    layers: str | Sequence[str] = CROSS,
     scores: bool = False,
 ) -> list[Pass]:
     """Record the layers matching `layers` while the model is told to say `target_ids` (without end) for `sources`.
@@ -116,7 +116,7 @@ def forced_passes(
     source_ids = tokenizer.source_ids(sources, to)
     told = [[*ids, end] for ids in target_ids]
     batch = collate(source_ids, told, pad=tokenizer.target.pad, start=tokenizer.target.start).to(device)
-    with record(model, layers, scores=scores) as looks:
+    with record(model, layers, scores=scores, stop=True) as looks:
         model(batch.source, batch.source_mask, batch.inputs)
     recorded = {name: weights.float().cpu().numpy() for name, weights in looks.items()}
     tag = [-1] * len(tokenizer.tag(to))
