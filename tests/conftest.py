@@ -106,7 +106,7 @@ def locked(folders: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 @pytest.fixture(scope="session")
-def roomy(folders: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def roomy(translator_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A server that takes whole books."""
     limits = {"body": 64 * 2**20, "characters": 2**24, "seconds": 3600.0}
-    yield from serving(folders[:1], tmp_path_factory.mktemp("runs"), **limits)
+    yield from serving([translator_folder], tmp_path_factory.mktemp("runs"), **limits)

@@ -16,10 +16,9 @@ from pathlib import Path
 import httpx
 import pytest
 from server_process import ASKED, Server, head, running
-
-import regard
-from regard.data.phrasebook import phrases
 from test_fault_text_files import BODIES, LAUGHS, QUADRATIC
+
+from regard.data.phrasebook import phrases
 
 COUNT = int(os.environ.get("REGARD_FAULT_COUNT", "1"))
 WORDS = 5_000 * COUNT
@@ -46,7 +45,7 @@ def client(server: Server) -> Iterator[httpx.Client]:
 def sentences() -> list[str]:
     """So many words in sentences, of which a few hundred differ."""
     pairs = phrases("es", part="test", count=200, seed=4, max_words=8, min_words=3)
-    different = [f"{pair.source[0].upper()}{pair.source[1:]}." for pair in pairs]
+    different = [f"{pair.source[0].upper()}{pair.source[1:].rstrip('?')}." for pair in pairs]
     lengths = [len(each.split()) for each in different]
     return list(islice(cycle(different), WORDS * len(different) // sum(lengths)))
 
@@ -65,10 +64,12 @@ def test_a_million_tokens_are_refused_by_a_server_for_strangers(client: httpx.Cl
 
 @pytest.mark.parametrize("gap", ["\n", " "], ids=["lines", "one-line"])
 def test_a_million_tokens_are_translated_whole_by_a_server_that_takes_them(
-    roomy, translator_folder: Path, sentences: list[str], gap: str
+    roomy, monkeypatch, sentences: list[str], gap: str
 ) -> None:
+    translator = roomy.shelf.translator(roomy.shelf.find().id)
+    monkeypatch.setattr(translator, "settings", translator.settings.replace(beam=1, max_length=12))
     different = sorted({*sentences})
-    expected = dict(zip(different, regard.load(translator_folder).translate(different, to="es"), strict=True))
+    expected = dict(zip(different, translator.translate(different, to="es"), strict=True))
     answer = roomy.client.post("/translate", json=ASKED | {"q": gap.join(sentences)}, timeout=None).json()
     assert answer["translatedText"] == gap.join(expected[sentence].text for sentence in sentences)
     assert answer.get("truncated", False) == any(each.truncated for each in expected.values())
@@ -80,7 +81,7 @@ def test_a_sentence_too_long_for_the_model_is_refused_in_words(roomy) -> None:
 
 
 def test_what_the_length_limit_cut_is_told_by_every_api(roomy, monkeypatch) -> None:
-    name = roomy.shelf.exhibits()[0].id
+    name = roomy.shelf.find().id
     translator = roomy.shelf.translator(name)
     monkeypatch.setattr(translator, "settings", translator.settings.replace(max_length=2))
     client, text = roomy.client, "we are eating bread and reading a book"
@@ -121,16 +122,16 @@ def test_entity_bombs_in_uploads_are_refused(
     )
     seconds, grown = time.monotonic() - began, server.memory("VmHWM") - before
     assert trained.status_code == translated.status_code == 400, (trained.text, translated.text)
-    assert "XML entities" in trained.json()["error"]
-    assert ("XML entities" if suffix == "xlf" else "not supported") in translated.json()["error"]
+    assert "entit" in trained.json()["error"]
+    assert ("entit" if suffix == "xlf" else "not supported") in translated.json()["error"]
     assert grown < 200e6
     print(f"\n{suffix}: both refused after {seconds:.2f} s, RSS + {grown / 1e6:.1f} MB")
 
 
 def test_a_gzip_bomb_is_refused(server: Server, client: httpx.Client) -> None:
     packed = io.BytesIO()
-    with gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=9) as file:
-        for _ in range(1024):
+    with gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=1) as file:
+        for _ in range(300):
             file.write(bytes(2**20))
     before, began = server.memory("VmHWM"), time.monotonic()
     answer = client.post("/api/train", data=TRAINING, files={"files": ("a.tsv.gz", packed.getvalue())})
@@ -138,7 +139,7 @@ def test_a_gzip_bomb_is_refused(server: Server, client: httpx.Client) -> None:
     assert answer.status_code == 413 and "unpacked" in answer.json()["error"]
     assert grown < 200e6
     print(
-        f"\n1 GiB in {len(packed.getvalue()) / 1e6:.1f} MB: refused after {seconds:.2f} s, RSS + {grown / 1e6:.1f} MB"
+        f"\n300 MiB in {len(packed.getvalue()) / 1e6:.1f} MB: refused after {seconds:.2f} s, RSS + {grown / 1e6:.1f} MB"
     )
 
 
@@ -171,7 +172,7 @@ def test_odd_addresses_are_refused(server: Server, header: str) -> None:
         "\\xff\\xfe",
     ],
 )
-@pytest.mark.parametrize("path", ["/translate", "/api/translate", "/v1/completions", "/api/look", "/detect"])
+@pytest.mark.parametrize("path", ["/translate", "/api/translate", "/v1/completions", "/api/look"])
 def test_odd_bodies_are_refused(server: Server, path: str, body: str) -> None:
     content = body.encode()
     assert raw(server, head(path, len(content)) + content) in (400, 404)

@@ -30,7 +30,7 @@ from regard.inference.alignment import (
 )
 
 CROSS = "*cross"
-GUIDED_THRESHOLD = 0.3  # a word linked to three others gives each a third of its weight
+GUIDED_THRESHOLD = 0.4  # a target word may link to two source words, each with about half of its weight
 ALIGNMENT = "alignment.json"  # the file of a model folder that holds AlignmentSettings
 Kind = Literal["self", "cross", "causal"]
 SIDES: dict[Kind, tuple[str, str]] = {  # whose tokens are the queries, whose are the keys
