@@ -2,7 +2,8 @@
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -110,3 +111,14 @@ def roomy(translator_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     """A server that takes whole books."""
     limits = {"body": 64 * 2**20, "characters": 2**24, "seconds": 3600.0}
     yield from serving([translator_folder], tmp_path_factory.mktemp("runs"), **limits)
+
+
+@pytest.fixture
+def start_server(tmp_path: Path) -> Iterator[Callable[..., Served]]:
+    """Servers of a test's own: `start_server(folders, queue=2)`."""
+    with ExitStack() as stack:
+
+        def start(folders: list[Path], **settings: object) -> Served:
+            return stack.enter_context(contextmanager(serving)(folders, tmp_path / "runs", **settings))
+
+        yield start

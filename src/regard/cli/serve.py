@@ -48,6 +48,7 @@ def serve(
     settings = ServeSettings.parse({
         "host": host, "port": port, "api_keys": keys, "memory": memory, "characters": characters,
         "seconds": seconds, "queue": queue, "device": device,
+        "body": max(ServeSettings().body, 8 * characters),  # so that the longest text fits in, even escaped
     })  # fmt: skip
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
     logging.getLogger("regard.access").disabled = quiet
