@@ -3,6 +3,7 @@
 import os
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -133,3 +134,21 @@ def locked(folders: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Ite
     """A server that wants a key, with small limits."""
     limits = {"api_keys": ["sesame", "опен"], "body": 20_000, "characters": 200, "texts": 3}
     yield from serving(folders[:1], tmp_path_factory.mktemp("runs"), **limits)
+
+
+@pytest.fixture(scope="session")
+def roomy(translator_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server that takes whole books."""
+    limits = {"body": 64 * 2**20, "characters": 2**24, "seconds": 3600.0}
+    yield from serving([translator_folder], tmp_path_factory.mktemp("runs"), **limits)
+
+
+@pytest.fixture
+def start_server(tmp_path: Path) -> Iterator[Callable[..., Served]]:
+    """Servers of a test's own: `start_server(folders, queue=2)`."""
+    with ExitStack() as stack:
+
+        def start(folders: list[Path], **settings: object) -> Served:
+            return stack.enter_context(contextmanager(serving)(folders, tmp_path / "runs", **settings))
+
+        yield start

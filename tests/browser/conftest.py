@@ -1,7 +1,8 @@
 """A page in the distribution's own Chromium, which reports every error and every request it makes."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from urllib.parse import urlsplit
 
 import pytest
@@ -30,21 +31,28 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
 
 
 @pytest.fixture
-def page(context: BrowserContext, served) -> Iterator[Page]:
-    """The lens of the shared server. Whatever a test does, the page may log no error and ask no other host."""
-    yield from watched(context, served.url)
+def open_lens(context: BrowserContext) -> Callable[[str], AbstractContextManager[Page]]:
+    """Open a page; afterwards it must have logged no error and asked no other host."""
+
+    @contextmanager
+    def opened(url: str) -> Iterator[Page]:
+        page, troubles = context.new_page(), list[str]()
+        page.on("pageerror", lambda error: troubles.append(str(error)))
+        page.on("console", lambda message: troubles.append(message.text) if _is_trouble(message) else None)
+        page.on("response", lambda answer: troubles.append(answer.url) if _is_missing(answer) else None)
+        page.on("request", lambda request: troubles.append(request.url) if not _is_own(request.url, url) else None)
+        page.goto(url)
+        yield page
+        assert not troubles
+
+    return opened
 
 
-def watched(context: BrowserContext, url: str) -> Iterator[Page]:
-    """Open the lens; afterwards there must have been no error in the console and no request to another host."""
-    page, troubles = context.new_page(), list[str]()
-    page.on("pageerror", lambda error: troubles.append(str(error)))
-    page.on("console", lambda message: troubles.append(message.text) if _is_trouble(message) else None)
-    page.on("response", lambda answer: troubles.append(answer.url) if _is_missing(answer) else None)
-    page.on("request", lambda request: troubles.append(request.url) if not _own(request.url, url) else None)
-    page.goto(url)
-    yield page
-    assert not troubles
+@pytest.fixture
+def page(open_lens: Callable[[str], AbstractContextManager[Page]], served) -> Iterator[Page]:
+    """The lens of the shared server."""
+    with open_lens(served.url) as page:
+        yield page
 
 
 def _is_trouble(message: ConsoleMessage) -> bool:
@@ -56,5 +64,5 @@ def _is_missing(answer: Response) -> bool:
     return answer.status >= 400 and "/api/" not in answer.url
 
 
-def _own(asked: str, url: str) -> bool:
+def _is_own(asked: str, url: str) -> bool:
     return urlsplit(asked).netloc == urlsplit(url).netloc or asked.startswith(("data:", f"blob:{url}"))

@@ -42,8 +42,11 @@ class Server:
 
     def connections(self) -> int:
         """Sockets that the process holds open."""
-        links = [os.readlink(each) for each in Path(f"/proc/{self.process.pid}/fd").iterdir()]
-        return sum(link.startswith("socket:") for link in links)
+        count = 0
+        for each in Path(f"/proc/{self.process.pid}/fd").iterdir():
+            with suppress(FileNotFoundError):  # closed meanwhile
+                count += str(each.readlink()).startswith("socket:")
+        return count
 
     def waiting(self) -> int:
         """Jobs in the line, by the server's own account."""
@@ -86,9 +89,7 @@ def head(path: str, length: int, kind: str = "application/json") -> bytes:
 
 
 @asynccontextmanager
-async def connected(
-    server: Server, content: bytes
-) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+async def connected(server: Server, content: bytes) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     """A connection on which `content` has been sent; whoever leaves the block hangs up."""
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     try:

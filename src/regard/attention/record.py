@@ -4,7 +4,7 @@
 masks and biases that passed; the model's own computation is untouched, so its outputs stay bit-identical.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from typing import Any
@@ -49,23 +49,53 @@ def attention_names(model: nn.Module) -> list[str]:
 
 
 @contextmanager
-def record(model: nn.Module, layers: str = "*", *, scores: bool = False, gradients: bool = False) -> Iterator[Looks]:
-    """Record the attention of every module whose name matches the pattern `layers` while the context lasts.
+def record(
+    model: nn.Module,
+    layers: str | Sequence[str] = "*",
+    *,
+    scores: bool = False,
+    gradients: bool = False,
+    stop: bool = False,
+) -> Iterator[Looks]:
+    """Record the attention of every module whose name matches a pattern of `layers` while the context lasts.
 
-    With `gradients` what is recorded stays part of the graph, so that a loss may teach the model where to look.
+    With `gradients` what is recorded stays part of the graph, so that a loss may teach the model where to look. With
+    `stop` the model runs no further than needed, and gives no output: the context ends when all was seen once.
     """
-    chosen = [(name, module) for name, module in _attention_modules(model) if fnmatchcase(name, layers)]
+    patterns = [layers] if isinstance(layers, str) else layers
+    chosen = [
+        (name, module)
+        for name, module in _attention_modules(model)
+        if any(fnmatchcase(name, pattern) for pattern in patterns)
+    ]
     if not chosen:
         raise KeyError(f"no attention layer matches {layers!r}; this model has: {', '.join(attention_names(model))}")
     looks = Looks()
     handles = [
         module.register_forward_hook(_hook(looks, name, scores, gradients), with_kwargs=True) for name, module in chosen
     ]
+    # a recurrent decoder calls its attention once for every word, so that it must run to its end
+    if stop and not any(isinstance(module, ScoredAttention) for _, module in chosen):
+        handles += [module.register_forward_hook(_stopping(looks, len(chosen))) for _, module in chosen]
     try:
         yield looks
+    except _Seen:
+        pass
     finally:
         for handle in handles:
             handle.remove()
+
+
+class _Seen(Exception):  # noqa: N818 - an ending, not an error
+    """All that was to be recorded has been."""
+
+
+def _stopping(looks: Looks, count: int) -> Any:
+    def hook(*_: Any) -> None:
+        if len(looks) == count:
+            raise _Seen
+
+    return hook
 
 
 def _attention_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:

@@ -36,6 +36,9 @@ def serve(
 
     Example: regard serve -m runs/en-es -m runs/en-de --port 5000
     """
+    # Threads that wait by spinning are slow beside a training run or another server; read when torch is loaded, below.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
     import platformdirs
 
     from regard.serve.run import run
@@ -45,6 +48,7 @@ def serve(
     settings = ServeSettings.parse({
         "host": host, "port": port, "api_keys": keys, "memory": memory, "characters": characters,
         "seconds": seconds, "queue": queue, "device": device,
+        "body": max(ServeSettings().body, 8 * characters),  # so that the longest text fits in, even escaped
     })  # fmt: skip
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
     logging.getLogger("regard.access").disabled = quiet

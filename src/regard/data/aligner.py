@@ -107,9 +107,12 @@ class Direction:
         return chances[0].astype(np.float32), chances[1:].astype(np.float32)
 
     def count(
-        self, cells: Int[np.ndarray, "B S T"], said: Int[np.ndarray, "B T"], links: Float[np.ndarray, "B S T"],
+        self,
+        cells: Int[np.ndarray, "B S T"],
+        said: Int[np.ndarray, "B T"],
+        links: Float[np.ndarray, "B S T"],
         seen: Posteriors,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Add the expected counts of some sentences, with `links` for the table."""
         length = cells.shape[1]
         np.add.at(self._pairs, cells.ravel(), links.ravel())
@@ -122,7 +125,7 @@ class Direction:
         """The chances that make the counts most likely."""
         totals = np.bincount(self.given, weights=self._pairs[:-1])
         self.table[:-1] = np.maximum(self._pairs[:-1] / np.maximum(totals, FLOOR)[self.given], FLOOR)
-        self.nothing = np.maximum(self._nothing / self._nothing.sum(), FLOOR).astype(np.float32)
+        self.nothing = np.maximum(self._nothing / max(self._nothing.sum(), FLOOR), FLOOR).astype(np.float32)
         if jumps:
             self.jumps = self._jumps + FLOOR
         self._forget()
@@ -177,6 +180,7 @@ class Aligner:
 
     def _agreement(self, batch: Sentences) -> tuple[Float[np.ndarray, "B S T"], Posteriors, Posteriors]:
         """How likely each link is to both directions, and what each of them believes."""
+        self._poll()
         there = self.forward.read(batch.cells, batch.target)
         back = self.backward.read(batch.cells.swapaxes(1, 2), batch.source)
         return there.links * back.links.swapaxes(1, 2), there, back
@@ -189,7 +193,6 @@ class Aligner:
     def _batches(self, store: PairStore, rows: NDArray[np.int64]) -> Iterator[Sentences]:
         """The pairs of `rows` in which both sides have a token, in batches of one shape."""
         for some in _same_shape(store, rows):
-            self._poll()
             source, target = _ids(store, some)
             keys = _pair_keys(source, target)
             cells = np.searchsorted(self._keys, keys)
@@ -205,12 +208,13 @@ def _sample(store: PairStore) -> NDArray[np.int64]:
 
 def _same_shape(store: PairStore, rows: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
     source, target = (side[rows] - 1 for side in store.lengths())  # the end tokens align with nothing
+    cells = source * target
     order = np.lexsort((target, source))
-    order = order[(source[order] > 0) & (target[order] > 0)]
+    order = order[cells[order] > 0]
     shapes = np.stack([source[order], target[order]], axis=1)
     changes = np.flatnonzero((shapes[1:] != shapes[:-1]).any(axis=1)) + 1
     for same in np.split(order, changes):
-        most = max(1, BATCH_CELLS // max(1, int(source[same[:1]].sum() * target[same[:1]].sum())))
+        most = max(1, BATCH_CELLS // int(cells[same].max(initial=1)))
         for begin in range(0, len(same), most):
             yield rows[same[begin : begin + most]]
 
@@ -242,5 +246,5 @@ def _distinct(parts: list[NDArray[np.int64]]) -> NDArray[np.int64]:
 
 
 def _positions(linked: Bool[np.ndarray, "S T"]) -> Links:
-    end = np.concatenate([linked, ~linked.any(axis=0, keepdims=True)])
-    return np.argwhere(end)
+    to_the_end = ~linked.any(axis=0, keepdims=True)
+    return np.argwhere(np.concatenate([linked, to_the_end]))

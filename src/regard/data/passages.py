@@ -152,11 +152,11 @@ def cut_marked(pieces: Sequence[Piece], language: str) -> list[list[Piece]]:
     A pair of tags around the beginning of a sentence could not move with the words of one; its ends stay where they
     are, each by itself, and so does a tag without its partner."""
     starts = _starts(text_of(pieces), language)
-    immovable = _immovable(pieces, starts)
+    immovable, before = _immovable(pieces, starts), _before_the_cut(pieces)
     ahead = set(starts)
     sentences: list[list[Piece]] = [[]]
     offset = 0
-    for piece in pieces:
+    for number, piece in enumerate(pieces):
         if isinstance(piece, str):
             first, last = bisect_left(starts, offset), bisect_left(starts, offset + len(piece))
             cuts = [start - offset for start in starts[first:last] if start in ahead]
@@ -166,7 +166,8 @@ def cut_marked(pieces: Sequence[Piece], language: str) -> list[list[Piece]]:
         elif piece in immovable:
             sentences += [[piece], []]
         else:
-            if offset in ahead and piece.role != "close":  # what opens here belongs to the sentence that follows
+            # what opens here belongs to the sentence that follows
+            if offset in ahead and piece.role != "close" and number not in before:
                 ahead.remove(offset)
                 sentences.append([])
             sentences[-1].append(piece)
@@ -192,6 +193,16 @@ def _immovable(pieces: Sequence[Piece], starts: Sequence[int]) -> set[Mark]:
         if parted or alone[opening] < alone[closing]:
             single |= {opening, closing}
     return {piece for number in single if isinstance(piece := pieces[number], Mark)}
+
+
+def _before_the_cut(pieces: Sequence[Piece]) -> set[int]:
+    """Marks in a row, where a sentence may begin, that stand before the end of a pair opened earlier."""
+    row, rows = 0, []  # where the row of marks that each piece is in begins
+    for number, piece in enumerate(pieces):
+        row = number if isinstance(piece, str) or (number and isinstance(pieces[number - 1], str)) else row
+        rows.append(row)
+    last = {rows[closing]: closing for opening, closing in _pairs(pieces)[0] if opening < rows[closing]}
+    return {number for number, row in enumerate(rows) if number < last.get(row, 0)}
 
 
 def _pairs(pieces: Sequence[Piece]) -> tuple[list[tuple[int, int]], set[int]]:

@@ -89,7 +89,7 @@ class PairStore:
     def add_links(self, links: Iterable[NDArray[np.integer[Any]]]) -> PairStore:
         """Put the linked positions of every pair beside its ids; the store knows them only when all are on disk."""
         index = json.loads((self.folder / INDEX).read_text())
-        with closing(ColumnWriter(self.folder, LINKS, "<u2")) as writer:
+        with closing(ColumnWriter(self.folder, LINKS, "<i4")) as writer:
             for row in links:
                 writer.append(row.ravel())
         index["dtypes"][LINKS], index["lengths"][LINKS] = writer.dtype, writer.length

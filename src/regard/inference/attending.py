@@ -30,7 +30,7 @@ from regard.inference.alignment import (
 )
 
 CROSS = "*cross"
-GUIDED_THRESHOLD = 0.3  # a word linked to three others gives each a third of its weight
+GUIDED_THRESHOLD = 0.4  # a target word may link to two source words, each with about half of its weight
 ALIGNMENT = "alignment.json"  # the file of a model folder that holds AlignmentSettings
 Kind = Literal["self", "cross", "causal"]
 SIDES: dict[Kind, tuple[str, str]] = {  # whose tokens are the queries, whose are the keys
@@ -104,7 +104,7 @@ def forced_passes(
     target_words_of: Sequence[list[int]],
     *,
     to: str = "",
-    layers: str = CROSS,
+    layers: str | Sequence[str] = CROSS,
     scores: bool = False,
 ) -> list[Pass]:
     """Record the layers matching `layers` while the model is told to say `target_ids` (without end) for `sources`.
@@ -116,7 +116,7 @@ def forced_passes(
     source_ids = tokenizer.source_ids(sources, to)
     told = [[*ids, end] for ids in target_ids]
     batch = collate(source_ids, told, pad=tokenizer.target.pad, start=tokenizer.target.start).to(device)
-    with record(model, layers, scores=scores) as looks:
+    with record(model, layers, scores=scores, stop=True) as looks:
         model(batch.source, batch.source_mask, batch.inputs)
     recorded = {name: weights.float().cpu().numpy() for name, weights in looks.items()}
     tag = [-1] * len(tokenizer.tag(to))

@@ -203,7 +203,7 @@ class Translator:
         answers: Sequence[Sequence[int] | str],
         *,
         to: str = "",
-        layers: str = CROSS,
+        layers: str | Sequence[str] = CROSS,
         scores: bool = False,
     ) -> list[Pass]:
         """The recorded attention of saying `answers` (token ids, or texts) for `sources`, with the first model.

@@ -14,7 +14,7 @@ from regard.look.sight import Panel, Sight
 
 def translation_sight(translator: Translator, answer: Translation, *, target: str = "") -> Sight:
     """Every layer and head while the model says its own answer, or the given `target`, and the word alignment."""
-    source, ids = _one_sentence(translator, answer)
+    source, ids = one_sentence(translator, answer)
     if target:
         return forced_sight(translator, source, target, to=answer.to)
     seen = forced_sight(translator, source, ids, to=answer.to, text=answer.text)
@@ -25,13 +25,9 @@ def forced_sight(
     translator: Translator, source: str, answer: str | Sequence[int], *, to: str = "", text: str = ""
 ) -> Sight:
     """Every layer and head while the model must say `answer`: a text, or the token ids of `text`."""
-    tokenizer, target = translator.tokenizer, translator.tokenizer.target
-    ids, text = (target.encode([answer])[0], answer) if isinstance(answer, str) else (list(answer), text)
+    text = answer if isinstance(answer, str) else text
     (seen,) = translator.passes([source], [answer], to=to, layers="*")
-    tokens = {
-        "source": tokenizer.source.pieces(tokenizer.source_ids([source], to)[0]),
-        "target": target.pieces([target.start, *ids]),  # what the decoder is fed at each step
-    }
+    tokens = tokens_of(translator, source, answer, to)
     panels = []
     for name, weights in seen.weights.items():
         queries, keys = SIDES[kind_of(name)]
@@ -43,7 +39,17 @@ def forced_sight(
     return Sight(title=source, model=translator.name, panels=panels, alignment=alignment, meta={"translation": text})
 
 
-def _one_sentence(translator: Translator, answer: Translation) -> tuple[str, list[int]]:
+def tokens_of(translator: Translator, source: str, answer: str | Sequence[int], to: str) -> dict[str, list[str]]:
+    """What the encoder reads, and what the decoder is fed at each step, as pieces."""
+    tokenizer, target = translator.tokenizer, translator.tokenizer.target
+    ids = target.encode([answer])[0] if isinstance(answer, str) else list(answer)
+    return {
+        "source": tokenizer.source.pieces(tokenizer.source_ids([source], to)[0]),
+        "target": target.pieces([target.start, *ids]),
+    }
+
+
+def one_sentence(translator: Translator, answer: Translation) -> tuple[str, list[int]]:
     """The one sentence a sight shows, and the token ids of its translation."""
     if not attention_names(translator.models[0]):
         raise UsageError(f"{translator.name or 'this model'} has no attention to look at")

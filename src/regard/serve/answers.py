@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import AsyncIterator, Awaitable
 from typing import Any, TypeVar
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from regard.data.pieces import well_formed
 from regard.errors import DataError, RegardError, UsageError
@@ -93,6 +93,18 @@ async def answered(request: Request, work: Awaitable[T], *, seconds: float) -> T
     finally:
         for each in (task, watch):
             each.cancel()
+
+
+async def streamed(request: Request, events: AsyncIterator[str], *, seconds: float) -> StreamingResponse:
+    """Server-sent events as they come; what goes wrong before the first of them has a status of its own."""
+    first = await answered(request, anext(events), seconds=seconds)
+
+    async def all_of_them() -> AsyncIterator[str]:
+        yield first
+        async for event in events:
+            yield event
+
+    return StreamingResponse(all_of_them(), media_type="text/event-stream")
 
 
 async def _gone(request: Request) -> None:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from fastapi import FastAPI
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
@@ -64,5 +65,14 @@ def create_app(shelf: Shelf, jobs: Jobs, settings: ServeSettings) -> FastAPI:
     def page() -> FileResponse:
         return FileResponse(LENS / "index.html", headers={"cache-control": "no-cache"})
 
-    app.mount("/lens", StaticFiles(directory=LENS), name="lens")
+    app.mount("/lens", FreshFiles(directory=LENS), name="lens")
     return app
+
+
+class FreshFiles(StaticFiles):
+    """Files a browser asks about again each time, so that an upgrade never mixes old modules with new ones."""
+
+    def file_response(self, *args: Any, **options: Any) -> Response:
+        answer = super().file_response(*args, **options)
+        answer.headers["cache-control"] = "no-cache"
+        return answer

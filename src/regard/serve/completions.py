@@ -14,7 +14,7 @@ from starlette.responses import StreamingResponse
 
 from regard.errors import UsageError
 from regard.inference.pipelines import Translation, Translator
-from regard.serve.answers import answered, error_response
+from regard.serve.answers import answered, error_response, streamed
 from regard.serve.desk import Desk
 from regard.serve.libre import ERRORS
 from regard.serve.shelf import Exhibit
@@ -112,9 +112,7 @@ def openai_router(desk: Desk) -> APIRouter:
         if asked.stream:
             if len(prompts) > 1:
                 raise UsageError("a stream carries one prompt; send the others by themselves")
-            events = _stream(desk, exhibit, to, prompts[0], asked)
-            first = await answered(request, anext(events), seconds=seconds)  # what goes wrong at once has a status
-            return StreamingResponse(_behind(first, events), media_type="text/event-stream")
+            return await streamed(request, _stream(desk, exhibit, to, prompts[0], asked), seconds=seconds)
         return await answered(request, _complete(desk, exhibit, to, prompts, asked), seconds=seconds)
 
     @router.post("/embeddings")
@@ -210,12 +208,6 @@ async def _stream(desk: Desk, exhibit: Exhibit, to: str, prompt: str, asked: Com
             raise
         yield f"data: {bytes(error_response('/v1', error).body).decode()}\n\n"
     yield "data: [DONE]\n\n"
-
-
-async def _behind(first: str, rest: AsyncIterator[str]) -> AsyncIterator[str]:
-    yield first
-    async for each in rest:
-        yield each
 
 
 def _completion(model: str, choices: list[dict[str, Any]]) -> dict[str, Any]:

@@ -91,6 +91,16 @@ class Engine:
         if self._thread.is_alive():
             self._thread.join()
 
+    def halt(self, seconds: float) -> bool:
+        """Drop what waits and stop; whether the thread has ended within so many seconds."""
+        with self._changed:
+            self._closing = True
+            self._line.clear()
+            self._changed.notify()
+        if self._thread.is_alive():
+            self._thread.join(seconds)
+        return not self._thread.is_alive()
+
     @property
     def waiting(self) -> int:
         return len(self._line)

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from regard.serve.answers import error_response
 from regard.serve.keys import Keys, bearer
-from regard.serve.problems import Forbidden, Problem, TooLarge, Unauthorised
+from regard.serve.problems import Busy, Forbidden, Problem, TooLarge, Unauthorised
 from regard.serve.settings import ServeSettings
 
 POLICY = (
@@ -72,10 +72,16 @@ class Guard:
             self._check(scope)
             await self.app(scope, self._bounded(scope, receive), sent)
         except Problem as problem:
-            if not sent.status:
-                await error_response(scope["path"], problem)(scope, receive, sent)
+            await self._refuse(scope, receive, sent, problem)
+        except asyncio.CancelledError:  # the server ends and waits no longer
+            await self._refuse(scope, receive, sent, Busy("the server is shutting down", retry_after=5))
         finally:
             self._note(scope, sent, time.monotonic() - began)
+
+    @staticmethod
+    async def _refuse(scope: Scope, receive: Receive, sent: _Sent, problem: Problem) -> None:
+        if not sent.status:
+            await error_response(scope["path"], problem)(scope, receive, sent)
 
     # Before
 

@@ -21,11 +21,11 @@ from regard.inference.pipelines import Translation, Translator, joined
 from regard.inference.tree import grow_tree, path_to
 from regard.look.figures import View, save
 from regard.look.page import quantise
-from regard.serve.answers import answered, error_response
+from regard.serve.answers import answered, error_response, streamed
 from regard.serve.desk import Desk, Spoken, ranked
 from regard.serve.libre import ERRORS
 from regard.serve.shelf import Exhibit
-from regard.serve.sights import ALIGNMENT, Question, Sights, Wanted, describe, encoded, pieces, score_pieces
+from regard.serve.sights import ALIGNMENT, Question, Sights, Wanted, encoded, pieces, score_pieces
 from regard.studies.plan import make_plan
 from regard.studies.units import byte_size, scaled
 
@@ -84,10 +84,9 @@ def page_router(desk: Desk) -> APIRouter:
         return await answered(request, _translate(desk, asked), seconds=seconds)
 
     @router.post("/translate/stream", response_class=StreamingResponse)
-    async def stream(asked: TranslateRequest) -> StreamingResponse:
+    async def stream(request: Request, asked: TranslateRequest) -> StreamingResponse:
         exhibit, to, (text,) = _question(desk, asked)
-        events = _events(desk, exhibit, to, text, asked)
-        return StreamingResponse(events, media_type="text/event-stream")
+        return await streamed(request, _events(desk, exhibit, to, text, asked), seconds=seconds)
 
     @router.post("/look")
     async def look(request: Request, asked: LookRequest) -> dict[str, Any]:
@@ -96,10 +95,9 @@ def page_router(desk: Desk) -> APIRouter:
         wanted = Wanted(asked.layers or [], asked.heads, asked.rows, asked.side)
 
         def see() -> dict[str, Any]:
-            translator = desk.shelf.translator(exhibit.id)
-            sight = sights.look(question, translator)
-            found = score_pieces(question, sight, translator, wanted) if asked.scores else pieces(sight, wanted)
-            return describe(sight) | {"model": exhibit.id, "pieces": found}
+            recording = sights.look(question, desk.shelf.translator(exhibit.id))
+            found = score_pieces(recording, wanted) if asked.scores else pieces(recording, wanted)
+            return recording.describe() | {"pieces": found}
 
         return await answered(request, desk.engine.run(see), seconds=seconds)
 
@@ -198,13 +196,16 @@ def _tree(translator: Translator, sentence: str, to: str, changes: dict[str, Any
 
 async def _events(desk: Desk, exhibit: Exhibit, to: str, text: str, asked: TranslateRequest) -> AsyncIterator[str]:
     changes: dict[str, Any] = {"beam": min(asked.beam, desk.settings.beam)} if asked.beam else {}
+    began = truncated = False
     try:
-        truncated = False
         async for partial in desk.stream(exhibit, to, text, **changes):
             truncated |= partial.truncated
             yield _event({"text": partial.text})
+            began = True
         yield _event({"done": True} | ({"truncated": True} if truncated else {}))
     except Exception as error:
+        if not began:
+            raise
         yield f"data: {bytes(error_response('/api', error).body).decode()}\n\n"
 
 

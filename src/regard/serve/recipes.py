@@ -39,9 +39,9 @@ SIZES = (Size(3_000, 1000, 1024, 1500), Size(30_000, 4000, 2048, 4000), Size(100
 
 
 def offers() -> list[Offer]:
-    """The recipes that run on any machine: for a person's own pairs first, then those of the built-in phrasebook."""
-    names = sorted(recipe_names(), key=brings_data)
-    return [_offer(name) for name in names if needs_data(name) or brings_data(name)]
+    """The recipes that run on any machine: for a person's own pairs first, the best of them before the others."""
+    offered = [_offer(name) for name in recipe_names() if needs_data(name) or brings_data(name)]
+    return sorted(offered, key=lambda each: (not each.own_data, each.family != "transformer"))
 
 
 @cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import signal
 import socket
 import sys
@@ -21,6 +22,7 @@ from regard.serve.settings import ServeSettings
 from regard.serve.shelf import Shelf
 from regard.studies.demo import demo_folder
 
+HURRY = 1.0  # seconds that whoever presses Ctrl-C twice waits at most for the batch in the works
 BACKLOG = 2048  # connections that the system keeps until the server takes them
 
 
@@ -50,7 +52,19 @@ def run(models: Sequence[str], runs: Path, settings: ServeSettings) -> None:
         timeout_graceful_shutdown=math.ceil(settings.seconds),
         backlog=BACKLOG,
     )
-    uvicorn.Server(config).run(sockets=[listening])
+    try:
+        Server(config).run(sockets=[listening])
+    finally:  # after a second Ctrl-C the engine is still at work
+        if not app.state.engine.halt(HURRY):
+            os._exit(128 + signal.SIGINT)  # a thread that computes must not outlive the interpreter
+
+
+class Server(uvicorn.Server):
+    """Uvicorn's, but silent about all that a second Ctrl-C interrupts."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        super().handle_exit(sig, frame)
+        logging.getLogger("uvicorn.error").disabled = self.force_exit
 
 
 def listen(settings: ServeSettings) -> socket.socket:

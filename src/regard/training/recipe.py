@@ -14,8 +14,8 @@ import tomli_w
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from regard.config import Config
-from regard.data.filters import FilterConfig
 from regard.data.documents_text import Documents
+from regard.data.filters import FilterConfig
 from regard.data.tokenizers import TokenizerConfig
 from regard.data.vocabularies import VocabularyConfig
 from regard.errors import ConfigError, UsageError
@@ -285,7 +285,7 @@ class LanguageRecipe(AnyRecipe):
     task: Literal["language"]
     model: ModelSection = ModelSection(name="gpt")
     data: TextSection
-    tokenizer: VocabularyConfig = VocabularyConfig()
+    tokenizer: VocabularyConfig = VocabularyConfig.parse({})
     training: LoopSection = LoopSection()
 
 

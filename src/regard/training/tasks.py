@@ -28,8 +28,8 @@ from regard.models.catalog import MODELS
 from regard.training.corpus import prepare
 from regard.training.evaluation import Evaluation, Sample
 from regard.training.guards import Poll
-from regard.training.objectives import Loss, cross_entropy, guidance, r_drop
 from regard.training.language import Language
+from regard.training.objectives import Loss, cross_entropy, guidance, r_drop
 from regard.training.recipe import Recipe
 from regard.training.state import Place
 

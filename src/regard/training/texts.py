@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -142,7 +141,7 @@ def _initialised(section: ModelSection, tokenizer: TextTokenizer, changes: dict[
 
 
 def _check_vocabulary(init: str, tokenizer: TextTokenizer, config: Config) -> None:
-    known = getattr(config, "vocab", None) or getattr(config, "target_vocab", 0)
+    known: int = getattr(config, "vocab", 0) or getattr(config, "target_vocab", 0)
     if tokenizer.size > known:
         raise CheckpointError(
             f"the tokenizer of {init} has {tokenizer.size:,} tokens, but the model knows {known:,}; "
@@ -158,9 +157,3 @@ def _copy_body(given: dict[str, torch.Tensor], into: dict[str, torch.Tensor], in
             tensor.copy_(given[name])
         elif not name.startswith(HEADS):
             raise CheckpointError(f"{init}: {name} does not fit the model of this recipe; change [model] back")
-
-
-def load_report(folder: Path) -> dict[str, Any]:
-    """What was noted when a corpus was prepared."""
-    report: dict[str, Any] = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-    return report

@@ -30,16 +30,17 @@ def test_collate_is_padding_sentence_by_sentence(pairs, pad, start):
 
 
 def test_a_batch_moves_as_a_whole():
-    batch = collate([[5, 2]], [[6, 7, 2]], pad=0, start=1)
+    batch = collate([[5, 2]], [[6, 7, 2]], pad=0, start=1, links=[np.array([[0, 0], [1, 1]])])
     moved = batch.to("meta", non_blocking=True)
     assert isinstance(moved, Batch)
     assert {tensor.device.type for tensor in vars(moved).values()} == {"meta"}
     assert [tensor.shape for tensor in vars(moved).values()] == [tensor.shape for tensor in vars(batch).values()]
+    assert collate([[5, 2]], [[6, 7, 2]], pad=0, start=1).to("meta").links is None
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="only a GPU's driver can lock pages")
 def test_pinned_batches_are_equal():
-    batch = collate([[5, 2]], [[6, 7, 2]], pad=0, start=1)
+    batch = collate([[5, 2]], [[6, 7, 2]], pad=0, start=1, links=[np.array([[0, 0], [1, 1]])])
     pinned = batch.pin_memory()
     assert all(tensor.is_pinned() for tensor in vars(pinned).values())
     assert torch.equal(pinned.labels, batch.labels)

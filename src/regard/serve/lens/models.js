@@ -15,14 +15,20 @@ export function startModels(use) {
 
 function show() {
   byId("models-empty").hidden = shelf.models.length > 0;
-  byId("model-cards").replaceChildren(...shelf.models.map(card));
+  const kept = new Map([...byId("model-cards").children].map((old) => [old.dataset.model, old.querySelector("details")]));
+  byId("model-cards").replaceChildren(...shelf.models.map((model) => card(model, kept.get(model.id) ?? closed(model.id))));
 }
 
-function card(model) {
+/** What can be opened below a card; it outlives the card, so that news of the shelf do not close it. */
+function closed(id) {
+  const details = make("details", {}, make("summary", { textContent: "Configuration, layers, costs, card" }));
+  details.addEventListener("toggle", () => open(details, id));
+  return details;
+}
+
+function card(model, details) {
   const use = make("button", { type: "button", textContent: "Translate with it", "aria-label": `Translate with ${model.id}` });
   use.addEventListener("click", () => useModel(model.id));
-  const details = make("details", {}, make("summary", { textContent: "Configuration, layers, costs, card" }));
-  details.addEventListener("toggle", () => open(details, model.id));
   const targets = model.targets.map(languageName).join(", ");
   return make("article", { className: "card model", data: { model: model.id } },
     make("div", { className: "bar" },

@@ -1,0 +1,104 @@
+"""Starting, stopping and running alone: signals while requests are in flight, a taken port, no network (row 22)."""
+
+import asyncio
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from server_process import ASKED, REGARD, Answer, Server, ask, connected, head, running, until
+
+LONG = " ".join(["We are eating bread.", "She reads a book."] * 40)
+ALONE = """
+import sys
+
+HERE = ("127.0.0.1", "localhost", "::1", None)
+
+def watch(event, arguments):
+    place = {"socket.connect": 1, "socket.getaddrinfo": 0, "socket.gethostbyname": 0}.get(event)
+    if place is None or isinstance(arguments[place], str) and event == "socket.connect":  # a path of this machine
+        return
+    host = arguments[place][0] if event == "socket.connect" else arguments[place]
+    if host not in HERE:
+        raise OSError(f"NETWORK: {host}")
+
+sys.addaudithook(watch)
+from regard.cli.main import main
+main()
+"""
+
+
+@pytest.fixture
+def server(translator_folder: Path) -> Iterator[Server]:
+    with running(translator_folder) as server:
+        asyncio.run(ask(server))
+        yield server
+
+
+async def stopped_in_flight(server: Server, *signals: signal.Signals) -> list[Answer | BaseException]:
+    """What clients get whose requests are being computed, or still being sent, when the signals come."""
+    body = json.dumps(ASKED).encode()
+    async with connected(server, head("/translate", len(body)) + body[:10]) as (_, writer):
+        asking = [asyncio.create_task(ask(server, asked={**ASKED, "q": LONG})) for _ in range(3)]
+        await until(lambda: server.waiting() > 0, 20)
+        for number, each in enumerate(signals):
+            if number:
+                await asyncio.sleep(0.5)
+            server.process.send_signal(each)
+        await until(lambda: refuses(server), 20)
+        if len(signals) == 1:
+            writer.write(body[10:])
+        return await asyncio.gather(*asking, return_exceptions=True)
+
+
+def refuses(server: Server) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", server.port), timeout=5).close()
+    except ConnectionError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_what_was_accepted_is_answered_before_the_server_ends(
+    server: Server, number: signal.Signals, code: int
+) -> None:
+    answers = asyncio.run(stopped_in_flight(server, number))
+    assert all(isinstance(answer, Answer) and answer.status == 200 for answer in answers), answers
+    assert server.process.wait(60) == code
+    assert "Traceback" not in server.log.read_text()
+
+
+def test_a_second_interrupt_ends_at_once(server: Server) -> None:
+    began = time.monotonic()
+    asyncio.run(stopped_in_flight(server, signal.SIGINT, signal.SIGINT))
+    assert server.process.wait(60) == 130
+    assert time.monotonic() - began < 30  # and not the 60 s that a request may take
+    assert "Traceback" not in server.log.read_text()
+
+
+def test_a_taken_port_is_told_in_one_line(translator_folder: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        command = [*REGARD, "serve", "-m", str(translator_folder), "--port", port]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert port in line and "--port" in line
+
+
+# 22: no network at all
+
+
+def test_a_server_needs_no_network(translator_folder: Path) -> None:
+    with running(translator_folder, program=(sys.executable, "-c", ALONE)) as server, server.client() as client:
+        for asked in (ASKED, {**ASKED, "source": "auto"}, {**ASKED, "format": "html"}):
+            assert client.post("/translate", json=asked).json()["translatedText"]
+        assert client.post("/api/look", json={"text": "we eat", "to": "es"}).status_code == 200
+        assert client.get("/").status_code == client.get("/lens/main.js").status_code == 200
+        assert "NETWORK" not in server.log.read_text()

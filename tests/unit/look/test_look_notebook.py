@@ -1,0 +1,43 @@
+"""`regard.look(...)`: a package that is also the function people call in a notebook."""
+
+import html
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import regard
+from regard.look.page import render_page
+from regard.look.views import translation_sight
+
+SENTENCE = "we are eating bread"
+
+
+def test_a_look_shows_itself_as_a_page_in_a_frame(translator_folder: Path):
+    translator = regard.load(translator_folder)
+    seen = regard.look(translator, SENTENCE, to="es")
+    answer = translator.translate(SENTENCE, to="es")
+    assert seen.translation == answer.text
+    framed = re.fullmatch(r'<iframe sandbox="allow-scripts" .* srcdoc="([^"]*)"></iframe>', seen._repr_html_(), re.S)
+    assert framed and html.unescape(framed[1]) == render_page(translation_sight(translator, answer))
+
+
+def test_a_look_is_saved_and_can_be_given_a_translation(translator_folder: Path, tmp_path: Path):
+    seen = regard.look(translator_folder, SENTENCE, to="es", target="el pan")
+    saved = json.loads(seen.save(tmp_path / "look.json").read_text("utf-8"))
+    assert saved["alignment"]["queries"] == ["el", "pan"] and seen.translation == "el pan"
+
+
+@pytest.mark.parametrize("first", ["", "import regard.look.figures;"])
+def test_the_package_can_be_called_before_and_after_it_is_imported(first: str):
+    code = f"import regard; {first} assert callable(regard.look); from regard.look.sight import Sight; print('both')"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout == "both\n"
+
+
+def test_nothing_else_appears_by_itself():
+    with pytest.raises(AttributeError, match="nothing"):
+        regard.nothing  # noqa: B018
