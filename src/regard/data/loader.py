@@ -72,8 +72,8 @@ def _cuts(sizes: Rows, batch_tokens: int, max_sentences: int | None) -> list[int
 class Loader(Generic[B]):
     """Yields (epoch, index, batch) for ever; with the same arguments any place can be reached again exactly.
 
-    `plan` gives the rows of every batch of an epoch; `make` turns the rows of a batch, with its place, into tensors. Both
-    must depend on their arguments alone; `make` travels to the workers.
+    `plan` gives the rows of every batch of an epoch; `make` turns the rows of a batch, with its place, into tensors.
+    Both must depend on their arguments alone; `make` travels to the workers.
 
     With several ranks each takes one of every `world` successive batches, and the place is that of the first of them,
     the same on every rank; these groups run on across the end of an epoch, so no pair is ever left out.

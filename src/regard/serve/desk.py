@@ -36,7 +36,7 @@ class Desk:
 
     def choose(self, source: str, target: str) -> tuple[Exhibit, str]:
         """The first model for a pair of languages, and its own code of the target."""
-        exhibits = self.shelf.exhibits()
+        exhibits = self.shelf.translations()
         if not any(same_language(each.source, source) for each in exhibits):
             raise UsageError(f"{source} is not supported")
         if not any(each.target(target) for each in exhibits):
@@ -58,7 +58,7 @@ class Desk:
 
     def detect(self, text: str, target: str = "") -> list[Detected]:
         """The languages a text may be in: of those that some model reads, and can turn into `target`."""
-        readable = {each.source for each in self.shelf.exhibits() if not target or each.target(target)}
+        readable = {each.source for each in self.shelf.translations() if not target or each.target(target)}
         return detect(text, among=sorted(readable) or None)
 
     def checked(self, texts: Sequence[str]) -> list[str]:

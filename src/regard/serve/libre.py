@@ -156,7 +156,7 @@ def _detect(desk: Desk, found: list[str], target: str) -> list[dict[str, Any]]:
 def _languages(desk: Desk) -> list[dict[str, Any]]:
     """Every language some model reads, with what it can be turned into; then those that are only written."""
     targets: dict[str, list[str]] = {}
-    for exhibit in desk.shelf.exhibits():
+    for exhibit in desk.shelf.translations():
         known = targets.setdefault(exhibit.source, [])
         known += [target for target in exhibit.targets if target not in known]
     for written in [target for known in list(targets.values()) for target in known]:
@@ -165,7 +165,7 @@ def _languages(desk: Desk) -> list[dict[str, Any]]:
 
 
 def _frontend(desk: Desk, keys: Keys) -> dict[str, Any]:
-    exhibits = desk.shelf.exhibits()
+    exhibits = desk.shelf.translations()
     pair = (exhibits[0].source, exhibits[0].targets[0]) if exhibits else ("", "")
     source, target = ({"code": code, "name": language_name(code)} if code else None for code in pair)
     return {

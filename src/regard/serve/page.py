@@ -26,6 +26,7 @@ from regard.serve.desk import Desk, Spoken, ranked
 from regard.serve.libre import ERRORS
 from regard.serve.shelf import Exhibit
 from regard.serve.sights import ALIGNMENT, Question, Sights, Wanted, encoded, pieces, score_pieces
+from regard.studies.costs import COSTS
 from regard.studies.plan import make_plan
 from regard.studies.units import byte_size, scaled
 
@@ -72,7 +73,8 @@ def page_router(desk: Desk) -> APIRouter:
     @router.get("/models")
     def models() -> dict[str, Any]:
         listed = [_entry(desk, exhibit) for exhibit in desk.shelf.exhibits()]
-        return {"models": listed, "default": listed[0]["id"] if listed else None}
+        translating = [each["id"] for each in listed if each["ability"] == "translate"]
+        return {"models": listed, "default": next(iter(translating), None)}
 
     @router.get("/models/{name:path}")
     def model(name: str) -> dict[str, Any]:
@@ -120,6 +122,8 @@ def page_router(desk: Desk) -> APIRouter:
 def _question(desk: Desk, asked: Asked, *more: str) -> tuple[Exhibit, str, list[str]]:
     """The model asked, its target language, and the texts, all checked."""
     exhibit = desk.shelf.find(asked.model)
+    if exhibit.ability != "translate":
+        raise UsageError(f"{exhibit.id} does not translate; ask it through the OpenAI API")
     return exhibit, desk.target(exhibit, asked.to), desk.checked([asked.text, *more])
 
 
@@ -242,31 +246,38 @@ def _entry(desk: Desk, exhibit: Exhibit) -> dict[str, Any]:
         "loaded": desk.shelf.is_loaded(exhibit.id),
         "parameters": exhibit.parameters,
         "bytes": exhibit.bytes,
-        "attention": bool(make_plan(str(exhibit.folder), batch=1).costs.matrices),
+        "attention": bool(exhibit.layers),
+        "ability": exhibit.ability,
     }
 
 
 def _details(exhibit: Exhibit) -> dict[str, Any]:
     """The config, the card, the recipe and last metrics, the layers, and what the model costs."""
-    plan = make_plan(str(exhibit.folder), batch=1)
-    matrices, memory = plan.costs.matrices, plan.memory
-    length = f"of {plan.source_length} tokens"
     return {
         "config": exhibit.config.model_dump(mode="json"),
         "card": _text(exhibit.folder / "README.md") or "",
         "recipe": _text(exhibit.folder / "recipe.toml"),
         "metrics": _metrics(exhibit.folder / "metrics.jsonl"),
-        "layers": [{"name": each.name, "kind": kind_of(each.name), "heads": each.heads} for each in matrices],
-        "plan": [
-            ["Parameters", f"{plan.parameters:,}"],
-            ["Weights in memory", byte_size(memory["weights"])],
-            [f"To translate a sentence {length}, forward", f"{scaled(plan.forward_flops)}FLOPs"],
-            ["To train on it, with gradients and optimiser", byte_size(sum(memory.values()))],
-            [f"Attention weights of a sentence {length}", f"{sum(each.entries for each in matrices):,}"],
-            ["Remembered of a source while decoding", byte_size(plan.cache["sentence"])],
-            ["Remembered of each hypothesis", byte_size(plan.cache["hypothesis"])],
-        ],
+        "layers": [{"name": name, "kind": kind_of(name), "heads": heads} for name, heads in exhibit.layers.items()],
+        "plan": _costs(exhibit),
     }
+
+
+def _costs(exhibit: Exhibit) -> list[list[str]]:
+    """What the model takes; of other families than the translators', only its weights are worked out so far."""
+    weights = [["Parameters", f"{exhibit.parameters:,}"], ["Weights in memory", byte_size(4 * exhibit.parameters)]]
+    if exhibit.family not in COSTS:
+        return weights
+    plan = make_plan(str(exhibit.folder), batch=1)
+    length, entries = f"of {plan.source_length} tokens", sum(each.entries for each in plan.costs.matrices)
+    return [
+        *weights,
+        [f"To translate a sentence {length}, forward", f"{scaled(plan.forward_flops)}FLOPs"],
+        ["To train on it, with gradients and optimiser", byte_size(sum(plan.memory.values()))],
+        [f"Attention weights of a sentence {length}", f"{entries:,}"],
+        ["Remembered of a source while decoding", byte_size(plan.cache["sentence"])],
+        ["Remembered of each hypothesis", byte_size(plan.cache["hypothesis"])],
+    ]
 
 
 def _text(file: Path) -> str | None:

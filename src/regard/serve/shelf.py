@@ -9,7 +9,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Literal
 
+import torch
+from torch import nn
+
+import regard
+from regard.attention.record import attention_names
 from regard.checkpoints import resolve
 from regard.checkpoints.hub import PREFIX, local_folder
 from regard.checkpoints.models import identify
@@ -17,11 +23,16 @@ from regard.config import Config
 from regard.data.languages import find_language
 from regard.data.tokenizers import PairTokenizer
 from regard.errors import CheckpointError, UsageError
+from regard.inference.encoders import TextEncoder
 from regard.inference.pipelines import Translator
+from regard.inference.writing import Writer
+from regard.models.catalog import MODELS
 from regard.serve.problems import NotFound, Problem
 from regard.serve.settings import MIB
-from regard.studies.plan import make_plan
 
+Ability = Literal["translate", "write", "embed"]
+Model = Translator | Writer | TextEncoder
+ABILITIES: dict[str, Ability] = {"bert": "embed", "gpt": "write", "t5": "write"}  # of models of single texts
 LANGUAGES_IN_NAME = re.compile(r"(?:^|[-_/])([a-z]{2,3})[-_]([a-z]{2,3})$")  # opus-mt-en-es
 
 
@@ -38,14 +49,26 @@ class Exhibit:
     id: str
     folder: Path
     family: str
+    ability: Ability
     config: Config
-    source: str
+    source: str  # languages, of translation models
     targets: tuple[str, ...]
     bytes: int
 
     @cached_property
+    def outline(self) -> nn.Module:
+        """The model without memory for its weights."""
+        with torch.device("meta"):
+            return MODELS[self.family].model(self.config)
+
+    @property
     def parameters(self) -> int:
-        return make_plan(str(self.folder), batch=1).parameters
+        return sum(parameter.numel() for parameter in self.outline.parameters())
+
+    @property
+    def layers(self) -> dict[str, int]:
+        """Its attention layers by name, with the number of their heads."""
+        return {name: getattr(self.outline.get_submodule(name), "heads", 1) for name in attention_names(self.outline)}
 
     def target(self, wanted: str) -> str | None:
         """The model's own code for a wanted target language."""
@@ -56,14 +79,16 @@ def describe(name: str, folder: Path) -> Exhibit:
     """Read what a folder says of itself; fails for what is no model of ours."""
     folder = resolve(folder)
     family, config, _ = identify(folder)
+    weights = sum(file.stat().st_size for pattern in ("*.safetensors", "*.bin") for file in folder.glob(pattern))
+    if not PairTokenizer.is_in(folder) and family in ABILITIES:
+        return Exhibit(name, folder, family, ABILITIES[family], config, "", (), weights)
     tokenizer = PairTokenizer.load(folder)
     source, targets = tokenizer.source_language, tokenizer.target_languages
     if not source or not any(targets):  # a Marian folder that does not say: its name may
         if (found := LANGUAGES_IN_NAME.search(name)) is None:
             raise CheckpointError(f"{name} does not say its languages; call its folder something like model-en-es")
         source, targets = source or found[1], targets if any(targets) else (found[2],)
-    weights = sum(file.stat().st_size for pattern in ("*.safetensors", "*.bin") for file in folder.glob(pattern))
-    return Exhibit(name, folder, family, config, source, tuple(targets), weights)
+    return Exhibit(name, folder, family, "translate", config, source, tuple(targets), weights)
 
 
 class Shelf:
@@ -72,7 +97,7 @@ class Shelf:
     def __init__(self, models: Iterable[str | Path] = (), *, memory: int = 4096, device: str = "cpu") -> None:
         self.memory, self.device = memory, device
         self._exhibits: dict[str, Exhibit] = {}
-        self._loaded: OrderedDict[str, Translator] = OrderedDict()  # least recently used first
+        self._loaded: OrderedDict[str, Model] = OrderedDict()  # least recently used first
         self._lock = threading.RLock()
         for model in models:
             self.add(model)
@@ -98,6 +123,10 @@ class Shelf:
         with self._lock:
             return list(self._exhibits.values())
 
+    def translations(self) -> list[Exhibit]:
+        """The models that translate."""
+        return [exhibit for exhibit in self.exhibits() if exhibit.ability == "translate"]
+
     def find(self, name: str = "") -> Exhibit:
         """The model of that id; without one, the first."""
         exhibits = self.exhibits()
@@ -114,13 +143,20 @@ class Shelf:
         return name in self._loaded
 
     def translator(self, name: str) -> Translator:
+        """A model that translates."""
+        found = self.model(name)
+        if not isinstance(found, Translator):
+            raise UsageError(f"{name} does not translate")
+        return found
+
+    def model(self, name: str) -> Model:
         """The model itself, loaded now if it is not yet; others leave when it does not fit beside them."""
         exhibit = self.find(name)
         with self._lock:
             if (here := self._loaded.get(exhibit.id)) is None:
                 self._make_room(exhibit.bytes)
                 try:
-                    here = self._loaded[exhibit.id] = Translator.load(exhibit.folder, device=self.device)
+                    here = self._loaded[exhibit.id] = regard.load(exhibit.folder, device=self.device)
                 except (CheckpointError, OSError) as error:
                     raise Unloadable(f"the model {exhibit.id} cannot be loaded; the server's log says why") from error
             self._loaded.move_to_end(exhibit.id)

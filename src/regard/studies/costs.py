@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from regard.layers.recurrent import CELLS, Kind
+from regard.models.bert import BertConfig
 from regard.models.seq2seq import Seq2SeqConfig
 from regard.models.transformer import TransformerConfig
 
@@ -181,6 +182,46 @@ def seq2seq(c: Seq2SeqConfig, source: int, target: int) -> Costs:
     )
 
 
+def bert(c: BertConfig, source: int, target: int) -> Costs:
+    """The encoder of `models/bert.py`; a text has no target."""
+    narrow = c.embedding_width or c.width
+    residual = norm(source, c.width) + masked(source, c.width, c.dropout)
+    layer = attention(source, source, c.width, c.heads, c.attention_dropout) + residual
+    layer += feed_forward(source, c.width, c.ffn_width, c.activation, 0.0) + residual
+    layers = c.depth * layer + Cost(kept=source * c.width)
+    embedded = Cost(narrow * (c.vocab + c.max_length + c.segments)) + norm(source, narrow)
+    embedded += masked(source, narrow, c.dropout)
+    if c.embedding_width:
+        embedded += linear(source, narrow, c.width) + Cost(kept=source * narrow)
+    return Costs(
+        parts={
+            "embeddings": embedded,
+            "encoder": Cost(layer.parameters, layers.flops, layers.kept) if c.shared_layers else layers,
+            "pooler": linear(1, c.width, c.width) + Cost(kept=2 * c.width) if c.pooler else Cost(),
+            "head": _text_head(c, source, narrow),
+        },
+        matrices=[Matrix(f"encoder.{n}.attention", c.heads, source, source) for n in range(c.depth)],
+        sentence_cache=0,
+        hypothesis_cache=0,
+    )
+
+
+def _text_head(c: BertConfig, source: int, narrow: int) -> Cost:
+    match c.head:
+        case "masked" | "pretraining":
+            dense = linear(source, c.width, narrow) + norm(source, narrow) + Cost(kept=2 * source * narrow)
+            whole = linear(source, narrow, c.vocab)
+            guessed = Cost(c.vocab, whole.flops, source * c.vocab)  # the matrix is the embedding
+            return dense + guessed + (linear(1, c.width, 2) if c.head == "pretraining" else Cost())
+        case "classify":
+            return linear(1, c.width, c.labels) + masked(1, 2 * c.width, c.head_dropout)
+        case "tags":
+            return linear(source, c.width, c.labels) + masked(source, 2 * c.width, c.head_dropout)
+        case "answer":
+            return linear(source, c.width, 2)
+    return Cost()
+
+
 def _recurrent_encoder(c: Seq2SeqConfig, source: int) -> Cost:
     directions = 2 if c.bidirectional else 1
     total = Cost(kept=source * c.width) + masked(source, c.width, c.dropout)  # the memory
@@ -227,4 +268,4 @@ def _generator(c: TransformerConfig | Seq2SeqConfig, target: int, width: int, *,
     return Cost(own, whole.flops, target * c.target_vocab)
 
 
-COSTS: dict[str, Callable[[Any, int, int], Costs]] = {"seq2seq": seq2seq, "transformer": transformer}
+COSTS: dict[str, Callable[[Any, int, int], Costs]] = {"seq2seq": seq2seq, "transformer": transformer, "bert": bert}

@@ -289,9 +289,76 @@ class LanguageRecipe(AnyRecipe):
     training: LoopSection = LoopSection()
 
 
+class MaskedSection(TextSection):
+    """[data] of a model that guesses hidden words."""
+
+    block: int = pydantic.Field(default=128, ge=8)
+    share: float = pydantic.Field(default=0.15, gt=0, lt=1)  # of the tokens, to be guessed
+    whole_words: bool = False  # hide all pieces of a word together
+    next_sentence: bool = True  # also guess whether two segments belong together
+
+
+class MaskedRecipe(AnyRecipe):
+    """Everything the training of a BERT from plain documents depends on."""
+
+    models: ClassVar = ("bert",)
+    metrics: ClassVar = {"loss", "perplexity", "accuracy"}
+
+    task: Literal["masked"]
+    model: ModelSection = ModelSection(name="bert")
+    data: MaskedSection
+    tokenizer: VocabularyConfig = VocabularyConfig.parse({"kind": "wordpiece"})
+    training: LoopSection = LoopSection()
+
+
+class LabelledSection(Config):
+    """[data] of a classifier: tab-separated tables, as GLUE has them."""
+
+    train: str
+    valid: str = ""
+    test: str = ""
+    text: str | NonNegativeInt = "sentence"  # the column of the text: its name, or its number where there is no header
+    pair: str | NonNegativeInt | None = None  # of its partner
+    label: str | NonNegativeInt = "label"
+    labels: tuple[str, ...] = ()  # the labels by number; none: the column holds values
+    longest: int = pydantic.Field(default=128, ge=8)  # tokens; longer texts are cut, and counted
+
+    @pydantic.model_validator(mode="after")
+    def _check_labels(self) -> Self:
+        if len(self.labels) == 1 or len(set(self.labels)) < len(self.labels):
+            raise ConfigError(f"data.labels is {self.labels}; expected two or more different ones, or none for values")
+        return self
+
+
+class ClassificationRecipe(AnyRecipe):
+    """Everything the fine-tuning of a classifier depends on."""
+
+    models: ClassVar = ("bert",)
+    metrics: ClassVar = {"loss", "accuracy", "f1", "matthews", "pearson", "spearman"}
+
+    task: Literal["classification"]
+    model: ModelSection
+    data: LabelledSection
+    training: LoopSection = LoopSection()
+
+    @pydantic.model_validator(mode="after")
+    def _check(self) -> Self:
+        if not self.model.init:
+            raise ConfigError("model.init must be given: a model folder, or hf:owner/name, to fine-tune")
+        labels, metric = self.data.labels, self.training.metric
+        if metric in ("f1", "matthews") and len(labels) != 2:
+            raise ConfigError(f"training.metric {metric!r} needs two labels, data.labels has {len(labels)}")
+        if metric != "loss" and (metric in ("pearson", "spearman")) == bool(labels):
+            what = "labels" if labels else "values"
+            raise ConfigError(f"training.metric {metric!r} does not fit data with {what}; see data.labels")
+        return self
+
+
 RECIPES: dict[str, type[AnyRecipe]] = {
     "translation": Recipe,
     "language": LanguageRecipe,
+    "masked": MaskedRecipe,
+    "classification": ClassificationRecipe,
 }
 
 

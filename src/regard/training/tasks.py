@@ -25,10 +25,12 @@ from regard.inference.attending import (
     guided_alignment,
 )
 from regard.models.catalog import MODELS
+from regard.training.classification import Classification
 from regard.training.corpus import prepare
 from regard.training.evaluation import Evaluation, Sample
 from regard.training.guards import Poll
 from regard.training.language import Language
+from regard.training.masked import Masked
 from regard.training.objectives import Loss, cross_entropy, guidance, r_drop
 from regard.training.recipe import Recipe
 from regard.training.state import Place
@@ -206,4 +208,6 @@ def _summary(recipe: Recipe, report: dict[str, int]) -> str:
 TASKS: dict[str, Callable[[Any, Path, torch.device, Poll], Task]] = {
     "translation": Translation,
     "language": Language,
+    "masked": Masked,
+    "classification": Classification,
 }

@@ -161,6 +161,14 @@ def test_decoding_and_showing_pieces(folder):
     assert joined == "weareeatingbread"
 
 
+def test_spelled_tokens_make_the_text_again(folder):
+    tokenizer, text = TextTokenizer.load(folder), ""
+    for token in tokenizer.encode(["we are eating bread"])[0].ids[1:-1]:
+        word, continues = tokenizer.spelled(token)
+        text += word if continues or not text else f" {word}"
+    assert text == "we are eating bread"
+
+
 def test_saved_files_are_the_same_tokenizer(folder, tmp_path):
     tokenizer = TextTokenizer.load(folder)
     tokenizer.save(tmp_path / "copy")

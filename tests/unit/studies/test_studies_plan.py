@@ -104,7 +104,7 @@ def test_matrices_are_those_the_recorder_sees(case):
     assert all(matrix.entries == looks[matrix.name][0].numel() for matrix in costs.matrices)
 
 
-@pytest.mark.parametrize("name", COSTS)
+@pytest.mark.parametrize("name", SIZES)
 def test_the_cache_is_what_the_decoder_state_holds(name):
     config = MODELS[name].config(source_vocab=9, target_vocab=9, **SIZES[name])
     model, costs = MODELS[name].model(config).eval(), COSTS[name](config, SOURCE, TARGET)

@@ -27,8 +27,8 @@ export function refreshCompare(text) {
 }
 
 function fill() {
-  const options = shelf.models.map((model) => [model.id, modelLabel(model)]);
-  const firstTwo = [shelf.models[0]?.id, (shelf.models[1] ?? shelf.models[0])?.id];
+  const options = shelf.translators.map((model) => [model.id, modelLabel(model)]);
+  const firstTwo = [shelf.translators[0]?.id, (shelf.translators[1] ?? shelf.translators[0])?.id];
   contenders.forEach((each, side) => fillSelect(each.select, options, each.select.value || firstTwo[side]));
   fillTargets();
 }
@@ -53,7 +53,7 @@ async function compare() {
   const mismatch = fillTargets();
   say(byId("compare-error"), mismatch);
   byId("compare-verdict").textContent = "";
-  if (!text || mismatch || !shelf.models.length) { contenders.forEach((each) => each.clear()); return; }
+  if (!text || mismatch || !shelf.translators.length) { contenders.forEach((each) => each.clear()); return; }
   // One after another, so that neither slows the other down.
   for (const each of contenders) await each.translate(text, byId("compare-to").value, signal);
   if (!signal.aborted) byId("compare-verdict").textContent = verdict(...contenders);

@@ -25,15 +25,16 @@ const REFRESH = {
 /** Show the tab the address names; without any model the first is a greeting. */
 function open() {
   const name = tabs.some((tab) => `#${tab.dataset.tab}` === location.hash) ? location.hash.slice(1) : "translate";
-  const hasModels = shelf.first !== null;
+  const hasModels = shelf.first !== null, needsOne = ["translate", "look", "compare"].includes(name);
   for (const tab of tabs) {
     const isChosen = tab.dataset.tab === name;
     tab.setAttribute("aria-selected", isChosen);
     tab.tabIndex = isChosen ? 0 : -1;
-    byId(tab.getAttribute("aria-controls")).hidden = !isChosen || (!hasModels && ["translate", "look", "compare"].includes(name));
+    byId(tab.getAttribute("aria-controls")).hidden = !isChosen || (!hasModels && needsOne);
   }
-  byId("greeting").hidden = hasModels || !["translate", "look", "compare"].includes(name);
-  if (hasModels || name === "train" || name === "models") REFRESH[name]();
+  byId("greeting").hidden = shelf.models.length > 0 || !needsOne;
+  if (hasModels || !needsOne) REFRESH[name]();
+  else if (shelf.models.length) say(byId("page-error"), "No model here translates. Train one on the Train tab, or start the server with -m FOLDER.");
 }
 
 function listenToTabs() {
@@ -92,7 +93,7 @@ async function start() {
   if (!answered) shelf.first = null;
   open();
   if (!answered) byId("greeting").hidden = true;
-  else if (shelf.first === null) await greet();
+  else if (!shelf.models.length) await greet();
   else await attempt(loadJob);
 }
 

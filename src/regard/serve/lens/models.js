@@ -2,7 +2,7 @@
 
 import { get, wordsOf } from "./api.js";
 import { byId, make } from "./dom.js";
-import { bytes, count, FAMILIES, KINDS, languageName, millions } from "./format.js";
+import { bytes, count, ABILITIES, FAMILIES, KINDS, languageName, millions } from "./format.js";
 import { renderMarkdown } from "./markdown.js";
 import { shelf, watchShelf } from "./shelf.js";
 
@@ -29,6 +29,7 @@ function closed(id) {
 function card(model, details) {
   const use = make("button", { type: "button", textContent: "Translate with it", "aria-label": `Translate with ${model.id}` });
   use.addEventListener("click", () => useModel(model.id));
+  use.hidden = model.ability !== "translate";
   const targets = model.targets.map(languageName).join(", ");
   return make("article", { className: "card model", data: { model: model.id } },
     make("div", { className: "bar" },
@@ -36,7 +37,7 @@ function card(model, details) {
       make("span", { className: "badge", textContent: FAMILIES[model.family] ?? model.family }),
       make("span", { className: "badge", textContent: model.loaded ? "in memory" : "loads when used" }),
       use),
-    make("p", { className: "pair", textContent: `${languageName(model.source)} → ${targets}` }),
+    make("p", { className: "pair", textContent: model.ability === "translate" ? `${languageName(model.source)} → ${targets}` : ABILITIES[model.ability] }),
     facts({
       Parameters: millions(model.parameters),
       Size: bytes(model.bytes),

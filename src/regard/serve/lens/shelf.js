@@ -5,7 +5,7 @@ import { fillSelect } from "./dom.js";
 import { languageName, modelLabel } from "./format.js";
 
 const watchers = [];
-export const shelf = { models: [], first: null };
+export const shelf = { models: [], first: null, get translators() { return this.models.filter((model) => model.ability === "translate"); } };
 
 export const watchShelf = (action) => watchers.push(action);
 export const modelCalled = (id) => shelf.models.find((model) => model.id === id);
@@ -31,8 +31,8 @@ export class Chooser {
 
   fill() {
     const chosen = this.modelSelect.value || sessionStorage.getItem(`${this.name}-model`);
-    const isKnown = shelf.models.some((model) => model.id === chosen);
-    fillSelect(this.modelSelect, shelf.models.map((model) => [model.id, modelLabel(model)]), isKnown ? chosen : shelf.first);
+    const isKnown = shelf.translators.some((model) => model.id === chosen);
+    fillSelect(this.modelSelect, shelf.translators.map((model) => [model.id, modelLabel(model)]), isKnown ? chosen : shelf.first);
     this.#fillTargets();
   }
 

@@ -1,0 +1,98 @@
+"""Completions by models that translate: a text is completed with its translation."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from regard.inference.pipelines import Translation, Translator
+from regard.serve.answers import error_response
+from regard.serve.desk import Desk
+from regard.serve.shapes import LAST, CompletionRequest, Telling, choice, usage
+from regard.serve.shelf import Exhibit
+
+
+async def complete_translation(
+    desk: Desk, exhibit: Exhibit, to: str, prompts: list[str], asked: CompletionRequest
+) -> dict[str, Any]:
+    spoken = await desk.translate(exhibit, to, prompts, **asked.changes())
+    choices: list[dict[str, Any]] = []
+    for each in spoken:
+        texts = [each.text, *each.alternatives(asked.choices - 1)]
+        texts += [texts[-1]] * (asked.choices - len(texts))  # a short text may have fewer translations than asked for
+        for text in texts:
+            cut, stopped = _cut(text, asked.stops)
+            reason = "length" if each.truncated and not stopped else "stop"
+            choices.append(choice(len(choices), cut, reason))
+    if asked.logprobs is not None:
+        top = asked.logprobs
+        told = await desk.engine.run(lambda: [_logprobs(each.sentences, top) for each in spoken], accepted=True)
+        for each_choice, values in zip(choices[:: asked.choices], told, strict=True):
+            each_choice["logprobs"] = values
+    read = await desk.engine.run(lambda: _count_source(desk.shelf.translator(exhibit.id), prompts), accepted=True)
+    written = sum(len(sentence.tokens) for each in spoken for sentence in each.sentences)
+    return Telling(asked.model).whole(choices, usage(read, written))
+
+
+async def stream_translation(
+    desk: Desk, exhibit: Exhibit, to: str, prompt: str, asked: CompletionRequest
+) -> AsyncIterator[str]:
+    """Server-sent events: what is settled so far, piece by piece; then why it ended; then what it took."""
+    telling, sent, reason = Telling(asked.model), "", "stop"
+    try:
+        async for text, truncated in desk.stream(exhibit, to, prompt, settled=True, **asked.changes()):
+            cut, stopped = _cut(text, asked.stops)
+            reason = "length" if truncated else reason
+            if len(cut) > len(sent):
+                yield telling.delta(cut[len(sent) :])
+                sent = cut
+            if stopped:
+                reason = "stop"
+                break
+        yield telling.delta("", reason)
+        if (asked.stream_options or {}).get("include_usage"):
+            counts = await desk.engine.run(
+                lambda: _counts(desk.shelf.translator(exhibit.id), prompt, sent), accepted=True
+            )
+            yield telling.event([], usage=usage(*counts))
+    except Exception as error:
+        if not sent:
+            raise
+        yield f"data: {bytes(error_response('/v1', error).body).decode()}\n\n"
+    yield LAST
+
+
+def _cut(text: str, stops: Sequence[str]) -> tuple[str, bool]:
+    """The text up to the first of the stop strings, and whether one was there."""
+    places = [place for place in (text.find(stop) for stop in stops) if place >= 0]
+    return (text[: min(places)], True) if places else (text, False)
+
+
+def _count_source(translator: Translator, prompts: Sequence[str]) -> int:
+    return sum(len(ids) for ids in translator.tokenizer.source.encode(prompts))
+
+
+def _counts(translator: Translator, prompt: str, answer: str) -> tuple[int, int]:
+    return _count_source(translator, [prompt]), len(translator.tokenizer.target.encode([answer])[0])
+
+
+def _logprobs(sentences: Sequence[Translation], top: int) -> dict[str, Any]:
+    """Of every token of the answer: its log-probability, and those of the `top` most probable ones in its place."""
+    told: dict[str, list[Any]] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
+    offset = 0
+    for answer in sentences:
+        translator = answer.translator
+        assert translator is not None
+        pieces = translator.tokenizer.target.vocabulary
+        for source, ids in answer.parts:
+            log_p = translator.log_probabilities(source, ids, to=answer.to)
+            best = log_p.topk(max(top, 1), dim=-1)
+            for place, token in enumerate(ids):
+                told["tokens"].append(pieces[token])
+                told["token_logprobs"].append(log_p[place, token].item())
+                values = zip(best.indices[place].tolist(), best.values[place].tolist(), strict=True)
+                told["top_logprobs"].append({pieces[i]: value for i, value in values} if top else None)
+                told["text_offset"].append(offset)
+                offset += len(pieces[token].lstrip("▁")) + (place > 0 and pieces[token].startswith("▁"))
+        offset += 1
+    return told

@@ -1,0 +1,130 @@
+"""Completions by models that write, and vectors by models that read."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, cast
+
+from regard.errors import UsageError
+from regard.inference.encoders import TextEncoder
+from regard.inference.writing import Completion, Writer
+from regard.serve.answers import error_response
+from regard.serve.desk import Desk
+from regard.serve.shapes import COLDEST, LAST, CompletionRequest, EmbeddingRequest, Telling, choice, usage
+from regard.serve.shelf import Exhibit
+
+MAX_TOKENS = 16  # of an answer where nothing else is asked for, as in OpenAI's API
+
+
+async def complete_text(desk: Desk, exhibit: Exhibit, prompts: list[str], asked: CompletionRequest) -> dict[str, Any]:
+    """Write on from each prompt."""
+    if asked.echo and asked.logprobs is not None:
+        raise UsageError("logprobs are those of the answer; leave out echo")
+
+    def write() -> dict[str, Any]:
+        writer = cast(Writer, desk.shelf.model(exhibit.id))
+        answers = writer.generate(prompts, n=asked.choices, best_of=asked.best_of, **_settings(asked))
+        choices: list[dict[str, Any]] = []
+        for answer in answers:
+            for each in (answer, *answer.alternatives):
+                told = _logprobs(each, asked.logprobs) if asked.logprobs is not None else None
+                text = each.prompt + each.text if asked.echo else each.text
+                choices.append(choice(len(choices), text, each.reason or "stop", told))
+        read = sum(len(answer.prompt_ids) for answer in answers)
+        written = sum(len(each.ids) for answer in answers for each in (answer, *answer.alternatives))
+        return Telling(asked.model).whole(choices, usage(read, written))
+
+    return await desk.engine.run(write)
+
+
+async def stream_text(desk: Desk, exhibit: Exhibit, prompt: str, asked: CompletionRequest) -> AsyncIterator[str]:
+    """The same piece by piece, as soon as a piece cannot change any more."""
+    telling, sent, pieces = Telling(asked.model), prompt if asked.echo else "", list[str]()
+    if sent:
+        yield telling.delta(sent)
+
+    def begin() -> Any:
+        writer = cast(Writer, desk.shelf.model(exhibit.id))
+        told, reason = "", ""
+        for chunk in writer.stream(prompt, **_settings(asked)):
+            told, reason = told + chunk.text, chunk.reason
+            yield told, reason
+
+    try:
+        async for told, reason in desk.engine.stream(begin):
+            new = told[sum(map(len, pieces)) :]
+            if new or reason:
+                yield telling.delta(new, reason or None)
+                pieces.append(new)
+        if (asked.stream_options or {}).get("include_usage"):
+            counts = await desk.engine.run(lambda: _counts(desk, exhibit, prompt, "".join(pieces)), accepted=True)
+            yield telling.event([], usage=usage(*counts))
+    except Exception as error:
+        if not pieces and not sent:
+            raise
+        yield f"data: {bytes(error_response('/v1', error).body).decode()}\n\n"
+    yield LAST
+
+
+async def embed_texts(desk: Desk, exhibit: Exhibit, texts: list[str], asked: EmbeddingRequest) -> dict[str, Any]:
+    """A vector for each text, of length 1."""
+
+    def embed() -> dict[str, Any]:
+        encoder = desk.shelf.model(exhibit.id)
+        if not isinstance(encoder, TextEncoder):
+            raise UsageError(f"{exhibit.id} gives no embeddings; it is there to {exhibit.ability}")
+        if asked.dimensions not in (None, encoder.config.width):
+            raise UsageError(
+                f"dimensions is {asked.dimensions}; the vectors of {exhibit.id} have {encoder.config.width}"
+            )
+        vectors = encoder.embed(texts)
+        read = sum(len(row.ids) for row in encoder.tokenizer.encode(texts))
+        data = [
+            {
+                "object": "embedding",
+                "index": index,
+                "embedding": _encoded(vector.tolist(), vector.numpy().tobytes(), asked),
+            }
+            for index, vector in enumerate(vectors)
+        ]
+        return {
+            "object": "list",
+            "data": data,
+            "model": asked.model,
+            "usage": {"prompt_tokens": read, "total_tokens": read},
+        }
+
+    return await desk.engine.run(embed)
+
+
+def _encoded(values: list[float], content: bytes, asked: EmbeddingRequest) -> list[float] | str:
+    return base64.b64encode(content).decode() if asked.encoding_format == "base64" else values
+
+
+def _settings(asked: CompletionRequest) -> dict[str, Any]:
+    cold = asked.temperature is not None and asked.temperature < COLDEST
+    given = {"temperature": 0.0 if cold else asked.temperature, "top_p": asked.top_p, "seed": asked.seed}
+    chosen = {name: value for name, value in given.items() if value is not None}
+    return {"max_tokens": asked.max_tokens or MAX_TOKENS, "stop": asked.stops, **chosen}
+
+
+def _logprobs(answer: Completion, top: int) -> dict[str, Any]:
+    """Of every token of the answer: its log-probability, and those of the `top` most probable ones in its place."""
+    tokens, log_p, writer = answer.tokens, answer.log_probabilities, cast(Writer, answer.writer)
+    best = log_p.topk(max(top, 1), dim=-1)
+    others = [
+        dict(zip(writer.tokenizer.pieces(ids), values, strict=True)) if top else None
+        for ids, values in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+    ]
+    offsets = [
+        len(answer.prompt) + len(writer.written(answer.prompt_ids, answer.ids[:count])) for count in range(len(tokens))
+    ]
+    chosen = [log_p[place, token].item() for place, token in enumerate(answer.ids)]
+    return {"tokens": tokens, "token_logprobs": chosen, "top_logprobs": others[: len(tokens)], "text_offset": offsets}
+
+
+def _counts(desk: Desk, exhibit: Exhibit, prompt: str, answer: str) -> tuple[int, int]:
+    writer = cast(Writer, desk.shelf.model(exhibit.id))
+    read: Sequence[int] = writer.read(prompt)
+    return len(read), len(writer.tokenizer.encode([answer])[0].ids) if answer else 0

@@ -1,0 +1,202 @@
+"""Fine-tuning: labels and values of texts and pairs of texts, from a model that has read many (Devlin et al. 2019)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from regard.checkpoints import write_folder
+from regard.data.batch import LabelledBatch, pad_rows
+from regard.data.labelled import Example, Table
+from regard.data.loader import Loader, Place, Rows, plan_batches
+from regard.data.text_tokenizers import Encoded
+from regard.errors import DataError
+from regard.models.bert import BertConfig
+from regard.training.evaluation import SAMPLES, Sample
+from regard.training.guards import Poll
+from regard.training.language import TextTask, loading, no_validation
+from regard.training.objectives import Loss
+from regard.training.recipe import ClassificationRecipe
+from regard.training.scores import accuracy, f1, matthews, pearson, spearman
+from regard.training.texts import PARTS, Part, build_model, initial_tokenizer
+
+CHUNK = 1000
+
+
+@dataclass(frozen=True)
+class LabelledTexts:
+    """Makes batches of encoded texts."""
+
+    rows: list[Encoded]
+    targets: list[float]
+    pad: int
+    kinds: int  # of segments that the model knows
+    labelled: bool  # whether targets are numbers of labels
+
+    def __call__(self, rows: Rows, place: Place = (0, 0)) -> LabelledBatch:
+        some = [self.rows[row] for row in rows.tolist()]
+        inputs, mask = pad_rows([each.ids for each in some], self.pad)
+        segments, _ = pad_rows([each.segments for each in some], 0)
+        targets = torch.tensor([self.targets[row] for row in rows.tolist()])
+        segments = segments.clamp(max=max(0, self.kinds - 1))
+        return LabelledBatch(inputs, mask, segments, targets.long() if self.labelled else targets)
+
+    def plan(self, batch_tokens: int, seed: int, epoch: int) -> list[Rows]:
+        lengths = np.array([len(row.ids) for row in self.rows])
+        return plan_batches(lengths, lengths, batch_tokens=batch_tokens, seed=seed, epoch=epoch)
+
+
+class Classification(TextTask[LabelledBatch]):
+    """Texts, or pairs of texts, that have a label or a value."""
+
+    def __init__(self, recipe: ClassificationRecipe, folder: Path, device: torch.device, poll: Poll) -> None:
+        self.recipe, self.device = recipe, device
+        self.tokenizer = initial_tokenizer(recipe.model.init)
+        self.model = self._model()
+        if not folder.exists():
+            write_folder(folder, lambda temporary: self._write(temporary, poll))
+        self.cut = 0
+        self.examples = {part: _read(folder, part) for part in PARTS}
+        self.texts = {part: self._encoded(examples) for part, examples in self.examples.items()}
+        self._refuse_unusable()
+        counts = {part: f"{len(examples):,}" for part, examples in self.examples.items()}
+        self.summary = (
+            f"{counts['train']} labelled texts from {recipe.data.train}; {counts['valid']} for validation, "
+            f"{counts['test']} for testing; {self.cut:,} cut to {self._longest()} tokens"
+        )
+        self.shown: list[Sample] = []
+        self.loader = Loader(self._plan, self.texts["train"], **loading(recipe.training, device))
+
+    def build(self) -> nn.Module:
+        """The given model with a new head."""
+        return self.model
+
+    def loss(self, model: Callable[..., Any], batch: LabelledBatch) -> Loss:
+        """Cross-entropy of labels, or squared error of values, summed over the texts."""
+        return Loss(self._error(self._answers(model, batch), batch.targets), batch.mask.any(1).sum())
+
+    def _error(self, answers: Tensor, targets: Tensor) -> Tensor:
+        if self.recipe.data.labels:
+            return functional.cross_entropy(answers, targets, reduction="sum")
+        return functional.mse_loss(answers[:, 0], targets, reduction="sum")
+
+    @staticmethod
+    def _answers(model: Callable[..., Any], batch: LabelledBatch) -> Tensor:
+        logits: Tensor = model(batch.inputs, batch.mask, batch.segments).logits
+        return logits.float()
+
+    def validate(self, model: nn.Module, poll: Poll) -> dict[str, float]:
+        """The loss, and the metrics that fit: of labels accuracy, F1 and Matthews, of values Pearson and Spearman."""
+        return self._measured(model, "valid", poll)
+
+    def test(self, model: nn.Module, poll: Poll) -> dict[str, float]:
+        """The same on the test texts; nothing where the recipe has none."""
+        return self._measured(model, "test", poll) if self.examples["test"] else {}
+
+    def samples(self) -> Sequence[Sample]:
+        """Some of the texts that were measured, with what was guessed."""
+        return self.shown
+
+    @torch.inference_mode()
+    def _measured(self, model: nn.Module, part: Part, poll: Poll) -> dict[str, float]:
+        texts, error = self.texts[part], 0.0
+        answers = torch.empty(len(texts.rows), max(1, len(self.recipe.data.labels)))
+        for rows in texts.plan(self.recipe.training.batch_tokens, seed=0, epoch=0):
+            poll()
+            batch = texts(rows).to(self.device)
+            found = self._answers(model, batch)
+            error += self._error(found, batch.targets).item()
+            answers[rows] = found.cpu()
+        self._show(part, answers)
+        return {"loss": error / len(answers), **self._scores(answers, np.array(texts.targets))}
+
+    def _scores(self, answers: Tensor, true: Any) -> dict[str, float]:
+        labels = self.recipe.data.labels
+        if not labels:
+            values = answers[:, 0].numpy()
+            return {"pearson": pearson(values, true), "spearman": spearman(values, true)}
+        guessed = answers.argmax(-1).numpy()
+        both = {"f1": f1(guessed, true), "matthews": matthews(guessed, true)} if len(labels) == 2 else {}
+        return {"accuracy": accuracy(guessed, true), **both}
+
+    def _show(self, part: Part, answers: Tensor) -> None:
+        examples = self.examples[part]
+        chosen = range(0, len(examples), max(1, len(examples) // SAMPLES))
+        self.shown = [
+            Sample(
+                source=" ||| ".join(filter(None, examples[i][:2])),
+                target=self._named(examples[i].target),
+                output=self._named(float(answers[i].argmax() if self.recipe.data.labels else answers[i, 0])),
+            )
+            for i in chosen
+        ][:SAMPLES]
+
+    def _named(self, target: float) -> str:
+        return self.recipe.data.labels[int(target)] if self.recipe.data.labels else f"{target:.3g}"
+
+    def _model(self) -> nn.Module:
+        labels = self.recipe.data.labels
+        return build_model(
+            self.recipe.model, self.tokenizer, head="classify", pooler=True, labels=max(1, len(labels)),
+            label_names=labels, label_kind="one" if labels else "value",
+        )  # fmt: skip
+
+    @property
+    def _config(self) -> BertConfig:
+        assert isinstance(self.model.config, BertConfig)
+        return self.model.config
+
+    def _longest(self) -> int:
+        return min(self.recipe.data.longest, self._config.longest)
+
+    def _plan(self, epoch: int) -> list[Rows]:
+        return self.texts["train"].plan(self.recipe.training.batch_tokens, self.recipe.seed, epoch)
+
+    def _write(self, folder: Path, poll: Poll) -> None:
+        """Keep the examples, so that a resumed run learns from the same ones."""
+        data = self.recipe.data
+        table = Table(data.text, data.pair, data.label, data.labels)
+        for part in PARTS:
+            path: str = getattr(data, part)
+            with (folder / f"{part}.jsonl").open("w", encoding="utf-8", newline="\n") as file:
+                for example in table.read(path) if path else ():
+                    poll()
+                    print(json.dumps(example), file=file)
+
+    def _encoded(self, examples: list[Example]) -> LabelledTexts:
+        longest, paired = self._longest(), self.recipe.data.pair is not None
+        rows: list[Encoded] = []
+        stream = iter(examples)
+        while some := list(islice(stream, CHUNK)):
+            texts, pairs = [each.text for each in some], [each.pair for each in some]
+            whole = self.tokenizer.encode(texts, pairs if paired else None)
+            self.cut += sum(len(row.ids) > longest for row in whole)
+            rows += self.tokenizer.encode(texts, pairs if paired else None, longest=longest)
+        targets = [each.target for each in examples]
+        return LabelledTexts(rows, targets, self.tokenizer.pad, self._config.segments, bool(self.recipe.data.labels))
+
+    def _refuse_unusable(self) -> None:
+        data, targets = self.recipe.data, self.texts["train"].targets
+        if not targets:
+            raise DataError(f"{data.train} has no labelled text; give data.train some")
+        if unseen := [label for number, label in enumerate(data.labels) if number not in targets]:
+            raise DataError(
+                f"{data.train}: the label {unseen[0]!r} never occurs, so it cannot be learnt; leave it out of "
+                "data.labels, or add examples of it"
+            )
+        if self.recipe.training.validate_every and not self.examples["valid"]:
+            raise no_validation()
+
+
+def _read(folder: Path, part: Part) -> list[Example]:
+    with (folder / f"{part}.jsonl").open(encoding="utf-8", newline="\n") as file:
+        return [Example(*json.loads(line)) for line in file]

@@ -1,0 +1,134 @@
+"""Masked language modelling with next sentences (Devlin et al. 2019), from plain documents."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+
+from regard.data.batch import TextBatch
+from regard.data.blocks import EncodedLine, TokenStore, split_rows
+from regard.data.documents_text import Line
+from regard.data.loader import Loader, Rows, plan_batches
+from regard.data.masking import MaskedTexts, Masking, pieces_of, segments
+from regard.data.text_tokenizers import TextTokenizer
+from regard.errors import ConfigError, DataError
+from regard.models.bert import BertConfig, BertOutput
+from regard.training.guards import Poll
+from regard.training.language import TextTask, loading, no_validation
+from regard.training.objectives import Loss, cross_entropy
+from regard.training.recipe import MaskedRecipe
+from regard.training.texts import TextPreparation, build_model, chunks
+
+MEASURED = 0  # the seed of the words that are hidden in validation, the same for every run
+
+
+class Masked(TextTask[TextBatch]):
+    """Documents in which hidden words are guessed, and whether two segments belong together."""
+
+    def __init__(self, recipe: MaskedRecipe, folder: Path, device: torch.device, poll: Poll) -> None:
+        self.recipe, self.device = recipe, device
+        data, training = recipe.data, recipe.training
+        self.room = data.block - (3 if data.next_sentence else 2)
+        preparation = TextPreparation(data, recipe.model, recipe.tokenizer, "bert", self._encode)
+        self.corpus = preparation.corpus(folder, poll)
+        self.tokenizer, self.summary = self.corpus.tokenizer, f"{self.corpus.summary}; from {data.train}"
+        self.masking = Masking(self.tokenizer, data.share, data.whole_words)
+        if training.validate_every and not len(self.corpus.valid.tokens):
+            raise no_validation()
+        self.train = self._texts(self.corpus.train, recipe.seed, "data.train")
+        self.loader = Loader(self._plan, self.train, **loading(training, device))
+
+    def build(self) -> nn.Module:
+        """A model with the heads that the task needs."""
+        head = "pretraining" if self.recipe.data.next_sentence else "masked"
+        if self.recipe.model.overrides.get("head", "none") not in ("none", head):
+            raise ConfigError(f"model.head comes from the task, which needs {head!r}; leave it out of the recipe")
+        model = build_model(self.recipe.model, self.tokenizer, head=head)
+        config, block = model.config, self.recipe.data.block
+        assert isinstance(config, BertConfig)
+        if block > config.longest:
+            raise ConfigError(
+                f"data.block is {block}, but the model reads {config.longest} tokens; raise model.max_length"
+            )
+        return model
+
+    def loss(self, model: Callable[..., Any], batch: TextBatch) -> Loss:
+        """The mean cross-entropy of the hidden words and that of the next sentences, times the hidden words."""
+        return self._losses(model(batch.inputs, batch.mask, batch.segments), batch)
+
+    def _losses(self, output: BertOutput, batch: TextBatch) -> Loss:
+        assert output.logits is not None
+        total = cross_entropy(output.logits, batch.labels, batch.labels_mask)
+        guessed = batch.labels_mask.sum()
+        if batch.follows is not None:
+            assert output.next_sentence is not None
+            total = total + guessed * functional.cross_entropy(output.next_sentence.float(), batch.follows)
+        return Loss(total, guessed)
+
+    def validate(self, model: nn.Module, poll: Poll) -> dict[str, float]:
+        """Both losses together, the perplexity and accuracy of hidden words, and that of next sentences."""
+        return self._measured(model, self._texts(self.corpus.valid, MEASURED, "data.valid"), poll)
+
+    def test(self, model: nn.Module, poll: Poll) -> dict[str, float]:
+        """The same over the test text; nothing where the recipe has none."""
+        if not len(self.corpus.test.tokens):
+            return {}
+        return self._measured(model, self._texts(self.corpus.test, MEASURED, "data.test"), poll)
+
+    @torch.inference_mode()
+    def _measured(self, model: nn.Module, texts: MaskedTexts, poll: Poll) -> dict[str, float]:
+        sums = torch.zeros(5, dtype=torch.float64)  # hidden words: loss, right, all; next sentences: loss, right
+        for rows in split_rows(np.arange(len(texts.parts)), self._sentences()):
+            poll()
+            batch = texts(rows, (0, 0)).to(self.device)
+            output = model(batch.inputs, batch.mask, batch.segments)
+            right = (output.logits.argmax(-1) == batch.labels) & batch.labels_mask
+            words = cross_entropy(output.logits, batch.labels, batch.labels_mask)
+            following = torch.zeros(2)
+            if batch.follows is not None:
+                wrong = functional.cross_entropy(output.next_sentence.float(), batch.follows, reduction="sum")
+                following = torch.stack([wrong, (output.next_sentence.argmax(-1) == batch.follows).sum()])
+            sums += torch.tensor([words.item(), right.sum().item(), batch.tokens, *following.tolist()])
+        words, right, guessed, following, rightly = sums.tolist()
+        values = {"perplexity": math.exp(min(words / guessed, 100.0)), "accuracy": right / guessed}
+        if not texts.pairs:
+            return {"loss": words / guessed, **values}
+        count = len(texts.parts)
+        return {"loss": words / guessed + following / count, **values, "next_sentence": rightly / count}
+
+    def _texts(self, store: TokenStore, seed: int, where: str) -> MaskedTexts:
+        pairs = self.recipe.data.next_sentence
+        parts = segments(store, self.room)
+        if pairs and (len(store.documents) < 3 or all(part.end - part.begin == 1 for part in parts)):
+            raise DataError(
+                f"{where}: next sentences need several documents of several lines each; separate documents as "
+                "data.documents says, or set data.next_sentence = false"
+            )
+        return MaskedTexts(store, self.masking, parts, self.room, pairs, seed)
+
+    def _plan(self, epoch: int) -> list[Rows]:
+        offsets = self.corpus.train.lines.offsets
+        lengths = np.array([min(offsets[part.end] - offsets[part.begin], self.room) for part in self.train.parts])
+        sizes = np.full_like(lengths, self.recipe.data.block) if self.train.pairs else lengths + 2
+        return plan_batches(
+            sizes, sizes, batch_tokens=self.recipe.training.batch_tokens, seed=self.recipe.seed, epoch=epoch
+        )
+
+    def _sentences(self) -> int:
+        return max(1, self.recipe.training.batch_tokens // self.recipe.data.block)
+
+    def _encode(self, tokenizer: TextTokenizer, lines: Iterable[Line]) -> Iterator[EncodedLine]:
+        """The tokens of lines; a line too long for a segment becomes several."""
+        longest = self.room // 2 if self.recipe.data.next_sentence else self.room
+        for some in chunks(lines):
+            cut = tokenizer.library.encode_batch_fast([line.text for line in some], add_special_tokens=False)
+            for line, encoding in zip(some, cut, strict=True):
+                for number, ids in enumerate(pieces_of(encoding.ids, longest)):
+                    yield EncodedLine(ids, line.first and number == 0)

@@ -1,0 +1,98 @@
+"""Language models and encoders behind the OpenAI API, by its real client, against what the models say themselves."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import openai
+import pytest
+import tokenizers
+import torch
+from tokenizers import decoders, models, pre_tokenizers, trainers
+
+import regard
+from regard.checkpoints import export_model
+from regard.models.gpt import Gpt, GptConfig
+
+END = "<|endoftext|>"
+PROMPT = "the fox saw"
+
+
+def byte_pairs(folder: Path) -> None:
+    library = tokenizers.Tokenizer(models.BPE())
+    library.pre_tokenizer, library.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=290, special_tokens=[END], initial_alphabet=alphabet, show_progress=False)
+    library.train_from_iterator(["the fox saw the owl and the owl saw the fox"], trainer)
+    library.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"bos_token": END, "eos_token": END}))
+
+
+@pytest.fixture(scope="module")
+def gpt_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.manual_seed(3)
+    model = Gpt(GptConfig(vocab=290, width=32, heads=4, depth=2, max_length=64))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.15)
+    place = tmp_path_factory.mktemp("models") / "writer"
+    export_model("gpt", model, place, values={"bos_token_id": 0, "eos_token_id": 0}, extras=byte_pairs)
+    return place
+
+
+@pytest.fixture
+def client(start_server, gpt_folder: Path, make_encoder, folders: list[Path]):
+    served = start_server([folders[0], gpt_folder, make_encoder("masked")])
+    with openai.OpenAI(base_url=f"{served.url}/v1", api_key="none", max_retries=0) as client:
+        client.served = served
+        yield client
+
+
+def test_a_language_model_goes_on(client, gpt_folder: Path):
+    writer = regard.load(gpt_folder)
+    expected = writer.generate(PROMPT, max_tokens=12, temperature=0.0)
+    answer = client.completions.create(model="writer", prompt=PROMPT, max_tokens=12, temperature=0, logprobs=2)
+    (choice,) = answer.choices
+    assert (choice.text, choice.finish_reason) == (expected.text, expected.reason)
+    assert choice.logprobs.tokens == expected.tokens
+    assert sum(choice.logprobs.token_logprobs) == pytest.approx(expected.log_probability, abs=0.05)
+    chunks = list(client.completions.create(model="writer", prompt=PROMPT, max_tokens=12, temperature=0, stream=True))
+    assert "".join(chunk.choices[0].text for chunk in chunks) == expected.text
+    assert chunks[-1].choices[0].finish_reason == expected.reason
+    echoed = client.completions.create(model="writer", prompt=PROMPT, max_tokens=12, temperature=0, echo=True)
+    assert echoed.choices[0].text == PROMPT + expected.text
+
+
+def test_it_draws_as_often_as_asked(client, gpt_folder: Path):
+    drawn = client.completions.create(model="writer", prompt=[PROMPT, "the owl"], n=2, best_of=3, seed=7, max_tokens=5)
+    expected = regard.load(gpt_folder).generate([PROMPT, "the owl"], n=2, best_of=3, seed=7, max_tokens=5)
+    assert [choice.text for choice in drawn.choices] == [
+        text for each in expected for text in (each.text, *(other.text for other in each.alternatives))
+    ]
+
+
+def test_vectors_come_as_numbers_and_as_the_client_asks_for_them(client, make_encoder):
+    folder = make_encoder("masked")
+    texts = ["we are eating bread", "the house is big"]
+    expected = regard.load(folder).embed(texts).numpy()
+    for kind in ({}, {"encoding_format": "float"}):  # without a wish the client asks for base64
+        answer = client.embeddings.create(model=folder.name, input=texts, **kind)
+        assert np.allclose([each.embedding for each in answer.data], expected, atol=1e-6)
+    with pytest.raises(openai.BadRequestError, match="dimensions"):
+        client.embeddings.create(model=folder.name, input=texts, dimensions=3)
+
+
+def test_each_model_does_what_it_can_and_says_what_it_cannot(client, make_encoder):
+    encoder = make_encoder("masked").name
+    with pytest.raises(openai.BadRequestError, match="completes none"):
+        client.completions.create(model=encoder, prompt="x")
+    with pytest.raises(openai.BadRequestError, match="no embeddings"):
+        client.embeddings.create(model="writer", input="x")
+    asked = {"q": "x", "source": "en", "target": "es"}
+    assert client.served.client.post("/translate", json=asked).status_code == 200
+    listed = {each["id"]: each for each in client.served.client.get("/api/models").json()["models"]}
+    assert (listed["writer"]["ability"], listed[encoder]["ability"]) == ("write", "embed")
+    answer = client.served.client.post("/api/translate", json={"model": "writer", "text": "x"})
+    assert answer.status_code == 400 and "does not translate" in answer.json()["error"]
+    told = client.served.client.get("/api/models/writer").json()
+    assert {each["kind"] for each in told["layers"]} == {"causal"} and told["plan"]
