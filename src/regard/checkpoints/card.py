@@ -24,7 +24,7 @@ A `{name}` model trained with Regard.
 import regard
 
 model = regard.load("path/to/this/folder")
-print(model.translate("we are eating bread").text)
+{_use(name, config)}
 ```
 
 ## Training data
@@ -45,6 +45,22 @@ print(model.translate("we are eating bread").text)
 
 To be chosen by whoever publishes this model; mind the licence of the training data.
 """
+
+
+def _use(name: str, config: Config) -> str:
+    """How such a model is asked, in a line."""
+    match name, getattr(config, "head", "none"):
+        case "gpt", _:
+            return 'print(model.generate("Once upon a time").text)'
+        case "t5", _:
+            return 'print(model.generate("Translate EN-ES: we are eating bread").text)'
+        case "bert", "masked" | "pretraining":
+            return 'print(model.fill("we are [MASK] bread"))'
+        case "bert", "classify":
+            return 'print(model.classify("we are eating bread"))'
+        case "bert", _:
+            return 'print(model.embed("we are eating bread"))'
+    return 'print(model.translate("we are eating bread").text)'
 
 
 def _number(value: Any) -> str:

@@ -153,7 +153,7 @@ class BatchLoader(Loader[Batch]):
         _refuse_unusable(store, self._lengths, max_length)
         self.batch_tokens, self.seed, self.max_sentences = batch_tokens, seed, max_sentences
         self._resampler = None if sampler is None else _Resampler(store, sampler, batch_tokens, max_length)
-        make = _Pairs(store, pad, start, seed, self._resampler)
+        make = PairBatches(store, pad, start, seed, self._resampler)
         super().__init__(self._plan, make, workers=workers, pin=pin, rank=rank, world=world)
 
     def _plan(self, epoch: int) -> list[Rows]:
@@ -189,7 +189,7 @@ class _Batches(Dataset[tuple[Place, B]], Generic[B]):
         return group, self._make(rows, place)
 
 
-class _Pairs:
+class PairBatches:
     """Makes a batch of sentence pairs."""
 
     def __init__(self, store: PairStore, pad: int, start: int, seed: int, resampler: _Resampler | None) -> None:

@@ -16,7 +16,8 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, pro
 
 from regard.config import Config
 from regard.data.pieces import well_formed
-from regard.data.text_tokenizers import SETTINGS, WHOLE, TextTokenizer
+from regard.data.text_tokenizers import TextTokenizer
+from regard.data.tokenizer_files import SETTINGS, WHOLE
 from regard.errors import ConfigError
 
 Style = Literal["gpt", "bert", "t5"]  # whose special tokens
@@ -39,9 +40,7 @@ class VocabularyConfig(Config):
     min_frequency: int = Field(2, ge=1)  # how often a merge, word or character must occur
 
 
-def train_vocabulary(
-    texts: Iterable[str], config: VocabularyConfig, style: Style, sentinels: int = 0
-) -> TextTokenizer:
+def train_vocabulary(texts: Iterable[str], config: VocabularyConfig, style: Style, sentinels: int = 0) -> TextTokenizer:
     """Learn a vocabulary from texts; the special tokens come first, and T5's `sentinels` after them."""
     names = SPECIALS[style]
     specials = [*names.values(), *(f"<extra_id_{number}>" for number in range(sentinels))]
@@ -96,9 +95,7 @@ def _around(style: Style, specials: list[str]) -> processors.PostProcessor:
                 single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=numbered
             )
         case "t5":
-            return processors.TemplateProcessing(
-                single="$A </s>", pair="$A </s> $B:0 </s>:0", special_tokens=numbered
-            )
+            return processors.TemplateProcessing(single="$A </s>", pair="$A </s> $B:0 </s>:0", special_tokens=numbered)
 
 
 def _trainer(config: VocabularyConfig, specials: list[str]) -> trainers.Trainer:

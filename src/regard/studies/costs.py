@@ -16,7 +16,9 @@ from typing import Any
 
 from regard.layers.recurrent import CELLS, Kind
 from regard.models.bert import BertConfig
+from regard.models.gpt import GptConfig
 from regard.models.seq2seq import Seq2SeqConfig
+from regard.models.t5 import T5Config
 from regard.models.transformer import TransformerConfig
 
 FLOAT = 4  # bytes of a float32
@@ -76,24 +78,47 @@ def linear(rows: int, inputs: int, outputs: int, *, bias: bool = True) -> Cost:
     return Cost(inputs * outputs + bias * outputs, 2 * rows * inputs * outputs)
 
 
-def attention(queries: int, keys: int, width: int, heads: int, dropout: float) -> Cost:
+def attention(
+    queries: int,
+    keys: int,
+    width: int,
+    heads: int,
+    dropout: float,
+    *,
+    head_width: int | None = None,
+    kv_heads: int | None = None,
+    bias: bool = True,
+) -> Cost:
     """Four projections around softmax(q kᵀ) v. Kept: the input of the queries, q, k, v, the result, a sum per row."""
-    projections = 2 * linear(queries, width, width) + 2 * linear(keys, width, width)
-    looking = Cost(flops=4 * queries * keys * width, kept=queries * (3 * width + heads) + 2 * keys * width)
+    head_width = head_width or width // heads
+    inner, shared = heads * head_width, (kv_heads or heads) * head_width
+    projections = linear(queries, width, inner, bias=bias) + 2 * linear(keys, width, shared, bias=bias)
+    projections += linear(queries, inner, width, bias=bias)
+    looking = Cost(flops=4 * queries * keys * inner, kept=queries * (width + 2 * inner + heads) + 2 * keys * shared)
     written_out = 3 * heads * queries * keys if dropout else 0  # weights, mask, and their product
     return projections + looking + Cost(kept=written_out)
 
 
-def feed_forward(rows: int, width: int, hidden: int, activation: str, dropout: float) -> Cost:
-    """relu keeps one hidden tensor (its result), the other activations two; dropout inside makes it three."""
+def feed_forward(
+    rows: int, width: int, hidden: int, activation: str, dropout: float, *, gated: bool = False, bias: bool = True
+) -> Cost:
+    """relu keeps one hidden tensor (its result), the other activations two; dropout inside makes it three. A gate keeps
+    both factors and what the activation was given; dropout keeps its mask and result besides."""
     tensors = 3 if dropout else 1 if activation == "relu" else 2
-    products = linear(rows, width, hidden) + linear(rows, hidden, width)
+    if gated:
+        tensors = (3 if activation == "relu" else 4) + (1 if dropout else 0)
+    products = (2 if gated else 1) * linear(rows, width, hidden, bias=bias) + linear(rows, hidden, width, bias=bias)
     return products + Cost(kept=rows * (width + tensors * hidden))
 
 
 def norm(rows: int, width: int) -> Cost:
     """Gain and offset; kept: the input, and the mean and deviation of each row."""
     return Cost(parameters=2 * width, kept=rows * (width + 2))
+
+
+def rms_norm(rows: int, width: int) -> Cost:
+    """A gain; kept: the input, the input made even, and the size of each row."""
+    return Cost(parameters=width, kept=rows * (2 * width + 1))
 
 
 def masked(rows: int, width: int, dropout: float) -> Cost:
@@ -206,6 +231,70 @@ def bert(c: BertConfig, source: int, target: int) -> Costs:
     )
 
 
+def gpt(c: GptConfig, source: int, target: int) -> Costs:
+    """The language model of `models/gpt.py`, on one text of `target` tokens; it has no source."""
+    even = norm if c.norm == "layer" else rms_norm
+    head_width, kv_heads = c.head_width or c.width // c.heads, c.kv_heads or c.heads
+    residual = even(target, c.width) + masked(target, c.width, c.dropout)
+    layer = residual + attention(
+        target, target, c.width, c.heads, c.attention_dropout,
+        head_width=head_width, kv_heads=kv_heads, bias=c.attention_bias,
+    )  # fmt: skip
+    layer += residual + feed_forward(target, c.width, c.ffn_width, c.activation, 0.0, gated=c.gated, bias=c.ffn_bias)
+    positions = c.max_length * c.width if c.positions == "learned" else 0
+    output = linear(target, c.width, c.vocab, bias=False)
+    return Costs(
+        parts={
+            "embeddings": Cost(c.vocab * c.width + positions) + masked(target, c.width, c.embedding_dropout),
+            "decoder": c.depth * layer + even(target, c.width) + Cost(kept=target * c.width),
+            "generator": Cost(0 if c.tie else output.parameters, output.flops, target * c.vocab),
+        },
+        matrices=[Matrix(f"decoder.{n}.attention", c.heads, target, target) for n in range(c.depth)],
+        sentence_cache=0,
+        hypothesis_cache=2 * c.depth * target * kv_heads * head_width,
+    )
+
+
+def t5(c: T5Config, source: int, target: int) -> Costs:
+    """The encoder-decoder of `models/t5.py`."""
+
+    def look(queries: int, keys: int) -> Cost:
+        looking = attention(queries, keys, c.width, c.heads, c.dropout, head_width=c.head_width, bias=False)
+        return looking + residual(queries)
+
+    def think(rows: int) -> Cost:
+        thought = feed_forward(rows, c.width, c.ffn_width, c.activation, c.dropout, gated=c.gated, bias=False)
+        return thought + residual(rows)
+
+    def residual(rows: int) -> Cost:
+        return rms_norm(rows, c.width) + masked(rows, c.width, c.dropout)
+
+    def end(rows: int) -> Cost:
+        buckets = rows * rows  # a number for each pair of tokens, from the table of distances
+        return residual(rows) + Cost(c.buckets * c.heads, 0, rows * c.width + buckets)
+
+    output = linear(target, c.width, c.target_vocab, bias=False)
+    inner = c.heads * c.head_width
+    return Costs(
+        parts={
+            "embeddings": Cost(c.source_vocab * c.width) + masked(source + target, c.width, c.dropout),
+            "encoder": c.encoder_depth * (look(source, source) + think(source)) + end(source),
+            "decoder": c.decoder_depth * (look(target, target) + look(target, source) + think(target)) + end(target),
+            "generator": Cost(0 if c.tie else output.parameters, output.flops, target * c.target_vocab),
+        },
+        matrices=[
+            *(Matrix(f"encoder.{n}.attention", c.heads, source, source) for n in range(c.encoder_depth)),
+            *(
+                Matrix(f"decoder.{n}.{name}", c.heads, target, keys)
+                for n in range(c.decoder_depth)
+                for name, keys in (("attention", target), ("cross", source))
+            ),
+        ],
+        sentence_cache=2 * c.decoder_depth * source * inner,
+        hypothesis_cache=2 * c.decoder_depth * target * inner,
+    )
+
+
 def _text_head(c: BertConfig, source: int, narrow: int) -> Cost:
     match c.head:
         case "masked" | "pretraining":
@@ -268,4 +357,10 @@ def _generator(c: TransformerConfig | Seq2SeqConfig, target: int, width: int, *,
     return Cost(own, whole.flops, target * c.target_vocab)
 
 
-COSTS: dict[str, Callable[[Any, int, int], Costs]] = {"seq2seq": seq2seq, "transformer": transformer, "bert": bert}
+COSTS: dict[str, Callable[[Any, int, int], Costs]] = {
+    "seq2seq": seq2seq,
+    "transformer": transformer,
+    "bert": bert,
+    "gpt": gpt,
+    "t5": t5,
+}

@@ -13,7 +13,9 @@ from regard.config import Config
 from regard.errors import UsageError
 from regard.models.catalog import MODELS
 from regard.studies.costs import COSTS, FLOAT, Cost, Costs, Matrix
-from regard.training.recipe import PHRASEBOOK, TrainingSection, load_recipe
+from regard.training.recipe import load_recipe
+from regard.training.sections import PHRASEBOOK, TrainingSection
+from regard.training.texts import initial_folder
 
 LENGTH = 32  # tokens of a sentence, where nothing else is said
 
@@ -120,7 +122,10 @@ def _describe(what: str, sets: Sequence[str]) -> tuple[str, Config, int]:
         recipe = load_recipe(PHRASEBOOK, [section, "tokenizer={}", "training={}", *sets])
     else:
         recipe = load_recipe(what, sets)
-    size = recipe.tokenizer.size
+    if recipe.model.init:
+        name, config, _ = identify(initial_folder(recipe.model.init))
+        return name, config, recipe.training.batch_tokens
+    size = recipe.vocabulary
     config = recipe.model.config(source_vocab=size, target_vocab=size, pad=0)
     return recipe.model.name, config, recipe.training.batch_tokens
 

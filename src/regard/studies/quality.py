@@ -22,7 +22,7 @@ from regard.inference.alignment import (
 )
 from regard.inference.attending import CROSS, AlignmentSettings, Pass, readings
 from regard.inference.pipelines import Translator
-from regard.training.recipe import PHRASEBOOK
+from regard.training.sections import PHRASEBOOK
 
 Part = Literal["valid", "test"]
 Merge = Literal["mutual"] | SymmetryMethod

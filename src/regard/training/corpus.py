@@ -20,7 +20,8 @@ from regard.data.text import Pair, read_pairs
 from regard.data.tokenizers import PairTokenizer, train_pair_tokenizer
 from regard.errors import DataError
 from regard.training.guards import Poll
-from regard.training.recipe import PHRASEBOOK, Recipe
+from regard.training.recipe import Recipe
+from regard.training.sections import PHRASEBOOK
 
 Part = Literal["train", "valid", "test"]
 PARTS: tuple[Part, ...] = ("train", "valid", "test")

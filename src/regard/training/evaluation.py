@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TypedDict, cast
+from typing import Protocol, TypedDict, cast
 
 import numpy as np
 import sacrebleu
@@ -14,7 +14,6 @@ from torch import nn
 from regard.data.batch import Batch, collate
 from regard.data.loader import plan_batches
 from regard.data.text import Pair
-from regard.data.tokenizers import PairTokenizer
 from regard.inference.search import SearchSettings, Steps, Vocabulary, search
 from regard.training.guards import Poll
 from regard.training.objectives import cross_entropy
@@ -31,13 +30,34 @@ class Sample(TypedDict):
     output: str
 
 
+class Side(Protocol):
+    """What answers are made of."""
+
+    @property
+    def pad(self) -> int: ...
+    @property
+    def start(self) -> int: ...
+    @property
+    def end(self) -> int: ...
+    def decode(self, ids: list[int], /) -> str: ...
+
+
+class PairCoder(Protocol):
+    """What makes tokens of pairs, and text of answers."""
+
+    @property
+    def target(self) -> Side: ...
+    def source_ids(self, texts: Sequence[str], to: str = "") -> list[list[int]]: ...
+    def target_ids(self, texts: Sequence[str]) -> list[list[int]]: ...
+
+
 class Evaluation:
     """Held-out pairs, encoded once and batched by length, `decoded` of them (evenly spread) also to be translated."""
 
     def __init__(
         self,
         pairs: Sequence[Pair],
-        tokenizer: PairTokenizer,
+        tokenizer: PairCoder,
         *,
         decoding: SearchSettings,
         decoded: int,
@@ -104,7 +124,7 @@ def _corpus_scores(answers: Sequence[str], references: Sequence[str]) -> dict[st
     }
 
 
-def _batched(pairs: Sequence[Pair], tokenizer: PairTokenizer, batch_tokens: int) -> list[tuple[list[Pair], Batch]]:
+def _batched(pairs: Sequence[Pair], tokenizer: PairCoder, batch_tokens: int) -> list[tuple[list[Pair], Batch]]:
     """Pairs of similar length together, each batch beside its pairs."""
     sources = [tokenizer.source_ids([pair.source], pair.to)[0] for pair in pairs]
     targets = tokenizer.target_ids([pair.target for pair in pairs])

@@ -21,7 +21,8 @@ from regard.models.gpt import GptConfig
 from regard.training.evaluation import Sample
 from regard.training.guards import Poll
 from regard.training.objectives import Loss, cross_entropy
-from regard.training.recipe import LanguageRecipe, LoopSection
+from regard.training.recipe import LanguageRecipe
+from regard.training.sections import LoopSection
 from regard.training.state import Place
 from regard.training.texts import TextPreparation, build_model, chunks
 

@@ -16,7 +16,8 @@ from regard.config import Config
 from regard.errors import UsageError
 from regard.training.metrics import METRICS
 from regard.training.optim import mean_weights
-from regard.training.recipe import HIGHER_IS_BETTER, AnyRecipe, load_recipe
+from regard.training.recipe import AnyRecipe, load_recipe
+from regard.training.sections import HIGHER_IS_BETTER
 from regard.training.tasks import Task
 
 RECIPE = "recipe.toml"

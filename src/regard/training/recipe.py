@@ -2,199 +2,35 @@
 
 from __future__ import annotations
 
-import difflib
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 import pydantic
 import tomli_w
-from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import NonNegativeInt
 
 from regard.config import Config
-from regard.data.documents_text import Documents
-from regard.data.filters import FilterConfig
 from regard.data.tokenizers import TokenizerConfig
 from regard.data.vocabularies import VocabularyConfig
 from regard.errors import ConfigError, UsageError
 from regard.inference.search import SearchSettings
-from regard.models.catalog import MODELS
-
-FROM_TOKENIZER = ("vocab", "source_vocab", "target_vocab", "pad")
-PHRASEBOOK = "phrasebook"
-DECODED = {"bleu", "chrf", "exact"}
-HIGHER_IS_BETTER = {*DECODED, "accuracy", "f1", "matthews", "pearson", "spearman"}
-Metric = Literal[
-    "loss", "perplexity", "bleu", "chrf", "exact", "accuracy", "f1", "matthews", "pearson", "spearman"
-]
-
-
-class ModelSection(Config):
-    """[model]: a name, one of its presets or a folder to start from, and values of that model's own configuration."""
-
-    model_config = pydantic.ConfigDict(extra="allow", frozen=True)
-
-    name: str = "transformer"
-    preset: str = ""
-    init: str = ""  # a model folder, or hf:owner/name, whose weights and tokenizer training starts from
-
-    @pydantic.model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.name not in MODELS:
-            raise ConfigError(f"model.name {self.name!r} is unknown; {_nearest(self.name, MODELS)}")
-        presets = MODELS[self.name].presets
-        if self.preset and self.preset not in presets:
-            raise ConfigError(
-                f"model.preset {self.preset!r} is not one of {self.name}; {_nearest(self.preset, presets)}"
-            )
-        for key in FROM_TOKENIZER:
-            if key in self.overrides:
-                raise ConfigError(f"model.{key} comes from the tokenizer; leave it out of the recipe")
-        if self.init and self.preset:
-            raise ConfigError(f"model.preset is {self.preset!r}, but the shape comes from model.init; leave one out")
-        known = MODELS[self.name].config.model_fields
-        if self.init and (unknown := next((key for key in self.overrides if key not in known), "")):
-            raise ConfigError(f"[model]: unknown key {unknown!r}; {_nearest(unknown, known)}")
-        if not self.init:
-            self.config(source_vocab=8, target_vocab=8, pad=0)
-        return self
-
-    @property
-    def overrides(self) -> dict[str, Any]:
-        return dict(self.model_extra or {})
-
-    def config(self, *, source_vocab: int, target_vocab: int, pad: int) -> Config:
-        """The model's own configuration: preset values, then the recipe's, then what the tokenizer says."""
-        entry = MODELS[self.name]
-        sizes = {"vocab": target_vocab, "source_vocab": source_vocab, "target_vocab": target_vocab, "pad": pad}
-        sizes = {key: size for key, size in sizes.items() if key in entry.config.model_fields}
-        return entry.config.parse({**self._settings(), **sizes}, where="[model]")
-
-    def resolved(self) -> ModelSection:
-        """The same section with every value of the model written out, so that it outlives changes of presets."""
-        if self.init:
-            return self
-        config = self.config(source_vocab=8, target_vocab=8, pad=0).model_dump(exclude_none=True)
-        values = {key: value for key, value in config.items() if key not in FROM_TOKENIZER}
-        return ModelSection(name=self.name, preset=self.preset, **values)
-
-    def _settings(self) -> dict[str, Any]:
-        preset = MODELS[self.name].presets[self.preset] if self.preset else {}
-        return {**preset, **self.overrides}
-
-
-class PhrasebookSection(Config):
-    """[data.phrasebook]: how much of the built-in corpus to make, per target language."""
-
-    count: PositiveInt = 20000
-    valid_count: PositiveInt = 200
-    test_count: PositiveInt = 500
-    min_words: PositiveInt = 1
-    max_words: PositiveInt = 60
-
-
-class DataSection(Config):
-    """[data]: where the sentence pairs are; a path, or a table of paths by target language, or `phrasebook`."""
-
-    train: str | dict[str, str]
-    valid: str | dict[str, str] = ""
-    test: str | dict[str, str] = ""
-    source: str
-    target: str | list[str]
-    swap: bool = False  # the files hold the target first, as a table without a header may
-    split: float = pydantic.Field(default=0.01, gt=0, lt=1)  # set aside from train where valid is not given
-    filters: FilterConfig = FilterConfig.parse({})
-    phrasebook: PhrasebookSection = PhrasebookSection()
-
-    @property
-    def targets(self) -> list[str]:
-        return [self.target] if isinstance(self.target, str) else self.target
-
-    def path(self, part: Literal["train", "valid", "test"], target: str) -> str:
-        """Where the pairs of one part and target language are; empty where there are none."""
-        where: str | dict[str, str] = getattr(self, part)
-        return where if isinstance(where, str) else where.get(target, "")
-
-    @pydantic.model_validator(mode="after")
-    def _check(self) -> Self:
-        if not self.targets or len(set(self.targets)) < len(self.targets):
-            raise ConfigError(f"data.target is {self.target!r}; expected one language code, or several different ones")
-        if self.source in self.targets:
-            raise ConfigError(f"data.source {self.source!r} is also in data.target; a language is not its own target")
-        for part in ("train", "valid", "test"):
-            table = getattr(self, part)
-            extra = set(table) - set(self.targets) if isinstance(table, dict) else set()
-            if extra:
-                raise ConfigError(f"data.{part} names {sorted(extra)}, but data.target is {self.targets}")
-        missing = [target for target in self.targets if not self.path("train", target)]
-        if missing:
-            raise ConfigError(f"data.train has no path for {missing}; give one for every language of data.target")
-        return self
-
-
-class LoopSection(Config):
-    """[training]: the optimiser, the batches, and when to look, save and stop."""
-
-    steps: PositiveInt = 10000
-    lr: PositiveFloat = 1e-3
-    schedule: Literal["noam", "cosine", "constant"] = "noam"
-    warmup: NonNegativeInt = 1000
-    batch_tokens: PositiveInt = 4096
-    accumulate: PositiveInt = 1
-    clip: NonNegativeFloat = 1.0
-    precision: Literal["fp32", "tf32", "bf16"] = "fp32"
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    weight_decay: NonNegativeFloat = 0.01
-    betas: tuple[float, float] = (0.9, 0.98)
-    ema: float = pydantic.Field(default=0.0, ge=0, lt=1)
-    average: NonNegativeInt = 0
-    validate_every: NonNegativeInt = 500
-    checkpoint_every: NonNegativeInt = 500
-    keep: PositiveInt = 3
-    patience: NonNegativeInt = 0
-    metric: Metric = "loss"
-    on_nan: Literal["stop", "skip"] = "stop"
-    log_every: PositiveInt = 50
-    workers: NonNegativeInt = 0
-    time_limit: PositiveFloat | None = None
-    compile: bool = False
-
-    @pydantic.model_validator(mode="after")
-    def _check_average(self) -> Self:
-        if self.average > self.keep:
-            raise ConfigError(
-                f"training.average is {self.average} but only {self.keep} checkpoints are kept; raise training.keep"
-            )
-        return self
-
-
-class WritingSection(LoopSection):
-    """[training] of models that write answers, some of which are decoded to measure them."""
-
-    label_smoothing: float = pydantic.Field(default=0.0, ge=0, lt=1)
-    validate_sentences: NonNegativeInt = 200  # how many are decoded; 0 measures the loss alone
-
-    @pydantic.model_validator(mode="after")
-    def _check_decoded(self) -> Self:
-        if self.metric in DECODED and not self.validate_sentences:
-            raise ConfigError(f"training.metric is {self.metric!r}, which needs training.validate_sentences above 0")
-        return self
-
-
-class TrainingSection(WritingSection):
-    """[training] of translators."""
-
-    label_smoothing: float = pydantic.Field(default=0.1, ge=0, lt=1)
-    r_drop: NonNegativeFloat = 0.0
-    guide: NonNegativeFloat = 0.0  # weight of learning where to look, from links found by statistics
-
-    @pydantic.model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.guide and self.compile:
-            raise ConfigError("training.guide watches the attention, which a compiled model hides; set one of them off")
-        return self
+from regard.training.sections import (
+    DECODED,
+    DataSection,
+    LabelledSection,
+    LoopSection,
+    MaskedSection,
+    ModelSection,
+    PromptsSection,
+    SpansSection,
+    TextSection,
+    TrainingSection,
+    WritingSection,
+    nearest,
+)
 
 
 class AnyRecipe(Config):
@@ -220,6 +56,12 @@ class AnyRecipe(Config):
                 f"it measures {', '.join(sorted(self.metrics))}"
             )
         return self
+
+    @property
+    def vocabulary(self) -> int:
+        """How many tokens a new model will know at most; 0 where they come with the model."""
+        tokenizer: TokenizerConfig | VocabularyConfig | None = getattr(self, "tokenizer", None)
+        return 0 if self.model.init or tokenizer is None else tokenizer.size
 
     def to_toml(self) -> str:
         """The recipe as a TOML document that `load_recipe` reads back unchanged."""
@@ -255,27 +97,6 @@ class Recipe(AnyRecipe):
         return self
 
 
-class TextSection(Config):
-    """[data] of a model that learns from plain text."""
-
-    train: str | list[str]
-    valid: str | list[str] = ""
-    test: str | list[str] = ""
-    documents: Documents = "blank"  # what separates them
-    split: float = pydantic.Field(default=0.01, gt=0, lt=1)  # of the text, its end, set aside where valid is not given
-    block: PositiveInt = 128  # tokens read at once
-
-    def paths(self, part: Literal["train", "valid", "test"]) -> list[str]:
-        where: str | list[str] = getattr(self, part)
-        return [path for path in ([where] if isinstance(where, str) else where) if path]
-
-    @pydantic.model_validator(mode="after")
-    def _check_train(self) -> Self:
-        if not self.paths("train"):
-            raise ConfigError("data.train names no file; give one, or a list of them")
-        return self
-
-
 class LanguageRecipe(AnyRecipe):
     """Everything the training of a language model depends on."""
 
@@ -289,15 +110,6 @@ class LanguageRecipe(AnyRecipe):
     training: LoopSection = LoopSection()
 
 
-class MaskedSection(TextSection):
-    """[data] of a model that guesses hidden words."""
-
-    block: int = pydantic.Field(default=128, ge=8)
-    share: float = pydantic.Field(default=0.15, gt=0, lt=1)  # of the tokens, to be guessed
-    whole_words: bool = False  # hide all pieces of a word together
-    next_sentence: bool = True  # also guess whether two segments belong together
-
-
 class MaskedRecipe(AnyRecipe):
     """Everything the training of a BERT from plain documents depends on."""
 
@@ -309,25 +121,6 @@ class MaskedRecipe(AnyRecipe):
     data: MaskedSection
     tokenizer: VocabularyConfig = VocabularyConfig.parse({"kind": "wordpiece"})
     training: LoopSection = LoopSection()
-
-
-class LabelledSection(Config):
-    """[data] of a classifier: tab-separated tables, as GLUE has them."""
-
-    train: str
-    valid: str = ""
-    test: str = ""
-    text: str | NonNegativeInt = "sentence"  # the column of the text: its name, or its number where there is no header
-    pair: str | NonNegativeInt | None = None  # of its partner
-    label: str | NonNegativeInt = "label"
-    labels: tuple[str, ...] = ()  # the labels by number; none: the column holds values
-    longest: int = pydantic.Field(default=128, ge=8)  # tokens; longer texts are cut, and counted
-
-    @pydantic.model_validator(mode="after")
-    def _check_labels(self) -> Self:
-        if len(self.labels) == 1 or len(set(self.labels)) < len(self.labels):
-            raise ConfigError(f"data.labels is {self.labels}; expected two or more different ones, or none for values")
-        return self
 
 
 class ClassificationRecipe(AnyRecipe):
@@ -354,11 +147,40 @@ class ClassificationRecipe(AnyRecipe):
         return self
 
 
+class SpansRecipe(AnyRecipe):
+    """Everything the training of a T5 from plain text depends on."""
+
+    models: ClassVar = ("t5",)
+    metrics: ClassVar = {"loss", "perplexity"}
+
+    task: Literal["spans"]
+    model: ModelSection = ModelSection(name="t5")
+    data: SpansSection
+    tokenizer: VocabularyConfig = VocabularyConfig.parse({})
+    training: WritingSection = WritingSection()
+
+
+class PromptsRecipe(AnyRecipe):
+    """Everything the training of one model for several tasks depends on."""
+
+    models: ClassVar = ("t5",)
+    metrics: ClassVar = {"loss", "perplexity", *DECODED}
+
+    task: Literal["prompts"]
+    model: ModelSection = ModelSection(name="t5")
+    data: PromptsSection
+    tokenizer: VocabularyConfig = VocabularyConfig.parse({})
+    training: WritingSection = WritingSection()
+    decoding: SearchSettings = SearchSettings()
+
+
 RECIPES: dict[str, type[AnyRecipe]] = {
     "translation": Recipe,
     "language": LanguageRecipe,
     "masked": MaskedRecipe,
     "classification": ClassificationRecipe,
+    "spans": SpansRecipe,
+    "prompts": PromptsRecipe,
 }
 
 
@@ -370,7 +192,7 @@ def recipe_names() -> list[str]:
 def recipe_text(name: str) -> str:
     """A shipped recipe as it is written, beginning with a comment that says what it is for."""
     if name not in recipe_names():
-        raise UsageError(f"there is no shipped recipe {name!r}; {_nearest(name, recipe_names())}")
+        raise UsageError(f"there is no shipped recipe {name!r}; {nearest(name, recipe_names())}")
     return str((_shipped() / f"{name}.toml").read_text(encoding="utf-8"))
 
 
@@ -381,7 +203,7 @@ def load_recipe(name_or_path: str | Path, sets: Sequence[str] = ()) -> AnyRecipe
         _merge(values, change)
     task = values.get("task", "translation")
     if task not in RECIPES:
-        raise ConfigError(f"{name_or_path}: task {task!r} is unknown; {_nearest(str(task), RECIPES)}")
+        raise ConfigError(f"{name_or_path}: task {task!r} is unknown; {nearest(str(task), RECIPES)}")
     return RECIPES[task].parse(values, where=str(name_or_path))
 
 
@@ -422,8 +244,3 @@ def _value(text: str) -> Any:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
-
-
-def _nearest(name: str, known: Mapping[str, Any] | Sequence[str]) -> str:
-    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.4)
-    return f"did you mean {matches[0]!r}?" if matches else f"known: {', '.join(known)}"

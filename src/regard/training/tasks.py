@@ -34,6 +34,7 @@ from regard.training.masked import Masked
 from regard.training.objectives import Loss, cross_entropy, guidance, r_drop
 from regard.training.recipe import Recipe
 from regard.training.state import Place
+from regard.training.text_to_text import Prompts, Spans
 
 ALIGNED_PAIRS = 300  # looked at to find the layer and head that align words
 
@@ -210,4 +211,6 @@ TASKS: dict[str, Callable[[Any, Path, torch.device, Poll], Task]] = {
     "language": Language,
     "masked": Masked,
     "classification": Classification,
+    "spans": Spans,
+    "prompts": Prompts,
 }

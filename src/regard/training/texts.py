@@ -23,7 +23,7 @@ from regard.data.vocabularies import Style, VocabularyConfig, train_vocabulary
 from regard.errors import CheckpointError, DataError, UsageError
 from regard.models.catalog import MODELS
 from regard.training.guards import Poll
-from regard.training.recipe import ModelSection, TextSection
+from regard.training.sections import ModelSection, TextSection
 
 Part = Literal["train", "valid", "test"]
 PARTS: tuple[Part, ...] = ("train", "valid", "test")
@@ -66,9 +66,7 @@ class TextPreparation:
         """The corpus, from `folder` where it was prepared before."""
         if not folder.exists():
             write_folder(folder, lambda temporary: self._write(temporary, poll))
-        return TextCorpus(
-            TextTokenizer.load(folder / "tokenizer"), *(TokenStore.open(folder / part) for part in PARTS)
-        )
+        return TextCorpus(TextTokenizer.load(folder / "tokenizer"), *(TokenStore.open(folder / part) for part in PARTS))
 
     def _write(self, folder: Path, poll: Poll) -> None:
         tokenizer = self._tokenizer(poll)

@@ -1,0 +1,309 @@
+"""Tasks on single texts: short runs that learn something measurable, resume exactly, and refuse what cannot work."""
+
+import math
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import regard
+from regard.checkpoints import newest_complete, verify
+from regard.config import known_keys
+from regard.data.blocks import TokenStore
+from regard.data.phrasebook import phrases
+from regard.errors import CheckpointError, ConfigError, DataError, UsageError
+from regard.training.guards import SignalError
+from regard.training.loop import Trainer, train
+from regard.training.metrics import read_metrics
+from regard.training.recipe import RECIPES, load_recipe
+
+LOOP = (
+    "training.device=cpu", "training.schedule=cosine", "training.warmup=10", "training.lr=5e-3",
+    "training.log_every=20", "training.checkpoint_every=0", "training.precision=fp32", "training.ema=0",
+)  # fmt: skip
+GPT = ('model={name="gpt",preset="nano",width=32,heads=2,depth=1,max_length=32}',)
+BERT = ('model={name="bert",width=32,heads=2,depth=1,ffn_width=64,max_length=64,dropout=0.0,attention_dropout=0.0}',)
+T5 = ('model={name="t5",preset="tiny",width=32,heads=2,head_width=16,encoder_depth=1,decoder_depth=1,ffn_width=64}',)
+TIMES = ("tokens_per_second", "seconds")
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory) -> Path:
+    """Documents of three sentences; those of a document are about one person."""
+    path = tmp_path_factory.mktemp("text") / "text.txt"
+    sources = [pair.source for pair in phrases("es", part="train", count=900, seed=3, max_words=7)]
+    names = ["Lucas", "Ana", "Pedro", "Clara"]
+    lines = [
+        f"{names[i % 4]} says {s} {names[i % 4]}\n"
+        for i, three in enumerate(zip(*[iter(sources)] * 3, strict=True))
+        for s in three
+    ]
+    path.write_text("".join(line + ("\n" if i % 3 == 2 else "") for i, line in enumerate(lines)), encoding="utf-8")
+    return path
+
+
+def language(path, *more, recipe="tinyshakespeare-gpt-small"):
+    own = (f"data.train={path}", "data.block=32", "training.batch_tokens=512", "training.validate_every=20")
+    return load_recipe(recipe, [*LOOP, *GPT, *own, "training.steps=40", *more])
+
+
+def masked(path, *more):
+    own = (f"data.train={path}", "data.valid=''", "data.block=40", "data.split=0.1", "tokenizer.size=300",
+           "training.batch_tokens=1280", "training.validate_every=25", "training.steps=50")  # fmt: skip
+    return load_recipe("wikitext2-bert", [*LOOP, *BERT, *own, *more])
+
+
+def told(out, kind="valid"):
+    rows = [row for row in read_metrics(out / "metrics.jsonl") if row["kind"] == kind]
+    return [{key: value for key, value in row.items() if key not in TIMES} for row in rows]
+
+
+# --- language ---
+
+
+def test_a_language_model_beats_the_frequencies_of_characters(tmp_path, text):
+    out = train(language(text), tmp_path / "run")
+    verify(out)
+    content = text.read_text()
+    shares = [content.count(character) / len(content) for character in set(content)]
+    assert told(out)[-1]["loss"] < -sum(share * math.log(share) for share in shares) - 0.1
+    assert told(out)[-1]["perplexity"] == pytest.approx(math.exp(told(out)[-1]["loss"]))
+    model = regard.load(out)
+    assert model.generate("Lucas says", max_tokens=5, temperature=0.0).text
+    assert "model.generate" in (out / "README.md").read_text()
+
+
+def test_the_loss_told_is_the_mean_over_the_whole_validation_text(tmp_path, text):
+    out = train(language(text, "training.steps=3"), tmp_path / "run")
+    model = regard.load(out)
+    valid = text.read_text()[int(len(text.read_text()) * 0.9) :]
+    ids = torch.tensor(model.tokenizer.encode([valid])[0].ids)
+    losses = []
+    for begin in range(0, len(ids) - 1, 32):
+        block = ids[begin : begin + 33]
+        log_p = model.model(block[None, :-1])[0].log_softmax(-1)
+        losses += (-log_p.gather(1, block[1:, None])).flatten().tolist()
+    assert len(losses) == len(ids) - 1
+    assert told(out)[-1]["loss"] == pytest.approx(sum(losses) / len(losses), rel=1e-4)
+
+
+@pytest.mark.parametrize("cut", [7, 20])
+def test_a_language_run_that_was_cut_ends_like_one_that_was_not(tmp_path, monkeypatch, text, cut):
+    recipe = language(text, "training.steps=24", "model.dropout=0.2", "training.ema=0.9")
+    train(recipe, tmp_path / "whole")
+    original = Trainer._backward
+
+    def backward(self, *arguments):
+        if self.progress.step == cut:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return original(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_backward", backward)
+        with pytest.raises(SignalError):
+            train(recipe, tmp_path / "cut")
+    train(recipe, tmp_path / "cut", resume=True)
+    states = [
+        load_file(newest_complete(tmp_path / name) / "train_state" / "state.safetensors") for name in ("whole", "cut")
+    ]
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+    assert all(told(tmp_path / "whole", kind) == told(tmp_path / "cut", kind) for kind in ("train", "valid"))
+
+
+def test_documents_are_separated_by_end_tokens(tmp_path, text):
+    out = train(
+        language(text, "data.documents=blank", "training.steps=1", "tokenizer.kind=bpe", "tokenizer.size=300"),
+        tmp_path / "run",
+    )
+    store, tokenizer = TokenStore.open(out / "data" / "train"), regard.load(out).tokenizer
+    assert (store.tokens == tokenizer.end).sum() == len(store.documents) - 2
+    assert tokenizer.decode(store.tokens[store.tokens != tokenizer.end].tolist()) in text.read_text().replace(
+        "\n\n", "\n"
+    )
+
+
+def test_training_goes_on_from_a_folder(tmp_path, text):
+    first = train(language(text, "training.steps=30"), tmp_path / "first")
+    more = language(text, f'model={{name="gpt",init="{first}"}}', "training.steps=1", "training.lr=1e-6")
+    second = train(more, tmp_path / "second")
+    assert told(second)[-1]["loss"] == pytest.approx(told(first)[-1]["loss"], abs=0.01)
+
+
+# --- masked ---
+
+
+def test_a_masked_model_learns_words_and_what_belongs_together(tmp_path, text):
+    out = train(masked(text), tmp_path / "run")
+    first, last = told(out)[0], told(out)[-1]
+    encoder = regard.load(out)
+    assert last["loss"] < first["loss"] and last["perplexity"] < encoder.tokenizer.size / 2  # half as unsure as a guess
+    assert 0 < last["accuracy"] < 1 and 0 < last["next_sentence"] < 1
+    assert encoder.config.head == "pretraining"
+    assert len(encoder.fill("Lucas says the [MASK] is red Lucas", top=3)) == 3
+
+
+def test_hidden_words_without_next_sentences(tmp_path, text):
+    out = train(masked(text, "data.next_sentence=false", "data.documents=line", "training.steps=5"), tmp_path / "run")
+    assert "next_sentence" not in told(out)[-1]
+    assert regard.load(out).config.head == "masked"
+
+
+# --- classification ---
+
+
+def labelled(init, table, *more):
+    own = (f"model.init={init}", f"data.train={table}", f"data.valid={table}", "training.batch_tokens=512")
+    settings = ("training.steps=60", "training.validate_every=30", "training.warmup=5")
+    return load_recipe("glue-sst2-minilm", [*LOOP, *own, *settings, *more])
+
+
+@pytest.fixture(scope="module")
+def init(tmp_path_factory, text) -> Path:
+    return train(masked(text, "training.steps=10"), tmp_path_factory.mktemp("init") / "run")
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory, text) -> Path:
+    path = tmp_path_factory.mktemp("table") / "table.tsv"
+    lines = [line for line in text.read_text().splitlines() if line][:240]
+    rows = [f'"{line}\t{int(line.startswith(("Lucas", "Ana")))}\t{len(line)}\t{line[::-1]}\n' for line in lines]
+    path.write_text("sentence\tlabel\tlength\tother\n" + "".join(rows))
+    return path
+
+
+def test_labels_are_learnt_from_a_folder(tmp_path, init, table):
+    out = train(labelled(init, table), tmp_path / "run")
+    assert told(out)[-1]["accuracy"] > 0.9
+    assert told(out)[-1]["matthews"] > 0.8
+    encoder = regard.load(out)
+    assert encoder.classify("Lucas says the cat is red Lucas")[0].labels.keys() == {"0", "1"}
+    verify(out)
+
+
+def test_values_and_pairs(tmp_path, init, table):
+    own = ("data.labels=[]", "data.label=length", "data.pair=other", "training.metric=spearman", "training.steps=20")
+    out = train(labelled(init, table, *own), tmp_path / "run")
+    assert set(told(out)[-1]) == {"step", "kind", "loss", "pearson", "spearman"}
+    assert regard.load(out).classify(["a"], ["b"])[0].value is not None
+
+
+def test_columns_by_number_are_of_tables_without_a_header(tmp_path, init, table):
+    bare = tmp_path / "bare.tsv"
+    bare.write_text("".join(table.read_text().splitlines(keepends=True)[1:]))
+    out = train(labelled(init, bare, "data.text=0", "data.label=1", "training.steps=1"), tmp_path / "run")
+    assert len((out / "data" / "train.jsonl").read_text().splitlines()) == 240
+
+
+# --- text to text ---
+
+
+def test_spans_are_learnt(tmp_path, text):
+    own = (f"data.train={text}", "data.valid=''", "data.documents=blank", "data.block=32", "data.split=0.1",
+           "data.sentinels=20", "tokenizer.size=400", "training.batch_tokens=512", "training.steps=40",
+           "training.validate_every=20", "training.lr=1e-2")  # fmt: skip
+    out = train(load_recipe("wikitext2-t5", [*LOOP, *T5, *own]), tmp_path / "run")
+    assert told(out)[-1]["loss"] < told(out)[0]["loss"]
+    assert isinstance(regard.load(out).generate("Lucas says <extra_id_0>", max_tokens=3).text, str)
+
+
+def test_one_model_answers_several_prompts(tmp_path):
+    (tmp_path / "shout.tsv").write_text("".join(f"say {word}\t{word.upper()}\n" for word in ("yes", "no", "why") * 4))
+    own = (
+        f'data.train={{question="builtin:question",shout="{tmp_path / "shout.tsv"}"}}', "data.test={}",
+        f'data.valid={{question="builtin:question",shout="{tmp_path / "shout.tsv"}"}}', "data.count=300",
+        'data.prefixes={shout="Shout:"}', "data.held_out=30", "data.temperature=4", "data.max_words=5",
+        "training.steps=60", "training.validate_every=60", "training.batch_tokens=512", "training.lr=1e-2",
+    )  # fmt: skip
+    out = train(load_recipe("prompts-t5", [*LOOP, *T5, *own]), tmp_path / "run")
+    values = told(out)[-1]
+    assert values["exact_question"] > 0.6 and values["exact_shout"] > 0.3  # it tells the two kinds apart
+    assert regard.load(out).generate("Shout: say yes").text in ("YES", "NO", "WHY")
+    assert told(out, "samples")
+
+
+# --- what is refused ---
+
+
+def test_an_empty_corpus_is_refused(tmp_path):
+    (tmp_path / "empty.txt").write_text("\n\n")
+    with pytest.raises(DataError, match="no text to learn from"):
+        train(masked(tmp_path / "empty.txt"), tmp_path / "run")
+    (tmp_path / "empty.txt").write_text("")
+    with pytest.raises(DataError, match="no text to learn from"):
+        train(language(tmp_path / "empty.txt"), tmp_path / "other")
+
+
+def test_text_without_next_sentences_is_refused(tmp_path):
+    (tmp_path / "lines.txt").write_text("one line\n\nanother line\n\n" * 20)
+    with pytest.raises(DataError, match="several lines each"):
+        train(masked(tmp_path / "lines.txt"), tmp_path / "run")
+
+
+def test_a_block_longer_than_the_model_is_refused(tmp_path, text):
+    with pytest.raises(ConfigError, match="32 positions"):
+        train(language(text, "data.block=64"), tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (["data.labels=['0','2']"], "label '1' is not one of"),
+        (["data.labels=['0','1','2']", "training.metric=accuracy"], "label '2' never occurs"),
+        (["data.label=nowhere"], "no column 'nowhere'"),
+        (["data.label=sentence", "data.labels=[]", "training.metric=spearman"], "is no number"),
+        (["data.text=9", "data.label=1"], "column 10 is needed"),
+        (["data.valid=''"], "no text for validation"),
+    ],
+)
+def test_tables_that_do_not_fit_are_refused(tmp_path, init, table, changes, message):
+    with pytest.raises(DataError, match=message):
+        train(labelled(init, table, *changes), tmp_path / "run")
+
+
+def test_a_missing_or_wrong_init_is_refused(tmp_path, table, text):
+    with pytest.raises(ConfigError, match=r"model\.init must be given"):
+        labelled("''", table)
+    with pytest.raises(UsageError, match="no folder"):
+        train(labelled(tmp_path / "nowhere", table), tmp_path / "run")
+    gpt = train(language(text, "training.steps=1"), tmp_path / "gpt")
+    with pytest.raises(UsageError, match="holds a gpt model"):
+        train(labelled(gpt, table), tmp_path / "other")
+
+
+def test_an_init_that_does_not_fit_is_refused(tmp_path, init, table):
+    with pytest.raises(CheckpointError, match="does not fit"):
+        train(labelled(init, table, "model.width=64"), tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "change", "message"),
+    [
+        ("tinyshakespeare-gpt-small", "task=langage", "did you mean 'language'"),
+        ("tinyshakespeare-gpt-small", "data.blok=3", "did you mean 'data.block'"),
+        ("tinyshakespeare-gpt-small", "training.guide=1", "unknown key 'training.guide'"),
+        ("tinyshakespeare-gpt-small", "training.metric=bleu", "does not measure"),
+        ("tinyshakespeare-gpt-small", "model={name='bert'}", "cannot do task 'language'"),
+        ("tinyshakespeare-gpt-small", "model.vocab=10", "comes from the tokenizer"),
+        ("tinyshakespeare-gpt-small", "model.init=x", "comes from model.init"),
+        ("tinyshakespeare-gpt-small", "data.train=[]", "names no file"),
+        ("glue-sst2-minilm", "model.widht=3", "did you mean 'width'"),
+        ("glue-sst2-minilm", "training.metric=spearman", "does not fit data with labels"),
+        ("glue-sst2-minilm", "data.labels=['a']", "two or more"),
+        ("glue-stsb-minilm", "training.metric=f1", "needs two labels"),
+        ("prompts-t5", "data.valid.sing=x", "names the task 'sing'"),
+        ("phrasebook", "model={name='transformer',init='x'}", "for tasks on single texts"),
+    ],
+)
+def test_recipes_that_do_not_hold_together_are_refused(recipe, change, message):
+    with pytest.raises(ConfigError, match=message):
+        load_recipe(recipe, [change])
+
+
+def test_every_key_of_every_task_is_documented():
+    page = (Path(__file__).parents[3] / "docs" / "recipes.md").read_text(encoding="utf-8")
+    sections = {"model", "data", "data.filters", "data.phrasebook", "tokenizer", "training", "decoding"}
+    keys = {key for recipe in RECIPES.values() for key in known_keys(recipe)} - sections
+    assert sorted(key for key in keys if f"| `{key}` |" not in page) == []
