@@ -1,7 +1,7 @@
 """A batch of sentence pairs as the padded tensors that models and losses take."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -37,8 +37,7 @@ class Batch:
         return self._map(Tensor.pin_memory)
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> "Batch":
-        values = (getattr(self, field.name) for field in fields(self))
-        return Batch(*(None if value is None else change(value) for value in values))
+        return replace(self, **{name: change(tensor) for name, tensor in vars(self).items() if tensor is not None})
 
 
 def collate(
