@@ -67,7 +67,7 @@ def test_a_million_tokens_are_translated_whole_by_a_server_that_takes_them(
     roomy, monkeypatch, sentences: list[str], gap: str
 ) -> None:
     translator = roomy.shelf.translator(roomy.shelf.find().id)
-    monkeypatch.setattr(translator, "settings", translator.settings.replace(beam=1, max_length=12))
+    monkeypatch.setattr(translator, "settings", translator.settings.replace(beam=1, max_length=4))
     different = sorted({*sentences})
     expected = dict(zip(different, translator.translate(different, to="es"), strict=True))
     answer = roomy.client.post("/translate", json=ASKED | {"q": gap.join(sentences)}, timeout=None).json()

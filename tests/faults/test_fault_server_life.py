@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from server_process import ASKED, REGARD, Answer, Server, ask, connected, head, running, until
+from server_process import ASKED, REGARD, Answer, Server, ask, connected, head, read_answer, running, until
 
 LONG = " ".join(["We are eating bread.", "She reads a book."] * 40)
 ALONE = """
@@ -43,7 +43,7 @@ def server(translator_folder: Path) -> Iterator[Server]:
 async def stopped_in_flight(server: Server, *signals: signal.Signals) -> list[Answer | BaseException]:
     """What clients get whose requests are being computed, or still being sent, when the signals come."""
     body = json.dumps(ASKED).encode()
-    async with connected(server, head("/translate", len(body)) + body[:10]) as (_, writer):
+    async with connected(server, head("/translate", len(body)) + body[:10]) as (reader, writer):
         asking = [asyncio.create_task(ask(server, asked={**ASKED, "q": LONG})) for _ in range(3)]
         await until(lambda: server.waiting() > 0, 20)
         for number, each in enumerate(signals):
@@ -51,9 +51,8 @@ async def stopped_in_flight(server: Server, *signals: signal.Signals) -> list[An
                 await asyncio.sleep(0.5)
             server.process.send_signal(each)
         await until(lambda: refuses(server), 20)
-        if len(signals) == 1:
-            writer.write(body[10:])
-        return await asyncio.gather(*asking, return_exceptions=True)
+        writer.write(body[10:])
+        return await asyncio.gather(*asking, read_answer(reader), return_exceptions=True)
 
 
 def refuses(server: Server) -> bool:

@@ -71,6 +71,11 @@ def _rows_to_one(weights: Weights) -> Weights:
     return np.divide(weights, totals, out=np.zeros_like(weights), where=totals > 0)
 
 
+def share_columns(weights: Weights) -> Weights:
+    """Weights in which a source word that the target words claim more than once over gives each its share of it."""
+    return weights / np.maximum(weights.sum(axis=0, keepdims=True), 1.0)
+
+
 def merge_weights(
     forward: Weights, backward: Float[np.ndarray, "rows columns"], method: Literal["geometric", "average"] = "geometric"
 ) -> Weights:

@@ -24,6 +24,7 @@ from regard.inference.alignment import (
     choose_layer,
     choose_layer_by_words,
     links,
+    share_columns,
     token_alignment,
     token_links,
     word_weights,
@@ -46,7 +47,7 @@ class AlignmentSettings(Config):
     `shift` reads a target word where it is the decoder's input instead of where it is predicted (see
     `token_alignment`). Without `head` the heads of the layer are averaged. A guided head was taught to look at the end
     token for want of a source word: with `threshold`, a target word links to every source word that has at least that
-    share of its weight, and to none if the end token has it.
+    share of its weight, and to none if the end token has it; a source word claimed more than once over is shared.
     """
 
     layer: str
@@ -83,7 +84,7 @@ class Pass:
     def links(self, settings: AlignmentSettings) -> list[Link]:
         """Word links by the threshold of a guided head; else every token points at its heaviest source word."""
         if settings.threshold is not None:
-            return links(self.words(settings), "threshold", threshold=settings.threshold)
+            return links(share_columns(self.words(settings)), "threshold", threshold=settings.threshold)
         return token_links(self.rows(settings), self.target_words_of, self.source_words_of)
 
     def heaviest_words(self, settings: AlignmentSettings, among: Collection[int] = ()) -> list[int]:

@@ -24,6 +24,7 @@ from regard.serve.settings import ServeSettings
 from regard.serve.shelf import Exhibit, Shelf
 
 T = TypeVar("T")
+LONG = 2000  # characters
 DOCUMENTS = 16  # worked through at once; more only wait for the same engine
 
 
@@ -73,10 +74,17 @@ class Desk:
 
     async def translate(self, exhibit: Exhibit, to: str, texts: Sequence[str], **changes: Any) -> list[Spoken]:
         """Translate texts sentence by sentence, with their line breaks; all sentences go into the line as one job."""
-        passages = [split_passage(text, exhibit.source) for text in texts]
+        passages = await self._split(texts, exhibit.source)
         sentences = [sentence for passage in passages for sentence in passage.sentences]
         answers = iter(await self.engine.translate(exhibit.id, sentences, to=to, **changes))
         return [Spoken(passage, [next(answers) for _ in passage.sentences]) for passage in passages]
+
+    async def _split(self, texts: Sequence[str], language: str) -> list[Passage]:
+        def split() -> list[Passage]:
+            return [split_passage(text, language) for text in texts]
+
+        # What takes many milliseconds goes to a thread: nobody else waits, and it is not begun for who has left.
+        return split() if sum(map(len, texts)) < LONG else await to_thread.run_sync(split)
 
     def stream(
         self, exhibit: Exhibit, to: str, text: str, *, settled: bool = False, **changes: Any

@@ -91,3 +91,14 @@ def test_kinds_and_defaults(translator: Translator) -> None:
     assert aligning_layers(translator.models[0]) == ["decoder.0.cross", "decoder.1.cross"]
     assert default_alignment(translator.models[0]) == AlignmentSettings(layer="decoder.0.cross", shift=True)
     assert default_alignment(torch.nn.Linear(2, 2)) is None
+
+
+def test_a_guided_head_links_by_weight_and_leaves_to_the_end_token_what_has_no_source() -> None:
+    guided = AlignmentSettings(layer="decoder.0.cross", shift=False, head=0, threshold=0.4)
+    step = np.zeros(4)
+    both, none = [0.0, 0.5, 0.45, 0.05], [0.0, 0.1, 0.2, 0.7]
+    seen = hand_made(np.array([[both, none, step]]))
+    assert seen.links(guided) == [(0, 0), (1, 0)]
+    np.testing.assert_allclose(seen.words(guided), [[0.5, 0.45], [0.1, 0.2]])
+    claimed = hand_made(np.array([[[0.0, 0.9, 0.0, 0.1], [0.0, 0.5, 0.4, 0.1], step]]))
+    assert claimed.links(guided) == [(0, 0), (1, 1)]  # the first source word gives 9 : 5, too little to the second
