@@ -117,20 +117,21 @@ class Recording:
         }
 
     def _record(self, name: str) -> None:
-        """Record a layer and, while they are not too many weights, those after it: they will be asked for next."""
-        if name == ALIGNMENT:
-            assert self.translator.alignment is not None
-            settings = self.translator.alignment
-            self._maps[name] = quantise(self._pass([settings.layer]).words(settings)[None])
-            return
-        names = [each for each in self.panels if each != ALIGNMENT]
-        chosen, total = [name], self.size(name)
-        for other in names[names.index(name) + 1 :]:
+        """Record a layer and, while they are not too many weights, others that will be asked for next: those after it,
+        or for the alignment the first ones, which its pass goes through anyway."""
+        names = [each for each in self.panels if each not in (ALIGNMENT, *self._maps)]
+        settings = self.translator.alignment if name == ALIGNMENT else None
+        layer = settings.layer if settings else name
+        chosen, total = [layer], self.size(layer)
+        for other in names[0 if settings else names.index(name) + 1 :]:
             total += self.size(other)
             if total > AT_ONCE:
                 break
             chosen.append(other)
-        for each, weights in self._pass(chosen).weights.items():
+        seen = self._pass(chosen)
+        if settings:
+            self._maps[ALIGNMENT] = quantise(seen.words(settings)[None])
+        for each, weights in seen.weights.items():
             self._maps[each] = quantise(weights)
 
     def _pass(self, names: Sequence[str], *, scores: bool = False) -> Any:
