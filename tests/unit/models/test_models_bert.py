@@ -98,10 +98,20 @@ def test_it_learns_a_hidden_word():
     assert loss < 0.1
 
 
-@pytest.mark.parametrize("preset", PRESETS)
-def test_presets_are_configs(preset):
-    with torch.device("meta"):
-        Bert(BertConfig(vocab=100, **PRESETS[preset]))
+PUBLISHED = {  # vocabulary, and parameters of the bare encoder as its folder on the hub has them
+    "tiny": (30522, 4_385_920), "mini": (30522, 11_170_560), "small": (30522, 28_763_648),
+    "base": (30522, 109_482_240), "large": (30522, 335_141_888), "minilm": (30522, 22_713_216),
+    "roberta": (50265, 124_645_632), "albert": (30000, 11_683_584),
+    "distilbert": (30522, 66_362_880 + 590_592),  # with the layer before its classifier, which is our pooler
+}  # fmt: skip
+
+
+def test_presets_have_the_published_sizes():
+    assert PUBLISHED.keys() == PRESETS.keys()
+    for preset, (vocab, parameters) in PUBLISHED.items():
+        with torch.device("meta"):
+            model = Bert(BertConfig(vocab=vocab, **PRESETS[preset]))
+        assert sum(parameter.numel() for parameter in model.parameters()) == parameters, preset
 
 
 @pytest.mark.parametrize(

@@ -1,124 +1,15 @@
-"""The formulas of `regard plan` against real modules: parameters exactly, FLOPs and memory as torch itself counts."""
+"""`regard plan`: what can be planned, what is printed, and the figures of the papers and lectures."""
 
 import json
 
 import pytest
-import torch
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
 
-from regard.attention import record
 from regard.checkpoints import save_model
 from regard.cli.main import run
 from regard.errors import ConfigError, UsageError
 from regard.models.catalog import MODELS
 from regard.studies.costs import COSTS
 from regard.studies.plan import LECTURES, make_plan
-from regard.training.objectives import cross_entropy
-
-SIZES = {
-    "transformer": {"width": 32, "heads": 4, "encoder_depth": 2, "decoder_depth": 3, "ffn_width": 80},
-    "seq2seq": {"embedding": 24, "width": 32},
-}
-CASES = [
-    ("transformer", {}),
-    ("transformer", {"dropout": 0.0, "norm": "pre", "activation": "gelu", "tie": "none"}),
-    ("transformer", {"activation": "swish", "activation_dropout": 0.1, "positions": "learned", "output_bias": True}),
-    ("transformer", {"attention_dropout": 0.1, "positions": "rotary"}),
-    ("transformer", {"positions": "linear", "join_positions": "concatenate"}),
-    ("transformer", {"encoder": "convolution", "kernel": 5}),
-    ("seq2seq", {}),
-    ("seq2seq", {"cell": "gru", "attention": "none", "bidirectional": False}),
-    ("seq2seq", {"cell": "gru", "attention": "general", "encoder_depth": 2, "decoder_depth": 2}),
-    ("seq2seq", {"cell": "rnn", "attention": "dot", "encoder_depth": 3, "tie": "none", "bidirectional": False}),
-    ("seq2seq", {"encoder": "convolution", "attention": "scaled_dot", "dropout": 0.0, "encoder_depth": 2}),
-    ("seq2seq", {"attention": "none", "encoder_depth": 2, "decoder_depth": 2, "reverse_source": True}),
-]
-BATCH, SOURCE, TARGET = 3, 17, 13
-
-
-@pytest.fixture(params=CASES, ids=lambda case: "-".join([case[0], *map(str, case[1].values())]))
-def case(request):
-    """A model, its batch, and its planned costs."""
-    name, changes = request.param
-    config = MODELS[name].config(source_vocab=53, target_vocab=61, **SIZES[name], **changes)
-    torch.manual_seed(0)
-    batch = (
-        torch.randint(53, (BATCH, SOURCE)),
-        torch.ones(BATCH, SOURCE, dtype=torch.bool),
-        torch.randint(61, (BATCH, TARGET)),
-    )
-    return MODELS[name].model(config).train(), batch, COSTS[name](config, SOURCE, TARGET)
-
-
-def loss(model, batch):
-    labels = batch[2]
-    return cross_entropy(model(*batch), labels, torch.ones_like(labels, dtype=torch.bool))
-
-
-def test_parameters_are_exact(case):
-    model, _, costs = case
-    assert costs.total.parameters == sum(parameter.numel() for parameter in model.parameters())
-
-
-def test_flops_are_those_torch_counts(case):
-    model, batch, costs = case
-    # torch's counter does not know the fused kernels of CPUs
-    unfused = torch.backends.mkldnn.flags(enabled=False, allow_tf32=None), sdpa_kernel(SDPBackend.MATH)
-    with unfused[0], unfused[1], FlopCounterMode(display=False) as counter:
-        value = loss(model, batch)
-        forward = counter.get_total_flops()
-        value.backward()
-    assert BATCH * costs.total.flops == forward
-    assert 3 * BATCH * costs.total.flops == pytest.approx(counter.get_total_flops(), rel=0.02)
-
-
-def test_activations_are_those_autograd_keeps(case):
-    model, batch, costs = case
-    weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
-    kept = {}  # by storage, so that views of one tensor count once; the tensor keeps its address from being reused
-
-    def keep(tensor):
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in weights:
-            kept[storage.data_ptr()] = tensor
-        return tensor
-
-    # oneDNN's LSTM keeps a workspace of its own design
-    hooks = torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor)
-    with torch.backends.mkldnn.flags(enabled=False, allow_tf32=None), hooks:
-        loss(model, batch)
-    measured = sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
-    assert 4 * BATCH * costs.total.kept == pytest.approx(measured, rel=0.1)
-
-
-def test_matrices_are_those_the_recorder_sees(case):
-    model, batch, costs = case
-    if not costs.matrices:
-        assert model.cross is None
-        return
-    with record(model) as looks, torch.no_grad():
-        model.eval()(*batch)
-    planned = {matrix.name: (BATCH, matrix.heads, matrix.queries, matrix.keys) for matrix in costs.matrices}
-    assert planned == {name: tuple(weights.shape) for name, weights in looks.items()}
-    assert all(matrix.entries == looks[matrix.name][0].numel() for matrix in costs.matrices)
-
-
-@pytest.mark.parametrize("name", SIZES)
-def test_the_cache_is_what_the_decoder_state_holds(name):
-    config = MODELS[name].config(source_vocab=9, target_vocab=9, **SIZES[name])
-    model, costs = MODELS[name].model(config).eval(), COSTS[name](config, SOURCE, TARGET)
-    with torch.inference_mode():
-        state = model.start(torch.ones(1, SOURCE, dtype=torch.long), torch.ones(1, SOURCE, dtype=torch.bool))
-        for _ in range(TARGET):
-            model.step(torch.ones(1, 1, dtype=torch.long), state)
-    if name == "transformer":
-        source = sum(memory.k.numel() + memory.v.numel() for memory in state.memories)
-        target = sum(cache.k[:, :, : cache.length].numel() * 2 for cache in state.caches)
-    else:
-        source = sum(part.numel() for part in (state.source.memory, state.source.keys, state.source.summary))
-        target = state.hidden.numel()
-    assert (costs.sentence_cache, costs.hypothesis_cache) == (source, target)
 
 
 def test_every_model_of_the_catalogue_has_formulas():
@@ -185,3 +76,9 @@ def test_the_command_prints_text_and_json(capsys):
     assert run(["plan", "lectures"]) == 0
     text = capsys.readouterr().out
     assert all(figure in text for figure in ("768 GB", "38,416", "150.1 KB", "112.5 MB", "192 MB", "9,834,496"))
+
+
+def test_an_encoder_folder_can_be_planned(make_encoder):
+    folder = make_encoder("masked")
+    plan = make_plan(str(folder), batch=2, source_length=8)
+    assert plan.name == "bert" and plan.parameters > 0

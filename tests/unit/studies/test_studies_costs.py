@@ -1,0 +1,143 @@
+"""The formulas of costs against real modules: parameters exactly, FLOPs and memory as torch itself counts."""
+
+import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from regard.attention import record
+from regard.models.catalog import MODELS
+from regard.models.gpt import LLAMA
+from regard.models.t5 import V1_1
+from regard.studies.costs import COSTS
+
+VOCAB = 53
+SIZES = {
+    "transformer": {"source_vocab": VOCAB, "target_vocab": 61, "width": 32, "heads": 4, "encoder_depth": 2,
+                    "decoder_depth": 3, "ffn_width": 80},
+    "seq2seq": {"source_vocab": VOCAB, "target_vocab": 61, "embedding": 24, "width": 32},
+    "t5": {"source_vocab": VOCAB, "target_vocab": VOCAB, "width": 32, "heads": 4, "head_width": 8, "ffn_width": 80,
+           "encoder_depth": 2, "decoder_depth": 3, "buckets": 8, "max_distance": 20},
+    "gpt": {"vocab": VOCAB, "width": 32, "heads": 4, "depth": 3, "max_length": 40},
+    "bert": {"vocab": VOCAB, "width": 32, "heads": 4, "depth": 3, "ffn_width": 80, "max_length": 40},
+}  # fmt: skip
+CASES = [
+    ("transformer", {}),
+    ("transformer", {"dropout": 0.0, "norm": "pre", "activation": "gelu", "tie": "none"}),
+    ("transformer", {"activation": "swish", "activation_dropout": 0.1, "positions": "learned", "output_bias": True}),
+    ("transformer", {"attention_dropout": 0.1, "positions": "rotary"}),
+    ("transformer", {"positions": "linear", "join_positions": "concatenate"}),
+    ("transformer", {"encoder": "convolution", "kernel": 5}),
+    ("seq2seq", {}),
+    ("seq2seq", {"cell": "gru", "attention": "none", "bidirectional": False}),
+    ("seq2seq", {"cell": "gru", "attention": "general", "encoder_depth": 2, "decoder_depth": 2}),
+    ("seq2seq", {"cell": "rnn", "attention": "dot", "encoder_depth": 3, "tie": "none", "bidirectional": False}),
+    ("seq2seq", {"encoder": "convolution", "attention": "scaled_dot", "dropout": 0.0, "encoder_depth": 2}),
+    ("seq2seq", {"attention": "none", "encoder_depth": 2, "decoder_depth": 2, "reverse_source": True}),
+    ("t5", {}),
+    ("t5", {"dropout": 0.0}),
+    ("t5", V1_1),
+    ("t5", {**V1_1, "dropout": 0.0, "head_width": 6}),
+    ("gpt", {}),
+    ("gpt", {"dropout": 0.0, "embedding_dropout": 0.0, "tie": False, "ffn_width": 50, "activation": "relu"}),
+    ("gpt", {"attention_dropout": 0.1}),
+    ("gpt", LLAMA),
+    ("gpt", {**LLAMA, "kv_heads": 2, "head_width": 10, "attention_bias": True, "ffn_width": 70}),
+    ("bert", {"head": "masked"}),
+    (
+        "bert",
+        {"head": "masked", "embedding_width": 12, "shared_layers": True, "activation": "gelu_new", "dropout": 0.0},
+    ),
+    ("bert", {"head": "classify", "labels": 5, "attention_dropout": 0.0}),
+    ("bert", {"head": "tags", "segments": 0, "pooler": False}),
+    ("bert", {"head": "answer", "activation": "relu", "pooler": False}),
+]
+BATCH, SOURCE, TARGET = 3, 17, 13
+
+
+@pytest.fixture(params=CASES, ids=lambda case: "-".join([case[0], *map(str, case[1].values())]))
+def case(request):
+    """A model, its batch, and its planned costs."""
+    name, changes = request.param
+    torch.manual_seed(0)
+    config = MODELS[name].config(**{**SIZES[name], **changes})
+    source, target = torch.randint(VOCAB, (BATCH, SOURCE)), torch.randint(VOCAB, (BATCH, TARGET))
+    real = torch.ones_like(source, dtype=torch.bool)
+    batch = {"gpt": (target,), "bert": (source, real)}.get(name, (source, real, target))
+    return MODELS[name].model(config).train(), batch, COSTS[name](config, SOURCE, TARGET)
+
+
+def loss(model, batch):
+    """What a loss is made of: the logarithm of the probability of some label, summed."""
+    answer = model(*batch)
+    logits = answer if isinstance(answer, torch.Tensor) else answer.logits
+    return logits.log_softmax(-1)[..., 0].sum()
+
+
+def test_parameters_are_exact(case):
+    model, _, costs = case
+    assert costs.total.parameters == sum(parameter.numel() for parameter in model.parameters())
+
+
+def test_flops_are_those_torch_counts(case):
+    model, batch, costs = case
+    # torch's counter does not know the fused kernels of CPUs
+    unfused = torch.backends.mkldnn.flags(enabled=False, allow_tf32=None), sdpa_kernel(SDPBackend.MATH)
+    with unfused[0], unfused[1], FlopCounterMode(display=False) as counter:
+        value = loss(model, batch)
+        forward = counter.get_total_flops()
+        value.backward()
+    assert BATCH * costs.total.flops == forward
+    assert 3 * BATCH * costs.total.flops == pytest.approx(counter.get_total_flops(), rel=0.02)
+
+
+def test_activations_are_those_autograd_keeps(case):
+    model, batch, costs = case
+    weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+    kept = {}  # by storage, so that views of one tensor count once; the tensor keeps its address from being reused
+
+    def keep(tensor):
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            kept[storage.data_ptr()] = tensor
+        return tensor
+
+    # oneDNN's LSTM keeps a workspace of its own design
+    hooks = torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor)
+    with torch.backends.mkldnn.flags(enabled=False, allow_tf32=None), hooks:
+        loss(model, batch)
+    measured = sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
+    assert 4 * BATCH * costs.total.kept == pytest.approx(measured, rel=0.1)
+
+
+def test_matrices_are_those_the_recorder_sees(case):
+    model, batch, costs = case
+    if not costs.matrices:
+        assert model.cross is None
+        return
+    with record(model) as looks, torch.no_grad():
+        model.eval()(*batch)
+    planned = {matrix.name: (BATCH, matrix.heads, matrix.queries, matrix.keys) for matrix in costs.matrices}
+    assert planned == {name: tuple(weights.shape) for name, weights in looks.items()}
+    assert all(matrix.entries == looks[matrix.name][0].numel() for matrix in costs.matrices)
+
+
+def test_the_cache_is_what_the_decoder_state_holds(case):
+    model, batch, costs = case
+    if not hasattr(model, "start"):
+        assert costs.sentence_cache == costs.hypothesis_cache == 0
+        return
+    model.eval()
+    source = torch.ones(1, 1 if len(batch) == 1 else SOURCE, dtype=torch.long)  # a language model has none
+    with torch.inference_mode():
+        state = model.start(source, source > 0)
+        for _ in range(TARGET):
+            model.step(torch.ones(1, 1, dtype=torch.long), state)
+    if hasattr(state, "caches"):
+        sentence = sum(memory.k.numel() + memory.v.numel() for memory in getattr(state, "memories", ()))
+        hypothesis = sum(2 * cache.k[:, :, : cache.length].numel() for cache in state.caches)
+    else:
+        held = (state.source.memory, state.source.keys, state.source.summary)
+        sentence = sum({part.data_ptr(): part.numel() for part in held}.values())  # keys may be the memory itself
+        hypothesis = state.hidden.numel()
+    assert (costs.sentence_cache, costs.hypothesis_cache) == (sentence, hypothesis)
