@@ -15,7 +15,9 @@ from fastapi import FastAPI
 from hypothesis import settings
 
 from regard.checkpoints import save_model
+from regard.data.images import Preprocessing
 from regard.models.bert import Bert, BertConfig
+from regard.models.catalog import MODELS
 from regard.serve.app import create_app
 from regard.serve.jobs import Jobs
 from regard.serve.run import listen
@@ -75,6 +77,37 @@ def make_encoder(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path
 
 def write_text(file: Path, text: str) -> None:
     file.write_text(text)
+
+
+CLASSIFIERS = {
+    "vit": {"image_size": 16, "patch": 4, "width": 16, "heads": 2, "depth": 2, "ffn_width": 24},
+    "vit-mean": {"image_size": 16, "patch": 4, "width": 16, "heads": 2, "depth": 2, "ffn_width": 24, "pool": "mean"},
+    "swin": {"image_size": 20, "patch": 2, "width": 8, "depths": (2, 1), "heads": (1, 2), "window": 4},
+    "mvit": {**MODELS["mvit"].presets["tiny"], "image_size": 16},
+    "resnet": {**MODELS["resnet"].presets["tiny"], "image_size": 14, "widths": (8, 16), "depths": (1, 1)},
+    "resnet-local": {
+        **MODELS["resnet"].presets["tiny"], "image_size": 14, "widths": (8,), "depths": (1,), "spatial": "local",
+        "stem_width": 8, "heads": 2, "window": 3,
+    },
+}  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def make_classifier(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Folders of small models of pictures with random weights and the classes a, b and c; each is made once."""
+    made: dict[str, Path] = {}
+
+    def make(kind: str) -> Path:
+        if kind not in made:
+            name, size = kind.partition("-")[0], CLASSIFIERS[kind]["image_size"]
+            torch.manual_seed(1)
+            config = MODELS[name].config(**CLASSIFIERS[kind], classes=3, class_names=("a", "b", "c"))
+            made[kind] = tmp_path_factory.mktemp("classifier") / kind
+            preprocessing = Preprocessing(size=(size, size), resize=size, mean=(0.4,) * 3, std=(0.2,) * 3)
+            save_model(made[kind], name, MODELS[name].model(config), preprocessing.save)
+        return made[kind]
+
+    return make
 
 
 # A real server on a free port of this machine

@@ -18,35 +18,45 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from regard.inference.encoders import TextEncoder
+    from regard.inference.images import ImageClassifier
     from regard.inference.language import LanguageModel, TextToText
+    from regard.inference.painting import Painter, PictureMaker
     from regard.inference.pipelines import Translator
+
+    Loaded = Translator | TextEncoder | LanguageModel | TextToText | ImageClassifier | Painter | PictureMaker
 
 __all__ = ["load", "look"]
 
 
-def load(
-    *folders: str | Path, device: str = "cpu", allow_pickle: bool = False
-) -> Translator | TextEncoder | LanguageModel | TextToText:
+def load(*folders: str | Path, device: str = "cpu", allow_pickle: bool = False) -> Loaded:
     """Load a model folder or `hf:owner/name` as what it is for.
 
-    BERT's family become a TextEncoder, GPTs a LanguageModel, a T5 a TextToText, and whatever was trained on sentence
-    pairs a Translator; several folders of these with the same tokenizer translate as an ensemble.
+    BERT's family become a TextEncoder, GPTs a LanguageModel, a T5 a TextToText; models of pictures an ImageClassifier,
+    a PictureMaker (SAGAN) or a Painter (a GPT of colours); and whatever was trained on sentence pairs a Translator;
+    several folders of these with the same tokenizer translate as an ensemble.
     """
     from regard.checkpoints.folder import resolve
     from regard.checkpoints.hub import local_folder
     from regard.checkpoints.models import identify
+    from regard.data.images import PREPROCESSING
     from regard.data.tokenizers import PairTokenizer
     from regard.inference.encoders import TextEncoder
+    from regard.inference.images import CLASSIFIERS, ImageClassifier
     from regard.inference.language import LanguageModel, TextToText
+    from regard.inference.painting import Painter, PictureMaker
     from regard.inference.pipelines import Translator
 
     places = [local_folder(folder) for folder in folders]
     if len(places) == 1 and not PairTokenizer.is_in(resolve(places[0])):
         name, _, _ = identify(resolve(places[0]))
-        kinds: dict[str, type[TextEncoder] | type[LanguageModel] | type[TextToText]]
-        kinds = {"bert": TextEncoder, "gpt": LanguageModel, "t5": TextToText}
+        of_colours = (resolve(places[0]) / PREPROCESSING).is_file()
+        kinds: dict[str, Any] = {
+            "bert": TextEncoder, "gpt": Painter if of_colours else LanguageModel, "t5": TextToText,
+            "sagan": PictureMaker, **dict.fromkeys(CLASSIFIERS, ImageClassifier),
+        }  # fmt: skip
         if name in kinds:
-            return kinds[name].load(places[0], device=device, allow_pickle=allow_pickle)
+            found: Loaded = kinds[name].load(places[0], device=device, allow_pickle=allow_pickle)
+            return found
     return Translator.load(*places, device=device, allow_pickle=allow_pickle)
 
 

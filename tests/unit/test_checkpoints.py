@@ -216,6 +216,17 @@ def tiny(name):
     return entry.model(entry.config.parse({**sizes, **entry.presets["tiny"]})).eval()
 
 
+def given_to(model):
+    """A sentence, a pair of them, a picture, or what a picture is made of."""
+    config, generator = model.config, torch.Generator().manual_seed(0)
+    if hasattr(config, "latent"):
+        return torch.randn(1, config.latent, generator=generator), torch.tensor([1])
+    if hasattr(config, "image_size"):
+        return (torch.randn(1, config.channels, config.image_size, config.image_size, generator=generator),)
+    source, mask, inputs = torch.tensor([[1, 2, 3]]), torch.tensor([[True, True, True]]), torch.tensor([[1, 4]])
+    return (source, mask, inputs) if hasattr(config, "target_vocab") else (source, mask)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_every_model_comes_back_bit_equal_without_touching_the_random_state(name, tmp_path):
     model = tiny(name)
@@ -228,9 +239,7 @@ def test_every_model_comes_back_bit_equal_without_touching_the_random_state(name
     expected = model.state_dict()
     assert loaded.model.state_dict().keys() == expected.keys()
     assert all(torch.equal(tensor, expected[key]) for key, tensor in loaded.model.state_dict().items())
-    source, mask, inputs = torch.tensor([[1, 2, 3]]), torch.tensor([[True, True, True]]), torch.tensor([[1, 4]])
-    given = (source, mask, inputs) if hasattr(model.config, "target_vocab") else (source, mask)
-    for ours, theirs in zip(loaded.model(*given), model(*given), strict=True):
+    for ours, theirs in zip(loaded.model(*given_to(model)), model(*given_to(model)), strict=True):
         assert torch.equal(ours, theirs) if ours is not None else theirs is None
 
 

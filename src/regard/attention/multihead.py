@@ -28,7 +28,8 @@ class MultiHeadAttention(nn.Module):
 
     Without `memory` it is self-attention; with it, cross-attention. `kv_heads` < `heads` shares each key/value head
     among several query heads. `prepare` changes queries and keys before the scores (rotary positions, normalisation);
-    `position` makes a bias from the queries (relative positions).
+    `position` makes a bias from the queries (relative positions). `key_bias` and `output_bias` are what `bias` is
+    unless told otherwise.
     """
 
     def __init__(
@@ -40,6 +41,8 @@ class MultiHeadAttention(nn.Module):
         kv_heads: int | None = None,
         head_width: int | None = None,
         bias: bool = True,
+        key_bias: bool | None = None,
+        output_bias: bool | None = None,
         scale: float | None = None,
         dropout: float = 0.0,
         prepare: HeadTransform | None = None,
@@ -53,9 +56,9 @@ class MultiHeadAttention(nn.Module):
         self.scale, self.dropout, self.prepare, self.position = scale, dropout, prepare, position
         kv_width = kv_width or width
         self.query = nn.Linear(width, heads * self.head_width, bias=bias)
-        self.key = nn.Linear(kv_width, kv_heads * self.head_width, bias=bias)
+        self.key = nn.Linear(kv_width, kv_heads * self.head_width, bias=bias if key_bias is None else key_bias)
         self.value = nn.Linear(kv_width, kv_heads * self.head_width, bias=bias)
-        self.output = nn.Linear(heads * self.head_width, width, bias=bias)
+        self.output = nn.Linear(heads * self.head_width, width, bias=bias if output_bias is None else output_bias)
         self.attend = Attend()
 
     def remember(self, memory: Float[Tensor, "B Tk M"], mask: Bool[Tensor, "B 1 1 Tk"] | None = None) -> Memory:

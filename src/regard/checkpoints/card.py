@@ -54,6 +54,8 @@ def _use(name: str, config: Config) -> str:
             return 'print(model.generate("Once upon a time").text)'
         case "t5", _:
             return 'print(model.generate("Translate EN-ES: we are eating bread").text)'
+        case "resnet" | "vit" | "swin" | "mvit", _:
+            return 'print(model.classify("picture.png")[0])'
         case "bert", "masked" | "pretraining":
             return 'print(model.fill("we are [MASK] bread"))'
         case "bert", "classify":

@@ -41,6 +41,20 @@ class Reshape(Config):
         return [tensor.reshape(self.theirs) for tensor in tensors]
 
 
+class Squeeze(Config):
+    """Their tensor has one axis more, the first, with a single entry."""
+
+    op: Literal["squeeze"]
+
+    def forward(self, tensors: list[Tensor], parts: int) -> list[Tensor]:
+        if any(tensor.shape[:1] != (1,) for tensor in tensors):
+            raise CheckpointError(f"has shape {list(tensors[0].shape)}; expected a first axis of 1")
+        return [tensor[0] for tensor in tensors]
+
+    def backward(self, tensors: list[Tensor], parts: int) -> list[Tensor]:
+        return [tensor[None] for tensor in tensors]
+
+
 class Split(Config):
     """Their one tensor is several equal ones of ours, side by side along `dim`."""
 
@@ -119,4 +133,4 @@ class Drop(Config):
         return sinusoidal(shape[0], shape[1], "halves")
 
 
-Op = Annotated[Transpose | Reshape | Split | Concat | Tie | Drop, pydantic.Field(discriminator="op")]
+Op = Annotated[Transpose | Reshape | Squeeze | Split | Concat | Tie | Drop, pydantic.Field(discriminator="op")]

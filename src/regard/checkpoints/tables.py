@@ -29,6 +29,11 @@ TABLES = {
     "gpt2": "gpt2.toml",
     "llama": "llama.toml",
     "t5": "t5.toml",
+    "vit": "vit.toml",
+    "swin": "swin.toml",
+    "swinv2": "swinv2.toml",
+    "resnet": "resnet.toml",
+    "imagegpt": "imagegpt.toml",
 }
 
 Names = Annotated[tuple[str, ...], pydantic.BeforeValidator(lambda v: (v,) if isinstance(v, str) else tuple(v))]
@@ -90,7 +95,7 @@ class ConfigTable(Config):
 
     same: dict[str, str]  # ours -> theirs
     optional: dict[str, str] = pydantic.Field(default_factory=dict)  # ours -> theirs, left out where ours is None
-    unset: tuple[str, ...] = ()  # ours that must be None, because theirs have nothing for them
+    unset: tuple[str, ...] = ()  # ours that must be None or empty: theirs have nothing for them
     assumed: dict[str, Any] = pydantic.Field(default_factory=dict)  # ours when reading; export does not ask for them
     required: dict[str, Any] = pydantic.Field(default_factory=dict)  # theirs when reading: all we have
     defaults: dict[str, Any]  # theirs, where their file leaves them out
@@ -98,7 +103,7 @@ class ConfigTable(Config):
     copies: dict[str, str]  # theirs -> another of theirs, which it must equal: we have one value for both
     choices: tuple[tuple[Alternative, ...], ...]
     written: dict[str, Any]  # theirs, for export only
-    labels: bool = False  # whether their names of labels are ours
+    labels: tuple[str, str] | None = None  # what ours call the number of labels, and their names
     needs: tuple[str, ...] = ()  # of ours, must not be 0 to be exported
 
     def to_ours(self, theirs: Mapping[str, Any], file: Path) -> dict[str, Any]:
@@ -119,13 +124,13 @@ class ConfigTable(Config):
         for alternatives in self.choices:
             chosen = _choose(known, [choice.theirs for choice in alternatives], f"{file} cannot be read")
             ours |= alternatives[chosen].ours
-        return ours | (_read_labels(theirs, file) if self.labels else {})
+        return ours | (_read_labels(theirs, self.labels, file) if self.labels else {})
 
     def to_theirs(self, ours: Mapping[str, Any]) -> dict[str, Any]:
         """Their config.json from our config values."""
         if lacking := [key for key in self.needs if not ours[key]]:
             raise CheckpointError(f"the model cannot be exported: it has no {' and no '.join(lacking)}")
-        if given := [f"{key} {ours[key]}" for key in self.unset if ours[key] is not None]:
+        if given := [f"{key} {ours[key]}" for key in self.unset if ours[key] not in (None, (), [])]:
             raise CheckpointError(
                 f"the model cannot be exported: it has {listing(given)}, which theirs have no place for"
             )
@@ -135,7 +140,7 @@ class ConfigTable(Config):
         for alternatives in self.choices:
             chosen = _choose(ours, [choice.ours for choice in alternatives], "the model cannot be exported")
             theirs |= alternatives[chosen].theirs
-        return {**self.written, **theirs, **(_write_labels(ours) if self.labels else {})}
+        return {**self.written, **theirs, **(_write_labels(ours, self.labels) if self.labels else {})}
 
 
 class NameTable(Config):
@@ -244,20 +249,22 @@ def _flat(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield from ((f"{key}.{inner}", each) for inner, each in value.items())
 
 
-def _read_labels(theirs: Mapping[str, Any], file: Path) -> dict[str, Any]:
+def _read_labels(theirs: Mapping[str, Any], keys: tuple[str, str], file: Path) -> dict[str, Any]:
     """How many labels there are, and their names where someone gave them any."""
+    number_key, names_key = keys
     names = theirs.get("id2label")
     if not names:
-        return {"labels": theirs.get("num_labels") or 2}
+        return {number_key: theirs.get("num_labels") or 2}
     if not isinstance(names, dict) or {*names} != {str(number) for number in range(len(names))}:
         raise CheckpointError(f"{file} has id2label {names!r}; expected the labels' numbers, from 0 on, and names")
     ordered = tuple(str(names[str(number)]) for number in range(len(names)))
     nameless = ordered == _numbered(len(names))
-    return {"labels": len(names), "label_names": () if nameless else ordered}
+    return {number_key: len(names), names_key: () if nameless else ordered}
 
 
-def _write_labels(ours: Mapping[str, Any]) -> dict[str, Any]:
-    names = ours["label_names"] or _numbered(ours["labels"])
+def _write_labels(ours: Mapping[str, Any], keys: tuple[str, str]) -> dict[str, Any]:
+    number_key, names_key = keys
+    names = ours[names_key] or _numbered(ours[number_key])
     return {
         "id2label": {str(number): name for number, name in enumerate(names)},
         "label2id": {name: number for number, name in enumerate(names)},

@@ -1,4 +1,4 @@
-"""regard classify: labels of texts, or of pairs of texts."""
+"""regard classify: labels of texts, of pairs of texts, or of pictures."""
 
 from __future__ import annotations
 
@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli.answering import answer_lines, given_texts
-from regard.cli.options import AllowPickle, AsJson, Device, Model, Truncate, load_encoder
-from regard.errors import DataError
+from regard.cli.options import (
+    AllowPickle,
+    AsJson,
+    Device,
+    Model,
+    Truncate,
+    load_classifier,
+    load_encoder,
+    reads_pictures,
+)
+from regard.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from regard.inference.encoders import Labelled
@@ -17,19 +26,29 @@ if TYPE_CHECKING:
 
 def classify(
     model: Model,
-    text: Annotated[list[str] | None, typer.Argument(help="Texts to classify; without any, lines of stdin.")] = None,
+    text: Annotated[
+        list[str] | None, typer.Argument(help="Texts, or files of pictures; without any, lines of stdin.")
+    ] = None,
     pairs: Annotated[bool, typer.Option("--pairs", help="Each line is two texts with a TAB between them.")] = False,
     truncate: Truncate = False,
     as_json: AsJson = False,
     device: Device = "cpu",
     allow_pickle: AllowPickle = False,
 ) -> None:
-    """Label texts: one line out for each line in, label TAB probability, or the value a model rates it with.
+    """Label texts or pictures: one line out for each line in, label TAB probability, or the value it is rated with.
 
-    A line that is too long for the model, or no pair, comes out empty with a message on stderr, and the exit code is 1.
+    A line that is too long for the model, no pair, or the name of a file that is no picture comes out empty with a
+    message on stderr, and the exit code is 1.
 
     Example: regard classify "a moving, funny film" -m runs/sst2
+    Example: regard classify holiday/*.jpg -m hf:google/vit-base-patch16-224
     """
+    if reads_pictures(model):
+        if pairs or truncate:
+            raise UsageError("--pairs and --truncate are for texts; this model reads pictures")
+        classifier = load_classifier(model, device, allow_pickle)
+        answer_lines(given_texts(text), classifier.classify, lambda line, found: _shown("image", line, found, as_json))
+        return
     encoder = load_encoder(model, device, allow_pickle)
 
     def answer(lines: list[str]) -> list[Labelled]:
@@ -38,17 +57,16 @@ def classify(
         firsts, seconds = zip(*map(_pair, lines), strict=True)
         return encoder.classify(firsts, seconds, truncate=truncate)
 
-    def show(line: str, found: Labelled | None) -> str:
-        if found is None:
-            return "null" if as_json else ""
-        if as_json:
-            values = {"label": found.label, "probability": found.probability, "labels": found.labels}
-            return json.dumps(
-                {"text": line, **(values if found.labels else {"value": found.value})}, ensure_ascii=False
-            )
-        return f"{found.label}\t{found.probability:.4f}" if found.labels else f"{found.value:.4f}"
+    answer_lines(given_texts(text), answer, lambda line, found: _shown("text", line, found, as_json))
 
-    answer_lines(given_texts(text), answer, show)
+
+def _shown(kind: str, line: str, found: Labelled | None, as_json: bool) -> str:
+    if found is None:
+        return "null" if as_json else ""
+    if as_json:
+        values = {"label": found.label, "probability": found.probability, "labels": found.labels}
+        return json.dumps({kind: line, **(values if found.labels else {"value": found.value})}, ensure_ascii=False)
+    return f"{found.label}\t{found.probability:.4f}" if found.labels else f"{found.value:.4f}"
 
 
 def _pair(line: str) -> tuple[str, str]:

@@ -8,21 +8,30 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.options import AsJson, Device
+from regard.cli.options import AsJson, Device, Sets
 
 BINS = "1-10,11-20,21-30,31-40,41-50,51-60"
 LENGTHS = "32,64,128,256,512,1024"
+COUNTS, SIDES, RUNS = "500,1000,2000,5000,10000", "16,32,64", Path("runs/compare")
 CLAIMS = ("gradients", "heads", "scaling")
 
 
 def compare(
-    what: Annotated[str, typer.Argument(help="length, sequences, gradients, heads or scaling.")],
-    model: Annotated[list[str], typer.Option("-m", "--model", help="length: NAME=FOLDER, repeatable.")] = [],  # noqa: B006
+    what: Annotated[str, typer.Argument(help="length, sequences, data, pictures, gradients, heads or scaling.")],
+    model: Annotated[
+        list[str], typer.Option("-m", "--model", help="length: NAME=FOLDER, data: NAME=RECIPE; repeatable.")
+    ] = [],  # noqa: B006
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Where to draw: FILE.svg or .png.")] = None,
     to: Annotated[str, typer.Option("--to", help="Target language.")] = "",
     count: Annotated[int, typer.Option(help="length: sentences per bin.")] = 100,
     bins: Annotated[str, typer.Option(help="length: bins of source words.")] = BINS,
     lengths: Annotated[str, typer.Option(help="sequences: the lengths to measure.")] = LENGTHS,
+    counts: Annotated[str, typer.Option(help="data: the numbers of pictures to learn from.")] = COUNTS,
+    sets: Sets = [],  # noqa: B006
+    runs: Annotated[
+        Path, typer.Option(help="data: where to train; what is complete there is not trained again.")
+    ] = RUNS,
+    sides: Annotated[str, typer.Option(help="pictures: the sides to measure.")] = SIDES,
     width: Annotated[int, typer.Option(help="sequences: the width of every layer.")] = 128,
     as_json: AsJson = False,
     device: Device = "cpu",
@@ -30,8 +39,9 @@ def compare(
     """Compare models, and put the lectures' claims to the test.
 
     length: BLEU against sentence length, for models named with -m. sequences: recurrence, convolution and attention on
-    the same sequence. gradients: how far they reach back in an RNN and an LSTM. heads: what more heads cost. scaling:
-    what happens to the softmax without the division by √width.
+    the same sequence. data: accuracy against the number of training pictures, for recipes named with -m. pictures: the
+    memory of attention between pixels, patches, and patches within windows. gradients: how far they reach back in an
+    RNN and an LSTM. heads: what more heads cost. scaling: what happens to the softmax without the division by √width.
 
     Example: regard compare length -m fixed=runs/phrasebook-rnn-fixed -m attention=runs/phrasebook-rnn -o length.svg
     """
@@ -44,10 +54,14 @@ def compare(
         _length(model, output, to, count, bins, as_json, device)
     elif what == "sequences":
         _sequences(output, _numbers(lengths, ","), width, as_json)
+    elif what == "data":
+        _data(model, output, _numbers(counts, ","), sets, runs, as_json)
+    elif what == "pictures":
+        _pictures(output, _numbers(sides, ","), as_json)
     elif what in CLAIMS:
         _claim(what, as_json)
     else:
-        raise UsageError(f"cannot compare {what!r}; choose length, sequences, {', '.join(CLAIMS)}")
+        raise UsageError(f"cannot compare {what!r}; choose length, sequences, data, pictures, {', '.join(CLAIMS)}")
 
 
 def _length(names: list[str], output: Path | None, to: str, count: int, bins: str, as_json: bool, device: str) -> None:
@@ -100,6 +114,48 @@ def _sequences(output: Path | None, lengths: list[int], width: int, as_json: boo
         lines = {name: [1000 * way.seconds for way in ways if way.way == name] for name in names}
         title = "Three ways of processing a sequence: one layer, forward and backward"
         line_chart(output, lengths, lines, title=title, x_label="length", y_label="milliseconds", logarithmic=True)
+
+
+def _data(names: list[str], output: Path | None, counts: list[int], sets: list[str], runs: Path, as_json: bool) -> None:
+    from regard.errors import UsageError
+    from regard.studies.pictures import accuracy_by_count
+
+    recipes = {name or Path(recipe).stem: recipe for name, _, recipe in (each.rpartition("=") for each in names)}
+    if not recipes:
+        raise UsageError("name the recipes to compare: -m NAME=RECIPE, once for each")
+    results = accuracy_by_count(recipes, counts, runs, sets)
+    if as_json:
+        print(json.dumps({"counts": counts, "accuracy": results}))
+    else:
+        print(f"{'accuracy by pictures':20}" + "".join(f"{count:>9,}" for count in counts))
+        for name, row in results.items():
+            print(f"{name:20}" + "".join(f"{value:9.4f}" for value in row))
+    if output:
+        from regard.look.charts import line_chart
+
+        percent = {name: [100 * value for value in row] for name, row in results.items()}
+        title = "The same recipe with more and more data"
+        line_chart(output, counts, percent, title=title, x_label="training pictures", y_label="accuracy (%)")
+
+
+def _pictures(output: Path | None, sides: list[int], as_json: bool) -> None:
+    from regard.studies.pictures import attention_memory
+
+    rows = attention_memory(sides)
+    if as_json:
+        print(json.dumps(rows))
+    else:
+        print(f"{'one head of one layer':28}{'side':>6}{'planned':>14}{'measured':>14}  bytes")
+        for row in rows:
+            print(f"{row['way']:28}{row['side']:6}{row['planned']:14,}{row['measured']:14,}")
+    if output:
+        from regard.look.charts import line_chart
+
+        ways = dict.fromkeys(str(row["way"]) for row in rows)
+        lines = {way: [float(str(row["measured"])) for row in rows if row["way"] == way] for way in ways}
+        title = "Memory of attention: one head of one layer"
+        line_chart(output, sides, lines, title=title, x_label="side of the picture (pixels)", y_label="bytes",
+                   logarithmic=True)  # fmt: skip
 
 
 def _claim(what: str, as_json: bool) -> None:

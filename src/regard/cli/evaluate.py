@@ -1,20 +1,23 @@
-"""regard evaluate: how good a translator is, and how well its attention aligns words."""
+"""regard evaluate: how good a model is: a translator and its word alignments, or a classifier of pictures."""
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from regard.cli.options import AllowPickle, AsJson, Device, Models, To, load_translator
+from regard.cli.options import AllowPickle, AsJson, Device, Models, To, load_classifier, load_translator, reads_pictures
 from regard.errors import UsageError
 
 
 def evaluate(
-    data: Annotated[str, typer.Argument(help="Held-out pairs: a path as in data.test, or `phrasebook`.")] = "",
+    data: Annotated[
+        str, typer.Argument(help="Held-out pairs or pictures: a path as in data.test, `phrasebook` or `scenes`.")
+    ] = "",
     model: Models = [],  # noqa: B006 - typer's way to say "none given"
     to: To = "",
     beam: Annotated[int | None, typer.Option(help="Beam width. Default: the model's own.")] = None,
@@ -43,12 +46,25 @@ def evaluate(
     device: Device = "cpu",
     allow_pickle: AllowPickle = False,
 ) -> None:
-    """Measure a translator on held-out pairs (BLEU, chrF, exact match) or its alignments against gold (AER).
+    """Measure a translator on held-out pairs (BLEU, chrF, exact match) or its alignments against gold (AER), or a
+    classifier on labelled pictures (accuracy).
 
     Example: regard evaluate ../shared/data/multi30k/test_2016_flickr -m runs/en-de --beam 5
     """
     from regard.studies import quality
+    from regard.studies.pictures import evaluate_pictures
 
+    if len(model) == 1 and reads_pictures(model[0]):
+        if not data:
+            raise UsageError("say what to measure on: labelled pictures (a path as in data.test), or `scenes`")
+        classifier = load_classifier(model[0], device, allow_pickle)
+        scores_of_pictures, unread = evaluate_pictures(classifier, data, count=count, seed=seed)
+        for each in unread:
+            print(f"regard: {each}", file=sys.stderr)
+        _print(scores_of_pictures, as_json)
+        if unread:
+            raise typer.Exit(1)
+        return
     if not data and not gold:
         raise UsageError("say what to measure on: held-out pairs (a path or `phrasebook`), or --gold FILE")
     if (backward or layers) and not gold:

@@ -1,16 +1,18 @@
-"""regard generate: continue prompts with a language model, or answer them with a T5."""
+"""regard generate: continue prompts with a language model, answer them with a T5, or make pictures."""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from regard.cli.answering import answer_lines, given_texts
 from regard.cli.options import AllowPickle, AsJson, Device, Model, load_writer
+from regard.cli.pictures import make_pictures, makes_pictures
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,7 +21,14 @@ if TYPE_CHECKING:
 
 def generate(
     model: Model,
-    prompt: Annotated[list[str] | None, typer.Argument(help="Prompts; without any, lines of stdin.")] = None,
+    prompt: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Prompts; without any, lines of stdin. Of models of pictures: files to go on from, classes."
+        ),
+    ] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Pictures: where to write them, a PNG.")] = None,
+    keep: Annotated[float, typer.Option(help="Pictures: the upper share of a given one that stays.")] = 0.5,
     max_tokens: Annotated[int, typer.Option(help="Most tokens of an answer.")] = 128,
     temperature: Annotated[
         float | None, typer.Option(help="0: always the most probable token; below 1 is bolder, above 1 wilder.")
@@ -43,13 +52,14 @@ def generate(
     device: Device = "cpu",
     allow_pickle: AllowPickle = False,
 ) -> None:
-    """Write on from a prompt (GPT-2, Llama), or answer it (T5).
+    """Write on from a prompt (GPT-2, Llama), or answer it (T5); make pictures (SAGAN) or go on from half of one (iGPT).
 
     Answers to prompts of the command line are printed as they are. For lines of standard input one line comes out for
     each, with \\n for a line break inside an answer. A line that is too long for the model comes out empty with a
     message on stderr, and the exit code is 1.
 
     Example: regard generate "In a shocking finding," -m hf:openai-community/gpt2 --temperature 0.8 --best-of 10
+    Example: regard generate boot.png -m runs/fashion-mnist-igpt -n 5 -o boots.png
     """
     if stream and (as_json or n > 1 or best_of):
         raise UsageError("--stream shows one answer as it comes; leave out --json, -n and --best-of")
@@ -58,6 +68,14 @@ def generate(
         "repetition_penalty": repetition_penalty, "no_repeat_ngram": no_repeat_ngram,
     }  # fmt: skip
     changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    if makes_pictures(model):
+        if stream or as_json or best_of or stop or beam:
+            raise UsageError("--stream, --json, --best-of, --stop and --beam are for texts; this model makes pictures")
+        make_pictures(prompt or [], model, output, count=n, keep=keep, settings=changes, device=device,
+                      allow_pickle=allow_pickle)  # fmt: skip
+        return
+    if output is not None:
+        raise UsageError("-o is for models that make pictures; this one writes texts to standard output")
     changes |= {"max_tokens": max_tokens, "stop": stop or []}
     writer = load_writer(model, device, allow_pickle)
     if stream:

@@ -10,6 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from regard.inference.encoders import TextEncoder
+    from regard.inference.images import ImageClassifier
     from regard.inference.pipelines import Translator
     from regard.inference.writing import Writer
 
@@ -40,6 +41,24 @@ def load_encoder(name: str, device: str = "cpu", allow_pickle: bool = False) -> 
     from regard.inference.encoders import TextEncoder
 
     return TextEncoder.load(local_folder(name), device=device, allow_pickle=allow_pickle)
+
+
+def reads_pictures(name: str) -> bool:
+    """Whether the model of a folder is one of pictures."""
+    from regard.checkpoints.folder import resolve
+    from regard.checkpoints.hub import local_folder
+    from regard.checkpoints.models import identify
+    from regard.layers.vision import ImageConfig
+
+    return isinstance(identify(resolve(local_folder(name)))[1], ImageConfig)
+
+
+def load_classifier(name: str, device: str = "cpu", allow_pickle: bool = False) -> ImageClassifier:
+    """The classifier of pictures of a folder."""
+    from regard.checkpoints.hub import local_folder
+    from regard.inference.images import ImageClassifier
+
+    return ImageClassifier.load(local_folder(name), device=device, allow_pickle=allow_pickle)
 
 
 def load_writer(name: str, device: str = "cpu", allow_pickle: bool = False) -> Writer:

@@ -12,6 +12,7 @@ import typer
 from regard.cli.options import AsJson, Sets
 
 if TYPE_CHECKING:
+    from regard.studies.cost_parts import Matrix
     from regard.studies.plan import Plan
 
 
@@ -87,8 +88,12 @@ def _sections(plan: Plan) -> list[Section]:
     memory, cache, matrices = plan.memory, plan.cache, plan.costs.matrices
     total = {"parameters": plan.parameters, "flops": plan.forward_flops, "activations": memory["activations"]}
     parts = {**plan.to_json()["parts"], "all": total}
+    side = getattr(plan.config, "image_size", None)
+    one = "sentence" if side is None else "picture"
     size = f"{plan.batch} sentences of {plan.source_length} source and {plan.target_length} target tokens"
-    return [
+    if side is not None:
+        size = f"{plan.batch} pictures of {side} x {side} pixels"
+    sections = [
         Section(
             f"{plan.name}: {plan.parameters:,} parameters; a batch of {size}",
             ["part", "parameters", "forward FLOPs", "activations"],
@@ -103,17 +108,24 @@ def _sections(plan: Plan) -> list[Section]:
             [[name, byte_size(value)] for name, value in {**memory, "all": sum(memory.values())}.items()],
         ),
         Section(
-            "attention of one sentence, if it were written out in float32 (fused kernels never do)",
+            f"attention of one {one}, if it were written out in float32 (fused kernels never do)",
             ["matrix", "heads x queries x keys", "entries", "size"],
-            [[m.name, f"{m.heads} x {m.queries} x {m.keys}", f"{m.entries:,}", byte_size(m.nbytes)] for m in matrices]
+            [[m.name, _shape(m), f"{m.entries:,}", byte_size(m.nbytes)] for m in matrices]
             + [["all", "", f"{sum(m.entries for m in matrices):,}", byte_size(sum(m.nbytes for m in matrices))]],
         ),
-        Section(
-            "what decoding one sentence remembers",
-            ["cache", "size"],
-            [["of its source", byte_size(cache["sentence"])], ["of each hypothesis", byte_size(cache["hypothesis"])]],
-        ),
     ]
+    if side is None:
+        cached = [
+            ["of its source", byte_size(cache["sentence"])],
+            ["of each hypothesis", byte_size(cache["hypothesis"])],
+        ]
+        sections.append(Section("what decoding one sentence remembers", ["cache", "size"], cached))
+    return sections
+
+
+def _shape(matrix: Matrix) -> str:
+    shape = f"{matrix.heads} x {matrix.queries} x {matrix.keys}"
+    return shape if matrix.windows == 1 else f"{matrix.windows} windows, {shape}"
 
 
 def _lectures() -> Section:

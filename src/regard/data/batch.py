@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, UInt8
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -76,6 +76,23 @@ class LabelledBatch(Tensors):
     def tokens(self) -> int:
         """Texts: what a loss is averaged over."""
         return len(self.targets)
+
+
+@dataclass(frozen=True)
+class ImageBatch(Tensors):
+    """B pictures by their numbers, and the random numbers their augmentation uses.
+
+    Pixels are None where the pictures wait on the device, and are looked up there.
+    """
+
+    rows: Int[Tensor, "B"]
+    draws: Float[Tensor, "B K"]
+    pixels: UInt8[Tensor, "B C H W"] | None = None
+
+    @property
+    def tokens(self) -> int:
+        """Pictures: what a loss is averaged over."""
+        return len(self.rows)
 
 
 def collate(

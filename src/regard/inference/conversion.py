@@ -7,16 +7,18 @@ from pathlib import Path
 
 from regard.checkpoints import LoadedModel, export_marian, export_model, load_model, save_model
 from regard.checkpoints.hub import local_folder
+from regard.data.images import PREPROCESSING
 from regard.data.text_tokenizers import TextTokenizer
 from regard.data.tokenizers import PairTokenizer
 from regard.errors import UsageError
 from regard.inference.attending import ALIGNMENT
 from regard.inference.encoders import POOLING
 from regard.inference.pipelines import GENERATION, RECIPE
+from regard.layers.vision import ImageConfig
 
 FORMS = ("regard", "huggingface", "marian")
-KEPT = (  # how a model decodes, how its alignment is read, how its sentence vectors are made
-    RECIPE, ALIGNMENT, GENERATION, str(POOLING), "modules.json", "sentence_bert_config.json",
+KEPT = (  # how a model decodes, how its alignment is read, how its pictures and sentence vectors are made
+    RECIPE, ALIGNMENT, GENERATION, PREPROCESSING, str(POOLING), "modules.json", "sentence_bert_config.json",
 )  # fmt: skip
 TRANSLATORS, WRITERS = ("seq2seq", "transformer"), ("gpt", "t5")
 
@@ -33,7 +35,8 @@ def convert(source: str | Path, target: Path, form: str, *, allow_pickle: bool =
     tokenizer = _tokenizer(loaded)
 
     def extras(folder: Path) -> None:
-        tokenizer.save(folder)
+        if tokenizer is not None:
+            tokenizer.save(folder)
         for name in KEPT:
             if (loaded.folder / name).is_file() and not (folder / name).exists():
                 (folder / name).parent.mkdir(exist_ok=True)
@@ -48,14 +51,17 @@ def convert(source: str | Path, target: Path, form: str, *, allow_pickle: bool =
         export_model(loaded.name, loaded.model, target, values=_numbers(loaded.name, tokenizer), extras=extras)
 
 
-def _tokenizer(loaded: LoadedModel) -> PairTokenizer | TextTokenizer:
+def _tokenizer(loaded: LoadedModel) -> PairTokenizer | TextTokenizer | None:
+    """What cuts the texts of a model; none where it reads pictures."""
+    if (loaded.folder / PREPROCESSING).is_file() or isinstance(loaded.config, ImageConfig):
+        return None
     pairs = loaded.name in TRANSLATORS or PairTokenizer.is_in(loaded.folder)
     return (PairTokenizer if pairs else TextTokenizer).load(loaded.folder)
 
 
-def _numbers(name: str, tokenizer: PairTokenizer | TextTokenizer) -> dict[str, int | None]:
+def _numbers(name: str, tokenizer: PairTokenizer | TextTokenizer | None) -> dict[str, int | None]:
     """The token numbers that transformers wants in the config of a model that writes."""
-    if name not in WRITERS:
+    if name not in WRITERS or tokenizer is None:
         return {}
     side = tokenizer.target if isinstance(tokenizer, PairTokenizer) else tokenizer
     if name == "t5":  # begins its answers with the padding token

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Literal
 
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
@@ -11,36 +12,65 @@ from torch.nn import functional
 from regard.attention.cache import LayerCache
 from regard.attention.multihead import Memory, MultiHeadAttention
 
-NormOrder = Literal["post", "pre"]
+NormOrder = Literal["post", "pre", "branch"]
 Norm = Callable[[int], nn.Module]  # a width -> what normalises it: nn.LayerNorm, nn.RMSNorm, or either with its eps
-Activation = Literal["relu", "gelu", "gelu_new", "swish"]
+Activation = Literal["relu", "gelu", "gelu_new", "quick_gelu", "swish"]
+
+
+def quick_gelu(x: Tensor) -> Tensor:
+    """x σ(1.702 x), the approximation of GELU that iGPT was trained with."""
+    return x * torch.sigmoid(1.702 * x)
+
+
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": functional.relu,
     "gelu": functional.gelu,
     "gelu_new": partial(functional.gelu, approximate="tanh"),  # as GPT-2 and ALBERT were trained
+    "quick_gelu": quick_gelu,
     "swish": functional.silu,
 }
 
 
-class Residual(nn.Module):
-    """Add & norm: LayerNorm(x + Dropout(f(x))) as in the paper, or x + Dropout(f(LayerNorm(x))) (pre-norm)."""
+class DropPath(nn.Module):
+    """Stochastic depth (Huang 2016): in training a whole branch is left out for some of the examples."""
 
-    def __init__(self, width: int, dropout: float, order: NormOrder, norm: Norm = nn.LayerNorm):
+    def __init__(self, rate: float):
+        super().__init__()
+        self.rate = rate
+
+    def forward(self, x: Float[Tensor, "B *rest"]) -> Float[Tensor, "B *rest"]:
+        if not (self.training and self.rate):
+            return x
+        kept = x.new_empty(len(x), *[1] * (x.dim() - 1)).bernoulli_(1 - self.rate)
+        return x * (kept / (1 - self.rate))
+
+
+class Residual(nn.Module):
+    """Add & norm: LayerNorm(x + Dropout(f(x))) as in the paper, or x + Dropout(f(LayerNorm(x))) (pre-norm).
+
+    With `branch` the norm is the last thing in the branch: x + LayerNorm(Dropout(f(x))) (Swin V2's res-post-norm).
+    """
+
+    def __init__(self, width: int, dropout: float, order: NormOrder, norm: Norm = nn.LayerNorm, drop_path: float = 0.0):
         super().__init__()
         self.norm, self.dropout, self.order = norm(width), nn.Dropout(dropout), order
+        self.drop_path = DropPath(drop_path)
 
     def forward(
-        self, x: Float[Tensor, "B T D"], branch: Callable[[Float[Tensor, "B T D"]], Float[Tensor, "B T D"]]
-    ) -> Float[Tensor, "B T D"]:
+        self, x: Float[Tensor, "B *T D"], branch: Callable[[Float[Tensor, "B *T D"]], Float[Tensor, "B *T D"]]
+    ) -> Float[Tensor, "B *T D"]:
         if self.order == "pre":
-            return x + self.dropout(branch(self.norm(x)))
-        return self.norm(x + self.dropout(branch(x)))
+            return x + self.drop_path(self.dropout(branch(self.norm(x))))
+        if self.order == "branch":
+            return x + self.drop_path(self.norm(self.dropout(branch(x))))
+        return self.norm(x + self.drop_path(self.dropout(branch(x))))
 
 
 class FeedForward(nn.Module):
     """max(0, x W1 + b1) W2 + b2, each token on its own (Vaswani 2017, equation 2).
 
     `gated` multiplies what goes up by an activated gate: f(x G) · (x W1), then W2 (Shazeer 2020; SwiGLU with swish).
+    What comes out is as wide as what went in, unless `outputs` says otherwise.
     """
 
     def __init__(
@@ -52,13 +82,14 @@ class FeedForward(nn.Module):
         *,
         gated: bool = False,
         bias: bool = True,
+        outputs: int | None = None,
     ):
         super().__init__()
-        self.up, self.down = nn.Linear(width, hidden, bias=bias), nn.Linear(hidden, width, bias=bias)
+        self.up, self.down = nn.Linear(width, hidden, bias=bias), nn.Linear(hidden, outputs or width, bias=bias)
         self.gate = nn.Linear(width, hidden, bias=bias) if gated else None
         self.activation, self.dropout = ACTIVATIONS[activation], nn.Dropout(dropout)
 
-    def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+    def forward(self, x: Float[Tensor, "B *T D"]) -> Float[Tensor, "B *T D2"]:
         if self.gate is None:
             return self.down(self.dropout(self.activation(self.up(x))))
         return self.down(self.dropout(self.activation(self.gate(x)) * self.up(x)))
@@ -74,12 +105,13 @@ class EncoderLayer(nn.Module):
         dropout: float,
         order: NormOrder,
         norm: Norm = nn.LayerNorm,
+        drop_path: float = 0.0,
     ):
         super().__init__()
         width = attention.query.in_features
         self.attention, self.feed_forward = attention, feed_forward
-        self.after_attention = Residual(width, dropout, order, norm)
-        self.after_feed_forward = Residual(width, dropout, order, norm)
+        self.after_attention = Residual(width, dropout, order, norm, drop_path)
+        self.after_feed_forward = Residual(width, dropout, order, norm, drop_path)
 
     def forward(
         self,

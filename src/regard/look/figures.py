@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import textwrap
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -56,9 +56,7 @@ def save(
     alignment when there is one and nothing was chosen, else every head of every layer; `view` overrides this.
     """
     path = Path(path)
-    suffix = path.suffix.lower()
-    if suffix not in (".png", ".svg", ".html", ".json"):
-        raise UsageError(f"cannot write attention as {path.name!r}; name a file ending in .png, .svg, .html or .json")
+    suffix = check_suffix(path)
     chosen_nothing = panels is None and head is None
     if not chosen_nothing:
         sight = sight.select(panels or "*", head)
@@ -69,11 +67,22 @@ def save(
         path.write_text(json.dumps(to_json(sight), ensure_ascii=False), encoding="utf-8")
     else:
         view = view or ("alignment" if sight.alignment and chosen_nothing else "heads")
-        _write_picture(sight, view, path, suffix[1:])
+        chosen_view = view
+        save_figure(lambda: draw(sight, chosen_view), path)
     return path
 
 
-def _write_picture(sight: Sight, view: View, path: Path, file_format: str) -> None:
+def check_suffix(path: Path) -> str:
+    """How a file of attention is to be written, by the end of its name."""
+    suffix = path.suffix.lower()
+    if suffix not in (".png", ".svg", ".html", ".json"):
+        raise UsageError(f"cannot write attention as {path.name!r}; name a file ending in .png, .svg, .html or .json")
+    return suffix
+
+
+def save_figure(make: Callable[[], Figure], path: Path) -> None:
+    """Write a figure as .png or .svg, made in our style; equal figures give equal files."""
+    file_format = path.suffix.lower()[1:]
     style: dict[Any, Any] = {
         "font.family": _font_families(),
         "svg.fonttype": "none",  # words stay text: searchable, and drawn with the reader's fonts
@@ -82,7 +91,7 @@ def _write_picture(sight: Sight, view: View, path: Path, file_format: str) -> No
     metadata = {"Date": None} if file_format == "svg" else {"Software": None}
     with matplotlib.rc_context(style), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"Glyph .* missing from", category=UserWarning)
-        draw(sight, view).savefig(path, format=file_format, dpi=DPI, metadata=metadata)
+        make().savefig(path, format=file_format, dpi=DPI, metadata=metadata)
 
 
 def _font_families() -> list[str]:

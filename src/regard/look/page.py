@@ -7,6 +7,7 @@ import hashlib
 import html
 import json
 import zlib
+from collections.abc import Sequence
 from importlib import resources
 from typing import Any
 
@@ -20,22 +21,35 @@ SCRIPTS = ("state.js", "data.js", "matrix.js", "atlas.js", "page.js")  # joined 
 
 def render_page(sight: Sight) -> str:
     """The whole page as text."""
-    style, script = _read("page.css"), "\n".join(map(_read, SCRIPTS))
     every_panel = [*([sight.alignment] if sight.alignment else []), *sight.panels]
+    return assemble(
+        "page",
+        SCRIPTS,
+        title=sight.title or "Attention",
+        data=_describe(sight, every_panel),
+        weights=[panel.weights for panel in every_panel],
+    )
+
+
+def assemble(
+    name: str, scripts: Sequence[str], *, title: str, data: dict[str, Any], weights: Sequence[np.ndarray]
+) -> str:
+    """NAME.html with page.css, scripts and data in one text, under a policy that lets nothing else in."""
+    style, script = _read("page.css"), "\n".join(map(_read, scripts))
     policy = (
-        f"default-src 'none'; script-src {_hash_source(script)}; style-src {_hash_source(style)}; "
+        f"default-src 'none'; script-src {_hash_source(script)}; style-src {_hash_source(style)}; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
     parts = {
         "policy": policy,
-        "title": html.escape(sight.title or "Attention"),
+        "title": html.escape(title),
         "style": style,
         "script": script,
-        "sight": _script_safe_json(_describe(sight, every_panel)),
-        "weights": "\n".join(_weights_element(index, panel) for index, panel in enumerate(every_panel)),
+        "sight": _script_safe_json(data),
+        "weights": "\n".join(_weights_element(index, each) for index, each in enumerate(weights)),
     }
     # Split before filling in, so that a word such as {{style}} stays a word.
-    pieces = _read("page.html").split("{{")
+    pieces = _read(f"{name}.html").split("{{")
     filled = (parts[name] + rest for name, rest in (piece.split("}}", 1) for piece in pieces[1:]))
     return pieces[0] + "".join(filled)
 
@@ -84,6 +98,6 @@ def _script_safe_json(data: dict[str, Any]) -> str:
     return text
 
 
-def _weights_element(index: int, panel: Panel) -> str:
-    packed = zlib.compress(quantise(panel.weights).tobytes(), 4)
+def _weights_element(index: int, weights: np.ndarray) -> str:
+    packed = zlib.compress(quantise(weights).tobytes(), 4)
     return f'<script type="application/octet-stream" id="weights-{index}">{base64.b64encode(packed).decode()}</script>'

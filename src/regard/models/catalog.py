@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from regard.config import Config
-from regard.models import bert, gpt, seq2seq, t5, transformer
+from regard.models import bert, gpt, mvit, resnet, sagan, segmenter, seq2seq, swin, t5, transformer, vit
 
 
 class Entry(NamedTuple):
@@ -22,4 +22,10 @@ MODELS: dict[str, Entry] = {
     "bert": Entry(bert.BertConfig, bert.Bert, bert.PRESETS),
     "gpt": Entry(gpt.GptConfig, gpt.Gpt, gpt.PRESETS),
     "t5": Entry(t5.T5Config, t5.T5, t5.PRESETS),
+    "resnet": Entry(resnet.ResnetConfig, resnet.Resnet, resnet.PRESETS),
+    "vit": Entry(vit.VitConfig, vit.Vit, vit.PRESETS),
+    "swin": Entry(swin.SwinConfig, swin.Swin, swin.PRESETS),
+    "mvit": Entry(mvit.MvitConfig, mvit.Mvit, mvit.PRESETS),
+    "segmenter": Entry(segmenter.SegmenterConfig, segmenter.Segmenter, segmenter.PRESETS),
+    "sagan": Entry(sagan.SaganConfig, sagan.Sagan, sagan.PRESETS),
 }

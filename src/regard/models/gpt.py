@@ -1,8 +1,10 @@
-"""A decoder-only language model: GPT-2 (Radford et al. 2019), and by its options a Llama (Touvron et al. 2023).
+"""A decoder-only model: GPT-2 (Radford et al. 2019), and by its options a Llama (Touvron et al. 2023) or an iGPT.
 
 Presets: nano and tiny (for two cores), character (10.6 M, nanoGPT's for Shakespeare), gpt2, gpt2-medium, gpt2-large and
-gpt2-xl (the paper's); llama-tiny, llama-small and llama-7b. The options that make it a Llama: rotary positions, RMS
-norm, a gated feed-forward with swish (SwiGLU, Shazeer 2020), fewer key/value heads (Ainslie et al. 2023), no biases.
+gpt2-xl (the paper's); llama-tiny, llama-small and llama-7b; igpt-tiny (28 x 28 pixels), igpt-small, igpt-medium and
+igpt-large (Chen et al. 2020: an image is the colours of its pixels, row by row, after a token that starts it).
+The options that make it a Llama: rotary positions, RMS norm, a gated feed-forward with swish (SwiGLU, Shazeer 2020),
+fewer key/value heads (Ainslie et al. 2023), no biases; an iGPT: RMS norm, quick GELU, a start that is never predicted.
 Deviations: none known; sequences may be padded on either side, and positions count real tokens only.
 """
 
@@ -20,12 +22,16 @@ from regard.attention.cache import GrowingCache
 from regard.attention.multihead import MultiHeadAttention
 from regard.attention.positions import LearnedPositions, Rotary
 from regard.config import Config
+from regard.errors import ConfigError
 from regard.layers.blocks import Activation, EncoderLayer, FeedForward, Norm
 
 LLAMA: dict[str, Any] = {
     "positions": "rotary", "norm": "rms", "norm_eps": 1e-6, "gated": True, "activation": "swish",
     "attention_bias": False, "ffn_bias": False, "tie": False, "dropout": 0.0, "embedding_dropout": 0.0,
     "attention_dropout": 0.0,
+}  # fmt: skip
+IGPT: dict[str, Any] = {
+    "norm": "rms", "activation": "quick_gelu", "tie": False, "unpredicted": 1, "attention_dropout": 0.1,
 }  # fmt: skip
 PRESETS: dict[str, dict[str, Any]] = {
     "nano": {"width": 128, "heads": 4, "depth": 4, "max_length": 64, "dropout": 0.0, "embedding_dropout": 0.0},
@@ -38,6 +44,10 @@ PRESETS: dict[str, dict[str, Any]] = {
     "llama-tiny": {**LLAMA, "width": 256, "heads": 8, "kv_heads": 2, "depth": 4, "ffn_width": 688, "max_length": 512},
     "llama-small": {**LLAMA, "width": 768, "heads": 12, "kv_heads": 4, "depth": 12, "ffn_width": 2048},
     "llama-7b": {**LLAMA, "width": 4096, "heads": 32, "depth": 32, "ffn_width": 11008, "max_length": 4096},
+    "igpt-tiny": {**IGPT, "width": 128, "heads": 4, "depth": 6, "max_length": 784},
+    "igpt-small": {**IGPT, "width": 512, "heads": 8, "depth": 24},
+    "igpt-medium": {**IGPT, "width": 1024, "heads": 8, "depth": 36},
+    "igpt-large": {**IGPT, "width": 1536, "heads": 16, "depth": 48},
 }
 
 
@@ -62,9 +72,18 @@ class GptConfig(Config):
     ffn_bias: bool = True
     scaled: bool = True  # divide attention scores by √head_width
     tie: bool = True  # the embedding is also the output matrix
+    unpredicted: int = Field(0, ge=0)  # the last tokens of the vocabulary, only ever given (iGPT's start of image)
     dropout: float = Field(0.1, ge=0, lt=1)
     embedding_dropout: float = Field(0.1, ge=0, lt=1)
     attention_dropout: float = Field(0.0, ge=0, lt=1)
+
+    @model_validator(mode="after")
+    def _check_outputs(self) -> "GptConfig":
+        if self.unpredicted and self.tie:
+            raise ConfigError("unpredicted tokens need an output matrix of its own; set tie = false")
+        if self.unpredicted >= self.vocab:
+            raise ConfigError(f"unpredicted is {self.unpredicted} of {self.vocab} tokens, which leaves none to predict")
+        return self
 
     @model_validator(mode="before")
     @classmethod
@@ -111,7 +130,8 @@ class Gpt(nn.Module):
         norm: Norm = partial(kind, eps=c.norm_eps)
         self.decoder = nn.ModuleList(self._layer(rotary, norm) for _ in range(c.depth))
         self.norm = norm(c.width)
-        self.output_weight = self.embedding.weight if c.tie else nn.Parameter(torch.empty(c.vocab, c.width))
+        outputs = c.vocab - c.unpredicted
+        self.output_weight = self.embedding.weight if c.tie else nn.Parameter(torch.empty(outputs, c.width))
         self._initialise()
 
     def forward(self, tokens: Int[Tensor, "B T"], mask: Bool[Tensor, "B T"] | None = None) -> Float[Tensor, "B T V"]:

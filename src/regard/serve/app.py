@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib import resources
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -22,11 +23,13 @@ from regard.serve.jobs import Jobs
 from regard.serve.keys import Keys
 from regard.serve.libre import libre_router
 from regard.serve.page import page_router
+from regard.serve.pictures import picture_router
 from regard.serve.settings import ServeSettings
 from regard.serve.shelf import Shelf
 from regard.serve.training import training_router
 
 LENS = Path(__file__).with_name("lens")
+SHARED = Path(str(resources.files("regard.look"))) / "web"  # what the lens has in common with offline pages
 
 
 def create_app(shelf: Shelf, jobs: Jobs, settings: ServeSettings) -> FastAPI:
@@ -49,6 +52,7 @@ def create_app(shelf: Shelf, jobs: Jobs, settings: ServeSettings) -> FastAPI:
     app.include_router(libre_router(desk, Keys(settings.api_keys), jobs.runs))
     app.include_router(openai_router(desk))
     app.include_router(page_router(desk))
+    app.include_router(picture_router(desk))
     app.include_router(training_router(jobs))
 
     @app.get("/health")
@@ -65,6 +69,7 @@ def create_app(shelf: Shelf, jobs: Jobs, settings: ServeSettings) -> FastAPI:
     def page() -> FileResponse:
         return FileResponse(LENS / "index.html", headers={"cache-control": "no-cache"})
 
+    app.mount("/lens/look", FreshFiles(directory=SHARED), name="shared")
     app.mount("/lens", FreshFiles(directory=LENS), name="lens")
     return app
 

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import StreamingResponse
 
 from regard.errors import UsageError
+from regard.inference.images import ImageClassifier
 from regard.inference.pipelines import Translator
 from regard.serve.answers import answered, streamed
 from regard.serve.desk import Desk
@@ -90,12 +91,15 @@ def _model(name: str, created: int) -> dict[str, Any]:
 
 async def _prompts(desk: Desk, exhibit: Exhibit, prompt: Prompt) -> list[str]:
     """The texts asked for; token ids are those of the model's tokenizer, of a translator's source side."""
+    if exhibit.ability == "see":
+        raise UsageError(f"{exhibit.id} looks at pictures and reads no texts; ask it on the page")
     given: list[Any] = [prompt] if isinstance(prompt, str) or (prompt and isinstance(prompt[0], int)) else list(prompt)
     if not given:
         raise UsageError("prompt is empty; give a text, or a list of texts")
 
     def decoded() -> list[str]:
         model = desk.shelf.model(exhibit.id)
+        assert not isinstance(model, ImageClassifier)
         source = model.tokenizer.source if isinstance(model, Translator) else model.tokenizer
         for ids in given:
             if not all(0 <= each < source.size for each in ids):

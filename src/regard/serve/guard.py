@@ -33,7 +33,7 @@ HEADERS = {
 }
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 KEYED = ("/api", "/v1", "/metrics")  # the LibreTranslate routes look for a key in the request's own fields
-LARGE = "/api/train"  # where training data arrive
+LARGE = ("/api/train", "/api/picture")  # where training data and pictures arrive
 access = logging.getLogger("regard.access")
 
 
@@ -108,12 +108,12 @@ class Guard:
         return headers.get("sec-fetch-site") in ("cross-site", "same-site")
 
     def _limit(self, scope: Scope) -> int:
-        return self.settings.upload if scope["path"] == LARGE else self.settings.body
+        return self.settings.upload if scope["path"] in LARGE else self.settings.body
 
     def _bounded(self, scope: Scope, receive: Receive) -> Receive:
         """A body that neither grows nor takes longer than it may, whatever its header said."""
         limit, came = self._limit(scope), 0
-        until = time.monotonic() + self.settings.seconds * (10 if scope["path"] == LARGE else 1)
+        until = time.monotonic() + self.settings.seconds * (10 if scope["path"] in LARGE else 1)
         complete = False
 
         async def bounded() -> Message:

@@ -19,6 +19,7 @@ from regard.errors import UsageError
 from regard.inference.attending import kind_of
 from regard.inference.pipelines import Translation, Translator, joined
 from regard.inference.tree import grow_tree, path_to
+from regard.layers.vision import ImageConfig
 from regard.look.figures import View, save
 from regard.look.page import quantise
 from regard.serve.answers import answered, error_response, streamed
@@ -270,6 +271,13 @@ def _costs(exhibit: Exhibit) -> list[list[str]]:
         return weights
     plan = make_plan(str(exhibit.folder), batch=1)
     length, entries = f"of {plan.source_length} tokens", sum(each.entries for each in plan.costs.matrices)
+    if isinstance(exhibit.config, ImageConfig):
+        return [
+            *weights,
+            ["To look at a picture, forward", f"{scaled(plan.forward_flops)}FLOPs"],
+            ["To train on it, with gradients and optimiser", byte_size(sum(plan.memory.values()))],
+            ["Attention weights of a picture", f"{entries:,}"],
+        ]
     return [
         *weights,
         [f"To translate a sentence {length}, forward", f"{scaled(plan.forward_flops)}FLOPs"],

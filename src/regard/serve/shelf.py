@@ -20,19 +20,26 @@ from regard.checkpoints import resolve
 from regard.checkpoints.hub import PREFIX, local_folder
 from regard.checkpoints.models import identify
 from regard.config import Config
+from regard.data.images import PREPROCESSING
 from regard.data.languages import find_language
 from regard.data.tokenizers import PairTokenizer
 from regard.errors import CheckpointError, UsageError
 from regard.inference.encoders import TextEncoder
+from regard.inference.images import CLASSIFIERS, ImageClassifier
+from regard.inference.painting import Painter, PictureMaker
 from regard.inference.pipelines import Translator
 from regard.inference.writing import Writer
+from regard.layers.vision import ImageConfig
 from regard.models.catalog import MODELS
 from regard.serve.problems import NotFound, Problem
 from regard.serve.settings import MIB
 
-Ability = Literal["translate", "write", "embed"]
-Model = Translator | Writer | TextEncoder
-ABILITIES: dict[str, Ability] = {"bert": "embed", "gpt": "write", "t5": "write"}  # of models of single texts
+Ability = Literal["translate", "write", "embed", "see"]
+Model = Translator | Writer | TextEncoder | ImageClassifier
+ABILITIES: dict[str, Ability] = {  # of models of single texts, and of pictures
+    "bert": "embed", "gpt": "write", "t5": "write", **dict.fromkeys(CLASSIFIERS, "see"),
+}  # fmt: skip
+PAINTERS = ("gpt", "sagan")  # families that may make pictures
 LANGUAGES_IN_NAME = re.compile(r"(?:^|[-_/])([a-z]{2,3})[-_]([a-z]{2,3})$")  # opus-mt-en-es
 
 
@@ -80,6 +87,8 @@ def describe(name: str, folder: Path) -> Exhibit:
     folder = resolve(folder)
     family, config, _ = identify(folder)
     weights = sum(file.stat().st_size for pattern in ("*.safetensors", "*.bin") for file in folder.glob(pattern))
+    if family in PAINTERS and (isinstance(config, ImageConfig) or (folder / PREPROCESSING).is_file()):
+        raise UsageError(f"{name} makes pictures, which the server does not; use `regard generate`")
     if not PairTokenizer.is_in(folder) and family in ABILITIES:
         return Exhibit(name, folder, family, ABILITIES[family], config, "", (), weights)
     tokenizer = PairTokenizer.load(folder)
@@ -149,6 +158,13 @@ class Shelf:
             raise UsageError(f"{name} does not translate")
         return found
 
+    def classifier(self, name: str) -> ImageClassifier:
+        """A model that looks at pictures."""
+        found = self.model(name)
+        if not isinstance(found, ImageClassifier):
+            raise UsageError(f"{name} does not look at pictures")
+        return found
+
     def model(self, name: str) -> Model:
         """The model itself, loaded now if it is not yet; others leave when it does not fit beside them."""
         exhibit = self.find(name)
@@ -156,7 +172,9 @@ class Shelf:
             if (here := self._loaded.get(exhibit.id)) is None:
                 self._make_room(exhibit.bytes)
                 try:
-                    here = self._loaded[exhibit.id] = regard.load(exhibit.folder, device=self.device)
+                    loaded = regard.load(exhibit.folder, device=self.device)
+                    assert not isinstance(loaded, Painter | PictureMaker)  # refused when they came
+                    here = self._loaded[exhibit.id] = loaded
                 except (CheckpointError, OSError) as error:
                     raise Unloadable(f"the model {exhibit.id} cannot be loaded; the server's log says why") from error
             self._loaded.move_to_end(exhibit.id)

@@ -1,6 +1,7 @@
 """What a model costs, from formulas over its configuration alone; nothing is built.
 
-Everything is counted for one sentence pair of S source and T target tokens. A matrix product of [n, k] by [k, m] takes
+Everything is counted for one sentence pair of S source and T target tokens, or for one picture of the size the model
+was made for. A matrix product of [n, k] by [k, m] takes
 2nkm FLOPs (a multiplication and an addition each); biases, norms, activations and softmax are left out, as torch's own
 counter leaves them out, and a causal attention counts its whole matrix. The backward pass multiplies twice where the
 forward pass multiplied once. `kept` counts the numbers that wait for the backward pass, each tensor once: the inputs of
@@ -11,7 +12,6 @@ GPU kernels keep about the same, with dropout masks of a byte.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from regard.layers.recurrent import CELLS, Kind
@@ -20,110 +20,10 @@ from regard.models.gpt import GptConfig
 from regard.models.seq2seq import Seq2SeqConfig
 from regard.models.t5 import T5Config
 from regard.models.transformer import TransformerConfig
+from regard.studies import image_costs
+from regard.studies.cost_parts import Cost, Costs, Matrix, attention, feed_forward, linear, masked, norm, rms_norm
 
-FLOAT = 4  # bytes of a float32
 KEPT_BY_CELL: dict[Kind, int] = {"rnn": 1, "gru": 7, "lstm": 7}  # vectors a step: its gates, sums and states
-
-
-@dataclass(frozen=True)
-class Cost:
-    """Parameters, forward FLOPs and numbers kept for the backward pass; costs of parts add up."""
-
-    parameters: int = 0
-    flops: int = 0
-    kept: int = 0
-
-    def __add__(self, other: Cost) -> Cost:
-        return Cost(self.parameters + other.parameters, self.flops + other.flops, self.kept + other.kept)
-
-    def __rmul__(self, copies: int) -> Cost:
-        return Cost(copies * self.parameters, copies * self.flops, copies * self.kept)
-
-
-@dataclass(frozen=True)
-class Matrix:
-    """One attention matrix per head: queries by keys."""
-
-    name: str
-    heads: int
-    queries: int
-    keys: int
-
-    @property
-    def entries(self) -> int:
-        return self.heads * self.queries * self.keys
-
-    @property
-    def nbytes(self) -> int:
-        """The memory it would take if it were written out in float32; fused attention never does."""
-        return FLOAT * self.entries
-
-
-@dataclass(frozen=True)
-class Costs:
-    """A model part by part, its attention matrices, and what decoding remembers of a sentence and of a hypothesis."""
-
-    parts: dict[str, Cost]
-    matrices: list[Matrix]
-    sentence_cache: int
-    hypothesis_cache: int
-
-    @property
-    def total(self) -> Cost:
-        return sum(self.parts.values(), Cost())
-
-
-def linear(rows: int, inputs: int, outputs: int, *, bias: bool = True) -> Cost:
-    """x W + b; its input is counted by whoever makes it, because several layers may share one."""
-    return Cost(inputs * outputs + bias * outputs, 2 * rows * inputs * outputs)
-
-
-def attention(
-    queries: int,
-    keys: int,
-    width: int,
-    heads: int,
-    dropout: float,
-    *,
-    head_width: int | None = None,
-    kv_heads: int | None = None,
-    bias: bool = True,
-) -> Cost:
-    """Four projections around softmax(q kᵀ) v. Kept: the input of the queries, q, k, v, the result, a sum per row."""
-    head_width = head_width or width // heads
-    inner, shared = heads * head_width, (kv_heads or heads) * head_width
-    projections = linear(queries, width, inner, bias=bias) + 2 * linear(keys, width, shared, bias=bias)
-    projections += linear(queries, inner, width, bias=bias)
-    looking = Cost(flops=4 * queries * keys * inner, kept=queries * (width + 2 * inner + heads) + 2 * keys * shared)
-    written_out = 3 * heads * queries * keys if dropout else 0  # weights, mask, and their product
-    return projections + looking + Cost(kept=written_out)
-
-
-def feed_forward(
-    rows: int, width: int, hidden: int, activation: str, dropout: float, *, gated: bool = False, bias: bool = True
-) -> Cost:
-    """relu keeps one hidden tensor (its result), the other activations two; dropout inside makes it three. A gate keeps
-    both factors and what the activation was given; dropout keeps its mask and result besides."""
-    tensors = 3 if dropout else 1 if activation == "relu" else 2
-    if gated:
-        tensors = (3 if activation == "relu" else 4) + (1 if dropout else 0)
-    products = (2 if gated else 1) * linear(rows, width, hidden, bias=bias) + linear(rows, hidden, width, bias=bias)
-    return products + Cost(kept=rows * (width + tensors * hidden))
-
-
-def norm(rows: int, width: int) -> Cost:
-    """Gain and offset; kept: the input, and the mean and deviation of each row."""
-    return Cost(parameters=2 * width, kept=rows * (width + 2))
-
-
-def rms_norm(rows: int, width: int) -> Cost:
-    """A gain; kept: the input, the input made even, and the size of each row."""
-    return Cost(parameters=width, kept=rows * (2 * width + 1))
-
-
-def masked(rows: int, width: int, dropout: float) -> Cost:
-    """The mask of a dropout."""
-    return Cost(kept=rows * width if dropout else 0)
 
 
 def convolution_layer(rows: int, width: int, kernel: int, dropout: float) -> Cost:
@@ -242,12 +142,13 @@ def gpt(c: GptConfig, source: int, target: int) -> Costs:
     )  # fmt: skip
     layer += residual + feed_forward(target, c.width, c.ffn_width, c.activation, 0.0, gated=c.gated, bias=c.ffn_bias)
     positions = c.max_length * c.width if c.positions == "learned" else 0
-    output = linear(target, c.width, c.vocab, bias=False)
+    outputs = c.vocab - c.unpredicted
+    output = linear(target, c.width, outputs, bias=False)
     return Costs(
         parts={
             "embeddings": Cost(c.vocab * c.width + positions) + masked(target, c.width, c.embedding_dropout),
             "decoder": c.depth * layer + even(target, c.width) + Cost(kept=target * c.width),
-            "generator": Cost(0 if c.tie else output.parameters, output.flops, target * c.vocab),
+            "generator": Cost(0 if c.tie else output.parameters, output.flops, target * outputs),
         },
         matrices=[Matrix(f"decoder.{n}.attention", c.heads, target, target) for n in range(c.depth)],
         sentence_cache=0,
@@ -363,4 +264,10 @@ COSTS: dict[str, Callable[[Any, int, int], Costs]] = {
     "bert": bert,
     "gpt": gpt,
     "t5": t5,
+    "resnet": image_costs.resnet,
+    "vit": image_costs.vit,
+    "swin": image_costs.swin,
+    "mvit": image_costs.mvit,
+    "segmenter": image_costs.segmenter,
+    "sagan": image_costs.sagan,
 }

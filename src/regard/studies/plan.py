@@ -12,12 +12,20 @@ from regard.checkpoints.models import identify
 from regard.config import Config
 from regard.errors import UsageError
 from regard.models.catalog import MODELS
-from regard.studies.costs import COSTS, FLOAT, Cost, Costs, Matrix
+from regard.studies.cost_parts import FLOAT, Cost, Costs, Matrix
+from regard.studies.costs import COSTS
+from regard.training.image_sections import ImageLoopSection
 from regard.training.recipe import load_recipe
-from regard.training.sections import PHRASEBOOK, TrainingSection
+from regard.training.sections import PHRASEBOOK, LoopSection, TextLoopSection, TrainingSection
 from regard.training.texts import initial_folder
 
 LENGTH = 32  # tokens of a sentence, where nothing else is said
+PICTURES = {"resnet": "scenes-vit", "vit": "scenes-vit", "swin": "scenes-vit", "mvit": "scenes-vit",
+            "segmenter": "scenes-segmentation", "sagan": "fashion-mnist-sagan"}  # fmt: skip
+OF_DEFAULTS = {  # the shipped recipe that stands for all of its kind
+    "transformer": PHRASEBOOK, "seq2seq": PHRASEBOOK, "bert": "wikitext2-bert", "gpt": "wikitext2-gpt",
+    "t5": "wikitext2-t5", **PICTURES,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -96,38 +104,47 @@ def make_plan(
 ) -> Plan:
     """Plan a recipe (shipped name or TOML file), a model folder, or a preset such as `transformer:base`.
 
-    Without `batch`, it is as many sentences of this length as the recipe's `training.batch_tokens` hold.
+    Without `batch`, it is the recipe's: so many pictures, or as many sentences of this length as its tokens hold.
     """
-    name, config, batch_tokens = _describe(what, sets)
+    name, config, training = _describe(what, sets)
     if name not in COSTS:
         raise UsageError(f"{what} is a {name} model; costs are known of {', '.join(COSTS)}")
     if batch is None:
-        batch = max(1, batch_tokens // max(source_length, target_length))
+        batch = _usual_batch(training, max(source_length, target_length))
     for option, value in (("batch", batch), ("source length", source_length), ("target length", target_length)):
         if value < 1:
             raise UsageError(f"the {option} is {value}; it must be at least 1")
     return Plan(name, config, batch, source_length, target_length, COSTS[name](config, source_length, target_length))
 
 
-def _describe(what: str, sets: Sequence[str]) -> tuple[str, Config, int]:
-    """The model's name and configuration, and the tokens of a batch."""
+def _usual_batch(training: LoopSection, length: int) -> int:
+    """Pictures of a batch, or as many sentences of this length as its tokens hold."""
+    if isinstance(training, ImageLoopSection):
+        return training.batch
+    assert isinstance(training, TextLoopSection)
+    return max(1, training.batch_tokens // length)
+
+
+def _describe(what: str, sets: Sequence[str]) -> tuple[str, Config, LoopSection]:
+    """The model's name and configuration, and how it is trained."""
     if Path(what).is_dir():
         if sets:
             raise UsageError(f"--set changes recipes and presets; {what} is a trained model and stays as it is")
         name, config, _ = identify(resolve(Path(what)))
-        return name, config, TrainingSection().batch_tokens
+        return name, config, TrainingSection()
     model, _, preset = what.partition(":")
-    if model in MODELS:  # a recipe of nothing but defaults
-        section = f'model={{name="{model}",preset="{preset}"}}'
-        recipe = load_recipe(PHRASEBOOK, [section, "tokenizer={}", "training={}", *sets])
+    if model in MODELS:  # a recipe for such models, with nothing but defaults
+        section, name = f'model={{name="{model}",preset="{preset}"}}', OF_DEFAULTS[model]
+        tokenizer = [] if model in PICTURES else ["tokenizer={}"]
+        recipe = load_recipe(name, [section, *tokenizer, "training={}", *sets])
     else:
         recipe = load_recipe(what, sets)
     if recipe.model.init:
         name, config, _ = identify(initial_folder(recipe.model.init))
-        return name, config, recipe.training.batch_tokens
+        return name, config, recipe.training
     size = recipe.vocabulary
     config = recipe.model.config(source_vocab=size, target_vocab=size, pad=0)
-    return recipe.model.name, config, recipe.training.batch_tokens
+    return recipe.model.name, config, recipe.training
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,11 @@ from regard.errors import DataError
 from regard.models.bert import BertConfig
 from regard.training.evaluation import SAMPLES, Sample
 from regard.training.guards import Poll
-from regard.training.language import TextTask, loading, no_validation
+from regard.training.language import TextTask, no_validation
 from regard.training.objectives import Loss
 from regard.training.recipe import ClassificationRecipe
 from regard.training.scores import accuracy, f1, matthews, pearson, spearman
+from regard.training.supervised import loading
 from regard.training.texts import PARTS, Part, build_model, initial_tokenizer
 
 CHUNK = 1000

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -18,50 +17,23 @@ from regard.data.loader import Loader
 from regard.data.text_tokenizers import TextTokenizer
 from regard.errors import ConfigError, DataError
 from regard.models.gpt import GptConfig
-from regard.training.evaluation import Sample
 from regard.training.guards import Poll
 from regard.training.objectives import Loss, cross_entropy
 from regard.training.recipe import LanguageRecipe
-from regard.training.sections import LoopSection
-from regard.training.state import Place
+from regard.training.supervised import SupervisedTask, loading
 from regard.training.texts import TextPreparation, build_model, chunks
 
 B = TypeVar("B")
 
 
-class TextTask(ABC, Generic[B]):
-    """What tasks on texts share: one loss that updates all weights, and the tokenizer beside them."""
+class TextTask(SupervisedTask[B]):
+    """What tasks on texts share: the tokenizer beside the weights."""
 
-    loader: Loader[B]
     tokenizer: TextTokenizer
-
-    def parameters(self, model: nn.Module) -> dict[str, list[nn.Parameter]]:
-        """All of them, in one group."""
-        return {"model": list(model.parameters())}
-
-    def batches(self, place: Place) -> Iterator[tuple[Place, B]]:
-        """Batches for ever from a place on, each with the place after it."""
-        for epoch, index, batch in self.loader.batches(**place):
-            yield {"epoch": epoch, "index": index + 1}, batch
-
-    def phases(self, model: Callable[..., Any], batch: B) -> Iterator[tuple[str, Loss]]:
-        """One phase."""
-        yield "model", self.loss(model, batch)
-
-    @abstractmethod
-    def loss(self, model: Callable[..., Any], batch: B) -> Loss:
-        """What is to be made small."""
-
-    def samples(self) -> Sequence[Sample]:
-        """Nothing to be read."""
-        return []
 
     def save(self, folder: Path) -> None:
         """Put the tokenizer beside the weights."""
         self.tokenizer.save(folder)
-
-    def finish(self, model: nn.Module, folder: Path) -> None:
-        """Nothing more is needed."""
 
 
 class Language(TextTask[TextBatch]):
@@ -130,11 +102,6 @@ def encode_lines(tokenizer: TextTokenizer, lines: Iterable[Line]) -> Iterator[En
             between = [tokenizer.end] if begun and line.first and tokenizer.end is not None else []
             begun = True
             yield EncodedLine([*between, *encoding.ids], line.first)
-
-
-def loading(training: LoopSection, device: torch.device) -> dict[str, Any]:
-    """How a loader works, as the recipe says."""
-    return {"workers": training.workers, "pin": device.type == "cuda"}
 
 
 def no_validation() -> DataError:

@@ -53,6 +53,17 @@ def find_device(name: str) -> torch.device:
     return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
 
 
+def _averaged_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """What a moving average is taken of: the parameters, and the means and variances that batch norms measure."""
+    norms = [name for name, module in model.named_modules() if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d)]
+    measured = {
+        name: buffer
+        for name, buffer in model.named_buffers()
+        if name.rpartition(".")[0] in norms and buffer.is_floating_point()
+    }
+    return {**dict(model.named_parameters()), **measured}
+
+
 class Trainer:
     """One run: a model, its optimisers, and everything that happens between two steps."""
 
@@ -67,7 +78,7 @@ class Trainer:
             for group, parameters in self.parameters.items()
         }
         self.lr = schedule(settings.schedule, lr=settings.lr, warmup=settings.warmup, steps=settings.steps)
-        self.trained = dict(self.model.named_parameters())
+        self.trained = _averaged_tensors(self.model)
         self.average = {name: p.detach().clone() for name, p in self.trained.items()} if settings.ema else {}
         self.progress = self._restored()
         self.saved = self.progress.step
@@ -109,7 +120,7 @@ class Trainer:
             summed = self._backward(group, losses, tokens)
             norm = nn.utils.clip_grad_norm_(self.parameters[group], self.settings.clip or math.inf)
             bad = bad.maximum((~torch.isfinite(norm + summed[0])).float())
-            guarded_step(self.optimizers[group], self.lr(self.progress.step), bad)
+            guarded_step(self.optimizers[group], self.task.rate(group) * self.lr(self.progress.step), bad)
             total = total + summed
         if self.settings.on_nan == "stop":  # keeps the weights from before the first bad step until someone looks
             self.stopped = bad

@@ -21,9 +21,10 @@ from regard.data.text_tokenizers import TextTokenizer
 from regard.errors import ConfigError, DataError
 from regard.models.bert import BertConfig, BertOutput
 from regard.training.guards import Poll
-from regard.training.language import TextTask, loading, no_validation
+from regard.training.language import TextTask, no_validation
 from regard.training.objectives import Loss, cross_entropy
 from regard.training.recipe import MaskedRecipe
+from regard.training.supervised import loading
 from regard.training.texts import TextPreparation, build_model, chunks
 
 MEASURED = 0  # the seed of the words that are hidden in validation, the same for every run

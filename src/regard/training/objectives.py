@@ -52,6 +52,11 @@ def cross_entropy(
     return _SmoothedCrossEntropy.apply(logits.flatten(0, 1), labels.flatten(), mask.flatten(), smoothing)
 
 
+def soft_cross_entropy(logits: Float[Tensor, "B N"], targets: Float[Tensor, "B N"]) -> Float[Tensor, ""]:
+    """Cross-entropy against probabilities instead of labels, summed over the batch."""
+    return -(targets * torch.log_softmax(logits, dim=-1, dtype=torch.float32)).sum()
+
+
 def guidance(
     scores: Float[Tensor, "B T S"], links: Bool[Tensor, "B T S"], source_mask: Bool[Tensor, "B S"]
 ) -> Float[Tensor, ""]:
@@ -86,3 +91,13 @@ def r_drop(
     """R-Drop (Liang 2021, eq. 4) over two passes with different dropout; halved, so it compares with one pass."""
     both = cross_entropy(first, labels, mask, smoothing) + cross_entropy(second, labels, mask, smoothing)
     return 0.5 * (both + weight * symmetric_divergence(first, second, mask))
+
+
+def hinge_critic(real: Float[Tensor, "B"], fake: Float[Tensor, "B"]) -> Float[Tensor, ""]:
+    """What a critic makes small: real pictures above 1, made ones below -1 (Lim & Ye 2017), summed over pictures."""
+    return torch.relu(1 - real.float()).sum() + torch.relu(1 + fake.float()).sum()
+
+
+def hinge_generator(fake: Float[Tensor, "B"]) -> Float[Tensor, ""]:
+    """What a generator makes small: the critic's doubts about its pictures, summed over them."""
+    return -fake.float().sum()

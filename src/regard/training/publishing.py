@@ -22,7 +22,14 @@ from regard.training.tasks import Task
 
 RECIPE = "recipe.toml"
 CARD = "README.md"
-FIXED = ("task", "seed", "model", "data", "tokenizer")  # what a resumed run must share with its beginning
+FIXED = (
+    "task",
+    "seed",
+    "model",
+    "data",
+    "tokenizer",
+    "augmentation",
+)  # what a resumed run must share with its beginning
 
 
 def settle_recipe(recipe: AnyRecipe, out: Path) -> None:

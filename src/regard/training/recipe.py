@@ -13,10 +13,20 @@ import tomli_w
 from pydantic import NonNegativeInt
 
 from regard.config import Config
+from regard.data.augmentation import Augmentation
 from regard.data.tokenizers import TokenizerConfig
 from regard.data.vocabularies import VocabularyConfig
 from regard.errors import ConfigError, UsageError
 from regard.inference.search import SearchSettings
+from regard.training.image_sections import (
+    GanLoopSection,
+    GanSection,
+    ImageLoopSection,
+    ImageSection,
+    LabelLoopSection,
+    PixelsLoopSection,
+    PixelsSection,
+)
 from regard.training.sections import (
     DECODED,
     DataSection,
@@ -26,6 +36,7 @@ from regard.training.sections import (
     ModelSection,
     PromptsSection,
     SpansSection,
+    TextLoopSection,
     TextSection,
     TrainingSection,
     WritingSection,
@@ -107,7 +118,7 @@ class LanguageRecipe(AnyRecipe):
     model: ModelSection = ModelSection(name="gpt")
     data: TextSection
     tokenizer: VocabularyConfig = VocabularyConfig.parse({})
-    training: LoopSection = LoopSection()
+    training: TextLoopSection = TextLoopSection()
 
 
 class MaskedRecipe(AnyRecipe):
@@ -120,7 +131,7 @@ class MaskedRecipe(AnyRecipe):
     model: ModelSection = ModelSection(name="bert")
     data: MaskedSection
     tokenizer: VocabularyConfig = VocabularyConfig.parse({"kind": "wordpiece"})
-    training: LoopSection = LoopSection()
+    training: TextLoopSection = TextLoopSection()
 
 
 class ClassificationRecipe(AnyRecipe):
@@ -132,7 +143,7 @@ class ClassificationRecipe(AnyRecipe):
     task: Literal["classification"]
     model: ModelSection
     data: LabelledSection
-    training: LoopSection = LoopSection()
+    training: TextLoopSection = TextLoopSection()
 
     @pydantic.model_validator(mode="after")
     def _check(self) -> Self:
@@ -174,6 +185,96 @@ class PromptsRecipe(AnyRecipe):
     decoding: SearchSettings = SearchSettings()
 
 
+class ImagesRecipe(AnyRecipe):
+    """Everything the training of a classifier of pictures depends on."""
+
+    models: ClassVar = ("resnet", "vit", "swin", "mvit")
+    metrics: ClassVar = {"loss", "accuracy"}
+
+    task: Literal["images"]
+    model: ModelSection
+    data: ImageSection
+    augmentation: Augmentation = Augmentation()
+    training: LabelLoopSection = LabelLoopSection()
+
+
+class SegmentationRecipe(AnyRecipe):
+    """Everything the training of a model that names every pixel depends on."""
+
+    models: ClassVar = ("segmenter",)
+    metrics: ClassVar = {"loss", "accuracy", "iou"}
+
+    task: Literal["segmentation"]
+    model: ModelSection = ModelSection(name="segmenter")
+    data: ImageSection
+    augmentation: Augmentation = Augmentation()
+    training: ImageLoopSection = ImageLoopSection()
+
+    @pydantic.model_validator(mode="after")
+    def _check(self) -> Self:
+        if not self.data.drawn:
+            raise ConfigError("task 'segmentation' learns from masks, which only data.train = 'scenes' has")
+        _refuse_mixing(self)
+        return self
+
+
+class PixelsRecipe(AnyRecipe):
+    """Everything the training of a model that predicts pixels depends on."""
+
+    models: ClassVar = ("gpt",)
+    metrics: ClassVar = {"loss", "accuracy"}
+
+    task: Literal["pixels"]
+    model: ModelSection = ModelSection(name="gpt")
+    data: PixelsSection
+    augmentation: Augmentation = Augmentation()
+    training: PixelsLoopSection = PixelsLoopSection()
+
+    @property
+    def vocabulary(self) -> int:
+        """The colours, and the token that starts a picture."""
+        return self.data.colours + 1
+
+    @pydantic.model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.model.init:
+            raise ConfigError("model.init is not for task 'pixels': its palette is that of the training pictures")
+        _refuse_mixing(self)
+        if self.training.metric == "accuracy" and not self.training.probe:
+            raise ConfigError("training.metric is 'accuracy', that of the probe; set training.probe above 0")
+        return self
+
+
+class GanRecipe(AnyRecipe):
+    """Everything the training of a generator of pictures depends on."""
+
+    models: ClassVar = ("sagan",)
+    metrics: ClassVar = {"frechet"}
+
+    task: Literal["gan"]
+    model: ModelSection = ModelSection(name="sagan")
+    data: GanSection
+    augmentation: Augmentation = Augmentation()
+    training: GanLoopSection = GanLoopSection()
+
+    @pydantic.model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.training.validate_every and not self.data.judge:
+            raise ConfigError(
+                "data.judge must be given, the folder of a classifier that measures what is generated; or switch "
+                "validation off with training.validate_every = 0"
+            )
+        _refuse_mixing(self)
+        return self
+
+
+def _refuse_mixing(recipe: SegmentationRecipe | PixelsRecipe | GanRecipe) -> None:
+    if recipe.augmentation.mixup or recipe.augmentation.cutmix:
+        raise ConfigError(
+            f"mixup and cutmix are for task 'images', not {recipe.task!r}; take them out of [augmentation]"
+        )
+
+
 RECIPES: dict[str, type[AnyRecipe]] = {
     "translation": Recipe,
     "language": LanguageRecipe,
@@ -181,6 +282,10 @@ RECIPES: dict[str, type[AnyRecipe]] = {
     "classification": ClassificationRecipe,
     "spans": SpansRecipe,
     "prompts": PromptsRecipe,
+    "images": ImagesRecipe,
+    "segmentation": SegmentationRecipe,
+    "pixels": PixelsRecipe,
+    "gan": GanRecipe,
 }
 
 

@@ -46,3 +46,22 @@ def ranks(values: Numbers) -> NDArray[np.float64]:
     last = np.cumsum(counts)
     mean: NDArray[np.float64] = (last - (counts - 1) / 2)[kind]
     return mean
+
+
+def mean_overlap(confusion: NDArray[Any]) -> float:
+    """The mean over classes of intersection / union, from how often class i (row) was taken for j (column); classes
+    that neither are nor were guessed do not count."""
+    both = np.diag(confusion).astype(float)
+    either = confusion.sum(axis=0) + confusion.sum(axis=1) - both
+    return float(np.mean(both[either > 0] / either[either > 0])) if (either > 0).any() else 0.0
+
+
+def frechet(first: NDArray[Any], second: NDArray[Any]) -> float:
+    """The Fréchet distance of two sets of vectors [N D] as normal distributions (Heusel et al. 2017, equation 6):
+    |m - n|² + tr(C + D - 2 (C D)^½)."""
+    means = first.mean(axis=0) - second.mean(axis=0)
+    one, other = (np.cov(each, rowvar=False).reshape(each.shape[1], -1) for each in (first, second))
+    values, vectors = np.linalg.eigh(one)
+    root = vectors * np.sqrt(values.clip(0)) @ vectors.T  # (C D)^½ has the trace of (C^½ D C^½)^½, which is symmetric
+    joint = np.sqrt(np.linalg.eigvalsh(root @ other @ root).clip(0)).sum()
+    return float(means @ means + np.trace(one) + np.trace(other) - 2 * joint)

@@ -18,8 +18,10 @@ from regard.models.catalog import MODELS
 FROM_TOKENIZER = ("vocab", "source_vocab", "target_vocab", "pad")
 PHRASEBOOK = "phrasebook"
 DECODED = {"bleu", "chrf", "exact"}
-HIGHER_IS_BETTER = {*DECODED, "accuracy", "f1", "matthews", "pearson", "spearman"}
-Metric = Literal["loss", "perplexity", "bleu", "chrf", "exact", "accuracy", "f1", "matthews", "pearson", "spearman"]
+HIGHER_IS_BETTER = {*DECODED, "accuracy", "iou", "f1", "matthews", "pearson", "spearman"}
+Metric = Literal[
+    "loss", "perplexity", "bleu", "chrf", "exact", "accuracy", "f1", "matthews", "pearson", "spearman", "iou", "frechet"
+]  # fmt: skip
 
 
 class ModelSection(Config):
@@ -126,13 +128,12 @@ class DataSection(Config):
 
 
 class LoopSection(Config):
-    """[training]: the optimiser, the batches, and when to look, save and stop."""
+    """[training] of any task: the optimiser, and when to look, save and stop."""
 
     steps: PositiveInt = 10000
     lr: PositiveFloat = 1e-3
     schedule: Literal["noam", "cosine", "constant"] = "noam"
     warmup: NonNegativeInt = 1000
-    batch_tokens: PositiveInt = 4096
     accumulate: PositiveInt = 1
     clip: NonNegativeFloat = 1.0
     precision: Literal["fp32", "tf32", "bf16"] = "fp32"
@@ -161,7 +162,13 @@ class LoopSection(Config):
         return self
 
 
-class WritingSection(LoopSection):
+class TextLoopSection(LoopSection):
+    """[training] of models of texts."""
+
+    batch_tokens: PositiveInt = 4096
+
+
+class WritingSection(TextLoopSection):
     """[training] of models that write answers, some of which are decoded to measure them."""
 
     label_smoothing: float = pydantic.Field(default=0.0, ge=0, lt=1)

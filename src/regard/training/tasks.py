@@ -25,14 +25,18 @@ from regard.inference.attending import (
     guided_alignment,
 )
 from regard.models.catalog import MODELS
+from regard.training.adversarial import Gan
 from regard.training.classification import Classification
 from regard.training.corpus import prepare
 from regard.training.evaluation import Evaluation, Sample
 from regard.training.guards import Poll
+from regard.training.images import Images
 from regard.training.language import Language
 from regard.training.masked import Masked
 from regard.training.objectives import Loss, cross_entropy, guidance, r_drop
+from regard.training.pixels import Pixels
 from regard.training.recipe import Recipe
+from regard.training.segmentation import Segmentation
 from regard.training.state import Place
 from regard.training.text_to_text import Prompts, Spans
 
@@ -55,6 +59,7 @@ class Task(Protocol):
 
     def build(self) -> nn.Module: ...
     def parameters(self, model: nn.Module) -> dict[str, list[nn.Parameter]]: ...
+    def rate(self, group: str) -> float: ...  # how much faster than the recipe's learning rate a group learns
     def batches(self, place: Place) -> Iterator[tuple[Place, TrainingBatch]]: ...
     def phases(self, model: Callable[..., Tensor], batch: Any) -> Iterator[tuple[str, Loss]]: ...
     def validate(self, model: nn.Module, poll: Poll) -> dict[str, float]: ...
@@ -99,6 +104,10 @@ class Translation:
     def parameters(self, model: nn.Module) -> dict[str, list[nn.Parameter]]:
         """All parameters are one group."""
         return {"model": list(model.parameters())}
+
+    def rate(self, group: str) -> float:
+        """As the recipe says."""
+        return 1.0
 
     def batches(self, place: Place) -> Iterator[tuple[Place, Batch]]:
         """Batches for ever from a place on, each with the place after it."""
@@ -213,4 +222,8 @@ TASKS: dict[str, Callable[[Any, Path, torch.device, Poll], Task]] = {
     "classification": Classification,
     "spans": Spans,
     "prompts": Prompts,
+    "images": Images,
+    "segmentation": Segmentation,
+    "pixels": Pixels,
+    "gan": Gan,
 }

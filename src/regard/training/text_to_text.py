@@ -28,10 +28,11 @@ from regard.errors import DataError
 from regard.training.corpus import PairFile
 from regard.training.evaluation import Evaluation, Sample, Side
 from regard.training.guards import Poll
-from regard.training.language import TextTask, encode_lines, loading, no_validation
+from regard.training.language import TextTask, encode_lines, no_validation
 from regard.training.objectives import Loss, cross_entropy
 from regard.training.recipe import PromptsRecipe, SpansRecipe
 from regard.training.sections import ModelSection, WritingSection
+from regard.training.supervised import loading
 from regard.training.texts import PARTS, Part, TextPreparation, build_model, initial_tokenizer
 
 TASKS = "tasks.npy"

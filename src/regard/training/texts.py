@@ -122,18 +122,20 @@ def build_model(section: ModelSection, tokenizer: TextTokenizer, **changes: Any)
     """A new model, as large as the tokenizer needs it, or one with the weights of `model.init`; `changes` are values of
     its configuration that the task decides."""
     if section.init:
-        return _initialised(section, tokenizer, changes)
+        model = initialised(section, changes)
+        assert isinstance(model.config, Config)
+        _check_vocabulary(section.init, tokenizer, model.config)
+        return model
     config = section.config(source_vocab=tokenizer.size, target_vocab=tokenizer.size, pad=tokenizer.pad)
     return MODELS[section.name].model(config.replace(**changes))
 
 
-def _initialised(section: ModelSection, tokenizer: TextTokenizer, changes: dict[str, Any]) -> nn.Module:
+def initialised(section: ModelSection, changes: dict[str, Any]) -> nn.Module:
+    """A model with the weights of `model.init`; only heads may differ from it."""
     loaded = load_model(initial_folder(section.init))
     if loaded.name != section.name:
         raise UsageError(f"{section.init} holds a {loaded.name} model, but model.name is {section.name!r}")
     model = MODELS[section.name].model(loaded.config.replace(**{**section.overrides, **changes}))
-    assert isinstance(model.config, Config)
-    _check_vocabulary(section.init, tokenizer, model.config)
     _copy_body(own_tensors(loaded.model), own_tensors(model), section.init)
     return model
 

@@ -117,3 +117,12 @@ def test_heads_may_be_wider_or_narrower_than_their_share():
     q, k, v = (part(x).view(4, 2, 5).transpose(0, 1) for part in (layer.query, layer.key, layer.value))
     heads = (q @ k.transpose(1, 2)).softmax(-1) @ v
     torch.testing.assert_close(layer(x)[0], heads.transpose(0, 1).reshape(4, 10) @ layer.output.weight.T)
+
+
+def test_keys_and_output_may_differ_from_the_rest_in_having_a_bias():
+    layer = MultiHeadAttention(8, 2, bias=False, output_bias=True)
+    assert {name for name, _ in layer.named_parameters() if name.endswith("bias")} == {"output.bias"}
+    layer = MultiHeadAttention(8, 2, key_bias=False)
+    assert {name for name, _ in layer.named_parameters() if name.endswith("bias")} == {
+        "query.bias", "value.bias", "output.bias",
+    }  # fmt: skip

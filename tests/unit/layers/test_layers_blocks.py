@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from regard.layers.blocks import ACTIVATIONS, FeedForward, Residual
+from regard.layers.blocks import ACTIVATIONS, DropPath, FeedForward, Residual
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
@@ -25,9 +25,10 @@ def test_activations_are_their_formulas():
     torch.testing.assert_close(ACTIVATIONS["gelu_new"](x), tanh)
     torch.testing.assert_close(ACTIVATIONS["gelu"](x), x * torch.special.ndtr(x))
     torch.testing.assert_close(ACTIVATIONS["swish"](x), x * torch.sigmoid(x))
+    torch.testing.assert_close(ACTIVATIONS["quick_gelu"](x), x / (1 + torch.exp(-1.702 * x)))
 
 
-@pytest.mark.parametrize("order", ["pre", "post"])
+@pytest.mark.parametrize("order", ["pre", "post", "branch"])
 def test_a_residual_takes_any_norm(order):
     torch.manual_seed(0)
     x = torch.randn(2, 3, 8)
@@ -37,5 +38,21 @@ def test_a_residual_takes_any_norm(order):
     def rms(y):
         return y / (y.square().mean(-1, keepdim=True) + 0.5).sqrt() * block.norm.weight
 
-    expected = x + rms(x).sin() if order == "pre" else rms(x + x.sin())
-    torch.testing.assert_close(block(x, torch.sin), expected)
+    expected = {"pre": x + rms(x).sin(), "post": rms(x + x.sin()), "branch": x + rms(x.sin())}
+    torch.testing.assert_close(block(x, torch.sin), expected[order])
+
+
+def test_drop_path_leaves_whole_examples_out_and_keeps_the_mean():
+    torch.manual_seed(0)
+    drop, x = DropPath(0.25), torch.ones(4000, 2, 3)
+    dropped = drop(x)
+    assert ((dropped == 0).all(dim=(1, 2)) | torch.isclose(dropped, torch.tensor(4 / 3)).all(dim=2).all(dim=1)).all()
+    assert dropped.mean().item() == pytest.approx(1, abs=0.03)
+    assert drop.eval()(x) is x
+    block = Residual(3, 0.0, "pre", drop_path=0.5)
+    kept = (block(x, torch.ones_like) != x).all(dim=(1, 2))
+    assert kept.float().mean().item() == pytest.approx(0.5, abs=0.05)
+
+
+def test_a_feed_forward_may_widen():
+    assert FeedForward(6, 9, outputs=4)(torch.randn(2, 5, 6)).shape == (2, 5, 4)

@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from regard.attention import record
+from regard.errors import ConfigError
 from regard.inference.attending import kind_of
-from regard.models.gpt import LLAMA, PRESETS, Gpt, GptConfig
+from regard.models.gpt import IGPT, LLAMA, PRESETS, Gpt, GptConfig
 
 VARIANTS = [
     {},
@@ -14,6 +15,7 @@ VARIANTS = [
     {**LLAMA, "kv_heads": 2, "tie": True},
     {**LLAMA, "head_width": 6, "kv_heads": 1, "attention_bias": True},
     {"positions": "rotary", "gated": True},
+    IGPT,
 ]
 
 
@@ -151,3 +153,11 @@ def test_the_character_preset_is_the_shape_of_nanogpt():
     model = Gpt(GptConfig(vocab=65, **PRESETS["character"]))
     without_positions = sum(p.numel() for p in model.parameters()) - model.positions.table.numel()
     assert without_positions / 1e6 == pytest.approx(10.65, abs=0.05)
+
+
+def test_a_token_that_starts_an_image_is_never_predicted():
+    assert tiny(**IGPT)(texts()).shape == (3, 7, 12)
+    with pytest.raises(ConfigError, match="set tie = false"):
+        tiny(unpredicted=1)
+    with pytest.raises(ConfigError, match="leaves none to predict"):
+        tiny(unpredicted=13, tie=False)

@@ -7,7 +7,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from regard.attention import record
 from regard.models.catalog import MODELS
-from regard.models.gpt import LLAMA
+from regard.models.gpt import IGPT, LLAMA
 from regard.models.t5 import V1_1
 from regard.studies.costs import COSTS
 
@@ -41,6 +41,7 @@ CASES = [
     ("gpt", {}),
     ("gpt", {"dropout": 0.0, "embedding_dropout": 0.0, "tie": False, "ffn_width": 50, "activation": "relu"}),
     ("gpt", {"attention_dropout": 0.1}),
+    ("gpt", {**IGPT, "attention_dropout": 0.0}),
     ("gpt", LLAMA),
     ("gpt", {**LLAMA, "kv_heads": 2, "head_width": 10, "attention_bias": True, "ffn_width": 70}),
     ("bert", {"head": "masked"}),

@@ -22,6 +22,30 @@ def test_the_paper_base_model_has_65_million_parameters():
     assert plan.parameters == pytest.approx(65e6, rel=0.04)
 
 
+@pytest.mark.parametrize(
+    ("what", "parameters"),
+    [
+        ("vit:b-16", 86_567_656),  # as timm, torchvision and transformers count them, with 1000 classes
+        ("swin:t", 28_288_354),
+        ("resnet:50", 25_557_032),
+        ("mvit:v2-s", 34_870_216),  # for images; the video model of 16 x 224 has as many but for its patches and head
+        ("gpt:gpt2", 124_439_808),
+    ],
+)
+def test_published_models_have_their_size_and_pictures_their_words(what, parameters, capsys):
+    sets = ["tokenizer.size=50257"] if what.startswith("gpt") else []
+    assert make_plan(what, sets=sets).parameters == parameters
+    if not sets:
+        assert run(["plan", what, "--batch", "3"]) == 0
+        text = capsys.readouterr().out
+        assert "a batch of 3 pictures of 224 x 224 pixels" in text and "sentence" not in text
+
+
+def test_windows_are_shown(capsys):
+    assert run(["plan", "swin:tiny"]) == 0
+    assert "4 windows, 2 x 49 x 49" in capsys.readouterr().out
+
+
 def test_memory_counts_weights_gradients_and_two_moments():
     plan = make_plan("transformer:tiny", batch=2, source_length=5, target_length=6)
     weights = 4 * plan.parameters

@@ -52,6 +52,9 @@ class Copying:
     def parameters(self, model):
         return {"model": list(model.parameters())}
 
+    def rate(self, group):
+        return 1.0
+
     def batches(self, place):
         for index in range(place.get("index", 0), 10**6):
             yield {"index": index + 1}, self.batch(index)
@@ -219,6 +222,20 @@ def test_phases_update_their_own_parameters(trainer):
     run.step([task.batch(0), task.batch(1)], 10)
     assert task.seen == (True, True)  # the critic moved before the generator's losses were computed
     assert all(not torch.equal(a, b) for a, b in zip(start, run.model.parameters(), strict=True))
+
+
+def test_a_group_learns_as_much_faster_as_its_task_says(trainer):
+    class Hasty(Copying):
+        def rate(self, group):
+            return 4.0
+
+    moved = []
+    for task in (Copying(), Hasty()):
+        run = trainer(task, "training.weight_decay=0")
+        before = run.model[1].weight.detach().clone()
+        run.step([task.batch(0)], task.batch(0).tokens)
+        moved.append(run.model[1].weight.detach() - before)
+    torch.testing.assert_close(moved[1], 4 * moved[0], atol=1e-6, rtol=1e-3)
 
 
 def test_moving_average_is_what_is_measured_and_saved(trainer):

@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from regard.training.objectives import cross_entropy, r_drop, symmetric_divergence
+from regard.training.objectives import cross_entropy, hinge_critic, hinge_generator, r_drop, symmetric_divergence
 
 
 def example(seed, batch=3, length=5, vocab=11):
@@ -73,3 +73,9 @@ def test_r_drop_of_equal_passes_is_the_plain_loss():
     logits, labels, mask = example(6)
     loss = r_drop(logits, logits, labels, mask, weight=5.0, smoothing=0.1)
     torch.testing.assert_close(loss, cross_entropy(logits, labels, mask, 0.1))
+
+
+def test_the_hinge_asks_for_a_margin_and_no_more():
+    real, fake = torch.tensor([2.0, 0.5, -1.0]), torch.tensor([-3.0, 0.25, -0.5])
+    assert hinge_critic(real, fake).item() == 0 + 0.5 + 2 + 0 + 1.25 + 0.5
+    assert hinge_generator(fake).item() == 3.25

@@ -40,6 +40,13 @@ export function fillSelect(select, options, chosen) {
   if (options.some(([value]) => value === chosen)) select.value = chosen;
 }
 
+/** Take files that are dropped on an element, which shows that it would. */
+export function onDrop(element, take) {
+  for (const kind of ["dragenter", "dragover"]) element.addEventListener(kind, (event) => { event.preventDefault(); element.classList.add("over"); });
+  for (const kind of ["dragleave", "drop"]) element.addEventListener(kind, () => element.classList.remove("over"));
+  element.addEventListener("drop", (event) => { event.preventDefault(); take([...event.dataTransfer.files]); });
+}
+
 export const calm = matchMedia("(prefers-reduced-motion: reduce)");
 export const within = (value, low, high) => Math.max(low, Math.min(high, value));
 

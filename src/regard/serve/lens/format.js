@@ -38,8 +38,8 @@ export function languageName(code) {
   }
 }
 
-export const FAMILIES = { transformer: "Transformer", seq2seq: "Recurrent network", bert: "BERT", gpt: "GPT", t5: "T5" };
-export const ABILITIES = { write: "Writes on from a text, through /v1/completions", embed: "Makes vectors of texts, through /v1/embeddings" };
+export const FAMILIES = { transformer: "Transformer", seq2seq: "Recurrent network", bert: "BERT", gpt: "GPT", t5: "T5", resnet: "Residual network", vit: "Vision Transformer", swin: "Swin Transformer", mvit: "Multiscale Transformer" };
+export const ABILITIES = { write: "Writes on from a text, through /v1/completions", embed: "Makes vectors of texts, through /v1/embeddings", see: "Looks at pictures, on the Picture tab" };
 export const KINDS = { cross: "cross-attention", self: "self-attention", causal: "causal self-attention" };
 
 /** How a model presents itself in a list. */

@@ -9,6 +9,7 @@ import { greet } from "./greeting.js";
 import { isRunning, loadJob, watchJob } from "./jobs.js";
 import { refreshLook, startLook } from "./look.js";
 import { startModels } from "./models.js";
+import { startPicture } from "./picture.js";
 import { loadShelf, shelf } from "./shelf.js";
 import { refreshTrain, startTrain } from "./train.js";
 import { currentText, EXAMPLES, refreshTranslate, startTranslate, translateWith } from "./translate.js";
@@ -18,6 +19,7 @@ const REFRESH = {
   translate: refreshTranslate,
   look: () => refreshLook(currentText()),
   compare: () => refreshCompare(currentText()),
+  picture: () => {},
   train: refreshTrain,
   models: () => attempt(loadShelf),
 };
@@ -84,6 +86,7 @@ async function start() {
   drawLegends();
   onTheme(drawLegends);
   const pointings = [startTranslate(), startLook(), ...startCompare()];
+  startPicture();
   startTrain(use);
   startModels(use);
   listenToTabs();

@@ -1,7 +1,7 @@
 // The Train tab: files, languages, a recipe; then the job as it goes, until its model can be used.
 
 import { get, wordsOf } from "./api.js";
-import { byId, make, say } from "./dom.js";
+import { byId, make, onDrop, say } from "./dom.js";
 import { bytes, FAMILIES, languageName, millions } from "./format.js";
 import { checkFiles, guessLanguages, guessName } from "./files.js";
 import { forgetJob, isRunning, job, resumeJob, startJob, stopJob, watchJob } from "./jobs.js";
@@ -90,9 +90,7 @@ function nameLanguages() {
 function listenForFiles() {
   const drop = byId("train-drop"), input = byId("train-files");
   input.addEventListener("change", () => takeFiles([...input.files]));
-  for (const kind of ["dragenter", "dragover"]) drop.addEventListener(kind, (event) => { event.preventDefault(); drop.classList.add("over"); });
-  for (const kind of ["dragleave", "drop"]) drop.addEventListener(kind, () => drop.classList.remove("over"));
-  drop.addEventListener("drop", (event) => { event.preventDefault(); takeFiles([...event.dataTransfer.files]); });
+  onDrop(drop, takeFiles);
 }
 
 function takeFiles(chosen) {

@@ -1,0 +1,214 @@
+"""Pictures from files, read with care, and what a model wants done to them before it looks.
+
+`Preprocessing` is written as `preprocessor_config.json` in the words of Hugging Face's library, so that folders work
+both ways.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import warnings
+from functools import cache
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from jaxtyping import Float, UInt8
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+from pydantic import PositiveInt
+from torch import Tensor
+
+from regard.config import Config
+from regard.errors import CheckpointError, DataError
+
+FORMATS = ("PNG", "JPEG", "GIF", "BMP", "WEBP", "TIFF", "PPM")
+SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
+MOST_PIXELS = 1 << 26  # 8,192 x 8,192: larger files are refused before they are unpacked
+PREPROCESSING = "preprocessor_config.json"
+BILINEAR = int(Image.Resampling.BILINEAR)
+MODES = {1: "L", 3: "RGB"}  # Pillow's names, by channels
+
+Pixels = NDArray[np.uint8]
+
+
+def read_image(source: Path | bytes, name: str = "") -> Image.Image:
+    """The picture of a file, or of its bytes, upright and in 8 bits: grey (L) or colour (RGB).
+
+    Of an animation it is the first frame, with a warning; what is transparent lies on white.
+    """
+    name = name or str(source if isinstance(source, Path) else "the picture")
+    try:
+        with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS) as image:
+            if image.width * image.height > MOST_PIXELS:
+                raise _too_large(name, f"{image.width:,} x {image.height:,} pixels")
+            frames = getattr(image, "n_frames", 1)
+            image.load()
+            upright = _eight_bits(ImageOps.exif_transpose(image), name)
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        raise _too_large(name, "even more pixels") from None
+    except FileNotFoundError:
+        raise DataError(f"there is no file {name!r}") from None
+    except IsADirectoryError:
+        raise DataError(f"{name} is a folder; give the pictures in it") from None
+    except Image.UnidentifiedImageError:
+        raise DataError(f"{name} is no picture; expected {', '.join(FORMATS)}") from None
+    except DataError:
+        raise
+    except Exception as error:  # decoders meet damage in many ways: OSError, SyntaxError, struct.error, …
+        raise DataError(f"{name} is damaged or cut short ({error}); save it again") from None
+    if frames > 1:
+        warnings.warn(f"{name} has {frames} frames; only the first is looked at", stacklevel=2)
+    return upright
+
+
+def _too_large(name: str, came: str) -> DataError:
+    return DataError(f"{name} has {came}; at most {MOST_PIXELS:,} are read: make it smaller")
+
+
+def _eight_bits(image: Image.Image, name: str) -> Image.Image:
+    if image.mode.startswith("I"):  # 16 bits of grey
+        return Image.fromarray((np.asarray(image).clip(0, 65535) >> 8).astype(np.uint8))
+    if image.mode == "F":
+        raise DataError(f"{name} has pixels that are fractions, whose white is unknown; save it with 8 or 16 bits")
+    if image.mode in ("1", "L"):
+        return image.convert("L")
+    if "A" in image.getbands() or "transparency" in image.info:
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
+    return image.convert("RGB")
+
+
+class Preprocessing(Config):
+    """Resize, cut out the middle, scale to 0..1, subtract the mean and divide by the deviation of every channel."""
+
+    size: tuple[PositiveInt, PositiveInt]  # height and width that the model sees
+    resize: PositiveInt | tuple[PositiveInt, PositiveInt] | None = None  # the shorter side, or both; none: as it is
+    resample: int = BILINEAR
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    @property
+    def channels(self) -> int:
+        return len(self.mean)
+
+    def pixels(self, image: Image.Image) -> Pixels:
+        """The picture [C H W] at the size the model sees."""
+        image = image.convert(MODES[self.channels])
+        height, width = self.size
+        if self.resize is not None:
+            image = image.resize(self._resized(image), Image.Resampling(self.resample))
+        if image.size != (width, height):
+            left, top = (image.width - width) // 2, (image.height - height) // 2
+            image = image.crop((left, top, left + width, top + height))  # black where the picture is too small
+        array = np.array(image)
+        return array[None] if array.ndim == 2 else np.ascontiguousarray(array.transpose(2, 0, 1))
+
+    def _resized(self, image: Image.Image) -> tuple[int, int]:
+        """Width and height after resizing."""
+        if isinstance(self.resize, tuple):
+            return self.resize[1], self.resize[0]
+        assert self.resize is not None
+        shorter = min(image.size)
+        return int(self.resize * image.width / shorter), int(self.resize * image.height / shorter)
+
+    def normalise(self, pixels: UInt8[Tensor, "B C H W"] | Float[Tensor, "B C H W"]) -> Float[Tensor, "B C H W"]:
+        """What the model reads: bytes, or numbers from 0 to 1, moved and stretched by channel."""
+        scaled = pixels.float() / 255 if pixels.dtype == torch.uint8 else pixels
+        mean, std = (_by_channel(each, pixels.device) for each in (self.mean, self.std))
+        return (scaled - mean) / std
+
+    def restored(self, images: Float[Tensor, "B C H W"]) -> UInt8[Tensor, "B C H W"]:
+        """Bytes again, from what a model reads or draws."""
+        mean, std = (_by_channel(each, images.device) for each in (self.mean, self.std))
+        return ((images.float() * std + mean) * 255).round().clamp(0, 255).to(torch.uint8)
+
+    def save(self, folder: Path) -> None:
+        """Write `preprocessor_config.json`."""
+        height, width = self.size
+        values: dict[str, Any] = {
+            "image_processor_type": "ViTImageProcessor" if isinstance(self.resize, tuple) else "CLIPImageProcessor",
+            "do_resize": self.resize is not None,
+            "resample": self.resample,
+            "do_center_crop": not isinstance(self.resize, tuple),
+            "crop_size": {"height": height, "width": width},
+            "do_rescale": True,
+            "rescale_factor": 1 / 255,
+            "do_normalize": True,
+            "image_mean": list(self.mean),
+            "image_std": list(self.std),
+        }
+        if isinstance(self.resize, tuple):
+            values["size"] = {"height": self.resize[0], "width": self.resize[1]}
+        elif self.resize is not None:
+            values["size"] = {"shortest_edge": self.resize}
+        (folder / PREPROCESSING).write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: Path, image_size: int, channels: int) -> Self:
+        """What a folder says, even where it is another size than the model was made for; without a word of it, resize
+        the shorter side to that and scale from 0..1 to -1..1."""
+        half = (0.5,) * channels
+        path = folder / PREPROCESSING
+        if not path.is_file():
+            return cls(size=(image_size, image_size), resize=image_size, mean=half, std=half)
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+            read = cls._from_theirs(values, image_size, half)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CheckpointError(f"{path} says no preprocessing that is understood ({error!r})") from None
+        if read.channels != channels or len(read.std) != channels:
+            raise CheckpointError(f"{path} is for {read.channels} channels; the model reads {channels}")
+        return read
+
+    @classmethod
+    def _from_theirs(cls, values: dict[str, Any], image_size: int, half: tuple[float, ...]) -> Self:
+        size, side = values.get("size", image_size), (image_size, image_size)
+        resize = side if isinstance(size, int) else _side(size)
+        if values.get("crop_pct") and isinstance(resize, int):  # ConvNeXt and ResNet: small pictures lose their border
+            resize = int(resize / values["crop_pct"]) if resize < 384 else (resize, resize)
+        if values.get("do_center_crop"):
+            cut = values.get("crop_size", image_size)
+            cut = cut if isinstance(cut, int) else _side(cut)
+            side = (cut, cut) if isinstance(cut, int) else cut
+        elif isinstance(resize, tuple):
+            side = resize
+        normalised = values.get("do_normalize", True)
+        return cls(
+            size=side,
+            resize=resize if values.get("do_resize", True) else None,
+            resample=values.get("resample", BILINEAR),
+            mean=tuple(values.get("image_mean", half)) if normalised else (0.0,) * len(half),
+            std=tuple(values.get("image_std", half)) if normalised else (1.0,) * len(half),
+        )
+
+
+@cache
+def _by_channel(values: tuple[float, ...], device: torch.device) -> Float[Tensor, "C 1 1"]:
+    """Kept on the device, which every step would otherwise wait for; also for gradients, whoever asks first."""
+    with torch.inference_mode(False):
+        return torch.tensor(values, device=device).view(-1, 1, 1)
+
+
+def _side(size: dict[str, int]) -> int | tuple[int, int]:
+    return size["shortest_edge"] if "shortest_edge" in size else (size["height"], size["width"])
+
+
+def png(pixels: UInt8[Tensor, "C H W"] | Pixels) -> bytes:
+    """A picture [C H W] as the bytes of a PNG file."""
+    array = np.asarray(pixels)
+    file = io.BytesIO()
+    Image.fromarray(array[0] if len(array) == 1 else array.transpose(1, 2, 0)).save(file, "PNG")
+    return file.getvalue()
+
+
+def grid(pictures: UInt8[Tensor, "N C H W"], columns: int) -> UInt8[Tensor, "C Y X"]:
+    """Many pictures side by side, with a white line between them."""
+    rows = -(-len(pictures) // columns)
+    channels, height, width = pictures.shape[1:]
+    sheet = torch.full((channels, rows * (height + 1) - 1, columns * (width + 1) - 1), 255, dtype=torch.uint8)
+    for number, picture in enumerate(pictures.cpu()):
+        top, left = (number // columns) * (height + 1), (number % columns) * (width + 1)
+        sheet[:, top : top + height, left : left + width] = picture
+    return sheet

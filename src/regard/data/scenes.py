@@ -1,0 +1,149 @@
+"""The built-in pictures: coloured shapes on a plain ground, with the mask of every kind of shape and a caption.
+
+A scene is a function of (seed, part, number). Its largest thing comes first: its shape is the label of the picture.
+Captions name up to four things and say how the first two lie: "a large red circle above a small blue square".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.errors import UsageError
+
+Part = Literal["train", "valid", "test"]
+PARTS: tuple[Part, ...] = ("train", "valid", "test")
+Plane = NDArray[np.float64]
+
+MOST = 4  # things in a scene
+SMALLEST_PICTURE = 16
+OVERSAMPLING = 3  # every pixel is the mean of so many squared points
+SMALL, LARGE = (0.11, 0.15), (0.19, 0.26)  # radius, in sides of the picture
+PATIENCE = 50  # tries to place a thing
+COLOURS = {
+    "red": (214, 48, 49), "green": (39, 174, 96), "blue": (41, 98, 214), "yellow": (244, 208, 63),
+    "purple": (142, 68, 173), "orange": (230, 126, 34), "cyan": (38, 198, 218), "white": (245, 245, 245),
+}  # fmt: skip
+GROUNDS = ((24, 26, 32), (58, 54, 48), (40, 52, 60), (70, 70, 70))
+
+
+def _circle(x: Plane, y: Plane) -> Plane:
+    return np.hypot(x, y)
+
+
+def _square(x: Plane, y: Plane) -> Plane:
+    return np.maximum(abs(x), abs(y)) / 0.85
+
+
+def _triangle(x: Plane, y: Plane) -> Plane:
+    return np.maximum(y * 1.7, abs(x) * 1.55 - y * 0.85)
+
+
+def _cross(x: Plane, y: Plane) -> Plane:
+    across, along = np.maximum(abs(x), abs(y) * 3), np.maximum(abs(x) * 3, abs(y))
+    return np.minimum(across, along)
+
+
+def _ring(x: Plane, y: Plane) -> Plane:
+    return abs(np.hypot(x, y) - 0.72) / 0.28
+
+
+def _diamond(x: Plane, y: Plane) -> Plane:
+    return abs(x) + abs(y)
+
+
+# A point belongs to a shape of radius 1 where its function is at most 1.
+SHAPES: dict[str, Callable[[Plane, Plane], Plane]] = {
+    "circle": _circle, "square": _square, "triangle": _triangle, "cross": _cross, "ring": _ring, "diamond": _diamond,
+}  # fmt: skip
+SHAPE_NAMES = tuple(SHAPES)
+
+
+class Thing(NamedTuple):
+    """One shape; its place and radius in sides of the picture, x to the right and y down."""
+
+    shape: str
+    colour: str
+    x: float
+    y: float
+    radius: float
+
+    @property
+    def size(self) -> str:
+        return "large" if self.radius >= LARGE[0] else "small"
+
+    @property
+    def words(self) -> str:
+        return f"{self.size} {self.colour} {self.shape}"
+
+
+class Scene(NamedTuple):
+    """A picture [3 H W], for every pixel 0 or the number of its shape from 1 on, and what it shows."""
+
+    pixels: NDArray[np.uint8]
+    mask: NDArray[np.uint8]
+    things: tuple[Thing, ...]
+
+    @property
+    def label(self) -> int:
+        """The shape of the largest thing, as its place in SHAPE_NAMES."""
+        return SHAPE_NAMES.index(self.things[0].shape)
+
+    @property
+    def caption(self) -> str:
+        """The scene in words: how the first two things lie, and what else there is."""
+        first, *others = (f"a {thing.words}" for thing in self.things)
+        if not others:
+            return first
+        text = f"{first} {_relation(*self.things[:2])} {others[0]}"
+        return " and ".join([text, *others[1:]])
+
+
+def scenes(*, part: Part, count: int, seed: int, size: int = 32) -> Iterator[Scene]:
+    """Draw `count` scenes of `size` x `size` pixels; no two parts share one."""
+    if size < SMALLEST_PICTURE:
+        raise UsageError(f"scenes of {size} pixels are too small to tell shapes apart; use {SMALLEST_PICTURE} or more")
+    for number in range(count):
+        yield draw_scene(np.random.default_rng([seed, PARTS.index(part), number]), size)
+
+
+def draw_scene(rng: np.random.Generator, size: int) -> Scene:
+    """One scene; the first thing is large and the others are smaller than it."""
+    things = _things(rng)
+    points = (np.arange(size * OVERSAMPLING) + 0.5) / (size * OVERSAMPLING)
+    x, y = points[None, :], points[:, None]
+    picture = np.empty((3, size, size))
+    picture[:] = np.array(GROUNDS[rng.integers(len(GROUNDS))])[:, None, None]
+    mask = np.zeros((size, size), dtype=np.uint8)
+    for thing in reversed(things):  # the largest lies on top
+        inside = SHAPES[thing.shape]((x - thing.x) / thing.radius, (y - thing.y) / thing.radius) <= 1
+        covered = inside.reshape(size, OVERSAMPLING, size, OVERSAMPLING).mean(axis=(1, 3))
+        picture += covered * (np.array(COLOURS[thing.colour])[:, None, None] - picture)
+        mask[covered >= 0.5] = 1 + SHAPE_NAMES.index(thing.shape)
+    picture += rng.normal(0, 4, picture.shape)  # a little noise
+    return Scene(picture.round().clip(0, 255).astype(np.uint8), mask, things)
+
+
+def _things(rng: np.random.Generator) -> tuple[Thing, ...]:
+    placed: list[Thing] = []
+    for number in range(int(rng.integers(1, MOST + 1))):
+        low, high = LARGE if number == 0 else SMALL
+        for _ in range(PATIENCE):
+            radius = rng.uniform(low, high)
+            x, y = rng.uniform(radius, 1 - radius, 2)
+            if all(math.hypot(x - each.x, y - each.y) > radius + each.radius for each in placed):
+                shape, colour = rng.choice(SHAPE_NAMES), rng.choice(tuple(COLOURS))
+                placed.append(Thing(str(shape), str(colour), float(x), float(y), float(radius)))
+                break
+    return tuple(placed)
+
+
+def _relation(first: Thing, second: Thing) -> str:
+    right, down = first.x - second.x, first.y - second.y
+    if abs(right) > abs(down):
+        return "right of" if right > 0 else "left of"
+    return "below" if down > 0 else "above"

@@ -1,0 +1,176 @@
+"""Picture in, its classes out, and where the model looked: every layer and head as attention between places."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from PIL import Image
+from torch import Tensor, nn
+
+from regard.attention import record
+from regard.attention.record import attention_names
+from regard.checkpoints import load_model
+from regard.data.images import Pixels, Preprocessing, read_image
+from regard.errors import CheckpointError, UsageError
+from regard.inference.encoders import Labelled
+from regard.inference.pipelines import find_device
+from regard.layers.vision import Grid, ImageConfig, on_the_map
+from regard.layers.windows import WindowAttention
+
+CLASSIFIERS = ("resnet", "vit", "swin", "mvit")
+AT_ONCE = 64  # pictures
+Picture = str | Path | bytes | Image.Image
+
+
+@dataclass(frozen=True)
+class MapAttention:
+    """One attention layer on one picture: who looks at whom, places counted row by row.
+
+    `extra` tokens (the class token) come before the places. `windows` numbers the window each place was in where
+    attention stays within windows.
+    """
+
+    name: str
+    weights: Float[np.ndarray, "H Q K"]
+    queries: Grid
+    keys: Grid
+    extra: int = 0
+    windows: Int[np.ndarray, Q] | None = None
+
+
+@dataclass(frozen=True)
+class PictureAttention:
+    """A picture [C H W] as the model saw it, and every recorded layer."""
+
+    pixels: Pixels
+    layers: list[MapAttention]
+
+    def rollout(self) -> Float[np.ndarray, "rows columns"] | None:
+        """How much of every place reaches the class token through all layers (Abnar & Zuidema 2020), or all places on
+        average where there is none; None where the layers are of different sizes, so that they cannot be multiplied."""
+        if not self.layers or len({layer.weights.shape[1:] for layer in self.layers}) > 1:
+            return None
+        first = self.layers[0]
+        if first.weights.shape[1] != first.weights.shape[2]:
+            return None
+        joint = np.eye(first.weights.shape[1])
+        for layer in self.layers:
+            mixed = layer.weights.mean(axis=0) + np.eye(len(joint))  # half of what a token is stays its own
+            joint = (mixed / mixed.sum(axis=1, keepdims=True)) @ joint
+        reached = joint[0] if first.extra else joint.mean(axis=0)
+        return reached[first.extra :].reshape(first.keys)
+
+
+class ImageClassifier:
+    """A classifier of pictures with its preprocessing."""
+
+    def __init__(self, model: nn.Module, preprocessing: Preprocessing, *, name: str = "") -> None:
+        assert isinstance(model.config, ImageConfig)
+        self.model, self.preprocessing, self.name = model.eval(), preprocessing, name
+        self.config: ImageConfig = model.config
+        self.device = next(model.parameters()).device
+        self.labels = list(self.config.class_names) or [str(number) for number in range(self.config.classes)]
+
+    @classmethod
+    def load(cls, folder: str | Path, *, device: str = "cpu", allow_pickle: bool = False) -> ImageClassifier:
+        """Read a model folder, ours or Hugging Face's."""
+        loaded = load_model(Path(folder), find_device(device), allow_pickle)
+        if loaded.name not in CLASSIFIERS:
+            raise UsageError(f"{folder} is a {loaded.name} model, which classifies no pictures")
+        assert isinstance(loaded.config, ImageConfig)
+        if loaded.config.channels not in (1, 3):
+            raise CheckpointError(f"{folder} reads {loaded.config.channels} channels; files have 1 or 3")
+        preprocessing = Preprocessing.load(loaded.folder, loaded.config.image_size, loaded.config.channels)
+        return cls(loaded.model, preprocessing, name=Path(folder).name)
+
+    def classify(self, pictures: Picture | Sequence[Picture]) -> list[Labelled]:
+        """The classes of every picture (a path, the bytes of a file, or a Pillow image), most probable first."""
+        several = [pictures] if isinstance(pictures, Picture) else pictures
+        answers: list[Labelled] = []
+        for begin in range(0, len(several), AT_ONCE):
+            pixels = np.stack([self.pixels(each) for each in several[begin : begin + AT_ONCE]])
+            for row in self.probabilities(torch.from_numpy(pixels)).tolist():
+                ordered = sorted(zip(self.labels, row, strict=True), key=lambda pair: -pair[1])
+                answers.append(Labelled(dict(ordered)))
+        return answers
+
+    @torch.inference_mode()
+    def probabilities(self, pixels: Tensor) -> Float[Tensor, "B classes"]:
+        """Of pictures [B C H W] of bytes at the model's size."""
+        logits: Tensor = self.model(self.preprocessing.normalise(pixels.to(self.device)))
+        return logits.float().softmax(dim=-1).cpu()
+
+    def pixels(self, picture: Picture) -> Pixels:
+        """A picture [C H W] at the model's size."""
+        if isinstance(picture, str | Path):
+            picture = read_image(Path(picture))
+        elif isinstance(picture, bytes):
+            picture = read_image(picture)
+        return self.preprocessing.pixels(picture)
+
+    @torch.inference_mode()
+    def attention(self, picture: Picture, *, layers: str = "*") -> PictureAttention:
+        """Every head of the layers whose names match, as attention between places of the picture."""
+        if not attention_names(self.model):
+            raise UsageError(f"{self.name or 'this model'} has no attention to look at")
+        pixels = self.pixels(picture)
+        with record(self.model, layers) as looks, _grids(self.model) as grids:
+            self.model(self.preprocessing.normalise(torch.from_numpy(pixels)[None].to(self.device)))
+        found = [on_the_picture(name, looks[name].cpu(), self.model, grids) for name in looks]
+        return PictureAttention(pixels, found)
+
+
+@contextmanager
+def _grids(model: nn.Module) -> Iterator[dict[str, Grid]]:
+    """The sizes of the maps that passed through modules which cut them into windows, by their names."""
+    grids: dict[str, Grid] = {}
+
+    def watch(name: str, module: nn.Module) -> torch.utils.hooks.RemovableHandle:
+        tokens = isinstance(module, WindowAttention)
+
+        def hook(_: nn.Module, args: tuple[Tensor, ...]) -> None:
+            rows, columns = args[0].shape[1:3] if tokens else args[0].shape[2:]
+            grids[name] = (rows, columns)
+
+        return module.register_forward_pre_hook(hook)
+
+    handles = [watch(name, module) for name, module in model.named_modules() if hasattr(module, "windows")]
+    try:
+        yield grids
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def on_the_picture(
+    name: str, weights: Float[Tensor, "BN H T Tk"], model: nn.Module, grids: dict[str, Grid]
+) -> MapAttention:
+    """Recorded weights as attention between places of one picture."""
+    cutter = next((path for path in grids if name == path or name.startswith(f"{path}.")), None)
+    if cutter is None:
+        queries, extra = _square(weights.shape[2])
+        keys, _ = _square(weights.shape[3], extra)
+        return MapAttention(name, weights[0].float().numpy(), queries, keys, extra)
+    grid = grids[cutter]
+    cells = grid[0] * grid[1]
+    who, whom = model.get_submodule(cutter).windows(grid)  # type: ignore[operator]
+    whole = on_the_map(weights.float(), who, whom, cells)[0].numpy()
+    windows = np.empty(cells + 1, dtype=np.int64)  # the last takes the padding
+    windows[who.numpy()] = np.arange(len(who))[:, None]
+    return MapAttention(name, whole, grid, grid, windows=windows[:cells])
+
+
+def _square(tokens: int, extra: int | None = None) -> tuple[Grid, int]:
+    """The sides of a square map of so many tokens, and how many tokens come before its places: none or one."""
+    for before in (0, 1) if extra is None else (extra,):
+        side = math.isqrt(tokens - before)
+        if side**2 == tokens - before and side:
+            return (side, side), before
+    raise UsageError(f"{tokens} tokens are no square map, so that they cannot be laid over the picture")

@@ -1,0 +1,186 @@
+"""Residual networks (He et al. 2016), with attention between their stages or in place of their convolutions.
+
+Presets: tiny and small (for 28-32 pixels: a 3x3 stem and no pooling), 18, 34 and 50 (the paper's); small-nonlocal,
+small-local and small-geometric (the same with attention); 50-bit (group norm and standardised weights, as Big Transfer
+has them, Kolesnikov et al. 2020). `nonlocal_after` puts a non-local block (Wang et al. 2018) after the stages it names;
+`spatial` replaces every 3x3 convolution by stand-alone self-attention (Ramachandran et al. 2019) or by local relations
+(Hu et al. 2019).
+Deviations: strides are those of the later versions (in the 3x3 convolution of a bottleneck); 50-bit keeps the order of
+the first version, norm after convolution; attention in place of a convolution keeps the network's norms around it.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+from torch.nn import functional
+
+from regard.errors import ConfigError
+from regard.layers.pixel_attention import GeometricAttention, LocalAttention, NonLocal
+from regard.layers.vision import ImageConfig
+
+SMALL: dict[str, Any] = {
+    "image_size": 32, "stem": "small", "block": "basic", "stem_width": 64, "widths": (64, 128, 256), "depths": (2, 2, 2)
+}  # fmt: skip
+BASIC: dict[str, Any] = {"block": "basic", "widths": (64, 128, 256, 512)}
+PRESETS: dict[str, dict[str, Any]] = {
+    "tiny": {**SMALL, "image_size": 28, "stem_width": 16, "widths": (16, 32, 64), "depths": (1, 1, 1), "heads": 4},
+    "small": SMALL,
+    "small-nonlocal": {**SMALL, "nonlocal_after": (2,)},
+    "small-local": {**SMALL, "spatial": "local"},
+    "small-geometric": {**SMALL, "spatial": "geometric"},
+    "18": {**BASIC, "depths": (2, 2, 2, 2)},
+    "34": {**BASIC, "depths": (3, 4, 6, 3)},
+    "50": {},
+    "50-bit": {"norm": "group", "standardise": True},
+}
+
+
+class ResnetConfig(ImageConfig):
+    """Sizes and choices of a residual network; the defaults are ResNet-50."""
+
+    stem: Literal["large", "small"] = "large"  # 7x7 with stride 2 and pooling, or 3x3 for small pictures
+    stem_width: int = Field(64, gt=0)
+    block: Literal["bottleneck", "basic"] = "bottleneck"
+    widths: tuple[int, ...] = (256, 512, 1024, 2048)  # of each stage; all but the first halve the map
+    depths: tuple[int, ...] = (3, 4, 6, 3)
+    norm: Literal["batch", "group"] = "batch"
+    standardise: bool = False  # the weights of each convolution, before use (Qiao et al. 2019)
+    spatial: Literal["convolution", "local", "geometric"] = "convolution"  # what mixes pixels within a block
+    window: int = Field(7, gt=0)  # of local attention
+    heads: int = Field(8, gt=0)  # of local attention
+    nonlocal_after: tuple[int, ...] = ()  # stages, counted from 1
+
+    @model_validator(mode="after")
+    def _check_stages(self) -> "ResnetConfig":
+        if not self.depths or len(self.depths) != len(self.widths) or min(self.depths) < 1 or min(self.widths) < 1:
+            raise ConfigError(
+                f"depths {self.depths} and widths {self.widths} must name each stage, with numbers above 0"
+            )
+        if wrong := [stage for stage in self.nonlocal_after if not 1 <= stage <= len(self.depths)]:
+            raise ConfigError(f"nonlocal_after names stage {wrong[0]}; stages are 1 to {len(self.depths)}")
+        return self
+
+
+class StandardisedConv2d(nn.Conv2d):
+    """A convolution whose every filter has mean 0 and variance 1 (Qiao et al. 2019)."""
+
+    def forward(self, x: Float[Tensor, "B C H W"]) -> Float[Tensor, "B C2 H2 W2"]:
+        variance, mean = torch.var_mean(self.weight, dim=(1, 2, 3), keepdim=True, correction=0)
+        weight = (self.weight - mean) * torch.rsqrt(variance + 1e-10)
+        return functional.conv2d(x, weight, self.bias, self.stride, self.padding)
+
+
+class Step(nn.Module):
+    """Pixels are mixed, by a convolution or by attention, then normalised and, unless told otherwise, rectified."""
+
+    def __init__(self, mix: nn.Module, norm: nn.Module, *, rectified: bool = True):
+        super().__init__()
+        self.mix, self.norm, self.rectified = mix, norm, rectified
+
+    def forward(self, x: Float[Tensor, "B C H W"]) -> Float[Tensor, "B C2 H2 W2"]:
+        x = self.norm(self.mix(x))
+        return functional.relu(x) if self.rectified else x
+
+
+class Block(nn.Module):
+    """x + its steps; a shortcut of its own where the shape changes."""
+
+    def __init__(self, steps: list[Step], shortcut: Step | None):
+        super().__init__()
+        self.steps, self.shortcut = nn.Sequential(*steps), shortcut
+
+    def forward(self, x: Float[Tensor, "B C H W"]) -> Float[Tensor, "B C2 H2 W2"]:
+        around = x if self.shortcut is None else self.shortcut(x)
+        return functional.relu(self.steps(x) + around)
+
+
+class Stage(nn.Module):
+    """Blocks on maps of one size, and a non-local block after them where asked for."""
+
+    def __init__(self, blocks: list[Block], look: NonLocal | None):
+        super().__init__()
+        self.blocks, self.look = nn.Sequential(*blocks), look
+
+    def forward(self, x: Float[Tensor, "B C H W"]) -> Float[Tensor, "B C2 H2 W2"]:
+        x = self.blocks(x)
+        return x if self.look is None else self.look(x)
+
+
+class Resnet(nn.Module):
+    """Stages of residual blocks, a mean over the last map, and a linear head."""
+
+    def __init__(self, config: ResnetConfig):
+        super().__init__()
+        self.config = c = config
+        large = c.stem == "large"
+        self.stem = self._convolution(c.channels, c.stem_width, 7 if large else 3, 2 if large else 1)
+        self.pool = nn.MaxPool2d(3, stride=2, padding=1) if large else nn.Identity()
+        inputs = (c.stem_width, *c.widths)
+        self.stages = nn.ModuleList(self._stage(number, inputs[number]) for number in range(len(c.depths)))
+        self.output = nn.Linear(c.widths[-1], c.classes)
+        self._initialise()
+
+    def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B classes"]:
+        """Logits of the classes."""
+        return self.output(self.features(images)[-1].mean(dim=(2, 3)))
+
+    def features(self, images: Float[Tensor, "B C H W"]) -> list[Float[Tensor, "B D h w"]]:
+        """The map after each stage, finest first."""
+        x, maps = self.pool(self.stem(images)), []
+        for stage in self.stages:
+            x = stage(x)
+            maps.append(x)
+        return maps
+
+    def _stage(self, number: int, inputs: int) -> Stage:
+        c = self.config
+        width, stride = c.widths[number], 1 if number == 0 else 2
+        blocks = [self._block(inputs, width, stride)]
+        blocks += [self._block(width, width, 1) for _ in range(c.depths[number] - 1)]
+        look = None
+        if number + 1 in c.nonlocal_after:
+            look = NonLocal(width, match=width // 2, inner=width // 2, norm=self._norm)
+        return Stage(blocks, look)
+
+    def _block(self, inputs: int, width: int, stride: int) -> Block:
+        shortcut = None
+        if inputs != width or stride > 1:
+            shortcut = self._convolution(inputs, width, 1, stride, rectified=False)
+        if self.config.block == "basic":
+            steps = [self._spatial(inputs, width, stride), self._spatial(width, width, 1, rectified=False)]
+        else:
+            inner = width // 4
+            steps = [
+                self._convolution(inputs, inner, 1, 1),
+                self._spatial(inner, inner, stride),
+                self._convolution(inner, width, 1, 1, rectified=False),
+            ]
+        return Block(steps, shortcut)
+
+    def _spatial(self, inputs: int, outputs: int, stride: int, *, rectified: bool = True) -> Step:
+        c = self.config
+        if c.spatial == "convolution":
+            return self._convolution(inputs, outputs, 3, stride, rectified=rectified)
+        attention: Callable[..., nn.Module] = LocalAttention if c.spatial == "local" else GeometricAttention
+        mix = attention(inputs, outputs, c.heads, c.window, stride)
+        return Step(mix, self._norm(outputs), rectified=rectified)
+
+    def _convolution(self, inputs: int, outputs: int, kernel: int, stride: int, *, rectified: bool = True) -> Step:
+        kind = StandardisedConv2d if self.config.standardise else nn.Conv2d
+        mix = kind(inputs, outputs, kernel, stride=stride, padding=kernel // 2, bias=False)
+        return Step(mix, self._norm(outputs), rectified=rectified)
+
+    def _norm(self, channels: int) -> nn.Module:
+        if self.config.norm == "batch":
+            return nn.BatchNorm2d(channels)
+        return nn.GroupNorm(math.gcd(32, channels), channels)
+
+    def _initialise(self) -> None:
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")

@@ -1,0 +1,172 @@
+"""Swin Transformers, hierarchical and with shifted windows: V1 (Liu et al. 2021) and V2 (Liu et al. 2022).
+
+Presets: tiny (for 28-32 pixels and two cores), small-32 (for 32 pixels); t, s, b and l (V1's, windows of 7); v2-t, v2-s
+and v2-b (V2's, windows of 8 for 256 pixels). V2 differs in three things: scores are cosines, the biases come from a
+small network of log-spaced distances, and the norms stand at the ends of the branches.
+Deviations: none known. Pictures of every size are welcome.
+"""
+
+from functools import partial
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+from torch.nn import functional
+
+from regard.attention.multihead import MultiHeadAttention
+from regard.errors import ConfigError
+from regard.layers.blocks import Activation, FeedForward, NormOrder, Residual
+from regard.layers.vision import GridPositions, ImageConfig, Patches, drop_rates, small_weights, spans
+from regard.layers.windows import CosineHeads, DistanceNetwork, DistanceTable, WindowAttention
+
+T: dict[str, Any] = {"width": 96, "depths": (2, 2, 6, 2), "heads": (3, 6, 12, 24)}
+S: dict[str, Any] = {"width": 96, "depths": (2, 2, 18, 2), "heads": (3, 6, 12, 24), "drop_path": 0.3}
+B: dict[str, Any] = {"width": 128, "depths": (2, 2, 18, 2), "heads": (4, 8, 16, 32), "drop_path": 0.5}
+L: dict[str, Any] = {"width": 192, "depths": (2, 2, 18, 2), "heads": (6, 12, 24, 48)}
+V2: dict[str, Any] = {"version": 2, "image_size": 256, "window": 8}
+PRESETS: dict[str, dict[str, Any]] = {
+    "tiny": {
+        "image_size": 28,
+        "patch": 2,
+        "width": 32,
+        "depths": (2, 2),
+        "heads": (2, 4),
+        "window": 7,
+        "drop_path": 0.0,
+    },
+    "small-32": {"image_size": 32, "patch": 2, "width": 64, "depths": (2, 4, 2), "heads": (2, 4, 8), "window": 4},
+    "t": {**T, "drop_path": 0.2},
+    "s": S,
+    "b": B,
+    "l": L,
+    "v2-t": {**T, **V2, "drop_path": 0.2},
+    "v2-s": {**S, **V2},
+    "v2-b": {**B, **V2},
+}
+
+
+class SwinConfig(ImageConfig):
+    """Sizes and choices of a Swin Transformer; the defaults are Swin-T."""
+
+    version: Literal[1, 2] = 1
+    patch: int = Field(4, gt=0)
+    width: int = Field(96, gt=0)  # of the first stage; it doubles with every stage
+    depths: tuple[int, ...] = (2, 2, 6, 2)
+    heads: tuple[int, ...] = (3, 6, 12, 24)
+    window: int = Field(7, gt=0)
+    trained_windows: tuple[int, ...] | None = None  # of V2's stages, where its biases were learnt; 0: as window
+    ffn_ratio: float = Field(4.0, gt=0)
+    activation: Activation = "gelu"
+    attention_bias: bool = True  # of queries, keys (in V1) and values
+    positions: bool = False  # learned ones besides, added to the patches
+    norm_eps: float = Field(1e-5, gt=0)
+    dropout: float = Field(0.0, ge=0, lt=1)
+    attention_dropout: float = Field(0.0, ge=0, lt=1)
+    drop_path: float = Field(0.1, ge=0, lt=1)  # of the last layer
+
+    @model_validator(mode="after")
+    def _check_stages(self) -> "SwinConfig":
+        if not self.depths or len(self.depths) != len(self.heads) or min(self.depths) < 1:
+            raise ConfigError(f"depths {self.depths} and heads {self.heads} must name each stage, with numbers above 0")
+        if self.trained_windows and (self.version == 1 or len(self.trained_windows) < len(self.depths)):
+            raise ConfigError(f"trained_windows {self.trained_windows} are for V2, and must name each stage")
+        return self
+
+    def stage_width(self, stage: int) -> int:
+        return self.width * 2**stage
+
+    def stage_window(self, stage: int) -> int:
+        """V2's biases are measured in windows, so that its windows are no larger than the map they were learnt on."""
+        return min(self.window, self.stage_side(stage)) if self.version == 2 else self.window
+
+    def stage_side(self, stage: int) -> int:
+        """Side of the map, for pictures of the size it was made for."""
+        return max(1, self.image_size // self.patch // 2**stage)
+
+
+class SwinLayer(nn.Module):
+    """Tokens look within their window, then each is changed on its own."""
+
+    def __init__(self, config: SwinConfig, stage: int, shifted: bool, drop_path: float):
+        super().__init__()
+        c, width, heads = config, config.stage_width(stage), config.heads[stage]
+        window = c.stage_window(stage)
+        if c.version == 1:
+            attention = MultiHeadAttention(
+                width, heads, bias=c.attention_bias, output_bias=True, dropout=c.attention_dropout,
+                position=DistanceTable(heads, window),
+            )  # fmt: skip
+        else:
+            shifted = shifted and c.stage_side(stage) > window
+            trained = c.trained_windows[stage] if c.trained_windows else 0
+            attention = MultiHeadAttention(
+                width, heads, bias=c.attention_bias, key_bias=False, output_bias=True, dropout=c.attention_dropout,
+                scale=1.0, prepare=CosineHeads(heads), position=DistanceNetwork(heads, trained or window),
+            )  # fmt: skip
+        self.look = WindowAttention(attention, window, c.window // 2 if shifted else 0)
+        self.feed_forward = FeedForward(width, int(c.ffn_ratio * width), c.activation)
+        order: NormOrder = "pre" if c.version == 1 else "branch"
+        norm = partial(nn.LayerNorm, eps=c.norm_eps)
+        self.after_look = Residual(width, c.dropout, order, norm, drop_path)
+        self.after_feed_forward = Residual(width, c.dropout, order, norm, drop_path)
+
+    def forward(self, x: Float[Tensor, "B H W D"]) -> Float[Tensor, "B H W D"]:
+        return self.after_feed_forward(self.after_look(x, self.look), self.feed_forward)
+
+
+class PatchMerging(nn.Module):
+    """2 x 2 neighbours side by side (4C), mixed down to 2C (Liu 2021, section 3.1); V2 normalises after."""
+
+    def __init__(self, width: int, version: int):
+        super().__init__()
+        self.version = version
+        self.reduction = nn.Linear(4 * width, 2 * width, bias=False)
+        self.norm = nn.LayerNorm(4 * width if version == 1 else 2 * width)
+
+    def forward(self, x: Float[Tensor, "B H W D"]) -> Float[Tensor, "B h w D2"]:
+        x = functional.pad(x, (0, 0, 0, x.shape[2] % 2, 0, x.shape[1] % 2))
+        x = torch.cat([x[:, row::2, column::2] for column in (0, 1) for row in (0, 1)], dim=-1)
+        return self.reduction(self.norm(x)) if self.version == 1 else self.norm(self.reduction(x))
+
+
+class Swin(nn.Module):
+    """Stages of windowed attention on ever coarser maps, a mean over the last, and a linear head."""
+
+    def __init__(self, config: SwinConfig):
+        super().__init__()
+        self.config = c = config
+        self.patches = Patches(c.channels, c.width, c.patch, pad=True)
+        self.patch_norm = nn.LayerNorm(c.width)
+        self.positions = GridPositions(c.width, c.image_size // c.patch) if c.positions else None
+        self.dropout = nn.Dropout(c.dropout)
+        rates = drop_rates(c.drop_path, sum(c.depths))
+        self.stages = nn.ModuleList(
+            nn.Sequential(*(SwinLayer(c, stage, layer % 2 == 1, rate) for layer, rate in enumerate(rates[first:last])))
+            for stage, (first, last) in enumerate(spans(c.depths))
+        )
+        last_stage = len(c.depths) - 1
+        self.merging = nn.ModuleList(PatchMerging(c.stage_width(stage), c.version) for stage in range(last_stage))
+        self.norm = nn.LayerNorm(c.stage_width(last_stage), eps=c.norm_eps)
+        self.output = nn.Linear(c.stage_width(last_stage), c.classes)
+        self.apply(small_weights)
+
+    def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B classes"]:
+        """Logits of the classes."""
+        return self.output(self.norm(self._stages(images)[-1]).mean(dim=(1, 2)))
+
+    def features(self, images: Float[Tensor, "B C H W"]) -> list[Float[Tensor, "B D h w"]]:
+        """The map of each stage, finest first: a pyramid."""
+        maps = self._stages(images)
+        return [each.permute(0, 3, 1, 2) for each in (*maps[:-1], self.norm(maps[-1]))]
+
+    def _stages(self, images: Float[Tensor, "B C H W"]) -> list[Float[Tensor, "B h w D"]]:
+        x = self.patch_norm(self.patches(images))
+        if self.positions is not None:
+            x = x + self.positions((x.shape[1], x.shape[2])).view(1, *x.shape[1:])
+        x, maps = self.dropout(x), []
+        for number, stage in enumerate(self.stages):
+            x = stage(x if number == 0 else self.merging[number - 1](x))
+            maps.append(x)
+        return maps

@@ -1,0 +1,108 @@
+"""Pictures for the page: what a model takes one for, and where it looks, a layer at a time."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Annotated, Any
+from uuid import uuid4
+
+import numpy as np
+from fastapi import APIRouter, Form, Request, UploadFile
+from pydantic import BaseModel, ConfigDict
+
+from regard.attention.record import attention_names
+from regard.data.images import read_image
+from regard.errors import UsageError
+from regard.inference.images import ImageClassifier, PictureAttention
+from regard.look.page import quantise
+from regard.look.pictures import described, sight_of
+from regard.serve.answers import answered
+from regard.serve.desk import Desk
+from regard.serve.libre import ERRORS
+from regard.serve.problems import NotFound
+from regard.serve.sights import encoded
+
+KEPT = 256 * 2**20  # bytes of recorded weights
+LARGEST = 64 * 2**20  # of one picture
+
+
+class LayerRequest(BaseModel):
+    """Which layer of which picture."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    id: str
+    layer: int
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One picture that was looked at: what to tell of it, and the weights of every layer as bytes."""
+
+    description: dict[str, Any]
+    weights: list[np.ndarray]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(each.nbytes for each in self.weights)
+
+
+class Gallery:
+    """The pictures that were looked at last; old ones leave when their weights take too much memory."""
+
+    def __init__(self) -> None:
+        self._seen: OrderedDict[str, Seen] = OrderedDict()
+
+    def add(self, seen: Seen) -> str:
+        name = uuid4().hex
+        self._seen[name] = seen
+        while sum(each.nbytes for each in self._seen.values()) > KEPT and len(self._seen) > 1:
+            self._seen.popitem(last=False)
+        return name
+
+    def layer(self, name: str, number: int) -> np.ndarray:
+        if name not in self._seen or not 0 <= number < len(self._seen[name].weights):
+            raise NotFound("that picture is not kept any more; look at it again")
+        return self._seen[name].weights[number]
+
+
+def picture_router(desk: Desk) -> APIRouter:
+    router = APIRouter(prefix="/api", tags=["Lens"], responses={**ERRORS, 401: ERRORS[403]})
+    seconds, gallery = desk.settings.seconds, Gallery()
+
+    @router.post("/picture")
+    async def picture(request: Request, file: UploadFile, model: Annotated[str, Form()] = "") -> dict[str, Any]:
+        exhibit = desk.shelf.find(model)
+        if exhibit.ability != "see":
+            raise UsageError(f"{exhibit.id} does not look at pictures")
+        content, title = await file.read(), file.filename or "picture"
+
+        def see() -> dict[str, Any]:
+            seen, labels = _seen(desk.shelf.classifier(exhibit.id), content, title)
+            return {"id": gallery.add(seen), "labels": labels, "sight": seen.description}
+
+        return await answered(request, desk.engine.run(see), seconds=seconds)
+
+    @router.post("/picture/layer")
+    async def layer(asked: LayerRequest) -> dict[str, Any]:
+        return encoded(gallery.layer(asked.id, asked.layer))
+
+    return router
+
+
+def _seen(classifier: ImageClassifier, content: bytes, title: str) -> tuple[Seen, dict[str, float]]:
+    image = read_image(content, title)
+    (answer,) = classifier.classify(image)
+    if attention_names(classifier.model):
+        looked = classifier.attention(image)
+    else:
+        looked = PictureAttention(classifier.pixels(image), [])
+    size = sum(layer.weights.size for layer in looked.layers)
+    if size > LARGEST:
+        raise UsageError(
+            f"the attention of this picture has {size:,} weights; the page shows at most {LARGEST:,}: "
+            "draw it with `regard look`"
+        )
+    sight = sight_of(looked, title=title, model=classifier.name, meta={})
+    return Seen(described(sight), [quantise(layer.weights) for layer in looked.layers]), answer.labels

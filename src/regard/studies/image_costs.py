@@ -1,0 +1,343 @@
+"""What models of images cost, for one picture of the size they were made for; see `costs.py` for what is counted.
+
+What is computed once a batch is left out: standardised weights, spectral norms, and the biases that Swin V2 and local
+relations make of distances.
+"""
+
+from __future__ import annotations
+
+from regard.layers.pixel_attention import neighbourhoods
+from regard.layers.vision import ImageConfig
+from regard.models.mvit import LayerShape, MvitConfig
+from regard.models.resnet import ResnetConfig
+from regard.models.sagan import SaganConfig
+from regard.models.segmenter import SegmenterConfig, map_widths
+from regard.models.swin import SwinConfig
+from regard.models.vit import VitConfig
+from regard.studies.cost_parts import Cost, Costs, Matrix, attention, feed_forward, linear, masked, norm
+
+INDEX = 2  # a position takes eight bytes, as much as two numbers
+
+
+def convolution(pixels: int, inputs: int, outputs: int, kernel: int, *, bias: bool = False, groups: int = 1) -> Cost:
+    """k x k filters at so many pixels; its input is counted by whoever makes it."""
+    weights = inputs * outputs // groups * kernel**2
+    return Cost(weights + bias * outputs, 2 * pixels * weights)
+
+
+def image_norm(pixels: int, channels: int) -> Cost:
+    """A gain and an offset for each channel; kept: the input."""
+    return Cost(2 * channels, 0, pixels * channels)
+
+
+def written_out(rows: int, keys: int, heads: int) -> Cost:
+    """The attention weights, which torch keeps where a bias is learned, or values are not as wide as keys."""
+    return Cost(kept=heads * rows * keys)
+
+
+def halved(side: int) -> int:
+    """What a stride of 2 leaves of a side."""
+    return -(-side // 2)
+
+
+def head(width: int, c: ImageConfig) -> Cost:
+    """A linear layer on one vector, and the loss."""
+    return linear(1, width, c.classes) + Cost(kept=width + c.classes)
+
+
+def vit(c: VitConfig, source: int = 0, target: int = 0) -> Costs:
+    """The Vision Transformer of `models/vit.py`."""
+    side = c.image_size // c.patch
+    extra = 1 if c.pool == "class" else 0
+    tokens = side**2 + extra
+    residual = norm(tokens, c.width) + masked(tokens, c.width, c.dropout)
+    look = attention(tokens, tokens, c.width, c.heads, c.attention_dropout, bias=c.attention_bias)
+    look += Cost(0 if c.attention_bias else c.width)  # the output has a bias in any case
+    layer = look + feed_forward(tokens, c.width, c.ffn_width, c.activation, 0.0) + 2 * residual
+    patches = convolution(side**2, c.channels, c.width, c.patch, bias=True) + _picture(c)
+    embedded = patches + Cost((tokens + extra) * c.width) + masked(tokens, c.width, c.dropout)
+    return Costs(
+        parts={
+            "patches": embedded,
+            "encoder": c.depth * layer + norm(tokens, c.width),
+            "head": head(c.width, c),
+        },
+        matrices=[Matrix(f"encoder.{n}.attention", c.heads, tokens, tokens) for n in range(c.depth)],
+        sentence_cache=0,
+        hypothesis_cache=0,
+    )
+
+
+def resnet(c: ResnetConfig, source: int = 0, target: int = 0) -> Costs:
+    """The residual network of `models/resnet.py`."""
+    large = c.stem == "large"
+    side = halved(c.image_size) if large else c.image_size
+    stem = _picture(c) + convolution(side**2, c.channels, c.stem_width, 7 if large else 3)
+    stem += image_norm(side**2, c.stem_width) + Cost(kept=side**2 * c.stem_width)
+    if large:
+        side = halved(side)
+        stem += Cost(kept=side**2 * c.stem_width * (1 + INDEX))
+    parts, matrices, inputs = {"stem": stem}, list[Matrix](), c.stem_width
+    for stage, (width, depth) in enumerate(zip(c.widths, c.depths, strict=True)):
+        total = Cost()
+        for block in range(depth):
+            strides = stage > 0 and block == 0
+            cost, found = _residual_block(c, f"stages.{stage}.blocks.{block}", side, inputs, width, strides)
+            side, inputs = halved(side) if strides else side, width
+            total, matrices = total + cost, matrices + found
+        if stage + 1 in c.nonlocal_after:
+            total += _non_local(side**2, side**2, width, width // 2, width // 2) + image_norm(side**2, width)
+            matrices.append(Matrix(f"stages.{stage}.look", 1, side**2, side**2))
+        parts[f"stage {stage + 1}"] = total
+    return Costs({**parts, "head": head(inputs, c)}, matrices, 0, 0)
+
+
+def swin(c: SwinConfig, source: int = 0, target: int = 0) -> Costs:
+    """The Swin Transformer of `models/swin.py`."""
+    side = -(-c.image_size // c.patch)
+    patches = convolution(side**2, c.channels, c.width, c.patch, bias=True) + _picture(c) + norm(side**2, c.width)
+    patches += Cost((c.image_size // c.patch) ** 2 * c.width if c.positions else 0) + masked(
+        side**2, c.width, c.dropout
+    )
+    parts, matrices = {"patches": patches}, list[Matrix]()
+    for stage, depth in enumerate(c.depths):
+        total, width = Cost(), c.stage_width(stage)
+        if stage:
+            side = halved(side)
+            even = 2 * width if c.version == 1 else width
+            total += (
+                linear(side**2, 2 * width, width, bias=False) + norm(side**2, even) + Cost(kept=side**2 * 2 * width)
+            )
+        for layer in range(depth):
+            cost, matrix = _swin_layer(c, stage, layer, side)
+            total, matrices = total + cost, [*matrices, matrix]
+        parts[f"stage {stage + 1}"] = total
+    last = c.stage_width(len(c.depths) - 1)
+    return Costs({**parts, "head": norm(side**2, last) + head(last, c)}, matrices, 0, 0)
+
+
+def mvit(c: MvitConfig, source: int = 0, target: int = 0) -> Costs:
+    """The multiscale Transformer of `models/mvit.py`."""
+    extra = 1 if c.class_token else 0
+    side = -(-c.image_size // c.patch_stride) if c.patch_kernel % 2 else c.image_size // c.patch_stride + 1
+    patches = convolution(side**2, c.channels, c.width, c.patch_kernel, bias=True) + _picture(c)
+    positions = (c.image_size // c.patch_stride) ** 2 + extra if c.positions == "absolute" else 0
+    parts = {"patches": patches + Cost(c.width * (extra + positions))}
+    matrices, outputs = list[Matrix](), c.width
+    for stage, depth in enumerate(c.depths):
+        total = Cost()
+        for number in range(depth):
+            shape = c.layer(stage, number)
+            cost, matrix = _mvit_layer(c, f"stages.{stage}.{number}.attention", shape, side)
+            side = -(-side // shape.query_stride)
+            total, matrices, outputs = total + cost, [*matrices, matrix], shape.outputs
+        parts[f"stage {stage + 1}"] = total
+    return Costs({**parts, "head": norm(side**2 + extra, outputs) + head(outputs, c)}, matrices, 0, 0)
+
+
+def segmenter(c: SegmenterConfig, source: int = 0, target: int = 0) -> Costs:
+    """The body without its own head, and the head of `models/segmenter.py`."""
+    inner = c.body_config()
+    whole = _body_costs(inner)
+    last = map_widths(inner)[-1]
+    own = whole.parts.pop("head")
+    spared = head(last, inner)
+    body = sum(whole.parts.values(), Cost(own.parameters - spared.parameters, 0, own.kept - spared.kept))
+    sides = _map_sides(inner)
+    pixels = sides[0] ** 2
+    neck = Cost()
+    for side, width in zip(sides, map_widths(inner), strict=True):
+        neck += convolution(side**2, width, c.width, 1, bias=True)
+    mixed = image_norm(pixels, c.width) + convolution(pixels, c.width, c.width, 3, bias=True)
+    mixed += Cost(kept=2 * pixels * c.width)
+    output = convolution(pixels, c.width, c.classes, 1, bias=True) + Cost(kept=c.image_size**2 * c.classes)
+    matrices = [Matrix(f"body.{m.name}", m.heads, m.queries, m.keys, m.windows) for m in whole.matrices]
+    return Costs({"body": body, "neck": neck, "head": mixed + output}, matrices, 0, 0)
+
+
+def sagan(c: SaganConfig, source: int = 0, target: int = 0) -> Costs:
+    """The two networks of `models/sagan.py`: one picture is made, and one judged."""
+    sides, classes = c.sides, c.classes if c.conditional else 1
+    made = linear(1, c.latent, c.widths[0] * sides[0] ** 2) + Cost(kept=c.latent)
+    judged, inputs = _picture(c), c.widths[0]
+    matrices = []
+    for number, width in enumerate(c.widths):
+        side = sides[number + 1]
+        coarse, fine = sides[number] ** 2, side**2
+        made += _pair_of_convolutions(fine, inputs, width)
+        made += Cost(2 * classes * (inputs + width), 0, 3 * coarse * inputs + 2 * fine * inputs + 3 * fine * width)
+        inputs = width
+        if side == c.attention_at:
+            pooled = halved(side) ** 2
+            look = _non_local(fine, pooled, width, max(1, width // 8), width // 2, pooled=True, bias=False)
+            made += look + Cost(1, 0, fine * width)
+            matrices.append(Matrix("generator.look", 1, fine, pooled))
+    made += image_norm(sides[-1] ** 2, inputs) + convolution(sides[-1] ** 2, inputs, c.channels, 3, bias=True)
+    made += Cost(kept=sides[-1] ** 2 * (inputs + c.channels))
+    inputs = c.channels
+    for number, width in enumerate(reversed(c.widths)):
+        side = sides[-1 - number]
+        pixels, after = side**2, sides[-2 - number]
+        judged += _pair_of_convolutions(pixels, inputs, width)
+        judged += Cost(kept=pixels * (2 * width + (inputs if number else 0)) + after**2 * width)
+        if after == c.attention_at:
+            pooled = halved(after) ** 2
+            look = _non_local(after**2, pooled, width, max(1, width // 8), width // 2, pooled=True, bias=False)
+            judged += look + Cost(1, 0, after**2 * width)
+            matrices.append(Matrix("critic.look", 1, after**2, pooled))
+        inputs = width
+    judged += linear(1, inputs, 1) + Cost(c.classes * inputs if c.conditional else 0, 0, 3 * inputs)
+    return Costs({"generator": made, "critic": judged}, matrices, 0, 0)
+
+
+def _picture(c: ImageConfig) -> Cost:
+    return Cost(kept=c.channels * c.image_size**2)
+
+
+def _residual_block(
+    c: ResnetConfig, name: str, side: int, inputs: int, width: int, strides: bool
+) -> tuple[Cost, list[Matrix]]:
+    """Kept of each step: what it normalises, and what its ReLU yields. The first that mixes pixels takes the stride."""
+    inner = width // 4
+    steps = [(inputs, width, True), (width, width, True)]  # channels in and out, and whether pixels are mixed
+    if c.block == "bottleneck":
+        steps = [(inputs, inner, False), (inner, inner, True), (inner, width, False)]
+    total, matrices, to_stride = Cost(), list[Matrix](), strides
+    for number, (before, outputs, mixes) in enumerate(steps):
+        strided = mixes and to_stride
+        after = halved(side) if strided else side
+        if c.spatial == "convolution" or not mixes:
+            total += convolution(after**2, before, outputs, 3 if mixes else 1)
+        else:
+            cost, matrix = _local(c, f"{name}.steps.{number}.mix", side, before, outputs, strided)
+            total, matrices = total + cost, [*matrices, matrix]
+        total += image_norm(after**2, outputs) + Cost(kept=after**2 * outputs)
+        side, to_stride = after, to_stride and not mixes
+    if inputs != width or strides:
+        total += convolution(side**2, inputs, width, 1) + image_norm(side**2, width)
+    return total, matrices
+
+
+def _local(c: ResnetConfig, name: str, side: int, inputs: int, outputs: int, strides: bool) -> tuple[Cost, Matrix]:
+    """Attention in neighbourhoods; kept: queries, keys and values as they are laid out in blocks, and the weights."""
+    places = neighbourhoods(c.window)
+    windows, queries, keys = (-(-side // places.block)) ** 2, places.block**2, places.side**2
+    rows, head_width, pixels = windows * queries, outputs // c.heads, side**2
+    total = Cost(kept=pixels * inputs + (pixels * outputs if strides else 0))
+    if c.spatial == "local":
+        matched = _even(head_width + 2 * places.side)
+        total += 3 * linear(pixels, inputs, outputs, bias=False) + Cost(c.window * head_width)
+        total += Cost(flops=2 * rows * outputs * places.side)  # of rows and of columns, half of the features each
+        total += Cost(kept=rows * outputs)  # the queries once more
+    else:
+        matched = _even(2)
+        total += 2 * linear(pixels, inputs, c.heads) + Cost(3 * 16 + 17 * c.heads, 0, pixels * c.heads)
+        if inputs != outputs:
+            total += linear(pixels, inputs, outputs, bias=False)
+    total += written_out(rows, keys, c.heads) + Cost(
+        flops=2 * rows * keys * c.heads * (matched + head_width),
+        kept=c.heads * (rows * matched + windows * keys * (matched + head_width)),
+    )
+    return total, Matrix(name, c.heads, queries, keys, windows)
+
+
+def _even(features: int) -> int:
+    """Filled up to a multiple of 8."""
+    return features + -features % 8
+
+
+def _non_local(
+    queries: int, keys: int, width: int, match: int, inner: int, *, pooled: bool = False, bias: bool = True
+) -> Cost:
+    """Four 1x1 convolutions around one head; pooled keys and values keep what they were and where it stood."""
+    projections = 2 * convolution(queries, width, match, 1, bias=bias) + convolution(
+        queries, width, inner, 1, bias=bias
+    )
+    projections += convolution(queries, inner, width, 1, bias=bias)
+    looking = Cost(
+        flops=2 * queries * keys * (match + inner), kept=queries * (match + inner + 1) + keys * (match + inner)
+    )
+    if pooled:
+        looking += Cost(kept=queries * (match + inner) + keys * INDEX * (match + inner))
+    return projections + looking
+
+
+def _swin_layer(c: SwinConfig, stage: int, layer: int, side: int) -> tuple[Cost, Matrix]:
+    width, heads, tokens = c.stage_width(stage), c.heads[stage], side**2
+    window = min(c.stage_window(stage), side)
+    windows = (-(-side // window)) ** 2
+    rows, area = windows * window**2, window**2
+    residual = norm(tokens, width) + masked(tokens, width, c.dropout)
+    biases = 1 + (3 if c.version == 1 else 2) * c.attention_bias  # the output's, and all but V2's keys
+    look = 4 * linear(rows, width, width, bias=False) + Cost(biases * width, 4 * rows * area * width)
+    look += Cost(kept=rows * (5 * width + heads)) + (3 if c.attention_dropout else 1) * written_out(rows, area, heads)
+    if c.version == 1:
+        look += Cost((2 * c.window - 1) ** 2 * heads)
+    else:  # kept: queries and keys of length 1, and times the temperature
+        look += Cost(heads + 3 * 512 + 512 * heads, 0, 4 * rows * width)
+    hidden = int(c.ffn_ratio * width)
+    total = look + feed_forward(tokens, width, hidden, c.activation, 0.0) + 2 * residual
+    return total, Matrix(f"stages.{stage}.{layer}.look.attention", heads, area, area, windows)
+
+
+def _mvit_layer(c: MvitConfig, name: str, shape: LayerShape, side: int) -> tuple[Cost, Matrix]:
+    extra, heads = 1 if c.class_token else 0, shape.heads
+    head_width, inner = shape.inner // heads, shape.inner
+    of_queries, of_keys = -(-side // shape.query_stride), -(-side // shape.key_stride)
+    tokens, queries, keys = side**2 + extra, of_queries**2 + extra, of_keys**2 + extra
+    total = norm(tokens, shape.inputs) + 3 * linear(tokens, shape.inputs, inner) + Cost(kept=tokens * shape.inputs)
+    for cells, count in ((of_queries**2, queries), (of_keys**2, keys), (of_keys**2, keys)):
+        total += Cost(9 * head_width + 2 * head_width, 2 * 9 * cells * inner)
+        total += Cost(kept=tokens * inner + 2 * count * inner + 2 * count * heads)
+    total += Cost(flops=4 * queries * keys * inner, kept=2 * queries * inner) + linear(queries, inner, inner)
+    if c.positions == "relative":
+        finest = max(shape.side // shape.query_stride, shape.side // shape.key_stride)
+        total += Cost(2 * (2 * finest - 1) * head_width, 4 * of_queries**2 * of_keys * inner, of_queries**2 * inner)
+        total += written_out(queries, keys, heads)
+    if shape.inputs != inner:
+        total += linear(tokens, shape.inputs, inner)
+    if shape.query_stride > 1:
+        total += Cost(kept=side**2 * inner + INDEX * of_queries**2 * inner)
+    hidden = int(c.ffn_ratio * inner)
+    total += norm(queries, inner) + feed_forward(queries, inner, hidden, "gelu", 0.0, outputs=shape.outputs)
+    if inner != shape.outputs:
+        total += linear(queries, inner, shape.outputs)
+    return total, Matrix(name, heads, queries, keys)
+
+
+def _pair_of_convolutions(pixels: int, inputs: int, outputs: int) -> Cost:
+    """Two 3x3 convolutions, and a 1x1 one around them."""
+    pair = convolution(pixels, inputs, outputs, 3, bias=True) + convolution(pixels, outputs, outputs, 3, bias=True)
+    return pair + convolution(pixels, inputs, outputs, 1, bias=True)
+
+
+def _body_costs(c: ImageConfig) -> Costs:
+    match c:
+        case VitConfig():
+            return vit(c)
+        case SwinConfig():
+            return swin(c)
+        case MvitConfig():
+            return mvit(c)
+        case ResnetConfig():
+            return resnet(c)
+    raise TypeError(f"{type(c).__name__} describes no body")
+
+
+def _map_sides(c: ImageConfig) -> list[int]:
+    """The sides of a body's maps, finest first."""
+    match c:
+        case VitConfig():
+            return [c.image_size // c.patch]
+        case SwinConfig():
+            side, stages = -(-c.image_size // c.patch), len(c.depths)
+        case MvitConfig():
+            side, stages = -(-c.image_size // c.patch_stride), len(c.depths)
+        case ResnetConfig():
+            side, stages = halved(halved(c.image_size)) if c.stem == "large" else c.image_size, len(c.depths)
+        case _:
+            raise TypeError(f"{type(c).__name__} describes no body")
+    sides = [side]
+    while len(sides) < stages:
+        sides.append(halved(sides[-1]))
+    return sides

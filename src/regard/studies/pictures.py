@@ -1,0 +1,106 @@
+"""Models of pictures: how good a classifier is, how much data it needs, and what looking at pixels would take."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from regard.attention import record
+from regard.checkpoints.folder import is_sealed
+from regard.data.image_sets import open_images
+from regard.data.scenes import SHAPE_NAMES, scenes
+from regard.errors import DataError, UsageError
+from regard.inference.images import AT_ONCE, ImageClassifier
+from regard.models.catalog import MODELS
+from regard.studies.costs import COSTS
+from regard.training.image_sections import SCENES
+from regard.training.loop import train
+from regard.training.metrics import METRICS, read_metrics
+from regard.training.recipe import load_recipe
+
+WAYS = {  # one layer and one head each
+    "pixels": ("vit", {"patch": 1, "depth": 1, "heads": 1, "pool": "mean"}),
+    "patches of 4 x 4": ("vit", {"patch": 4, "depth": 1, "heads": 1, "pool": "mean"}),
+    "windows of 4 x 4 patches": ("swin", {"patch": 4, "depths": (1,), "heads": (1,), "window": 4}),
+}
+NARROW = {"width": 8, "classes": 2}
+
+
+def evaluate_pictures(
+    classifier: ImageClassifier, data: str, *, count: int, seed: int
+) -> tuple[dict[str, object], list[str]]:
+    """The accuracy on labelled pictures, of all and of each class, and the files that could not be read.
+
+    `count` and `seed` say which of the built-in scenes are drawn; files are measured whole.
+    """
+    labels = SHAPE_NAMES if data == SCENES else open_images(data, ()).labels
+    if data != SCENES and all(label.isdecimal() for label in labels):  # files of numbers: the model knows the names
+        labels = tuple(classifier.labels)
+    if unknown := [label for label in labels if label not in classifier.labels]:
+        raise DataError(f"{data} has the class {unknown[0]!r}; the model knows {', '.join(classifier.labels)}")
+    right, of_class, unread = Counter[str](), Counter[str](), list[str]()
+    pictures = _examples(classifier, data, count, seed, unread)
+    while some := list(islice(pictures, AT_ONCE)):
+        images = [image for image, _ in some]
+        for answer, (_, number) in zip(classifier.classify(images), some, strict=True):
+            of_class[labels[number]] += 1
+            right[labels[number]] += answer.label == labels[number]
+    if not of_class:
+        raise DataError(f"{data} has no picture that can be read")
+    each: dict[str, object] = {f"accuracy of {label}": right[label] / of_class[label] for label in of_class}
+    return {"pictures": of_class.total(), "accuracy": right.total() / of_class.total(), **each}, unread
+
+
+def _examples(
+    classifier: ImageClassifier, data: str, count: int, seed: int, unread: list[str]
+) -> Iterator[tuple[Image.Image, int]]:
+    if data == SCENES:
+        for scene in scenes(part="test", count=count, seed=seed, size=classifier.config.image_size):
+            yield Image.fromarray(scene.pixels.transpose(1, 2, 0)), scene.label
+        return
+    for found in open_images(data, ()).examples:
+        if isinstance(found, str):
+            unread.append(found)
+        else:
+            yield found
+
+
+def accuracy_by_count(
+    recipes: Mapping[str, str], counts: Sequence[int], runs: Path, sets: Sequence[str] = ()
+) -> dict[str, list[float]]:
+    """Validation accuracy of each recipe, trained as it says on so many pictures; runs that are complete are read."""
+    results: dict[str, list[float]] = {}
+    for name, recipe in recipes.items():
+        results[name] = []
+        for count in counts:
+            out = runs / f"{name}-{count}"
+            if not is_sealed(out):
+                train(load_recipe(recipe, [*sets, f"data.count={count}"]), out, resume=out.exists())
+            measured = [row["accuracy"] for row in read_metrics(out / METRICS) if "accuracy" in row]
+            if not measured:
+                raise UsageError(f"{recipe} measured no accuracy; compare recipes of task 'images' that validate")
+            results[name].append(max(measured))
+    return results
+
+
+def attention_memory(sides: Sequence[int]) -> list[dict[str, object]]:
+    """Bytes of the attention of one head in one layer on a square picture: planned, and recorded from a real pass."""
+    rows: list[dict[str, object]] = []
+    for side in sides:
+        for way, (name, values) in WAYS.items():
+            config = MODELS[name].config.parse({**NARROW, **values, "image_size": side})
+            planned = sum(matrix.nbytes for matrix in COSTS[name](config, 0, 0).matrices)
+            model = MODELS[name].model(config).eval()
+            with torch.inference_mode(), record(model) as looks:
+                model(torch.zeros(1, 3, side, side))
+            recorded: list[Tensor] = [looks[layer] for layer in looks]
+            rows.append(
+                {"way": way, "side": side, "planned": planned, "measured": sum(each.nbytes for each in recorded)}
+            )
+    return rows

@@ -1,0 +1,142 @@
+"""Pictures from random numbers: a critic learns to tell them from real ones, a generator to please it (SAGAN).
+
+Each step has two phases: the critic's, then the generator's, with the hinge loss (Lim & Ye 2017). What is generated is
+measured by the Fréchet distance of its features, in a classifier of our own, from those of the validation pictures:
+the same idea as FID, but its numbers compare only with others of the same classifier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from jaxtyping import Float, UInt8
+from torch import Tensor, nn
+
+from regard.data.batch import ImageBatch
+from regard.data.images import Preprocessing, grid, png
+from regard.errors import ConfigError
+from regard.inference.images import ImageClassifier
+from regard.models.catalog import MODELS
+from regard.models.sagan import Sagan, SaganConfig
+from regard.training.evaluation import Sample
+from regard.training.guards import Poll
+from regard.training.images import image_config
+from regard.training.objectives import Loss, hinge_critic, hinge_generator
+from regard.training.pictures import ImagePreparation, OnDevice
+from regard.training.recipe import GanRecipe
+from regard.training.scores import frechet
+from regard.training.state import Place
+
+CRITIC, GENERATOR = "critic", "generator"
+SHEET, COLUMNS = "samples.png", 10
+
+
+class Gan:
+    """Real pictures, and a generator that learns to make more of them."""
+
+    def __init__(self, recipe: GanRecipe, folder: Path, device: torch.device, poll: Poll) -> None:
+        self.recipe, self.device = recipe, device
+        config = image_config(recipe.model)
+        assert isinstance(config, SaganConfig)
+        self.config = config
+        size, channels = self.config.image_size, self.config.channels
+        half = (0.5,) * channels  # a generator's pictures lie between -1 and 1
+        preprocessing = Preprocessing(size=(size, size), resize=size, mean=half, std=half)
+        preparation = ImagePreparation(recipe.data, size, channels, recipe.seed, preprocessing)
+        self.corpus = preparation.corpus(folder, poll)
+        self.summary = f"{self.corpus.summary}; from {recipe.data.train}"
+        self.train = OnDevice(self.corpus.train, device)
+        self.loader = self.corpus.loader(recipe.augmentation, recipe.training, recipe.seed, device)
+        self.judge = ImageClassifier.load(recipe.data.judge, device=str(device)) if recipe.data.judge else None
+        if self.judge and (self.judge.config.image_size, self.judge.config.channels) != (size, channels):
+            raise ConfigError(f"data.judge reads pictures of another size than model.image_size = {size}")
+
+    def build(self) -> nn.Module:
+        """A generator and a critic that know the names of the classes."""
+        names = self.corpus.names
+        if self.config.classes != len(names):
+            raise ConfigError(f"model.classes must be {len(names)}, as many as the pictures have")
+        return MODELS[self.recipe.model.name].model(self.config.replace(class_names=names))
+
+    def parameters(self, model: nn.Module) -> dict[str, list[nn.Parameter]]:
+        """The two networks are updated in turns."""
+        assert isinstance(model, Sagan)
+        return {CRITIC: list(model.critic.parameters()), GENERATOR: list(model.generator.parameters())}
+
+    def rate(self, group: str) -> float:
+        """The critic learns faster."""
+        return self.recipe.training.critic_rate if group == CRITIC else 1.0
+
+    def batches(self, place: Place) -> Iterator[tuple[Place, ImageBatch]]:
+        """Batches for ever from a place on, each with the place after it."""
+        for epoch, index, batch in self.loader.batches(**place):
+            yield {"epoch": epoch, "index": index + 1}, batch
+
+    def phases(self, model: Callable[..., Any], batch: ImageBatch) -> Iterator[tuple[str, Loss]]:
+        """The critic sees real and generated pictures; then the generator makes new ones for it."""
+        networks = cast(Sagan, model)  # which may be wrapped
+        labels = self._labels(self.train.labels[batch.rows])
+        count = torch.full((), len(labels), device=self.device)
+        pixels = self.recipe.augmentation(self.train.pixels(batch).float() / 255, batch.draws).images
+        real = self.corpus.preprocessing.normalise(pixels)
+        with torch.no_grad():
+            made = model(networks.draw(labels), labels)
+        yield CRITIC, Loss(hinge_critic(networks.critic(real, labels), networks.critic(made, labels)), count)
+        made = model(networks.draw(labels), labels)
+        yield GENERATOR, Loss(hinge_generator(networks.critic(made, labels)), count)
+
+    def _labels(self, labels: Tensor) -> Tensor:
+        return labels if self.config.conditional else torch.zeros_like(labels)
+
+    @torch.inference_mode()
+    def validate(self, model: nn.Module, poll: Poll) -> dict[str, float]:
+        """The Fréchet distance between the judge's features of generated and of real pictures."""
+        return {"frechet": self._distance(model, OnDevice(self.corpus.valid, self.device), poll)}
+
+    def test(self, model: nn.Module, poll: Poll) -> dict[str, float]:
+        """The same to the test pictures; nothing where the recipe has none."""
+        if not len(self.corpus.test) or self.judge is None:
+            return {}
+        with torch.inference_mode():
+            return {"frechet": self._distance(model, OnDevice(self.corpus.test, self.device), poll)}
+
+    def _distance(self, model: nn.Module, pictures: OnDevice, poll: Poll) -> float:
+        training, batch = self.recipe.training, self.recipe.training.batch
+        real, made = [], []
+        for some in pictures.in_order(batch):
+            poll()
+            real.append(self._features(pictures.pixels(some)))
+        for begin in range(0, training.validate_pictures, batch):
+            poll()
+            made.append(self._features(self._made(model, min(batch, training.validate_pictures - begin), begin)))
+        return frechet(np.concatenate(real), np.concatenate(made))
+
+    def _features(self, pixels: UInt8[Tensor, "B C H W"]) -> Float[np.ndarray, "B D"]:
+        """What the judge knows of pictures before it names them."""
+        assert self.judge is not None
+        maps = self.judge.model.features(self.judge.preprocessing.normalise(pixels))  # type: ignore[operator]
+        return maps[-1].mean(dim=(2, 3)).double().cpu().numpy()
+
+    def _made(self, model: nn.Module, count: int, seed: int) -> UInt8[Tensor, "B C H W"]:
+        """Generated pictures of all classes in turn."""
+        labels = self._labels(torch.arange(count, device=self.device) % len(self.corpus.names))
+        latent = cast(Sagan, model).draw(labels, torch.Generator().manual_seed(seed))
+        return self.corpus.preprocessing.restored(model(latent, labels))
+
+    def samples(self) -> Sequence[Sample]:
+        """Nothing to be read."""
+        return []
+
+    def save(self, folder: Path) -> None:
+        """Put the preprocessing beside the weights."""
+        self.corpus.preprocessing.save(folder)
+
+    @torch.inference_mode()
+    def finish(self, model: nn.Module, folder: Path) -> None:
+        """A sheet of generated pictures."""
+        pictures = self._made(model, COLUMNS * COLUMNS, seed=0)
+        (folder / SHEET).write_bytes(png(grid(pictures, COLUMNS)))

@@ -1,0 +1,227 @@
+"""From the files of a recipe to pictures of one size, decoded once per run, that wait where the model computes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Int, UInt8
+from numpy.typing import NDArray
+from torch import Tensor
+
+from regard.checkpoints import write_folder
+from regard.data.augmentation import Augmentation
+from regard.data.batch import ImageBatch
+from regard.data.image_sets import Example, Files, ImageStore, open_images
+from regard.data.images import Preprocessing
+from regard.data.loader import Loader, Place, Rows
+from regard.data.scenes import SHAPE_NAMES, scenes
+from regard.errors import DataError
+from regard.training.guards import Poll
+from regard.training.image_sections import ImageLoopSection, ImageSection
+from regard.training.supervised import loading
+from regard.training.texts import PARTS, Part
+
+RESIDENT = 8 << 30  # bytes of pictures that are kept on the device; more stay on disk and are read by the loader
+SKIPPED = "skipped.json"
+CHUNK = 4096
+LEAST_DEVIATION = 1e-3  # of a channel that never changes
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Some of the pictures of a store."""
+
+    store: ImageStore
+    rows: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def resident(self) -> bool:
+        """Whether they are few enough to wait on the device."""
+        return len(self) * self.store.pixels[:1].nbytes <= RESIDENT
+
+    def plan(self, batch: int, seed: int, epoch: int) -> list[Rows]:
+        """The rows of every batch of an epoch: every picture once, in batches whose sizes differ by one at most."""
+        order = np.random.default_rng([seed, epoch]).permutation(len(self))
+        return np.array_split(order, -(-len(order) // batch))
+
+    def mean_and_deviation(self) -> tuple[list[float], list[float]]:
+        """Of every channel, in 0..1."""
+        sums = np.zeros((2, self.store.pixels.shape[1]))
+        for some in np.array_split(self.rows, -(-len(self) // CHUNK)):
+            values = self.store.pixels[some] / 255
+            sums += values.mean(axis=(2, 3)).sum(axis=0), (values**2).mean(axis=(2, 3)).sum(axis=0)
+        mean, square = sums / len(self)
+        return mean.tolist(), np.sqrt(square - mean**2).clip(LEAST_DEVIATION).tolist()
+
+
+@dataclass(frozen=True)
+class BatchMaker:
+    """Makes batches of rows and random numbers, and of pixels where they do not wait on the device."""
+
+    pictures: Pictures
+    augmentation: Augmentation
+    seed: int
+    resident: bool
+
+    def __call__(self, rows: Rows, place: Place) -> ImageBatch:
+        draws = self.augmentation.draw(np.random.default_rng([self.seed, *place]), len(rows))
+        pixels = None
+        if not self.resident:
+            pixels = torch.from_numpy(self.pictures.store.pixels[self.pictures.rows[rows]])
+        return ImageBatch(torch.from_numpy(rows), torch.from_numpy(draws), pixels)
+
+
+class OnDevice:
+    """Pictures where the model computes: pixels, labels and masks by row."""
+
+    def __init__(self, pictures: Pictures, device: torch.device) -> None:
+        store, self.pictures = pictures.store, pictures
+        self.labels = torch.from_numpy(store.labels[pictures.rows]).to(device)
+        self._pixels = torch.from_numpy(store.pixels[pictures.rows]).to(device) if pictures.resident else None
+        self._masks = None if store.masks is None else torch.from_numpy(store.masks[pictures.rows]).to(device)
+
+    def pixels(self, batch: ImageBatch) -> UInt8[Tensor, "B C H W"]:
+        """The pictures of a batch."""
+        if self._pixels is None:
+            assert batch.pixels is not None
+            return batch.pixels
+        return self._pixels[batch.rows]
+
+    def masks(self, batch: ImageBatch) -> Int[Tensor, "B H W"]:
+        """The class of every pixel."""
+        assert self._masks is not None
+        return self._masks[batch.rows].long()
+
+    def in_order(self, count: int) -> Iterator[ImageBatch]:
+        """All of them once, `count` at a time, as they are."""
+        make = BatchMaker(self.pictures, Augmentation(), 0, self._pixels is not None)
+        for rows in np.array_split(np.arange(len(self.pictures)), -(-len(self.pictures) // count)):
+            yield make(rows, (0, 0)).to(self.labels.device)
+
+
+@dataclass(frozen=True)
+class ImageCorpus:
+    """What a model learns from and is measured on."""
+
+    train: Pictures
+    valid: Pictures
+    test: Pictures
+    preprocessing: Preprocessing
+    skipped: list[str]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.train.store.names
+
+    @property
+    def summary(self) -> str:
+        counts = [f"{len(part):,}" for part in (self.train, self.valid, self.test)]
+        text = f"{counts[0]} pictures of {len(self.names)} classes; {counts[1]} for validation, {counts[2]} for testing"
+        left_out = f"; {len(self.skipped):,} left out, the first: {self.skipped[0]}" if self.skipped else ""
+        return text + left_out
+
+    def loader(
+        self, augmentation: Augmentation, training: ImageLoopSection, seed: int, device: torch.device
+    ) -> Loader[ImageBatch]:
+        """Batches of the training pictures, the same for any number of workers and any restart."""
+
+        def plan(epoch: int) -> list[Rows]:
+            return self.train.plan(training.batch, seed, epoch)
+
+        make = BatchMaker(self.train, augmentation, seed, self.train.resident)
+        return Loader(plan, make, **loading(training, device))
+
+
+@dataclass(frozen=True)
+class ImagePreparation:
+    """How the files of a recipe become a corpus of pictures of one size.
+
+    Without `preprocessing`, the shorter side is resized to `size` and the middle cut out, and every channel gets the
+    mean 0 and the deviation 1 that it has in the training pictures.
+    """
+
+    data: ImageSection
+    size: int
+    channels: int
+    seed: int
+    preprocessing: Preprocessing | None = None
+
+    def corpus(self, folder: Path, poll: Poll) -> ImageCorpus:
+        """The corpus, from `folder` where it was prepared before."""
+        if not folder.exists():
+            write_folder(folder, lambda temporary: self._write(temporary, poll))
+        parts = self._parts(folder)
+        skipped: list[str] = json.loads((folder / SKIPPED).read_text(encoding="utf-8"))
+        return ImageCorpus(*parts, Preprocessing.load(folder, self.size, self.channels), skipped)
+
+    def _write(self, folder: Path, poll: Poll) -> None:
+        skipped: list[str] = []
+        names: Sequence[str] = SHAPE_NAMES if self.data.drawn else self.data.labels
+        for part in PARTS:
+            if self.data.drawn:
+                ImageStore.write(folder / part, self._drawn(part, poll), names)
+                continue
+            files = [open_images(path, names) for path in self.data.paths(part)]
+            names = self._agreed(files) or names
+            by_class = any(each.by_class for each in files)
+            ImageStore.write(folder / part, self._decoded(files, skipped, poll), names, by_class=by_class)
+        (folder / SKIPPED).write_text(json.dumps(skipped, ensure_ascii=False), encoding="utf-8")
+        train = self._parts(folder)[0]
+        if not len(train):
+            raise DataError(f"{self.data.train}: there is no picture to learn from; give data.train some")
+        mean, deviation = train.mean_and_deviation()
+        self._preprocessing(mean, deviation).save(folder)
+
+    def _agreed(self, files: Sequence[Files]) -> tuple[str, ...]:
+        if len({each.labels for each in files}) > 1:
+            raise DataError(f"{self.data.train}: the files have different classes; name them all with data.labels")
+        return files[0].labels if files else ()
+
+    def _preprocessing(self, mean: list[float], deviation: list[float]) -> Preprocessing:
+        if self.preprocessing is not None:
+            return self.preprocessing
+        return Preprocessing(size=(self.size, self.size), resize=self.size, mean=tuple(mean), std=tuple(deviation))
+
+    def _decoded(self, files: Sequence[Files], skipped: list[str], poll: Poll) -> Iterator[Example]:
+        preprocessing = self._preprocessing([0.0] * self.channels, [1.0] * self.channels)
+        for each in files:
+            for found in each.examples:
+                poll()
+                if isinstance(found, str):
+                    skipped.append(found)
+                    continue
+                image, label = found
+                yield Example(preprocessing.pixels(image), label)
+
+    def _drawn(self, part: Part, poll: Poll) -> Iterator[Example]:
+        sizes = self.data.scenes
+        count = {"train": sizes.count, "valid": sizes.valid_count, "test": sizes.test_count}[part]
+        for scene in scenes(part=part, count=count, seed=self.seed, size=self.size):
+            poll()
+            pixels = scene.pixels
+            if self.channels == 1:
+                pixels = pixels.mean(axis=0, keepdims=True).round().astype(np.uint8)
+            yield Example(pixels, scene.label, scene.mask)
+
+    def _parts(self, folder: Path) -> tuple[Pictures, Pictures, Pictures]:
+        stores = [ImageStore.open(folder / part) for part in PARTS]
+        train, valid, test = (Pictures(store, np.arange(len(store))) for store in stores)
+        if self.data.split:
+            if self.data.split >= len(train):
+                raise DataError(
+                    f"data.split sets {self.data.split:,} pictures aside, but there are only {len(train):,}; lower it"
+                )
+            aside = train.store.held_out(self.data.split)
+            train, valid = (Pictures(train.store, np.flatnonzero(chosen)) for chosen in (~aside, aside))
+        if self.data.count:
+            order = np.random.default_rng(self.seed).permutation(len(train))[: self.data.count]
+            train = Pictures(train.store, train.rows[np.sort(order)])
+        return train, valid, test

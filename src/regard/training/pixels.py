@@ -1,0 +1,123 @@
+"""A picture as a text of colours: every next pixel, row by row (Chen et al. 2020, iGPT), and what its middle knows.
+
+The probe is a linear least-squares classifier with a little ridge on the mean features of the middle layer, where the
+paper fits a logistic regression: it needs no learning rate and no epochs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+
+from regard.data.batch import ImageBatch
+from regard.data.palette import SAMPLE, Palette
+from regard.errors import ConfigError, DataError
+from regard.models.catalog import MODELS
+from regard.models.gpt import Gpt, GptConfig
+from regard.training.guards import Poll
+from regard.training.objectives import Loss, cross_entropy
+from regard.training.pictures import ImagePreparation, OnDevice, Pictures
+from regard.training.recipe import PixelsRecipe
+from regard.training.supervised import SupervisedTask
+
+RIDGE = 1e-2  # times the mean square of the features
+
+
+class Pixels(SupervisedTask[ImageBatch]):
+    """Pictures whose every pixel is predicted from those before it."""
+
+    def __init__(self, recipe: PixelsRecipe, folder: Path, device: torch.device, poll: Poll) -> None:
+        self.recipe, self.device = recipe, device
+        data = recipe.data
+        self.corpus = ImagePreparation(data, data.size, data.channels, recipe.seed).corpus(folder, poll)
+        if recipe.training.validate_every and not len(self.corpus.valid):
+            raise DataError("there is no picture for validation; set some aside with data.split, or give data.valid")
+        self.train, self.valid = OnDevice(self.corpus.train, device), OnDevice(self.corpus.valid, device)
+        self.palette = Palette.fit(_some_pixels(self.corpus.train), data.colours, recipe.seed)
+        self.start, self.side = len(self.palette), data.size
+        self.summary = f"{self.corpus.summary}; from {data.train}; in {len(self.palette)} colours"
+        self.loader = self.corpus.loader(recipe.augmentation, recipe.training, recipe.seed, device)
+
+    def build(self) -> nn.Module:
+        """A model whose last token starts a picture and is never predicted."""
+        vocabulary, pixels = self.start + 1, self.side**2
+        config = self.recipe.model.config(source_vocab=vocabulary, target_vocab=vocabulary, pad=self.start)
+        assert isinstance(config, GptConfig)
+        if config.positions == "learned" and config.max_length < pixels:
+            raise ConfigError(f"a picture has {pixels} pixels, but the model {config.max_length} positions; raise "
+                              "model.max_length or lower data.size")  # fmt: skip
+        return MODELS[self.recipe.model.name].model(config.replace(unpredicted=1, tie=False))
+
+    def loss(self, model: Callable[..., Any], batch: ImageBatch) -> Loss:
+        """The cross-entropy of a pixel, the mean of each picture."""
+        images = self.recipe.augmentation(self.train.pixels(batch).float() / 255, batch.draws).images
+        return self._error(model, self.palette.encode((images * 255).round().to(torch.uint8)))
+
+    def _error(self, model: Callable[..., Any], tokens: Int[Tensor, "B T"]) -> Loss:
+        logits = model(self._shifted(tokens))
+        total = cross_entropy(logits, tokens, torch.ones_like(tokens, dtype=torch.bool)) / tokens.shape[1]
+        return Loss(total, torch.full((), len(tokens), device=self.device))
+
+    def _shifted(self, tokens: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
+        return functional.pad(tokens[:, :-1], (1, 0), value=self.start)
+
+    def validate(self, model: nn.Module, poll: Poll) -> dict[str, float]:
+        """Nats per pixel, and the accuracy of a linear probe where the recipe asks for one."""
+        return self._measured(model, self.valid, poll)
+
+    def test(self, model: nn.Module, poll: Poll) -> dict[str, float]:
+        """The same on the test pictures; nothing where the recipe has none."""
+        part = self.corpus.test
+        return self._measured(model, OnDevice(part, self.device), poll) if len(part) else {}
+
+    def save(self, folder: Path) -> None:
+        """Put the palette beside the weights."""
+        self.palette.save(folder, self.side)
+
+    @torch.inference_mode()
+    def _measured(self, model: nn.Module, pictures: OnDevice, poll: Poll) -> dict[str, float]:
+        error = torch.zeros((), device=self.device, dtype=torch.float64)
+        for batch in pictures.in_order(self.recipe.training.batch):
+            poll()
+            error += self._error(model, self.palette.encode(pictures.pixels(batch))).total
+        loss = {"loss": error.item() / len(pictures.pictures)}
+        return {**loss, "accuracy": self._probed(model, pictures, poll)} if self.recipe.training.probe else loss
+
+    def _probed(self, model: nn.Module, pictures: OnDevice, poll: Poll) -> float:
+        """How many pictures a linear classifier of the middle layer's features tells right."""
+        part = self.corpus.train
+        some = OnDevice(Pictures(part.store, part.rows[: self.recipe.training.probe]), self.device)
+        known, unknown = (self._features(model, each, poll) for each in (some, pictures))
+        targets = functional.one_hot(some.labels, len(self.corpus.names)).double()
+        gram = known.T @ known
+        gram.diagonal().add_(RIDGE * gram.diagonal().mean())
+        guessed = (unknown @ torch.linalg.solve(gram, known.T @ targets)).argmax(dim=1)
+        return (guessed == pictures.labels).double().mean().item()
+
+    def _features(self, model: nn.Module, pictures: OnDevice, poll: Poll) -> Float[Tensor, "N D"]:
+        """The mean over all pixels after the middle layer, and a one."""
+        kept: list[Tensor] = []
+        assert isinstance(model, Gpt)
+        middle = model.decoder[len(model.decoder) // 2]
+        hook = middle.register_forward_hook(lambda _, __, output: kept.append(output.mean(dim=1).double()))
+        try:
+            for batch in pictures.in_order(self.recipe.training.batch):
+                poll()
+                model(self._shifted(self.palette.encode(pictures.pixels(batch))))
+        finally:
+            hook.remove()
+        return functional.pad(torch.cat(kept), (0, 1), value=1.0)
+
+
+def _some_pixels(pictures: Pictures) -> np.ndarray:
+    """Pixels [N C] of pictures spread over the set."""
+    enough = pictures.rows[:: max(1, len(pictures) * pictures.store.pixels[0, 0].size // (4 * SAMPLE))]
+    pixels = pictures.store.pixels[enough]
+    return pixels.transpose(0, 2, 3, 1).reshape(-1, pixels.shape[1])

@@ -1,0 +1,64 @@
+"""The class of every pixel, learnt from masks (Long et al. 2015), measured by how far regions overlap."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+
+from regard.data.batch import ImageBatch
+from regard.errors import ConfigError
+from regard.models.catalog import MODELS
+from regard.training.guards import Poll
+from regard.training.images import ImageTask, image_config
+from regard.training.objectives import Loss
+from regard.training.pictures import OnDevice
+from regard.training.scores import mean_overlap
+
+BACKGROUND = "background"
+
+
+class Segmentation(ImageTask):
+    """Pictures whose every pixel belongs to a class; 0 is the background."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the classes of pixels."""
+        return BACKGROUND, *self.corpus.names
+
+    def build(self) -> nn.Module:
+        """A model that knows the names of the classes."""
+        config = image_config(self.recipe.model)
+        if config.classes != len(self.names):
+            raise ConfigError(f"model.classes is {config.classes}, but pixels have {len(self.names)} classes")
+        return MODELS[self.recipe.model.name].model(config.replace(class_names=self.names))
+
+    def loss(self, model: Callable[..., Any], batch: ImageBatch) -> Loss:
+        """Cross-entropy, the mean over the pixels of each picture."""
+        pixels, masks = self.train.pixels(batch).float() / 255, self.train.masks(batch)
+        changed = self.recipe.augmentation(pixels, batch.draws, masks)
+        assert changed.masks is not None
+        logits = model(self.corpus.preprocessing.normalise(changed.images)).float()
+        total = functional.cross_entropy(logits, changed.masks, reduction="sum") / changed.masks[0].numel()
+        return Loss(total, torch.full((), len(masks), device=self.device))
+
+    @torch.inference_mode()
+    def measured(self, model: nn.Module, pictures: OnDevice, poll: Poll) -> dict[str, float]:
+        """Loss and accuracy of pixels, and the mean intersection over union of classes."""
+        classes, error = len(self.names), torch.zeros((), device=self.device, dtype=torch.float64)
+        confusion = torch.zeros(classes * classes, device=self.device, dtype=torch.int64)
+        for batch in pictures.in_order(self.recipe.training.batch):
+            poll()
+            logits, masks = model(self.read(batch, pictures)).float(), pictures.masks(batch)
+            error += functional.cross_entropy(logits, masks, reduction="sum")
+            confusion += torch.bincount((masks * classes + logits.argmax(dim=1)).flatten(), minlength=classes**2)
+        table = confusion.view(classes, classes).cpu().numpy()
+        return {
+            "loss": error.item() / table.sum(),
+            "accuracy": float(np.trace(table) / table.sum()),
+            "iou": mean_overlap(table),
+        }

@@ -1,0 +1,193 @@
+"""Classifiers of pictures: batched as alone, attention laid over the picture by hand, pictures that are made."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import regard
+from regard.attention import record
+from regard.checkpoints import save_model
+from regard.data.images import png
+from regard.data.palette import Palette
+from regard.errors import CheckpointError, DataError, UsageError
+from regard.inference.conversion import convert
+from regard.inference.images import ImageClassifier, MapAttention, PictureAttention
+from regard.inference.painting import Painter, PictureMaker
+from regard.models.catalog import MODELS
+
+KINDS = ("vit", "vit-mean", "swin", "mvit", "resnet", "resnet-local")
+BLANK = np.zeros((3, 4, 4), dtype=np.uint8)
+
+
+def pictures(count, side=18):
+    noise = np.random.default_rng(0).integers(0, 256, (count, side, side + 3, 3), dtype=np.uint8)
+    return [Image.fromarray(each) for each in noise]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_probabilities_are_the_models_own_and_a_batch_is_like_one(make_classifier, kind):
+    classifier = regard.load(make_classifier(kind))
+    assert isinstance(classifier, ImageClassifier)
+    images = pictures(3)
+    together, alone = classifier.classify(images), [classifier.classify(image)[0] for image in images]
+    for one, other, image in zip(together, alone, images, strict=True):
+        assert list(one.labels) == sorted(one.labels, key=lambda label: -one.labels[label])
+        assert one.labels == pytest.approx(other.labels, abs=1e-5)
+        pixels = torch.from_numpy(classifier.preprocessing.pixels(image))[None].float() / 255
+        logits = classifier.model((pixels - 0.4) / 0.2)[0]
+        assert [one.labels[name] for name in "abc"] == pytest.approx(logits.softmax(0).tolist(), abs=1e-5)
+
+
+def test_files_bytes_and_pictures_are_the_same(make_classifier, tmp_path):
+    classifier, image = regard.load(make_classifier("vit")), pictures(1)[0]
+    image.save(tmp_path / "a.png")
+    data = (tmp_path / "a.png").read_bytes()
+    answers = classifier.classify([image, data, tmp_path / "a.png", str(tmp_path / "a.png")])
+    assert all(answer == answers[0] for answer in answers)
+    assert classifier.classify([]) == []
+    with pytest.raises(DataError, match="no file"):
+        classifier.classify(tmp_path / "b.png")
+
+
+def test_an_image_smaller_than_a_patch_is_enlarged(make_classifier):
+    assert regard.load(make_classifier("vit")).classify(Image.new("RGB", (2, 1)))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "resnet"])
+def test_attention_lies_on_the_map_and_sums_to_one(make_classifier, kind):
+    classifier = regard.load(make_classifier(kind))
+    seen = classifier.attention(pictures(1)[0])
+    assert seen.pixels.shape[0] == 3 and seen.layers
+    for layer in seen.layers:
+        queries, keys = (each[0] * each[1] + layer.extra for each in (layer.queries, layer.keys))
+        assert layer.weights.shape[1:] == (queries, keys)
+        sums = layer.weights.sum(axis=2)
+        assert (sums <= 1 + 1e-5).all()
+        if kind != "swin":  # there, what fills a map up to whole windows can be looked at
+            np.testing.assert_allclose(sums, 1, atol=1e-5)
+
+
+def test_a_vits_attention_is_the_recorded_one(make_classifier):
+    classifier = regard.load(make_classifier("vit"))
+    image = pictures(1)[0]
+    x = classifier.preprocessing.normalise(torch.from_numpy(classifier.pixels(image))[None])
+    with torch.no_grad(), record(classifier.model) as looks:
+        classifier.model(x)
+    seen = classifier.attention(image, layers="encoder.1.*")
+    assert [layer.name for layer in seen.layers] == ["encoder.1.attention"]
+    np.testing.assert_allclose(seen.layers[0].weights, looks["encoder.1.attention"][0].numpy(), atol=1e-6)
+    assert (seen.layers[0].queries, seen.layers[0].extra) == ((4, 4), 1)
+
+
+def test_in_swin_a_place_looks_only_within_its_window(make_classifier):
+    seen = regard.load(make_classifier("swin")).attention(pictures(1)[0])
+    plain, shifted = seen.layers[0], seen.layers[1]
+    assert plain.queries == (10, 10)
+    for layer, corner in ((plain, 0), (shifted, 2)):
+        rows, columns = np.divmod(np.arange(100), 10)
+        window = (rows + 4 - corner) // 4 * 10 + (columns + 4 - corner) // 4
+        apart = window[:, None] != window[None, :]
+        assert layer.weights[:, apart].max() == 0
+        assert (layer.weights[:, ~apart] > 0).all()
+
+
+def test_in_local_attention_a_pixel_looks_at_its_neighbours(make_classifier):
+    layer = regard.load(make_classifier("resnet-local")).attention(pictures(1)[0]).layers[0]
+    rows, columns = np.divmod(np.arange(14 * 14), 14)
+    near = (abs(rows[:, None] - rows) <= 1) & (abs(columns[:, None] - columns) <= 1)
+    assert layer.weights[:, ~near].max() == 0
+    assert (layer.weights[:, near] > 0).all()
+
+
+def test_rollout_is_the_product_of_half_mixed_layers():
+    rng = np.random.default_rng(0)
+    weights = rng.dirichlet(np.ones(5), size=(3, 2, 5))
+    layers = [MapAttention(str(n), each, (2, 2), (2, 2), 1) for n, each in enumerate(weights)]
+    found = PictureAttention(BLANK, layers).rollout()
+    expected = np.zeros(5)
+    expected[0] = 1.0  # a row vector that walks down from the class token of the last layer
+    for each in reversed(weights):
+        expected = expected @ (0.5 * each.mean(axis=0) + 0.5 * np.eye(5))
+    np.testing.assert_allclose(found.flatten(), expected[1:])
+    coarse = MapAttention("coarse", weights[0], (1, 4), (1, 4), 1)
+    assert PictureAttention(BLANK, [*layers, coarse]).rollout() is not None
+    other = MapAttention("other", np.ones((1, 2, 2)) / 2, (1, 1), (1, 1), 1)
+    assert PictureAttention(BLANK, [*layers, other]).rollout() is None
+
+
+def test_models_that_cannot_are_told_so(make_classifier, make_encoder):
+    with pytest.raises(UsageError, match="classifies no pictures"):
+        ImageClassifier.load(make_encoder())
+    with pytest.raises(UsageError, match="no attention to look at"):
+        regard.load(make_classifier("resnet")).attention(pictures(1)[0])
+
+
+@pytest.mark.parametrize("kind", ["vit", "swin"])
+def test_a_folder_goes_to_hugging_face_and_back_with_its_preprocessing(make_classifier, kind, tmp_path):
+    ours = regard.load(make_classifier(kind))
+    convert(make_classifier(kind), tmp_path / "theirs", "huggingface")
+    convert(tmp_path / "theirs", tmp_path / "back", "regard")
+    for place in ("theirs", "back"):
+        again = regard.load(tmp_path / place)
+        assert again.preprocessing == ours.preprocessing
+        assert again.labels == ours.labels
+        assert again.classify(pictures(1))[0].labels == pytest.approx(ours.classify(pictures(1))[0].labels, abs=1e-5)
+
+
+# Pictures that are made
+
+
+@pytest.fixture(scope="module")
+def painter_folder(tmp_path_factory):
+    torch.manual_seed(0)
+    config = MODELS["gpt"].config(
+        **{**MODELS["gpt"].presets["igpt-tiny"], "vocab": 4, "width": 16, "heads": 2, "depth": 1, "max_length": 16}
+    )
+    palette = Palette(torch.tensor([[0.0], [120.0], [250.0]]))
+    place = tmp_path_factory.mktemp("painter") / "model"
+    save_model(place, "gpt", MODELS["gpt"].model(config), lambda temporary: palette.save(temporary, 4))
+    return place
+
+
+def test_a_painter_keeps_the_upper_half_and_repeats(painter_folder, tmp_path):
+    painter = regard.load(painter_folder)
+    assert isinstance(painter, Painter)
+    shades = np.array([0, 120, 250], dtype=np.uint8)[np.random.default_rng(0).integers(0, 3, (4, 4))]
+    (tmp_path / "given.png").write_bytes(png(shades[None]))
+    made = painter.paint(tmp_path / "given.png", count=3)
+    assert made.shape == (3, 1, 4, 4)
+    assert all(np.array_equal(each[0, :2].numpy(), shades[:2]) for each in made)
+    assert torch.equal(made, painter.paint(tmp_path / "given.png", count=3))
+    assert len({each.numpy().tobytes() for each in made}) > 1
+    assert set(made.unique().tolist()) <= {0, 120, 250}
+    assert painter.paint(count=2).shape == (2, 1, 4, 4)
+    assert np.array_equal(painter.paint(tmp_path / "given.png", keep=1.0)[0, 0].numpy(), shades)
+    with pytest.raises(UsageError, match="between 0 and 1"):
+        painter.paint(keep=1.5)
+
+
+def test_a_palette_of_another_model_is_refused(painter_folder):
+    painter = Painter.load(painter_folder)
+    with pytest.raises(CheckpointError, match="knows 4 tokens"):
+        Painter(painter.model, Palette(torch.zeros(9, 1)), 4)
+
+
+def test_a_maker_of_pictures(tmp_path):
+    torch.manual_seed(0)
+    config = MODELS["sagan"].config(
+        image_size=16, widths=(16, 8), latent=8, attention_at=8, classes=2, class_names=("cat", "dog"), channels=1
+    )
+    save_model(tmp_path / "model", "sagan", MODELS["sagan"].model(config))
+    maker = regard.load(tmp_path / "model")
+    assert isinstance(maker, PictureMaker)
+    made = maker.make(["cat", "dog", "dog"], seed=3)
+    assert made.shape == (3, 1, 16, 16) and made.dtype == torch.uint8
+    assert torch.equal(made, maker.make(["cat", "dog", "dog"], seed=3))
+    assert not torch.equal(made, maker.make(["cat", "dog", "dog"], seed=4))
+    seen = maker.attention("dog", seed=3)
+    (layer,) = seen.layers
+    assert (layer.queries, layer.keys, layer.extra) == ((8, 8), (4, 4), 0)
+    np.testing.assert_allclose(layer.weights.sum(axis=2), 1, atol=1e-5)
+    with pytest.raises(UsageError, match="no class 'cow'; it has cat, dog"):
+        maker.make(["cow"])

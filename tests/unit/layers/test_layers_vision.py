@@ -1,0 +1,91 @@
+"""Patches, positions on a grid, windows, and recorded windows laid back on the map."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.nn import functional
+
+from regard.errors import ConfigError
+from regard.layers.vision import (
+    GridPositions,
+    ImageConfig,
+    Patches,
+    drop_rates,
+    into_windows,
+    on_the_map,
+    out_of_windows,
+    spans,
+)
+
+
+def test_a_patch_is_a_linear_projection_of_its_pixels():
+    torch.manual_seed(0)
+    patches, images = Patches(3, 8, 4), torch.randn(2, 3, 12, 8)
+    weight, bias = patches.projection.weight, patches.projection.bias
+    found = patches(images)
+    assert found.shape == (2, 3, 2, 8)
+    for row in range(3):
+        for column in range(2):
+            pixels = images[:, :, 4 * row : 4 * row + 4, 4 * column : 4 * column + 4].flatten(1)
+            torch.testing.assert_close(found[:, row, column], pixels @ weight.flatten(1).T + bias)
+
+
+def test_what_is_left_over_is_cut_off_or_filled_up():
+    images = torch.randn(1, 1, 10, 9)
+    assert Patches(1, 2, 4)(images).shape == (1, 2, 2, 2)
+    padded = Patches(1, 2, 4, pad=True)
+    assert padded(images).shape == (1, 3, 3, 2)
+    torch.testing.assert_close(padded(images), padded(functional.pad(images, (0, 3, 0, 2))))
+    with pytest.raises(ConfigError, match="10 x 9 pixels, smaller than one patch of 16"):
+        Patches(1, 2, 16)(images)
+
+
+def test_positions_of_the_own_grid_are_the_table_and_others_its_picture_resized():
+    torch.manual_seed(0)
+    positions = GridPositions(6, 4, extra=1)
+    assert positions((4, 4)) is positions.table
+    found = positions((7, 3))
+    assert found.shape == (22, 6)
+    torch.testing.assert_close(found[0], positions.table[0])
+    picture = positions.table[1:].view(4, 4, 6).permute(2, 0, 1)[None]
+    expected = functional.interpolate(picture, (7, 3), mode="bicubic")[0].permute(1, 2, 0)
+    torch.testing.assert_close(found[1:].view(7, 3, 6), expected)
+
+
+@given(rows=st.integers(1, 4), columns=st.integers(1, 4), window=st.integers(1, 4), batch=st.integers(1, 3))
+def test_windows_are_pieces_of_the_map_and_can_be_joined(rows, columns, window, batch):
+    x = torch.arange(batch * rows * columns * window**2 * 2.0).view(batch, rows * window, columns * window, 2)
+    windows = into_windows(x, window)
+    assert windows.shape == (batch * rows * columns, window**2, 2)
+    last = x[-1, -window:, -window:].flatten(0, 1)
+    assert torch.equal(windows[-1], last)
+    assert torch.equal(out_of_windows(windows, (rows * window, columns * window)), x)
+
+
+def test_recorded_windows_become_attention_of_the_whole_map():
+    """Two windows of three tokens on a map of five cells; the last token of the second is padding."""
+    queries = torch.tensor([[0, 3, 1], [4, 2, -1]])
+    weights = torch.rand(4, 2, 3, 3)  # two pictures, two heads
+    whole = on_the_map(weights, queries, queries, 5)
+    assert whole.shape == (2, 2, 5, 5)
+    expected = torch.zeros(2, 2, 5, 5)
+    for picture in range(2):
+        for window, cells in enumerate(queries.tolist()):
+            for i, here in enumerate(cells):
+                for j, there in enumerate(cells):
+                    if here >= 0 and there >= 0:
+                        expected[picture, :, here, there] = weights[2 * picture + window, :, i, j]
+    assert torch.equal(whole, expected)
+
+
+def test_drop_rates_grow_and_stages_follow_each_other():
+    assert drop_rates(0.3, 4) == pytest.approx([0, 0.1, 0.2, 0.3])
+    assert drop_rates(0.3, 1) == [0.0]
+    assert spans((2, 1, 3)) == [(0, 2), (2, 3), (3, 6)]
+
+
+def test_names_must_fit_the_classes():
+    assert ImageConfig(classes=2, class_names=("cat", "dog")).classes == 2
+    with pytest.raises(ConfigError, match="class_names names 2 classes, but classes = 3"):
+        ImageConfig(classes=3, class_names=("cat", "dog"))

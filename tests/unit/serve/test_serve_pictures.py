@@ -1,0 +1,85 @@
+"""The routes of the Picture tab, against what the model itself says."""
+
+import base64
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import regard
+from regard.checkpoints import save_model
+from regard.errors import UsageError
+from regard.look.page import quantise
+from regard.models.catalog import MODELS
+from regard.serve import pictures
+from regard.serve.shelf import Shelf
+
+
+@pytest.fixture
+def picture():
+    file = io.BytesIO()
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (20, 24, 3), dtype=np.uint8)).save(file, "PNG")
+    return file.getvalue()
+
+
+@pytest.fixture
+def server(start_server, make_classifier, translator_folder):
+    return start_server([translator_folder, make_classifier("vit"), make_classifier("resnet")])
+
+
+def sent(server, content, model="vit"):
+    return server.client.post("/api/picture", files={"file": ("cat.png", content)}, data={"model": model})
+
+
+def test_labels_and_layers_are_the_models_own(server, make_classifier, picture):
+    told = sent(server, picture).json()
+    classifier = regard.load(make_classifier("vit"))
+    assert told["labels"] == pytest.approx(classifier.classify(picture)[0].labels)
+    seen = classifier.attention(picture)
+    for number, layer in enumerate(seen.layers):
+        piece = server.client.post("/api/picture/layer", json={"id": told["id"], "layer": number}).json()
+        weights = np.frombuffer(base64.b64decode(piece["data"]), np.uint8).reshape(piece["shape"])
+        assert np.array_equal(weights, quantise(layer.weights))
+    assert told["sight"]["title"] == "cat.png"
+
+
+def test_a_model_without_attention_still_names_the_picture(server, picture):
+    told = sent(server, picture, "resnet").json()
+    assert told["sight"]["layers"] == [] and set(told["labels"]) == {"a", "b", "c"}
+
+
+def test_refusals_are_words(server, picture, monkeypatch, translator_folder):
+    for content, model, status, words in (
+        (b"hello", "vit", 400, "cat.png is no picture"),
+        (picture[:60], "vit", 400, "cut short"),
+        (picture, translator_folder.name, 400, "does not look at pictures"),
+        (picture, "nobody", 404, "there is no model"),
+    ):
+        answer = sent(server, content, model)
+        assert (answer.status_code, words in answer.json()["error"]) == (status, True), answer.text
+    assert server.client.post("/api/picture/layer", json={"id": "x", "layer": 0}).status_code == 404
+    monkeypatch.setattr(pictures, "LARGEST", 10)
+    assert "draw it with `regard look`" in sent(server, picture).json()["error"]
+    answer = server.client.post("/v1/completions", json={"model": "vit", "prompt": "hello"})
+    assert "reads no texts" in answer.json()["error"]["message"]
+
+
+def test_old_pictures_leave_when_memory_is_short(server, picture, monkeypatch):
+    monkeypatch.setattr(pictures, "KEPT", 1)
+    first, second = (sent(server, picture).json()["id"] for _ in range(2))
+    assert server.client.post("/api/picture/layer", json={"id": first, "layer": 0}).status_code == 404
+    assert server.client.post("/api/picture/layer", json={"id": second, "layer": 0}).status_code == 200
+
+
+def test_models_that_make_pictures_are_refused(tmp_path):
+    config = MODELS["sagan"].config(image_size=8, widths=(8,), latent=4, attention_at=0, classes=2)
+    save_model(tmp_path / "model", "sagan", MODELS["sagan"].model(config))
+    with pytest.raises(UsageError, match="use `regard generate`"):
+        Shelf([tmp_path / "model"])
+
+
+def test_the_models_page_tells_what_a_picture_costs(server):
+    details = server.client.get("/api/models/vit").json()
+    assert details["ability"] == "see"
+    assert any("picture" in row[0] for row in details["plan"])
