@@ -150,7 +150,11 @@ class LoopSection(Config):
     log_every: PositiveInt = 50
     workers: NonNegativeInt = 0
     time_limit: PositiveFloat | None = None
-    compile: bool = False
+    compile: bool | Literal["cuda"] = False  # "cuda": where training runs on a GPU
+
+    def compiles(self, device: str) -> bool:
+        """Whether the model and its loss are compiled on this kind of device."""
+        return self.compile in (True, device)
 
     @pydantic.model_validator(mode="after")
     def _check_average(self) -> Self:

@@ -82,6 +82,9 @@ class Translation:
             )
         self.valid = self._evaluation(self.corpus.valid, decoded=recipe.training.validate_sentences)
         self.guided: AlignmentSettings | None = None
+        self._cross_entropy, self._r_drop = cross_entropy, r_drop
+        if recipe.training.compiles(device.type):  # over a whole vocabulary a loss takes as long as a small model
+            self._cross_entropy, self._r_drop = torch.compile(cross_entropy), torch.compile(r_drop)
 
     def build(self) -> nn.Module:
         """A new model, as large as the tokenizer needs it."""
@@ -136,8 +139,8 @@ class Translation:
         if weight:
             twice = (tensor.repeat(2, 1) for tensor in (batch.source, batch.source_mask, batch.inputs))
             first, second = model(*twice).chunk(2)
-            return r_drop(first, second, labels, mask, weight=weight, smoothing=smoothing)
-        return cross_entropy(model(batch.source, batch.source_mask, batch.inputs), labels, mask, smoothing)
+            return self._r_drop(first, second, labels, mask, weight=weight, smoothing=smoothing)
+        return self._cross_entropy(model(batch.source, batch.source_mask, batch.inputs), labels, mask, smoothing)
 
     def validate(self, model: nn.Module, poll: Poll) -> dict[str, float]:
         """Loss, perplexity and, on a sample, BLEU, chrF and exact match."""
