@@ -8,6 +8,7 @@
 >>> encoder.embed(["we are eating bread", "they have lunch"])  # a folder of BERT's family is a TextEncoder
 >>> regard.load("hf:openai-community/gpt2").generate("In a shocking finding,", temperature=0.8, best_of=10).text
 >>> regard.look(translator, "we are eating bread")  # every layer and head, shown in a notebook cell
+>>> regard.look("hf:openai-community/gpt2", "In a shocking finding,", max_tokens=20)  # and what it expected next
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from regard.checkpoints import load_model
 from regard.data.batch import pad_rows
 from regard.data.text_tokenizers import Encoded, TextTokenizer
 from regard.errors import CheckpointError, DataError, UsageError
+from regard.inference.foretelling import TOP, Choice, Foretold, check_top
 from regard.inference.pipelines import batches_by_length, find_device
 from regard.models.bert import Bert, BertConfig, BertOutput
 
@@ -121,13 +122,22 @@ class TextEncoder:
                 Guess(self.tokenizer.spelled(token)[0], probability, self._put(token, text, name, number))
                 for token, probability in guesses
             ]
-            for number, guesses in enumerate(self._guesses(text, top))
+            for number, guesses in enumerate(self._guesses(text, top=top).values())
+        ]
+
+    def foretell(self, text: str, pair: str | None = None, *, top: int = TOP) -> list[Foretold]:
+        """The most probable tokens for every hidden word of a text or a pair, by its place among their tokens."""
+        self._hidden(text)
+        found, pieces = self._guesses(text, pair, top=top), self.tokenizer.pieces
+        return [
+            Foretold(place, [Choice(pieces([token])[0], probability) for token, probability in guesses])
+            for place, guesses in found.items()
         ]
 
     def fill_all(self, text: str) -> str:
         """The text with every hidden word replaced by its most probable token."""
         text, name = self._hidden(text)
-        for (token, _), *_ in self._guesses(text, top=1):
+        for (token, _), *_ in self._guesses(text, top=1).values():
             text = self._put(token, text, name, 0)
         return text
 
@@ -149,16 +159,38 @@ class TextEncoder:
 
     @torch.inference_mode()
     def attention(
-        self, text: str, pair: str | None = None, *, layers: str = "*", marked: bool = False
+        self,
+        text: str,
+        pair: str | None = None,
+        *,
+        layers: str | Sequence[str] = "*",
+        marked: bool = False,
+        scores: bool = False,
     ) -> SelfAttention:
-        """The recorded attention of reading a text, or a pair, in the layers whose names match."""
-        pairs = None if pair is None else [pair]
-        rows = self._encode([text], pairs, marked=marked)
-        with record(self.model, layers) as looks:
-            self._read(rows)
+        """The recorded attention of reading a text, or a pair, in the layers whose names match.
+
+        With `marked`, the names of special tokens stand for them, as [MASK] does for a hidden word; with `scores`, what
+        comes before the softmax is recorded instead.
+        """
+        rows = self._encode([text], None if pair is None else [pair], marked=marked)
+        with record(self.model, layers, scores=scores, stop=True) as looks:
+            self.model.encode(*self._padded(rows))
         weights = {name: each[0].float().cpu().numpy() for name, each in looks.items()}
         words = self.tokenizer.words_of(text, pair, marked=marked)
         return SelfAttention(self.tokenizer.pieces(rows[0].ids), words, weights)
+
+    def pieces(self, text: str, pair: str | None = None, *, marked: bool = False) -> list[str]:
+        """The tokens of a text, or of a pair, as they are displayed."""
+        return self.tokenizer.pieces(self._encode([text], None if pair is None else [pair], marked=marked)[0].ids)
+
+    def hides_words(self, *texts: str) -> bool:
+        """Whether some word of these texts is hidden."""
+        return any(name in text for text in texts for name in (ANY_MASK, self.mask_name) if name)
+
+    @property
+    def mask_name(self) -> str:
+        """How the tokenizer writes a hidden word; empty if it knows none."""
+        return "" if self.tokenizer.mask is None else self.tokenizer.pieces([self.tokenizer.mask])[0]
 
     def _encode(
         self,
@@ -170,6 +202,9 @@ class TextEncoder:
     ) -> list[Encoded]:
         """Token ids the model can read; a text with too many is refused, unless it may be cut."""
         longest = self.config.longest
+        if marked and self.mask_name:
+            texts = [text.replace(ANY_MASK, self.mask_name) for text in texts]
+            pairs = None if pairs is None else [pair.replace(ANY_MASK, self.mask_name) for pair in pairs]
         rows = self.tokenizer.encode(texts, pairs, longest=longest if truncate else None, marked=marked)
         for text, row in zip(texts, rows, strict=True):
             if len(row.ids) > longest:
@@ -192,24 +227,22 @@ class TextEncoder:
         """The text with hidden words as this tokenizer writes them, and how it does."""
         if self.model.masked is None:
             raise UsageError(f"{self._who()} guesses no words: it has the head {self.config.head!r}, not 'masked'")
-        if self.tokenizer.mask is None:
+        if not self.mask_name:
             raise UsageError(f"the tokenizer of {self._who()} has no token for hidden words")
-        (name,) = self.tokenizer.pieces([self.tokenizer.mask])
-        return text.replace(ANY_MASK, name), name
+        return text.replace(ANY_MASK, self.mask_name), self.mask_name
 
     @torch.inference_mode()
-    def _guesses(self, text: str, top: int) -> list[list[tuple[int, float]]]:
-        """For every hidden word the most probable tokens with their probabilities."""
-        if top < 1:
-            raise UsageError(f"top is {top}; expected at least 1")
-        rows = self._encode([text], marked=True)
+    def _guesses(self, text: str, pair: str | None = None, *, top: int) -> dict[int, list[tuple[int, float]]]:
+        """For the place of every hidden word the most probable tokens with their probabilities."""
+        check_top(top)
+        rows = self._encode([text], None if pair is None else [pair], marked=True)
         places = [place for place, token in enumerate(rows[0].ids) if token == self.tokenizer.mask]
         if not places:
             raise DataError(f"{text[:60]!r} hides no word; write {ANY_MASK} where one is to be guessed")
         states = self.model.encode(*self._padded(rows))[0, places]
         best = self.model.predict(states)[:, : self.tokenizer.size].softmax(dim=-1)
-        values, tokens = best.topk(min(top, self.tokenizer.size))
-        return [list(zip(*each, strict=True)) for each in zip(tokens.tolist(), values.tolist(), strict=True)]
+        values, tokens = (each.tolist() for each in best.topk(min(top, self.tokenizer.size)))
+        return {place: list(zip(*each, strict=True)) for place, *each in zip(places, tokens, values, strict=True)}
 
     def _put(self, token: int, text: str, name: str, number: int) -> str:
         """The text with a token in place of the hidden word with this number, counted from 0."""

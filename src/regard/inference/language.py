@@ -5,28 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention import record
 from regard.data.pieces import well_formed
 from regard.errors import DataError, UsageError
+from regard.inference.foretelling import Choice
 from regard.inference.search import Vocabulary
-from regard.inference.writing import CONTEXT, Attention, Writer
+from regard.inference.writing import CONTEXT, Writer
 from regard.models.gpt import Gpt, GptConfig
 from regard.models.t5 import T5, T5Config
 
 NEVER = -1  # in place of a token that a model does not have
-
-
-class Choice(NamedTuple):
-    """A token that may come next, and how probable it is."""
-
-    token: str
-    probability: float
 
 
 @dataclass(frozen=True)
@@ -102,25 +94,16 @@ class LanguageModel(Writer):
         start, pad = self.tokenizer.start, self.tokenizer.specials.get("pad")
         return Vocabulary(end if start is None else start, end, end if pad is None else pad)
 
-    @torch.inference_mode()
-    def attention(self, prompt_ids: Sequence[int], ids: Sequence[int], layers: str = "*") -> Attention:
-        """Where every token of a prompt and its answer looked."""
-        tokens = [*prompt_ids, *ids]
-        with record(self.model, layers) as looks:
-            self.model(self._row(tokens))
-        weights = {name: each[0].float().cpu().numpy() for name, each in looks.items()}
-        return Attention([], self.tokenizer.pieces(tokens), weights)
+    def fed(self, prompt_ids: Sequence[int], ids: Sequence[int]) -> tuple[list[int], list[int]]:
+        return [], [*prompt_ids, *ids]
 
-    @torch.inference_mode()
-    def log_probabilities(self, prompt_ids: Sequence[int], ids: Sequence[int]) -> Float[Tensor, "T V"]:
-        logits = self.model(self._row([*prompt_ids, *ids[:-1]]))[0]
-        return logits[len(logits) - max(len(ids), 1) :].float().log_softmax(dim=-1)
+    def forced(self, source: Sequence[int], target: Sequence[int]) -> Float[Tensor, "T V"]:
+        return self.model(self._row(target))[0]
 
     def next_tokens(self, prompt: str, count: int = 10) -> list[Choice]:
         """The most probable tokens after a prompt."""
-        probability, ids = self.log_probabilities(self.read(prompt), ())[-1].exp().topk(min(count, self.vocab))
-        pairs = zip(self.tokenizer.pieces(ids.tolist()), probability.tolist(), strict=True)
-        return [Choice(piece, value) for piece, value in pairs]
+        ids = self.read(prompt)
+        return self.foretell(ids, places=(len(ids) - 1, len(ids)), top=count)[0].choices
 
     @torch.inference_mode()
     def perplexity(self, text: str, stride: int | None = None) -> Perplexity:
@@ -187,19 +170,9 @@ class TextToText(Writer):
         """T5 begins its answers with the padding token."""
         return Vocabulary(self.config.pad, self.ends[0] if self.ends else NEVER, self.config.pad)
 
-    @torch.inference_mode()
-    def attention(self, prompt_ids: Sequence[int], ids: Sequence[int], layers: str = "*") -> Attention:
-        """Where the tokens of a prompt looked, and those of its answer, by the side they are on."""
-        with record(self.model, layers) as looks:
-            self._forced(prompt_ids, ids)
-        weights = {name: each[0].float().cpu().numpy() for name, each in looks.items()}
-        return Attention(self.tokenizer.pieces(prompt_ids), self.tokenizer.pieces([self.config.pad, *ids]), weights)
+    def fed(self, prompt_ids: Sequence[int], ids: Sequence[int]) -> tuple[list[int], list[int]]:
+        return list(prompt_ids), [self.config.pad, *ids]
 
-    @torch.inference_mode()
-    def log_probabilities(self, prompt_ids: Sequence[int], ids: Sequence[int]) -> Float[Tensor, "T V"]:
-        return self._forced(prompt_ids, ids[:-1])[0].float().log_softmax(dim=-1)
-
-    def _forced(self, prompt_ids: Sequence[int], ids: Sequence[int]) -> Tensor:
-        source = torch.tensor([list(prompt_ids)], device=self.device)
-        inputs = torch.tensor([[self.config.pad, *ids]], device=self.device)
-        return self.model(source, torch.ones_like(source, dtype=torch.bool), inputs)
+    def forced(self, source: Sequence[int], target: Sequence[int]) -> Float[Tensor, "T V"]:
+        read, inputs = (torch.tensor([list(ids)], device=self.device) for ids in (source, target))
+        return self.model(read, torch.ones_like(read, dtype=torch.bool), inputs)[0]

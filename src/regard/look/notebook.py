@@ -5,24 +5,27 @@ from __future__ import annotations
 import html
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from regard.checkpoints.hub import local_folder
-from regard.inference.pipelines import Translator
+import regard
 from regard.look.figures import save
 from regard.look.page import render_page
+from regard.look.scenes import Viewed, set_scene
 from regard.look.sight import Sight
-from regard.look.views import translation_sight
 
 HEIGHT = 820  # pixels of the frame in a notebook
 
 
 @dataclass(frozen=True)
 class Look:
-    """What `regard.look(...)` gives: displayed by Jupyter and Colab, or written to a file by `save`."""
+    """What `regard.look(...)` gives: displayed by Jupyter and Colab, or written to a file by `save`.
+
+    `said` is what the model wrote: a translation, an answer, or nothing if it only read.
+    """
 
     sight: Sight = field(repr=False)
     text: str
-    translation: str
+    said: str
 
     def _repr_html_(self) -> str:
         """The offline page in a frame of its own, so that neither its style nor its script meets the notebook's."""
@@ -35,8 +38,10 @@ class Look:
         return save(self.sight, path)
 
 
-def look(model: Translator | str | Path, text: str, *, to: str = "", target: str = "") -> Look:
-    """Look at a model translating `text`, or made to say `target`: every layer and head, and the word alignment."""
-    translator = model if isinstance(model, Translator) else Translator.load(local_folder(model))
-    sight = translation_sight(translator, translator.translate(text, to=to), target=target)
-    return Look(sight, text, sight.meta["translation"])
+def look(
+    model: Viewed | str | Path, text: str, pair: str = "", *, to: str = "", target: str = "", **writing: Any
+) -> Look:
+    """Look at any model with a text: every layer and head, the word alignment, and what it expects; see `set_scene`."""
+    found = regard.load(model) if isinstance(model, str | Path) else model
+    scene = set_scene(found, text, pair=pair, to=to, target=target, **writing)
+    return Look(scene.sight(), text, scene.said)

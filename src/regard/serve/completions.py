@@ -19,7 +19,8 @@ from regard.serve.translating import complete_translation, stream_translation
 from regard.serve.writing import complete_text, embed_texts, stream_text
 
 STREAM: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {}}}}
-NEVER = ("suffix", "logit_bias", "presence_penalty", "frequency_penalty")  # no model here can do these
+NEVER = ("suffix",)  # no model here can do this
+NOT_TRANSLATING = ("echo", "logit_bias", "presence_penalty", "frequency_penalty")  # no translator can do these
 
 
 def openai_router(desk: Desk) -> APIRouter:
@@ -45,7 +46,7 @@ def openai_router(desk: Desk) -> APIRouter:
         if exhibit.ability == "embed":
             raise UsageError(f"{exhibit.id} makes vectors of texts and completes none; ask /v1/embeddings")
         translates = exhibit.ability == "translate"
-        asked.check(*NEVER, *(["echo"] if translates else []))
+        asked.check(*NEVER, *(NOT_TRANSLATING if translates else ()))
         if asked.stream:
             stream = (
                 stream_translation(desk, exhibit, to, prompts[0], asked)

@@ -70,6 +70,11 @@ class Exhibit:
         """Its attention layers by name, with the number of their heads."""
         return {name: getattr(self.outline.get_submodule(name), "heads", 1) for name in attention_names(self.outline)}
 
+    @property
+    def foretells(self) -> bool:
+        """Whether it says which tokens could stand at a place: the next one, or a hidden one."""
+        return self.ability == "write" or getattr(self.outline, "masked", None) is not None
+
     def target(self, wanted: str) -> str | None:
         """The model's own code for a wanted target language."""
         return find_language(self.targets, wanted)

@@ -104,7 +104,11 @@ def _encoded(values: list[float], content: bytes, asked: EmbeddingRequest) -> li
 
 def _settings(asked: CompletionRequest) -> dict[str, Any]:
     cold = asked.temperature is not None and asked.temperature < COLDEST
-    given = {"temperature": 0.0 if cold else asked.temperature, "top_p": asked.top_p, "seed": asked.seed}
+    given = {
+        "temperature": 0.0 if cold else asked.temperature, "top_p": asked.top_p, "seed": asked.seed,
+        "presence_penalty": asked.presence_penalty, "frequency_penalty": asked.frequency_penalty,
+        "logit_bias": asked.logit_bias,
+    }  # fmt: skip
     chosen = {name: value for name, value in given.items() if value is not None}
     return {"max_tokens": asked.max_tokens or MAX_TOKENS, "stop": asked.stops, **chosen}
 

@@ -10,14 +10,26 @@ from typing import Any
 from regard.checkpoints import resolve
 from regard.checkpoints.models import identify
 from regard.config import Config
+from regard.data.tokenizers import TokenizerConfig
 from regard.errors import UsageError
 from regard.models.catalog import MODELS
 from regard.studies.costs import COSTS, FLOAT, Cost, Costs, Matrix
-from regard.training.recipe import load_recipe
-from regard.training.sections import PHRASEBOOK, TrainingSection
+from regard.training.recipe import changed, load_recipe
+from regard.training.sections import ModelSection, TrainingSection
 from regard.training.texts import initial_folder
 
 LENGTH = 32  # tokens of a sentence, where nothing else is said
+VOCABULARIES = {  # of the published models, for their presets; other tokenizers are named with --set tokenizer.size
+    "bert": 30_522, "bert:roberta": 50_265, "bert:albert": 30_000, "gpt": 50_257, "gpt:llama-7b": 32_000, "t5": 32_128,
+}  # fmt: skip
+
+
+class Outline(Config):
+    """What a preset is planned with: a recipe of nothing but defaults, which names no data."""
+
+    model: ModelSection
+    tokenizer: TokenizerConfig
+    training: TrainingSection = TrainingSection()
 
 
 @dataclass(frozen=True)
@@ -117,17 +129,20 @@ def _describe(what: str, sets: Sequence[str]) -> tuple[str, Config, int]:
         name, config, _ = identify(resolve(Path(what)))
         return name, config, TrainingSection().batch_tokens
     model, _, preset = what.partition(":")
-    if model in MODELS:  # a recipe of nothing but defaults
-        section = f'model={{name="{model}",preset="{preset}"}}'
-        recipe = load_recipe(PHRASEBOOK, [section, "tokenizer={}", "training={}", *sets])
-    else:
-        recipe = load_recipe(what, sets)
+    if model in MODELS:
+        size = VOCABULARIES.get(what) or VOCABULARIES.get(model)
+        values = {"model": {"name": model, "preset": preset}, "tokenizer": {"size": size} if size else {}}
+        outline = Outline.parse(changed(values, sets), where=what)
+        return model, _config(outline.model, outline.tokenizer.size), outline.training.batch_tokens
+    recipe = load_recipe(what, sets)
     if recipe.model.init:
         name, config, _ = identify(initial_folder(recipe.model.init))
         return name, config, recipe.training.batch_tokens
-    size = recipe.vocabulary
-    config = recipe.model.config(source_vocab=size, target_vocab=size, pad=0)
-    return recipe.model.name, config, recipe.training.batch_tokens
+    return recipe.model.name, _config(recipe.model, recipe.vocabulary), recipe.training.batch_tokens
+
+
+def _config(section: ModelSection, vocabulary: int) -> Config:
+    return section.config(source_vocab=vocabulary, target_vocab=vocabulary, pad=0)
 
 
 @dataclass(frozen=True)

@@ -198,13 +198,18 @@ def recipe_text(name: str) -> str:
 
 def load_recipe(name_or_path: str | Path, sets: Sequence[str] = ()) -> AnyRecipe:
     """Read a shipped recipe by name, or a file, with `section.key=value` changes made before anything is checked."""
-    values = _read(str(name_or_path))
-    for change in sets:
-        _merge(values, change)
+    values = changed(_read(str(name_or_path)), sets)
     task = values.get("task", "translation")
     if task not in RECIPES:
         raise ConfigError(f"{name_or_path}: task {task!r} is unknown; {nearest(str(task), RECIPES)}")
     return RECIPES[task].parse(values, where=str(name_or_path))
+
+
+def changed(values: dict[str, Any], sets: Sequence[str]) -> dict[str, Any]:
+    """Values of a recipe with `section.key=value` changes made to them."""
+    for change in sets:
+        _merge(values, change)
+    return values
 
 
 def _shipped() -> Any:

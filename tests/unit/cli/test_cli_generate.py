@@ -80,6 +80,26 @@ def test_a_prompt_that_is_too_long_is_an_empty_line_and_a_message(folder, monkey
     assert "line 2 is refused" in captured.err and "99 tokens" in captured.err
 
 
+def test_penalties_and_biases_are_the_models(folder, capsys):
+    options = [
+        "--presence-penalty",
+        "1.5",
+        "--frequency-penalty",
+        "0.5",
+        "--logit-bias",
+        "9=2",
+        "--logit-bias",
+        "0=-100",
+    ]
+    command = ["generate", "one", "-m", str(folder), "--temperature", "0", "--max-tokens", "12"]
+    assert run([*command, *options]) == 0
+    changes = {"presence_penalty": 1.5, "frequency_penalty": 0.5, "logit_bias": {9: 2.0, 0: -100.0}}
+    expected = LanguageModel.load(folder).generate("one", temperature=0.0, max_tokens=12, **changes)
+    assert capsys.readouterr().out == expected.text + "\n"
+    assert run([*command, "--logit-bias", "nine"]) == 2
+    assert "expected TOKEN=VALUE" in capsys.readouterr().err
+
+
 def test_mistakes_are_one_line(folder, translator_folder, capsys):
     assert run(["generate", "one", "-m", str(folder), "--stream", "--json"]) == 2
     assert run(["generate", "one", "-m", str(folder), "--beam", "2", "--temperature", "1"]) == 2

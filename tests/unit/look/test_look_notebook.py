@@ -11,7 +11,7 @@ import pytest
 
 import regard
 from regard.look.page import render_page
-from regard.look.views import translation_sight
+from regard.look.scenes import translated_scene
 
 SENTENCE = "we are eating bread"
 
@@ -20,15 +20,15 @@ def test_a_look_shows_itself_as_a_page_in_a_frame(translator_folder: Path):
     translator = regard.load(translator_folder)
     seen = regard.look(translator, SENTENCE, to="es")
     answer = translator.translate(SENTENCE, to="es")
-    assert seen.translation == answer.text
+    assert seen.said == answer.text
     framed = re.fullmatch(r'<iframe sandbox="allow-scripts" .* srcdoc="([^"]*)"></iframe>', seen._repr_html_(), re.S)
-    assert framed and html.unescape(framed[1]) == render_page(translation_sight(translator, answer))
+    assert framed and html.unescape(framed[1]) == render_page(translated_scene(translator, answer).sight())
 
 
 def test_a_look_is_saved_and_can_be_given_a_translation(translator_folder: Path, tmp_path: Path):
     seen = regard.look(translator_folder, SENTENCE, to="es", target="el pan")
     saved = json.loads(seen.save(tmp_path / "look.json").read_text("utf-8"))
-    assert saved["alignment"]["queries"] == ["el", "pan"] and seen.translation == "el pan"
+    assert saved["alignment"]["queries"] == ["el", "pan"] and seen.said == "el pan"
 
 
 @pytest.mark.parametrize("first", ["", "import regard.look.figures;"])

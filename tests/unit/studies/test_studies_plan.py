@@ -22,6 +22,24 @@ def test_the_paper_base_model_has_65_million_parameters():
     assert plan.parameters == pytest.approx(65e6, rel=0.04)
 
 
+@pytest.mark.parametrize(
+    ("what", "millions"),
+    [("bert:base", 110), ("bert:large", 336), ("bert:roberta", 125), ("bert:albert", 12), ("bert:distilbert", 66),
+     ("gpt:gpt2", 124), ("gpt:gpt2-medium", 355), ("gpt:gpt2-large", 774), ("gpt:gpt2-xl", 1558),
+     ("gpt:llama-7b", 6738), ("t5:small", 60), ("t5:base", 220), ("t5:large", 738)],
+)  # fmt: skip
+def test_published_models_have_the_parameters_their_authors_count(what, millions):
+    # Devlin 2019, Liu 2019, Lan 2020, Sanh 2019; Radford 2019 as released; Touvron 2023; Raffel 2020
+    assert make_plan(what).parameters == pytest.approx(millions * 1e6, rel=0.03)
+
+
+@pytest.mark.parametrize("what", [f"{name}:{preset}" for name, entry in MODELS.items() for preset in entry.presets])
+def test_every_preset_of_the_catalogue_can_be_planned(what, capsys):
+    assert run(["plan", what, "--json", "--set", "tokenizer.size=500", "--set", "training.batch_tokens=640"]) == 0
+    planned = json.loads(capsys.readouterr().out)
+    assert planned["batch"] == 20 and 500 in (planned["config"].get("vocab"), planned["config"].get("target_vocab"))
+
+
 def test_memory_counts_weights_gradients_and_two_moments():
     plan = make_plan("transformer:tiny", batch=2, source_length=5, target_length=6)
     weights = 4 * plan.parameters
