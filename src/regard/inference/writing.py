@@ -88,7 +88,7 @@ class Completion:
 class Writer(ABC):
     """A model that writes, with its tokenizer; `settings` say how it decodes where nothing else is asked for."""
 
-    kind: type[nn.Module]  # the models it runs
+    kinds: tuple[type[nn.Module], ...]  # the models it runs
     samples: bool  # whether it draws at random where no temperature is given
 
     def __init__(
@@ -114,8 +114,9 @@ class Writer(ABC):
     def load(cls: type[Kind], folder: str | Path, *, device: str = "cpu", allow_pickle: bool = False) -> Kind:
         """Read a model folder, ours or Hugging Face's."""
         loaded = load_model(Path(folder), find_device(device), allow_pickle)
-        if not isinstance(loaded.model, cls.kind):
-            raise UsageError(f"{folder} is a {loaded.name} model; expected a {cls.kind.__name__.lower()}")
+        if not isinstance(loaded.model, cls.kinds):
+            expected = " or ".join(kind.__name__.lower() for kind in cls.kinds)
+            raise UsageError(f"{folder} is a {loaded.name} model; expected a {expected}")
         tokenizer = TextTokenizer.load(loaded.folder)
         settings, ends = _generation(loaded.folder)
         return cls(loaded.model, tokenizer, settings=settings, ends=ends, name=Path(folder).name)

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn import functional
 
 
 class Loss(NamedTuple):
@@ -50,6 +51,16 @@ def cross_entropy(
 ) -> Float[Tensor, ""]:
     """Label-smoothed cross-entropy (Szegedy 2016), summed where `mask` is True: (1-ε)(-log p_y) + ε·mean(-log p)."""
     return _SmoothedCrossEntropy.apply(logits.flatten(0, 1), labels.flatten(), mask.flatten(), smoothing)
+
+
+def negative_sampling(
+    true: Float[Tensor, "B P"],
+    true_weight: Float[Tensor, "B P"],
+    noise: Float[Tensor, "B K"],
+    noise_weight: Float[Tensor, "B K"],
+) -> Float[Tensor, ""]:
+    """-log σ(s) of true scores and -log σ(-s) of noise (Mikolov 2013b, eq. 4), weighted and summed."""
+    return (functional.softplus(-true) * true_weight).sum() + (functional.softplus(noise) * noise_weight).sum()
 
 
 def guidance(

@@ -11,8 +11,11 @@ import torch
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 import regard
-from regard.checkpoints import export_model
+from regard.checkpoints import export_model, save_model
+from regard.data.vocabularies import VocabularyConfig, train_vocabulary
 from regard.models.gpt import Gpt, GptConfig
+from regard.models.lstm import Lstm, LstmConfig
+from regard.models.word2vec import Word2Vec, Word2VecConfig
 
 END = "<|endoftext|>"
 PROMPT = "the fox saw"
@@ -61,6 +64,25 @@ def test_a_language_model_goes_on(client, gpt_folder: Path):
     assert chunks[-1].choices[0].finish_reason == expected.reason
     echoed = client.completions.create(model="writer", prompt=PROMPT, max_tokens=12, temperature=0, echo=True)
     assert echoed.choices[0].text == PROMPT + expected.text
+
+
+def test_recurrent_models_go_on_and_words_have_vectors(start_server, tmp_path: Path):
+    torch.manual_seed(4)
+    save_model(tmp_path / "reader", "lstm", Lstm(LstmConfig(vocab=290, embedding=16, width=24)), extras=byte_pairs)
+    words = train_vocabulary(["king queen\n"], VocabularyConfig.parse({"kind": "word", "min_frequency": 1}), "gpt")
+    model = Word2Vec(Word2VecConfig(vocab=words.size, width=6))
+    save_model(tmp_path / "words", "word2vec", model, extras=words.save)
+    served = start_server([tmp_path / "reader", tmp_path / "words"])
+    with openai.OpenAI(base_url=f"{served.url}/v1", api_key="none", max_retries=0) as client:
+        answer = client.completions.create(model="reader", prompt=PROMPT, max_tokens=6, temperature=0)
+        found = client.embeddings.create(model="words", input=["king", "king queen"])
+        with pytest.raises(openai.BadRequestError, match="give texts"):
+            client.embeddings.create(model="words", input=[[1, 2]])
+    expected = regard.load(tmp_path / "reader").generate(PROMPT, max_tokens=6, temperature=0.0)
+    assert answer.choices[0].text == expected.text
+    vectors = regard.load(tmp_path / "words").embed(["king", "king queen"])
+    assert torch.allclose(torch.tensor([each.embedding for each in found.data]), vectors)
+    assert found.usage.total_tokens == 3
 
 
 def test_it_draws_as_often_as_asked(client, gpt_folder: Path):
