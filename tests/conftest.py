@@ -20,6 +20,7 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 from regard.checkpoints import export_model, save_model
 from regard.models.bert import Bert, BertConfig
 from regard.models.gpt import LLAMA, Gpt, GptConfig
+from regard.models.lstm import Lstm, LstmConfig
 from regard.models.t5 import T5, T5Config
 from regard.serve.app import create_app
 from regard.serve.jobs import Jobs
@@ -97,7 +98,7 @@ def byte_pairs(folder: Path) -> None:
 
 @pytest.fixture(scope="session")
 def make_writer(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Folders of a small GPT-2 as Hugging Face writes it, a Llama and a T5 of our own, with random weights."""
+    """Folders of a small GPT-2 as Hugging Face writes it, a Llama, a T5 and an LSTM of our own, with random weights."""
 
     def make(kind: str) -> Path:
         torch.manual_seed(3)
@@ -106,6 +107,7 @@ def make_writer(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pat
             "gpt": lambda: Gpt(GptConfig(vocab=290, **SIZES)),
             "llama": lambda: Gpt(GptConfig(vocab=290, **SIZES, **LLAMA, kv_heads=2)),
             "t5": lambda: T5(T5Config(**t5, ffn_width=48, encoder_depth=2, decoder_depth=2)),
+            "lstm": lambda: Lstm(LstmConfig(vocab=290, embedding=16, width=24)),
         }[kind]()
         with torch.no_grad():
             for parameter in model.parameters():
@@ -114,7 +116,7 @@ def make_writer(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pat
         if kind == "gpt":
             export_model("gpt", model, folder, values={"bos_token_id": 0, "eos_token_id": 0}, extras=byte_pairs)
         else:
-            save_model(folder, "t5" if kind == "t5" else "gpt", model, extras=byte_pairs)
+            save_model(folder, "gpt" if kind == "llama" else kind, model, extras=byte_pairs)
         return folder
 
     return make

@@ -21,17 +21,19 @@ if TYPE_CHECKING:
     from regard.inference.encoders import TextEncoder
     from regard.inference.language import LanguageModel, TextToText
     from regard.inference.pipelines import Translator
+    from regard.inference.words import WordVectors
 
 __all__ = ["load", "look"]
 
 
 def load(
     *folders: str | Path, device: str = "cpu", allow_pickle: bool = False
-) -> Translator | TextEncoder | LanguageModel | TextToText:
+) -> Translator | TextEncoder | LanguageModel | TextToText | WordVectors:
     """Load a model folder or `hf:owner/name` as what it is for.
 
-    BERT's family become a TextEncoder, GPTs a LanguageModel, a T5 a TextToText, and whatever was trained on sentence
-    pairs a Translator; several folders of these with the same tokenizer translate as an ensemble.
+    BERT's family and ELMo become a TextEncoder, GPTs and LSTMs a LanguageModel, a T5 a TextToText, a word2vec
+    WordVectors, and whatever was trained on sentence pairs a Translator; several folders of these with the same
+    tokenizer translate as an ensemble.
     """
     from regard.checkpoints.folder import resolve
     from regard.checkpoints.hub import local_folder
@@ -40,12 +42,20 @@ def load(
     from regard.inference.encoders import TextEncoder
     from regard.inference.language import LanguageModel, TextToText
     from regard.inference.pipelines import Translator
+    from regard.inference.words import WordVectors
 
     places = [local_folder(folder) for folder in folders]
     if len(places) == 1 and not PairTokenizer.is_in(resolve(places[0])):
         name, _, _ = identify(resolve(places[0]))
-        kinds: dict[str, type[TextEncoder] | type[LanguageModel] | type[TextToText]]
-        kinds = {"bert": TextEncoder, "gpt": LanguageModel, "t5": TextToText}
+        kinds: dict[str, type[TextEncoder] | type[LanguageModel] | type[TextToText] | type[WordVectors]]
+        kinds = {
+            "bert": TextEncoder,
+            "elmo": TextEncoder,
+            "gpt": LanguageModel,
+            "lstm": LanguageModel,
+            "t5": TextToText,
+            "word2vec": WordVectors,
+        }
         if name in kinds:
             return kinds[name].load(places[0], device=device, allow_pickle=allow_pickle)
     return Translator.load(*places, device=device, allow_pickle=allow_pickle)

@@ -1,4 +1,4 @@
-"""regard evaluate: how good a translator is, and how well its attention aligns words."""
+"""regard evaluate: how good a translator is, how well its attention aligns words, how well a text is foretold."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.options import AllowPickle, AsJson, Device, Models, To, load_translator
+from regard.cli.options import AllowPickle, AsJson, Device, Models, To, load_translator, load_writer
 from regard.errors import UsageError
 
 
@@ -38,19 +38,31 @@ def evaluate(
         bool, typer.Option("--layers", help="Also the AER of every layer and head, best first, against --gold.")
     ] = False,
     strip_accents: Annotated[bool, typer.Option("--strip-accents", help="Remove accents from the gold text.")] = False,
+    text: Annotated[str, typer.Option(help="A text file (also .gz): how well a language model foretells it.")] = "",
+    stride: Annotated[
+        int | None, typer.Option(help="With --text: tokens from one window to the next. Default: half a window.")
+    ] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the translations here.")] = None,
     as_json: AsJson = False,
     device: Device = "cpu",
     allow_pickle: AllowPickle = False,
 ) -> None:
-    """Measure a translator on held-out pairs (BLEU, chrF, exact match) or its alignments against gold (AER).
+    """Measure a translator on held-out pairs (BLEU, chrF, exact match) or its alignments against gold (AER), or a
+    language model on a text (perplexity).
 
     Example: regard evaluate ../shared/data/multi30k/test_2016_flickr -m runs/en-de --beam 5
     """
     from regard.studies import quality
 
+    if text:
+        if data or gold or len(model) != 1:
+            raise UsageError("--text measures one language model: give it with -m, and no pairs and no --gold")
+        _print(quality.evaluate_text(load_writer(model[0], device, allow_pickle), text, stride), as_json)
+        return
     if not data and not gold:
-        raise UsageError("say what to measure on: held-out pairs (a path or `phrasebook`), or --gold FILE")
+        raise UsageError("say what to measure on: held-out pairs (a path or `phrasebook`), --gold FILE or --text FILE")
+    if stride is not None:
+        raise UsageError("--stride is for language models; give a text with --text FILE")
     if (backward or layers) and not gold:
         raise UsageError("--backward and --layers measure alignments; give hand-made ones with --gold FILE")
     if merge not in quality.MERGES:

@@ -1,4 +1,4 @@
-"""Text in, what a BERT makes of it out: sentence vectors, guesses for hidden words, labels, and where it looked."""
+"""Text in, what a BERT or an ELMo makes of it out: sentence vectors, hidden words, labels, and where it looked."""
 
 import json
 from collections.abc import Sequence
@@ -17,9 +17,11 @@ from regard.checkpoints import load_model
 from regard.data.batch import pad_rows
 from regard.data.text_tokenizers import Encoded, TextTokenizer
 from regard.errors import CheckpointError, DataError, UsageError
+from regard.inference.attending import require_attention
 from regard.inference.foretelling import TOP, Choice, Foretold, check_top
 from regard.inference.pipelines import batches_by_length, find_device
 from regard.models.bert import Bert, BertConfig, BertOutput
+from regard.models.elmo import Elmo, ElmoConfig, ElmoOutput
 
 Pooling = Literal["mean", "cls"]
 POOLING = (
@@ -62,11 +64,11 @@ class SelfAttention:
 
 
 class TextEncoder:
-    """A BERT-like model with its tokenizer."""
+    """A BERT-like model, or an ELMo, with its tokenizer."""
 
-    def __init__(self, model: Bert, tokenizer: TextTokenizer, *, name: str = "", pooling: Pooling = "mean"):
+    def __init__(self, model: Bert | Elmo, tokenizer: TextTokenizer, *, name: str = "", pooling: Pooling = "mean"):
         self.model, self.tokenizer, self.name, self.pooling = model.eval(), tokenizer, name, pooling
-        self.config: BertConfig = model.config
+        self.config: BertConfig | ElmoConfig = model.config
         self.device = next(model.parameters()).device
         if tokenizer.size > self.config.vocab:
             raise CheckpointError(
@@ -78,8 +80,8 @@ class TextEncoder:
     def load(cls, folder: str | Path, *, device: str = "cpu", allow_pickle: bool = False) -> "TextEncoder":
         """Read a model folder, ours or Hugging Face's."""
         loaded = load_model(Path(folder), find_device(device), allow_pickle)
-        if not isinstance(loaded.model, Bert):
-            raise UsageError(f"{folder} is a {loaded.name} model, which reads no single texts; expected a bert")
+        if not isinstance(loaded.model, Bert | Elmo):
+            raise UsageError(f"{folder} is a {loaded.name} model, which reads no single texts; expected a bert or elmo")
         tokenizer = TextTokenizer.load(loaded.folder)
         return cls(loaded.model, tokenizer, name=Path(folder).name, pooling=_pooling(loaded.folder))
 
@@ -100,12 +102,21 @@ class TextEncoder:
         if pooling not in ("", *get_args(Pooling)):
             raise UsageError(f"pooling is {pooling!r}; known are mean and cls")
         rows = self._encode(_several(texts), truncate=truncate)
-        vectors = torch.empty(len(rows), self.config.width)
+        vectors = torch.empty(len(rows), self.width)
         for chosen in batches_by_length([len(row.ids) for row in rows]):
             tokens, mask, segments = self._padded([rows[i] for i in chosen])
             hidden = self.model.encode(tokens, mask, segments)
             vectors[chosen] = (hidden[:, 0] if (pooling or self.pooling) == "cls" else _mean(hidden, mask)).cpu()
         return functional.normalize(vectors, dim=-1) if normalise else vectors
+
+    @property
+    def width(self) -> int:
+        """Numbers of a vector."""
+        return self.config.width * (2 if isinstance(self.config, ElmoConfig) else 1)
+
+    def lengths(self, texts: Sequence[str]) -> list[int]:
+        """How many tokens each text has."""
+        return [len(row.ids) for row in self.tokenizer.encode(texts)]
 
     def fill(self, text: str, top: int = 5) -> list[Guess]:
         """The most probable tokens for the one hidden word of a text, written [MASK]."""
@@ -172,6 +183,7 @@ class TextEncoder:
         With `marked`, the names of special tokens stand for them, as [MASK] does for a hidden word; with `scores`, what
         comes before the softmax is recorded instead.
         """
+        require_attention(self.model, self.name)
         rows = self._encode([text], None if pair is None else [pair], marked=marked)
         with record(self.model, layers, scores=scores, stop=True) as looks:
             self.model.encode(*self._padded(rows))
@@ -220,12 +232,12 @@ class TextEncoder:
         segments = segments.clamp(max=max(0, self.config.segments - 1))  # some models read pairs with one segment
         return tokens.to(self.device), mask.to(self.device), segments.to(self.device)
 
-    def _read(self, rows: Sequence[Encoded]) -> BertOutput:
+    def _read(self, rows: Sequence[Encoded]) -> BertOutput | ElmoOutput:
         return self.model(*self._padded(rows))
 
     def _hidden(self, text: str) -> tuple[str, str]:
         """The text with hidden words as this tokenizer writes them, and how it does."""
-        if self.model.masked is None:
+        if isinstance(self.model, Elmo) or self.model.masked is None:
             raise UsageError(f"{self._who()} guesses no words: it has the head {self.config.head!r}, not 'masked'")
         if not self.mask_name:
             raise UsageError(f"the tokenizer of {self._who()} has no token for hidden words")
@@ -240,6 +252,7 @@ class TextEncoder:
         if not places:
             raise DataError(f"{text[:60]!r} hides no word; write {ANY_MASK} where one is to be guessed")
         states = self.model.encode(*self._padded(rows))[0, places]
+        assert isinstance(self.model, Bert)
         best = self.model.predict(states)[:, : self.tokenizer.size].softmax(dim=-1)
         values, tokens = (each.tolist() for each in best.topk(min(top, self.tokenizer.size)))
         return {place: list(zip(*each, strict=True)) for place, *each in zip(places, tokens, values, strict=True)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,8 +16,10 @@ from regard.inference.foretelling import Choice
 from regard.inference.search import Vocabulary
 from regard.inference.writing import CONTEXT, Writer
 from regard.models.gpt import Gpt, GptConfig
+from regard.models.lstm import Lstm, LstmConfig, State
 from regard.models.t5 import T5, T5Config
 
+PIECE = 512  # tokens of a text that a recurrent model reads at once
 NEVER = -1  # in place of a token that a model does not have
 
 
@@ -49,10 +51,10 @@ class Perplexity:
 
 
 class LanguageModel(Writer):
-    """A GPT with its tokenizer."""
+    """A GPT, or a recurrent language model, with its tokenizer."""
 
-    kind, samples = Gpt, True
-    model: Gpt
+    kinds, samples = (Gpt, Lstm), True
+    model: Gpt | Lstm
 
     def read(self, prompt: str) -> list[int]:
         """The prompt's tokens, of which there is at least one: an empty prompt is the start of a text."""
@@ -77,7 +79,7 @@ class LanguageModel(Writer):
         return self.tokenizer.decode([*before, *ids])[len(self.tokenizer.decode(before)) :]
 
     @property
-    def config(self) -> GptConfig:
+    def config(self) -> GptConfig | LstmConfig:
         return self.model.config
 
     @property
@@ -86,7 +88,9 @@ class LanguageModel(Writer):
 
     @property
     def context(self) -> int | None:
-        return self.config.max_length if self.config.positions == "learned" else None
+        """Most tokens of prompt and answer together; a recurrent model and rotary positions have no limit."""
+        config = self.config
+        return config.max_length if isinstance(config, GptConfig) and config.positions == "learned" else None
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -107,27 +111,49 @@ class LanguageModel(Writer):
 
     @torch.inference_mode()
     def perplexity(self, text: str, stride: int | None = None) -> Perplexity:
-        """How well the model foretells a text, read in windows that begin `stride` tokens apart (half a window).
+        """How well the model foretells a text: every token once, the first from the start token, where there is one.
 
-        Every token is foretold once, from all the tokens before it in its window; the first one from the start token,
-        where the model has one.
+        A GPT reads windows that begin `stride` tokens apart (half a window), and foretells a token from all before it
+        in its window; a recurrent model reads on from the beginning to the end.
         """
-        window = self.config.max_length
-        stride = max(1, window // 2) if stride is None else stride
-        if not 1 <= stride < max(window, 2):
-            raise UsageError(f"the stride is {stride}; it must be at least 1 and below the window, {window}")
         ids = self._opened(text)
         if len(ids) < 2:
             raise DataError("the text has no token to foretell; give at least a word")
-        total, foretold = 0.0, 1
+        if isinstance(self.model, Gpt):
+            total = sum(self._foretold_in_windows(self.model, ids, stride))
+        elif stride is None:
+            total = sum(self._foretold_reading_on(self.model, ids))
+        else:
+            raise UsageError(f"the stride is {stride}, but a recurrent model has no windows; leave it out")
+        return Perplexity(total, len(ids) - 1, len(text.split()), len(well_formed(text).encode()))
+
+    def _foretold_in_windows(self, model: Gpt, ids: Sequence[int], stride: int | None) -> Iterator[float]:
+        """The log-probability of what each window has that the one before it had not."""
+        window = model.config.max_length
+        stride = max(1, window // 2) if stride is None else stride
+        if not 1 <= stride < max(window, 2):
+            raise UsageError(f"the stride is {stride}; it must be at least 1 and below the window, {window}")
+        known = 1
         for first in range(0, len(ids), stride):
             piece = ids[first : first + window]
-            log_p = self.model(self._row(piece))[0, :-1].float().log_softmax(dim=-1)
-            each = log_p.gather(1, self._row(piece[1:]).T)[foretold - first - 1 :]
-            total, foretold = total + each.double().sum().item(), first + len(piece)
-            if foretold == len(ids):
-                break
-        return Perplexity(total, len(ids) - 1, len(text.split()), len(well_formed(text).encode()))
+            yield self._log_probability(model(self._row(piece[:-1]))[0], piece[1:], known - first - 1)
+            known = first + len(piece)
+            if known == len(ids):
+                return
+
+    def _foretold_reading_on(self, model: Lstm, ids: Sequence[int]) -> Iterator[float]:
+        """The log-probability of one piece of a text after the other."""
+        state: State | None = None
+        for first in range(0, len(ids) - 1, PIECE):
+            piece = ids[first : first + PIECE + 1]
+            reading = model.read(self._row(piece[:-1]), state)
+            state = reading.state
+            yield self._log_probability(model.predict(reading.outputs)[0], piece[1:])
+
+    def _log_probability(self, logits: Float[Tensor, "T V"], ids: Sequence[int], first: int = 0) -> float:
+        """Of all tokens from `first` on."""
+        each = logits[first:].float().log_softmax(dim=-1).gather(1, self._row(ids[first:]).T)
+        return each.double().sum().item()
 
     def _opened(self, text: str) -> list[int]:
         """The tokens of a text behind the start token."""
@@ -145,7 +171,7 @@ class LanguageModel(Writer):
 class TextToText(Writer):
     """A T5 with its tokenizer: tasks are written at the beginning of the text, as in "summarize: …"."""
 
-    kind, samples = T5, False
+    kinds, samples = (T5,), False
     model: T5
 
     def read(self, prompt: str) -> list[int]:

@@ -21,6 +21,7 @@ from regard.checkpoints import load_model
 from regard.data.batch import pad_rows
 from regard.data.text_tokenizers import TextTokenizer
 from regard.errors import CheckpointError, UsageError
+from regard.inference.attending import require_attention
 from regard.inference.foretelling import TOP, Foretold, check_top, foretell
 from regard.inference.pipelines import GENERATION, RECIPE, batches_by_length, find_device
 from regard.inference.search import Hypothesis, Search, SearchSettings, Steps, Stop, Vocabulary, search
@@ -91,7 +92,7 @@ class Completion:
 class Writer(ABC):
     """A model that writes, with its tokenizer; `settings` say how it decodes where nothing else is asked for."""
 
-    kind: type[nn.Module]  # the models it runs
+    kinds: tuple[type[nn.Module], ...]  # the models it runs
     samples: bool  # whether it draws at random where no temperature is given
 
     def __init__(
@@ -117,8 +118,9 @@ class Writer(ABC):
     def load(cls: type[Kind], folder: str | Path, *, device: str = "cpu", allow_pickle: bool = False) -> Kind:
         """Read a model folder, ours or Hugging Face's."""
         loaded = load_model(Path(folder), find_device(device), allow_pickle)
-        if not isinstance(loaded.model, cls.kind):
-            raise UsageError(f"{folder} is a {loaded.name} model; expected a {cls.kind.__name__.lower()}")
+        if not isinstance(loaded.model, cls.kinds):
+            expected = " or ".join(kind.__name__.lower() for kind in cls.kinds)
+            raise UsageError(f"{folder} is a {loaded.name} model; expected a {expected}")
         tokenizer = TextTokenizer.load(loaded.folder)
         settings, ends = _generation(loaded.folder)
         return cls(loaded.model, tokenizer, settings=settings, ends=ends, name=Path(folder).name)
@@ -215,6 +217,7 @@ class Writer(ABC):
         scores: bool = False,
     ) -> Attention:
         """Where the model looked while it wrote an answer; with `scores`, what comes before the softmax instead."""
+        require_attention(self.model, self.name)
         source, target = self.fed(prompt_ids, ids)
         target = target[: self.context]  # the last token of an answer that fills the context was never read
         with record(self.model, layers, scores=scores, stop=True) as looks:

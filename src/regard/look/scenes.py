@@ -17,15 +17,16 @@ from torch import nn
 
 from regard.attention.record import attention_names
 from regard.errors import UsageError
-from regard.inference.attending import SIDES, Kind, kind_of
+from regard.inference.attending import SIDES, Kind, kind_of, require_attention
 from regard.inference.encoders import TextEncoder
 from regard.inference.foretelling import TOP, Foretold
 from regard.inference.language import TextToText
 from regard.inference.pipelines import Translation, Translator
+from regard.inference.words import WordVectors
 from regard.inference.writing import Completion, Writer
 from regard.look.sight import Panel, Sight
 
-Viewed = Translator | TextEncoder | Writer  # whatever can be looked at
+Viewed = Translator | TextEncoder | Writer | WordVectors  # whatever somebody may try to look at
 DRAWING = ("temperature", "top_k", "top_p", "min_p")  # what shapes the distribution that tokens are drawn from
 WORDS = ("target_words", "source_words")  # whose queries and keys a word alignment has
 
@@ -54,8 +55,7 @@ class Scene(ABC):
     aligning = ""  # the layer whose attention aligns words; empty if none does
 
     def __init__(self, name: str, model: nn.Module, title: str, texts: dict[str, list[str]], said: str = ""):
-        if not attention_names(model):
-            raise UsageError(f"{name or 'this model'} has no attention to look at")
+        require_attention(model, name)
         self.name, self.title, self.texts, self.said = name, title, texts, said
         self.layers = {each: _layer(model, each) for each in attention_names(model)}
         self.meta: dict[str, str] = {}
@@ -182,6 +182,8 @@ def set_scene(model: Viewed, text: str, *, pair: str = "", to: str = "", target:
             if not text.strip():
                 raise UsageError("there is nothing to look at: the text is empty")
             return ReadingScene(model, text, pair)
+        case WordVectors():
+            raise UsageError(f"{model.name or 'this model'} has word vectors and no attention to look at")
         case _:
             answers = isinstance(model, TextToText)
             _refuse(model, given, "a second text", "a target language", *([] if answers else ["a given answer"]))

@@ -10,6 +10,7 @@ from starlette.responses import StreamingResponse
 
 from regard.errors import UsageError
 from regard.inference.pipelines import Translator
+from regard.inference.words import WordVectors
 from regard.serve.answers import answered, streamed
 from regard.serve.desk import Desk
 from regard.serve.libre import ERRORS
@@ -97,6 +98,8 @@ async def _prompts(desk: Desk, exhibit: Exhibit, prompt: Prompt) -> list[str]:
 
     def decoded() -> list[str]:
         model = desk.shelf.model(exhibit.id)
+        if isinstance(model, WordVectors):
+            raise UsageError(f"{exhibit.id} knows words, not token ids; give texts")
         source = model.tokenizer.source if isinstance(model, Translator) else model.tokenizer
         for ids in given:
             if not all(0 <= each < source.size for each in ids):

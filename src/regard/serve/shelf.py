@@ -25,14 +25,17 @@ from regard.data.tokenizers import PairTokenizer
 from regard.errors import CheckpointError, UsageError
 from regard.inference.encoders import TextEncoder
 from regard.inference.pipelines import Translator
+from regard.inference.words import WordVectors
 from regard.inference.writing import Writer
 from regard.models.catalog import MODELS
 from regard.serve.problems import NotFound, Problem
 from regard.serve.settings import MIB
 
 Ability = Literal["translate", "write", "embed"]
-Model = Translator | Writer | TextEncoder
-ABILITIES: dict[str, Ability] = {"bert": "embed", "gpt": "write", "t5": "write"}  # of models of single texts
+Model = Translator | Writer | TextEncoder | WordVectors
+ABILITIES: dict[str, Ability] = {  # of models of single texts
+    "bert": "embed", "elmo": "embed", "gpt": "write", "lstm": "write", "t5": "write", "word2vec": "embed",
+}  # fmt: skip
 LANGUAGES_IN_NAME = re.compile(r"(?:^|[-_/])([a-z]{2,3})[-_]([a-z]{2,3})$")  # opus-mt-en-es
 
 

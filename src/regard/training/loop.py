@@ -283,7 +283,7 @@ class Trainer:
         newest = newest_complete(self.out)
         if newest is None:
             return Progress()
-        return load_state(newest / TRAIN_STATE, self.model, self.optimizers, self.average)
+        return load_state(newest / TRAIN_STATE, self.model, self.optimizers, self.average, self.task.carried)
 
     def checkpoint(self, step: int) -> Path:
         """Where the checkpoint of a step is kept."""
@@ -298,7 +298,8 @@ class Trainer:
                 write_model(folder, self.recipe.model.name, self.model)
             self.task.save(folder)
             write_beside(folder, self.recipe, self.out)
-            save_state(folder / TRAIN_STATE, self.progress, self.model, self.optimizers, self.average)
+            carried = self.task.carried
+            save_state(folder / TRAIN_STATE, self.progress, self.model, self.optimizers, self.average, carried)
 
         write_folder(self.checkpoint(self.progress.step), write)
         self.saved = self.progress.step

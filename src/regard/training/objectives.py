@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn import functional
 
 
 class Loss(NamedTuple):
@@ -54,6 +55,16 @@ def cross_entropy(
         chosen = log_p.gather(-1, labels[..., None]).squeeze(-1)
         return -((1 - smoothing) * chosen + smoothing * log_p.mean(dim=-1)).masked_fill(~mask, 0.0).sum()
     return _SmoothedCrossEntropy.apply(logits.flatten(0, 1), labels.flatten(), mask.flatten(), smoothing)
+
+
+def negative_sampling(
+    true: Float[Tensor, "B P"],
+    true_weight: Float[Tensor, "B P"],
+    noise: Float[Tensor, "B K"],
+    noise_weight: Float[Tensor, "B K"],
+) -> Float[Tensor, ""]:
+    """-log σ(s) of true scores and -log σ(-s) of noise (Mikolov 2013b, eq. 4), weighted and summed."""
+    return (functional.softplus(-true) * true_weight).sum() + (functional.softplus(noise) * noise_weight).sum()
 
 
 def guidance(

@@ -28,6 +28,7 @@ from regard.training.sections import (
     SpansSection,
     TextSection,
     TrainingSection,
+    WordsSection,
     WritingSection,
     nearest,
 )
@@ -100,7 +101,7 @@ class Recipe(AnyRecipe):
 class LanguageRecipe(AnyRecipe):
     """Everything the training of a language model depends on."""
 
-    models: ClassVar = ("gpt",)
+    models: ClassVar = ("gpt", "lstm", "elmo")
     metrics: ClassVar = {"loss", "perplexity"}
 
     task: Literal["language"]
@@ -108,6 +109,32 @@ class LanguageRecipe(AnyRecipe):
     data: TextSection
     tokenizer: VocabularyConfig = VocabularyConfig.parse({})
     training: LoopSection = LoopSection()
+
+    @pydantic.model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.training.compile and self.model.name == "lstm":
+            raise ConfigError("training.compile does nothing for an lstm, whose kernels are fused already; set it off")
+        return self
+
+
+class WordsRecipe(AnyRecipe):
+    """Everything the training of word vectors depends on."""
+
+    models: ClassVar = ("word2vec",)
+    metrics: ClassVar = {"loss"}
+
+    task: Literal["words"]
+    model: ModelSection = ModelSection(name="word2vec")
+    data: WordsSection
+    tokenizer: VocabularyConfig = VocabularyConfig.parse({"kind": "word", "size": 100_000, "min_frequency": 5})
+    training: LoopSection = LoopSection()
+
+    @pydantic.model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.tokenizer.kind != "word" or self.model.init:
+            raise ConfigError("task 'words' learns vectors of whole words from scratch: tokenizer.kind must be 'word', "
+                              "and model.init left out")  # fmt: skip
+        return self
 
 
 class MaskedRecipe(AnyRecipe):
@@ -126,7 +153,7 @@ class MaskedRecipe(AnyRecipe):
 class ClassificationRecipe(AnyRecipe):
     """Everything the fine-tuning of a classifier depends on."""
 
-    models: ClassVar = ("bert",)
+    models: ClassVar = ("bert", "elmo")
     metrics: ClassVar = {"loss", "accuracy", "f1", "matthews", "pearson", "spearman"}
 
     task: Literal["classification"]
@@ -177,6 +204,7 @@ class PromptsRecipe(AnyRecipe):
 RECIPES: dict[str, type[AnyRecipe]] = {
     "translation": Recipe,
     "language": LanguageRecipe,
+    "words": WordsRecipe,
     "masked": MaskedRecipe,
     "classification": ClassificationRecipe,
     "spans": SpansRecipe,

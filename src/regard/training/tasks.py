@@ -29,12 +29,13 @@ from regard.training.classification import Classification
 from regard.training.corpus import prepare
 from regard.training.evaluation import Evaluation, Sample
 from regard.training.guards import Poll
-from regard.training.language import Language
+from regard.training.language import language_task
 from regard.training.masked import Masked
 from regard.training.objectives import Loss, cross_entropy, guidance, r_drop
 from regard.training.recipe import Recipe
 from regard.training.state import Place
 from regard.training.text_to_text import Prompts, Spans
+from regard.training.words import Words
 
 ALIGNED_PAIRS = 300  # looked at to find the layer and head that align words
 
@@ -53,6 +54,9 @@ class Task(Protocol):
 
     summary: str  # what the data are, for the log and the model card
 
+    @property
+    def carried(self) -> dict[str, Tensor]: ...  # what a step hands to the next, saved with the run
+
     def build(self) -> nn.Module: ...
     def parameters(self, model: nn.Module) -> dict[str, list[nn.Parameter]]: ...
     def batches(self, place: Place) -> Iterator[tuple[Place, TrainingBatch]]: ...
@@ -69,6 +73,7 @@ class Translation:
 
     def __init__(self, recipe: Recipe, folder: Path, device: torch.device, poll: Poll) -> None:
         self.recipe, self.device = recipe, device
+        self.carried: dict[str, Tensor] = {}
         self.corpus = prepare(recipe, folder, poll)
         self.summary = _summary(recipe, self.corpus.report)
         if recipe.training.validate_every and not self.corpus.valid:
@@ -211,7 +216,8 @@ def _summary(recipe: Recipe, report: dict[str, int]) -> str:
 
 TASKS: dict[str, Callable[[Any, Path, torch.device, Poll], Task]] = {
     "translation": Translation,
-    "language": Language,
+    "language": language_task,
+    "words": Words,
     "masked": Masked,
     "classification": Classification,
     "spans": Spans,

@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import sys
 
 import pytest
@@ -105,3 +106,37 @@ def test_mistakes_are_one_line(folder, translator_folder, capsys):
     assert run(["generate", "one", "-m", str(folder), "--beam", "2", "--temperature", "1"]) == 2
     assert run(["generate", "one", "-m", str(translator_folder)]) == 2
     assert "is a Translator, which writes no texts" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("stride", [None, 7])
+def test_the_perplexity_of_a_file_is_that_of_foretelling_each_token_alone(folder, tmp_path, capsys, stride):
+    text = "It was a bright day in April,\nand the clocks… were striking thirteen.\n"
+    (tmp_path / "text.txt").write_text(text, "utf-8")
+    chosen = [] if stride is None else ["--stride", str(stride)]
+    command = ["evaluate", "-m", str(folder), "--text", str(tmp_path / "text.txt"), *chosen]
+    assert run([*command, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    lm = LanguageModel.load(folder)
+    ids, window, step, total = [0, *lm.tokenizer.encode([text])[0].ids], 40, stride or 20, 0.0
+    for place in range(1, len(ids)):  # the first window that reaches a token foretells it
+        first = max(0, -(-(place + 1 - window) // step)) * step
+        total += lm.model(torch.tensor([ids[first:place]]))[0, -1].log_softmax(-1)[ids[place]].item()
+    assert found["tokens"] == found["bytes"] == len(text.encode()) and found["words"] == 13
+    assert math.log(found["perplexity"]) == pytest.approx(-total / len(text.encode()), abs=1e-4)
+    assert math.log(found["perplexity_per_word"]) == pytest.approx(-total / 13, abs=1e-3)
+    assert found["bits_per_byte"] == pytest.approx(math.log2(found["perplexity_per_byte"]))
+    assert run(command) == 0
+    assert capsys.readouterr().out.startswith("perplexity ")
+
+
+def test_perplexity_refuses_what_has_none(folder, tmp_path, capsys):
+    (tmp_path / "text.txt").write_text("some text", "utf-8")
+    text = ["--text", str(tmp_path / "text.txt")]
+    assert run(["evaluate", *text]) == 2
+    assert "-m" in capsys.readouterr().err
+    assert run(["evaluate", "phrasebook", "--stride", "3"]) == 2
+    assert "--text" in capsys.readouterr().err
+    assert run(["evaluate", "-m", str(folder), "--text", str(tmp_path / "nowhere.txt")]) == 1
+    assert "no such file" in capsys.readouterr().err
+    assert run(["evaluate", "-m", str(folder), *text, "--stride", "40"]) == 2
+    assert "below the window" in capsys.readouterr().err

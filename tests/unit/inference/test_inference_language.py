@@ -12,9 +12,11 @@ from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 import regard
 from regard.checkpoints import export_model, save_model
 from regard.errors import CheckpointError, ConfigError, DataError, UsageError
+from regard.inference import language
 from regard.inference.conversion import convert
 from regard.inference.language import LanguageModel, TextToText
 from regard.models.gpt import LLAMA, Gpt, GptConfig
+from regard.models.lstm import Lstm, LstmConfig
 from regard.models.t5 import T5, T5Config
 
 TEXT = "the fox saw the owl and the owl saw the fox; café, naïve, 你好 and 👍🏽 are words too. " * 3
@@ -80,6 +82,16 @@ def llama(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def lstm(tmp_path_factory):
+    torch.manual_seed(5)
+    place = tmp_path_factory.mktemp("models") / "lstm"
+    model = Lstm(LstmConfig(vocab=300, embedding=24, width=32, depth=2))
+    torch.nn.init.normal_(model.embedding.weight)
+    save_model(place, "lstm", model, extras=byte_pairs)
+    return regard.load(place)
+
+
+@pytest.fixture(scope="module")
 def t5(tmp_path_factory):
     torch.manual_seed(4)
     place = tmp_path_factory.mktemp("models") / "t5"
@@ -95,7 +107,7 @@ def test_folders_are_loaded_as_what_they_are_for(lm, llama, t5, tmp_path):
     assert regard.load(tmp_path / "own").generate("the", seed=1).text == lm.generate("the", seed=1).text
 
 
-@pytest.mark.parametrize("kind", ["lm", "llama", "t5"])
+@pytest.mark.parametrize("kind", ["lm", "llama", "lstm", "t5"])
 @pytest.mark.parametrize(
     "changes",
     [{"temperature": 0.0}, {"temperature": 0.8, "top_k": 20}, {"temperature": 1.0, "top_p": 0.9, "min_p": 0.02},
@@ -346,6 +358,19 @@ def test_perplexity_foretells_every_token_once_from_its_window(lm, stride):
         total += log_p[ids[place]].item()
         place += 1
     assert lm.perplexity(TEXT, stride=stride).log_probability == pytest.approx(total, abs=1e-2)
+
+
+def test_a_recurrent_model_foretells_a_text_from_its_beginning(lstm, monkeypatch):
+    monkeypatch.setattr(language, "PIECE", 7)
+    ids = [0, *lstm.tokenizer.encode([TEXT])[0].ids]
+    log_p = lstm.model(torch.tensor([ids]))[0].log_softmax(-1)
+    total = sum(log_p[place, token].item() for place, token in enumerate(ids[1:]))
+    assert lstm.perplexity(TEXT).log_probability == pytest.approx(total, abs=1e-2)
+    assert len(lstm.generate(TEXT * 9, max_tokens=3, temperature=0.0).ids) <= 3
+    with pytest.raises(UsageError, match="no attention to look at"):
+        _ = lstm.generate("the", max_tokens=3).attention
+    with pytest.raises(UsageError, match="no windows"):
+        lstm.perplexity(TEXT, stride=3)
 
 
 def test_perplexity_refuses_what_it_cannot_do(lm):

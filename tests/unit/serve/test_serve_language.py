@@ -5,8 +5,12 @@ from pathlib import Path
 import numpy as np
 import openai
 import pytest
+import torch
 
 import regard
+from regard.checkpoints import save_model
+from regard.data.vocabularies import VocabularyConfig, train_vocabulary
+from regard.models.word2vec import Word2Vec, Word2VecConfig
 
 PROMPT = "the fox saw"
 
@@ -34,6 +38,24 @@ def test_a_language_model_goes_on(client, gpt_folder: Path):
     assert chunks[-1].choices[0].finish_reason == expected.reason
     echoed = client.completions.create(model="gpt-writer", prompt=PROMPT, max_tokens=12, temperature=0, echo=True)
     assert echoed.choices[0].text == PROMPT + expected.text
+
+
+def test_recurrent_models_go_on_and_words_have_vectors(start_server, make_writer, tmp_path: Path):
+    reader = make_writer("lstm")
+    words = train_vocabulary(["king queen\n"], VocabularyConfig.parse({"kind": "word", "min_frequency": 1}), "gpt")
+    model = Word2Vec(Word2VecConfig(vocab=words.size, width=6))
+    save_model(tmp_path / "words", "word2vec", model, extras=words.save)
+    served = start_server([reader, tmp_path / "words"])
+    with openai.OpenAI(base_url=f"{served.url}/v1", api_key="none", max_retries=0) as client:
+        answer = client.completions.create(model="lstm-writer", prompt=PROMPT, max_tokens=6, temperature=0)
+        found = client.embeddings.create(model="words", input=["king", "king queen"])
+        with pytest.raises(openai.BadRequestError, match="give texts"):
+            client.embeddings.create(model="words", input=[[1, 2]])
+    expected = regard.load(reader).generate(PROMPT, max_tokens=6, temperature=0.0)
+    assert answer.choices[0].text == expected.text
+    vectors = regard.load(tmp_path / "words").embed(["king", "king queen"])
+    assert torch.allclose(torch.tensor([each.embedding for each in found.data]), vectors)
+    assert found.usage.total_tokens == 3
 
 
 def test_it_draws_as_often_as_asked(client, gpt_folder: Path):
