@@ -19,6 +19,7 @@ from regard.checkpoints import load_model
 from regard.models.transformer import Transformer
 
 THREADS, ROUNDS = 2, 5
+Clock = Callable[[], float]
 BUSY = 0.2  # processors; from here on a line is marked as disturbed
 SHAPES = {
     "small": {"d_model": 256, "layers": 3, "heads": 4, "ffn": 1024, "vocab_size": 8000},
@@ -72,22 +73,24 @@ class Times:
         return "" if self.others < BUSY else f"  (others kept {self.others:.1f} processors busy)"
 
 
-def interleaved(theirs: Callable[[], object], ours: Callable[[], object], seconds: float) -> Times:
+def interleaved(
+    theirs: Callable[[], object], ours: Callable[[], object], seconds: float, clock: Clock = time.perf_counter
+) -> Times:
     """Run both in turn until the time is up; noise that comes and goes disturbs the ratio of neighbours least."""
     theirs(), ours()  # warm up
     times: list[tuple[float, float]] = []
     begin, busy = time.perf_counter(), _others_seconds()
     while len(times) < ROUNDS or time.perf_counter() < begin + seconds:
-        times.append((_timed(theirs), _timed(ours)))
+        times.append((_timed(theirs, clock), _timed(ours, clock)))
     others = (_others_seconds() - busy) / (time.perf_counter() - begin)
     ratio = median(their_time / our_time for their_time, our_time in times)
     return Times(median(t for t, _ in times), median(o for _, o in times), ratio, others)
 
 
-def _timed(work: Callable[[], object]) -> float:
-    begin = time.perf_counter()
+def _timed(work: Callable[[], object], clock: Clock) -> float:
+    begin = clock()
     work()
-    return time.perf_counter() - begin
+    return clock() - begin
 
 
 def _others_seconds() -> float:
@@ -100,9 +103,9 @@ def _others_seconds() -> float:
     return ticks / os.sysconf("SC_CLK_TCK") - time.process_time()
 
 
-def prepare() -> dict[str, str | int]:
+def prepare(threads: int = THREADS) -> dict[str, str | int]:
     """Fix the number of threads, silence their warnings, and say what is compared, and where."""
-    torch.set_num_threads(THREADS)
+    torch.set_num_threads(threads)
     logging.disable(logging.WARNING)
     transformers.utils.logging.disable_progress_bar()
     setting = {
@@ -111,7 +114,7 @@ def prepare() -> dict[str, str | int]:
         "transformers": transformers.__version__,
         "processor": _processor(),
         "processors": os.cpu_count() or 1,
-        "threads": THREADS,
+        "threads": threads,
         "dtype": "float32",
     }
     print("; ".join(f"{name} {value}" for name, value in setting.items()), end="\n\n")

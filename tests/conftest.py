@@ -1,5 +1,6 @@
 """Small trained translators, and a server over them, that several tests share; each is made once, in a few seconds."""
 
+import json
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -9,15 +10,20 @@ from typing import NamedTuple
 
 import httpx
 import pytest
+import tokenizers
 import torch
 import uvicorn
 from fastapi import FastAPI
 from hypothesis import settings
+from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from regard.checkpoints import save_model
+from regard.checkpoints import export_model, save_model
 from regard.data.images import Preprocessing
 from regard.models.bert import Bert, BertConfig
 from regard.models.catalog import MODELS
+from regard.models.gpt import LLAMA, Gpt, GptConfig
+from regard.models.lstm import Lstm, LstmConfig
+from regard.models.t5 import T5, T5Config
 from regard.serve.app import create_app
 from regard.serve.jobs import Jobs
 from regard.serve.run import listen
@@ -73,6 +79,54 @@ def make_encoder(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path
         return folder
 
     return make
+
+
+END, PAD = "<|endoftext|>", "<pad>"
+SIZES = {"width": 32, "heads": 4, "depth": 2, "max_length": 64}
+
+
+def byte_pairs(folder: Path) -> None:
+    """The files of a tokenizer whose tokens are bytes and pieces of a few words."""
+    library = tokenizers.Tokenizer(models.BPE())
+    library.pre_tokenizer, library.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=290, special_tokens=[END, PAD], initial_alphabet=alphabet, show_progress=False
+    )
+    library.train_from_iterator(["the fox saw the owl and the owl saw the fox"], trainer)
+    library.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"bos_token": END, "eos_token": END}))
+
+
+@pytest.fixture(scope="session")
+def make_writer(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Folders of a small GPT-2 as Hugging Face writes it, a Llama, a T5 and an LSTM of our own, with random weights."""
+
+    def make(kind: str) -> Path:
+        torch.manual_seed(3)
+        t5 = {"source_vocab": 290, "target_vocab": 290, "pad": 1, "width": 32, "heads": 4, "head_width": 6}
+        model = {
+            "gpt": lambda: Gpt(GptConfig(vocab=290, **SIZES)),
+            "llama": lambda: Gpt(GptConfig(vocab=290, **SIZES, **LLAMA, kv_heads=2)),
+            "t5": lambda: T5(T5Config(**t5, ffn_width=48, encoder_depth=2, decoder_depth=2)),
+            "lstm": lambda: Lstm(LstmConfig(vocab=290, embedding=16, width=24)),
+        }[kind]()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(torch.randn_like(parameter) * 0.15)
+        folder = tmp_path_factory.mktemp("writers") / f"{kind}-writer"
+        if kind == "gpt":
+            export_model("gpt", model, folder, values={"bos_token_id": 0, "eos_token_id": 0}, extras=byte_pairs)
+        else:
+            save_model(folder, "gpt" if kind == "llama" else kind, model, extras=byte_pairs)
+        return folder
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def gpt_folder(make_writer: Callable[[str], Path]) -> Path:
+    return make_writer("gpt")
 
 
 def write_text(file: Path, text: str) -> None:

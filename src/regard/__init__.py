@@ -8,6 +8,7 @@
 >>> encoder.embed(["we are eating bread", "they have lunch"])  # a folder of BERT's family is a TextEncoder
 >>> regard.load("hf:openai-community/gpt2").generate("In a shocking finding,", temperature=0.8, best_of=10).text
 >>> regard.look(translator, "we are eating bread")  # every layer and head, shown in a notebook cell
+>>> regard.look("hf:openai-community/gpt2", "In a shocking finding,", max_tokens=20)  # and what it expected next
 """
 
 from __future__ import annotations
@@ -22,8 +23,11 @@ if TYPE_CHECKING:
     from regard.inference.language import LanguageModel, TextToText
     from regard.inference.painting import Painter, PictureMaker
     from regard.inference.pipelines import Translator
+    from regard.inference.words import WordVectors
 
-    Loaded = Translator | TextEncoder | LanguageModel | TextToText | ImageClassifier | Painter | PictureMaker
+    Loaded = (
+        Translator | TextEncoder | LanguageModel | TextToText | WordVectors | ImageClassifier | Painter | PictureMaker
+    )
 
 __all__ = ["load", "look"]
 
@@ -31,9 +35,10 @@ __all__ = ["load", "look"]
 def load(*folders: str | Path, device: str = "cpu", allow_pickle: bool = False) -> Loaded:
     """Load a model folder or `hf:owner/name` as what it is for.
 
-    BERT's family become a TextEncoder, GPTs a LanguageModel, a T5 a TextToText; models of pictures an ImageClassifier,
-    a PictureMaker (SAGAN) or a Painter (a GPT of colours); and whatever was trained on sentence pairs a Translator;
-    several folders of these with the same tokenizer translate as an ensemble.
+    BERT's family and ELMo become a TextEncoder, GPTs and LSTMs a LanguageModel, a T5 a TextToText, a word2vec
+    WordVectors; models of pictures an ImageClassifier, a PictureMaker (SAGAN) or a Painter (a GPT of colours); and
+    whatever was trained on sentence pairs a Translator; several folders of these with the same tokenizer translate as
+    an ensemble.
     """
     from regard.checkpoints.folder import resolve
     from regard.checkpoints.hub import local_folder
@@ -45,14 +50,16 @@ def load(*folders: str | Path, device: str = "cpu", allow_pickle: bool = False) 
     from regard.inference.language import LanguageModel, TextToText
     from regard.inference.painting import Painter, PictureMaker
     from regard.inference.pipelines import Translator
+    from regard.inference.words import WordVectors
 
     places = [local_folder(folder) for folder in folders]
     if len(places) == 1 and not PairTokenizer.is_in(resolve(places[0])):
         name, _, _ = identify(resolve(places[0]))
         of_colours = (resolve(places[0]) / PREPROCESSING).is_file()
         kinds: dict[str, Any] = {
-            "bert": TextEncoder, "gpt": Painter if of_colours else LanguageModel, "t5": TextToText,
-            "sagan": PictureMaker, **dict.fromkeys(CLASSIFIERS, ImageClassifier),
+            "bert": TextEncoder, "elmo": TextEncoder, "gpt": Painter if of_colours else LanguageModel,
+            "lstm": LanguageModel, "t5": TextToText, "word2vec": WordVectors, "sagan": PictureMaker,
+            **dict.fromkeys(CLASSIFIERS, ImageClassifier),
         }  # fmt: skip
         if name in kinds:
             found: Loaded = kinds[name].load(places[0], device=device, allow_pickle=allow_pickle)

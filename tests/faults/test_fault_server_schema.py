@@ -26,6 +26,7 @@ VALID: dict[str, dict[str, str]] = {  # what random values would hardly ever be
     "/api/translate": {"model": "", "to": "es"},
     "/api/translate/stream": {"model": "", "to": "es"},
     "/api/look": {"model": "", "to": "es"},
+    "/api/look/stream": {"model": "", "to": "es"},
     "/api/look/export": {"model": "", "to": "es"},
 }
 document = create_app(Shelf(), Jobs(Path("nowhere")), ServeSettings()).openapi()

@@ -19,6 +19,7 @@ from regard.checkpoints import models, weights
 from regard.errors import CheckpointError
 from regard.models.catalog import MODELS
 from regard.models.transformer import Transformer, TransformerConfig
+from regard.models.word2vec import Word2Vec
 
 SMALL = TransformerConfig(
     source_vocab=11, target_vocab=13, width=8, heads=2, encoder_depth=1, decoder_depth=1, ffn_width=8
@@ -224,6 +225,8 @@ def given_to(model):
     if hasattr(config, "image_size"):
         return (torch.randn(1, config.channels, config.image_size, config.image_size, generator=generator),)
     source, mask, inputs = torch.tensor([[1, 2, 3]]), torch.tensor([[True, True, True]]), torch.tensor([[1, 4]])
+    if isinstance(model, Word2Vec):
+        return source[0], source.expand(3, 3), mask.expand(3, 3), source.expand(3, 3)
     return (source, mask, inputs) if hasattr(config, "target_vocab") else (source, mask)
 
 

@@ -33,7 +33,8 @@ def attend(
     """softmax(q kᵀ · scale + bias) v on torch's fused kernels (Vaswani 2017, equation 1)."""
     _check(mask, bias)
     queries, keys = q.shape[-2], k.shape[-2]
-    causal = causal and queries > 1  # a single last query may see every key
+    if queries == 1:  # the last query may see every key; `and` would leave a symbol where a compiler wants a bool
+        causal = False
     grouped = q.shape[1] != k.shape[1]
     if mask is None and bias is None and (not causal or queries == keys):
         return functional.scaled_dot_product_attention(

@@ -50,17 +50,19 @@ To be chosen by whoever publishes this model; mind the licence of the training d
 def _use(name: str, config: Config) -> str:
     """How such a model is asked, in a line."""
     match name, getattr(config, "head", "none"):
-        case "gpt", _:
+        case "gpt" | "lstm", _:
             return 'print(model.generate("Once upon a time").text)'
+        case "word2vec", _:
+            return 'print(model.neighbours("bread"))'
         case "t5", _:
             return 'print(model.generate("Translate EN-ES: we are eating bread").text)'
         case "resnet" | "vit" | "swin" | "mvit", _:
             return 'print(model.classify("picture.png")[0])'
         case "bert", "masked" | "pretraining":
             return 'print(model.fill("we are [MASK] bread"))'
-        case "bert", "classify":
+        case "bert" | "elmo", "classify":
             return 'print(model.classify("we are eating bread"))'
-        case "bert", _:
+        case "bert" | "elmo", _:
             return 'print(model.embed("we are eating bread"))'
     return 'print(model.translate("we are eating bread").text)'
 

@@ -13,8 +13,10 @@ from regard.cli.options import AllowPickle
 
 def convert(
     source: Annotated[str, typer.Argument(help="A model folder, ours or Hugging Face's, or hf:owner/name.")],
-    target: Annotated[Path, typer.Argument(help="The folder to write; it must not exist.")],
-    form: Annotated[str, typer.Option("--to", help="regard, or huggingface (loads in transformers).")] = "regard",
+    target: Annotated[Path, typer.Argument(help="The folder (or file, of word2vec) to write; it must not exist.")],
+    form: Annotated[
+        str, typer.Option("--to", help="regard, huggingface (loads in transformers), or word2vec (a text file).")
+    ] = "regard",
     allow_pickle: AllowPickle = False,
 ) -> None:
     """Convert a model folder; the weights stay bit for bit the same.

@@ -21,8 +21,8 @@ def demo(
     """
     from regard.inference.pipelines import Translator
     from regard.look.figures import save
+    from regard.look.scenes import translated_scene
     from regard.look.terminal import print_alignment
-    from regard.look.views import translation_sight
     from regard.studies.demo import EXAMPLES
     from regard.studies.quality import evaluate_pairs, held_out_pairs
 
@@ -31,7 +31,7 @@ def demo(
     for number, (sentence, language) in enumerate([*EXAMPLES, *((each, to) for each in text or [])], start=1):
         answer = translator.translate(sentence, to=language)
         print(f"\n{sentence}\n→ {answer.text}")
-        sight = translation_sight(translator, answer)
+        sight = translated_scene(translator, answer).sight()
         if sight.alignment is not None:
             print_alignment(sight.alignment, answer.alignment)
         file = save(sight, output / f"regard-demo-{number}.svg")

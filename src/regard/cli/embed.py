@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli.answering import answer_lines, given_texts
-from regard.cli.options import AllowPickle, AsJson, Device, Model, Truncate, load_encoder
+from regard.cli.options import AllowPickle, AsJson, Device, Model, Truncate, load_embedder
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def embed(
     """
     if output and (output.suffix != ".npy" or as_json):
         raise UsageError("--output writes the vectors as one matrix to a file called something.npy, without --json")
-    encoder = load_encoder(model, device, allow_pickle)
+    encoder = load_embedder(model, device, allow_pickle)
 
     def answer(lines: list[str]) -> Tensor:
         return encoder.embed(lines, pooling=pooling, normalise=not raw, truncate=truncate)

@@ -1,4 +1,4 @@
-"""regard evaluate: how good a model is: a translator and its word alignments, or a classifier of pictures."""
+"""regard evaluate: how good a model is: a translator and its alignments, a language model, a classifier of pictures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,17 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.options import AllowPickle, AsJson, Device, Models, To, load_classifier, load_translator, reads_pictures
+from regard.cli.options import (
+    AllowPickle,
+    AsJson,
+    Device,
+    Models,
+    To,
+    load_classifier,
+    load_translator,
+    load_writer,
+    reads_pictures,
+)
 from regard.errors import UsageError
 
 
@@ -41,19 +51,28 @@ def evaluate(
         bool, typer.Option("--layers", help="Also the AER of every layer and head, best first, against --gold.")
     ] = False,
     strip_accents: Annotated[bool, typer.Option("--strip-accents", help="Remove accents from the gold text.")] = False,
+    text: Annotated[str, typer.Option(help="A text file (also .gz): how well a language model foretells it.")] = "",
+    stride: Annotated[
+        int | None, typer.Option(help="With --text: tokens from one window to the next. Default: half a window.")
+    ] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the translations here.")] = None,
     as_json: AsJson = False,
     device: Device = "cpu",
     allow_pickle: AllowPickle = False,
 ) -> None:
     """Measure a translator on held-out pairs (BLEU, chrF, exact match) or its alignments against gold (AER), or a
-    classifier on labelled pictures (accuracy).
+    language model on a text (perplexity), or a classifier on labelled pictures (accuracy).
 
     Example: regard evaluate ../shared/data/multi30k/test_2016_flickr -m runs/en-de --beam 5
     """
     from regard.studies import quality
     from regard.studies.pictures import evaluate_pictures
 
+    if text:
+        if data or gold or len(model) != 1:
+            raise UsageError("--text measures one language model: give it with -m, and no pairs and no --gold")
+        _print(quality.evaluate_text(load_writer(model[0], device, allow_pickle), text, stride), as_json)
+        return
     if len(model) == 1 and reads_pictures(model[0]):
         if not data:
             raise UsageError("say what to measure on: labelled pictures (a path as in data.test), or `scenes`")
@@ -66,7 +85,9 @@ def evaluate(
             raise typer.Exit(1)
         return
     if not data and not gold:
-        raise UsageError("say what to measure on: held-out pairs (a path or `phrasebook`), or --gold FILE")
+        raise UsageError("say what to measure on: held-out pairs (a path or `phrasebook`), --gold FILE or --text FILE")
+    if stride is not None:
+        raise UsageError("--stride is for language models; give a text with --text FILE")
     if (backward or layers) and not gold:
         raise UsageError("--backward and --layers measure alignments; give hand-made ones with --gold FILE")
     if merge not in quality.MERGES:

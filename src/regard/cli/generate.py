@@ -39,6 +39,15 @@ def generate(
     repetition_penalty: Annotated[
         float | None, typer.Option(help="Above 1: what was said before becomes less probable.")
     ] = None,
+    presence_penalty: Annotated[
+        float | None, typer.Option(help="Taken from the logits of tokens that the answer has already.")
+    ] = None,
+    frequency_penalty: Annotated[
+        float | None, typer.Option(help="Taken from them once for each time that it has them.")
+    ] = None,
+    logit_bias: Annotated[
+        list[str] | None, typer.Option(help="TOKEN=VALUE: added to the logits of a token, by number. Repeatable.")
+    ] = None,
     no_repeat_ngram: Annotated[int | None, typer.Option(help="Never repeat so many tokens in a row.")] = None,
     beam: Annotated[int | None, typer.Option(help="Above 1: a beam search instead of drawing at random.")] = None,
     n: Annotated[int, typer.Option("-n", help="Above 1: so many answers per prompt, best first, score TAB text.")] = 1,
@@ -66,6 +75,8 @@ def generate(
     given = {
         "temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p, "beam": beam, "seed": seed,
         "repetition_penalty": repetition_penalty, "no_repeat_ngram": no_repeat_ngram,
+        "presence_penalty": presence_penalty, "frequency_penalty": frequency_penalty,
+        "logit_bias": _bias(logit_bias) if logit_bias else None,
     }  # fmt: skip
     changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     if makes_pictures(model):
@@ -99,6 +110,14 @@ def generate(
         return "\n".join(f"{score:.4f}\t{text}" for score, text in zip(scores, texts, strict=True))
 
     answer_lines(given_texts(prompt), answer, show)
+
+
+def _bias(given: list[str]) -> dict[int, float]:
+    """The bias of each token, from TOKEN=VALUE."""
+    try:
+        return {int(token): float(value) for token, _, value in (each.partition("=") for each in given)}
+    except ValueError:
+        raise UsageError(f"--logit-bias is {' '.join(given)!r}; expected TOKEN=VALUE, such as 50256=-100") from None
 
 
 def _stream(writer: Writer, prompts: Iterator[str], changes: dict[str, Any], *, broken: bool) -> None:

@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from regard.cli.options import AllowPickle, Device, Models, To, load_translator, reads_pictures
+from regard.cli.options import AllowPickle, Device, Models, To, built_in, reads_pictures
 
 
 def look(
-    text: Annotated[str, typer.Argument(help="The sentence to look at, or the file of a picture.")],
+    text: Annotated[
+        str, typer.Argument(help="The text to look at (for a BERT, hidden words as [MASK]), or the file of a picture.")
+    ],
+    pair: Annotated[str, typer.Argument(help="A second text, for models that read pairs.")] = "",
     model: Models = [],  # noqa: B006 - typer's way to say "none given"
     output: Annotated[Path, typer.Option("-o", "--output", help="FILE.html, .svg, .png or .json.")] = Path("look.html"),
-    target: Annotated[str, typer.Option(help="Look at this translation instead of the model's own.")] = "",
+    target: Annotated[str, typer.Option(help="Look at this translation or answer instead of the model's own.")] = "",
+    max_tokens: Annotated[
+        int | None, typer.Option(help="Let a GPT write on for so many tokens. Default: none.")
+    ] = None,
+    temperature: Annotated[float | None, typer.Option(help="As for generate; 0: the most probable token.")] = None,
+    top_k: Annotated[int | None, typer.Option(help="Draw from the k most probable tokens only.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Draw from the most probable tokens of this mass.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Same seed, same text.")] = None,
+    top: Annotated[int, typer.Option(help="How many tokens to name where one is foretold.")] = 10,
     layers: Annotated[str, typer.Option(help="Pattern of layers, such as 'decoder.*.cross'.")] = "*",
     head: Annotated[int | None, typer.Option(help="One head only, counted from 0.")] = None,
     at: Annotated[
@@ -27,7 +38,11 @@ def look(
 ) -> None:
     """Draw where a model looks: every layer and head, as one offline page, a picture or JSON.
 
-    Example: regard look "we are eating bread" -m runs/en-es -o bread.html
+    Any model with attention: a translator with its translation, a BERT with a text or a pair, a GPT with a text and, if
+    asked, what it writes on, a T5 with its answer, a model of pictures with a picture. The page and JSON also say what
+    a BERT guesses for hidden words, and what a GPT or T5 foretells at every place.
+
+    Example: regard look "The cat sat on the [MASK]." -m hf:google-bert/bert-base-uncased -o cat.html
     Example: regard look cat.jpg -m runs/cifar10-vit -o cat.png --at 0.5,0.4
     """
     if len(model) == 1 and reads_pictures(model[0]):
@@ -35,12 +50,15 @@ def look(
 
         look_at_picture(text, model[0], output, layers, head, at or [], device, allow_pickle)
         return
+    import regard
     from regard.data.pieces import well_formed
     from regard.look.figures import save
-    from regard.look.views import translation_sight
+    from regard.look.scenes import set_scene
 
-    translator = load_translator(model, device, allow_pickle)
-    answer = translator.translate(well_formed(text), to=to)
-    sight = translation_sight(translator, answer, target=well_formed(target))
+    given = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
+    writing: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    found = regard.load(*(model or [str(built_in())]), device=device, allow_pickle=allow_pickle)
+    text, pair, target = map(well_formed, (text, pair, target))
+    sight = set_scene(found, text, pair=pair, to=to, target=target, **writing).sight(top=top)
     save(sight, output, panels=None if layers == "*" else layers, head=head, view="heads")
     print(f"attention drawn to {output}", file=sys.stderr)

@@ -12,7 +12,10 @@ if TYPE_CHECKING:
     from regard.inference.encoders import TextEncoder
     from regard.inference.images import ImageClassifier
     from regard.inference.pipelines import Translator
+    from regard.inference.words import WordVectors
     from regard.inference.writing import Writer
+
+    Embedder = TextEncoder | WordVectors
 
 Models = Annotated[
     list[str], typer.Option("-m", "--model", help="Model folder or hf:owner/name; several translate as an ensemble.")
@@ -59,6 +62,28 @@ def load_classifier(name: str, device: str = "cpu", allow_pickle: bool = False) 
     from regard.inference.images import ImageClassifier
 
     return ImageClassifier.load(local_folder(name), device=device, allow_pickle=allow_pickle)
+
+
+def load_embedder(name: str, device: str = "cpu", allow_pickle: bool = False) -> Embedder:
+    """Whatever turns texts into vectors."""
+    import regard
+    from regard.errors import UsageError
+    from regard.inference.encoders import TextEncoder
+    from regard.inference.words import WordVectors
+
+    found = regard.load(name, device=device, allow_pickle=allow_pickle)
+    if not isinstance(found, TextEncoder | WordVectors):
+        raise UsageError(f"{name} is a {type(found).__name__}, which makes no vectors of texts; expected a bert, "
+                         "an elmo or a word2vec")  # fmt: skip
+    return found
+
+
+def load_word_vectors(name: str, device: str = "cpu", allow_pickle: bool = False) -> WordVectors:
+    """The word vectors of a folder or a file."""
+    from regard.checkpoints.hub import local_folder
+    from regard.inference.words import WordVectors
+
+    return WordVectors.load(local_folder(name), device=device, allow_pickle=allow_pickle)
 
 
 def load_writer(name: str, device: str = "cpu", allow_pickle: bool = False) -> Writer:

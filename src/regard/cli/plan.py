@@ -29,7 +29,7 @@ def plan(
         str,
         typer.Argument(
             metavar="MODEL_OR_RECIPE",
-            help="Recipe name, TOML file, model folder, MODEL:PRESET such as transformer:base, or lectures.",
+            help="Recipe name, TOML file, model folder, MODEL:PRESET such as bert:base, or lectures.",
         ),
     ],
     sets: Sets = [],  # noqa: B006 - typer's way to say "none given"

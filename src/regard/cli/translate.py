@@ -176,9 +176,9 @@ def _as_json(answer: Translation, align: bool) -> dict[str, Any]:
 
 def _draw(translator: Translator, answer: Translation, file: Path) -> None:
     from regard.look.figures import save
-    from regard.look.views import translation_sight
+    from regard.look.scenes import translated_scene
 
-    save(translation_sight(translator, answer), file)
+    save(translated_scene(translator, answer).sight(), file)
     print(f"attention drawn to {file}", file=sys.stderr)
 
 

@@ -64,6 +64,21 @@ class TextBatch(Tensors):
 
 
 @dataclass(frozen=True)
+class StreamBatch(Tensors):
+    """The next piece of each of B texts that are read side by side; every token is predicted from those before it."""
+
+    inputs: Int[Tensor, "B T"]
+    labels: Int[Tensor, "B T"]
+    labels_mask: Bool[Tensor, "B T"]
+    begins: Bool[Tensor, "B"]  # where the piece is the first of its text; the others go on from the batch before
+
+    @property
+    def tokens(self) -> int:
+        """Predicted tokens: what a loss is averaged over."""
+        return int(self.labels_mask.sum())
+
+
+@dataclass(frozen=True)
 class LabelledBatch(Tensors):
     """B texts, or pairs of texts, with the number of the label of each, or the value it was given."""
 

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from regard.data.batch import Ids, TextBatch, pad_rows
+from regard.data.batch import Ids, StreamBatch, TextBatch, pad_rows
 from regard.data.loader import Place, Rows
 from regard.data.store import Column, ColumnWriter, map_values
 from regard.errors import DataError
@@ -91,6 +92,16 @@ def plan_blocks(tokens: int, block: int, *, batch_tokens: int, seed: int, epoch:
     return split_rows(rng.permutation(starts), max(1, batch_tokens // block))
 
 
+def plan_streams(tokens: int, block: int, streams: int, first: int = 0) -> list[Rows]:
+    """Where each batch [streams, 2] begins and ends in streams of equal length that are read side by side, so that
+    every token but the text's first is predicted once; the first batch has `first` tokens, the others a block."""
+    streams = max(1, min(streams, tokens - 1))
+    length = -(-(tokens - 1) // streams)
+    cuts = [0, *range(first or block, length, block), length]
+    beginnings = length * np.arange(streams)[:, None]
+    return [np.minimum(beginnings + cuts[i : i + 2], tokens - 1) for i in range(len(cuts) - 1)]
+
+
 def split_rows(rows: Rows, size: int) -> list[Rows]:
     """Rows in groups of a size, the last perhaps smaller."""
     return np.split(rows, range(size, len(rows), size)) if len(rows) else []
@@ -109,6 +120,19 @@ class NextTokens:
         inputs, mask = pad_rows([ids[:-1] for ids in cut], 0)
         labels, _ = pad_rows([ids[1:] for ids in cut], 0)
         return TextBatch(inputs, mask, labels, mask)
+
+
+@dataclass(frozen=True)
+class NextInStreams:
+    """Makes the batches of `plan_streams`."""
+
+    store: TokenStore
+
+    def __call__(self, rows: Rows, place: Place = (0, 0)) -> StreamBatch:
+        tokens = self.store.tokens
+        inputs, mask = pad_rows([tokens[begin:end] for begin, end in rows.tolist()], 0)
+        labels, _ = pad_rows([tokens[begin + 1 : end + 1] for begin, end in rows.tolist()], 0)
+        return StreamBatch(inputs, labels, mask, torch.full((len(rows),), place[1] == 0))
 
 
 def document_ranges(store: TokenStore) -> Iterator[tuple[int, int]]:

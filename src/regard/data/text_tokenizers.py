@@ -15,6 +15,8 @@ from regard.data.pieces import SPACE, well_formed, words_of_characters
 from regard.data.tokenizer_files import FILES, read_tokenizer, special_tokens
 from regard.errors import CheckpointError
 
+VISIBLE = str.maketrans({" ": SPACE, "\n": "⏎", "\r": "␍", "\t": "⇥"})
+
 
 class Encoded(NamedTuple):
     """A text, or a pair of texts, with its special tokens; `segments` says for each token which of the two it is in."""
@@ -136,6 +138,10 @@ class TextTokenizer:
                 for i, piece in zip(ids, pieces, strict=True)
             ]
         return pieces
+
+    def shown(self, ids: Sequence[int]) -> list[str]:
+        """The display form of each id with white space made visible, for where tokens stand by themselves."""
+        return [piece.translate(VISIBLE) for piece in self.pieces(ids)]
 
     def spelled(self, token: int) -> tuple[str, bool]:
         """What a token adds to a text, and whether it goes on with the word before it."""

@@ -19,6 +19,7 @@ from regard.config import Config
 from regard.data.batch import collate
 from regard.data.text import Pair
 from regard.data.tokenizers import PairTokenizer
+from regard.errors import UsageError
 from regard.inference.alignment import (
     Link,
     choose_layer,
@@ -144,6 +145,12 @@ def kind_of(layer: str) -> Kind:
     if layer.endswith("cross"):
         return "cross"
     return "self" if layer.startswith("encoder") else "causal"
+
+
+def require_attention(model: nn.Module, name: str) -> None:
+    """Refuse a model that looks nowhere, as recurrent ones and word vectors do."""
+    if not attention_names(model):
+        raise UsageError(f"{name or 'this model'} has no attention to look at")
 
 
 def aligning_layers(model: nn.Module) -> list[str]:

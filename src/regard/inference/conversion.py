@@ -14,9 +14,10 @@ from regard.errors import UsageError
 from regard.inference.attending import ALIGNMENT
 from regard.inference.encoders import POOLING
 from regard.inference.pipelines import GENERATION, RECIPE
+from regard.inference.words import WordVectors
 from regard.layers.vision import ImageConfig
 
-FORMS = ("regard", "huggingface", "marian")
+FORMS = ("regard", "huggingface", "marian", "word2vec")
 KEPT = (  # how a model decodes, how its alignment is read, how its pictures and sentence vectors are made
     RECIPE, ALIGNMENT, GENERATION, PREPROCESSING, str(POOLING), "modules.json", "sentence_bert_config.json",
 )  # fmt: skip
@@ -24,7 +25,8 @@ TRANSLATORS, WRITERS = ("seq2seq", "transformer"), ("gpt", "t5")
 
 
 def convert(source: str | Path, target: Path, form: str, *, allow_pickle: bool = False) -> None:
-    """Write the model of `source` to the new folder `target` in Regard's form or Hugging Face's."""
+    """Write the model of `source` to the new folder `target` in Regard's form or Hugging Face's; word vectors also to a
+    text file as word2vec's own program writes it."""
     if form not in FORMS:
         raise UsageError(f"cannot convert to {form!r}; known forms: {', '.join(FORMS)}")
     if target.exists():
@@ -32,6 +34,11 @@ def convert(source: str | Path, target: Path, form: str, *, allow_pickle: bool =
     loaded = load_model(local_folder(source), allow_pickle=allow_pickle)
     if form == "marian" and loaded.name != "transformer":
         raise UsageError(f"{source} is a {loaded.name} model; only a transformer has a Marian form")
+    if form == "word2vec":
+        if loaded.name != "word2vec":
+            raise UsageError(f"{source} is a {loaded.name} model; only a word2vec has word2vec's text form")
+        WordVectors.load(loaded.folder).write(target)
+        return
     tokenizer = _tokenizer(loaded)
 
     def extras(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Text in, what a BERT makes of it out: sentence vectors, guesses for hidden words, labels, and where it looked."""
+"""Text in, what a BERT or an ELMo makes of it out: sentence vectors, hidden words, labels, and where it looked."""
 
 import json
 from collections.abc import Sequence
@@ -17,8 +17,11 @@ from regard.checkpoints import load_model
 from regard.data.batch import pad_rows
 from regard.data.text_tokenizers import Encoded, TextTokenizer
 from regard.errors import CheckpointError, DataError, UsageError
+from regard.inference.attending import require_attention
+from regard.inference.foretelling import TOP, Choice, Foretold, check_top
 from regard.inference.pipelines import batches_by_length, find_device
 from regard.models.bert import Bert, BertConfig, BertOutput
+from regard.models.elmo import Elmo, ElmoConfig, ElmoOutput
 
 Pooling = Literal["mean", "cls"]
 POOLING = (
@@ -61,11 +64,11 @@ class SelfAttention:
 
 
 class TextEncoder:
-    """A BERT-like model with its tokenizer."""
+    """A BERT-like model, or an ELMo, with its tokenizer."""
 
-    def __init__(self, model: Bert, tokenizer: TextTokenizer, *, name: str = "", pooling: Pooling = "mean"):
+    def __init__(self, model: Bert | Elmo, tokenizer: TextTokenizer, *, name: str = "", pooling: Pooling = "mean"):
         self.model, self.tokenizer, self.name, self.pooling = model.eval(), tokenizer, name, pooling
-        self.config: BertConfig = model.config
+        self.config: BertConfig | ElmoConfig = model.config
         self.device = next(model.parameters()).device
         if tokenizer.size > self.config.vocab:
             raise CheckpointError(
@@ -77,8 +80,8 @@ class TextEncoder:
     def load(cls, folder: str | Path, *, device: str = "cpu", allow_pickle: bool = False) -> "TextEncoder":
         """Read a model folder, ours or Hugging Face's."""
         loaded = load_model(Path(folder), find_device(device), allow_pickle)
-        if not isinstance(loaded.model, Bert):
-            raise UsageError(f"{folder} is a {loaded.name} model, which reads no single texts; expected a bert")
+        if not isinstance(loaded.model, Bert | Elmo):
+            raise UsageError(f"{folder} is a {loaded.name} model, which reads no single texts; expected a bert or elmo")
         tokenizer = TextTokenizer.load(loaded.folder)
         return cls(loaded.model, tokenizer, name=Path(folder).name, pooling=_pooling(loaded.folder))
 
@@ -99,12 +102,21 @@ class TextEncoder:
         if pooling not in ("", *get_args(Pooling)):
             raise UsageError(f"pooling is {pooling!r}; known are mean and cls")
         rows = self._encode(_several(texts), truncate=truncate)
-        vectors = torch.empty(len(rows), self.config.width)
+        vectors = torch.empty(len(rows), self.width)
         for chosen in batches_by_length([len(row.ids) for row in rows]):
             tokens, mask, segments = self._padded([rows[i] for i in chosen])
             hidden = self.model.encode(tokens, mask, segments)
             vectors[chosen] = (hidden[:, 0] if (pooling or self.pooling) == "cls" else _mean(hidden, mask)).cpu()
         return functional.normalize(vectors, dim=-1) if normalise else vectors
+
+    @property
+    def width(self) -> int:
+        """Numbers of a vector."""
+        return self.config.width * (2 if isinstance(self.config, ElmoConfig) else 1)
+
+    def lengths(self, texts: Sequence[str]) -> list[int]:
+        """How many tokens each text has."""
+        return [len(row.ids) for row in self.tokenizer.encode(texts)]
 
     def fill(self, text: str, top: int = 5) -> list[Guess]:
         """The most probable tokens for the one hidden word of a text, written [MASK]."""
@@ -121,13 +133,22 @@ class TextEncoder:
                 Guess(self.tokenizer.spelled(token)[0], probability, self._put(token, text, name, number))
                 for token, probability in guesses
             ]
-            for number, guesses in enumerate(self._guesses(text, top))
+            for number, guesses in enumerate(self._guesses(text, top=top).values())
+        ]
+
+    def foretell(self, text: str, pair: str | None = None, *, top: int = TOP) -> list[Foretold]:
+        """The most probable tokens for every hidden word of a text or a pair, by its place among their tokens."""
+        self._hidden(text)
+        found, pieces = self._guesses(text, pair, top=top), self.tokenizer.pieces
+        return [
+            Foretold(place, [Choice(pieces([token])[0], probability) for token, probability in guesses])
+            for place, guesses in found.items()
         ]
 
     def fill_all(self, text: str) -> str:
         """The text with every hidden word replaced by its most probable token."""
         text, name = self._hidden(text)
-        for (token, _), *_ in self._guesses(text, top=1):
+        for (token, _), *_ in self._guesses(text, top=1).values():
             text = self._put(token, text, name, 0)
         return text
 
@@ -149,16 +170,39 @@ class TextEncoder:
 
     @torch.inference_mode()
     def attention(
-        self, text: str, pair: str | None = None, *, layers: str = "*", marked: bool = False
+        self,
+        text: str,
+        pair: str | None = None,
+        *,
+        layers: str | Sequence[str] = "*",
+        marked: bool = False,
+        scores: bool = False,
     ) -> SelfAttention:
-        """The recorded attention of reading a text, or a pair, in the layers whose names match."""
-        pairs = None if pair is None else [pair]
-        rows = self._encode([text], pairs, marked=marked)
-        with record(self.model, layers) as looks:
-            self._read(rows)
+        """The recorded attention of reading a text, or a pair, in the layers whose names match.
+
+        With `marked`, the names of special tokens stand for them, as [MASK] does for a hidden word; with `scores`, what
+        comes before the softmax is recorded instead.
+        """
+        require_attention(self.model, self.name)
+        rows = self._encode([text], None if pair is None else [pair], marked=marked)
+        with record(self.model, layers, scores=scores, stop=True) as looks:
+            self.model.encode(*self._padded(rows))
         weights = {name: each[0].float().cpu().numpy() for name, each in looks.items()}
         words = self.tokenizer.words_of(text, pair, marked=marked)
         return SelfAttention(self.tokenizer.pieces(rows[0].ids), words, weights)
+
+    def pieces(self, text: str, pair: str | None = None, *, marked: bool = False) -> list[str]:
+        """The tokens of a text, or of a pair, as they are displayed."""
+        return self.tokenizer.pieces(self._encode([text], None if pair is None else [pair], marked=marked)[0].ids)
+
+    def hides_words(self, *texts: str) -> bool:
+        """Whether some word of these texts is hidden."""
+        return any(name in text for text in texts for name in (ANY_MASK, self.mask_name) if name)
+
+    @property
+    def mask_name(self) -> str:
+        """How the tokenizer writes a hidden word; empty if it knows none."""
+        return "" if self.tokenizer.mask is None else self.tokenizer.pieces([self.tokenizer.mask])[0]
 
     def _encode(
         self,
@@ -170,6 +214,9 @@ class TextEncoder:
     ) -> list[Encoded]:
         """Token ids the model can read; a text with too many is refused, unless it may be cut."""
         longest = self.config.longest
+        if marked and self.mask_name:
+            texts = [text.replace(ANY_MASK, self.mask_name) for text in texts]
+            pairs = None if pairs is None else [pair.replace(ANY_MASK, self.mask_name) for pair in pairs]
         rows = self.tokenizer.encode(texts, pairs, longest=longest if truncate else None, marked=marked)
         for text, row in zip(texts, rows, strict=True):
             if len(row.ids) > longest:
@@ -185,31 +232,30 @@ class TextEncoder:
         segments = segments.clamp(max=max(0, self.config.segments - 1))  # some models read pairs with one segment
         return tokens.to(self.device), mask.to(self.device), segments.to(self.device)
 
-    def _read(self, rows: Sequence[Encoded]) -> BertOutput:
+    def _read(self, rows: Sequence[Encoded]) -> BertOutput | ElmoOutput:
         return self.model(*self._padded(rows))
 
     def _hidden(self, text: str) -> tuple[str, str]:
         """The text with hidden words as this tokenizer writes them, and how it does."""
-        if self.model.masked is None:
+        if isinstance(self.model, Elmo) or self.model.masked is None:
             raise UsageError(f"{self._who()} guesses no words: it has the head {self.config.head!r}, not 'masked'")
-        if self.tokenizer.mask is None:
+        if not self.mask_name:
             raise UsageError(f"the tokenizer of {self._who()} has no token for hidden words")
-        (name,) = self.tokenizer.pieces([self.tokenizer.mask])
-        return text.replace(ANY_MASK, name), name
+        return text.replace(ANY_MASK, self.mask_name), self.mask_name
 
     @torch.inference_mode()
-    def _guesses(self, text: str, top: int) -> list[list[tuple[int, float]]]:
-        """For every hidden word the most probable tokens with their probabilities."""
-        if top < 1:
-            raise UsageError(f"top is {top}; expected at least 1")
-        rows = self._encode([text], marked=True)
+    def _guesses(self, text: str, pair: str | None = None, *, top: int) -> dict[int, list[tuple[int, float]]]:
+        """For the place of every hidden word the most probable tokens with their probabilities."""
+        check_top(top)
+        rows = self._encode([text], None if pair is None else [pair], marked=True)
         places = [place for place, token in enumerate(rows[0].ids) if token == self.tokenizer.mask]
         if not places:
             raise DataError(f"{text[:60]!r} hides no word; write {ANY_MASK} where one is to be guessed")
         states = self.model.encode(*self._padded(rows))[0, places]
+        assert isinstance(self.model, Bert)
         best = self.model.predict(states)[:, : self.tokenizer.size].softmax(dim=-1)
-        values, tokens = best.topk(min(top, self.tokenizer.size))
-        return [list(zip(*each, strict=True)) for each in zip(tokens.tolist(), values.tolist(), strict=True)]
+        values, tokens = (each.tolist() for each in best.topk(min(top, self.tokenizer.size)))
+        return {place: list(zip(*each, strict=True)) for place, *each in zip(places, tokens, values, strict=True)}
 
     def _put(self, token: int, text: str, name: str, number: int) -> str:
         """The text with a token in place of the hidden word with this number, counted from 0."""

@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention import record
 from regard.data.pieces import well_formed
 from regard.errors import DataError, UsageError
+from regard.inference.foretelling import Choice
 from regard.inference.search import Vocabulary
-from regard.inference.writing import CONTEXT, Attention, Writer
+from regard.inference.writing import CONTEXT, Writer
 from regard.models.gpt import Gpt, GptConfig
+from regard.models.lstm import Lstm, LstmConfig, State
 from regard.models.t5 import T5, T5Config
 
+PIECE = 512  # tokens of a text that a recurrent model reads at once
 NEVER = -1  # in place of a token that a model does not have
-
-
-class Choice(NamedTuple):
-    """A token that may come next, and how probable it is."""
-
-    token: str
-    probability: float
 
 
 @dataclass(frozen=True)
@@ -57,10 +51,10 @@ class Perplexity:
 
 
 class LanguageModel(Writer):
-    """A GPT with its tokenizer."""
+    """A GPT, or a recurrent language model, with its tokenizer."""
 
-    kind, samples = Gpt, True
-    model: Gpt
+    kinds, samples = (Gpt, Lstm), True
+    model: Gpt | Lstm
 
     def read(self, prompt: str) -> list[int]:
         """The prompt's tokens, of which there is at least one: an empty prompt is the start of a text."""
@@ -85,7 +79,7 @@ class LanguageModel(Writer):
         return self.tokenizer.decode([*before, *ids])[len(self.tokenizer.decode(before)) :]
 
     @property
-    def config(self) -> GptConfig:
+    def config(self) -> GptConfig | LstmConfig:
         return self.model.config
 
     @property
@@ -94,7 +88,9 @@ class LanguageModel(Writer):
 
     @property
     def context(self) -> int | None:
-        return self.config.max_length if self.config.positions == "learned" else None
+        """Most tokens of prompt and answer together; a recurrent model and rotary positions have no limit."""
+        config = self.config
+        return config.max_length if isinstance(config, GptConfig) and config.positions == "learned" else None
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -102,49 +98,62 @@ class LanguageModel(Writer):
         start, pad = self.tokenizer.start, self.tokenizer.specials.get("pad")
         return Vocabulary(end if start is None else start, end, end if pad is None else pad)
 
-    @torch.inference_mode()
-    def attention(self, prompt_ids: Sequence[int], ids: Sequence[int], layers: str = "*") -> Attention:
-        """Where every token of a prompt and its answer looked."""
-        tokens = [*prompt_ids, *ids]
-        with record(self.model, layers) as looks:
-            self.model(self._row(tokens))
-        weights = {name: each[0].float().cpu().numpy() for name, each in looks.items()}
-        return Attention([], self.tokenizer.pieces(tokens), weights)
+    def fed(self, prompt_ids: Sequence[int], ids: Sequence[int]) -> tuple[list[int], list[int]]:
+        return [], [*prompt_ids, *ids]
 
-    @torch.inference_mode()
-    def log_probabilities(self, prompt_ids: Sequence[int], ids: Sequence[int]) -> Float[Tensor, "T V"]:
-        logits = self.model(self._row([*prompt_ids, *ids[:-1]]))[0]
-        return logits[len(logits) - max(len(ids), 1) :].float().log_softmax(dim=-1)
+    def forced(self, source: Sequence[int], target: Sequence[int]) -> Float[Tensor, "T V"]:
+        return self.model(self._row(target))[0]
 
     def next_tokens(self, prompt: str, count: int = 10) -> list[Choice]:
         """The most probable tokens after a prompt."""
-        probability, ids = self.log_probabilities(self.read(prompt), ())[-1].exp().topk(min(count, self.vocab))
-        pairs = zip(self.tokenizer.pieces(ids.tolist()), probability.tolist(), strict=True)
-        return [Choice(piece, value) for piece, value in pairs]
+        ids = self.read(prompt)
+        return self.foretell(ids, places=(len(ids) - 1, len(ids)), top=count)[0].choices
 
     @torch.inference_mode()
     def perplexity(self, text: str, stride: int | None = None) -> Perplexity:
-        """How well the model foretells a text, read in windows that begin `stride` tokens apart (half a window).
+        """How well the model foretells a text: every token once, the first from the start token, where there is one.
 
-        Every token is foretold once, from all the tokens before it in its window; the first one from the start token,
-        where the model has one.
+        A GPT reads windows that begin `stride` tokens apart (half a window), and foretells a token from all before it
+        in its window; a recurrent model reads on from the beginning to the end.
         """
-        window = self.config.max_length
-        stride = max(1, window // 2) if stride is None else stride
-        if not 1 <= stride < max(window, 2):
-            raise UsageError(f"the stride is {stride}; it must be at least 1 and below the window, {window}")
         ids = self._opened(text)
         if len(ids) < 2:
             raise DataError("the text has no token to foretell; give at least a word")
-        total, foretold = 0.0, 1
+        if isinstance(self.model, Gpt):
+            total = sum(self._foretold_in_windows(self.model, ids, stride))
+        elif stride is None:
+            total = sum(self._foretold_reading_on(self.model, ids))
+        else:
+            raise UsageError(f"the stride is {stride}, but a recurrent model has no windows; leave it out")
+        return Perplexity(total, len(ids) - 1, len(text.split()), len(well_formed(text).encode()))
+
+    def _foretold_in_windows(self, model: Gpt, ids: Sequence[int], stride: int | None) -> Iterator[float]:
+        """The log-probability of what each window has that the one before it had not."""
+        window = model.config.max_length
+        stride = max(1, window // 2) if stride is None else stride
+        if not 1 <= stride < max(window, 2):
+            raise UsageError(f"the stride is {stride}; it must be at least 1 and below the window, {window}")
+        known = 1
         for first in range(0, len(ids), stride):
             piece = ids[first : first + window]
-            log_p = self.model(self._row(piece))[0, :-1].float().log_softmax(dim=-1)
-            each = log_p.gather(1, self._row(piece[1:]).T)[foretold - first - 1 :]
-            total, foretold = total + each.double().sum().item(), first + len(piece)
-            if foretold == len(ids):
-                break
-        return Perplexity(total, len(ids) - 1, len(text.split()), len(well_formed(text).encode()))
+            yield self._log_probability(model(self._row(piece[:-1]))[0], piece[1:], known - first - 1)
+            known = first + len(piece)
+            if known == len(ids):
+                return
+
+    def _foretold_reading_on(self, model: Lstm, ids: Sequence[int]) -> Iterator[float]:
+        """The log-probability of one piece of a text after the other."""
+        state: State | None = None
+        for first in range(0, len(ids) - 1, PIECE):
+            piece = ids[first : first + PIECE + 1]
+            reading = model.read(self._row(piece[:-1]), state)
+            state = reading.state
+            yield self._log_probability(model.predict(reading.outputs)[0], piece[1:])
+
+    def _log_probability(self, logits: Float[Tensor, "T V"], ids: Sequence[int], first: int = 0) -> float:
+        """Of all tokens from `first` on."""
+        each = logits[first:].float().log_softmax(dim=-1).gather(1, self._row(ids[first:]).T)
+        return each.double().sum().item()
 
     def _opened(self, text: str) -> list[int]:
         """The tokens of a text behind the start token."""
@@ -162,7 +171,7 @@ class LanguageModel(Writer):
 class TextToText(Writer):
     """A T5 with its tokenizer: tasks are written at the beginning of the text, as in "summarize: …"."""
 
-    kind, samples = T5, False
+    kinds, samples = (T5,), False
     model: T5
 
     def read(self, prompt: str) -> list[int]:
@@ -187,19 +196,9 @@ class TextToText(Writer):
         """T5 begins its answers with the padding token."""
         return Vocabulary(self.config.pad, self.ends[0] if self.ends else NEVER, self.config.pad)
 
-    @torch.inference_mode()
-    def attention(self, prompt_ids: Sequence[int], ids: Sequence[int], layers: str = "*") -> Attention:
-        """Where the tokens of a prompt looked, and those of its answer, by the side they are on."""
-        with record(self.model, layers) as looks:
-            self._forced(prompt_ids, ids)
-        weights = {name: each[0].float().cpu().numpy() for name, each in looks.items()}
-        return Attention(self.tokenizer.pieces(prompt_ids), self.tokenizer.pieces([self.config.pad, *ids]), weights)
+    def fed(self, prompt_ids: Sequence[int], ids: Sequence[int]) -> tuple[list[int], list[int]]:
+        return list(prompt_ids), [self.config.pad, *ids]
 
-    @torch.inference_mode()
-    def log_probabilities(self, prompt_ids: Sequence[int], ids: Sequence[int]) -> Float[Tensor, "T V"]:
-        return self._forced(prompt_ids, ids[:-1])[0].float().log_softmax(dim=-1)
-
-    def _forced(self, prompt_ids: Sequence[int], ids: Sequence[int]) -> Tensor:
-        source = torch.tensor([list(prompt_ids)], device=self.device)
-        inputs = torch.tensor([[self.config.pad, *ids]], device=self.device)
-        return self.model(source, torch.ones_like(source, dtype=torch.bool), inputs)
+    def forced(self, source: Sequence[int], target: Sequence[int]) -> Float[Tensor, "T V"]:
+        read, inputs = (torch.tensor([list(ids)], device=self.device) for ids in (source, target))
+        return self.model(read, torch.ones_like(read, dtype=torch.bool), inputs)[0]

@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
+from pydantic import Field
 from torch import Tensor
 
 from regard.config import Config
@@ -60,6 +61,9 @@ class SearchSettings(Config):
     min_length: int = 0
     no_repeat_ngram: int = 0  # never repeat n tokens in a row; 0 allows it
     repetition_penalty: float = 1.0  # above 1: tokens said before, and those of a prompt, become less probable
+    presence_penalty: float = 0.0  # taken from the logits of tokens that the answer has
+    frequency_penalty: float = 0.0  # taken from them once for each time that it has them
+    logit_bias: dict[int, float] = Field(default_factory=dict)  # added to the logits of these tokens
     sample: bool = False
     temperature: float = 1.0
     top_k: int = 0  # draw from the k most probable tokens only; 0 from all
@@ -79,6 +83,11 @@ class Vocabulary(NamedTuple):
     start: int
     end: int
     pad: int
+
+    @property
+    def forbidden(self) -> list[int]:
+        """The tokens that no answer has."""
+        return [token for token in {self.start, self.pad} if token != self.end]
 
 
 @dataclass(frozen=True)
@@ -161,8 +170,7 @@ class Search:
         self.limits = [settings.limit(length) for length in source_mask.sum(1).tolist()]
         self.prefixes, self.stop = prefixes, stop
         self.noise = _noise(source, source_mask, settings) if settings.sample else []
-        forbidden = [token for token in {vocabulary.start, vocabulary.pad} if token != vocabulary.end]
-        self.forbidden = torch.tensor(forbidden, dtype=torch.long, device=device)
+        self.forbidden = torch.tensor(vocabulary.forbidden, dtype=torch.long, device=device)
         self.found: list[list[Hypothesis]] = [[] for _ in range(count)]
         self.sentence = list(range(count))  # which sentence each row of the grid decodes
         self.finished = [False] * count  # by row
@@ -184,8 +192,9 @@ class Search:
         """Add one token to every live hypothesis."""
         logits = self.steps.step(self.tokens, self.state).float()
         log_p = own = logits.log_softmax(dim=-1)
-        if self.settings.repetition_penalty != 1:
-            log_p = self._penalised(logits).log_softmax(dim=-1)
+        changed = self._biased(self._penalised(logits))
+        if changed is not logits:
+            log_p = changed.log_softmax(dim=-1)
         self._forbid(log_p)
         self.last = self._sampled(log_p, own) if self.settings.sample else self._best(log_p)
         self.ended = self._ends(self.last)
@@ -216,10 +225,25 @@ class Search:
 
     def _penalised(self, logits: Float[Tensor, "S W V"]) -> Float[Tensor, "S W V"]:
         """The logits of what was said before divided by the penalty, or multiplied if negative (Keskar et al. 2019)."""
+        if self.settings.repetition_penalty == 1:
+            return logits
         said = torch.zeros_like(logits, dtype=torch.bool).scatter_(2, self.history, value=True)
         said.scatter_(2, self.prompt[:, None].expand(-1, logits.shape[1], -1), value=True)
         penalty = torch.where(logits > 0, 1 / self.settings.repetition_penalty, self.settings.repetition_penalty)
         return torch.where(said, logits * penalty, logits)
+
+    def _biased(self, logits: Float[Tensor, "S W V"]) -> Float[Tensor, "S W V"]:
+        """The logits less what repeating costs, and with the bias of their tokens, as OpenAI's API defines them."""
+        settings = self.settings
+        if settings.presence_penalty or settings.frequency_penalty:
+            once = torch.ones_like(self.history, dtype=logits.dtype)
+            counts = torch.zeros_like(logits).scatter_add_(2, self.history, once)
+            logits = logits - settings.frequency_penalty * counts - settings.presence_penalty * (counts > 0)
+        if settings.logit_bias:
+            bias = logits.new_zeros(logits.shape[-1])
+            bias[list(settings.logit_bias)] = bias.new_tensor(list(settings.logit_bias.values()))
+            logits = logits + bias
+        return logits
 
     def _forbid(self, log_p: Float[Tensor, "S W V"]) -> None:
         """Take away, in place, the tokens that may not come next."""
@@ -248,13 +272,7 @@ class Search:
 
     def _sampled(self, log_p: Float[Tensor, "S W V"], own: Float[Tensor, "S W V"]) -> Candidates:
         """One token per row, drawn from the tempered and truncated distribution; scored by the model's own."""
-        tempered = log_p[:, 0] / self.settings.temperature
-        few = 0 < self.settings.top_k < tempered.shape[1]
-        scores, order = tempered.topk(self.settings.top_k) if few else tempered.sort(dim=-1, descending=True)
-        probability = scores.softmax(dim=-1)
-        before = probability.cumsum(dim=-1) - probability  # the mass of everything more probable
-        unlikely = probability < self.settings.min_p * probability[:, :1]
-        probability = probability.masked_fill((before >= self.settings.top_p) | unlikely, 0.0)
+        probability, order = drawable(log_p[:, 0], self.settings)
         reached = probability.cumsum(dim=-1)
         draws = torch.tensor([[self.noise[sentence].random()] for sentence in self.sentence]).to(reached)
         place = torch.searchsorted(reached, draws * reached[:, -1:], right=True)
@@ -372,6 +390,17 @@ def search(
         while not running.done:
             running.advance()
     return running.results()
+
+
+def drawable(log_p: Float[Tensor, "N V"], settings: SearchSettings) -> tuple[Float[Tensor, "N C"], Int[Tensor, "N C"]]:
+    """The tokens of tempered distributions, most probable first, with their weights: 0 where they were cut off."""
+    tempered = log_p / settings.temperature
+    few = 0 < settings.top_k < tempered.shape[1]
+    scores, order = tempered.topk(settings.top_k) if few else tempered.sort(dim=-1, descending=True)
+    probability = scores.softmax(dim=-1)
+    before = probability.cumsum(dim=-1) - probability  # the mass of everything more probable
+    unlikely = probability < settings.min_p * probability[:, :1]
+    return probability.masked_fill((before >= settings.top_p) | unlikely, 0.0), order
 
 
 def _noise(source: Int[Tensor, "S L"], source_mask: Bool[Tensor, "S L"], settings: SearchSettings) -> list[Random]:

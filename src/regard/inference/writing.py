@@ -16,10 +16,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.attention import record
 from regard.checkpoints import load_model
 from regard.data.batch import pad_rows
 from regard.data.text_tokenizers import TextTokenizer
 from regard.errors import CheckpointError, UsageError
+from regard.inference.attending import require_attention
+from regard.inference.foretelling import TOP, Foretold, check_top, foretell
 from regard.inference.pipelines import GENERATION, RECIPE, batches_by_length, find_device
 from regard.inference.search import Hypothesis, Search, SearchSettings, Steps, Stop, Vocabulary, search
 
@@ -35,10 +38,11 @@ CONTEXT = 8  # tokens before a piece of text that decide how it is written: whet
 
 
 class Chunk(NamedTuple):
-    """The next piece of a text in the making; the last one says why it ended."""
+    """The next piece of a text in the making; the last one says why it ended, and has the whole."""
 
     text: str
     reason: Reason = ""
+    whole: Completion | None = None
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,7 @@ class Completion:
 class Writer(ABC):
     """A model that writes, with its tokenizer; `settings` say how it decodes where nothing else is asked for."""
 
-    kind: type[nn.Module]  # the models it runs
+    kinds: tuple[type[nn.Module], ...]  # the models it runs
     samples: bool  # whether it draws at random where no temperature is given
 
     def __init__(
@@ -114,8 +118,9 @@ class Writer(ABC):
     def load(cls: type[Kind], folder: str | Path, *, device: str = "cpu", allow_pickle: bool = False) -> Kind:
         """Read a model folder, ours or Hugging Face's."""
         loaded = load_model(Path(folder), find_device(device), allow_pickle)
-        if not isinstance(loaded.model, cls.kind):
-            raise UsageError(f"{folder} is a {loaded.name} model; expected a {cls.kind.__name__.lower()}")
+        if not isinstance(loaded.model, cls.kinds):
+            expected = " or ".join(kind.__name__.lower() for kind in cls.kinds)
+            raise UsageError(f"{folder} is a {loaded.name} model; expected a {expected}")
         tokenizer = TextTokenizer.load(loaded.folder)
         settings, ends = _generation(loaded.folder)
         return cls(loaded.model, tokenizer, settings=settings, ends=ends, name=Path(folder).name)
@@ -181,7 +186,7 @@ class Writer(ABC):
                 yield Chunk(settled[shown:])
                 shown = len(settled)
         last = self._completion(prompt, row, running.results()[0][0], stops)
-        yield Chunk(last.text[shown:], last.reason)
+        yield Chunk(last.text[shown:], last.reason, last)
 
     @abstractmethod
     def read(self, prompt: str) -> list[int]:
@@ -192,12 +197,67 @@ class Writer(ABC):
         """The text of an answer."""
 
     @abstractmethod
-    def attention(self, prompt_ids: Sequence[int], ids: Sequence[int], layers: str = "*") -> Attention:
-        """Where the model looked while it wrote an answer."""
+    def fed(self, prompt_ids: Sequence[int], ids: Sequence[int]) -> tuple[list[int], list[int]]:
+        """What is read, and what the writing side is fed token by token, when a prompt has an answer.
+
+        A language model has no reading side: it is fed the prompt too.
+        """
 
     @abstractmethod
+    def forced(self, source: Sequence[int], target: Sequence[int]) -> Float[Tensor, "T V"]:
+        """The logits of every next token, by one pass over what `fed` gave."""
+
+    @torch.inference_mode()
+    def attention(
+        self,
+        prompt_ids: Sequence[int],
+        ids: Sequence[int],
+        layers: str | Sequence[str] = "*",
+        *,
+        scores: bool = False,
+    ) -> Attention:
+        """Where the model looked while it wrote an answer; with `scores`, what comes before the softmax instead."""
+        require_attention(self.model, self.name)
+        source, target = self.fed(prompt_ids, ids)
+        target = target[: self.context]  # the last token of an answer that fills the context was never read
+        with record(self.model, layers, scores=scores, stop=True) as looks:
+            self.forced(source, target)
+        weights = {name: each[0].float().cpu().numpy() for name, each in looks.items()}
+        return Attention(self.tokenizer.pieces(source), self.tokenizer.pieces(target), weights)
+
+    @torch.inference_mode()
     def log_probabilities(self, prompt_ids: Sequence[int], ids: Sequence[int]) -> Float[Tensor, "T V"]:
-        """How probable every token was at each place of an answer."""
+        """How probable every token was at each place of an answer; of an empty one, at its first."""
+        logits = self.forced(*self.fed(prompt_ids, ids[:-1]))
+        return logits[len(logits) - max(len(ids), 1) :].float().log_softmax(dim=-1)
+
+    @torch.inference_mode()
+    def foretell(
+        self,
+        prompt_ids: Sequence[int],
+        ids: Sequence[int] = (),
+        *,
+        places: tuple[int, int] | None = None,
+        top: int = TOP,
+        ended: bool = False,
+        temperature: float | None = None,
+        **changes: Any,
+    ) -> list[Foretold]:
+        """The most probable next tokens at every place the writing side was fed (or from one to before another).
+
+        `ended`: the answer was followed by the end token. `temperature` and `changes` (top_k, top_p, min_p) say how
+        tokens were drawn.
+        """
+        check_top(top)
+        settings = self._settings(1, temperature, 1, None, {"beam": 1, **changes})
+        source, target = self.fed(prompt_ids, ids)
+        first, last = places or (0, len(target))
+        log_p = self.forced(source, target[: self.context])[first:last].float().log_softmax(dim=-1)
+        came = [*target[1:], *(self.ends[:1] if ended else ())]
+        return foretell(
+            log_p, came[first:last], first=first, written=len(target) - len(ids), top=top, settings=settings,
+            vocabulary=self.vocabulary, pieces=self.tokenizer.shown,
+        )  # fmt: skip
 
     @property
     @abstractmethod
@@ -227,6 +287,9 @@ class Writer(ABC):
             raise UsageError("a beam search draws nothing at random; leave out beam, or temperature and best_of")
         sample = beam == 1 and (self.samples if temperature is None else temperature > 0)
         drawn = {"temperature": temperature} if temperature and sample else {}
+        for token in changes.get("logit_bias", ()):
+            if not 0 <= token < self.vocab:
+                raise UsageError(f"logit_bias names the token {token}; this model has tokens 0 to {self.vocab - 1}")
         return self.settings.replace(
             **{**changes, **drawn, "beam": beam, "sample": sample, "n_best": max(n, best_of or n)},
             max_length=max_tokens, context=self.context,

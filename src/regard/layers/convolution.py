@@ -1,8 +1,11 @@
-"""A convolutional sequence encoder: each layer sees a few neighbours, depth buys distance (Gehring 2017, ConvS2S)."""
+"""Convolutions: a sequence encoder in which each layer sees a few neighbours and depth buys distance (Gehring 2017,
+ConvS2S), and an encoder of words from their characters (Kim et al. 2016)."""
 
 import math
+from collections.abc import Sequence
 
-from jaxtyping import Bool, Float
+import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -47,3 +50,32 @@ class ConvolutionEncoder(nn.Module):
         for layer in self.layers:
             x = layer(x, padding)
         return x.transpose(1, 2)
+
+
+class Highway(nn.Module):
+    """x ← g ⊙ x + (1 - g) ⊙ relu(W x + b), where g = σ(V x + c) at first lets most of x pass (Srivastava 2015)."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.change, self.gate = nn.Linear(width, width), nn.Linear(width, width)
+        nn.init.ones_(self.gate.bias)
+
+    def forward(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D"]:
+        return torch.lerp(functional.relu(self.change(x)), x, torch.sigmoid(self.gate(x)))
+
+
+class CharacterEncoder(nn.Module):
+    """A vector for every word from its characters: of each filter the greatest answer, highways, a projection."""
+
+    def __init__(self, characters: int, width: int, filters: Sequence[tuple[int, int]], highways: int, output: int):
+        super().__init__()
+        self.embedding = nn.Embedding(characters, width)
+        self.filters = nn.ModuleList(nn.Conv1d(width, count, kernel) for kernel, count in filters)
+        total = sum(count for _, count in filters)
+        self.highways = nn.Sequential(*(Highway(total) for _ in range(highways)))
+        self.project = nn.Linear(total, output)
+
+    def forward(self, characters: Int[Tensor, "*B C"]) -> Float[Tensor, "*B D"]:
+        x = self.embedding(characters.flatten(0, -2)).transpose(1, 2)
+        found = torch.cat([functional.relu(conv(x).amax(-1)) for conv in self.filters], dim=-1)
+        return self.project(self.highways(found)).view(*characters.shape[:-1], -1)

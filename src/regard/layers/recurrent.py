@@ -3,10 +3,15 @@
 The cells are the equations. `Recurrent` owns the parameters and runs them on torch's fused kernels or, with
 `fused=False`, step by step through the cells; both give the same numbers.
 
+Regularised as in the AWD-LSTM (Merity et al. 2018): `weight_drop` drops entries of the matrices that multiply the state
+(DropConnect), `LockedDropout` uses one mask for all steps of a sequence (Gal & Ghahramani 2016), `WordDropout` forgets
+words wherever they stand.
+
 A state is one tensor [N L B D]: N parts (the LSTM has hidden and cell, the others only hidden), one row for each of the
 L layers and directions. Part 0 is always the hidden state.
 """
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -96,6 +101,8 @@ class GRUCell(Cell):
 
 CELLS: dict[Kind, type[Cell]] = {"rnn": RNNCell, "lstm": LSTMCell, "gru": GRUCell}
 KERNELS: dict[Kind, Callable[..., nn.RNNBase]] = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
+FUSED: dict[Kind, Callable[..., tuple[Tensor, ...]]] = {"rnn": torch.rnn_tanh, "lstm": torch.lstm, "gru": torch.gru}
+NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")  # torch's, of a layer's parameters
 
 
 class Recurrent(nn.Module):
@@ -114,11 +121,12 @@ class Recurrent(nn.Module):
         bidirectional: bool = False,
         dropout: float = 0.0,
         fused: bool = True,
+        weight_drop: float = 0.0,
     ):
         super().__init__()
         self.kind, self.input_width, self.width, self.depth = kind, input_width, width, depth
         self.directions = 2 if bidirectional else 1
-        self.dropout, self.fused = dropout, fused
+        self.dropout, self.fused, self.weight_drop = dropout, fused, weight_drop
         self.kernel = KERNELS[kind](
             input_width,
             width,
@@ -148,9 +156,7 @@ class Recurrent(nn.Module):
 
     def cell(self, layer: int, direction: int = 0) -> Cell:
         """The equations of one layer (direction 1 reads backwards) over this module's parameters."""
-        suffix = f"l{layer}" + ("_reverse" if direction else "")
-        names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-        return CELLS[self.kind](*(getattr(self.kernel, f"{name}_{suffix}") for name in names))
+        return CELLS[self.kind](*(getattr(self.kernel, f"{name}_{_suffix(layer, direction)}") for name in NAMES))
 
     def zero_state(self, like: Float[Tensor, "B *rest"]) -> Float[Tensor, "N L B D"]:
         """h_0 = 0 for a batch of the size, type and device of `like`."""
@@ -198,6 +204,8 @@ class Recurrent(nn.Module):
         self, x: Float[Tensor, "B T I"], state: Float[Tensor, "N L B D"], mask: Bool[Tensor, "B T"] | None
     ) -> tuple[Float[Tensor, "B T O"], Float[Tensor, "N L B D"]]:
         initial = (state[0].contiguous(), state[1].contiguous()) if self.kind == "lstm" else state[0].contiguous()
+        if self.training and self.weight_drop:
+            return self._run_dropped(x, initial, mask)
         if mask is None:
             output, final = self.kernel(x, initial)
             return output, _stack_parts(final)
@@ -209,21 +217,70 @@ class Recurrent(nn.Module):
         empty = (lengths == 0)[:, None]
         return output.masked_fill(empty[..., None], 0.0), torch.where(empty, state, _stack_parts(final))
 
+    def _run_dropped(
+        self, x: Float[Tensor, "B T I"], initial: Tensor | tuple[Tensor, Tensor], mask: Bool[Tensor, "B T"] | None
+    ) -> tuple[Float[Tensor, "B T O"], Float[Tensor, "N L B D"]]:
+        """The kernel's own function, over weights of which some are dropped."""
+        if mask is not None:
+            raise UsageError("weight_drop trains on texts without padding; leave out the mask, or set it to 0")
+        weights, kernel = list(self._thinned().values()), self.kernel
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous")  # nor can they be
+            output, *final = FUSED[self.kind](
+                x, initial, weights, True, self.depth, kernel.dropout, True, kernel.bidirectional, True
+            )
+        return output, torch.stack(final)
+
+    def _thinned(self) -> dict[str, Tensor]:
+        """The parameters by name; in training those that multiply the state have lost some of their entries."""
+        return {
+            name: functional.dropout(p, self.weight_drop, self.training) if name.startswith("weight_hh") else p
+            for name, p in self.kernel.named_parameters()
+        }
+
     def _run_cells(
         self, x: Float[Tensor, "B T I"], state: Float[Tensor, "N L B D"], mask: Bool[Tensor, "B T"] | None
     ) -> tuple[Float[Tensor, "B T O"], Float[Tensor, "N L B D"]]:
-        finals = []
+        finals, weights = [], self._thinned()
         for layer in range(self.depth):
             if layer > 0:
                 x = functional.dropout(x, self.dropout, self.training)
             outputs = []
             for direction in range(self.directions):
                 initial = state[:, layer * self.directions + direction].unbind()
-                output, final = unroll(self.cell(layer, direction), x, initial, mask, backward=direction == 1)
+                cell = CELLS[self.kind](*(weights[f"{name}_{_suffix(layer, direction)}"] for name in NAMES))
+                output, final = unroll(cell, x, initial, mask, backward=direction == 1)
                 outputs.append(output)
                 finals.append(torch.stack(final))
             x = torch.cat(outputs, dim=-1)
         return x, torch.stack(finals, dim=1)
+
+
+class LockedDropout(nn.Module):
+    """Dropout whose mask is the same at every step of a sequence."""
+
+    def __init__(self, share: float):
+        super().__init__()
+        self.share = share
+
+    def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+        if not self.training or not self.share:
+            return x
+        return x * functional.dropout(x.new_ones(len(x), 1, x.shape[-1]), self.share)
+
+
+class WordDropout(nn.Module):
+    """Forgets some words of the vocabulary for the time of a batch: their vectors are zero wherever they stand."""
+
+    def __init__(self, share: float):
+        super().__init__()
+        self.share = share
+
+    def forward(self, x: Float[Tensor, "B T D"], tokens: Int[Tensor, "B T"], vocabulary: int) -> Float[Tensor, "B T D"]:
+        """`x` are the vectors of `tokens`, which are numbers below `vocabulary`."""
+        if not self.training or not self.share:
+            return x
+        return x * functional.dropout(x.new_ones(vocabulary), self.share)[tokens, None]
 
 
 def unroll(
@@ -251,6 +308,10 @@ def reverse(x: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"]) -> Float[Tenso
     order: Int[Tensor, "1 T"] = torch.arange(x.shape[1], device=x.device)[None]
     mirrored = torch.where(mask, mask.sum(dim=1, keepdim=True) - 1 - order, order)
     return x.gather(1, mirrored[..., None].expand_as(x))
+
+
+def _suffix(layer: int, direction: int) -> str:
+    return f"l{layer}" + ("_reverse" if direction else "")
 
 
 def _stack_parts(final: Tensor | Sequence[Tensor]) -> Float[Tensor, "N L B D"]:

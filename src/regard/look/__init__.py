@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 class _Look(ModuleType):
     """A package that is also the function it is named after, so that `regard.look` means both."""
 
-    def __call__(self, model: Any, text: str, *, to: str = "", target: str = "") -> Look:
-        """Look at a model translating `text`; the result shows itself in a notebook. See `regard.look.notebook`."""
+    def __call__(self, model: Any, text: str, pair: str = "", **options: Any) -> Look:
+        """Look at a model with a text; the result shows itself in a notebook. See `regard.look.notebook.look`."""
         from regard.look.notebook import look
 
-        return look(model, text, to=to, target=target)
+        return look(model, text, pair, **options)
 
 
 sys.modules[__name__].__class__ = _Look

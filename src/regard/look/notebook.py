@@ -5,38 +5,53 @@ from __future__ import annotations
 import html
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from regard.checkpoints.hub import local_folder
-from regard.inference.pipelines import Translator
+import regard
+from regard.inference.images import ImageClassifier
 from regard.look.figures import save
 from regard.look.page import render_page
+from regard.look.pictures import PictureSight, picture_page, picture_sight, save_picture
+from regard.look.scenes import set_scene
 from regard.look.sight import Sight
-from regard.look.views import translation_sight
 
 HEIGHT = 820  # pixels of the frame in a notebook
 
 
 @dataclass(frozen=True)
 class Look:
-    """What `regard.look(...)` gives: displayed by Jupyter and Colab, or written to a file by `save`."""
+    """What `regard.look(...)` gives: displayed by Jupyter and Colab, or written to a file by `save`.
 
-    sight: Sight = field(repr=False)
+    `said` is what the model wrote: a translation, an answer, the class of a picture, or nothing if it only read.
+    """
+
+    sight: Sight | PictureSight = field(repr=False)
     text: str
-    translation: str
+    said: str
 
     def _repr_html_(self) -> str:
         """The offline page in a frame of its own, so that neither its style nor its script meets the notebook's."""
-        page = html.escape(render_page(self.sight), quote=True)
+        sight = self.sight
+        page = html.escape(picture_page(sight) if isinstance(sight, PictureSight) else render_page(sight), quote=True)
         style = f"width:100%;height:{HEIGHT}px;border:0;border-radius:12px"
         return f'<iframe sandbox="allow-scripts" style="{style}" title="Attention" srcdoc="{page}"></iframe>'
 
     def save(self, path: str | Path) -> Path:
         """Write it as .html, .svg, .png or .json."""
+        if isinstance(self.sight, PictureSight):
+            return save_picture(self.sight, Path(path))
         return save(self.sight, path)
 
 
-def look(model: Translator | str | Path, text: str, *, to: str = "", target: str = "") -> Look:
-    """Look at a model translating `text`, or made to say `target`: every layer and head, and the word alignment."""
-    translator = model if isinstance(model, Translator) else Translator.load(local_folder(model))
-    sight = translation_sight(translator, translator.translate(text, to=to), target=target)
-    return Look(sight, text, sight.meta["translation"])
+def look(model: Any, text: str | Path, pair: str = "", *, to: str = "", target: str = "", **writing: Any) -> Look:
+    """Look at any model with a text: every layer and head, the word alignment, and what it expects; see `set_scene`.
+
+    For a model of pictures `text` is the file of one.
+    """
+    found = regard.load(model) if isinstance(model, str | Path) else model
+    if isinstance(found, ImageClassifier):
+        seen = picture_sight(found, Path(text), title=Path(text).name)
+        return Look(seen, str(text), ", ".join(seen.meta))
+    text = str(text)
+    scene = set_scene(found, text, pair=pair, to=to, target=target, **writing)
+    return Look(scene.sight(), text, scene.said)

@@ -13,10 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from regard.look.sight import Panel, Sight
+from regard.look.sight import Panel, Sight, foretold_to_json
 
 LEVELS = 255
-SCRIPTS = ("state.js", "data.js", "matrix.js", "atlas.js", "page.js")  # joined in this order into one script
+SCRIPTS = (
+    "state.js",
+    "data.js",
+    "matrix.js",
+    "atlas.js",
+    "foretold.js",
+    "page.js",
+)  # joined in this order into one script
 
 
 def render_page(sight: Sight) -> str:
@@ -87,7 +94,9 @@ def _describe(sight: Sight, panels: list[Panel]) -> dict[str, Any]:
         }
         for panel in panels
     ]
-    return {"title": sight.title, "model": sight.model, "meta": sight.meta, "panels": described, "texts": texts}
+    foretold = [foretold_to_json(each) for each in sight.foretold]
+    heading = {"title": sight.title, "model": sight.model, "meta": sight.meta}
+    return {**heading, "panels": described, "texts": texts, "tokens": list(sight.tokens), "foretold": foretold}
 
 
 def _script_safe_json(data: dict[str, Any]) -> str:

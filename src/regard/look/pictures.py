@@ -69,7 +69,7 @@ def sight_of(seen: PictureAttention, *, title: str, model: str, meta: dict[str, 
 
 def save_picture(
     sight: PictureSight, path: Path, *, layers: str = "*", head: int | None = None, points: Sequence[Point] = ()
-) -> None:
+) -> Path:
     """Write a sight as .png, .svg, .html or .json; `points` are the places whose looks are drawn."""
     suffix = check_suffix(path)
     if layers != "*" or head is not None:
@@ -81,6 +81,7 @@ def save_picture(
         path.write_text(json.dumps(to_json(sight), ensure_ascii=False), encoding="utf-8")
     else:
         save_figure(lambda: draw(sight, points), path)
+    return path
 
 
 def to_json(sight: PictureSight) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from regard.errors import UsageError
+from regard.inference.foretelling import Choice, Foretold
 
 Kind = Literal["self", "cross", "causal"]
 
@@ -51,7 +52,7 @@ class Sight:
     """Everything a model looked at on one input: a panel per layer, and for translation the alignment of its words.
 
     `alignment` has one head, target words as queries and source words as keys. `meta` holds short facts to show beside
-    the title, such as `{"score": "-0.31"}`.
+    the title, such as `{"score": "-0.31"}`. `foretold` is what the model expected at places of the text `tokens`.
     """
 
     title: str
@@ -59,6 +60,8 @@ class Sight:
     panels: Sequence[Panel] = ()
     alignment: Panel | None = None
     meta: dict[str, str] = field(default_factory=dict)
+    tokens: Sequence[str] = ()
+    foretold: Sequence[Foretold] = ()
 
     @property
     def source(self) -> list[str]:
@@ -92,9 +95,10 @@ def to_json(sight: Sight) -> dict[str, Any]:
     {"title", "model", "meta": {name: text}, "source": [words], "target": [words],
      "panels": [{"name", "kind": "self" | "cross" | "causal", "heads", "queries": [words], "keys": [words],
                  "weights": [head][query][key]}],
-     "alignment": one such panel with one head (queries = target words, keys = source words), or null}
+     "alignment": one such panel with one head (queries = target words, keys = source words), or null,
+     "tokens": [words], "foretold": [{"place", "choices": [choice], "came": choice or null, "rank", "written"}]}
     ```
-    Weights are rounded to six decimals.
+    A choice is {"token", "probability", "drawn"}; see `Foretold`. Weights and shares are rounded to six decimals.
     """
     return {
         "title": sight.title,
@@ -104,6 +108,8 @@ def to_json(sight: Sight) -> dict[str, Any]:
         "target": sight.target,
         "panels": [_panel_to_json(panel) for panel in sight.panels],
         "alignment": _panel_to_json(sight.alignment) if sight.alignment else None,
+        "tokens": list(sight.tokens),
+        "foretold": [foretold_to_json(each) for each in sight.foretold],
     }
 
 
@@ -118,6 +124,22 @@ def _panel_to_json(panel: Panel) -> dict[str, Any]:
     }
 
 
+def foretold_to_json(foretold: Foretold) -> dict[str, Any]:
+    """What was foretold at one place, as plain values."""
+    return {
+        "place": foretold.place,
+        "choices": [_choice_to_json(each) for each in foretold.choices],
+        "came": None if foretold.came is None else _choice_to_json(foretold.came),
+        "rank": foretold.rank,
+        "written": foretold.written,
+    }
+
+
+def _choice_to_json(choice: Choice) -> dict[str, Any]:
+    drawn = None if choice.drawn is None else round(choice.drawn, 6)
+    return {"token": choice.token, "probability": round(choice.probability, 6), "drawn": drawn}
+
+
 def from_json(data: dict[str, Any]) -> Sight:
     """The sight that `to_json` wrote."""
     alignment = data["alignment"]
@@ -127,7 +149,14 @@ def from_json(data: dict[str, Any]) -> Sight:
         panels=[_panel_from_json(panel) for panel in data["panels"]],
         alignment=_panel_from_json(alignment) if alignment else None,
         meta=data["meta"],
+        tokens=data["tokens"],
+        foretold=[_foretold_from_json(each) for each in data["foretold"]],
     )
+
+
+def _foretold_from_json(data: dict[str, Any]) -> Foretold:
+    came = None if data["came"] is None else Choice(**data["came"])
+    return Foretold(data["place"], [Choice(**each) for each in data["choices"]], came, data["rank"], data["written"])
 
 
 def _panel_from_json(data: dict[str, Any]) -> Panel:

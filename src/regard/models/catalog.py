@@ -5,7 +5,22 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from regard.config import Config
-from regard.models import bert, gpt, mvit, resnet, sagan, segmenter, seq2seq, swin, t5, transformer, vit
+from regard.models import (
+    bert,
+    elmo,
+    gpt,
+    lstm,
+    mvit,
+    resnet,
+    sagan,
+    segmenter,
+    seq2seq,
+    swin,
+    t5,
+    transformer,
+    vit,
+    word2vec,
+)
 
 
 class Entry(NamedTuple):
@@ -21,6 +36,9 @@ MODELS: dict[str, Entry] = {
     "transformer": Entry(transformer.TransformerConfig, transformer.Transformer, transformer.PRESETS),
     "bert": Entry(bert.BertConfig, bert.Bert, bert.PRESETS),
     "gpt": Entry(gpt.GptConfig, gpt.Gpt, gpt.PRESETS),
+    "lstm": Entry(lstm.LstmConfig, lstm.Lstm, lstm.PRESETS),
+    "word2vec": Entry(word2vec.Word2VecConfig, word2vec.Word2Vec, word2vec.PRESETS),
+    "elmo": Entry(elmo.ElmoConfig, elmo.Elmo, elmo.PRESETS),
     "t5": Entry(t5.T5Config, t5.T5, t5.PRESETS),
     "resnet": Entry(resnet.ResnetConfig, resnet.Resnet, resnet.PRESETS),
     "vit": Entry(vit.VitConfig, vit.Vit, vit.PRESETS),

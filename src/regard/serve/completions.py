@@ -11,6 +11,7 @@ from starlette.responses import StreamingResponse
 from regard.errors import UsageError
 from regard.inference.images import ImageClassifier
 from regard.inference.pipelines import Translator
+from regard.inference.words import WordVectors
 from regard.serve.answers import answered, streamed
 from regard.serve.desk import Desk
 from regard.serve.libre import ERRORS
@@ -20,7 +21,8 @@ from regard.serve.translating import complete_translation, stream_translation
 from regard.serve.writing import complete_text, embed_texts, stream_text
 
 STREAM: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {}}}}
-NEVER = ("suffix", "logit_bias", "presence_penalty", "frequency_penalty")  # no model here can do these
+NEVER = ("suffix",)  # no model here can do this
+NOT_TRANSLATING = ("echo", "logit_bias", "presence_penalty", "frequency_penalty")  # no translator can do these
 
 
 def openai_router(desk: Desk) -> APIRouter:
@@ -46,7 +48,7 @@ def openai_router(desk: Desk) -> APIRouter:
         if exhibit.ability == "embed":
             raise UsageError(f"{exhibit.id} makes vectors of texts and completes none; ask /v1/embeddings")
         translates = exhibit.ability == "translate"
-        asked.check(*NEVER, *(["echo"] if translates else []))
+        asked.check(*NEVER, *(NOT_TRANSLATING if translates else ()))
         if asked.stream:
             stream = (
                 stream_translation(desk, exhibit, to, prompts[0], asked)
@@ -100,6 +102,8 @@ async def _prompts(desk: Desk, exhibit: Exhibit, prompt: Prompt) -> list[str]:
     def decoded() -> list[str]:
         model = desk.shelf.model(exhibit.id)
         assert not isinstance(model, ImageClassifier)
+        if isinstance(model, WordVectors):
+            raise UsageError(f"{exhibit.id} knows words, not token ids; give texts")
         source = model.tokenizer.source if isinstance(model, Translator) else model.tokenizer
         for ids in given:
             if not all(0 <= each < source.size for each in ids):

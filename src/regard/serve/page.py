@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -17,16 +17,29 @@ from starlette.responses import Response, StreamingResponse
 from regard.data.passages import split_passage
 from regard.errors import UsageError
 from regard.inference.attending import kind_of
-from regard.inference.pipelines import Translation, Translator, joined
+from regard.inference.foretelling import TOP
+from regard.inference.pipelines import Partial, Translation, Translator, joined
 from regard.inference.tree import grow_tree, path_to
+from regard.inference.writing import Writer
 from regard.layers.vision import ImageConfig
 from regard.look.figures import View, save
 from regard.look.page import quantise
+from regard.look.scenes import Scene
 from regard.serve.answers import answered, error_response, streamed
 from regard.serve.desk import Desk, Spoken, ranked
 from regard.serve.libre import ERRORS
 from regard.serve.shelf import Exhibit
-from regard.serve.sights import ALIGNMENT, Question, Sights, Wanted, encoded, pieces, score_pieces
+from regard.serve.sights import (
+    ALIGNMENT,
+    Question,
+    Recording,
+    Sights,
+    Wanted,
+    encoded,
+    foretold_pieces,
+    pieces,
+    score_pieces,
+)
 from regard.studies.costs import COSTS
 from regard.studies.plan import make_plan
 from regard.studies.units import byte_size, scaled
@@ -51,17 +64,48 @@ class TranslateRequest(Asked):
     attention: bool = True
 
 
-class LookRequest(Asked):
+class Drawing(BaseModel):
+    """How tokens are drawn; a temperature of 0 takes the most probable one."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    temperature: Annotated[float, Field(ge=0, le=5)] = 1.0
+    top_k: Annotated[int, Field(ge=0)] = 0
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+
+
+class Writing(Drawing):
+    """How a model writes on; 0 tokens: it only reads."""
+
+    max_tokens: Annotated[int, Field(ge=0, le=1024)]
+    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] = 0
+
+
+class Foretelling(Drawing):
+    """Which places' next or hidden tokens are wanted, and how many candidates of each."""
+
+    places: tuple[int, int] | None = None
+    top: Annotated[int, Field(ge=1, le=100)] = TOP
+
+
+class Looked(Asked):
+    """What is looked at: for a translator a sentence, for an encoder a text or two, for a writer a prompt."""
+
     target: str = ""
+    pair: str = ""
+    writing: Writing | None = None
+
+
+class LookRequest(Looked):
     layers: list[str] | None = None
     heads: list[int] | None = None
     rows: tuple[int, int] | None = None
     side: Annotated[int, Field(ge=0, le=4096)] = 0
     scores: bool = False
+    foretold: Foretelling | None = None
 
 
-class ExportRequest(Asked):
-    target: str = ""
+class ExportRequest(Looked):
     format: Literal["html", "svg", "png", "json"]
     layer: str = ""
     head: int | None = None
@@ -89,28 +133,32 @@ def page_router(desk: Desk) -> APIRouter:
     @router.post("/translate/stream", response_class=StreamingResponse)
     async def stream(request: Request, asked: TranslateRequest) -> StreamingResponse:
         exhibit, to, (text,) = _question(desk, asked)
-        return await streamed(request, _events(desk, exhibit, to, text, asked), seconds=seconds)
+        changes: dict[str, Any] = {"beam": min(asked.beam, desk.settings.beam)} if asked.beam else {}
+        return await streamed(request, _events(desk.stream(exhibit, to, text, **changes)), seconds=seconds)
 
     @router.post("/look")
     async def look(request: Request, asked: LookRequest) -> dict[str, Any]:
-        exhibit, to, (text, target) = _question(desk, asked, asked.target)
-        question = Question(exhibit.id, text, to, target)
+        question = _looked(desk, asked)
         wanted = Wanted(asked.layers or [], asked.heads, asked.rows, asked.side)
 
         def see() -> dict[str, Any]:
-            recording = sights.look(question, desk.shelf.translator(exhibit.id))
+            recording = sights.look(question, desk.shelf.model(question.model))
             found = score_pieces(recording, wanted) if asked.scores else pieces(recording, wanted)
-            return recording.describe() | {"pieces": found}
+            return recording.describe() | {"pieces": found, "foretold": _foretold(recording, asked.foretold)}
 
         return await answered(request, desk.engine.run(see), seconds=seconds)
 
+    @router.post("/look/stream", response_class=StreamingResponse)
+    async def write(request: Request, asked: Looked) -> StreamingResponse:
+        """What a model writes, as it is written; looking at it afterwards does not write it again."""
+        return await streamed(request, _events(_written(desk, sights, _looked(desk, asked))), seconds=seconds)
+
     @router.post("/look/export", response_class=Response)
     async def export(request: Request, asked: ExportRequest) -> Response:
-        exhibit, to, (text, target) = _question(desk, asked, asked.target)
-        question = Question(exhibit.id, text, to, target)
+        question = _looked(desk, asked)
 
         def see() -> bytes:
-            return _drawn(question, desk.shelf.translator(exhibit.id), asked)
+            return _drawn(sights.look(question, desk.shelf.model(question.model)).scene, asked)
 
         content = await answered(request, desk.engine.run(see), seconds=seconds)
         name = f"regard-{asked.layer or 'attention'}.{asked.format}".replace("*", "all")
@@ -126,6 +174,39 @@ def _question(desk: Desk, asked: Asked, *more: str) -> tuple[Exhibit, str, list[
     if exhibit.ability != "translate":
         raise UsageError(f"{exhibit.id} does not translate; ask it through the OpenAI API")
     return exhibit, desk.target(exhibit, asked.to), desk.checked([asked.text, *more])
+
+
+def _looked(desk: Desk, asked: Looked) -> Question:
+    """What is to be looked at, with everything checked that can be before the model is there."""
+    exhibit = desk.shelf.find(asked.model)
+    text, target, pair = desk.checked([asked.text, asked.target, asked.pair])
+    to = desk.target(exhibit, asked.to) if exhibit.ability == "translate" else asked.to
+    writing = asked.writing.model_dump() if asked.writing else {}
+    return Question(exhibit.id, text, to, target, pair, tuple(writing.items()))
+
+
+def _foretold(recording: Recording, asked: Foretelling | None) -> list[dict[str, Any]]:
+    if asked is None:
+        return []
+    drawing = asked.model_dump(include=asked.model_fields_set - {"places", "top"})
+    return foretold_pieces(recording, asked.places, asked.top, drawing)
+
+
+def _written(desk: Desk, sights: Sights, question: Question) -> AsyncIterator[Partial]:
+    """The text a model writes, as far as it is settled; nothing where there is nothing to write."""
+
+    def begin() -> Iterator[Partial]:
+        writer, writing = desk.shelf.model(question.model), dict(question.writing)
+        if not isinstance(writer, Writer) or question.target or not writing.get("max_tokens"):
+            return
+        told = ""
+        for chunk in writer.stream(question.text, **writing):
+            told += chunk.text
+            if chunk.whole is not None:
+                sights.keep_written(question, writer, chunk.whole)
+            yield Partial(told)
+
+    return desk.engine.stream(begin)
 
 
 # Translations
@@ -199,11 +280,11 @@ def _tree(translator: Translator, sentence: str, to: str, changes: dict[str, Any
     return {"width": search.width, "nodes": listed}
 
 
-async def _events(desk: Desk, exhibit: Exhibit, to: str, text: str, asked: TranslateRequest) -> AsyncIterator[str]:
-    changes: dict[str, Any] = {"beam": min(asked.beam, desk.settings.beam)} if asked.beam else {}
+async def _events(partials: AsyncIterator[Partial]) -> AsyncIterator[str]:
+    """A text in the making as server-sent events."""
     began = truncated = False
     try:
-        async for partial in desk.stream(exhibit, to, text, **changes):
+        async for partial in partials:
             truncated |= partial.truncated
             yield _event({"text": partial.text})
             began = True
@@ -221,9 +302,9 @@ def _event(value: dict[str, Any]) -> str:
 # Pictures
 
 
-def _drawn(question: Question, translator: Translator, asked: ExportRequest) -> bytes:
+def _drawn(scene: Scene, asked: ExportRequest) -> bytes:
     """The file asked for: one layer or head, the words' alignment, or everything."""
-    sight = question.sight(translator)
+    sight = scene.sight()
     if asked.layer not in ("", ALIGNMENT):
         sight = replace(sight.select(asked.layer, asked.head), alignment=None)
     view: View | None = "alignment" if asked.layer == ALIGNMENT else None
@@ -249,6 +330,7 @@ def _entry(desk: Desk, exhibit: Exhibit) -> dict[str, Any]:
         "bytes": exhibit.bytes,
         "attention": bool(exhibit.layers),
         "ability": exhibit.ability,
+        "foretells": exhibit.foretells,
     }
 
 

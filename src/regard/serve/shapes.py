@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from regard.errors import UsageError
 
 Prompt = str | list[str] | list[int] | list[list[int]]
+Penalty = Annotated[float, Field(ge=-2, le=2)]
 MOST_CHOICES, MOST_LOGPROBS = 16, 5
 COLDEST = 1e-3  # temperature; below it nothing but the best would ever be drawn
 LAST = "data: [DONE]\n\n"
@@ -36,9 +37,9 @@ class CompletionRequest(BaseModel):
     echo: bool | None = None
     suffix: str | None = None
     seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
-    logit_bias: dict[str, float] | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
+    logit_bias: dict[int, Annotated[float, Field(ge=-100, le=100)]] | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
     user: str | None = None
 
     @property

@@ -28,6 +28,7 @@ from regard.inference.encoders import TextEncoder
 from regard.inference.images import CLASSIFIERS, ImageClassifier
 from regard.inference.painting import Painter, PictureMaker
 from regard.inference.pipelines import Translator
+from regard.inference.words import WordVectors
 from regard.inference.writing import Writer
 from regard.layers.vision import ImageConfig
 from regard.models.catalog import MODELS
@@ -35,9 +36,10 @@ from regard.serve.problems import NotFound, Problem
 from regard.serve.settings import MIB
 
 Ability = Literal["translate", "write", "embed", "see"]
-Model = Translator | Writer | TextEncoder | ImageClassifier
+Model = Translator | Writer | TextEncoder | WordVectors | ImageClassifier
 ABILITIES: dict[str, Ability] = {  # of models of single texts, and of pictures
-    "bert": "embed", "gpt": "write", "t5": "write", **dict.fromkeys(CLASSIFIERS, "see"),
+    "bert": "embed", "elmo": "embed", "gpt": "write", "lstm": "write", "t5": "write", "word2vec": "embed",
+    **dict.fromkeys(CLASSIFIERS, "see"),
 }  # fmt: skip
 PAINTERS = ("gpt", "sagan")  # families that may make pictures
 LANGUAGES_IN_NAME = re.compile(r"(?:^|[-_/])([a-z]{2,3})[-_]([a-z]{2,3})$")  # opus-mt-en-es
@@ -76,6 +78,11 @@ class Exhibit:
     def layers(self) -> dict[str, int]:
         """Its attention layers by name, with the number of their heads."""
         return {name: getattr(self.outline.get_submodule(name), "heads", 1) for name in attention_names(self.outline)}
+
+    @property
+    def foretells(self) -> bool:
+        """Whether it says which tokens could stand at a place: the next one, or a hidden one."""
+        return self.ability == "write" or getattr(self.outline, "masked", None) is not None
 
     def target(self, wanted: str) -> str | None:
         """The model's own code for a wanted target language."""

@@ -10,36 +10,35 @@ from typing import Any
 
 import numpy as np
 
-from regard.attention.record import attention_names
 from regard.errors import UsageError
-from regard.inference.attending import SIDES, kind_of
-from regard.inference.pipelines import Translator
+from regard.inference.foretelling import Foretold
+from regard.inference.writing import Completion, Writer
 from regard.look.page import quantise
-from regard.look.sight import Sight
-from regard.look.views import forced_sight, one_sentence, tokens_of, translation_sight
+from regard.look.scenes import WORDS, Layer, Scene, set_scene, written_scene
+from regard.look.sight import foretold_to_json
 
 ALIGNMENT = "alignment"
-KEPT = 512 * 2**20  # bytes of recorded weights
+KEPT, MOST = 512 * 2**20, 256  # bytes of recorded weights, and recordings
 AT_ONCE = 32 * 2**20  # weights recorded in one pass: all of a short text, some layers of a long one
 LARGEST = 4 * 2**20  # bytes of weights in one answer
 MOST_SCORES = 64 * 4096  # scores in one answer
-WORDS = ("target_words", "source_words")  # whose queries and keys the alignment has
+MOST_CHOICES = 16_384  # tokens foretold in one answer
 
 
 @dataclass(frozen=True)
 class Question:
-    """What to look at: a text, and the translation the model is made to say, if not its own."""
+    """What to look at: a text, perhaps with a second one, and what the model is made to say or how it writes."""
 
     model: str
     text: str
-    to: str
+    to: str = ""
     target: str = ""
+    pair: str = ""
+    writing: tuple[tuple[str, Any], ...] = ()
 
-    def sight(self, translator: Translator) -> Sight:
-        """Record every layer and head."""
-        if self.target:
-            return forced_sight(translator, self.text, self.target, to=self.to)
-        return translation_sight(translator, translator.translate(self.text, to=self.to))
+    def scene(self, model: object) -> Scene:
+        """Read the texts, and let the model write if it does."""
+        return set_scene(model, self.text, pair=self.pair, to=self.to, target=self.target, **dict(self.writing))
 
 
 @dataclass(frozen=True)
@@ -52,35 +51,21 @@ class Wanted:
     side: int = 0
 
 
-@dataclass(frozen=True)
-class Panel:
-    """One attention layer: who looks at whom, each side being the name of a text."""
-
-    name: str
-    kind: str
-    heads: int
-    queries: str
-    keys: str
-
-
 class Recording:
     """A question answered: its texts and layers at once, the weights of a layer when they are first asked for."""
 
-    def __init__(self, question: Question, translator: Translator) -> None:
-        self.question, self.translator = question, translator
-        self.source, self.answer, self.translation, self.meta = _answer(question, translator)
-        self.texts = tokens_of(translator, self.source, self.answer, question.to)
-        self.texts |= dict(zip(WORDS, (self.translation.split(), self.source.split()), strict=True))
-        self.panels = {name: self._panel(name) for name in attention_names(translator.models[0])}
-        if translator.alignment is not None and self.translation:
-            self.panels[ALIGNMENT] = Panel(ALIGNMENT, ALIGNMENT, 1, *WORDS)
+    def __init__(self, question: Question, model: object, scene: Scene) -> None:
+        self.question, self.model, self.scene, self.texts = question, model, scene, scene.texts
+        self.panels: dict[str, Layer] = dict(scene.layers)
+        if scene.aligning:
+            self.panels[ALIGNMENT] = Layer(ALIGNMENT, "cross", 1, *WORDS)
         self._maps: dict[str, np.ndarray] = {}
 
     @property
     def nbytes(self) -> int:
         return sum(weights.nbytes for weights in self._maps.values())
 
-    def panel(self, name: str) -> Panel:
+    def panel(self, name: str) -> Layer:
         """The layer of that name, or the words' alignment."""
         if name not in self.panels:
             raise UsageError(f"there is no layer {name!r}; there are: {', '.join(self.panels)}")
@@ -100,57 +85,38 @@ class Recording:
 
     def scores(self, name: str) -> np.ndarray:
         """What the softmax of a layer is made of."""
-        return self._pass([name], scores=True).weights[name]
+        return self.scene.record([name], scores=True).weights[name]
 
     def describe(self) -> dict[str, Any]:
-        """Everything but the weights."""
-        listed = {name: vars(panel) for name, panel in self.panels.items()}
-        alignment = listed.pop(ALIGNMENT, None)
+        """Everything but the weights and what is foretold."""
+        alignment = self.panels.get(ALIGNMENT)
         return {
             "model": self.question.model,
-            "title": self.source,
-            "translation": self.translation,
-            "meta": self.meta,
+            "title": self.scene.title,
+            "said": self.scene.said,
+            "meta": self.scene.meta,
             "texts": self.texts,
-            "panels": list(listed.values()),
-            "alignment": alignment,
+            "panels": [layer._asdict() for layer in self.scene.layers.values()],
+            "alignment": alignment and alignment._asdict() | {"kind": ALIGNMENT},
+            "places": self.scene.places,
         }
 
     def _record(self, name: str) -> None:
         """Record a layer and, while they are not too many weights, others that will be asked for next: those after it,
         or for the alignment the first ones, which its pass goes through anyway."""
         names = [each for each in self.panels if each not in (ALIGNMENT, *self._maps)]
-        settings = self.translator.alignment if name == ALIGNMENT else None
-        layer = settings.layer if settings else name
+        layer = self.scene.aligning if name == ALIGNMENT else name
         chosen, total = [layer], self.size(layer)
-        for other in names[0 if settings else names.index(name) + 1 :]:
+        for other in names[0 if name == ALIGNMENT else names.index(name) + 1 :]:
             total += self.size(other)
             if total > AT_ONCE:
                 break
             chosen.append(other)
-        seen = self._pass(chosen)
-        if settings:
-            self._maps[ALIGNMENT] = quantise(seen.words(settings)[None])
+        seen = self.scene.record(chosen)
+        if seen.alignment is not None:
+            self._maps[ALIGNMENT] = quantise(seen.alignment[None])
         for each, weights in seen.weights.items():
             self._maps[each] = quantise(weights)
-
-    def _pass(self, names: Sequence[str], *, scores: bool = False) -> Any:
-        return self.translator.passes([self.source], [self.answer], to=self.question.to, layers=names, scores=scores)[0]
-
-    def _panel(self, name: str) -> Panel:
-        module = self.translator.models[0].get_submodule(name)
-        return Panel(name, kind_of(name), getattr(module, "heads", 1), *SIDES[kind_of(name)])
-
-
-def _answer(question: Question, translator: Translator) -> tuple[str, str | list[int], str, dict[str, str]]:
-    """The source, what the model is made to say for it, that as text, and facts worth showing."""
-    if question.target:
-        if not attention_names(translator.models[0]):
-            raise UsageError(f"{question.model} has no attention to look at")
-        return question.text, question.target, question.target, {"translation": question.target}
-    said = translator.translate(question.text, to=question.to)
-    source, ids = one_sentence(translator, said)
-    return source, ids, said.text, {"translation": said.text, "score": f"{said.score:.4f}"}
 
 
 class Sights:
@@ -160,15 +126,26 @@ class Sights:
         self.limit = limit
         self._kept: OrderedDict[Question, Recording] = OrderedDict()
 
-    def look(self, question: Question, translator: Translator) -> Recording:
+    def look(self, question: Question, model: object) -> Recording:
         """The recording of a question, begun now if it is not among those kept."""
         kept = self._kept.pop(question, None)
-        if kept is None or kept.translator is not translator:  # the model may have left the shelf and come back
-            kept = Recording(question, translator)
-        self._kept[question] = kept
-        while len(self._kept) > 1 and sum(each.nbytes for each in self._kept.values()) > self.limit:
+        if kept is None or kept.model is not model:  # the model may have left the shelf and come back
+            kept = Recording(question, model, question.scene(model))
+        return self._keep(kept)
+
+    def keep_written(self, question: Question, writer: Writer, answer: Completion) -> None:
+        """A text that was just written is not written again when it is looked at."""
+        self._keep(Recording(question, writer, written_scene(writer, answer, dict(question.writing))))
+
+    def _keep(self, recording: Recording) -> Recording:
+        self._kept[recording.question] = recording
+        while len(self._kept) > 1 and (len(self._kept) > MOST or self.nbytes > self.limit):
             self._kept.popitem(last=False)
-        return kept
+        return recording
+
+    @property
+    def nbytes(self) -> int:
+        return sum(each.nbytes for each in self._kept.values())
 
 
 def pieces(recording: Recording, wanted: Wanted) -> list[dict[str, Any]]:
@@ -205,6 +182,20 @@ def score_pieces(recording: Recording, wanted: Wanted) -> list[dict[str, Any]]:
             ]
             found.append({"name": name, "head": head, "rows": [first, last], "shape": scores.shape, "values": values})
     return found
+
+
+def foretold_pieces(
+    recording: Recording, places: tuple[int, int] | None, top: int, drawing: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """What the model expects at the places asked for, as tokens would be drawn by the settings `drawing`."""
+    count = recording.scene.places
+    first, last = places or (0, count)
+    if not 0 <= first <= last <= count:
+        raise UsageError(f"places are {first} to {last}; there are places 0 to {count}")
+    if (last - first) * top > MOST_CHOICES:
+        raise UsageError("these are too many tokens for one answer; ask for fewer places at a time")
+    found: list[Foretold] = recording.scene.foretell((first, last), top=top, **drawing) if first < last else []
+    return [foretold_to_json(each) for each in found]
 
 
 def encoded(weights: np.ndarray) -> dict[str, Any]:

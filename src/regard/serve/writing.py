@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from regard.errors import UsageError
 from regard.inference.encoders import TextEncoder
+from regard.inference.words import WordVectors
 from regard.inference.writing import Completion, Writer
 from regard.serve.answers import error_response
 from regard.serve.desk import Desk
@@ -72,14 +73,11 @@ async def embed_texts(desk: Desk, exhibit: Exhibit, texts: list[str], asked: Emb
 
     def embed() -> dict[str, Any]:
         encoder = desk.shelf.model(exhibit.id)
-        if not isinstance(encoder, TextEncoder):
+        if not isinstance(encoder, TextEncoder | WordVectors):
             raise UsageError(f"{exhibit.id} gives no embeddings; it is there to {exhibit.ability}")
-        if asked.dimensions not in (None, encoder.config.width):
-            raise UsageError(
-                f"dimensions is {asked.dimensions}; the vectors of {exhibit.id} have {encoder.config.width}"
-            )
-        vectors = encoder.embed(texts)
-        read = sum(len(row.ids) for row in encoder.tokenizer.encode(texts))
+        if asked.dimensions not in (None, encoder.width):
+            raise UsageError(f"dimensions is {asked.dimensions}; the vectors of {exhibit.id} have {encoder.width}")
+        vectors, read = encoder.embed(texts), sum(encoder.lengths(texts))
         data = [
             {
                 "object": "embedding",
@@ -104,7 +102,11 @@ def _encoded(values: list[float], content: bytes, asked: EmbeddingRequest) -> li
 
 def _settings(asked: CompletionRequest) -> dict[str, Any]:
     cold = asked.temperature is not None and asked.temperature < COLDEST
-    given = {"temperature": 0.0 if cold else asked.temperature, "top_p": asked.top_p, "seed": asked.seed}
+    given = {
+        "temperature": 0.0 if cold else asked.temperature, "top_p": asked.top_p, "seed": asked.seed,
+        "presence_penalty": asked.presence_penalty, "frequency_penalty": asked.frequency_penalty,
+        "logit_bias": asked.logit_bias,
+    }  # fmt: skip
     chosen = {name: value for name, value in given.items() if value is not None}
     return {"max_tokens": asked.max_tokens or MAX_TOKENS, "stop": asked.stops, **chosen}
 

@@ -12,14 +12,18 @@ GPU kernels keep about the same, with dropout masks of a byte.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 from regard.layers.recurrent import CELLS, Kind
 from regard.models.bert import BertConfig
+from regard.models.elmo import NOTHING, ElmoConfig
 from regard.models.gpt import GptConfig
+from regard.models.lstm import LstmConfig
 from regard.models.seq2seq import Seq2SeqConfig
 from regard.models.t5 import T5Config
 from regard.models.transformer import TransformerConfig
+from regard.models.word2vec import Word2VecConfig
 from regard.studies import image_costs
 from regard.studies.cost_parts import Cost, Costs, Matrix, attention, feed_forward, linear, masked, norm, rms_norm
 
@@ -156,6 +160,73 @@ def gpt(c: GptConfig, source: int, target: int) -> Costs:
     )
 
 
+def lstm(c: LstmConfig, source: int, target: int) -> Costs:
+    """The recurrent language model of `models/lstm.py`, on one text of `target` tokens; it has no source."""
+    layers = [
+        recurrent_layer(target, reads, says, "lstm") + Cost(kept=target * reads) for reads, says in pairwise(c.widths)
+    ]
+    output = linear(target, c.widths[-1], c.vocab)
+    return Costs(
+        parts={
+            "embeddings": Cost(c.vocab * c.embedding),
+            "decoder": sum(layers, Cost(kept=target * c.widths[-1])),
+            "generator": Cost(c.vocab if c.tie else output.parameters, output.flops, target * c.vocab),
+        },
+        matrices=[],
+        sentence_cache=0,
+        hypothesis_cache=CELLS["lstm"].parts * sum(c.widths[1:]),
+    )
+
+
+def elmo(c: ElmoConfig, source: int, target: int) -> Costs:
+    """The two-way reader of `models/elmo.py` on one text of `source` tokens; a text has no target."""
+    layer = 2 * (recurrent_layer(source, c.width, c.width, "lstm") + masked(source, c.width, c.dropout))
+    kept = 2 * source * c.width  # what a layer reads, in both directions
+    mix = Cost(c.depth + 2, kept=source * 2 * c.width * (c.depth + 2))
+    rows, width, outputs = (2 * source, c.width, c.vocab) if c.head == "language" else (1, 2 * c.width, c.labels)
+    head = linear(rows, width, outputs) + masked(rows, width, c.dropout) + Cost(kept=rows * width)
+    return Costs(
+        parts={
+            "words": _characters(c, source),
+            "readers": c.depth * (layer + Cost(kept=kept)),
+            "mix": mix,
+            "head": head + Cost(kept=rows * outputs if c.head == "language" else 0),
+        },
+        matrices=[],
+        sentence_cache=0,
+        hypothesis_cache=0,
+    )
+
+
+def _characters(c: ElmoConfig, words: int) -> Cost:
+    """Of every filter all answers are kept, for the greatest of them."""
+    total = sum(count for _, count in c.filters)
+    found = Cost((NOTHING + 1) * c.character_width, kept=words * c.characters * c.character_width)
+    for kernel, count in c.filters:
+        places = c.characters - kernel + 1
+        found += linear(words * places, kernel * c.character_width, count) + Cost(kept=words * count * (places + 2))
+    highway = 2 * linear(words, total, total) + Cost(kept=3 * words * total)
+    return found + c.highways * highway + linear(words, total, c.width) + Cost(kept=words * total)
+
+
+def word2vec(c: Word2VecConfig, source: int, target: int) -> Costs:
+    """The word vectors of `models/word2vec.py`, on `target` words of a text; every one has all its neighbours."""
+    around = 2 * c.window
+    true = around if c.kind == "skipgram" else 1
+    scored = true + c.negatives
+    averaged = 3 * target * around if c.kind == "cbow" else 0  # which words are around; a number of one takes two
+    return Costs(
+        parts={
+            "words": Cost(c.vocab * c.width, 0, averaged + target * c.width),
+            "around": Cost(c.vocab * c.width, 2 * target * scored * c.width, target * scored * c.width),
+            "loss": Cost(kept=4 * target * scored),
+        },
+        matrices=[],
+        sentence_cache=0,
+        hypothesis_cache=0,
+    )
+
+
 def t5(c: T5Config, source: int, target: int) -> Costs:
     """The encoder-decoder of `models/t5.py`."""
 
@@ -263,6 +334,9 @@ COSTS: dict[str, Callable[[Any, int, int], Costs]] = {
     "transformer": transformer,
     "bert": bert,
     "gpt": gpt,
+    "lstm": lstm,
+    "word2vec": word2vec,
+    "elmo": elmo,
     "t5": t5,
     "resnet": image_costs.resnet,
     "vit": image_costs.vit,

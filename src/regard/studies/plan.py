@@ -10,22 +10,36 @@ from typing import Any
 from regard.checkpoints import resolve
 from regard.checkpoints.models import identify
 from regard.config import Config
+from regard.data.tokenizers import TokenizerConfig
 from regard.errors import UsageError
+from regard.layers.vision import ImageConfig
 from regard.models.catalog import MODELS
 from regard.studies.cost_parts import FLOAT, Cost, Costs, Matrix
 from regard.studies.costs import COSTS
 from regard.training.image_sections import ImageLoopSection
-from regard.training.recipe import load_recipe
-from regard.training.sections import PHRASEBOOK, LoopSection, TextLoopSection, TrainingSection
+from regard.training.recipe import changed, load_recipe
+from regard.training.sections import LoopSection, ModelSection, TextLoopSection, TrainingSection
 from regard.training.texts import initial_folder
 
 LENGTH = 32  # tokens of a sentence, where nothing else is said
-PICTURES = {"resnet": "scenes-vit", "vit": "scenes-vit", "swin": "scenes-vit", "mvit": "scenes-vit",
-            "segmenter": "scenes-segmentation", "sagan": "fashion-mnist-sagan"}  # fmt: skip
-OF_DEFAULTS = {  # the shipped recipe that stands for all of its kind
-    "transformer": PHRASEBOOK, "seq2seq": PHRASEBOOK, "bert": "wikitext2-bert", "gpt": "wikitext2-gpt",
-    "t5": "wikitext2-t5", **PICTURES,
+VOCABULARIES = {  # of the published models, for their presets; other tokenizers are named with --set tokenizer.size
+    "bert": 30_522, "bert:roberta": 50_265, "bert:albert": 30_000, "gpt": 50_257, "gpt:llama-7b": 32_000, "t5": 32_128,
 }  # fmt: skip
+
+
+class Outline(Config):
+    """What a preset is planned with: a recipe of nothing but defaults, which names no data."""
+
+    model: ModelSection
+    tokenizer: TokenizerConfig
+    training: TrainingSection = TrainingSection()
+
+
+class PictureOutline(Config):
+    """The same for models of pictures, which read no tokens."""
+
+    model: ModelSection
+    training: ImageLoopSection = ImageLoopSection()
 
 
 @dataclass(frozen=True)
@@ -133,18 +147,28 @@ def _describe(what: str, sets: Sequence[str]) -> tuple[str, Config, LoopSection]
         name, config, _ = identify(resolve(Path(what)))
         return name, config, TrainingSection()
     model, _, preset = what.partition(":")
-    if model in MODELS:  # a recipe for such models, with nothing but defaults
-        section, name = f'model={{name="{model}",preset="{preset}"}}', OF_DEFAULTS[model]
-        tokenizer = [] if model in PICTURES else ["tokenizer={}"]
-        recipe = load_recipe(name, [section, *tokenizer, "training={}", *sets])
-    else:
-        recipe = load_recipe(what, sets)
+    if model in MODELS:
+        return model, *_of_preset(what, model, preset, sets)
+    recipe = load_recipe(what, sets)
     if recipe.model.init:
         name, config, _ = identify(initial_folder(recipe.model.init))
         return name, config, recipe.training
-    size = recipe.vocabulary
-    config = recipe.model.config(source_vocab=size, target_vocab=size, pad=0)
-    return recipe.model.name, config, recipe.training
+    return recipe.model.name, _config(recipe.model, recipe.vocabulary), recipe.training
+
+
+def _of_preset(what: str, model: str, preset: str, sets: Sequence[str]) -> tuple[Config, LoopSection]:
+    section = {"name": model, "preset": preset}
+    if issubclass(MODELS[model].config, ImageConfig):
+        seen = PictureOutline.parse(changed({"model": section}, sets), where=what)
+        return _config(seen.model, 1), seen.training
+    size = VOCABULARIES.get(what) or VOCABULARIES.get(model)
+    values = {"model": section, "tokenizer": {"size": size} if size else {}}
+    read = Outline.parse(changed(values, sets), where=what)
+    return _config(read.model, read.tokenizer.size), read.training
+
+
+def _config(section: ModelSection, vocabulary: int) -> Config:
+    return section.config(source_vocab=vocabulary, target_vocab=vocabulary, pad=0)
 
 
 @dataclass(frozen=True)

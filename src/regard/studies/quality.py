@@ -1,13 +1,15 @@
-"""How good a translator is on held-out pairs, and how well its attention aligns words."""
+"""How good a translator is on held-out pairs, how well its attention aligns words, how well a text is foretold."""
 
 from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 import sacrebleu
 
+from regard.data.documents_text import read_text
 from regard.data.phrasebook import phrases
 from regard.data.text import GoldPair, Pair, read_gold, read_pairs
 from regard.errors import DataError, UsageError
@@ -21,7 +23,9 @@ from regard.inference.alignment import (
     symmetrise,
 )
 from regard.inference.attending import CROSS, AlignmentSettings, Pass, readings
+from regard.inference.language import LanguageModel
 from regard.inference.pipelines import Translator
+from regard.inference.writing import Writer
 from regard.training.sections import PHRASEBOOK
 
 Part = Literal["valid", "test"]
@@ -52,6 +56,22 @@ def held_out_pairs(
         raise UsageError(f"this model translates into {', '.join(targets)}; say which with --to")
     pairs = read_pairs(data, translator.tokenizer.source_language, targets[0])
     return [Pair(pair.source, pair.target, pair.links, to=targets[0], possible=pair.possible) for pair in pairs]
+
+
+def evaluate_text(writer: Writer, path: str, stride: int | None = None) -> dict[str, object]:
+    """The perplexity of a text file to a language model: by token, and by word and byte, which all tokenizers share."""
+    if not isinstance(writer, LanguageModel):
+        raise UsageError(f"{writer.name} answers prompts; only a language model (gpt, lstm) foretells a text")
+    found = writer.perplexity("".join(line.text for line in read_text(Path(path), "file")), stride)
+    return {
+        "perplexity": found.per_token,
+        "perplexity_per_word": found.per_word,
+        "perplexity_per_byte": found.per_byte,
+        "bits_per_byte": found.bits_per_byte,
+        "tokens": found.tokens,
+        "words": found.words,
+        "bytes": found.bytes,
+    }
 
 
 def evaluate_pairs(

@@ -40,6 +40,7 @@ class Gan:
 
     def __init__(self, recipe: GanRecipe, folder: Path, device: torch.device, poll: Poll) -> None:
         self.recipe, self.device = recipe, device
+        self.carried: dict[str, Tensor] = {}
         config = image_config(recipe.model)
         assert isinstance(config, SaganConfig)
         self.config = config

@@ -21,6 +21,7 @@ from regard.data.loader import Loader, Place, Rows, plan_batches
 from regard.data.text_tokenizers import Encoded
 from regard.errors import DataError
 from regard.models.bert import BertConfig
+from regard.models.elmo import ElmoConfig
 from regard.training.evaluation import SAMPLES, Sample
 from regard.training.guards import Poll
 from regard.training.language import TextTask, no_validation
@@ -146,14 +147,15 @@ class Classification(TextTask[LabelledBatch]):
 
     def _model(self) -> nn.Module:
         labels = self.recipe.data.labels
+        pooler = {"pooler": True} if self.recipe.model.name == "bert" else {}
         return build_model(
-            self.recipe.model, self.tokenizer, head="classify", pooler=True, labels=max(1, len(labels)),
-            label_names=labels, label_kind="one" if labels else "value",
+            self.recipe.model, self.tokenizer, head="classify", labels=max(1, len(labels)),
+            label_names=labels, label_kind="one" if labels else "value", **pooler,
         )  # fmt: skip
 
     @property
-    def _config(self) -> BertConfig:
-        assert isinstance(self.model.config, BertConfig)
+    def _config(self) -> BertConfig | ElmoConfig:
+        assert isinstance(self.model.config, BertConfig | ElmoConfig)
         return self.model.config
 
     def _longest(self) -> int:

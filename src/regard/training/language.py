@@ -1,22 +1,38 @@
-"""Language modelling: every next token of a plain text, in packed blocks (Radford et al. 2019)."""
+"""Language modelling: every next token of a plain text, in packed blocks (Radford et al. 2019) or, for a recurrent
+model, in streams that are read side by side, the state going on from block to block: the gradient stops where a block
+begins, the memory does not (truncated back-propagation through time, as in Merity et al. 2018)."""
 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional
 
-from regard.data.batch import TextBatch
-from regard.data.blocks import EncodedLine, NextTokens, block_starts, plan_blocks, split_rows
+from regard.data.batch import StreamBatch, TextBatch
+from regard.data.blocks import (
+    EncodedLine,
+    NextInStreams,
+    NextTokens,
+    TokenStore,
+    block_starts,
+    plan_blocks,
+    plan_streams,
+    split_rows,
+)
 from regard.data.documents_text import Line
-from regard.data.loader import Loader
+from regard.data.loader import Loader, Rows
 from regard.data.text_tokenizers import TextTokenizer
 from regard.errors import ConfigError, DataError
+from regard.models.elmo import Elmo
 from regard.models.gpt import GptConfig
+from regard.models.lstm import State
 from regard.training.guards import Poll
 from regard.training.objectives import Loss, cross_entropy
 from regard.training.recipe import LanguageRecipe
@@ -24,6 +40,7 @@ from regard.training.supervised import SupervisedTask, loading
 from regard.training.texts import TextPreparation, build_model, chunks
 
 B = TypeVar("B")
+MEASURED_STREAMS = 10  # that a text is measured in: few, since each begins without a memory
 
 
 class TextTask(SupervisedTask[B]):
@@ -36,24 +53,74 @@ class TextTask(SupervisedTask[B]):
         self.tokenizer.save(folder)
 
 
-class Language(TextTask[TextBatch]):
+class LanguageTask(TextTask[B]):
     """Plain text, every token of which is predicted from those before it."""
 
     def __init__(self, recipe: LanguageRecipe, folder: Path, device: torch.device, poll: Poll) -> None:
-        self.recipe, self.device = recipe, device
-        data, training = recipe.data, recipe.training
+        self.recipe, self.device, data = recipe, device, recipe.data
         preparation = TextPreparation(data, recipe.model, recipe.tokenizer, "gpt", encode_lines)
         self.corpus = preparation.corpus(folder, poll)
         self.tokenizer, self.summary = self.corpus.tokenizer, f"{self.corpus.summary}; from {data.train}"
-        if training.validate_every and len(self.corpus.valid.tokens) < 2:
+        if recipe.training.validate_every and len(self.corpus.valid.tokens) < 2:
             raise no_validation()
-        self.loader = Loader(self._plan, NextTokens(self.corpus.train, data.block), **loading(training, device))
+        self.loader = Loader(self._plan, self._maker(self.corpus.train), **loading(recipe.training, device))
 
-    def _plan(self, epoch: int) -> list[Any]:
-        tokens, training = len(self.corpus.train.tokens), self.recipe.training
+    @property
+    def rows(self) -> int:
+        """Blocks of a batch."""
+        return max(1, self.recipe.training.batch_tokens // self.recipe.data.block)
+
+    @abstractmethod
+    def _plan(self, epoch: int) -> list[Rows]:
+        """The rows of every training batch of an epoch."""
+
+    @abstractmethod
+    def _measured_plan(self, tokens: int) -> list[Rows]:
+        """The rows of every batch of a text to be measured on."""
+
+    @abstractmethod
+    def _maker(self, store: TokenStore) -> Callable[[Rows, tuple[int, int]], B]:
+        """What turns rows of a text into a batch."""
+
+    @abstractmethod
+    def _total(self, model: Any, batch: B, carried: dict[str, Tensor]) -> Tensor:
+        """The summed loss of a batch; what the next one goes on from is found and left in `carried`."""
+
+    def validate(self, model: nn.Module, poll: Poll) -> dict[str, float]:
+        """Loss and perplexity over the whole validation text."""
+        return self._measured(model, self.corpus.valid, poll)
+
+    def test(self, model: nn.Module, poll: Poll) -> dict[str, float]:
+        """The same over the test text; nothing where the recipe has none."""
+        return self._measured(model, self.corpus.test, poll) if len(self.corpus.test.tokens) > 1 else {}
+
+    @torch.inference_mode()
+    def _measured(self, model: nn.Module, store: TokenStore, poll: Poll) -> dict[str, float]:
+        total, tokens = torch.zeros((), device=self.device, dtype=torch.float64), 0
+        make, carried = self._maker(store), dict[str, Tensor]()
+        for index, rows in enumerate(self._measured_plan(len(store.tokens))):
+            poll()
+            batch: Any = make(rows, (0, index))
+            total += self._total(model, batch.to(self.device), carried)
+            tokens += batch.tokens
+        loss = total.item() / tokens
+        return {"loss": loss, "perplexity": math.exp(min(loss, 100.0))}
+
+
+class Blocks(LanguageTask[TextBatch]):
+    """Packed blocks in random order, each read for itself."""
+
+    def _plan(self, epoch: int) -> list[Rows]:
+        tokens, block = len(self.corpus.train.tokens), self.recipe.data.block
         return plan_blocks(
-            tokens, self.recipe.data.block, batch_tokens=training.batch_tokens, seed=self.recipe.seed, epoch=epoch
+            tokens, block, batch_tokens=self.recipe.training.batch_tokens, seed=self.recipe.seed, epoch=epoch
         )
+
+    def _measured_plan(self, tokens: int) -> list[Rows]:
+        return split_rows(block_starts(tokens, self.recipe.data.block), self.rows)
+
+    def _maker(self, store: TokenStore) -> NextTokens:
+        return NextTokens(store, self.recipe.data.block)
 
     def build(self) -> nn.Module:
         """A model that can read a block."""
@@ -67,30 +134,76 @@ class Language(TextTask[TextBatch]):
 
     def loss(self, model: Callable[..., Any], batch: TextBatch) -> Loss:
         """The cross-entropy of every next token; padding comes after the text, where nothing looks."""
-        total = cross_entropy(model(batch.inputs), batch.labels, batch.labels_mask)
-        return Loss(total, batch.labels_mask.sum())
+        return Loss(self._total(model, batch, {}), batch.labels_mask.sum())
 
-    def validate(self, model: nn.Module, poll: Poll) -> dict[str, float]:
-        """Loss and perplexity over the whole validation text."""
-        return self._measured(model, NextTokens(self.corpus.valid, self.recipe.data.block), poll)
+    def _total(self, model: Callable[..., Any], batch: TextBatch, carried: dict[str, Tensor]) -> Tensor:
+        return cross_entropy(model(batch.inputs), batch.labels, batch.labels_mask)
 
-    def test(self, model: nn.Module, poll: Poll) -> dict[str, float]:
-        """The same over the test text; nothing where the recipe has none."""
-        if len(self.corpus.test.tokens) < 2:
-            return {}
-        return self._measured(model, NextTokens(self.corpus.test, self.recipe.data.block), poll)
 
-    @torch.inference_mode()
-    def _measured(self, model: nn.Module, blocks: NextTokens, poll: Poll) -> dict[str, float]:
-        total, tokens = torch.zeros((), device=self.device, dtype=torch.float64), 0
-        starts = block_starts(len(blocks.store.tokens), blocks.block)
-        for rows in split_rows(starts, max(1, self.recipe.training.batch_tokens // blocks.block)):
-            poll()
-            batch = blocks(rows)
-            total += self.loss(model, batch.to(self.device)).total
-            tokens += batch.tokens
-        loss = total.item() / tokens
-        return {"loss": loss, "perplexity": math.exp(min(loss, 100.0))}
+class BothWays(Blocks):
+    """Blocks in which every token is predicted twice: from those before it, and from those after it."""
+
+    def build(self) -> nn.Module:
+        """A model that knows how the tokenizer's tokens are written."""
+        model, tokenizer = build_model(self.recipe.model, self.tokenizer), self.tokenizer
+        assert isinstance(model, Elmo)
+        model.learn_spelling(tokenizer.pieces(range(tokenizer.size)))
+        return model
+
+    def _total(self, model: Callable[..., Any], batch: TextBatch, carried: dict[str, Tensor]) -> Tensor:
+        """The mean of the two directions' losses; the block's last label completes its text."""
+        text = torch.cat([batch.inputs[:, :1], batch.labels], dim=1)
+        output = model(text, functional.pad(batch.mask, (1, 0), value=True))
+        ahead = cross_entropy(output.logits[:, :-1], batch.labels, batch.mask)
+        back = cross_entropy(output.previous[:, 1:], batch.inputs, batch.mask)
+        return (ahead + back) / 2
+
+
+class Streams(LanguageTask[StreamBatch]):
+    """A recurrent model reads streams of the text side by side; its state goes on from batch to batch."""
+
+    def _plan(self, epoch: int) -> list[Rows]:
+        block = self.recipe.data.block
+        first = int(np.random.default_rng([self.recipe.seed, epoch]).integers(1, block + 1))
+        return plan_streams(len(self.corpus.train.tokens), block, self.rows, first)
+
+    def _measured_plan(self, tokens: int) -> list[Rows]:
+        return plan_streams(tokens, self.recipe.data.block, min(self.rows, MEASURED_STREAMS))
+
+    def _maker(self, store: TokenStore) -> NextInStreams:
+        return NextInStreams(store)
+
+    def build(self) -> nn.Module:
+        """A model that knows the tokenizer's tokens."""
+        return build_model(self.recipe.model, self.tokenizer)
+
+    def loss(self, model: Callable[..., Any], batch: StreamBatch) -> Loss:
+        """The cross-entropy of every next token, and the model's penalty for every one."""
+        return Loss(self._total(model, batch, self.carried), batch.labels_mask.sum())
+
+    def _total(self, model: Any, batch: StreamBatch, carried: dict[str, Tensor]) -> Tensor:
+        reading = model.read(batch.inputs, _continued(carried, batch.begins))
+        # A step that is not finite is skipped; the memory of it must not spoil the steps that follow.
+        carried |= {str(i): layer.detach().nan_to_num(0.0, 0.0, 0.0) for i, layer in enumerate(reading.state)}
+        total = cross_entropy(model.predict(reading.outputs), batch.labels, batch.labels_mask)
+        return total + model.penalty(reading) * batch.labels_mask.sum() if model.training else total
+
+
+def _continued(carried: dict[str, Tensor], begins: Tensor) -> State | None:
+    """The state before a batch: what was carried, but zero where a text begins; a run that goes on with another number
+    of streams (training.batch_tokens) begins anew."""
+    state = [carried[str(layer)] for layer in range(len(carried))]
+    if not state or state[0].shape[2] != len(begins):
+        return None
+    return [layer.masked_fill(begins[:, None], 0.0) for layer in state]
+
+
+def language_task(recipe: LanguageRecipe, folder: Path, device: torch.device, poll: Poll) -> Blocks | Streams:
+    """What fits the recipe's model."""
+    return LANGUAGE_TASKS[recipe.model.name](recipe, folder, device, poll)
+
+
+LANGUAGE_TASKS: dict[str, type[Blocks | Streams]] = {"gpt": Blocks, "lstm": Streams, "elmo": BothWays}
 
 
 def encode_lines(tokenizer: TextTokenizer, lines: Iterable[Line]) -> Iterator[EncodedLine]:

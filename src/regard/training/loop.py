@@ -71,7 +71,7 @@ class Trainer:
         self.recipe, self.task, self.out, self.device, self.signals = recipe, task, out, device, signals
         self.settings = settings = recipe.training
         self.model = task.build().to(device).train()
-        self.forward = torch.compile(self.model, dynamic=True) if settings.compile else self.model
+        self.forward = torch.compile(self.model, dynamic=True) if settings.compiles(device.type) else self.model
         self.parameters = task.parameters(self.model)
         self.optimizers = {
             group: adamw(parameters, betas=settings.betas, weight_decay=settings.weight_decay)
@@ -294,7 +294,7 @@ class Trainer:
         newest = newest_complete(self.out)
         if newest is None:
             return Progress()
-        return load_state(newest / TRAIN_STATE, self.model, self.optimizers, self.average)
+        return load_state(newest / TRAIN_STATE, self.model, self.optimizers, self.average, self.task.carried)
 
     def checkpoint(self, step: int) -> Path:
         """Where the checkpoint of a step is kept."""
@@ -309,7 +309,8 @@ class Trainer:
                 write_model(folder, self.recipe.model.name, self.model)
             self.task.save(folder)
             write_beside(folder, self.recipe, self.out)
-            save_state(folder / TRAIN_STATE, self.progress, self.model, self.optimizers, self.average)
+            carried = self.task.carried
+            save_state(folder / TRAIN_STATE, self.progress, self.model, self.optimizers, self.average, carried)
 
         write_folder(self.checkpoint(self.progress.step), write)
         self.saved = self.progress.step

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn import functional
 
 
 class Loss(NamedTuple):
@@ -49,12 +50,26 @@ def cross_entropy(
     logits: Float[Tensor, "B T V"], labels: Int[Tensor, "B T"], mask: Bool[Tensor, "B T"], smoothing: float = 0.0
 ) -> Float[Tensor, ""]:
     """Label-smoothed cross-entropy (Szegedy 2016), summed where `mask` is True: (1-ε)(-log p_y) + ε·mean(-log p)."""
+    if torch.compiler.is_compiling():  # a compiler fuses the plain formula, and cannot see into ours
+        log_p = torch.log_softmax(logits, dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+        chosen = log_p.gather(-1, labels[..., None]).squeeze(-1)
+        return -((1 - smoothing) * chosen + smoothing * log_p.mean(dim=-1)).masked_fill(~mask, 0.0).sum()
     return _SmoothedCrossEntropy.apply(logits.flatten(0, 1), labels.flatten(), mask.flatten(), smoothing)
 
 
 def soft_cross_entropy(logits: Float[Tensor, "B N"], targets: Float[Tensor, "B N"]) -> Float[Tensor, ""]:
     """Cross-entropy against probabilities instead of labels, summed over the batch."""
     return -(targets * torch.log_softmax(logits, dim=-1, dtype=torch.float32)).sum()
+
+
+def negative_sampling(
+    true: Float[Tensor, "B P"],
+    true_weight: Float[Tensor, "B P"],
+    noise: Float[Tensor, "B K"],
+    noise_weight: Float[Tensor, "B K"],
+) -> Float[Tensor, ""]:
+    """-log σ(s) of true scores and -log σ(-s) of noise (Mikolov 2013b, eq. 4), weighted and summed."""
+    return (functional.softplus(-true) * true_weight).sum() + (functional.softplus(noise) * noise_weight).sum()
 
 
 def guidance(

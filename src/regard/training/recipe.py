@@ -39,6 +39,7 @@ from regard.training.sections import (
     TextLoopSection,
     TextSection,
     TrainingSection,
+    WordsSection,
     WritingSection,
     nearest,
 )
@@ -111,7 +112,7 @@ class Recipe(AnyRecipe):
 class LanguageRecipe(AnyRecipe):
     """Everything the training of a language model depends on."""
 
-    models: ClassVar = ("gpt",)
+    models: ClassVar = ("gpt", "lstm", "elmo")
     metrics: ClassVar = {"loss", "perplexity"}
 
     task: Literal["language"]
@@ -119,6 +120,32 @@ class LanguageRecipe(AnyRecipe):
     data: TextSection
     tokenizer: VocabularyConfig = VocabularyConfig.parse({})
     training: TextLoopSection = TextLoopSection()
+
+    @pydantic.model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.training.compile and self.model.name == "lstm":
+            raise ConfigError("training.compile does nothing for an lstm, whose kernels are fused already; set it off")
+        return self
+
+
+class WordsRecipe(AnyRecipe):
+    """Everything the training of word vectors depends on."""
+
+    models: ClassVar = ("word2vec",)
+    metrics: ClassVar = {"loss"}
+
+    task: Literal["words"]
+    model: ModelSection = ModelSection(name="word2vec")
+    data: WordsSection
+    tokenizer: VocabularyConfig = VocabularyConfig.parse({"kind": "word", "size": 100_000, "min_frequency": 5})
+    training: TextLoopSection = TextLoopSection()
+
+    @pydantic.model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.tokenizer.kind != "word" or self.model.init:
+            raise ConfigError("task 'words' learns vectors of whole words from scratch: tokenizer.kind must be 'word', "
+                              "and model.init left out")  # fmt: skip
+        return self
 
 
 class MaskedRecipe(AnyRecipe):
@@ -137,7 +164,7 @@ class MaskedRecipe(AnyRecipe):
 class ClassificationRecipe(AnyRecipe):
     """Everything the fine-tuning of a classifier depends on."""
 
-    models: ClassVar = ("bert",)
+    models: ClassVar = ("bert", "elmo")
     metrics: ClassVar = {"loss", "accuracy", "f1", "matthews", "pearson", "spearman"}
 
     task: Literal["classification"]
@@ -278,6 +305,7 @@ def _refuse_mixing(recipe: SegmentationRecipe | PixelsRecipe | GanRecipe) -> Non
 RECIPES: dict[str, type[AnyRecipe]] = {
     "translation": Recipe,
     "language": LanguageRecipe,
+    "words": WordsRecipe,
     "masked": MaskedRecipe,
     "classification": ClassificationRecipe,
     "spans": SpansRecipe,
@@ -303,13 +331,18 @@ def recipe_text(name: str) -> str:
 
 def load_recipe(name_or_path: str | Path, sets: Sequence[str] = ()) -> AnyRecipe:
     """Read a shipped recipe by name, or a file, with `section.key=value` changes made before anything is checked."""
-    values = _read(str(name_or_path))
-    for change in sets:
-        _merge(values, change)
+    values = changed(_read(str(name_or_path)), sets)
     task = values.get("task", "translation")
     if task not in RECIPES:
         raise ConfigError(f"{name_or_path}: task {task!r} is unknown; {nearest(str(task), RECIPES)}")
     return RECIPES[task].parse(values, where=str(name_or_path))
+
+
+def changed(values: dict[str, Any], sets: Sequence[str]) -> dict[str, Any]:
+    """Values of a recipe with `section.key=value` changes made to them."""
+    for change in sets:
+        _merge(values, change)
+    return values
 
 
 def _shipped() -> Any:

@@ -151,7 +151,11 @@ class LoopSection(Config):
     log_every: PositiveInt = 50
     workers: NonNegativeInt = 0
     time_limit: PositiveFloat | None = None
-    compile: bool = False
+    compile: bool | Literal["cuda"] = False  # "cuda": where training runs on a GPU
+
+    def compiles(self, device: str) -> bool:
+        """Whether the model and its loss are compiled on this kind of device."""
+        return self.compile in (True, device)
 
     @pydantic.model_validator(mode="after")
     def _check_average(self) -> Self:
@@ -195,15 +199,15 @@ class TrainingSection(WritingSection):
         return self
 
 
-class TextSection(Config):
-    """[data] of a model that learns from plain text."""
+class PlainSection(Config):
+    """[data] of plain text: files, or `phrasebook`, the English sentences of the built-in corpus, one a document."""
 
     train: str | list[str]
     valid: str | list[str] = ""
     test: str | list[str] = ""
     documents: Documents = "blank"  # what separates them
     split: float = pydantic.Field(default=0.01, gt=0, lt=1)  # of the text, its end, set aside where valid is not given
-    block: PositiveInt = 128  # tokens read at once
+    sentences: PositiveInt = 20000  # drawn from the phrasebook
 
     def paths(self, part: Literal["train", "valid", "test"]) -> list[str]:
         where: str | list[str] = getattr(self, part)
@@ -213,7 +217,21 @@ class TextSection(Config):
     def _check_train(self) -> Self:
         if not self.paths("train"):
             raise ConfigError("data.train names no file; give one, or a list of them")
+        if self.train == PHRASEBOOK and (self.valid or self.test):
+            raise ConfigError("data.train is 'phrasebook', which has parts of its own; leave out data.valid, data.test")
         return self
+
+
+class TextSection(PlainSection):
+    """[data] of a model that reads plain text in blocks."""
+
+    block: PositiveInt = 128  # tokens read at once
+
+
+class WordsSection(PlainSection):
+    """[data] of word vectors."""
+
+    subsample: float = pydantic.Field(default=1e-3, ge=0, lt=1)  # words with a greater share are thinned out; 0: none
 
 
 class MaskedSection(TextSection):

@@ -43,11 +43,14 @@ def save_state(
     model: nn.Module,
     optimizers: Mapping[str, torch.optim.Optimizer],
     average: Mapping[str, Tensor],
+    carried: Mapping[str, Tensor],
 ) -> None:
-    """Write `folder` so that `load_state` can continue bit for bit; `average` are the moving-average weights."""
+    """Write `folder` so that `load_state` can continue bit for bit; `average` are the moving-average weights, `carried`
+    is what a task hands from one step to the next."""
     folder.mkdir(parents=True)
     tensors = {f"weights/{name}": tensor for name, tensor in _weights(model).items()}
     tensors |= {f"average/{name}": tensor for name, tensor in average.items()}
+    tensors |= {f"carried/{name}": tensor for name, tensor in carried.items()}
     tensors |= _moments(model, optimizers)
     tensors |= {f"random/{name}": tensor for name, tensor in _random_tensors().items()}
     save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, folder / TENSORS)
@@ -60,12 +63,16 @@ def load_state(
     model: nn.Module,
     optimizers: Mapping[str, torch.optim.Optimizer],
     average: Mapping[str, Tensor],
+    carried: dict[str, Tensor],
 ) -> Progress:
     """Put back what `save_state` wrote, random generators included."""
+    device = next(model.parameters()).device
     tensors = load_file(folder / TENSORS)
     document = json.loads((folder / PROGRESS).read_text(encoding="utf-8"))
     _copy(tensors, "weights/", _weights(model), folder)
     _copy(tensors, "average/", average, folder)
+    kept = {name.removeprefix("carried/"): t for name, t in tensors.items() if name.startswith("carried/")}
+    carried.update({name: tensor.to(device) for name, tensor in kept.items()})
     _restore_moments(tensors, model, optimizers)
     _restore_random(tensors, document.pop("random"))
     return Progress(**document)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from regard.data.loader import Loader
 from regard.training.evaluation import Sample
@@ -23,6 +24,11 @@ class SupervisedTask(ABC, Generic[B]):
     """One loss, one group of parameters, batches from one loader."""
 
     loader: Loader[B]
+
+    @cached_property
+    def carried(self) -> dict[str, Tensor]:
+        """Nothing, unless a task puts something there."""
+        return {}
 
     def parameters(self, model: nn.Module) -> dict[str, list[nn.Parameter]]:
         """All of them, in one group."""

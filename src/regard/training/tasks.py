@@ -31,7 +31,7 @@ from regard.training.corpus import prepare
 from regard.training.evaluation import Evaluation, Sample
 from regard.training.guards import Poll
 from regard.training.images import Images
-from regard.training.language import Language
+from regard.training.language import language_task
 from regard.training.masked import Masked
 from regard.training.objectives import Loss, cross_entropy, guidance, r_drop
 from regard.training.pixels import Pixels
@@ -39,6 +39,7 @@ from regard.training.recipe import Recipe
 from regard.training.segmentation import Segmentation
 from regard.training.state import Place
 from regard.training.text_to_text import Prompts, Spans
+from regard.training.words import Words
 
 ALIGNED_PAIRS = 300  # looked at to find the layer and head that align words
 
@@ -57,6 +58,9 @@ class Task(Protocol):
 
     summary: str  # what the data are, for the log and the model card
 
+    @property
+    def carried(self) -> dict[str, Tensor]: ...  # what a step hands to the next, saved with the run
+
     def build(self) -> nn.Module: ...
     def parameters(self, model: nn.Module) -> dict[str, list[nn.Parameter]]: ...
     def rate(self, group: str) -> float: ...  # how much faster than the recipe's learning rate a group learns
@@ -74,6 +78,7 @@ class Translation:
 
     def __init__(self, recipe: Recipe, folder: Path, device: torch.device, poll: Poll) -> None:
         self.recipe, self.device = recipe, device
+        self.carried: dict[str, Tensor] = {}
         self.corpus = prepare(recipe, folder, poll)
         self.summary = _summary(recipe, self.corpus.report)
         if recipe.training.validate_every and not self.corpus.valid:
@@ -87,6 +92,9 @@ class Translation:
             )
         self.valid = self._evaluation(self.corpus.valid, decoded=recipe.training.validate_sentences)
         self.guided: AlignmentSettings | None = None
+        self._cross_entropy, self._r_drop = cross_entropy, r_drop
+        if recipe.training.compiles(device.type):  # over a whole vocabulary a loss takes as long as a small model
+            self._cross_entropy, self._r_drop = torch.compile(cross_entropy), torch.compile(r_drop)
 
     def build(self) -> nn.Module:
         """A new model, as large as the tokenizer needs it."""
@@ -145,8 +153,8 @@ class Translation:
         if weight:
             twice = (tensor.repeat(2, 1) for tensor in (batch.source, batch.source_mask, batch.inputs))
             first, second = model(*twice).chunk(2)
-            return r_drop(first, second, labels, mask, weight=weight, smoothing=smoothing)
-        return cross_entropy(model(batch.source, batch.source_mask, batch.inputs), labels, mask, smoothing)
+            return self._r_drop(first, second, labels, mask, weight=weight, smoothing=smoothing)
+        return self._cross_entropy(model(batch.source, batch.source_mask, batch.inputs), labels, mask, smoothing)
 
     def validate(self, model: nn.Module, poll: Poll) -> dict[str, float]:
         """Loss, perplexity and, on a sample, BLEU, chrF and exact match."""
@@ -217,7 +225,8 @@ def _summary(recipe: Recipe, report: dict[str, int]) -> str:
 
 TASKS: dict[str, Callable[[Any, Path, torch.device, Poll], Task]] = {
     "translation": Translation,
-    "language": Language,
+    "language": language_task,
+    "words": Words,
     "masked": Masked,
     "classification": Classification,
     "spans": Spans,

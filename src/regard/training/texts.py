@@ -18,16 +18,18 @@ from regard.checkpoints.models import own_tensors
 from regard.config import Config
 from regard.data.blocks import EncodedLine, TokenStore
 from regard.data.documents_text import Line, read_texts, split_text
+from regard.data.phrasebook import phrases
 from regard.data.text_tokenizers import TextTokenizer
 from regard.data.vocabularies import Style, VocabularyConfig, train_vocabulary
 from regard.errors import CheckpointError, DataError, UsageError
 from regard.models.catalog import MODELS
 from regard.training.guards import Poll
-from regard.training.sections import ModelSection, TextSection
+from regard.training.sections import PHRASEBOOK, ModelSection, PlainSection
 
 Part = Literal["train", "valid", "test"]
 PARTS: tuple[Part, ...] = ("train", "valid", "test")
 CHUNK = 1000  # lines encoded together
+HELD_OUT = 500  # sentences of the phrasebook, for validation and as many for testing
 HEADS = ("output.", "pooler.", "masked.", "next_sentence.")  # what another task may add to a model or drop
 Encode = Callable[[TextTokenizer, Iterable[Line]], Iterator[EncodedLine]]
 
@@ -55,7 +57,7 @@ class TextCorpus:
 class TextPreparation:
     """How the files of a recipe become a corpus; `encode` makes tokens of lines, as the task wants them."""
 
-    data: TextSection
+    data: PlainSection
     model: ModelSection
     vocabulary: VocabularyConfig
     style: Style
@@ -86,10 +88,17 @@ class TextPreparation:
     def lines(self, part: Part) -> Iterator[Line]:
         """The lines of a part; the last of the training text are for validation where no other text is given."""
         data = self.data
+        if data.train == PHRASEBOOK:
+            return _phrasebook(part, data.sentences if part == "train" else HELD_OUT)
         if data.valid or part == "test":
             return read_texts(data.paths(part), data.documents)
         divided = split_text(data.paths("train"), data.documents, data.split)
         return (line for where, line in divided if where == part)
+
+
+def _phrasebook(part: Part, count: int) -> Iterator[Line]:
+    """English sentences of the built-in corpus; those of one part never occur in another."""
+    return (Line(f"{pair.source}\n", True) for pair in phrases("es", part=part, count=count, seed=1))
 
 
 def chunks(lines: Iterable[Line]) -> Iterator[list[Line]]:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import sys
 
 import pytest
@@ -80,8 +81,62 @@ def test_a_prompt_that_is_too_long_is_an_empty_line_and_a_message(folder, monkey
     assert "line 2 is refused" in captured.err and "99 tokens" in captured.err
 
 
+def test_penalties_and_biases_are_the_models(folder, capsys):
+    options = [
+        "--presence-penalty",
+        "1.5",
+        "--frequency-penalty",
+        "0.5",
+        "--logit-bias",
+        "9=2",
+        "--logit-bias",
+        "0=-100",
+    ]
+    command = ["generate", "one", "-m", str(folder), "--temperature", "0", "--max-tokens", "12"]
+    assert run([*command, *options]) == 0
+    changes = {"presence_penalty": 1.5, "frequency_penalty": 0.5, "logit_bias": {9: 2.0, 0: -100.0}}
+    expected = LanguageModel.load(folder).generate("one", temperature=0.0, max_tokens=12, **changes)
+    assert capsys.readouterr().out == expected.text + "\n"
+    assert run([*command, "--logit-bias", "nine"]) == 2
+    assert "expected TOKEN=VALUE" in capsys.readouterr().err
+
+
 def test_mistakes_are_one_line(folder, translator_folder, capsys):
     assert run(["generate", "one", "-m", str(folder), "--stream", "--json"]) == 2
     assert run(["generate", "one", "-m", str(folder), "--beam", "2", "--temperature", "1"]) == 2
     assert run(["generate", "one", "-m", str(translator_folder)]) == 2
     assert "is a Translator, which writes no texts" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("stride", [None, 7])
+def test_the_perplexity_of_a_file_is_that_of_foretelling_each_token_alone(folder, tmp_path, capsys, stride):
+    text = "It was a bright day in April,\nand the clocks… were striking thirteen.\n"
+    (tmp_path / "text.txt").write_text(text, "utf-8")
+    chosen = [] if stride is None else ["--stride", str(stride)]
+    command = ["evaluate", "-m", str(folder), "--text", str(tmp_path / "text.txt"), *chosen]
+    assert run([*command, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    lm = LanguageModel.load(folder)
+    ids, window, step, total = [0, *lm.tokenizer.encode([text])[0].ids], 40, stride or 20, 0.0
+    for place in range(1, len(ids)):  # the first window that reaches a token foretells it
+        first = max(0, -(-(place + 1 - window) // step)) * step
+        total += lm.model(torch.tensor([ids[first:place]]))[0, -1].log_softmax(-1)[ids[place]].item()
+    assert found["tokens"] == found["bytes"] == len(text.encode()) and found["words"] == 13
+    assert math.log(found["perplexity"]) == pytest.approx(-total / len(text.encode()), abs=1e-4)
+    assert math.log(found["perplexity_per_word"]) == pytest.approx(-total / 13, abs=1e-3)
+    assert found["bits_per_byte"] == pytest.approx(math.log2(found["perplexity_per_byte"]))
+    assert run(command) == 0
+    assert capsys.readouterr().out.startswith("perplexity ")
+
+
+def test_perplexity_refuses_what_has_none(folder, tmp_path, capsys):
+    (tmp_path / "text.txt").write_text("some text", "utf-8")
+    text = ["--text", str(tmp_path / "text.txt")]
+    assert run(["evaluate", *text]) == 2
+    assert "-m" in capsys.readouterr().err
+    assert run(["evaluate", "phrasebook", "--stride", "3"]) == 2
+    assert "--text" in capsys.readouterr().err
+    assert run(["evaluate", "-m", str(folder), "--text", str(tmp_path / "nowhere.txt")]) == 1
+    assert "no such file" in capsys.readouterr().err
+    assert run(["evaluate", "-m", str(folder), *text, "--stride", "40"]) == 2
+    assert "below the window" in capsys.readouterr().err

@@ -42,6 +42,28 @@ def test_look_selects_layers_and_heads_and_follows_a_given_target(translator_fol
     assert run([*command, "--head", "7"]) == 2
 
 
+@pytest.mark.parametrize("suffix", ["html", "svg", "png", "json"])
+def test_look_draws_models_of_any_kind(suffix: str, make_encoder, make_writer, tmp_path: Path, capsys) -> None:
+    encoder, file = str(make_encoder("masked")), tmp_path / f"look.{suffix}"
+    assert run(["look", "we are [MASK]", "she is big", "-m", encoder, "--top", "3", "-o", str(file)]) == 0
+    if suffix == "json":
+        seen = json.loads(file.read_text("utf-8"))
+        assert len(seen["foretold"][0]["choices"]) == 3 and seen["panels"][0]["keys"].count("[SEP]") == 2
+    writing = ["--max-tokens", "6", "--temperature", "0.8", "--top-p", "0.9", "--seed", "2"]
+    for kind in ("gpt", "t5"):
+        writer = make_writer(kind)
+        assert run(["look", "the fox saw", "-m", str(writer), *writing, "-o", str(file)]) == 0
+        assert file.stat().st_size > 1000
+        if suffix == "json":
+            answer = regard.load(writer).generate("the fox saw", max_tokens=6, temperature=0.8, top_p=0.9, seed=2)
+            seen = json.loads(file.read_text("utf-8"))
+            assert seen["meta"].get("answer", "") == answer.text
+            assert sum(each["written"] for each in seen["foretold"]) >= len(answer.ids)
+    capsys.readouterr()
+    assert run(["look", "the fox", "the owl", "-m", str(make_writer("gpt")), "-o", str(file)]) == 2
+    assert "takes no second text" in capsys.readouterr().err
+
+
 def test_evaluate_prints_scores_and_writes_the_translations(
     translator_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

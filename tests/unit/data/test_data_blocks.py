@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.blocks import EncodedLine, NextTokens, TokenStore, block_starts, plan_blocks
+from regard.data.blocks import (
+    EncodedLine,
+    NextInStreams,
+    NextTokens,
+    TokenStore,
+    block_starts,
+    plan_blocks,
+    plan_streams,
+)
 from regard.data.documents_text import read_text, split_text
 from regard.data.masking import MaskedTexts, Masking, segments
 from regard.data.prompts import mixture, prompts, read_prompts
@@ -133,6 +141,21 @@ def test_a_store_travels_to_workers(tmp_path):
     (tmp_path / "s" / "ids.bin").write_bytes(b"\0")
     with pytest.raises(DataError, match="encode it again"):
         TokenStore.open(tmp_path / "s")
+
+
+@given(st.integers(2, 200), st.integers(1, 40), st.integers(1, 12), st.integers(1, 40))
+def test_streams_go_on_where_they_stopped_and_predict_every_token_once(tmp_path_factory, tokens, block, streams, first):
+    store = written(tmp_path_factory.mktemp("streams") / "store", [(list(range(tokens)), True)])
+    first = min(first, block)
+    batches = [NextInStreams(store)(rows, (3, i)) for i, rows in enumerate(plan_streams(tokens, block, streams, first))]
+    read = [[], []]
+    for row in range(len(batches[0].inputs)):
+        for batch in batches:
+            read[0] += batch.inputs[row][batch.labels_mask[row]].tolist()
+            read[1] += batch.labels[row][batch.labels_mask[row]].tolist()
+    assert read == [list(range(tokens - 1)), list(range(1, tokens))]
+    assert [bool(batch.begins.all()) for batch in batches] == [True] + [False] * (len(batches) - 1)
+    assert all(batch.inputs.shape[1] <= block for batch in batches)
 
 
 # --- hidden words ---

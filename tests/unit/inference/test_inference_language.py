@@ -12,9 +12,11 @@ from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 import regard
 from regard.checkpoints import export_model, save_model
 from regard.errors import CheckpointError, ConfigError, DataError, UsageError
+from regard.inference import language
 from regard.inference.conversion import convert
 from regard.inference.language import LanguageModel, TextToText
 from regard.models.gpt import LLAMA, Gpt, GptConfig
+from regard.models.lstm import Lstm, LstmConfig
 from regard.models.t5 import T5, T5Config
 
 TEXT = "the fox saw the owl and the owl saw the fox; café, naïve, 你好 and 👍🏽 are words too. " * 3
@@ -80,6 +82,16 @@ def llama(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def lstm(tmp_path_factory):
+    torch.manual_seed(5)
+    place = tmp_path_factory.mktemp("models") / "lstm"
+    model = Lstm(LstmConfig(vocab=300, embedding=24, width=32, depth=2))
+    torch.nn.init.normal_(model.embedding.weight)
+    save_model(place, "lstm", model, extras=byte_pairs)
+    return regard.load(place)
+
+
+@pytest.fixture(scope="module")
 def t5(tmp_path_factory):
     torch.manual_seed(4)
     place = tmp_path_factory.mktemp("models") / "t5"
@@ -95,7 +107,7 @@ def test_folders_are_loaded_as_what_they_are_for(lm, llama, t5, tmp_path):
     assert regard.load(tmp_path / "own").generate("the", seed=1).text == lm.generate("the", seed=1).text
 
 
-@pytest.mark.parametrize("kind", ["lm", "llama", "t5"])
+@pytest.mark.parametrize("kind", ["lm", "llama", "lstm", "t5"])
 @pytest.mark.parametrize(
     "changes",
     [{"temperature": 0.0}, {"temperature": 0.8, "top_k": 20}, {"temperature": 1.0, "top_p": 0.9, "min_p": 0.02},
@@ -193,6 +205,109 @@ def test_a_repetition_penalty_makes_what_was_said_less_probable(lm):
     assert fresh.ids[0] == int(logits.argmax())
 
 
+@pytest.mark.parametrize("kind", ["lm", "llama"])
+@pytest.mark.parametrize(("presence", "frequency"), [(1.3, 0.0), (0.0, 0.7), (-0.4, 1.1)])
+def test_penalties_and_biases_are_openais_formula(kind, presence, frequency, request):
+    writer = request.getfixturevalue(kind)
+    bias = {7: 3.0, 40: -100.0}
+    for prompt in PROMPTS[:3]:
+        ids, said = writer.read(prompt), []
+        for _ in range(12):
+            logits = writer.model(torch.tensor([[*ids, *said]]))[0, -1]
+            for token in range(len(logits)):
+                count = said.count(token)  # in the answer alone
+                logits[token] += bias.get(token, 0.0) - count * frequency - (count > 0) * presence
+            said.append(int(logits.argmax()))
+        said = said[: said.index(writer.ends[0])] if writer.ends[0] in said else said
+        changes = {"presence_penalty": presence, "frequency_penalty": frequency, "logit_bias": bias}
+        found = writer.generate(PROMPTS[:3], max_tokens=12, temperature=0.0, **changes)
+        assert found[PROMPTS.index(prompt)].ids == said
+
+
+def test_a_bias_of_minus_100_forbids_and_scores_stay_the_models_own(lm):
+    free = lm.generate("the fox", max_tokens=6, temperature=1.0, seed=1)
+    bound = lm.generate("the fox", max_tokens=6, temperature=1.0, seed=1, logit_bias=dict.fromkeys(free.ids, -100.0))
+    assert not {*free.ids} & {*bound.ids}
+    each = bound.log_probabilities.gather(1, torch.tensor(bound.ids)[:, None])
+    assert bound.reason == "stop" or bound.log_probability == pytest.approx(each.sum().item(), abs=1e-3)
+    with pytest.raises(UsageError, match="tokens 0 to 299"):
+        lm.generate("the fox", logit_bias={300: 1.0})
+
+
+# What is foretold
+
+
+@pytest.mark.parametrize("kind", ["lm", "llama", "t5"])
+def test_every_place_foretells_what_the_text_before_it_lets_expect(kind, request):
+    writer = request.getfixturevalue(kind)
+    answer = writer.generate("the fox", max_tokens=6, temperature=0.0, logit_bias={writer.ends[0]: -100.0})
+    source, target = writer.fed(answer.prompt_ids, answer.ids)
+    told = writer.foretell(answer.prompt_ids, answer.ids, top=4)
+    assert [each.place for each in told] == list(range(len(target)))
+    for each in told:
+        before = target[: each.place + 1]  # one pass for each place, over no more than it may know
+        inputs = [torch.tensor([source]), torch.ones(1, len(source), dtype=torch.bool)] if source else []
+        probability = writer.model(*inputs, torch.tensor([before]))[0, -1].softmax(-1)
+        best = probability.argsort(descending=True)[:4]
+        assert [c.token for c in each.choices] == writer.tokenizer.shown(best.tolist())
+        assert [c.probability for c in each.choices] == pytest.approx(probability[best].tolist(), abs=1e-5)
+        if each.place + 1 < len(target):
+            came = target[each.place + 1]
+            assert each.came.token == writer.tokenizer.shown([came])[0]
+            assert each.came.probability == pytest.approx(probability[came].item(), abs=1e-5)
+            assert each.rank == int((probability > probability[came]).sum()) + 1
+        assert each.written == (len(target) - len(answer.ids) <= each.place + 1 < len(target))
+    assert told[-1].came is None and writer.foretell(answer.prompt_ids, answer.ids, top=4, places=(1, 3)) == told[1:3]
+    (end,) = writer.tokenizer.shown(writer.ends[:1])
+    assert writer.foretell(answer.prompt_ids, answer.ids, ended=True)[-1].came.token == end
+
+
+@pytest.mark.parametrize(
+    "drawing",
+    [{"temperature": 0.7}, {"temperature": 1.5, "top_k": 5}, {"temperature": 1.0, "top_p": 0.6},
+     {"temperature": 0.8, "min_p": 0.2}, {"temperature": 0.0}],
+)  # fmt: skip
+def test_the_share_drawn_is_that_of_the_tempered_and_cut_distribution(lm, drawing):
+    ids = lm.read("the owl")
+    (told,) = lm.foretell(ids, places=(len(ids) - 1, len(ids)), top=300, **drawing)
+    logits = lm.model(torch.tensor([ids]))[0, -1].double()
+    tempered = (logits / (drawing["temperature"] or 1e-4)).softmax(-1)
+    allowed, mass = [], 0.0
+    for token in tempered.argsort(descending=True).tolist():
+        is_likely = tempered[token] >= drawing.get("min_p", 0.0) * tempered.max()
+        if mass < drawing.get("top_p", 1.0) and len(allowed) < drawing.get("top_k", 300) and is_likely:
+            allowed.append(token)
+        mass += tempered[token].item()
+    total = sum(tempered[token].item() for token in allowed)
+    expected = {token: tempered[token].item() / total for token in allowed}
+    for token, choice in zip(logits.argsort(descending=True).tolist(), told.choices, strict=True):
+        assert choice.drawn == pytest.approx(expected.get(token, 0.0), abs=1e-4)
+
+
+def test_tokens_are_drawn_as_often_as_foretold(lm):
+    ids, drawing = lm.read("the owl"), {"temperature": 1.3, "top_p": 0.8}
+    (told,) = lm.foretell(ids, places=(len(ids) - 1, len(ids)), top=300, **drawing)
+    many = lm.generate("the owl", max_tokens=1, n=600, **drawing)
+    drawn = [lm.tokenizer.shown(each.ids or lm.ends[:1])[0] for each in (many, *many.alternatives)]
+    assert len({*drawn}) > 5
+    for token in {choice.token for choice in told.choices}:  # halves of characters look alike
+        expected = sum(choice.drawn for choice in told.choices if choice.token == token)
+        assert drawn.count(token) / 600 == pytest.approx(expected, abs=0.08)
+
+
+def test_an_answer_that_fills_the_context_can_be_looked_at(lm):
+    full = lm.generate("the fox", max_tokens=500, temperature=0.0, logit_bias={lm.ends[0]: -100.0})
+    assert len(full.prompt_ids) + len(full.ids) == 65
+    assert len(full.attention.target) == 64
+    told = lm.foretell(full.prompt_ids, full.ids)
+    assert len(told) == 64 and told[-1].came.token == full.tokens[-1]
+
+
+def test_the_last_piece_of_a_stream_has_the_whole(lm):
+    *_, last = lm.stream("the fox", max_tokens=8, temperature=1.0, seed=3)
+    assert last.whole == lm.generate("the fox", max_tokens=8, temperature=1.0, seed=3)
+
+
 def test_min_p_keeps_what_has_its_share_of_the_best(lm):
     ids = lm.read("the owl")
     probability = lm.model(torch.tensor([ids]))[0, -1].softmax(-1)
@@ -243,6 +358,19 @@ def test_perplexity_foretells_every_token_once_from_its_window(lm, stride):
         total += log_p[ids[place]].item()
         place += 1
     assert lm.perplexity(TEXT, stride=stride).log_probability == pytest.approx(total, abs=1e-2)
+
+
+def test_a_recurrent_model_foretells_a_text_from_its_beginning(lstm, monkeypatch):
+    monkeypatch.setattr(language, "PIECE", 7)
+    ids = [0, *lstm.tokenizer.encode([TEXT])[0].ids]
+    log_p = lstm.model(torch.tensor([ids]))[0].log_softmax(-1)
+    total = sum(log_p[place, token].item() for place, token in enumerate(ids[1:]))
+    assert lstm.perplexity(TEXT).log_probability == pytest.approx(total, abs=1e-2)
+    assert len(lstm.generate(TEXT * 9, max_tokens=3, temperature=0.0).ids) <= 3
+    with pytest.raises(UsageError, match="no attention to look at"):
+        _ = lstm.generate("the", max_tokens=3).attention
+    with pytest.raises(UsageError, match="no windows"):
+        lstm.perplexity(TEXT, stride=3)
 
 
 def test_perplexity_refuses_what_it_cannot_do(lm):

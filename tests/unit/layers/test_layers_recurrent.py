@@ -6,7 +6,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.errors import UsageError
-from regard.layers.recurrent import GRUCell, LSTMCell, Recurrent, RNNCell, reverse, unroll
+from regard.layers.recurrent import (
+    GRUCell,
+    LockedDropout,
+    LSTMCell,
+    Recurrent,
+    RNNCell,
+    WordDropout,
+    reverse,
+    unroll,
+)
 
 KINDS = ["rnn", "lstm", "gru"]
 
@@ -229,3 +238,41 @@ def test_unroll_backward_starts_at_the_last_real_token():
     output, final = unroll(cell, x, initial, mask_of([3, 4], 4), backward=True)
     torch.testing.assert_close(output[0, 2], torch.tanh(cell.project(x[0, 2]) + cell.state_bias))
     torch.testing.assert_close(final[0], output[:, 0])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_weight_drop_thins_the_recurrent_matrices_on_both_roads(kind):
+    fused, plain = both_ways(kind, 4, 6, 2, weight_drop=0.5)
+    x = torch.randn(3, 7, 4)
+    torch.manual_seed(5)
+    ours, state = fused(x)
+    torch.manual_seed(5)
+    again, same_state = plain(x)
+    torch.testing.assert_close(ours, again)
+    torch.testing.assert_close(state, same_state)
+    assert not torch.allclose(ours, fused(x)[0])  # other entries are dropped
+    ours.sum().backward()
+    dropped = (fused.kernel.weight_hh_l0.grad == 0).float().mean()
+    assert 0.3 < dropped < 0.7
+    assert (fused.kernel.weight_ih_l1.grad != 0).all()
+    torch.testing.assert_close(fused.eval()(x)[0], plain.eval()(x)[0])
+    with pytest.raises(UsageError, match="padding"):
+        fused.train()(x, mask=mask_of([7, 3, 5], 7))
+
+
+def test_locked_dropout_has_one_mask_for_all_steps():
+    x = torch.randn(50, 9, 40)
+    dropped = LockedDropout(0.3)(x)
+    kept = dropped != 0
+    assert (kept == kept[:, :1]).all() and 0.6 < kept.float().mean() < 0.8
+    torch.testing.assert_close(dropped[kept], x[kept] / 0.7)
+    assert torch.equal(LockedDropout(0.3).eval()(x), x)
+
+
+def test_word_dropout_forgets_a_word_wherever_it_stands():
+    tokens = torch.randint(30, (20, 15))
+    dropped = WordDropout(0.4)(torch.ones(20, 15, 3), tokens, 30)
+    values = [dropped[tokens == word] for word in range(30)]
+    assert all(len(each.unique()) == 1 for each in values)
+    found = {round(each.flatten()[0].item(), 4) for each in values}
+    assert found == {0.0, round(1 / 0.6, 4)}

@@ -7,11 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 import regard
 from regard.look.page import render_page
-from regard.look.views import translation_sight
+from regard.look.pictures import picture_page, picture_sight
+from regard.look.scenes import translated_scene
 
 SENTENCE = "we are eating bread"
 
@@ -20,15 +23,27 @@ def test_a_look_shows_itself_as_a_page_in_a_frame(translator_folder: Path):
     translator = regard.load(translator_folder)
     seen = regard.look(translator, SENTENCE, to="es")
     answer = translator.translate(SENTENCE, to="es")
-    assert seen.translation == answer.text
+    assert seen.said == answer.text
     framed = re.fullmatch(r'<iframe sandbox="allow-scripts" .* srcdoc="([^"]*)"></iframe>', seen._repr_html_(), re.S)
-    assert framed and html.unescape(framed[1]) == render_page(translation_sight(translator, answer))
+    assert framed and html.unescape(framed[1]) == render_page(translated_scene(translator, answer).sight())
 
 
 def test_a_look_is_saved_and_can_be_given_a_translation(translator_folder: Path, tmp_path: Path):
     seen = regard.look(translator_folder, SENTENCE, to="es", target="el pan")
     saved = json.loads(seen.save(tmp_path / "look.json").read_text("utf-8"))
-    assert saved["alignment"]["queries"] == ["el", "pan"] and seen.translation == "el pan"
+    assert saved["alignment"]["queries"] == ["el", "pan"] and seen.said == "el pan"
+
+
+def test_a_picture_is_looked_at_as_well(make_classifier, tmp_path: Path):
+    classifier = regard.load(make_classifier("vit"))
+    picture = tmp_path / "noise.png"
+    Image.effect_noise((40, 40), 90).convert("RGB").save(picture)
+    seen = regard.look(classifier, picture)
+    assert seen.said == classifier.classify(picture)[0].label
+    page = picture_page(picture_sight(classifier, picture, title="noise.png"))
+    assert html.escape(page, quote=True) in seen._repr_html_()
+    saved = json.loads(seen.save(tmp_path / "look.json").read_text("utf-8"))
+    assert np.allclose(np.sum(saved["layers"][0]["weights"], axis=-1), 1, atol=1e-4)
 
 
 @pytest.mark.parametrize("first", ["", "import regard.look.figures;"])

@@ -1,43 +1,18 @@
 """Language models and encoders behind the OpenAI API, by its real client, against what the models say themselves."""
 
-import json
 from pathlib import Path
 
 import numpy as np
 import openai
 import pytest
-import tokenizers
 import torch
-from tokenizers import decoders, models, pre_tokenizers, trainers
 
 import regard
-from regard.checkpoints import export_model
-from regard.models.gpt import Gpt, GptConfig
+from regard.checkpoints import save_model
+from regard.data.vocabularies import VocabularyConfig, train_vocabulary
+from regard.models.word2vec import Word2Vec, Word2VecConfig
 
-END = "<|endoftext|>"
 PROMPT = "the fox saw"
-
-
-def byte_pairs(folder: Path) -> None:
-    library = tokenizers.Tokenizer(models.BPE())
-    library.pre_tokenizer, library.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=290, special_tokens=[END], initial_alphabet=alphabet, show_progress=False)
-    library.train_from_iterator(["the fox saw the owl and the owl saw the fox"], trainer)
-    library.save(str(folder / "tokenizer.json"))
-    (folder / "tokenizer_config.json").write_text(json.dumps({"bos_token": END, "eos_token": END}))
-
-
-@pytest.fixture(scope="module")
-def gpt_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    torch.manual_seed(3)
-    model = Gpt(GptConfig(vocab=290, width=32, heads=4, depth=2, max_length=64))
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.15)
-    place = tmp_path_factory.mktemp("models") / "writer"
-    export_model("gpt", model, place, values={"bos_token_id": 0, "eos_token_id": 0}, extras=byte_pairs)
-    return place
 
 
 @pytest.fixture
@@ -51,24 +26,61 @@ def client(start_server, gpt_folder: Path, make_encoder, folders: list[Path]):
 def test_a_language_model_goes_on(client, gpt_folder: Path):
     writer = regard.load(gpt_folder)
     expected = writer.generate(PROMPT, max_tokens=12, temperature=0.0)
-    answer = client.completions.create(model="writer", prompt=PROMPT, max_tokens=12, temperature=0, logprobs=2)
+    answer = client.completions.create(model="gpt-writer", prompt=PROMPT, max_tokens=12, temperature=0, logprobs=2)
     (choice,) = answer.choices
     assert (choice.text, choice.finish_reason) == (expected.text, expected.reason)
     assert choice.logprobs.tokens == expected.tokens
     assert sum(choice.logprobs.token_logprobs) == pytest.approx(expected.log_probability, abs=0.05)
-    chunks = list(client.completions.create(model="writer", prompt=PROMPT, max_tokens=12, temperature=0, stream=True))
+    chunks = list(
+        client.completions.create(model="gpt-writer", prompt=PROMPT, max_tokens=12, temperature=0, stream=True)
+    )
     assert "".join(chunk.choices[0].text for chunk in chunks) == expected.text
     assert chunks[-1].choices[0].finish_reason == expected.reason
-    echoed = client.completions.create(model="writer", prompt=PROMPT, max_tokens=12, temperature=0, echo=True)
+    echoed = client.completions.create(model="gpt-writer", prompt=PROMPT, max_tokens=12, temperature=0, echo=True)
     assert echoed.choices[0].text == PROMPT + expected.text
 
 
+def test_recurrent_models_go_on_and_words_have_vectors(start_server, make_writer, tmp_path: Path):
+    reader = make_writer("lstm")
+    words = train_vocabulary(["king queen\n"], VocabularyConfig.parse({"kind": "word", "min_frequency": 1}), "gpt")
+    model = Word2Vec(Word2VecConfig(vocab=words.size, width=6))
+    save_model(tmp_path / "words", "word2vec", model, extras=words.save)
+    served = start_server([reader, tmp_path / "words"])
+    with openai.OpenAI(base_url=f"{served.url}/v1", api_key="none", max_retries=0) as client:
+        answer = client.completions.create(model="lstm-writer", prompt=PROMPT, max_tokens=6, temperature=0)
+        found = client.embeddings.create(model="words", input=["king", "king queen"])
+        with pytest.raises(openai.BadRequestError, match="give texts"):
+            client.embeddings.create(model="words", input=[[1, 2]])
+    expected = regard.load(reader).generate(PROMPT, max_tokens=6, temperature=0.0)
+    assert answer.choices[0].text == expected.text
+    vectors = regard.load(tmp_path / "words").embed(["king", "king queen"])
+    assert torch.allclose(torch.tensor([each.embedding for each in found.data]), vectors)
+    assert found.usage.total_tokens == 3
+
+
 def test_it_draws_as_often_as_asked(client, gpt_folder: Path):
-    drawn = client.completions.create(model="writer", prompt=[PROMPT, "the owl"], n=2, best_of=3, seed=7, max_tokens=5)
+    drawn = client.completions.create(
+        model="gpt-writer", prompt=[PROMPT, "the owl"], n=2, best_of=3, seed=7, max_tokens=5
+    )
     expected = regard.load(gpt_folder).generate([PROMPT, "the owl"], n=2, best_of=3, seed=7, max_tokens=5)
     assert [choice.text for choice in drawn.choices] == [
         text for each in expected for text in (each.text, *(other.text for other in each.alternatives))
     ]
+
+
+def test_penalties_and_biases_are_those_of_the_model(client, gpt_folder: Path):
+    writer = regard.load(gpt_folder)
+    asked = {"max_tokens": 12, "temperature": 0.0}
+    plain = writer.generate(PROMPT, **asked)
+    for given in ({"presence_penalty": 2.0}, {"frequency_penalty": 1.5}, {"logit_bias": {str(plain.ids[0]): -100}}):
+        answer = client.completions.create(model="gpt-writer", prompt=PROMPT, **asked, **given)
+        own = {name: {plain.ids[0]: -100} if name == "logit_bias" else value for name, value in given.items()}
+        expected = writer.generate(PROMPT, **asked, **own)
+        assert answer.choices[0].text == expected.text != plain.text
+    for wrong in ({"presence_penalty": 3}, {"frequency_penalty": -9}, {"logit_bias": {"1": 101}},
+                  {"logit_bias": {"290": 1}}, {"logit_bias": {"-1": 1}}, {"logit_bias": {"x": 1}}):  # fmt: skip
+        with pytest.raises(openai.BadRequestError):
+            client.completions.create(model="gpt-writer", prompt=PROMPT, **wrong)
 
 
 def test_vectors_come_as_numbers_and_as_the_client_asks_for_them(client, make_encoder):
@@ -87,12 +99,12 @@ def test_each_model_does_what_it_can_and_says_what_it_cannot(client, make_encode
     with pytest.raises(openai.BadRequestError, match="completes none"):
         client.completions.create(model=encoder, prompt="x")
     with pytest.raises(openai.BadRequestError, match="no embeddings"):
-        client.embeddings.create(model="writer", input="x")
+        client.embeddings.create(model="gpt-writer", input="x")
     asked = {"q": "x", "source": "en", "target": "es"}
     assert client.served.client.post("/translate", json=asked).status_code == 200
     listed = {each["id"]: each for each in client.served.client.get("/api/models").json()["models"]}
-    assert (listed["writer"]["ability"], listed[encoder]["ability"]) == ("write", "embed")
-    answer = client.served.client.post("/api/translate", json={"model": "writer", "text": "x"})
+    assert (listed["gpt-writer"]["ability"], listed[encoder]["ability"]) == ("write", "embed")
+    answer = client.served.client.post("/api/translate", json={"model": "gpt-writer", "text": "x"})
     assert answer.status_code == 400 and "does not translate" in answer.json()["error"]
-    told = client.served.client.get("/api/models/writer").json()
+    told = client.served.client.get("/api/models/gpt-writer").json()
     assert {each["kind"] for each in told["layers"]} == {"causal"} and told["plan"]

@@ -13,7 +13,7 @@ import regard
 from regard.inference.search import SearchSettings
 from regard.inference.tree import ROOT, grow_tree, path_to
 from regard.look.page import quantise
-from regard.look.views import forced_sight, translation_sight
+from regard.look.scenes import translated_scene, translation_scene
 
 SENTENCE = "we are eating bread"
 
@@ -114,7 +114,7 @@ def test_the_tree_of_the_page_spells_its_translation(ask):
 
 
 def test_pieces_are_the_recorded_weights(ask, translator):
-    sight = translation_sight(translator, translator.translate(SENTENCE, to="es"))
+    sight = translated_scene(translator, translator.translate(SENTENCE, to="es")).sight()
     told = ask("look")
     assert told["pieces"] == []
     assert [each["name"] for each in told["panels"]] == [panel.name for panel in sight.panels]
@@ -154,8 +154,8 @@ def test_scores_are_what_the_softmax_is_made_of(ask):
 
 def test_a_given_translation_is_looked_at(ask, translator):
     told = ask("look", target="el pan es rojo", layers=["decoder.0.cross"])
-    assert told["translation"] == "el pan es rojo" and told["texts"]["target_words"] == ["el", "pan", "es", "rojo"]
-    expected = forced_sight(translator, SENTENCE, "el pan es rojo", to="es").select("decoder.0.cross").panels[0]
+    assert told["said"] == "el pan es rojo" and told["texts"]["target_words"] == ["el", "pan", "es", "rojo"]
+    expected = translation_scene(translator, SENTENCE, to="es", target="el pan es rojo").sight().panels[2]
     assert np.array_equal(decoded(told["pieces"][0]), quantise(expected.weights[0]))
 
 

@@ -7,9 +7,13 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from regard.attention import record
 from regard.models.catalog import MODELS
+from regard.models.elmo import ElmoOutput
 from regard.models.gpt import IGPT, LLAMA
+from regard.models.lstm import LstmState
 from regard.models.t5 import V1_1
+from regard.models.word2vec import Scores
 from regard.studies.costs import COSTS
+from regard.training.objectives import negative_sampling
 
 VOCAB = 53
 SIZES = {
@@ -19,6 +23,9 @@ SIZES = {
     "t5": {"source_vocab": VOCAB, "target_vocab": VOCAB, "width": 32, "heads": 4, "head_width": 8, "ffn_width": 80,
            "encoder_depth": 2, "decoder_depth": 3, "buckets": 8, "max_distance": 20},
     "gpt": {"vocab": VOCAB, "width": 32, "heads": 4, "depth": 3, "max_length": 40},
+    "lstm": {"vocab": VOCAB, "embedding": 24, "width": 40, "depth": 3},
+    "word2vec": {"vocab": VOCAB, "width": 32, "window": 3, "negatives": 4},
+    "elmo": {"vocab": VOCAB, "width": 32, "filters": ((1, 8), (3, 24)), "characters": 9},
     "bert": {"vocab": VOCAB, "width": 32, "heads": 4, "depth": 3, "ffn_width": 80, "max_length": 40},
 }  # fmt: skip
 CASES = [
@@ -44,6 +51,13 @@ CASES = [
     ("gpt", {**IGPT, "attention_dropout": 0.0}),
     ("gpt", LLAMA),
     ("gpt", {**LLAMA, "kv_heads": 2, "head_width": 10, "attention_bias": True, "ffn_width": 70}),
+    ("lstm", {}),
+    ("lstm", {"tie": False, "depth": 1}),
+    ("lstm", {"input_dropout": 0.2, "layer_dropout": 0.2, "dropout": 0.2, "word_dropout": 0.1}),
+    ("word2vec", {}),
+    ("word2vec", {"kind": "cbow"}),
+    ("elmo", {}),
+    ("elmo", {"head": "classify", "labels": 3, "depth": 1, "highways": 0, "dropout": 0.0}),
     ("bert", {"head": "masked"}),
     (
         "bert",
@@ -64,13 +78,21 @@ def case(request):
     config = MODELS[name].config(**{**SIZES[name], **changes})
     source, target = torch.randint(VOCAB, (BATCH, SOURCE)), torch.randint(VOCAB, (BATCH, TARGET))
     real = torch.ones_like(source, dtype=torch.bool)
-    batch = {"gpt": (target,), "bert": (source, real)}.get(name, (source, real, target))
+    words = torch.randint(VOCAB, (BATCH * TARGET, 11)).split([1, 6, 4], dim=1)
+    batch = {
+        "gpt": (target,), "lstm": (target,), "bert": (source, real), "elmo": (source, real),
+        "word2vec": (words[0][:, 0], words[1], torch.ones_like(words[1], dtype=torch.bool), words[2]),
+    }.get(name, (source, real, target))  # fmt: skip
     return MODELS[name].model(config).train(), batch, COSTS[name](config, SOURCE, TARGET)
 
 
 def loss(model, batch):
     """What a loss is made of: the logarithm of the probability of some label, summed."""
     answer = model(*batch)
+    if isinstance(answer, Scores):
+        return negative_sampling(*answer)
+    if isinstance(answer, ElmoOutput) and answer.previous is not None:
+        return sum(each.log_softmax(-1)[..., 0].sum() for each in answer[1:])
     logits = answer if isinstance(answer, torch.Tensor) else answer.logits
     return logits.log_softmax(-1)[..., 0].sum()
 
@@ -114,7 +136,7 @@ def test_activations_are_those_autograd_keeps(case):
 def test_matrices_are_those_the_recorder_sees(case):
     model, batch, costs = case
     if not costs.matrices:
-        assert model.cross is None
+        assert getattr(model, "cross", None) is None
         return
     with record(model) as looks, torch.no_grad():
         model.eval()(*batch)
@@ -137,6 +159,8 @@ def test_the_cache_is_what_the_decoder_state_holds(case):
     if hasattr(state, "caches"):
         sentence = sum(memory.k.numel() + memory.v.numel() for memory in getattr(state, "memories", ()))
         hypothesis = sum(2 * cache.k[:, :, : cache.length].numel() for cache in state.caches)
+    elif isinstance(state, LstmState):
+        sentence, hypothesis = 0, sum(layer.numel() for layer in state.layers)
     else:
         held = (state.source.memory, state.source.keys, state.source.summary)
         sentence = sum({part.data_ptr(): part.numel() for part in held}.values())  # keys may be the memory itself

@@ -7,6 +7,7 @@ import pytest
 from regard.checkpoints import save_model
 from regard.cli.main import run
 from regard.errors import ConfigError, UsageError
+from regard.layers.vision import ImageConfig
 from regard.models.catalog import MODELS
 from regard.studies.costs import COSTS
 from regard.studies.plan import LECTURES, make_plan
@@ -23,27 +24,45 @@ def test_the_paper_base_model_has_65_million_parameters():
 
 
 @pytest.mark.parametrize(
+    ("what", "millions"),
+    [("bert:base", 110), ("bert:large", 336), ("bert:roberta", 125), ("bert:albert", 12), ("bert:distilbert", 66),
+     ("gpt:gpt2", 124), ("gpt:gpt2-medium", 355), ("gpt:gpt2-large", 774), ("gpt:gpt2-xl", 1558),
+     ("gpt:llama-7b", 6738), ("t5:small", 60), ("t5:base", 220), ("t5:large", 738)],
+)  # fmt: skip
+def test_published_models_have_the_parameters_their_authors_count(what, millions):
+    # Devlin 2019, Liu 2019, Lan 2020, Sanh 2019; Radford 2019 as released; Touvron 2023; Raffel 2020
+    assert make_plan(what).parameters == pytest.approx(millions * 1e6, rel=0.03)
+
+
+@pytest.mark.parametrize(
     ("what", "parameters"),
     [
         ("vit:b-16", 86_567_656),  # as timm, torchvision and transformers count them, with 1000 classes
         ("swin:t", 28_288_354),
         ("resnet:50", 25_557_032),
         ("mvit:v2-s", 34_870_216),  # for images; the video model of 16 x 224 has as many but for its patches and head
-        ("gpt:gpt2", 124_439_808),
     ],
 )
-def test_published_models_have_their_size_and_pictures_their_words(what, parameters, capsys):
-    sets = ["tokenizer.size=50257"] if what.startswith("gpt") else []
-    assert make_plan(what, sets=sets).parameters == parameters
-    if not sets:
-        assert run(["plan", what, "--batch", "3"]) == 0
-        text = capsys.readouterr().out
-        assert "a batch of 3 pictures of 224 x 224 pixels" in text and "sentence" not in text
+def test_models_of_pictures_have_their_published_size_and_their_words(what, parameters, capsys):
+    assert make_plan(what).parameters == parameters
+    assert run(["plan", what, "--batch", "3"]) == 0
+    text = capsys.readouterr().out
+    assert "a batch of 3 pictures of 224 x 224 pixels" in text and "sentence" not in text
 
 
 def test_windows_are_shown(capsys):
     assert run(["plan", "swin:tiny"]) == 0
     assert "4 windows, 2 x 49 x 49" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("what", [f"{name}:{preset}" for name, entry in MODELS.items() for preset in entry.presets])
+def test_every_preset_of_the_catalogue_can_be_planned(what, capsys):
+    pictures = issubclass(MODELS[what.partition(":")[0]].config, ImageConfig)
+    sets = ["training.batch=20"] if pictures else ["tokenizer.size=500", "training.batch_tokens=640"]
+    assert run(["plan", what, "--json", *(word for each in sets for word in ("--set", each))]) == 0
+    planned = json.loads(capsys.readouterr().out)
+    assert planned["batch"] == 20
+    assert pictures or 500 in (planned["config"].get("vocab"), planned["config"].get("target_vocab"))
 
 
 def test_memory_counts_weights_gradients_and_two_moments():

@@ -3,6 +3,7 @@
 import math
 import os
 import signal
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,10 @@ from regard.config import known_keys
 from regard.data.blocks import TokenStore
 from regard.data.phrasebook import phrases
 from regard.errors import CheckpointError, ConfigError, DataError, UsageError
+from regard.inference.encoders import TextEncoder
+from regard.models.lstm import Lstm
 from regard.training.guards import SignalError
+from regard.training.language import _continued, language_task
 from regard.training.loop import Trainer, train
 from regard.training.metrics import read_metrics
 from regard.training.recipe import RECIPES, load_recipe
@@ -25,6 +29,8 @@ LOOP = (
     "training.log_every=20", "training.checkpoint_every=0", "training.precision=fp32", "training.ema=0",
 )  # fmt: skip
 GPT = ('model={name="gpt",preset="nano",width=32,heads=2,depth=1,max_length=32}',)
+LSTM = ('model={name="lstm",embedding=16,width=24,depth=2,input_dropout=0.1,weight_drop=0.1,change_penalty=0.1}',)
+ELMO = ('model={name="elmo",width=24,depth=1,filters=[[1,8],[2,8]],characters=6,highways=1}',)
 BERT = ('model={name="bert",width=32,heads=2,depth=1,ffn_width=64,max_length=64,dropout=0.0,attention_dropout=0.0}',)
 T5 = ('model={name="t5",preset="tiny",width=32,heads=2,head_width=16,encoder_depth=1,decoder_depth=1,ffn_width=64}',)
 TIMES = ("tokens_per_second", "seconds")
@@ -90,9 +96,10 @@ def test_the_loss_told_is_the_mean_over_the_whole_validation_text(tmp_path, text
     assert told(out)[-1]["loss"] == pytest.approx(sum(losses) / len(losses), rel=1e-4)
 
 
-@pytest.mark.parametrize("cut", [7, 20])
-def test_a_language_run_that_was_cut_ends_like_one_that_was_not(tmp_path, monkeypatch, text, cut):
-    recipe = language(text, "training.steps=24", "model.dropout=0.2", "training.ema=0.9")
+@pytest.mark.parametrize(("cut", "kind"), [(7, "gpt"), (20, "gpt"), (7, "lstm")])
+def test_a_language_run_that_was_cut_ends_like_one_that_was_not(tmp_path, monkeypatch, text, cut, kind):
+    model = LSTM if kind == "lstm" else ()
+    recipe = language(text, *model, "training.steps=24", "model.dropout=0.2", "training.ema=0.9")
     train(recipe, tmp_path / "whole")
     original = Trainer._backward
 
@@ -111,6 +118,114 @@ def test_a_language_run_that_was_cut_ends_like_one_that_was_not(tmp_path, monkey
     ]
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
     assert all(told(tmp_path / "whole", kind) == told(tmp_path / "cut", kind) for kind in ("train", "valid"))
+
+
+def test_a_recurrent_model_is_measured_with_its_state_carried_through_the_text(tmp_path, text):
+    out = train(language(text, *LSTM, "training.steps=20"), tmp_path / "run")
+    model = regard.load(out)
+    valid = text.read_text()[int(len(text.read_text()) * 0.9) :]
+    ids = torch.tensor(model.tokenizer.encode([valid])[0].ids)
+    total, streams = 0.0, 10
+    length = math.ceil((len(ids) - 1) / streams)
+    for begin in range(0, len(ids) - 1, length):  # each read at once, not in blocks
+        log_p = model.model(ids[None, begin : begin + length][:, : len(ids) - 1 - begin])[0].log_softmax(-1)
+        total -= log_p.gather(1, ids[begin + 1 : begin + 1 + length, None]).sum().item()
+    assert told(out)[-1]["loss"] == pytest.approx(total / (len(ids) - 1), rel=1e-4)
+    assert model.generate("Lucas says", max_tokens=5, temperature=0.0).text
+
+
+def test_training_goes_on_from_the_state_of_the_block_before(tmp_path, monkeypatch, text):
+    seen, original = [], Lstm.read
+
+    def read(self, tokens, state=None, mask=None):
+        reading = original(self, tokens, state, mask)
+        if self.training:
+            seen.append((state, reading.state))
+        return reading
+
+    monkeypatch.setattr(Lstm, "read", read)
+    train(
+        language(text, *LSTM, "training.steps=60", "training.validate_every=0", "training.batch_tokens=1024"),
+        tmp_path / "run",
+    )
+    assert len(seen) == 60
+    begun = 0
+    for (_, before), (state, _) in pairwise(seen):
+        if all((layer == 0).all() for layer in state):
+            begun += 1
+        else:
+            assert all(torch.equal(a, b) and not a.requires_grad for a, b in zip(state, before, strict=True))
+    assert begun == 1  # an epoch has 34 batches
+
+
+def test_a_state_that_is_not_finite_is_forgotten(tmp_path, text):
+    carried = {"0": torch.ones(2, 1, 3, 4)}
+    carried["0"][0, 0, 1] = math.nan
+    begins = torch.tensor([False, False, True])
+    assert _continued({}, begins) is None and _continued(carried, begins[:2]) is None
+    (state,) = _continued(carried, begins)
+    assert (state[:, :, 2] == 0).all() and (state[:, :, 0] == 1).all()
+    recipe = language(text, *LSTM, "training.steps=6", "training.validate_every=0", "training.on_nan=skip")
+    task = language_task(recipe, tmp_path / "data", torch.device("cpu"), lambda: None)
+    model = task.build()
+    _, batch = next(task.batches({}))
+    with torch.no_grad():
+        model.embedding.weight.fill_(math.nan)
+    assert not task.loss(model, batch).total.isfinite()
+    assert all(layer.isfinite().all() for layer in task.carried.values())
+
+
+@pytest.fixture(scope="module")
+def elmo(tmp_path_factory, text):
+    return train(
+        language(text, *ELMO, "tokenizer.kind=word", "tokenizer.size=2000"), tmp_path_factory.mktemp("e") / "run"
+    )
+
+
+def test_a_two_way_model_is_measured_on_both_directions(elmo, text):
+    encoder = regard.load(elmo)
+    assert isinstance(encoder, TextEncoder)
+    valid = text.read_text()[int(len(text.read_text()) * 0.9) :]
+    ids = torch.tensor(encoder.tokenizer.encode([valid])[0].ids)
+    losses = []
+    for begin in range(0, len(ids) - 1, 32):
+        block = ids[begin : begin + 33]
+        output = encoder.model(block[None])
+        losses += (-output.logits[0, :-1].log_softmax(-1).gather(1, block[1:, None])).flatten().tolist()
+        losses += (-output.previous[0, 1:].log_softmax(-1).gather(1, block[:-1, None])).flatten().tolist()
+    assert len(losses) == 2 * len(ids) - 2
+    assert told(elmo)[-1]["loss"] == pytest.approx(sum(losses) / len(losses), rel=1e-4)
+    assert told(elmo)[-1]["perplexity"] < encoder.tokenizer.size / 4
+
+
+def test_a_word_is_embedded_in_its_context(elmo):
+    encoder = regard.load(elmo)
+    texts = ["Lucas says we are late", "Ana says"]
+    vectors = encoder.embed(texts, normalise=False)
+    alone = encoder.model.encode(torch.tensor([encoder.tokenizer.encode(texts[:1])[0].ids]))[0].mean(0)
+    torch.testing.assert_close(vectors[0], alone)
+    assert vectors.shape == (2, 48)
+    with pytest.raises(UsageError, match="no attention to look at"):
+        encoder.attention("Lucas says")
+    with pytest.raises(UsageError, match="guesses no words"):
+        encoder.fill("Lucas [MASK]")
+    assert "model.embed" in (elmo / "README.md").read_text()
+
+
+def test_a_two_way_model_is_fine_tuned_with_its_mix(tmp_path, elmo, text):
+    rows = [f"{line.strip()}\t{'yes' if 'Ana' in line else 'no'}" for line in text.read_text().splitlines() if line]
+    (tmp_path / "train.tsv").write_text("sentence\tlabel\n" + "\n".join(rows[:600]) + "\n")
+    (tmp_path / "valid.tsv").write_text("sentence\tlabel\n" + "\n".join(rows[600:800]) + "\n")
+    changes = [f"data.train={tmp_path}/train.tsv", f"data.valid={tmp_path}/valid.tsv", 'data.labels=["no","yes"]',
+               f'model={{name="elmo",init="{elmo}"}}', "training.steps=100", "training.batch_tokens=512",
+               "training.validate_every=100", "training.lr=1e-2"]  # fmt: skip
+    out = train(load_recipe("glue-sst2-minilm", [*LOOP, *changes]), tmp_path / "run")
+    assert told(out)[-1]["accuracy"] > 0.95
+    encoder = regard.load(out)
+    assert encoder.model.mix.abs().max() > 0
+    assert [each.label for each in encoder.classify(["Ana says we are late Ana", "Lucas says we are late Lucas"])] == [
+        "yes", "no"
+    ]  # fmt: skip
 
 
 def test_documents_are_separated_by_end_tokens(tmp_path, text):

@@ -186,7 +186,7 @@ function listen() {
   byId("previous").addEventListener("click", () => step(-1));
   byId("next").addEventListener("click", () => step(1));
   addEventListener("resize", paint);
-  dark.addEventListener("change", () => { useTheme(); drawLegend(); paint(); document.querySelectorAll(".heads canvas").forEach((small) => inSight.observe(small)); });
+  dark.addEventListener("change", () => { useTheme(); drawLegend(); if (shownPlace !== null) showForetold(shownPlace); paint(); document.querySelectorAll(".heads canvas").forEach((small) => inSight.observe(small)); });
 }
 
 async function start() {
@@ -194,6 +194,7 @@ async function start() {
   drawLegend();
   writeHeading();
   buildAtlas();
+  buildForetold();
   if (!views.length) return;
   byId("relative").checked = Math.max(...sight.texts.map((words) => words.length)) > VERY_LONG;
   await show(views.find((each) => addressOf(each) === location.hash) || views[0]);

@@ -68,6 +68,6 @@ export function drawLegends() {
     canvas.setAttribute("role", "img");
     canvas.setAttribute("aria-label", dark.matches ? "Colour scale: dark is 0, bright is 1" : "Colour scale: light is 0, dark is 1");
     canvas.getContext("2d").drawImage(picture(scale, () => 1), 0, 0);
-    if (!canvas.isConnected) place.replaceChildren("weight 0", canvas, "1");
+    if (!canvas.isConnected) place.replaceChildren(place.dataset.legend || "weight 0", canvas, "1");
   }
 }

@@ -38,12 +38,22 @@ export function languageName(code) {
   }
 }
 
-export const FAMILIES = { transformer: "Transformer", seq2seq: "Recurrent network", bert: "BERT", gpt: "GPT", t5: "T5", resnet: "Residual network", vit: "Vision Transformer", swin: "Swin Transformer", mvit: "Multiscale Transformer" };
-export const ABILITIES = { write: "Writes on from a text, through /v1/completions", embed: "Makes vectors of texts, through /v1/embeddings", see: "Looks at pictures, on the Picture tab" };
+export const FAMILIES = { transformer: "Transformer", seq2seq: "Recurrent network", bert: "BERT", gpt: "GPT", t5: "T5", lstm: "LSTM", elmo: "ELMo", word2vec: "Word vectors", resnet: "Residual network", vit: "Vision Transformer", swin: "Swin Transformer", mvit: "Multiscale Transformer" };
+export const ABILITIES = { write: "Writes on from a text: look into it, or ask /v1/completions", embed: "Reads texts: look into it, or ask /v1/embeddings for vectors", see: "Looks at pictures, on the Picture tab" };
 export const KINDS = { cross: "cross-attention", self: "self-attention", causal: "causal self-attention" };
 
 /** How a model presents itself in a list. */
 export const modelLabel = (model) => (model.attention ? model.id : `${model.id} (no attention)`);
+
+/** A token as it stands in a running text. */
+export const spokenToken = (token) => token.replaceAll("▁", " ").replaceAll("⏎", "\n").replaceAll("⇥", "\t");
+
+/** First, second, third, … */
+export function ordinal(number) {
+  const ending = { one: "st", two: "nd", few: "rd", other: "th" }[ordinals.select(number)];
+  return `${count(number)}${ending}`;
+}
+const ordinals = new Intl.PluralRules("en", { type: "ordinal" });
 
 /** A piece of a word as a tokenizer writes it, with its space mark taken away. */
 export const plainToken = (token) => token.replace(/^[▁Ġ]/, "") || "␣";

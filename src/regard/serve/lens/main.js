@@ -7,7 +7,7 @@ import { byId, say } from "./dom.js";
 import { percent } from "./format.js";
 import { greet } from "./greeting.js";
 import { isRunning, loadJob, watchJob } from "./jobs.js";
-import { refreshLook, startLook } from "./look.js";
+import { lookWith, refreshLook, startLook } from "./look.js";
 import { startModels } from "./models.js";
 import { startPicture } from "./picture.js";
 import { loadShelf, shelf } from "./shelf.js";
@@ -27,7 +27,8 @@ const REFRESH = {
 /** Show the tab the address names; without any model the first is a greeting. */
 function open() {
   const name = tabs.some((tab) => `#${tab.dataset.tab}` === location.hash) ? location.hash.slice(1) : "translate";
-  const hasModels = shelf.first !== null, needsOne = ["translate", "look", "compare"].includes(name);
+  const needsOne = ["translate", "look", "compare"].includes(name);
+  const hasModels = name === "look" ? shelf.models.length > 0 : shelf.first !== null;
   for (const tab of tabs) {
     const isChosen = tab.dataset.tab === name;
     tab.setAttribute("aria-selected", isChosen);
@@ -35,6 +36,7 @@ function open() {
     byId(tab.getAttribute("aria-controls")).hidden = !isChosen || (!hasModels && needsOne);
   }
   byId("greeting").hidden = shelf.models.length > 0 || !needsOne;
+  say(byId("page-error"), "");
   if (hasModels || !needsOne) REFRESH[name]();
   else if (shelf.models.length) say(byId("page-error"), "No model here translates. Train one on the Train tab, or start the server with -m FOLDER.");
 }
@@ -58,6 +60,11 @@ async function use(id, text = "") {
   location.hash = "translate";
   open();
   translateWith(id, text);
+}
+
+function lookInto(id) {
+  location.hash = "look";
+  lookWith(id);
 }
 
 async function attempt(action) {
@@ -88,7 +95,7 @@ async function start() {
   const pointings = [startTranslate(), startLook(), ...startCompare()];
   startPicture();
   startTrain(use);
-  startModels(use);
+  startModels(use, lookInto);
   listenToTabs();
   document.addEventListener("keydown", (event) => { if (event.key === "Escape") pointings.forEach((pointing) => pointing.release()); });
   watchJob(followJob);

@@ -6,10 +6,11 @@ import { bytes, count, ABILITIES, FAMILIES, KINDS, languageName, millions } from
 import { renderMarkdown } from "./markdown.js";
 import { shelf, watchShelf } from "./shelf.js";
 
-let useModel;
+let actions;
 
-export function startModels(use) {
-  useModel = use;
+/** `use(id)` translates with a model, `lookInto(id)` opens any other. */
+export function startModels(use, lookInto) {
+  actions = { use, lookInto };
   watchShelf(show);
 }
 
@@ -27,9 +28,9 @@ function closed(id) {
 }
 
 function card(model, details) {
-  const use = make("button", { type: "button", textContent: "Translate with it", "aria-label": `Translate with ${model.id}` });
-  use.addEventListener("click", () => useModel(model.id));
-  use.hidden = model.ability !== "translate";
+  const translates = model.ability === "translate", label = translates ? "Translate with it" : "Look into it";
+  const use = make("button", { type: "button", textContent: label, "aria-label": label.replace(/it$/, model.id) });
+  use.addEventListener("click", () => (translates ? actions.use : actions.lookInto)(model.id));
   const targets = model.targets.map(languageName).join(", ");
   return make("article", { className: "card model", data: { model: model.id } },
     make("div", { className: "bar" },
@@ -37,7 +38,7 @@ function card(model, details) {
       make("span", { className: "badge", textContent: FAMILIES[model.family] ?? model.family }),
       make("span", { className: "badge", textContent: model.loaded ? "in memory" : "loads when used" }),
       use),
-    make("p", { className: "pair", textContent: model.ability === "translate" ? `${languageName(model.source)} → ${targets}` : ABILITIES[model.ability] }),
+    make("p", { className: "pair", textContent: translates ? `${languageName(model.source)} → ${targets}` : ABILITIES[model.ability] }),
     facts({
       Parameters: millions(model.parameters),
       Size: bytes(model.bytes),

@@ -19,8 +19,9 @@ export async function loadShelf() {
 
 /** Two selects that belong together; what was chosen is remembered for this tab under `name`. */
 export class Chooser {
-  constructor(name, modelSelect, targetSelect, onChange) {
-    [this.name, this.modelSelect, this.targetSelect, this.onChange] = [name, modelSelect, targetSelect, onChange];
+  /** `offered()` are the models to choose from: without it, those that translate. */
+  constructor(name, modelSelect, targetSelect, onChange, offered = () => shelf.translators) {
+    [this.name, this.modelSelect, this.targetSelect, this.onChange, this.offered] = [name, modelSelect, targetSelect, onChange, offered];
     modelSelect.addEventListener("change", () => { this.#fillTargets(); this.#changed(); });
     targetSelect.addEventListener("change", () => this.#changed());
     watchShelf(() => this.fill());
@@ -31,8 +32,9 @@ export class Chooser {
 
   fill() {
     const chosen = this.modelSelect.value || sessionStorage.getItem(`${this.name}-model`);
-    const isKnown = shelf.translators.some((model) => model.id === chosen);
-    fillSelect(this.modelSelect, shelf.translators.map((model) => [model.id, modelLabel(model)]), isKnown ? chosen : shelf.first);
+    const models = this.offered();
+    const isKnown = models.some((model) => model.id === chosen);
+    fillSelect(this.modelSelect, models.map((model) => [model.id, modelLabel(model)]), isKnown ? chosen : shelf.first);
     this.#fillTargets();
   }
 

@@ -59,6 +59,12 @@ export class Threads {
     this.draw();
   }
 
+  /** Scroll so that a query is in sight. */
+  reveal(row) {
+    const { scrollTop, clientHeight } = this.scroller, top = row * PITCH;
+    if (top < scrollTop || top + PITCH > scrollTop + clientHeight) this.scroller.scrollTop = top - clientHeight / 2;
+  }
+
   /** Measure once; pointing then needs no layout. */
   #lay() {
     const [width, height] = [this.frame.clientWidth, this.frame.clientHeight];

@@ -1,0 +1,132 @@
+"""Words in their context: ELMo (Peters et al. 2018), two LSTM language models that read a text from both of its ends.
+
+A word's characters (UTF-8 bytes) pass a convolution, highways (Srivastava et al. 2015) and a projection; what comes out
+is read by LSTMs forwards and by others backwards, which foretell the next word and the previous one by the same output
+matrix. An embedding is a mix of all layers, γ Σ s_j h_j with s a softmax, whose weights a later task learns.
+
+Presets: tiny (for two cores), small (for a GPU).
+Deviations: LSTMs have no projection; the softmax is over the whole vocabulary; words are those of a vocabulary, whose
+spellings the model carries with it, so pieces of bytes (BPE) leave no text unreadable.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from pydantic import Field
+from torch import Tensor, nn
+
+from regard.config import Config
+from regard.layers.convolution import CharacterEncoder
+from regard.layers.recurrent import Recurrent, reverse
+
+BEGIN, END, NOTHING = 256, 257, 258  # of a word, after the 256 bytes
+PRESETS: dict[str, dict[str, Any]] = {
+    "tiny": {"width": 128, "filters": ((1, 16), (2, 32), (3, 48)), "characters": 10, "highways": 1},
+    "small": {"width": 512, "dropout": 0.3},
+}
+
+
+class ElmoConfig(Config):
+    """Sizes and choices of an ELMo."""
+
+    vocab: int = Field(gt=0)
+    width: int = Field(512, gt=0)  # of each direction
+    depth: int = Field(2, gt=0)
+    characters: int = Field(24, gt=2)  # of a word, its two ends included; longer ones are cut
+    character_width: int = Field(16, gt=0)
+    filters: tuple[tuple[int, int], ...] = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256))  # their width, how many
+    highways: int = Field(2, ge=0)
+    dropout: float = Field(0.1, ge=0, lt=1)
+    head: Literal["language", "classify"] = "language"
+    labels: int = Field(2, gt=0)
+    label_names: tuple[str, ...] = ()
+    label_kind: Literal["one", "several", "value"] = "one"
+    max_length: int = Field(512, gt=0)  # the most tokens of a text that is embedded or classified
+
+    @property
+    def longest(self) -> int:
+        return self.max_length
+
+    @property
+    def segments(self) -> int:
+        """Kinds of sentence that it tells apart: none."""
+        return 0
+
+
+class ElmoOutput(NamedTuple):
+    """What a pass yields: every token in its context, and what the head makes of it."""
+
+    hidden: Float[Tensor, "B T D"]
+    logits: Float[Tensor, "B *rest"]  # of every next token [B T V], or of a text's label [B L]
+    previous: Float[Tensor, "B T V"] | None  # logits of every previous token, read from the end
+
+
+class Elmo(nn.Module):
+    """Two readers of one text, one from each end."""
+
+    spelling: Int[Tensor, "V C"]
+
+    def __init__(self, config: ElmoConfig):
+        super().__init__()
+        self.config = c = config
+        self.register_buffer("spelling", torch.full((c.vocab, c.characters), NOTHING, dtype=torch.int16))
+        self.words = CharacterEncoder(NOTHING + 1, c.character_width, c.filters, c.highways, c.width)
+        self.forwards = nn.ModuleList(Recurrent("lstm", c.width, c.width) for _ in range(c.depth))
+        self.backwards = nn.ModuleList(Recurrent("lstm", c.width, c.width) for _ in range(c.depth))
+        self.dropout = nn.Dropout(c.dropout)
+        self.mix, self.scale = nn.Parameter(torch.zeros(c.depth + 1)), nn.Parameter(torch.ones(()))
+        outputs = (c.width, c.vocab) if c.head == "language" else (2 * c.width, c.labels)
+        self.output = nn.Linear(*outputs)
+
+    def learn_spelling(self, words: Sequence[str]) -> None:
+        """Note how every word of the vocabulary is written, in the order of their numbers."""
+        for number, word in enumerate(words):
+            spelled = [BEGIN, *word.encode()[: self.config.characters - 2], END]
+            self.spelling[number, : len(spelled)] = torch.tensor(spelled, dtype=torch.int16)
+
+    def forward(
+        self,
+        tokens: Int[Tensor, "B T"],
+        mask: Bool[Tensor, "B T"] | None = None,
+        segments: Int[Tensor, "B T"] | None = None,
+    ) -> ElmoOutput:
+        """Read texts that may be padded at the end; it knows no segments."""
+        layers = self.layers(tokens, mask)
+        hidden = self.mixed(layers)
+        if self.config.head == "language":
+            ahead, back = self.dropout(layers[-1]).chunk(2, dim=-1)
+            return ElmoOutput(hidden, self.output(ahead), self.output(back))
+        real = torch.ones_like(tokens, dtype=hidden.dtype) if mask is None else mask.to(hidden.dtype)
+        pooled = (hidden * real[..., None]).sum(1) / real.sum(1, keepdim=True)
+        return ElmoOutput(hidden, self.output(self.dropout(pooled)), None)
+
+    def encode(
+        self,
+        tokens: Int[Tensor, "B T"],
+        mask: Bool[Tensor, "B T"] | None = None,
+        segments: Int[Tensor, "B T"] | None = None,
+    ) -> Float[Tensor, "B T D"]:
+        """Every token in its context."""
+        return self.mixed(self.layers(tokens, mask))
+
+    def layers(
+        self, tokens: Int[Tensor, "B T"], mask: Bool[Tensor, "B T"] | None = None
+    ) -> list[Float[Tensor, "B T D"]]:
+        """What the words are by themselves (twice), then both directions of every layer side by side."""
+        mask = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask
+        words = self.words(self.spelling[tokens].long())
+        ahead, back = words, reverse(words, mask)
+        layers = [torch.cat([words, words], dim=-1)]  # upper layers add to what they read
+        for number, (forwards, backwards) in enumerate(zip(self.forwards, self.backwards, strict=True)):
+            # Padding comes last either way, so that nothing real reads it.
+            read, read_back = forwards(self.dropout(ahead))[0], backwards(self.dropout(back))[0]
+            ahead, back = (ahead + read, back + read_back) if number else (read, read_back)
+            layers.append(torch.cat([ahead, reverse(back, mask)], dim=-1))
+        return layers
+
+    def mixed(self, layers: Sequence[Float[Tensor, "B T D"]]) -> Float[Tensor, "B T D"]:
+        """γ Σ s_j h_j, where s = softmax(w)."""
+        shares = self.mix.softmax(0)
+        return self.scale * torch.stack([share * layer for share, layer in zip(shares, layers, strict=True)]).sum(0)

@@ -1,0 +1,86 @@
+"""Word vectors from plain text (Mikolov et al. 2013): which words stand near which, against words drawn at random."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from regard.data.blocks import EncodedLine, TokenStore
+from regard.data.documents_text import Line
+from regard.data.loader import Loader, Rows
+from regard.data.text_tokenizers import TextTokenizer
+from regard.data.words import WindowBatch, WordWindows
+from regard.errors import DataError
+from regard.models.word2vec import Word2VecConfig
+from regard.training.guards import Poll
+from regard.training.language import TextTask, loading, no_validation
+from regard.training.objectives import Loss, negative_sampling
+from regard.training.recipe import WordsRecipe
+from regard.training.texts import TextPreparation, build_model, chunks
+
+MEASURED = 0  # the epoch whose draws are used in every validation
+
+
+class Words(TextTask[WindowBatch]):
+    """Words of plain text with those around them, line by line."""
+
+    def __init__(self, recipe: WordsRecipe, folder: Path, device: torch.device, poll: Poll) -> None:
+        self.recipe, self.device, data = recipe, device, recipe.data
+        self.corpus = TextPreparation(data, recipe.model, recipe.tokenizer, "gpt", encode_words).corpus(folder, poll)
+        self.tokenizer, self.summary = self.corpus.tokenizer, f"{self.corpus.summary}; from {data.train}"
+        if recipe.training.validate_every and len(self.corpus.valid.tokens) < 2:
+            raise no_validation()
+        self.windows = self._windows(self.corpus.train)
+        self.loader = Loader(self._plan, self.windows, **loading(recipe.training, device))
+
+    def _windows(self, store: TokenStore) -> WordWindows:
+        config = self.recipe.model.config(source_vocab=8, target_vocab=8, pad=0)
+        assert isinstance(config, Word2VecConfig)
+        return WordWindows(
+            store, self.tokenizer.size, config.window, config.negatives, self.recipe.data.subsample, self.recipe.seed
+        )
+
+    def _plan(self, epoch: int) -> list[Rows]:
+        plan = self.windows.plan(epoch, self.recipe.training.batch_tokens)
+        if not plan:
+            raise DataError(f"data.subsample = {self.recipe.data.subsample} leaves no word of the text; raise it")
+        return plan
+
+    def build(self) -> nn.Module:
+        """Two vectors for every word of the vocabulary."""
+        return build_model(self.recipe.model, self.tokenizer)
+
+    def loss(self, model: Callable[..., Any], batch: WindowBatch) -> Loss:
+        """Negative sampling, summed over the words around all words of a batch."""
+        total = negative_sampling(*model(batch.words, batch.around, batch.mask, batch.noise))
+        return Loss(total, batch.mask.new_tensor(batch.tokens, dtype=torch.long))
+
+    def validate(self, model: nn.Module, poll: Poll) -> dict[str, float]:
+        """The loss of a word, with the same noise in every validation."""
+        return self._measured(model, self.corpus.valid, poll)
+
+    def test(self, model: nn.Module, poll: Poll) -> dict[str, float]:
+        """The same over the test text; nothing where the recipe has none."""
+        return self._measured(model, self.corpus.test, poll) if len(self.corpus.test.tokens) > 1 else {}
+
+    @torch.inference_mode()
+    def _measured(self, model: nn.Module, store: TokenStore, poll: Poll) -> dict[str, float]:
+        windows, total, words = self._windows(store), 0.0, 0
+        for index, rows in enumerate(windows.plan(MEASURED, self.recipe.training.batch_tokens)):
+            poll()
+            batch = windows(rows, (MEASURED, index))
+            total += self.loss(model, batch.to(self.device)).total.item()
+            words += batch.tokens
+        return {"loss": total / max(words, 1)}
+
+
+def encode_words(tokenizer: TextTokenizer, lines: Iterable[Line]) -> Iterator[EncodedLine]:
+    """The words of lines, without those that are not in the vocabulary."""
+    for some in chunks(lines):
+        cut = tokenizer.library.encode_batch_fast([line.text.strip() for line in some], add_special_tokens=False)
+        for line, encoding in zip(some, cut, strict=True):
+            yield EncodedLine([each for each in encoding.ids if each != tokenizer.unknown], line.first)

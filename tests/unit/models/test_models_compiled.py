@@ -1,0 +1,43 @@
+"""Every Transformer is one graph to torch's compiler: a break would cost the speed that `training.compile` is for.
+
+In a process of its own: the shape checks of the test run are not what is compiled.
+"""
+
+import subprocess
+import sys
+
+import pytest
+
+SCRIPT = """
+import sys
+import torch
+from regard.models.catalog import MODELS
+
+name = sys.argv[1]
+sizes = {"width": 16, "heads": 4}
+both = {"source_vocab": 11, "target_vocab": 11, "encoder_depth": 1, "decoder_depth": 1}
+sizes |= both if name in ("transformer", "t5") else {"vocab": 11, "depth": 1}
+torch.manual_seed(0)
+model = MODELS[name].model(MODELS[name].config(**sizes)).eval()
+graphs = []
+
+def counting(graph, inputs):
+    graphs.append(graph)
+    return graph.forward
+
+compiled = torch.compile(model, backend=counting, fullgraph=True, dynamic=True)
+for rows, source, target in (3, 7, 5), (4, 9, 6), (2, 6, 11):
+    tokens = torch.randint(4, 11, (rows, source))
+    texts = {"gpt": (tokens,), "bert": (tokens, tokens > 3)}.get(
+        name, (tokens, tokens > 3, torch.randint(4, 11, (rows, target)))
+    )
+    expected, came = (getattr(said, "hidden", said) for said in (model(*texts), compiled(*texts)))
+    torch.testing.assert_close(came, expected)
+print(len(graphs))
+"""
+
+
+@pytest.mark.parametrize("name", ["transformer", "t5", "gpt", "bert"])
+def test_one_graph_serves_every_length(name: str):
+    done = subprocess.run([sys.executable, "-c", SCRIPT, name], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, "1"), done.stderr[-2000:]
