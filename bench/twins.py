@@ -103,7 +103,7 @@ def _others_seconds() -> float:
     return ticks / os.sysconf("SC_CLK_TCK") - time.process_time()
 
 
-def prepare(threads: int = THREADS) -> dict[str, str | int]:
+def prepare(threads: int = THREADS, dtype: str = "float32") -> dict[str, str | int]:
     """Fix the number of threads, silence their warnings, and say what is compared, and where."""
     torch.set_num_threads(threads)
     logging.disable(logging.WARNING)
@@ -115,7 +115,7 @@ def prepare(threads: int = THREADS) -> dict[str, str | int]:
         "processor": _processor(),
         "processors": os.cpu_count() or 1,
         "threads": threads,
-        "dtype": "float32",
+        "dtype": dtype,
     }
     print("; ".join(f"{name} {value}" for name, value in setting.items()), end="\n\n")
     return setting

@@ -71,7 +71,8 @@ class Trainer:
         self.recipe, self.task, self.out, self.device, self.signals = recipe, task, out, device, signals
         self.settings = settings = recipe.training
         self.model = task.build().to(device).train()
-        self.forward = torch.compile(self.model, dynamic=True) if settings.compiles(device.type) else self.model
+        compiled = settings.compiles(device.type)
+        self.forward = torch.compile(self.model, dynamic=settings.lengths_vary) if compiled else self.model
         self.parameters = task.parameters(self.model)
         self.optimizers = {
             group: adamw(parameters, betas=settings.betas, weight_decay=settings.weight_decay)
