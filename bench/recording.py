@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import median
 
 import torch
 from torch import nn
@@ -26,15 +27,25 @@ from regard.models.gpt import PRESETS as GPTS
 from regard.models.gpt import Gpt, GptConfig
 from regard.models.transformer import PRESETS as TRANSFORMERS
 from regard.models.transformer import Transformer, TransformerConfig
-from twins import Times, interleaved, prepare
+from regard.studies.machine import busy_seconds, describe, warning
 
-LENGTH, PROMPT, VOCAB, PAD, END = 64, 32, 8000, 1, 0
+LENGTH, PROMPT, VOCAB, PAD, END, ROUNDS = 64, 32, 8000, 1, 0, 5
 Write = Callable[[nn.Module], list[list[Hypothesis]]]
 
 
 @dataclass(frozen=True)
+class Times:
+    """Median seconds of both copies, the median ratio of neighbouring runs, and the processors others kept busy."""
+
+    never: float
+    used: float
+    ratio: float
+    others: float
+
+
+@dataclass(frozen=True)
 class Line:
-    """One model: times of the copy never recorded (`theirs`) and of the one that was (`ours`), and with recording."""
+    """One model: times of the copy never recorded and of the one that was, and with recording."""
 
     model: str
     batch: int
@@ -44,14 +55,16 @@ class Line:
     on: Times
 
     def __str__(self) -> str:
-        times = f"{1000 * self.off.theirs:9.1f} ms{1000 * self.off.ours:9.1f} ms{1 / self.off.ratio:9.3f}x"
+        times = f"{1000 * self.off.never:9.1f} ms{1000 * self.off.used:9.1f} ms{1 / self.off.ratio:9.3f}x"
         same = "identical" if self.identical else "DIFFERENT"
-        recorded = f"{1000 * self.on.ours:9.1f} ms{1 / self.on.ratio:7.2f}x"
-        return f"{self.model:18}{self.batch:6}{self.beam:6}{times}{recorded}  {same}{self.off.warning}"
+        recorded = f"{1000 * self.on.used:9.1f} ms{1 / self.on.ratio:7.2f}x"
+        return f"{self.model:18}{self.batch:6}{self.beam:6}{times}{recorded}  {same}  {warning(self.off.others)}"
 
 
 def main(seconds: float, file: Path | None) -> None:
-    setting, lines = prepare(threads=1), []
+    torch.set_num_threads(1)
+    setting, lines = describe(threads=1), []
+    print("; ".join(f"{name} {value}" for name, value in setting.items()), end="\n\n")
     columns = f"{'never used':>12}{'removed':>12}{'ratio':>10}{'recording':>12}{'ratio':>8}"
     print(f"{'model':18}{'batch':>6}{'beam':>6}{columns}  answers")
     for name, model, options in (("gpt tiny", _gpt(), {"first": True}), ("transformer small", _translator(), {})):
@@ -78,9 +91,26 @@ def measure(name: str, never: nn.Module, batch: int, beam: int, seconds: float, 
 
     used = copy.deepcopy(never)
     identical = recorded(used) == write(never) == write(used)  # tokens and scores, compared as floats: bit for bit
-    off = interleaved(lambda: write(never), lambda: write(used), seconds, time.thread_time)
-    on = interleaved(lambda: write(never), lambda: recorded(used), seconds / 2, time.thread_time)
+    off = interleaved(lambda: write(never), lambda: write(used), seconds)
+    on = interleaved(lambda: write(never), lambda: recorded(used), seconds / 2)
     return Line(name, batch, beam, identical, off, on)
+
+
+def interleaved(never: Callable[[], object], used: Callable[[], object], seconds: float) -> Times:
+    """Run both in turn until the time is up; noise that comes and goes disturbs the ratio of neighbours least."""
+    never(), used()  # warm up
+    times: list[tuple[float, float]] = []
+    begin, busy = time.perf_counter(), busy_seconds() - time.process_time()
+    while len(times) < ROUNDS or time.perf_counter() < begin + seconds:
+        times.append((_timed(never), _timed(used)))
+    others = (busy_seconds() - time.process_time() - busy) / (time.perf_counter() - begin)
+    return Times(median(a for a, _ in times), median(b for _, b in times), median(a / b for a, b in times), others)
+
+
+def _timed(work: Callable[[], object]) -> float:
+    begin = time.thread_time()
+    work()
+    return time.thread_time() - begin
 
 
 def _gpt() -> nn.Module:
