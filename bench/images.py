@@ -25,8 +25,9 @@ from torch import nn
 from torch.nn import functional
 
 from regard.checkpoints import load_model
+from regard.studies.machine import describe
 from regard.training.optim import adamw, guarded_step
-from twins import THREADS, Times, interleaved, prepare
+from turns import Times, interleaved
 
 CLASSES, SIDE, LR = 1000, 224, 1e-4
 Step = Callable[[], object]
@@ -44,7 +45,7 @@ class Line:
     difference: float | None
 
     def __str__(self) -> str:
-        speeds = f"{self.batch / self.times.theirs:10.1f}{self.batch / self.times.ours:10.1f}{self.times.ratio:9.2f}x"
+        speeds = f"{self.batch / self.times.first:10.1f}{self.batch / self.times.second:10.1f}{self.times.ratio:9.2f}x"
         same = "" if self.difference is None else f"  logits differ by {self.difference:.0e}"
         return f"{self.model:10}{self.library:14}{self.task:11}{speeds}{same}{self.times.warning}"
 
@@ -163,8 +164,10 @@ def _our_learning(model: nn.Module, setting: Setting) -> Step:
 
 
 def main(options: argparse.Namespace) -> None:
-    about = prepare(options.threads, options.dtype)
+    torch.set_num_threads(options.threads)
     logging.disable(logging.ERROR)
+    about = describe(options.threads) | {"transformers": transformers.__version__, "dtype": options.dtype}
+    print("; ".join(f"{name} {value}" for name, value in about.items()), end="\n\n")
     setting = Setting(options.batch, options.device, options.dtype, options.compile, options.threads)
     where = torch.cuda.get_device_name() if setting.device.type == "cuda" else "CPU"
     print(f"batches of {options.batch} pictures of {SIDE} x {SIDE}, {where}{', compiled' if options.compile else ''}\n")
@@ -182,7 +185,7 @@ if __name__ == "__main__":
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"), help="of products (autocast)")
     parser.add_argument("--compile", action="store_true", help="both models by torch.compile")
-    parser.add_argument("--threads", type=int, default=THREADS)
+    parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=20.0, help="for each line")
     parser.add_argument("--json", type=Path, help="also write the setting and every line to this file")
     main(parser.parse_args())

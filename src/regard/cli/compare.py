@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.options import AsJson, Device, Sets
+from regard.cli.options import AsJson, Device, Sets, numbers
 
 BINS = "1-10,11-20,21-30,31-40,41-50,51-60"
 LENGTHS = "32,64,128,256,512,1024"
@@ -56,11 +56,11 @@ def compare(
     if what == "length":
         _length(model, output, to, count, bins, as_json, device)
     elif what == "sequences":
-        _sequences(output, _numbers(lengths, ","), width, as_json)
+        _sequences(output, numbers(lengths, ","), width, as_json)
     elif what == "data":
-        _data(model, output, _numbers(counts, ","), sets, runs, as_json)
+        _data(model, output, numbers(counts, ","), sets, runs, as_json)
     elif what == "pictures":
-        _pictures(output, _numbers(sides, ","), device, as_json)
+        _pictures(output, numbers(sides, ","), device, as_json)
     elif what in CLAIMS:
         _claim(what, as_json)
     else:
@@ -76,7 +76,7 @@ def _length(names: list[str], output: Path | None, to: str, count: int, bins: st
         raise UsageError("name the models to compare: -m NAME=FOLDER, once for each")
     ranges = []
     for each in bins.split(","):
-        low, high = _numbers(each, "-", count=2)
+        low, high = numbers(each, "-", count=2)
         ranges.append((low, high))
     labels = [f"{low}-{high}" for low, high in ranges]
     results = {}
@@ -186,12 +186,3 @@ def _claim(what: str, as_json: bool) -> None:
     print("".join(f"{name:>26}" for name in rows[0]))
     for row in rows:
         print("".join(f"{value:26.3g}" if isinstance(value, float) else f"{value!s:>26}" for value in row.values()))
-
-
-def _numbers(text: str, separator: str, count: int | None = None) -> list[int]:
-    from regard.errors import UsageError
-
-    parts = text.split(separator)
-    if not all(part.strip().isdecimal() for part in parts) or (count and len(parts) != count):
-        raise UsageError(f"{text!r} is not understood; write whole numbers separated by {separator!r}")
-    return [int(part) for part in parts]

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from regard.cli import (
+    bench,
     classify,
     compare,
     convert,
@@ -57,6 +58,7 @@ for verb in (
     compare.compare,
     convert.convert,
     serve.serve,
+    bench.bench,
     models.models,
     models.doctor,
 ):
