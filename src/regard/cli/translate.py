@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import warnings
 from collections.abc import Iterable, Iterator
@@ -101,6 +102,8 @@ def translate(
 def _given(texts: list[str]) -> Iterator[str]:
     from regard.data.pieces import well_formed
 
+    for name in filter(os.path.isfile, texts):  # which takes any text; Path's method fails on one too long for a name
+        warnings.warn(f"{name} is a file, but its name is translated; for its lines use --input {name}", stacklevel=1)
     return map(well_formed, texts)
 
 

@@ -149,6 +149,13 @@ def test_a_plain_file_and_an_output_file(
     assert out.read_text("utf-8") == printed
 
 
+def test_a_file_given_as_a_text_is_told(command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "in.txt"
+    file.write_text(f"{SENTENCE}\n", "utf-8")
+    assert run([*command, str(file), "bread " * 60]) == 0
+    assert f"for its lines use --input {file}" in capsys.readouterr().err
+
+
 def test_text_that_no_encoder_accepts(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*command, "we \udcff eat", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["source"] == "we \ufffd eat"
