@@ -23,6 +23,7 @@ from regard.cli import (
     models,
     neighbours,
     plan,
+    prepare,
     serve,
     train,
     translate,
@@ -42,6 +43,7 @@ app = typer.Typer(
 )
 for verb in (
     demo.demo,
+    prepare.prepare,
     train.train,
     translate.translate,
     generate.generate,
