@@ -24,8 +24,9 @@ faults: $(VENV)/.ready-dev
 		tests/unit/inference/test_inference_search.py tests/unit/data
 
 bench: $(VENV)/.ready-dev
-	$(BIN)/python bench/translate_marian.py
-	$(BIN)/python bench/train_step.py
+	$(BIN)/regard bench translate --shape small
+	$(BIN)/regard bench translate --shape base
+	$(BIN)/regard bench train
 	$(BIN)/python bench/serve_clients.py
 
 # The page is tested in the distribution's own Chromium; where none can be installed, those tests say so and skip.

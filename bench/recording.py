@@ -26,7 +26,8 @@ from regard.models.gpt import PRESETS as GPTS
 from regard.models.gpt import Gpt, GptConfig
 from regard.models.transformer import PRESETS as TRANSFORMERS
 from regard.models.transformer import Transformer, TransformerConfig
-from twins import Times, interleaved, prepare
+from regard.studies.machine import describe
+from turns import Times, interleaved
 
 LENGTH, PROMPT, VOCAB, PAD, END = 64, 32, 8000, 1, 0
 Write = Callable[[nn.Module], list[list[Hypothesis]]]
@@ -34,7 +35,7 @@ Write = Callable[[nn.Module], list[list[Hypothesis]]]
 
 @dataclass(frozen=True)
 class Line:
-    """One model: times of the copy never recorded (`theirs`) and of the one that was (`ours`), and with recording."""
+    """One model: times of the copy never recorded and of the one that was, and with recording."""
 
     model: str
     batch: int
@@ -44,14 +45,16 @@ class Line:
     on: Times
 
     def __str__(self) -> str:
-        times = f"{1000 * self.off.theirs:9.1f} ms{1000 * self.off.ours:9.1f} ms{1 / self.off.ratio:9.3f}x"
+        times = f"{1000 * self.off.first:9.1f} ms{1000 * self.off.second:9.1f} ms{1 / self.off.ratio:9.3f}x"
         same = "identical" if self.identical else "DIFFERENT"
-        recorded = f"{1000 * self.on.ours:9.1f} ms{1 / self.on.ratio:7.2f}x"
+        recorded = f"{1000 * self.on.second:9.1f} ms{1 / self.on.ratio:7.2f}x"
         return f"{self.model:18}{self.batch:6}{self.beam:6}{times}{recorded}  {same}{self.off.warning}"
 
 
 def main(seconds: float, file: Path | None) -> None:
-    setting, lines = prepare(threads=1), []
+    torch.set_num_threads(1)
+    setting, lines = describe(threads=1), []
+    print("; ".join(f"{name} {value}" for name, value in setting.items()), end="\n\n")
     columns = f"{'never used':>12}{'removed':>12}{'ratio':>10}{'recording':>12}{'ratio':>8}"
     print(f"{'model':18}{'batch':>6}{'beam':>6}{columns}  answers")
     for name, model, options in (("gpt tiny", _gpt(), {"first": True}), ("transformer small", _translator(), {})):

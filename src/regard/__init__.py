@@ -19,14 +19,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from regard.inference.encoders import TextEncoder
-    from regard.inference.images import ImageClassifier
+    from regard.inference.images import ImageClassifier, ImageSegmenter
     from regard.inference.language import LanguageModel, TextToText
     from regard.inference.painting import Painter, PictureMaker
     from regard.inference.pipelines import Translator
     from regard.inference.words import WordVectors
 
     Loaded = (
-        Translator | TextEncoder | LanguageModel | TextToText | WordVectors | ImageClassifier | Painter | PictureMaker
+        Translator
+        | TextEncoder
+        | LanguageModel
+        | TextToText
+        | WordVectors
+        | ImageClassifier
+        | ImageSegmenter
+        | Painter
+        | PictureMaker
     )
 
 __all__ = ["load", "look"]
@@ -36,9 +44,9 @@ def load(*folders: str | Path, device: str = "cpu", allow_pickle: bool = False) 
     """Load a model folder or `hf:owner/name` as what it is for.
 
     BERT's family and ELMo become a TextEncoder, GPTs and LSTMs a LanguageModel, a T5 a TextToText, a word2vec
-    WordVectors; models of pictures an ImageClassifier, a PictureMaker (SAGAN) or a Painter (a GPT of colours); and
-    whatever was trained on sentence pairs a Translator; several folders of these with the same tokenizer translate as
-    an ensemble.
+    WordVectors; models of pictures an ImageClassifier, an ImageSegmenter, a PictureMaker (SAGAN) or a Painter (a GPT of
+    colours); and whatever was trained on sentence pairs a Translator; several folders of these with the same tokenizer
+    translate as an ensemble.
     """
     from regard.checkpoints.folder import resolve
     from regard.checkpoints.hub import local_folder
@@ -46,7 +54,7 @@ def load(*folders: str | Path, device: str = "cpu", allow_pickle: bool = False) 
     from regard.data.images import PREPROCESSING
     from regard.data.tokenizers import PairTokenizer
     from regard.inference.encoders import TextEncoder
-    from regard.inference.images import CLASSIFIERS, ImageClassifier
+    from regard.inference.images import CLASSIFIERS, ImageClassifier, ImageSegmenter
     from regard.inference.language import LanguageModel, TextToText
     from regard.inference.painting import Painter, PictureMaker
     from regard.inference.pipelines import Translator
@@ -59,7 +67,7 @@ def load(*folders: str | Path, device: str = "cpu", allow_pickle: bool = False) 
         kinds: dict[str, Any] = {
             "bert": TextEncoder, "elmo": TextEncoder, "gpt": Painter if of_colours else LanguageModel,
             "lstm": LanguageModel, "t5": TextToText, "word2vec": WordVectors, "sagan": PictureMaker,
-            **dict.fromkeys(CLASSIFIERS, ImageClassifier),
+            "segmenter": ImageSegmenter, **dict.fromkeys(CLASSIFIERS, ImageClassifier),
         }  # fmt: skip
         if name in kinds:
             found: Loaded = kinds[name].load(places[0], device=device, allow_pickle=allow_pickle)

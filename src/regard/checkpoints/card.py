@@ -50,6 +50,8 @@ To be chosen by whoever publishes this model; mind the licence of the training d
 def _use(name: str, config: Config) -> str:
     """How such a model is asked, in a line."""
     match name, getattr(config, "head", "none"):
+        case "gpt", _ if getattr(config, "unpredicted", 0):
+            return 'pictures = model.paint("picture.png", count=4)  # bytes [4 C H W]; the upper half stays'
         case "gpt" | "lstm", _:
             return 'print(model.generate("Once upon a time").text)'
         case "word2vec", _:
@@ -58,6 +60,10 @@ def _use(name: str, config: Config) -> str:
             return 'print(model.generate("Translate EN-ES: we are eating bread").text)'
         case "resnet" | "vit" | "swin" | "mvit", _:
             return 'print(model.classify("picture.png")[0])'
+        case "segmenter", _:
+            return 'print(model.segment("picture.png")[0].shares)'
+        case "sagan", _:
+            return "pictures = model.make(model.labels, seed=1)  # bytes [N C H W], one of each class"
         case "bert", "masked" | "pretraining":
             return 'print(model.fill("we are [MASK] bread"))'
         case "bert" | "elmo", "classify":

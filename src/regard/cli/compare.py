@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from regard.cli.options import AsJson, Device, Sets
+from regard.cli.options import AsJson, Device, Sets, numbers
 
 BINS = "1-10,11-20,21-30,31-40,41-50,51-60"
 LENGTHS = "32,64,128,256,512,1024"
-COUNTS, SIDES, RUNS = "500,1000,2000,5000,10000", "16,32,64", Path("runs/compare")
+COUNTS, SIDES, RUNS = "500,1000,2000,5000,10000", "32,64,128,256", Path("runs/compare")
 CLAIMS = ("gradients", "heads", "scaling")
 
 
@@ -39,9 +41,10 @@ def compare(
     """Compare models, and put the lectures' claims to the test.
 
     length: BLEU against sentence length, for models named with -m. sequences: recurrence, convolution and attention on
-    the same sequence. data: accuracy against the number of training pictures, for recipes named with -m. pictures: the
-    memory of attention between pixels, patches, and patches within windows. gradients: how far they reach back in an
-    RNN and an LSTM. heads: what more heads cost. scaling: what happens to the softmax without the division by √width.
+    the same sequence. data: accuracy against the number of training pictures, for recipes named with -m. pictures:
+    memory and time of attention between all patches, written out or fused, and within windows, planned and measured.
+    gradients: how far they reach back in an RNN and an LSTM. heads: what more heads cost. scaling: what happens to the
+    softmax without the division by √width.
 
     Example: regard compare length -m fixed=runs/phrasebook-rnn-fixed -m attention=runs/phrasebook-rnn -o length.svg
     """
@@ -53,11 +56,11 @@ def compare(
     if what == "length":
         _length(model, output, to, count, bins, as_json, device)
     elif what == "sequences":
-        _sequences(output, _numbers(lengths, ","), width, as_json)
+        _sequences(output, numbers(lengths, ","), width, as_json)
     elif what == "data":
-        _data(model, output, _numbers(counts, ","), sets, runs, as_json)
+        _data(model, output, numbers(counts, ","), sets, runs, as_json)
     elif what == "pictures":
-        _pictures(output, _numbers(sides, ","), as_json)
+        _pictures(output, numbers(sides, ","), device, as_json)
     elif what in CLAIMS:
         _claim(what, as_json)
     else:
@@ -73,7 +76,7 @@ def _length(names: list[str], output: Path | None, to: str, count: int, bins: st
         raise UsageError("name the models to compare: -m NAME=FOLDER, once for each")
     ranges = []
     for each in bins.split(","):
-        low, high = _numbers(each, "-", count=2)
+        low, high = numbers(each, "-", count=2)
         ranges.append((low, high))
     labels = [f"{low}-{high}" for low, high in ranges]
     results = {}
@@ -135,27 +138,37 @@ def _data(names: list[str], output: Path | None, counts: list[int], sets: list[s
 
         percent = {name: [100 * value for value in row] for name, row in results.items()}
         title = "The same recipe with more and more data"
-        line_chart(output, counts, percent, title=title, x_label="training pictures", y_label="accuracy (%)")
+        line_chart(
+            output, counts, percent, title=title, x_label="training pictures", y_label="accuracy (%)", log_x=True
+        )
 
 
-def _pictures(output: Path | None, sides: list[int], as_json: bool) -> None:
-    from regard.studies.pictures import attention_memory
+def _pictures(output: Path | None, sides: list[int], device: str, as_json: bool) -> None:
+    from regard.inference.pipelines import find_device
+    from regard.studies.growth import attention_growth
+    from regard.studies.units import byte_size
 
-    rows = attention_memory(sides)
+    rows = attention_growth(sides, find_device(device))
     if as_json:
-        print(json.dumps(rows))
+        print(json.dumps([asdict(row) for row in rows]))
     else:
-        print(f"{'one head of one layer':28}{'side':>6}{'planned':>14}{'measured':>14}  bytes")
-        for row in rows:
-            print(f"{row['way']:28}{row['side']:6}{row['planned']:14,}{row['measured']:14,}")
+        columns = f"{'side':>6}{'tokens':>8}{'planned':>12}{'peak':>12}{'ratio':>7}{'ms':>10}{'times':>7}"
+        print(f"{'every place looks':28}{columns}")
+        for before, row in zip([None, *rows], rows, strict=False):
+            planned = f"{row.way:28}{row.side:6}{row.tokens:8,}{byte_size(row.planned):>12}"
+            if row.peak is None or row.seconds is None:
+                print(f"{planned}  more than there is")
+                continue
+            more = f"{row.seconds / before.seconds:7.1f}" if before and before.seconds and before.way == row.way else ""
+            print(f"{planned}{byte_size(row.peak):>12}{row.peak / row.planned:7.2f}{1000 * row.seconds:10.1f}{more}")
     if output:
         from regard.look.charts import line_chart
 
-        ways = dict.fromkeys(str(row["way"]) for row in rows)
-        lines = {way: [float(str(row["measured"])) for row in rows if row["way"] == way] for way in ways}
-        title = "Memory of attention: one head of one layer"
-        line_chart(output, sides, lines, title=title, x_label="side of the picture (pixels)", y_label="bytes",
-                   logarithmic=True)  # fmt: skip
+        ways = dict.fromkeys(row.way for row in rows)
+        lines = {way: [(row.peak or math.nan) / 2**20 for row in rows if row.way == way] for way in ways}
+        title = "Two layers of attention between patches of 4 x 4 pixels, one head"
+        line_chart(output, sides, lines, title=title, x_label="side of the picture (pixels)",
+                   y_label="peak memory of a forward pass (MB)", logarithmic=True)  # fmt: skip
 
 
 def _claim(what: str, as_json: bool) -> None:
@@ -173,12 +186,3 @@ def _claim(what: str, as_json: bool) -> None:
     print("".join(f"{name:>26}" for name in rows[0]))
     for row in rows:
         print("".join(f"{value:26.3g}" if isinstance(value, float) else f"{value!s:>26}" for value in row.values()))
-
-
-def _numbers(text: str, separator: str, count: int | None = None) -> list[int]:
-    from regard.errors import UsageError
-
-    parts = text.split(separator)
-    if not all(part.strip().isdecimal() for part in parts) or (count and len(parts) != count):
-        raise UsageError(f"{text!r} is not understood; write whole numbers separated by {separator!r}")
-    return [int(part) for part in parts]

@@ -1,4 +1,4 @@
-"""regard convert: between Regard's folders and Hugging Face's."""
+"""regard convert: between Regard's folders and those of other libraries."""
 
 from __future__ import annotations
 
@@ -15,11 +15,17 @@ def convert(
     source: Annotated[str, typer.Argument(help="A model folder, ours or Hugging Face's, or hf:owner/name.")],
     target: Annotated[Path, typer.Argument(help="The folder (or file, of word2vec) to write; it must not exist.")],
     form: Annotated[
-        str, typer.Option("--to", help="regard, huggingface (loads in transformers), or word2vec (a text file).")
+        str,
+        typer.Option(
+            "--to",
+            help="regard, huggingface (loads in transformers), ctranslate2, onnx, or word2vec (a text file).",
+        ),
     ] = "regard",
     allow_pickle: AllowPickle = False,
 ) -> None:
     """Convert a model folder; the weights stay bit for bit the same.
+
+    ctranslate2 and onnx need the extra `export`; what they write is for those engines and does not come back.
 
     Example: regard convert hf:Helsinki-NLP/opus-mt-en-de opus-en-de
     """

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from regard.cli.options import AllowPickle, Device, Models, To, built_in, reads_pictures
+from regard.cli.pictures import look_at_picture, makes_pictures
 
 
 def look(
@@ -45,9 +46,7 @@ def look(
     Example: regard look "The cat sat on the [MASK]." -m hf:google-bert/bert-base-uncased -o cat.html
     Example: regard look cat.jpg -m runs/cifar10-vit -o cat.png --at 0.5,0.4
     """
-    if len(model) == 1 and reads_pictures(model[0]):
-        from regard.cli.pictures import look_at_picture
-
+    if len(model) == 1 and (reads_pictures(model[0]) or makes_pictures(model[0])):
         look_at_picture(text, model[0], output, layers, head, at or [], device, allow_pickle)
         return
     import regard

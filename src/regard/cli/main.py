@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from regard.cli import (
+    bench,
     classify,
     compare,
     convert,
@@ -24,10 +25,12 @@ from regard.cli import (
     neighbours,
     plan,
     prepare,
+    segment,
     serve,
     train,
     translate,
 )
+from regard.data.parts import Share
 from regard.errors import RegardError
 
 HELP = {"help_option_names": ["-h", "--help"]}
@@ -51,12 +54,14 @@ for verb in (
     embed.embed,
     neighbours.neighbours,
     classify.classify,
+    segment.segment,
     evaluate.evaluate,
     look.look,
     plan.plan,
     compare.compare,
     convert.convert,
     serve.serve,
+    bench.bench,
     models.models,
     models.doctor,
 ):
@@ -79,7 +84,13 @@ def main() -> None:
     """Run the command line; a user's mistake is one line on stderr, never a traceback."""
     for stream in (sys.stdout, sys.stderr):  # what goes in is UTF-8, so what comes out is too, whatever the locale
         stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    if Share.launched().count > 1:
+        # Torch's caches may keep a process group, and an interpreter that ends while its threads run may crash.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def run(arguments: list[str]) -> int:

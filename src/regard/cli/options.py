@@ -115,3 +115,13 @@ def existing(path: str) -> Path:
     if not Path(path).is_file():
         raise UsageError(f"there is no file {path!r}")
     return Path(path)
+
+
+def numbers(text: str, separator: str, count: int | None = None) -> list[int]:
+    """Whole numbers as they are written in an option: 1,32 or 5-9."""
+    from regard.errors import UsageError
+
+    parts = text.split(separator)
+    if not all(part.strip().isdecimal() for part in parts) or (count and len(parts) != count):
+        raise UsageError(f"{text!r} is not understood; write whole numbers separated by {separator!r}")
+    return [int(part) for part in parts]

@@ -10,7 +10,8 @@ from regard.cli.options import load_classifier
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
-    from regard.inference.painting import PictureMaker
+    from regard.inference.images import ImageSegmenter
+    from regard.inference.painting import Painter, PictureMaker
     from regard.look.pictures import Point
 
 
@@ -27,15 +28,19 @@ def look_at_picture(
     """Draw where a model of pictures looks."""
     from regard.look.pictures import picture_sight, save_picture, sight_of
 
-    points = [_point(each) for each in at]
-    if model_name(model) == "sagan":
-        maker = load_maker(model, device, allow_pickle)
-        label, _, seed = picture.partition("#")
-        seen = maker.attention(label, seed=_whole(seed or "0"))
-        sight = sight_of(seen, title=picture, model=maker.name, meta={})
-    else:
-        classifier = load_classifier(model, device, allow_pickle)
-        sight = picture_sight(classifier, Path(picture), title=Path(picture).name)
+    points, title = [_point(each) for each in at], Path(picture).name
+    match model_name(model):
+        case "sagan":
+            maker = load_maker(model, device, allow_pickle)
+            label, _, seed = picture.partition("#")
+            sight = sight_of(maker.attention(label, seed=_whole(seed or "0")), title=picture, model=maker.name, meta={})
+        case "gpt":
+            painter = load_painter(model, device, allow_pickle)
+            sight = sight_of(painter.attention(picture), title=title, model=painter.name, meta={})
+        case "segmenter":
+            sight = picture_sight(load_segmenter(model, device, allow_pickle), picture, title)
+        case _:
+            sight = picture_sight(load_classifier(model, device, allow_pickle), picture, title)
     save_picture(sight, output, layers=layers, head=head, points=points)
     print(f"attention drawn to {output}", file=sys.stderr)
 
@@ -54,9 +59,7 @@ def make_pictures(
     """Write one sheet of pictures: those a generator makes of classes, or ways to go on below given pictures."""
     import torch
 
-    from regard.checkpoints.hub import local_folder
     from regard.data.images import grid, png
-    from regard.inference.painting import Painter
     from regard.inference.search import SearchSettings
 
     if output is None or output.suffix.lower() != ".png":
@@ -66,7 +69,7 @@ def make_pictures(
         labels = (prompts or maker.labels) * count
         pictures, columns = maker.make(labels, seed=settings.get("seed", 0)), len(prompts or maker.labels)
     else:
-        painter = Painter.load(local_folder(model), device=device, allow_pickle=allow_pickle)
+        painter = load_painter(model, device, allow_pickle)
         chosen = SearchSettings.parse({"sample": True, **settings})
         given: list[Path | None] = [*map(Path, prompts)] or [None]
         rows = [painter.paint(each, keep=keep if each else 0.0, count=count, settings=chosen) for each in given]
@@ -101,6 +104,22 @@ def load_maker(model: str, device: str, allow_pickle: bool) -> PictureMaker:
     from regard.inference.painting import PictureMaker
 
     return PictureMaker.load(local_folder(model), device=device, allow_pickle=allow_pickle)
+
+
+def load_painter(model: str, device: str, allow_pickle: bool) -> Painter:
+    """The model of colours of a folder."""
+    from regard.checkpoints.hub import local_folder
+    from regard.inference.painting import Painter
+
+    return Painter.load(local_folder(model), device=device, allow_pickle=allow_pickle)
+
+
+def load_segmenter(model: str, device: str, allow_pickle: bool) -> ImageSegmenter:
+    """The model that names pixels of a folder."""
+    from regard.checkpoints.hub import local_folder
+    from regard.inference.images import ImageSegmenter
+
+    return ImageSegmenter.load(local_folder(model), device=device, allow_pickle=allow_pickle)
 
 
 def _whole(text: str) -> int:

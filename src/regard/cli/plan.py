@@ -36,8 +36,10 @@ def plan(
     batch: Annotated[
         int | None, typer.Option(help="Sentences in a batch. Default: as many as batch_tokens hold.")
     ] = None,
-    source_length: Annotated[int, typer.Option(help="Tokens of a source sentence.")] = 32,
-    target_length: Annotated[int, typer.Option(help="Tokens of a target sentence.")] = 32,
+    source_length: Annotated[int | None, typer.Option(help="Tokens of a source sentence. Default: 32.")] = None,
+    target_length: Annotated[
+        int | None, typer.Option(help="Tokens of a target sentence. Default: 32, of a picture its pixels.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Parameters, FLOPs, memory, and every attention matrix, before anything is allocated.

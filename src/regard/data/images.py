@@ -6,8 +6,10 @@ both ways.
 
 from __future__ import annotations
 
+import colorsys
 import io
 import json
+import math
 import warnings
 from functools import cache
 from pathlib import Path
@@ -29,6 +31,7 @@ SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".tif", ".tiff", "
 MOST_PIXELS = 1 << 26  # 8,192 x 8,192: larger files are refused before they are unpacked
 PREPROCESSING = "preprocessor_config.json"
 BILINEAR = int(Image.Resampling.BILINEAR)
+GOLDEN = (math.sqrt(5) - 1) / 2  # steps of this round the circle of hues keep any number of them apart
 MODES = {1: "L", 3: "RGB"}  # Pillow's names, by channels
 
 Pixels = NDArray[np.uint8]
@@ -104,6 +107,17 @@ class Preprocessing(Config):
             image = image.crop((left, top, left + width, top + height))  # black where the picture is too small
         array = np.array(image)
         return array[None] if array.ndim == 2 else np.ascontiguousarray(array.transpose(2, 0, 1))
+
+    def in_detail(self, image: Image.Image, most: int) -> Pixels:
+        """The same part of a picture as `pixels`, but as fine as it is, with sides of at most `most`, for people."""
+        times = max(1, min(most // max(self.size), min(image.size) // min(self.size)))
+        if self.resize is None or times == 1:
+            return self.pixels(image)
+        height, width = self.size
+        resize = (
+            (self.resize[0] * times, self.resize[1] * times) if isinstance(self.resize, tuple) else self.resize * times
+        )
+        return self.replace(size=(height * times, width * times), resize=resize).pixels(image)
 
     def _resized(self, image: Image.Image) -> tuple[int, int]:
         """Width and height after resizing."""
@@ -200,6 +214,15 @@ def png(pixels: UInt8[Tensor, "C H W"] | Pixels) -> bytes:
     array = np.asarray(pixels)
     file = io.BytesIO()
     Image.fromarray(array[0] if len(array) == 1 else array.transpose(1, 2, 0)).save(file, "PNG")
+    return file.getvalue()
+
+
+def mask_png(mask: UInt8[np.ndarray, "H W"]) -> bytes:
+    """The numbers of classes as a PNG file: a palette shows class 0 black and every other in a colour of its own."""
+    image, file = Image.fromarray(mask, "P"), io.BytesIO()
+    hues = (colorsys.hsv_to_rgb(number * GOLDEN % 1, 0.75, 0.95) for number in range(255))
+    image.putpalette([0, 0, 0, *(round(255 * part) for hue in hues for part in hue)])
+    image.save(file, "PNG")
     return file.getvalue()
 
 

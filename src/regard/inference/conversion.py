@@ -1,4 +1,4 @@
-"""Model folders from one form to another, weights bit for bit."""
+"""Model folders from one form to another, weights bit for bit; and to the forms of other engines."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import shutil
 from pathlib import Path
 
 from regard.checkpoints import LoadedModel, export_marian, export_model, load_model, save_model
+from regard.checkpoints.ctranslate2 import export_ctranslate2
 from regard.checkpoints.hub import local_folder
+from regard.checkpoints.onnx import export_onnx
 from regard.data.images import PREPROCESSING
 from regard.data.text_tokenizers import TextTokenizer
 from regard.data.tokenizers import PairTokenizer
@@ -17,7 +19,7 @@ from regard.inference.pipelines import GENERATION, RECIPE
 from regard.inference.words import WordVectors
 from regard.layers.vision import ImageConfig
 
-FORMS = ("regard", "huggingface", "marian", "word2vec")
+FORMS = ("regard", "huggingface", "marian", "ctranslate2", "onnx", "word2vec")
 KEPT = (  # how a model decodes, how its alignment is read, how its pictures and sentence vectors are made
     RECIPE, ALIGNMENT, GENERATION, PREPROCESSING, str(POOLING), "modules.json", "sentence_bert_config.json",
 )  # fmt: skip
@@ -25,15 +27,15 @@ TRANSLATORS, WRITERS = ("seq2seq", "transformer"), ("gpt", "t5")
 
 
 def convert(source: str | Path, target: Path, form: str, *, allow_pickle: bool = False) -> None:
-    """Write the model of `source` to the new folder `target` in Regard's form or Hugging Face's; word vectors also to a
-    text file as word2vec's own program writes it."""
+    """Write the model of `source` to the new folder `target` in Regard's form or Hugging Face's, or for CTranslate2 or
+    ONNX; word vectors also to a text file as word2vec's own program writes it."""
     if form not in FORMS:
         raise UsageError(f"cannot convert to {form!r}; known forms: {', '.join(FORMS)}")
     if target.exists():
         raise UsageError(f"{target} exists already; give a folder that does not")
     loaded = load_model(local_folder(source), allow_pickle=allow_pickle)
-    if form == "marian" and loaded.name != "transformer":
-        raise UsageError(f"{source} is a {loaded.name} model; only a transformer has a Marian form")
+    if form in ("marian", "ctranslate2") and loaded.name != "transformer":
+        raise UsageError(f"{source} is a {loaded.name} model; only a transformer has a form for {form}")
     if form == "word2vec":
         if loaded.name != "word2vec":
             raise UsageError(f"{source} is a {loaded.name} model; only a word2vec has word2vec's text form")
@@ -51,6 +53,15 @@ def convert(source: str | Path, target: Path, form: str, *, allow_pickle: bool =
 
     if form == "regard":
         save_model(target, loaded.name, loaded.model, extras)
+    elif form == "onnx":
+        export_onnx(loaded.model, target, extras=extras)
+    elif form == "ctranslate2":
+        assert isinstance(tokenizer, PairTokenizer)
+        side = tokenizer.target
+        export_ctranslate2(
+            loaded.model, target, source=tokenizer.source.vocabulary, target=side.vocabulary,
+            start=side.start, end=side.end, unknown=side.unknown, extras=extras,
+        )  # fmt: skip
     elif isinstance(tokenizer, PairTokenizer) and loaded.name == "transformer":
         side = tokenizer.target
         export_marian(loaded.model, target, start=side.start, end=side.end, extras=extras)

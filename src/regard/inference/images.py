@@ -1,18 +1,22 @@
-"""Picture in, its classes out, and where the model looked: every layer and head as attention between places."""
+"""Picture in, its classes or those of its pixels out, and where the model looked: every layer and head as attention
+between places."""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, UInt8
 from PIL import Image
 from torch import Tensor, nn
+from torch.nn import functional
 
 from regard.attention import record
 from regard.attention.record import attention_names
@@ -26,7 +30,10 @@ from regard.layers.windows import WindowAttention
 
 CLASSIFIERS = ("resnet", "vit", "swin", "mvit")
 AT_ONCE = 64  # pictures
+DETAIL = 512  # pixels of a side that is shown
+MOST_CLASSES = 256  # of pixels
 Picture = str | Path | bytes | Image.Image
+Reader = TypeVar("Reader", bound="PictureReader")
 
 
 @dataclass(frozen=True)
@@ -47,15 +54,18 @@ class MapAttention:
 
 @dataclass(frozen=True)
 class PictureAttention:
-    """A picture [C H W] as the model saw it, and every recorded layer."""
+    """The part of a picture [C H W] that the model saw, in finer pixels where the file has them, and every recorded
+    layer; `in_order`: each place saw only those before it."""
 
     pixels: Pixels
     layers: list[MapAttention]
+    in_order: bool = False
 
     def rollout(self) -> Float[np.ndarray, "rows columns"] | None:
         """How much of every place reaches the class token through all layers (Abnar & Zuidema 2020), or all places on
-        average where there is none; None where the layers are of different sizes, so that they cannot be multiplied."""
-        if not self.layers or len({layer.weights.shape[1:] for layer in self.layers}) > 1:
+        average where there is none; None where the layers are of different sizes, so that they cannot be multiplied, or
+        where no place sees them all."""
+        if self.in_order or not self.layers or len({layer.weights.shape[1:] for layer in self.layers}) > 1:
             return None
         first = self.layers[0]
         if first.weights.shape[1] != first.weights.shape[2]:
@@ -68,8 +78,27 @@ class PictureAttention:
         return reached[first.extra :].reshape(first.keys)
 
 
-class ImageClassifier:
-    """A classifier of pictures with its preprocessing."""
+@dataclass(frozen=True)
+class Segmented:
+    """The class of every pixel of a picture, by number and by name."""
+
+    mask: UInt8[np.ndarray, "H W"]
+    names: tuple[str, ...]
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The part of the picture that each class covers, largest first, without those that are not there."""
+        counts = np.bincount(self.mask.ravel(), minlength=len(self.names)) / self.mask.size
+        return {
+            self.names[number]: float(counts[number]) for number in np.argsort(-counts, kind="stable") if counts[number]
+        }
+
+
+class PictureReader(ABC):
+    """A model that looks at pictures, with its preprocessing."""
+
+    families: ClassVar[tuple[str, ...]]
+    purpose: ClassVar[str]  # which models of other families do not serve
 
     def __init__(self, model: nn.Module, preprocessing: Preprocessing, *, name: str = "") -> None:
         assert isinstance(model.config, ImageConfig)
@@ -79,16 +108,54 @@ class ImageClassifier:
         self.labels = list(self.config.class_names) or [str(number) for number in range(self.config.classes)]
 
     @classmethod
-    def load(cls, folder: str | Path, *, device: str = "cpu", allow_pickle: bool = False) -> ImageClassifier:
+    def load(cls: type[Reader], folder: str | Path, *, device: str = "cpu", allow_pickle: bool = False) -> Reader:
         """Read a model folder, ours or Hugging Face's."""
         loaded = load_model(Path(folder), find_device(device), allow_pickle)
-        if loaded.name not in CLASSIFIERS:
-            raise UsageError(f"{folder} is a {loaded.name} model, which classifies no pictures")
+        if loaded.name not in cls.families:
+            raise UsageError(
+                f"{folder} is a {loaded.name} model, which {cls.purpose}; expected {' or '.join(cls.families)}"
+            )
         assert isinstance(loaded.config, ImageConfig)
         if loaded.config.channels not in (1, 3):
             raise CheckpointError(f"{folder} reads {loaded.config.channels} channels; files have 1 or 3")
         preprocessing = Preprocessing.load(loaded.folder, loaded.config.image_size, loaded.config.channels)
         return cls(loaded.model, preprocessing, name=Path(folder).name)
+
+    @abstractmethod
+    def said(self, picture: Picture) -> dict[str, str]:
+        """What the model takes a picture for, in a few words."""
+
+    def pixels(self, picture: Picture) -> Pixels:
+        """A picture [C H W] at the model's size."""
+        return self.preprocessing.pixels(opened(picture))
+
+    @torch.inference_mode()
+    def attention(self, picture: Picture, *, layers: str = "*") -> PictureAttention:
+        """Every head of the layers whose names match, as attention between places of the picture."""
+        if not attention_names(self.model):
+            raise UsageError(f"{self.name or 'this model'} has no attention to look at")
+        image = opened(picture)
+        pixels = torch.from_numpy(self.pixels(image))[None].to(self.device)
+        with record(self.model, layers) as looks, _grids(self.model) as grids:
+            self.model(self.preprocessing.normalise(pixels))
+        found = [on_the_picture(name, looks[name].cpu(), self.model, grids) for name in looks]
+        return PictureAttention(self.shown(image), found)
+
+    def shown(self, picture: Picture) -> Pixels:
+        """The part of a picture that the model sees, in as much detail as there is."""
+        return self.preprocessing.in_detail(opened(picture), DETAIL)
+
+
+class ImageClassifier(PictureReader):
+    """A classifier of pictures with its preprocessing."""
+
+    families = CLASSIFIERS
+    purpose = "classifies no pictures"
+
+    def said(self, picture: Picture) -> dict[str, str]:
+        """The most probable class."""
+        (answer,) = self.classify(picture)
+        return {answer.label: f"{answer.probability:.1%}"}
 
     def classify(self, pictures: Picture | Sequence[Picture]) -> list[Labelled]:
         """The classes of every picture (a path, the bytes of a file, or a Pillow image), most probable first."""
@@ -107,24 +174,52 @@ class ImageClassifier:
         logits: Tensor = self.model(self.preprocessing.normalise(pixels.to(self.device)))
         return logits.float().softmax(dim=-1).cpu()
 
-    def pixels(self, picture: Picture) -> Pixels:
-        """A picture [C H W] at the model's size."""
-        if isinstance(picture, str | Path):
-            picture = read_image(Path(picture))
-        elif isinstance(picture, bytes):
-            picture = read_image(picture)
-        return self.preprocessing.pixels(picture)
+
+class ImageSegmenter(PictureReader):
+    """A model that names every pixel, with its preprocessing; pictures are squeezed to its size, not cut."""
+
+    families = ("segmenter",)
+    purpose = "names no pixels"
+
+    def __init__(self, model: nn.Module, preprocessing: Preprocessing, *, name: str = "") -> None:
+        super().__init__(model, preprocessing.replace(resize=preprocessing.size), name=name)
+        if len(self.labels) > MOST_CLASSES:
+            raise UsageError(f"{name} knows {len(self.labels)} classes; a mask is made of bytes, for {MOST_CLASSES}")
+
+    def said(self, picture: Picture) -> dict[str, str]:
+        """The part of the picture that each class covers."""
+        return {name: f"{share:.0%}" for name, share in self.segment(picture)[0].shares.items()}
 
     @torch.inference_mode()
-    def attention(self, picture: Picture, *, layers: str = "*") -> PictureAttention:
-        """Every head of the layers whose names match, as attention between places of the picture."""
-        if not attention_names(self.model):
-            raise UsageError(f"{self.name or 'this model'} has no attention to look at")
-        pixels = self.pixels(picture)
-        with record(self.model, layers) as looks, _grids(self.model) as grids:
-            self.model(self.preprocessing.normalise(torch.from_numpy(pixels)[None].to(self.device)))
-        found = [on_the_picture(name, looks[name].cpu(), self.model, grids) for name in looks]
-        return PictureAttention(pixels, found)
+    def segment(self, pictures: Picture | Sequence[Picture]) -> list[Segmented]:
+        """The class of every pixel of every picture (a path, the bytes of a file, or a Pillow image), at its size."""
+        several = [pictures] if isinstance(pictures, Picture) else pictures
+        found: list[Segmented] = []
+        for picture in several:
+            image = opened(picture)
+            pixels = torch.from_numpy(self.pixels(image))[None].to(self.device)
+            logits: Tensor = self.model(self.preprocessing.normalise(pixels)).float()
+            mask = _best(logits, (image.height, image.width)).to(torch.uint8).cpu().numpy()
+            found.append(Segmented(mask, tuple(self.labels)))
+        return found
+
+
+def opened(picture: Picture) -> Image.Image:
+    """The picture of a file or of its bytes."""
+    if isinstance(picture, str | Path):
+        return read_image(Path(picture))
+    return read_image(picture) if isinstance(picture, bytes) else picture
+
+
+def _best(logits: Float[Tensor, "1 classes h w"], size: tuple[int, int]) -> Int[Tensor, "H W"]:
+    """The class with the largest logit at every pixel of a larger map; one class is enlarged at a time, for memory."""
+    most = torch.full(size, -math.inf, device=logits.device)
+    best = torch.zeros(size, dtype=torch.long, device=logits.device)
+    for number in range(logits.shape[1]):
+        one = functional.interpolate(logits[:, number : number + 1], size=size, mode="bilinear")[0, 0]
+        better = one > most
+        best[better], most = number, torch.maximum(most, one)
+    return best
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from typing import cast
 import torch
 from jaxtyping import UInt8
 from torch import Tensor
+from torch.nn import functional
 
 from regard.attention import record
 from regard.checkpoints import load_model
@@ -45,12 +46,17 @@ class Painter:
 
     @torch.inference_mode()
     def paint(
-        self, picture: Path | None = None, *, keep: float = 0.5, count: int = 1, settings: SearchSettings | None = None
+        self,
+        picture: str | Path | None = None,
+        *,
+        keep: float = 0.5,
+        count: int = 1,
+        settings: SearchSettings | None = None,
     ) -> UInt8[Tensor, "N C H W"]:
         """`count` pictures that share the upper part (`keep` of the rows) of a given one, or begin with nothing."""
         if not 0 <= keep <= 1:
             raise UsageError(f"the part to keep is {keep}; it must lie between 0 and 1")
-        known = self._known(picture)[: int(keep * self.side) * self.side]
+        known = self._known(Path(picture) if picture is not None else None)[: int(keep * self.side) * self.side]
         missing = self.side**2 - len(known)
         if not missing:
             return self.palette.decode(known[None].expand(count, -1), self.side)
@@ -64,6 +70,17 @@ class Painter:
             search.advance()
         painted = [[*known.tolist(), *each.tokens] for each in search.results()[0]]
         return self.palette.decode(torch.tensor(painted), self.side)
+
+    @torch.inference_mode()
+    def attention(self, picture: str | Path, *, layers: str = "*") -> PictureAttention:
+        """Where the model looks when it predicts each pixel of a picture: only at those before it, and at the start
+        token, whose share is left out."""
+        pixels = self._known(Path(picture))
+        with record(self.model, layers) as looks:
+            self.model(functional.pad(pixels[None, :-1], (1, 0), value=self.start))
+        seen = {name: functional.pad(looks[name][..., 1:].cpu(), (0, 1)) for name in looks}  # key 0 is the start token
+        found = [on_the_picture(name, weights, self.model, {}) for name, weights in seen.items()]
+        return PictureAttention(self.palette.decode(pixels[None], self.side)[0].cpu().numpy(), found, in_order=True)
 
     def _known(self, picture: Path | None) -> Tensor:
         if picture is None:

@@ -28,8 +28,9 @@ def line_chart(
     x_label: str,
     y_label: str,
     logarithmic: bool = False,
+    log_x: bool = False,
 ) -> Path:
-    """Draw `lines` over the same `x` to a .svg or .png file."""
+    """Draw `lines` over the same `x` to a .svg or .png file; `logarithmic` is both axes, `log_x` only one."""
     check_name(path)
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axes = figure.subplots()
@@ -37,8 +38,9 @@ def line_chart(
         style = {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[number % len(MARKERS)]}
         axes.plot(x, values, label=name, linewidth=2, markersize=6, **style)  # type: ignore[arg-type]
     if logarithmic:
-        axes.set_xscale("log", base=2)
         axes.set_yscale("log")
+    if logarithmic or log_x:
+        axes.set_xscale("log", base=2)
         axes.set_xticks([float(value) for value in x], labels=[str(value) for value in x])
     axes.set_title(title, loc="left", fontweight="bold", parse_math=False)
     axes.set_xlabel(x_label)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import regard
-from regard.inference.images import ImageClassifier
+from regard.inference.images import PictureReader
 from regard.look.figures import save
 from regard.look.page import render_page
 from regard.look.pictures import PictureSight, picture_page, picture_sight, save_picture
@@ -49,7 +49,7 @@ def look(model: Any, text: str | Path, pair: str = "", *, to: str = "", target: 
     For a model of pictures `text` is the file of one.
     """
     found = regard.load(model) if isinstance(model, str | Path) else model
-    if isinstance(found, ImageClassifier):
+    if isinstance(found, PictureReader):
         seen = picture_sight(found, Path(text), title=Path(text).name)
         return Look(seen, str(text), ", ".join(seen.meta))
     text = str(text)

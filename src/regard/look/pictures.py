@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from regard.data.images import Pixels, png
 from regard.errors import UsageError
-from regard.inference.images import ImageClassifier, MapAttention, Picture, PictureAttention
+from regard.inference.images import MapAttention, Picture, PictureAttention, PictureReader
 from regard.layers.vision import Grid
 from regard.look.figures import INK, MUTED, check_suffix, save_figure
 from regard.look.page import assemble
@@ -24,7 +24,7 @@ from regard.look.page import assemble
 Point = tuple[float, float]  # x to the right, y down, in sides of the picture
 SCRIPTS = ("data.js", "picture_view.js", "picture.js")
 POINT_COLOURS = ("#ff7a1a", "#19c37d", "#3f8cff", "#e0409f", "#f5d400")
-VEIL = 0.82  # how dark a place becomes that is not looked at
+VEIL, CONTRAST = 0.86, 0.8  # how dark a place becomes that is not looked at, and how soon
 CELL = 1.25  # inches of one small picture
 
 
@@ -54,12 +54,10 @@ class PictureSight:
         return replace(self, layers=one)
 
 
-def picture_sight(classifier: ImageClassifier, picture: Picture, title: str = "") -> PictureSight:
+def picture_sight(reader: PictureReader, picture: Picture, title: str = "") -> PictureSight:
     """Every layer and head while the model looks at a picture, and what it takes it for."""
-    seen = classifier.attention(picture)
-    (answer,) = classifier.classify(picture)
-    meta = {answer.label: f"{answer.probability:.1%}"}
-    return sight_of(seen, title=title or str(picture), model=classifier.name, meta=meta)
+    seen = reader.attention(picture)
+    return sight_of(seen, title=title or str(picture), model=reader.name, meta=reader.said(picture))
 
 
 def sight_of(seen: PictureAttention, *, title: str, model: str, meta: dict[str, str]) -> PictureSight:
@@ -180,7 +178,7 @@ def _show(axis: Axes, pixels: Pixels, weights: np.ndarray | None = None) -> None
     axis.imshow(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0), cmap="gray", vmin=0, vmax=255)
     if weights is not None:
         veil = np.zeros((*weights.shape, 4))
-        veil[..., 3] = VEIL * (1 - np.sqrt(weights / max(weights.max(), 1e-12)))
+        veil[..., 3] = VEIL * (1 - (weights / max(weights.max(), 1e-12)) ** CONTRAST)
         axis.imshow(veil, extent=(-0.5, width - 0.5, height - 0.5, -0.5), interpolation="nearest")
 
 

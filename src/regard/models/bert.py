@@ -133,10 +133,17 @@ class Bert(nn.Module):
         self, tokens: Int[Tensor, "B T"], mask: Bool[Tensor, "B T"], segments: Int[Tensor, "B T"] | None = None
     ) -> Float[Tensor, "B T D"]:
         """Every token in its context: the last layer's output."""
-        x, visible = self._embed(tokens, segments), masks.padding(mask)
+        x, visible = self.embed(tokens, segments), masks.padding(mask)
         for layer in self.encoder:
             x = layer(x, visible)
         return x
+
+    def embed(self, tokens: Int[Tensor, "B T"], segments: Int[Tensor, "B T"] | None = None) -> Float[Tensor, "B T D"]:
+        """Every token before it has looked at any other."""
+        x = self.embedding(tokens) + self.positions(tokens.shape[1], self.config.first_position)
+        if self.segments is not None:
+            x = x + self.segments(torch.zeros_like(tokens) if segments is None else segments)
+        return self.widen(self.dropout(self.embedding_norm(x)))
 
     def pool(self, hidden: Float[Tensor, "B T D"]) -> Float[Tensor, "B D"] | None:
         """The first token's vector through one more layer: what stands for the whole text."""
@@ -163,12 +170,6 @@ class Bert(nn.Module):
             case "tags":
                 return self.output(self.head_dropout(hidden))
         return self.output(hidden)
-
-    def _embed(self, tokens: Int[Tensor, "B T"], segments: Int[Tensor, "B T"] | None) -> Float[Tensor, "B T D"]:
-        x = self.embedding(tokens) + self.positions(tokens.shape[1], self.config.first_position)
-        if self.segments is not None:
-            x = x + self.segments(torch.zeros_like(tokens) if segments is None else segments)
-        return self.widen(self.dropout(self.embedding_norm(x)))
 
     def _layer(self) -> EncoderLayer:
         c = self.config

@@ -168,8 +168,10 @@ class Sagan(nn.Module):
         return self.generator(latent, labels)
 
     def draw(self, labels: Int[Tensor, "B"], generator: torch.Generator | None = None) -> Float[Tensor, "B Z"]:
-        """Random numbers for as many pictures as there are labels."""
-        numbers = torch.randn(len(labels), self.config.latent, generator=generator)
+        """Random numbers for as many pictures as there are labels, drawn where they are used unless a generator is
+        given: a copy from the host would be waited for in every step."""
+        where = labels.device if generator is None else generator.device
+        numbers = torch.randn(len(labels), self.config.latent, generator=generator, device=where)
         return numbers.to(labels.device)
 
 

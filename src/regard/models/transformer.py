@@ -66,8 +66,8 @@ class TransformerConfig(Config):
 class TransformerState:
     """A decoding in progress: per layer, the projected source and the keys and values of the tokens so far."""
 
-    def __init__(self, memories: list[Memory], caches: list[LayerCache]):
-        self.memories, self.caches, self.length = memories, caches, 0
+    def __init__(self, memories: list[Memory], caches: list[LayerCache], length: int = 0):
+        self.memories, self.caches, self.length = memories, caches, length
 
     def reorder(self, origin: Int[Tensor, "S W2"]) -> None:
         for cache in self.caches:
@@ -115,14 +115,14 @@ class Transformer(nn.Module):
     ) -> Float[Tensor, "B T V"]:
         """Logits of every next target token, all positions in parallel under the causal mask (teacher forcing)."""
         memory, mask = self.encode(source, source_mask)
-        x = self._embed(inputs, self.target_embedding, self.target_place)
+        x = self.embed(inputs, self.target_embedding, self.target_place)
         return self.predict(self._decode(x, (layer.cross.remember(memory, mask) for layer in self._decoder_layers())))
 
     def encode(
         self, source: Int[Tensor, "B S"], source_mask: Bool[Tensor, "B S"]
     ) -> tuple[Float[Tensor, "B S D"], Bool[Tensor, "B 1 1 S"]]:
         """The memory that every decoder layer looks at: the last encoder layer's output."""
-        x, mask = self._embed(source, self.source_embedding, self.source_place), masks.padding(source_mask)
+        x, mask = self.embed(source, self.source_embedding, self.source_place), masks.padding(source_mask)
         if isinstance(self.encoder, ConvolutionEncoder):
             return self.encoder_norm(self.encoder(x, source_mask)), mask
         for layer in self.encoder:
@@ -139,7 +139,7 @@ class Transformer(nn.Module):
     def step(self, tokens: Int[Tensor, "S W"], state: TransformerState) -> Float[Tensor, "S W V"]:
         """Feed one more token of W hypotheses of each of S sentences; logits of the next."""
         rows = tokens.reshape(-1, 1)  # [S·W, 1]
-        x = self._embed(rows, self.target_embedding, self.target_place, first=state.length)
+        x = self.embed(rows, self.target_embedding, self.target_place, first=state.length)
         state.length += 1
         return self.predict(self._decode(x, state.memories, state.caches)).view(*tokens.shape, -1)
 
@@ -147,20 +147,21 @@ class Transformer(nn.Module):
         """The generator: one linear layer, whose softmax is the distribution over the vocabulary."""
         return functional.linear(x, self.output_weight, self.output_bias)
 
+    def embed(
+        self, tokens: Int[Tensor, "B T"], embedding: nn.Embedding, place: nn.Module | None, first: int = 0
+    ) -> Float[Tensor, "B T D"]:
+        """Vectors of tokens that know where they stand; the first of them at position `first`."""
+        x = embedding(tokens)
+        if self.config.scale_embedding:
+            x = x * math.sqrt(self.config.width)
+        return self.dropout(x if place is None else place(x, first))
+
     def _decode(
         self, x: Float[Tensor, "R T D"], memories: Iterable[Memory], caches: list[LayerCache] | None = None
     ) -> Float[Tensor, "R T D"]:
         for number, (layer, memory) in enumerate(zip(self.decoder, memories, strict=True)):
             x = layer(x, memory, None if caches is None else caches[number])
         return self.decoder_norm(x)
-
-    def _embed(
-        self, tokens: Int[Tensor, "B T"], embedding: nn.Embedding, place: nn.Module | None, first: int = 0
-    ) -> Float[Tensor, "B T D"]:
-        x = embedding(tokens)
-        if self.config.scale_embedding:
-            x = x * math.sqrt(self.config.width)
-        return self.dropout(x if place is None else place(x, first))
 
     def _decoder_layers(self) -> Iterable[DecoderLayer]:
         return (layer for layer in self.decoder if isinstance(layer, DecoderLayer))

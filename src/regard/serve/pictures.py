@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 from collections import OrderedDict
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Any
 from uuid import uuid4
 
@@ -12,7 +14,8 @@ from fastapi import APIRouter, Form, Request, UploadFile
 from pydantic import BaseModel, ConfigDict
 
 from regard.attention.record import attention_names
-from regard.data.images import read_image
+from regard.data.images import png, read_image
+from regard.data.scenes import scenes
 from regard.errors import UsageError
 from regard.inference.images import ImageClassifier, PictureAttention
 from regard.look.page import quantise
@@ -25,6 +28,7 @@ from regard.serve.sights import encoded
 
 KEPT = 256 * 2**20  # bytes of recorded weights
 LARGEST = 64 * 2**20  # of one picture
+EXAMPLES, EXAMPLE_SIDE = 6, 256
 
 
 class LayerRequest(BaseModel):
@@ -34,6 +38,13 @@ class LayerRequest(BaseModel):
 
     id: str
     layer: int
+
+
+class Example(BaseModel):
+    """A built-in picture for whoever has none at hand: its PNG in base64, and what is in it."""
+
+    caption: str
+    data: str
 
 
 @dataclass(frozen=True)
@@ -84,11 +95,21 @@ def picture_router(desk: Desk) -> APIRouter:
 
         return await answered(request, desk.engine.run(see), seconds=seconds)
 
+    @router.get("/picture/examples")
+    async def examples() -> list[Example]:
+        return _examples()
+
     @router.post("/picture/layer")
     async def layer(asked: LayerRequest) -> dict[str, Any]:
         return encoded(gallery.layer(asked.id, asked.layer))
 
     return router
+
+
+@cache
+def _examples() -> list[Example]:
+    drawn = scenes(part="test", count=EXAMPLES, seed=1, size=EXAMPLE_SIDE)
+    return [Example(caption=each.caption, data=base64.b64encode(png(each.pixels)).decode()) for each in drawn]
 
 
 def _seen(classifier: ImageClassifier, content: bytes, title: str) -> tuple[Seen, dict[str, float]]:
@@ -97,7 +118,7 @@ def _seen(classifier: ImageClassifier, content: bytes, title: str) -> tuple[Seen
     if attention_names(classifier.model):
         looked = classifier.attention(image)
     else:
-        looked = PictureAttention(classifier.pixels(image), [])
+        looked = PictureAttention(classifier.shown(image), [])
     size = sum(layer.weights.size for layer in looked.layers)
     if size > LARGEST:
         raise UsageError(

@@ -25,7 +25,7 @@ from regard.data.languages import find_language
 from regard.data.tokenizers import PairTokenizer
 from regard.errors import CheckpointError, UsageError
 from regard.inference.encoders import TextEncoder
-from regard.inference.images import CLASSIFIERS, ImageClassifier
+from regard.inference.images import CLASSIFIERS, ImageClassifier, ImageSegmenter
 from regard.inference.painting import Painter, PictureMaker
 from regard.inference.pipelines import Translator
 from regard.inference.words import WordVectors
@@ -96,6 +96,8 @@ def describe(name: str, folder: Path) -> Exhibit:
     weights = sum(file.stat().st_size for pattern in ("*.safetensors", "*.bin") for file in folder.glob(pattern))
     if family in PAINTERS and (isinstance(config, ImageConfig) or (folder / PREPROCESSING).is_file()):
         raise UsageError(f"{name} makes pictures, which the server does not; use `regard generate`")
+    if family == "segmenter":
+        raise UsageError(f"{name} names pixels, which the server does not; use `regard segment`")
     if not PairTokenizer.is_in(folder) and family in ABILITIES:
         return Exhibit(name, folder, family, ABILITIES[family], config, "", (), weights)
     tokenizer = PairTokenizer.load(folder)
@@ -180,7 +182,7 @@ class Shelf:
                 self._make_room(exhibit.bytes)
                 try:
                     loaded = regard.load(exhibit.folder, device=self.device)
-                    assert not isinstance(loaded, Painter | PictureMaker)  # refused when they came
+                    assert not isinstance(loaded, ImageSegmenter | Painter | PictureMaker)  # refused when they came
                     here = self._loaded[exhibit.id] = loaded
                 except (CheckpointError, OSError) as error:
                     raise Unloadable(f"the model {exhibit.id} cannot be loaded; the server's log says why") from error

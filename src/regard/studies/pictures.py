@@ -1,4 +1,4 @@
-"""Models of pictures: how good a classifier is, how much data it needs, and what looking at pixels would take."""
+"""Classifiers of pictures: how good one is, and how much data it needs."""
 
 from __future__ import annotations
 
@@ -7,29 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 
-import torch
 from PIL import Image
-from torch import Tensor
 
-from regard.attention import record
 from regard.checkpoints.folder import is_sealed
 from regard.data.image_sets import open_images
 from regard.data.scenes import SHAPE_NAMES, scenes
 from regard.errors import DataError, UsageError
 from regard.inference.images import AT_ONCE, ImageClassifier
-from regard.models.catalog import MODELS
-from regard.studies.costs import COSTS
 from regard.training.image_sections import SCENES
 from regard.training.loop import train
 from regard.training.metrics import METRICS, read_metrics
 from regard.training.recipe import load_recipe
-
-WAYS = {  # one layer and one head each
-    "pixels": ("vit", {"patch": 1, "depth": 1, "heads": 1, "pool": "mean"}),
-    "patches of 4 x 4": ("vit", {"patch": 4, "depth": 1, "heads": 1, "pool": "mean"}),
-    "windows of 4 x 4 patches": ("swin", {"patch": 4, "depths": (1,), "heads": (1,), "window": 4}),
-}
-NARROW = {"width": 8, "classes": 2}
 
 
 def evaluate_pictures(
@@ -87,20 +75,3 @@ def accuracy_by_count(
                 raise UsageError(f"{recipe} measured no accuracy; compare recipes of task 'images' that validate")
             results[name].append(max(measured))
     return results
-
-
-def attention_memory(sides: Sequence[int]) -> list[dict[str, object]]:
-    """Bytes of the attention of one head in one layer on a square picture: planned, and recorded from a real pass."""
-    rows: list[dict[str, object]] = []
-    for side in sides:
-        for way, (name, values) in WAYS.items():
-            config = MODELS[name].config.parse({**NARROW, **values, "image_size": side})
-            planned = sum(matrix.nbytes for matrix in COSTS[name](config, 0, 0).matrices)
-            model = MODELS[name].model(config).eval()
-            with torch.inference_mode(), record(model) as looks:
-                model(torch.zeros(1, 3, side, side))
-            recorded: list[Tensor] = [looks[layer] for layer in looks]
-            rows.append(
-                {"way": way, "side": side, "planned": planned, "measured": sum(each.nbytes for each in recorded)}
-            )
-    return rows

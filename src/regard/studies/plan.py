@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from regard.checkpoints import resolve
 from regard.checkpoints.models import identify
@@ -14,10 +14,11 @@ from regard.data.tokenizers import TokenizerConfig
 from regard.errors import UsageError
 from regard.layers.vision import ImageConfig
 from regard.models.catalog import MODELS
+from regard.models.gpt import GptConfig
 from regard.studies.cost_parts import FLOAT, Cost, Costs, Matrix
 from regard.studies.costs import COSTS
 from regard.training.image_sections import ImageLoopSection
-from regard.training.recipe import changed, load_recipe
+from regard.training.recipe import PixelsRecipe, changed, load_recipe
 from regard.training.sections import LoopSection, ModelSection, TextLoopSection, TrainingSection
 from regard.training.texts import initial_folder
 
@@ -113,14 +114,16 @@ def make_plan(
     *,
     sets: Sequence[str] = (),
     batch: int | None = None,
-    source_length: int = LENGTH,
-    target_length: int = LENGTH,
+    source_length: int | None = None,
+    target_length: int | None = None,
 ) -> Plan:
     """Plan a recipe (shipped name or TOML file), a model folder, or a preset such as `transformer:base`.
 
     Without `batch`, it is the recipe's: so many pictures, or as many sentences of this length as its tokens hold.
+    Without lengths, a sentence has 32 tokens, and a picture that is read as a text as many as pixels.
     """
-    name, config, training = _describe(what, sets)
+    name, config, training, tokens = _describe(what, sets)
+    source_length, target_length = (tokens if each is None else each for each in (source_length, target_length))
     if name not in COSTS:
         raise UsageError(f"{what} is a {name} model; costs are known of {', '.join(COSTS)}")
     if batch is None:
@@ -139,21 +142,36 @@ def _usual_batch(training: LoopSection, length: int) -> int:
     return max(1, training.batch_tokens // length)
 
 
-def _describe(what: str, sets: Sequence[str]) -> tuple[str, Config, LoopSection]:
-    """The model's name and configuration, and how it is trained."""
+class Subject(NamedTuple):
+    """What is planned: a model's name and configuration, how it is trained, and how many tokens it usually reads."""
+
+    name: str
+    config: Config
+    training: LoopSection
+    tokens: int
+
+
+def _describe(what: str, sets: Sequence[str]) -> Subject:
     if Path(what).is_dir():
         if sets:
             raise UsageError(f"--set changes recipes and presets; {what} is a trained model and stays as it is")
         name, config, _ = identify(resolve(Path(what)))
-        return name, config, TrainingSection()
+        return Subject(name, config, TrainingSection(), _usual_tokens(config))
     model, _, preset = what.partition(":")
     if model in MODELS:
-        return model, *_of_preset(what, model, preset, sets)
+        config, training = _of_preset(what, model, preset, sets)
+        return Subject(model, config, training, _usual_tokens(config))
     recipe = load_recipe(what, sets)
+    tokens = recipe.data.size**2 if isinstance(recipe, PixelsRecipe) else LENGTH
     if recipe.model.init:
         name, config, _ = identify(initial_folder(recipe.model.init))
-        return name, config, recipe.training
-    return recipe.model.name, _config(recipe.model, recipe.vocabulary), recipe.training
+        return Subject(name, config, recipe.training, tokens)
+    return Subject(recipe.model.name, _config(recipe.model, recipe.vocabulary), recipe.training, tokens)
+
+
+def _usual_tokens(config: Config) -> int:
+    """A GPT with tokens that are only ever given reads pictures: as many pixels as it has positions."""
+    return config.max_length if isinstance(config, GptConfig) and config.unpredicted else LENGTH
 
 
 def _of_preset(what: str, model: str, preset: str, sets: Sequence[str]) -> tuple[Config, LoopSection]:

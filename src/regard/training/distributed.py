@@ -7,7 +7,9 @@ ranks by its loader, and the loop divides by the tokens of all of them.
 
 from __future__ import annotations
 
+import gc
 import os
+import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -24,11 +26,12 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from regard.data.parts import Share
-from regard.errors import RegardError, UsageError
+from regard.errors import UsageError
 from regard.training.sections import Parallel
 
 PATIENCE = timedelta(hours=2)  # the others wait while the first rank prepares data, measures or publishes
 T = TypeVar("T")
+Compiled = Callable[[nn.Module], nn.Module]
 
 
 @dataclass(frozen=True)
@@ -70,11 +73,11 @@ class Ranks:
     def lead(self, action: Callable[[], T]) -> T:
         """Let the first rank do something: all get what it returned, or fail as it failed."""
         result: T | None = None
-        failed: RegardError | None = None
+        failed: Exception | None = None
         if self.first:
             try:
                 result = action()
-            except RegardError as error:
+            except Exception as error:
                 failed = error
         result, failed = self.shared((result, failed))
         if failed is not None:
@@ -91,12 +94,19 @@ class Ranks:
         """Until all ranks are here."""
         self.total(0)
 
+    def aside(self) -> dist.ProcessGroup | None:
+        """A group in which threads of the ranks can speak of something else meanwhile."""
+        return dist.new_group(backend="gloo", timeout=PATIENCE) if self.count > 1 else None
+
+
+ALONE = Ranks()
+
 
 @contextmanager
 def joined(device: torch.device) -> Iterator[Ranks]:
     """Let the processes that torchrun started find each other: gloo between hosts, NCCL between GPUs."""
     if Share.launched().count == 1:
-        yield Ranks()
+        yield ALONE
         return
     backend = "gloo"
     if device.type == "cuda":
@@ -105,16 +115,20 @@ def joined(device: torch.device) -> Iterator[Ranks]:
     dist.init_process_group(backend, timeout=PATIENCE)
     try:
         yield Ranks.present()
+    except BaseException as error:
+        traceback.clear_frames(error.__traceback__)  # or what failed would keep DDP alive
+        raise
     finally:
+        gc.collect()  # whoever outlives the group keeps its threads, which may then want an interpreter that is gone
         dist.destroy_process_group()
 
 
 class Alone:
     """A model that one process trains by itself."""
 
-    def __init__(self, model: nn.Module, compiled: bool) -> None:
+    def __init__(self, model: nn.Module, compiled: Compiled) -> None:
         self.model = model
-        self.forward: nn.Module = torch.compile(model, dynamic=True) if compiled else model  # type: ignore[assignment]
+        self.forward = compiled(model)
 
     def gradients(self, *, complete: bool) -> AbstractContextManager[None]:
         """Around a forward and a backward pass; `complete` says that no other follows before the optimiser's step."""
@@ -139,7 +153,7 @@ class Alone:
 class Replicated(Alone):
     """A model that every rank has a copy of; gradients become those of all ranks during the last backward pass."""
 
-    def __init__(self, model: nn.Module, compiled: bool) -> None:
+    def __init__(self, model: nn.Module, compiled: Compiled) -> None:
         super().__init__(model, compiled)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "`broadcast_buffers`")  # its new name is not known to torch 2.11
@@ -157,7 +171,12 @@ class Sharded(Alone):
     """A model of which every rank keeps a piece (FSDP2): weights come together layer by layer while they are used."""
 
     def __init__(
-        self, model: nn.Module, compiled: bool, device: torch.device, mesh: DeviceMesh, build: Callable[[], nn.Module]
+        self,
+        model: nn.Module,
+        compiled: Compiled,
+        device: torch.device,
+        mesh: DeviceMesh,
+        build: Callable[[], nn.Module],
     ) -> None:
         # It warns of layers that return views, in case the caller changes one in place; no model here does.
         warnings.filterwarnings("ignore", "FSDP2-wrapped module")
@@ -196,10 +215,10 @@ def engine(
     ranks: Ranks,
     device: torch.device,
     *,
-    compiled: bool,
+    compiled: Compiled,
     build: Callable[[], nn.Module],
 ) -> Alone:
-    """How the ranks train a model; `build` makes another one of its shape."""
+    """How the ranks train a model; `compiled` makes of it what is called, `build` another one of its shape."""
     if ranks.count == 1:
         return Alone(model, compiled)
     if kind == "none":

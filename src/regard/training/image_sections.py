@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 import pydantic
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
@@ -55,6 +55,8 @@ class ImageSection(Config):
 
 class ImageLoopSection(LoopSection):
     """[training] of models of pictures."""
+
+    lengths_vary: ClassVar[bool] = False
 
     batch: PositiveInt = 128  # pictures
     schedule: Literal["noam", "cosine", "constant"] = "cosine"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
 import math
 import shutil
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,18 +15,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.checkpoints import complete_checkpoints, newest_complete, write_folder, write_model
+from regard.checkpoints import complete_checkpoints, newest_complete, write_model
 from regard.checkpoints.folder import CHECKPOINTS, TRAIN_STATE
 from regard.checkpoints.models import fill
 from regard.errors import TrainingError, UsageError
-from regard.training.distributed import Ranks, engine, full, joined, local
+from regard.training.distributed import ALONE, Ranks, engine, full, joined, local
 from regard.training.guards import SignalError, Signals, claim, first_bad_module
 from regard.training.metrics import MetricsLog, Reporter, Silence, shown
 from regard.training.objectives import Loss
 from regard.training.optim import adamw, ema_update, guarded_step, schedule
 from regard.training.publishing import RECIPE, better, mean_of, publish_model, settle_recipe, weights_of, write_beside
 from regard.training.recipe import AnyRecipe
-from regard.training.state import Place, Progress, load_state, save_state, seed_draws, seed_everything
+from regard.training.saving import Saver
+from regard.training.state import Place, Progress, load_state, read_progress, save_state, seed_draws, seed_everything
 from regard.training.tasks import TASKS, Task, TrainingBatch
 
 
@@ -43,8 +44,10 @@ def train(recipe: AnyRecipe, out: Path, *, resume: bool = False) -> Path:
             task = ranks.after_first(lambda: TASKS[recipe.task](recipe, out / "data", device, signals.check))
             trainer = Trainer(recipe, task, out, device, signals, ranks)
             held.callback(trainer.log.close)
-            trainer.fit()
-            trainer.release()
+            try:
+                trainer.fit()
+            finally:
+                trainer.release()
         if ranks.first:
             trainer.finish()
     return out
@@ -95,15 +98,14 @@ class Trainer:
     """One run: a model, its optimisers, and everything that happens between two steps."""
 
     def __init__(
-        self, recipe: AnyRecipe, task: Task, out: Path, device: torch.device, signals: Signals, ranks: Ranks
+        self, recipe: AnyRecipe, task: Task, out: Path, device: torch.device, signals: Signals, ranks: Ranks = ALONE
     ) -> None:
         self.recipe, self.task, self.out, self.device, self.signals = recipe, task, out, device, signals
         self.settings, self.ranks = recipe.training, ranks
         settings = self.settings
         _refuse_to_divide(recipe, task, ranks)
         self.model = task.build().to(device).train()
-        compiled = settings.compiles(device.type)
-        self.engine = engine(settings.parallel, self.model, ranks, device, compiled=compiled, build=task.build)
+        self.engine = engine(settings.parallel, self.model, ranks, device, compiled=self._compiled, build=task.build)
         self.forward = self.engine.forward
         self.parameters = task.parameters(self.model)
         self.optimizers = {
@@ -113,6 +115,7 @@ class Trainer:
         self.lr = schedule(settings.schedule, lr=settings.lr, warmup=settings.warmup, steps=settings.steps)
         self.trained = _averaged_tensors(self.model)
         self.average = {name: p.detach().clone() for name, p in self.trained.items()} if settings.ema else {}
+        self.saver = Saver(ranks)
         self.progress = self._restored()
         self.saved = self.progress.step
         self.signals.trained = self.saved > 0
@@ -125,6 +128,12 @@ class Trainer:
         self.lap_began, self.lap_step, self.lap_tokens = time.monotonic(), self.progress.step, self.progress.tokens
         self.log = MetricsLog(out, step=self.progress.step) if ranks.first else Silence()
         self.reporter = Reporter(settings.steps) if ranks.first else Silence()
+
+    def _compiled(self, model: nn.Module) -> nn.Module:
+        """The model as the recipe wants it called: compiled, or as it is."""
+        if not self.settings.compiles(self.device.type):
+            return model
+        return torch.compile(model, dynamic=self.settings.lengths_vary)  # type: ignore[return-value]
 
     def fit(self) -> None:
         """Train until the steps, the time or the patience are used up."""
@@ -141,11 +150,12 @@ class Trainer:
                     raise
                 self.step(*taken)
                 self._between_steps()
+            self._settle()
 
     def release(self) -> None:
-        """Let go of what holds on to the other ranks: DDP must not outlive its process group."""
+        """Let go of the other ranks: DDP must not outlive its process group, nor saving reach beyond it."""
+        self.saver.close()
         self.forward = self.engine.forward = self.model
-        gc.collect()
 
     # One step
 
@@ -243,6 +253,7 @@ class Trainer:
             if (save or interrupted or self._done() or self.progress.best_step == step) and self.saved < step:
                 self._save()
         if interrupted:
+            self._settle()
             self.signals.check()
 
     def _agreed(self) -> bool:
@@ -294,6 +305,7 @@ class Trainer:
             for group, losses in self._phases(batches):
                 self._backward(group, losses, tokens)
 
+        self._settle()
         kept = newest_complete(self.out)
         raise TrainingError(
             f"step {self.progress.step - bad_steps + 1}: {first_bad_module(self.model, again)}; last good checkpoint: "
@@ -305,6 +317,7 @@ class Trainer:
             values = self.measure()
         except SignalError:
             self._save()
+            self._settle()
             raise
         progress, metric = self.progress, self.settings.metric
         progress.validated = progress.step
@@ -351,32 +364,37 @@ class Trainer:
         return self.out / CHECKPOINTS / f"step-{step:08d}"
 
     def _save(self) -> None:
+        """Write a checkpoint, or begin to: several ranks go on meanwhile."""
         self.progress.window = self.window.tolist()
         self.progress.seconds = time.monotonic() - self.began
-        if self.ranks.first:
-            write_folder(self.checkpoint(self.progress.step), self._write)
-            self._tidy()
-        else:
-            self._write(None)
-        self.ranks.wait()  # nobody may leave a run that is still being saved: torchrun would end the others
+        self.saver.save(self.checkpoint(self.progress.step), self._write)
+        self._tidy()
         self.saved = self.progress.step
         self.signals.trained = True
 
-    def _write(self, folder: Path | None) -> None:
-        """Put a checkpoint into a folder that the first rank has made: it writes the model, all write the state."""
-        folder = self.ranks.shared(folder)
-        assert folder is not None
+    def _write(self, folder: Path) -> Future[Any]:
+        """Put a checkpoint into a folder: the first rank writes the model, all write the state."""
         with self.engine.published(self.average) as model:
-            if self.ranks.first:
-                write_model(folder, self.recipe.model.name, model)
-                self.task.save(folder)
-                write_beside(folder, self.recipe, self.out)
-        carried = self.task.carried
-        save_state(folder / TRAIN_STATE, self.progress, self.model, self.optimizers, self.average, carried)
+            self.ranks.lead(lambda: self._write_model(folder, model))
+        state, carried = folder / TRAIN_STATE, self.task.carried
+        group = self.saver.group
+        return save_state(state, self.progress, self.model, self.optimizers, self.average, carried, group)
+
+    def _write_model(self, folder: Path, model: nn.Module) -> None:
+        write_model(folder, self.recipe.model.name, model)
+        self.task.save(folder)
+        write_beside(folder, self.recipe, self.out)
+
+    def _settle(self) -> None:
+        """Until the checkpoint that was begun is complete."""
+        self.saver.settle()
+        self._tidy()
 
     def _tidy(self) -> None:
-        for old in complete_checkpoints(self.out)[self.settings.keep :]:
-            if old != self.checkpoint(self.progress.best_step):
+        """Keep the last checkpoints, and the one that they remember as the best."""
+        complete = complete_checkpoints(self.out) if self.ranks.first else []
+        for old in complete[self.settings.keep :]:
+            if old != self.checkpoint(read_progress(complete[0] / TRAIN_STATE).best_step):
                 shutil.rmtree(old)
 
     def finish(self) -> None:

@@ -40,7 +40,8 @@ class Pixels(SupervisedTask[ImageBatch]):
         if recipe.training.validate_every and not len(self.corpus.valid):
             raise DataError("there is no picture for validation; set some aside with data.split, or give data.valid")
         self.train, self.valid = OnDevice(self.corpus.train, device), OnDevice(self.corpus.valid, device)
-        self.palette = Palette.fit(_some_pixels(self.corpus.train), data.colours, recipe.seed)
+        found = Palette.fit(_some_pixels(self.corpus.train), data.colours, recipe.seed)
+        self.palette = Palette(found.colours.to(device))  # once, not in every step
         self.start, self.side = len(self.palette), data.size
         self.summary = f"{self.corpus.summary}; from {data.train}; in {len(self.palette)} colours"
         self.loader = self.corpus.loader(recipe.augmentation, recipe.training, recipe.seed, device)

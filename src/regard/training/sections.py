@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import pydantic
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
@@ -154,6 +154,8 @@ class LoopSection(Config):
     workers: NonNegativeInt = 0
     time_limit: PositiveFloat | None = None
     compile: bool | Literal["cuda"] = False  # "cuda": where training runs on a GPU
+
+    lengths_vary: ClassVar[bool] = True  # or every batch has one shape, for which a graph of its own is compiled
 
     def compiles(self, device: str) -> bool:
         """Whether the model and its loss are compiled on this kind of device."""

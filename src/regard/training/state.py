@@ -10,12 +10,14 @@ import json
 import random
 import warnings
 from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.distributed import checkpoint
@@ -52,10 +54,12 @@ def save_state(
     optimizers: Mapping[str, torch.optim.Optimizer],
     average: Mapping[str, Tensor],
     carried: Mapping[str, Tensor],
-) -> None:
+    group: dist.ProcessGroup | None = None,
+) -> Future[Any]:
     """Write `folder` so that `load_state` can continue bit for bit; `average` are the moving-average weights, `carried`
     is what a task hands from one step to the next. Of several ranks each writes the tensors, or pieces, that are its
-    share."""
+    share, from a copy and while it goes on: they speak of it in `group`. Returns when what is saved may change again;
+    the future is done when all is written."""
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {f"weights/{name}": tensor for name, tensor in named_tensors(model).items()}
     tensors |= {f"average/{name}": tensor for name, tensor in average.items()}
@@ -63,14 +67,26 @@ def save_state(
     tensors |= _moments(model, optimizers)
     tensors |= {f"random/{name}": tensor for name, tensor in _random_tensors().items()}
     ranks = Ranks.present()
-    if ranks.count > 1:
-        detached = {name: tensor.detach() for name, tensor in tensors.items()}
-        checkpoint.save(detached, storage_writer=HuggingFaceStorageWriter(str(folder), save_distributed=True))
-    else:
-        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, folder / TENSORS)
     if ranks.first:
         document = {**asdict(progress), "random": _random_numbers()}
         (folder / PROGRESS).write_text(json.dumps(document, indent=1), encoding="utf-8")
+    if ranks.count == 1:
+        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, folder / TENSORS)
+        done: Future[Any] = Future()
+        done.set_result(None)
+        return done
+    detached = {name: tensor.detach() for name, tensor in tensors.items()}
+    writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
+    begun = checkpoint.async_save(detached, storage_writer=writer, process_group=group)
+    assert isinstance(begun, Future)  # another answer is for stagers of another kind
+    return begun
+
+
+def read_progress(folder: Path) -> Progress:
+    """How far the run was whose state is in `folder`."""
+    document = json.loads((folder / PROGRESS).read_text(encoding="utf-8"))
+    del document["random"]
+    return Progress(**document)
 
 
 def load_state(

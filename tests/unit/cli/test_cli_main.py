@@ -54,7 +54,7 @@ def test_version_and_the_list_of_verbs(capsys: pytest.CaptureFixture[str]) -> No
         (["evaluate"], 2, "--gold FILE"),
         (["evaluate", "phrasebook", "--layers"], 2, "--gold FILE"),
         (["evaluate", "phrasebook", "--merge", "both"], 2, "mutual"),
-        (["convert", "a", "b", "--to", "onnx"], 2, "marian"),
+        (["convert", "a", "b", "--to", "keras"], 2, "marian"),
     ],
 )
 def test_a_mistake_is_one_line_and_its_exit_code(

@@ -14,6 +14,7 @@ from regard.cli.main import run
 from regard.data.images import read_image
 from regard.data.palette import Palette
 from regard.models.catalog import MODELS
+from regard.studies import growth
 from regard.studies import pictures as studies
 
 
@@ -86,6 +87,42 @@ def test_look_writes_files_and_refuses_in_words(make_classifier, files, tmp_path
     assert "no attention to look at" in capsys.readouterr().err
 
 
+@pytest.fixture
+def segmenter(tmp_path):
+    torch.manual_seed(0)
+    values = {**MODELS["segmenter"].presets["tiny"], "classes": 3, "class_names": ("background", "cat", "dog")}
+    model = MODELS["segmenter"].model(MODELS["segmenter"].config(**values))
+    return str(save_model(tmp_path / "segmenter", "segmenter", model) or tmp_path / "segmenter")
+
+
+def test_segment_writes_masks_names_bad_files_and_goes_on(segmenter, files, tmp_path, capsys):
+    out = tmp_path / "masks"
+    assert run(["segment", *files, files[0], "-m", segmenter, "-o", str(out)]) == 1
+    said, err = capsys.readouterr()
+    first, *refused, last, again = said.split("\n")[:-1]
+    assert refused == ["", "", ""] and all(name in err for name in ("cut.png", "missing.png", "text.jpg"))
+    assert [line.split("\t")[0] for line in (first, last, again)] == [str(out / f"{n}.png") for n in ("a", "z", "a-2")]
+    found = regard.load(segmenter).segment(files[0])[0]
+    with Image.open(out / "a.png") as mask:
+        assert mask.mode == "P" and np.array_equal(np.asarray(mask), found.mask)
+    name, share = next(iter(found.shares.items()))
+    assert f"{name} {share:.1%}" in first
+
+
+def test_segment_one_picture_as_json_and_refuse_in_words(segmenter, make_classifier, files, tmp_path, capsys):
+    mask = tmp_path / "new" / "mask.png"
+    assert run(["segment", files[0], "-m", segmenter, "-o", str(mask), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["mask"] == str(mask) and sum(told["shares"].values()) == pytest.approx(1)
+    assert run(["segment", *files, "-m", segmenter, "-o", str(mask)]) == 2
+    assert "one file" in capsys.readouterr().err
+    assert run(["segment", files[0], "-m", str(make_classifier("vit")), "-o", str(mask)]) == 2
+    assert "names no pixels" in capsys.readouterr().err
+    assert run(["look", files[0], "-m", segmenter, "-o", str(tmp_path / "look.json")]) == 0
+    assert json.loads((tmp_path / "look.json").read_text())["layers"][0]["queries"] == [16, 16]
+    assert run(["classify", files[0], "-m", segmenter]) == 2
+
+
 def test_generate_makes_pictures_of_classes_and_look_shows_how(tmp_path, capsys):
     torch.manual_seed(0)
     config = MODELS["sagan"].config(
@@ -118,15 +155,32 @@ def test_generate_goes_on_from_half_a_picture(tmp_path, capsys):
     assert made.shape == (4, 9)
     assert (made[:2, :4] == 120).all() and (made[:2, 5:] == 120).all()
     assert run(["generate", *arguments, "--stream"]) == 2
+    assert run(["look", str(tmp_path / "grey.png"), "-m", str(tmp_path / "m"), "-o", str(tmp_path / "o.json")]) == 0
+    (layer,) = json.loads((tmp_path / "o.json").read_text())["layers"]
+    assert layer["keys"] == [4, 4] and np.triu(layer["weights"][0]).max() == 0  # only at pixels before
 
 
 def test_compare_measures_what_was_planned(capsys, tmp_path):
-    assert run(["compare", "pictures", "--sides", "8,16", "--json", "-o", str(tmp_path / "memory.svg")]) == 0
-    rows = json.loads(capsys.readouterr().out)
-    assert all(row["planned"] == row["measured"] for row in rows)
-    sizes = {(row["way"], row["side"]): row["measured"] for row in rows}
-    assert sizes["pixels", 16] == 4 * 256**2 and sizes["patches of 4 x 4", 16] == 4 * 16**2
-    assert b"pixels" in (tmp_path / "memory.svg").read_bytes()
+    arguments = ["compare", "pictures", "--sides", "64,128", "-o", str(tmp_path / "memory.svg")]
+    assert run([*arguments, "--json"]) == 0
+    rows = {(row["way"], row["side"]): row for row in json.loads(capsys.readouterr().out)}
+    for way in growth.WAYS:  # what is made once a batch, such as biases, weighs less in larger pictures
+        assert rows[way, 128]["peak"] == pytest.approx(rows[way, 128]["planned"], rel=0.1)
+    written, fused, windows = (rows[way, 128]["peak"] / rows[way, 64]["peak"] for way in growth.WAYS)
+    assert 9 < written < 16  # four times as many pixels: sixteen times the matrices, four times everything else
+    assert fused == pytest.approx(4, rel=0.1) and windows == pytest.approx(4, rel=0.1)
+    assert all(row["tokens"] == (row["side"] // 4) ** 2 and row["seconds"] > 0 for row in rows.values())
+    assert b"windows" in (tmp_path / "memory.svg").read_bytes()
+    assert run(["compare", "pictures", "--sides", "16,64"]) == 2
+    assert "a window is 32 pixels wide" in capsys.readouterr().err
+
+
+def test_what_does_not_fit_into_memory_is_planned_but_not_measured(capsys, monkeypatch):
+    monkeypatch.setattr(growth, "_free_bytes", lambda _: 3e6)
+    assert run(["compare", "pictures", "--sides", "32,64"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines if "more than there is" in line] == ["everywhere,"]
+    assert lines[2].endswith("more than there is")
 
 
 def test_compare_trains_each_recipe_on_more_and_more_pictures(capsys, tmp_path, monkeypatch):

@@ -7,12 +7,13 @@ from PIL import Image
 
 import regard
 from regard.attention import record
-from regard.checkpoints import save_model
-from regard.data.images import png
+from regard.checkpoints import model_card, save_model
+from regard.checkpoints.models import identify
+from regard.data.images import Preprocessing, png
 from regard.data.palette import Palette
 from regard.errors import CheckpointError, DataError, UsageError
 from regard.inference.conversion import convert
-from regard.inference.images import ImageClassifier, MapAttention, PictureAttention
+from regard.inference.images import ImageClassifier, ImageSegmenter, MapAttention, PictureAttention
 from regard.inference.painting import Painter, PictureMaker
 from regard.models.catalog import MODELS
 
@@ -135,6 +136,43 @@ def test_a_folder_goes_to_hugging_face_and_back_with_its_preprocessing(make_clas
         assert again.classify(pictures(1))[0].labels == pytest.approx(ours.classify(pictures(1))[0].labels, abs=1e-5)
 
 
+# The class of every pixel
+
+
+@pytest.fixture(scope="module")
+def segmenter_folder(tmp_path_factory):
+    torch.manual_seed(0)
+    values = {**MODELS["segmenter"].presets["tiny"], "classes": 3, "class_names": ("background", "cat", "dog")}
+    place = tmp_path_factory.mktemp("segmenter") / "model"
+    preprocessing = Preprocessing(size=(32, 32), resize=32, mean=(0.4,) * 3, std=(0.2,) * 3)
+    save_model(place, "segmenter", MODELS["segmenter"].model(MODELS["segmenter"].config(**values)), preprocessing.save)
+    return place
+
+
+def test_every_pixel_has_the_class_of_its_largest_logit(segmenter_folder):
+    segmenter = regard.load(segmenter_folder)
+    assert isinstance(segmenter, ImageSegmenter)
+    square, wide = pictures(1, side=32)[0].crop((0, 0, 32, 32)), pictures(2, side=40)[1]
+    first, second = segmenter.segment([square, wide])
+    pixels = torch.from_numpy(np.asarray(square).copy()).permute(2, 0, 1)[None].float() / 255
+    with torch.inference_mode():
+        logits = segmenter.model((pixels - 0.4) / 0.2)
+    assert np.array_equal(first.mask, logits.argmax(1)[0].numpy())
+    assert second.mask.shape == (40, 43)  # as the picture, whatever the model's size
+    assert sum(first.shares.values()) == pytest.approx(1)
+    for name, share in first.shares.items():
+        assert share == np.mean(first.mask == ("background", "cat", "dog").index(name))
+    assert segmenter.said(square) == {name: f"{share:.0%}" for name, share in first.shares.items()}
+    assert segmenter.attention(square).layers[0].queries == (16, 16)
+
+
+def test_only_segmenters_name_pixels(make_classifier, segmenter_folder):
+    with pytest.raises(UsageError, match="names no pixels; expected segmenter"):
+        ImageSegmenter.load(make_classifier("vit"))
+    with pytest.raises(UsageError, match="classifies no pictures"):
+        ImageClassifier.load(segmenter_folder)
+
+
 # Pictures that are made
 
 
@@ -167,19 +205,55 @@ def test_a_painter_keeps_the_upper_half_and_repeats(painter_folder, tmp_path):
         painter.paint(keep=1.5)
 
 
+def test_a_painters_pixel_looks_only_at_pixels_before_it(painter_folder, tmp_path):
+    painter = regard.load(painter_folder)
+    shades = np.array([0, 120, 250], dtype=np.uint8)[np.random.default_rng(0).integers(0, 3, (4, 4))]
+    (tmp_path / "given.png").write_bytes(png(shades[None]))
+    seen = painter.attention(tmp_path / "given.png")
+    assert np.array_equal(seen.pixels[0], shades)
+    (layer,) = seen.layers
+    assert (layer.queries, layer.keys, layer.extra) == ((4, 4), (4, 4), 0)
+    tokens = torch.tensor([[3, *np.searchsorted([0, 120, 250], shades.flatten())[:-1]]])
+    with torch.inference_mode(), record(painter.model) as looks:
+        painter.model(tokens)
+    recorded = looks["decoder.0.attention"][0].numpy()
+    for pixel in range(16):  # it is predicted by input number `pixel`, whose key 0 is the start token
+        np.testing.assert_allclose(layer.weights[:, pixel, :pixel], recorded[:, pixel, 1 : pixel + 1], atol=1e-6)
+        assert (layer.weights[:, pixel, pixel:] == 0).all()
+    assert seen.rollout() is None
+
+
 def test_a_palette_of_another_model_is_refused(painter_folder):
     painter = Painter.load(painter_folder)
     with pytest.raises(CheckpointError, match="knows 4 tokens"):
         Painter(painter.model, Palette(torch.zeros(9, 1)), 4)
 
 
-def test_a_maker_of_pictures(tmp_path):
+@pytest.fixture(scope="module")
+def maker_folder(tmp_path_factory):
     torch.manual_seed(0)
     config = MODELS["sagan"].config(
         image_size=16, widths=(16, 8), latent=8, attention_at=8, classes=2, class_names=("cat", "dog"), channels=1
     )
-    save_model(tmp_path / "model", "sagan", MODELS["sagan"].model(config))
-    maker = regard.load(tmp_path / "model")
+    place = tmp_path_factory.mktemp("maker") / "model"
+    save_model(place, "sagan", MODELS["sagan"].model(config))
+    return place
+
+
+@pytest.mark.parametrize("kind", ["segmenter", "painter", "maker"])
+def test_what_the_card_says_works(kind, request, tmp_path, monkeypatch):
+    place = request.getfixturevalue(f"{kind}_folder")
+    name, config, _ = identify(place)
+    code = model_card(name, config).split("```python\n")[1].split("```")[0]
+    pictures(1)[0].save(tmp_path / "picture.png")
+    monkeypatch.chdir(tmp_path)
+    found = {}
+    exec(code.replace("path/to/this/folder", str(place)), found)
+    assert kind == "segmenter" or found["pictures"].dtype == torch.uint8
+
+
+def test_a_maker_of_pictures(maker_folder):
+    maker = regard.load(maker_folder)
     assert isinstance(maker, PictureMaker)
     made = maker.make(["cat", "dog", "dog"], seed=3)
     assert made.shape == (3, 1, 16, 16) and made.dtype == torch.uint8

@@ -1,4 +1,4 @@
-"""Every Transformer is one graph to torch's compiler: a break would cost the speed that `training.compile` is for.
+"""Every Transformer, and every classifier of pictures, is one graph to torch's compiler: a break would cost its speed.
 
 In a process of its own: the shape checks of the test run are not what is compiled.
 """
@@ -41,3 +41,35 @@ print(len(graphs))
 def test_one_graph_serves_every_length(name: str):
     done = subprocess.run([sys.executable, "-c", SCRIPT, name], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.strip()) == (0, "1"), done.stderr[-2000:]
+
+
+PICTURES = """
+import torch
+from regard.models.catalog import MODELS
+
+torch.manual_seed(0)
+for name, values in (
+    ("resnet", {}), ("resnet", {"spatial": "local", "window": 3}), ("vit", {"depth": 1}),
+    ("swin", {}), ("mvit", {}),
+):
+    sizes = {**MODELS[name].presets["tiny"], **values, "image_size": 16, "classes": 3}
+    sizes |= {"depths": (2,), "heads": (2,), "window": 4} if name == "swin" else {}
+    sizes |= {"widths": (16,), "depths": (1,)} if name == "resnet" else {"depths": (1,)} if name == "mvit" else {}
+    model = MODELS[name].model(MODELS[name].config(**sizes)).eval()
+    graphs = []
+
+    def counting(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    compiled = torch.compile(model, backend=counting, fullgraph=True, dynamic=False)
+    for rows in 3, 2, 3:
+        pictures = torch.randn(rows, 3, 16, 16)
+        torch.testing.assert_close(compiled(pictures), model(pictures))
+    print(len(graphs))
+"""
+
+
+def test_pictures_are_one_graph_for_each_size_of_a_batch():
+    done = subprocess.run([sys.executable, "-c", PICTURES], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.split()) == (0, ["2"] * 5), done.stderr[-2000:]

@@ -44,6 +44,14 @@ def test_labels_and_layers_are_the_models_own(server, make_classifier, picture):
     assert told["sight"]["title"] == "cat.png"
 
 
+def test_examples_are_pictures_that_can_be_sent_back(server):
+    first, *others = server.client.get("/api/picture/examples").json()
+    assert len(others) == 5 and first["caption"].startswith("a ")
+    told = sent(server, base64.b64decode(first["data"])).json()
+    with Image.open(io.BytesIO(base64.b64decode(told["sight"]["picture"].partition(",")[2]))) as shown:
+        assert shown.size == (256, 256)  # finer than the 16 pixels that the model sees
+
+
 def test_a_model_without_attention_still_names_the_picture(server, picture):
     told = sent(server, picture, "resnet").json()
     assert told["sight"]["layers"] == [] and set(told["labels"]) == {"a", "b", "c"}

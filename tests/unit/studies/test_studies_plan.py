@@ -50,6 +50,16 @@ def test_models_of_pictures_have_their_published_size_and_their_words(what, para
     assert "a batch of 3 pictures of 224 x 224 pixels" in text and "sentence" not in text
 
 
+def test_pixels_are_the_tokens_of_a_picture_that_is_read_as_a_text():
+    plan = make_plan("fashion-mnist-igpt")
+    assert (plan.batch, plan.target_length) == (128, 784)
+    assert {(m.queries, m.keys) for m in plan.costs.matrices} == {(784, 784)}
+    assert make_plan("fashion-mnist-igpt", sets=["data.size=14"]).target_length == 196
+    assert make_plan("gpt:igpt-small").target_length == 1024  # Chen 2020: 32 x 32
+    assert make_plan("gpt:gpt2").target_length == make_plan("tinyshakespeare-gpt").target_length == 32
+    assert make_plan("fashion-mnist-igpt", target_length=10).target_length == 10
+
+
 def test_windows_are_shown(capsys):
     assert run(["plan", "swin:tiny"]) == 0
     assert "4 windows, 2 x 49 x 49" in capsys.readouterr().out
@@ -59,7 +69,8 @@ def test_windows_are_shown(capsys):
 def test_every_preset_of_the_catalogue_can_be_planned(what, capsys):
     pictures = issubclass(MODELS[what.partition(":")[0]].config, ImageConfig)
     sets = ["training.batch=20"] if pictures else ["tokenizer.size=500", "training.batch_tokens=640"]
-    assert run(["plan", what, "--json", *(word for each in sets for word in ("--set", each))]) == 0
+    options = ["--source-length", "32", "--target-length", "32", *(word for each in sets for word in ("--set", each))]
+    assert run(["plan", what, "--json", *options]) == 0
     planned = json.loads(capsys.readouterr().out)
     assert planned["batch"] == 20
     assert pictures or 500 in (planned["config"].get("vocab"), planned["config"].get("target_vocab"))

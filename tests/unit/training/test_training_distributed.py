@@ -10,6 +10,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from safetensors.torch import load_file
 
 from regard.checkpoints import newest_complete
 from regard.cli.main import run
+from regard.errors import TrainingError
 from regard.training.loop import prepare, train
 from regard.training.metrics import read_metrics
 from regard.training.recipe import load_recipe
@@ -55,14 +57,14 @@ def in_ranks(
 
 def as_rank(place: dict[str, str], work: Callable[..., None], arguments: tuple[object, ...]) -> None:
     os.environ |= place
-    faulthandler.dump_traceback_later(90, exit=True)  # ranks that wait for each other for ever say where
+    faulthandler.dump_traceback_later(300, exit=True)  # ranks that wait for each other for ever say where
     torch.set_num_threads(1)
     work(*arguments)
 
 
 def ended(processes: list[multiprocessing.process.BaseProcess]) -> list[int | None]:
     for process in processes:
-        process.join(120)
+        process.join(330)
         process.kill()
     return [process.exitcode for process in processes]
 
@@ -108,6 +110,20 @@ def test_two_ranks_publish_the_weights_of_one_process(alone, two_ranks):
     assert ours.keys() == theirs.keys()
     for name in (name for name in ours if not name.endswith("key.bias")):  # a softmax ignores it: its gradient is noise
         torch.testing.assert_close(ours[name], theirs[name], atol=1e-5, rtol=1e-4)
+
+
+def train_and_look_around(out: Path, *changes: str) -> None:
+    """Ends with 3 where threads of the process group are left: they would want the interpreter while it ends."""
+    with suppress(TrainingError):
+        train_tiny(out, *changes)
+    threads = [(thread / "comm").read_text() for thread in Path("/proc/self/task").iterdir()]
+    sys.exit(3 if any("gloo" in name for name in threads) else 0)
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads have names to be read on Linux only")
+@pytest.mark.parametrize("change", ["training.steps=4", "training.lr=1e30"], ids=["finished", "failed"])
+def test_no_thread_of_the_process_group_outlives_training(tmp_path, change):
+    assert ended(in_ranks(2, train_and_look_around, tmp_path / "run", "training.parallel=ddp", change)) == [0, 0]
 
 
 def test_what_two_ranks_saved_one_and_three_continue(alone, two_ranks, tmp_path):

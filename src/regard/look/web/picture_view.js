@@ -3,7 +3,7 @@
 // of the picture, `weightsOf(layer)` (bytes q with weight (q / 255)², head by head, row by row), and how to draw.
 
 const MEAN = -1, CLASS = -1; // in place of a head, of a place
-const SIDE = 460, THUMB = 84, VEIL = 0.82;
+const SIDE = 460, THUMB = 88, VEIL = 0.86, CONTRAST = 0.8;
 
 export class PictureView {
   constructor(root, sight, { weightsOf, prepare, percent }) {
@@ -46,15 +46,15 @@ export class PictureView {
   #draw(canvas, side, { grid: [rows, columns], weights }) {
     const [width, height] = [side, Math.round((side * this.image.height) / this.image.width)];
     const context = this.prepare(canvas, width, height);
-    Object.assign(canvas.style, { width: `${width}px`, height: `${height}px` });
-    context.imageSmoothingEnabled = false;
+    Object.assign(canvas.style, { width: `${width}px`, height: "auto" }); // keeps its shape where there is less room
+    context.imageSmoothingEnabled = width < this.image.width; // small pictures are enlarged as the squares they are
     context.drawImage(this.image, 0, 0, width, height);
     const peak = weights.reduce((most, each) => Math.max(most, each), 0) || 1;
     weights.forEach((weight, at) => {
       const [row, column] = [Math.floor(at / columns), at % columns];
       const [left, right] = [column, column + 1].map((each) => Math.round((each * width) / columns));
       const [top, bottom] = [row, row + 1].map((each) => Math.round((each * height) / rows));
-      context.fillStyle = `rgb(8 12 24 / ${VEIL * (1 - Math.sqrt(weight / peak))})`;
+      context.fillStyle = `rgb(8 12 24 / ${VEIL * (1 - (weight / peak) ** CONTRAST)})`;
       context.fillRect(left, top, right - left, bottom - top);
     });
     return { context, width, height };
@@ -79,9 +79,11 @@ export class PictureView {
   #drawPlace({ context, width, height }) {
     if (this.place === CLASS) return;
     const [rows, columns] = this.#described.queries;
-    context.strokeStyle = "#ff7a1a";
-    context.lineWidth = 3;
-    context.strokeRect(((this.place % columns) * width) / columns, (Math.floor(this.place / columns) * height) / rows, width / columns, height / rows);
+    const box = [((this.place % columns) * width) / columns, (Math.floor(this.place / columns) * height) / rows, width / columns, height / rows];
+    for (const [colour, thick] of [["#ffffff", 6], ["#ff7a1a", 3]]) {
+      Object.assign(context, { strokeStyle: colour, lineWidth: thick, lineJoin: "round" });
+      context.strokeRect(...box);
+    }
   }
 
   async show() {
@@ -112,14 +114,14 @@ export class PictureView {
 
   #buildAtlas() {
     const rows = this.sight.layers.map(({ name, heads }, number) => {
-      const row = Object.assign(document.createElement("div"), { className: "heads" });
+      const row = Object.assign(document.createElement("div"), { className: "map-row" });
       row.append(Object.assign(document.createElement("h3"), { textContent: name }));
       for (const head of heads > 1 ? [MEAN, ...Array(heads).keys()] : [0]) {
-        const button = Object.assign(document.createElement("button"), { type: "button", className: "headmap", title: head === MEAN ? "mean" : `head ${head}` });
+        const button = Object.assign(document.createElement("button"), { type: "button", title: head === MEAN ? "mean" : `head ${head}` });
         button.setAttribute("aria-label", `${name}, ${button.title}`);
         const canvas = document.createElement("canvas");
         Object.assign(canvas.dataset, { layer: number, head });
-        button.append(canvas);
+        button.append(canvas, head === MEAN ? "mean" : String(head));
         button.addEventListener("click", () => {
           this.place = this.#moved(number);
           Object.assign(this, { layer: number, head, rolled: false });

@@ -1,6 +1,6 @@
 // The Picture tab: drop a picture, see what a model takes it for, and where each of its places looks.
 
-import { post, upload, wordsOf } from "./api.js";
+import { get, post, upload, wordsOf } from "./api.js";
 import { prepare } from "./colours.js";
 import { byId, fillSelect, make, onDrop, say } from "./dom.js";
 import { modelLabel, percent } from "./format.js";
@@ -19,15 +19,29 @@ export function startPicture() {
   watchShelf(showModels);
 }
 
+/** Built-in pictures for whoever has none at hand. */
+async function showExamples() {
+  const examples = await get("/api/picture/examples");
+  byId("picture-examples").replaceChildren(...examples.map(({ caption, data }, number) => {
+    const picture = new File([bytesOf(data)], `example ${number + 1}.png`, { type: "image/png" });
+    const button = make("button", { type: "button", title: caption, "aria-pressed": "false" },
+      make("img", { src: `data:image/png;base64,${data}`, alt: caption }));
+    button.addEventListener("click", () => take(picture, button));
+    return button;
+  }));
+}
+
 function showModels() {
   const seeing = shelf.models.filter((model) => model.ability === "see");
   fillSelect(byId("picture-model"), seeing.map((model) => [model.id, modelLabel(model)]), byId("picture-model").value);
   byId("picture-none").hidden = seeing.length > 0;
   byId("picture-desk").hidden = !seeing.length;
+  if (seeing.length && !byId("picture-examples").childElementCount) showExamples();
 }
 
-async function take(chosen) {
+async function take(chosen, example = null) {
   if (!chosen) return;
+  if (chosen !== file) for (const each of byId("picture-examples").children) each.setAttribute("aria-pressed", each === example);
   file = chosen;
   const view = byId("picture-view"), number = ++asked, form = new FormData();
   form.append("file", file);
@@ -41,14 +55,24 @@ async function take(chosen) {
     if (number !== asked) return;
     view.hidden = true;
     view.dataset.state = "error";
-    byId("picture-labels").replaceChildren();
+    showLabels({});
     say(byId("picture-error"), wordsOf(error));
   }
 }
 
+function showLabels(labels) {
+  const best = Object.entries(labels).slice(0, SHOWN);
+  byId("picture-answer").hidden = !best.length;
+  byId("picture-labels").replaceChildren(...best.map(([label, share]) => {
+    const filled = make("span", { className: "filled" });
+    filled.style.setProperty("--share", share);
+    return make("li", {}, make("span", { className: "key", title: label, textContent: label }),
+      make("span", { className: "track" }, filled), make("span", { className: "part", textContent: percent(share) }));
+  }));
+}
+
 function show(seen, view) {
-  const best = Object.entries(seen.labels).slice(0, SHOWN);
-  byId("picture-labels").replaceChildren(...best.map(([label, share]) => make("li", { textContent: `${label} ${percent(share)}` })));
+  showLabels(seen.labels);
   view.hidden = !seen.sight.layers.length;
   view.dataset.state = "done";
   if (view.hidden) return;

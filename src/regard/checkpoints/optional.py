@@ -1,0 +1,18 @@
+"""Packages that only some commands need: imported when asked for, and named with their extra where they are missing."""
+
+import importlib
+from types import ModuleType
+
+from regard.errors import UsageError
+
+
+def needed(module: str, *, extra: str) -> ModuleType:
+    """The module, or an error that says how to install it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0]
+        raise UsageError(
+            f"this needs the package {package}, which cannot be imported ({error}); "
+            f'install it with: pip install -c constraints.txt "regard[{extra}]"'
+        ) from error

@@ -1,0 +1,73 @@
+"""regard bench: Regard beside other engines, and beside what the machine can do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from regard.cli.options import existing, numbers
+
+if TYPE_CHECKING:
+    from regard.studies.bench import Result
+
+
+def bench(
+    job: Annotated[str, typer.Argument(help="translate, train, generate or encode.")] = "translate",
+    model: Annotated[
+        str, typer.Option("-m", "--model", help="A trained model. Default: random weights of --shape.")
+    ] = "",
+    texts: Annotated[
+        Path | None, typer.Option("-i", "--input", help="A text a line for -m. Default: phrasebook sentences.")
+    ] = None,
+    shape: Annotated[str, typer.Option(help="tiny, small (3+3 layers, 256 wide) or base (6+6, 512).")] = "small",
+    batch: Annotated[str, typer.Option(help="How many at once, one measurement each. For train, 125.")] = "",
+    beam: Annotated[str, typer.Option(help="Hypotheses of translate and generate, one measurement each.")] = "1,5",
+    engines: Annotated[str, typer.Option(help="Only these beside regard, comma between.")] = "",
+    seconds: Annotated[float, typer.Option(help="For each measurement.")] = 6.0,
+    threads: Annotated[int, typer.Option(help="Of each engine.")] = 2,
+    output: Annotated[Path | None, typer.Option("--json", help="Also write everything measured to this file.")] = None,
+) -> None:
+    """Time the same work in Regard and in other libraries, and compare what they compute.
+
+    Use an otherwise idle machine; measurements that other processes disturbed are marked. Needs the extra `bench`.
+
+    Example: regard bench translate -m runs/en-fr --batch 1,32 --beam 1,5 --json speed.json
+    """
+    from regard.studies.bench import measure
+    from regard.studies.machine import describe
+
+    setting = describe(threads)
+    weights = f"the weights of {model}" if model else f"random weights, shape {shape}"
+    print(f"{job}: {weights}; " + "; ".join(f"{name} {value}" for name, value in setting.items()))
+    lines = existing(str(texts)).read_text("utf-8").splitlines() if texts else []
+    results = []
+    for result in measure(
+        job, model=model, texts=[line for line in lines if line.strip()], shape=shape,
+        batches=numbers(batch or ("125" if job == "train" else "1,32"), ","), beams=numbers(beam, ","),
+        engines=[name.strip() for name in engines.split(",") if name.strip()], seconds=seconds, threads=threads,
+    ):  # fmt: skip
+        _print(result)
+        results.append(result.to_json())
+    if output:
+        document = {"setting": setting, "model": model, "shape": "" if model else shape, "results": results}
+        output.write_text(json.dumps(document, indent=2) + "\n", "utf-8")
+
+
+def _print(result: Result) -> None:
+    from regard.studies.units import scaled
+
+    beam = f", beam {result.beam}, {result.length} tokens" if result.length > 1 else ""
+    print(f"\nbatch {result.batch}{beam}" + (f"  ({result.disturbed})" if result.disturbed else ""))
+    for row in result.rows:
+        if row.seconds is None or row.speed is None:
+            print(f"  {row.engine:18}  {row.problem}")
+        else:
+            speed = "" if row.engine == "regard" else f"{row.speed:6.2f}x as fast as regard, {row.agreement}"
+            print(f"  {row.engine:18}{1000 * row.seconds:9.1f} ms  {speed}")
+    floor = {name: round(value) for name, value in result.floor.items() if name != "seconds"}
+    work = f"{scaled(floor['flops'])}FLOPs at {scaled(floor['flops_per_second'])}/s"
+    moved = f"{scaled(floor['bytes'])}B at {scaled(floor['bytes_per_second'])}B/s"
+    print(f"  {'at the very least':18}{1000 * result.floor['seconds']:9.1f} ms  {work}, {moved}", flush=True)

@@ -1,0 +1,63 @@
+"""regard segment: the class of every pixel."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from regard.cli.answering import answer_lines, given_texts
+from regard.cli.options import AllowPickle, AsJson, Device, Model
+from regard.cli.pictures import load_segmenter
+from regard.errors import UsageError
+
+if TYPE_CHECKING:
+    from regard.inference.images import Segmented
+
+
+def segment(
+    model: Model,
+    output: Annotated[Path, typer.Option("-o", "--output", help="FILE.png for one picture, or a folder for masks.")],
+    picture: Annotated[list[str] | None, typer.Argument(help="Files of pictures; without any, lines of stdin.")] = None,
+    as_json: AsJson = False,
+    device: Device = "cpu",
+    allow_pickle: AllowPickle = False,
+) -> None:
+    """Name every pixel of pictures: a mask for each, and one line out: its file TAB the classes and their shares.
+
+    A mask is a PNG as large as the picture; the value of a pixel is the number of its class, shown in a colour. A file
+    that is no picture comes out as an empty line with a message on stderr, and the exit code is 1.
+
+    Example: regard segment scene.png -m runs/scenes-segmentation -o mask.png
+    """
+    from regard.data.images import mask_png
+
+    single = output.suffix.lower() == ".png"
+    if single and len(picture or ()) != 1:
+        raise UsageError(f"{output} is one file; give one picture, or a folder for the masks of several")
+    segmenter = load_segmenter(model, device, allow_pickle)
+    (output.parent if single else output).mkdir(parents=True, exist_ok=True)
+    written: set[Path] = set()
+
+    def show(line: str, found: Segmented | None) -> str:
+        if found is None:
+            return "null" if as_json else ""
+        mask = output if single else _free_name(output, Path(line).stem, written)
+        mask.write_bytes(mask_png(found.mask))
+        if as_json:
+            return json.dumps({"image": line, "mask": str(mask), "shares": found.shares}, ensure_ascii=False)
+        return f"{mask}\t{', '.join(f'{name} {share:.1%}' for name, share in found.shares.items())}"
+
+    answer_lines(given_texts(picture), segmenter.segment, show)
+
+
+def _free_name(folder: Path, stem: str, written: set[Path]) -> Path:
+    """A name that no other picture of this call has taken."""
+    path, number = folder / f"{stem}.png", 1
+    while path in written:
+        number += 1
+        path = folder / f"{stem}-{number}.png"
+    written.add(path)
+    return path

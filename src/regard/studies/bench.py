@@ -1,0 +1,327 @@
+"""Regard beside other engines: the same weights, the same input, each engine in a process of its own, run in turn.
+
+Noise that comes and goes disturbs the ratio of neighbouring runs least, so ratios are medians over rounds in which
+every engine ran once. What the engines computed is compared before anything is timed. JoeyNMT and nanoGPT are not among
+them.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from torch import nn
+
+from regard.checkpoints import export_marian, export_model, load_model, save_model
+from regard.checkpoints.ctranslate2 import export_ctranslate2
+from regard.checkpoints.hub import local_folder
+from regard.data.phrasebook import phrases
+from regard.data.text_tokenizers import TextTokenizer
+from regard.data.tokenizers import PairTokenizer
+from regard.errors import RegardError, UsageError
+from regard.inference.search import Vocabulary
+from regard.models.catalog import MODELS
+from regard.studies import floors, machine
+from regard.studies.engines import CTRANSLATE2, ENGINES, OURS, THEIRS, Answer, Task
+
+ROUNDS = 5  # at least
+LENGTH, SOURCE = 32, 20  # tokens of an answer and of a source, of random models
+TRAINED_LENGTH = 64  # most tokens that a trained model says
+VOCABULARY = {"tiny": 500, "small": 8000, "base": 16000}  # by preset of the Transformer; GPT and BERT get its sizes
+KINDS = {"translate": "transformer", "train": "transformer", "generate": "gpt", "encode": "bert"}
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The model that is measured, and the rows of tokens it reads."""
+
+    name: str  # in the catalogue
+    model: nn.Module
+    rows: list[list[int]]
+    vocabulary: Vocabulary
+    trained: bool
+
+    @property
+    def config(self) -> Any:
+        return self.model.config
+
+
+@dataclass(frozen=True)
+class Row:
+    """One engine: what it said, and its seconds in every round; or why it did nothing."""
+
+    engine: str
+    agreement: str = ""
+    seconds: float | None = None
+    speed: float | None = None  # of Regard's: median over the rounds of Regard's time by this one's
+    rounds: list[float] = field(default_factory=list)
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Result:
+    """All engines on one task, and the least time that it can take."""
+
+    job: str
+    batch: int
+    beam: int
+    length: int
+    rows: list[Row]
+    floor: dict[str, float]
+    others: float  # processors that other processes kept busy meanwhile
+
+    @property
+    def disturbed(self) -> str:
+        return machine.warning(self.others)
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "disturbed": bool(self.disturbed)}
+
+
+def measure(
+    job: str,
+    *,
+    model: str = "",
+    texts: Sequence[str] = (),
+    shape: str = "small",
+    batches: Sequence[int] = (1, 32),
+    beams: Sequence[int] = (1, 5),
+    engines: Sequence[str] = (),
+    seconds: float = 6.0,
+    threads: int = 2,
+) -> Iterator[Result]:
+    """The results of a job, case by case, as they come; `seconds` are for each of them.
+
+    A trained `model` reads `texts`, or sentences of the phrasebook, and answers as long as it likes; a random one of
+    `shape` always says as many tokens.
+    """
+    if job not in ENGINES:
+        raise UsageError(f"cannot measure {job!r}; choose one of {', '.join(ENGINES)}")
+    if unknown := [name for name in engines if name not in ENGINES[job]]:
+        raise UsageError(f"{job} has no engine {unknown[0]!r}; it has {', '.join(ENGINES[job])}")
+    chosen = ["regard", *(name for name in ENGINES[job] if name != "regard" and (name in engines or not engines))]
+    subject = trained_subject(job, model, texts) if model else random_subject(job, shape, max(batches))
+    torch.set_num_threads(threads)
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        refused = write_forms(subject, folder)
+        for batch in batches:
+            for beam in beams if job in ("translate", "generate") else (1,):
+                rows = [subject.rows[i % len(subject.rows)] for i in range(batch)]
+                length = TRAINED_LENGTH if subject.trained else LENGTH
+                task = Task(folder, rows, beam, length, not subject.trained, subject.vocabulary)
+                yield _compare(job, subject, task, chosen, refused, seconds, threads)
+
+
+def random_subject(job: str, shape: str, batch: int) -> Subject:
+    """A model with random weights that vary enough for every word to be another, and random rows."""
+    if shape not in VOCABULARY:
+        raise UsageError(f"there is no shape {shape!r}; choose one of {', '.join(VOCABULARY)}")
+    torch.manual_seed(1)
+    name, vocab, sizes = KINDS[job], VOCABULARY[shape], dict(MODELS["transformer"].presets[shape])
+    dropout = 0.1 if job == "train" else 0.0
+    if name == "transformer":
+        values = {
+            **sizes, "source_vocab": vocab, "target_vocab": vocab, "pad": vocab - 1, "activation": "swish",
+            "positions": "sinusoidal_halves", "tie": "all", "dropout": dropout,
+        }  # fmt: skip
+    else:
+        depth = sizes.pop("encoder_depth")
+        del sizes["decoder_depth"]
+        values = {**sizes, "depth": depth, "vocab": vocab, "max_length": 256, "dropout": dropout}
+    model = MODELS[name].model(MODELS[name].config.parse(values)).eval()
+    for parameter in model.parameters():
+        if parameter.ndim > 1:
+            nn.init.normal_(parameter, std=sizes["width"] ** -0.5)
+    longest = LENGTH if job == "train" else SOURCE
+    lengths = torch.linspace(longest, longest // 2, batch).long().tolist() if batch > 1 else [longest]
+    rows = [[*torch.randint(2, vocab - 1, (length - 1,)).tolist(), 0] for length in lengths]
+    if name == "gpt":
+        rows = [[*row[:-1], 2] for row in rows]  # a prompt has no end
+    return Subject(name, model, rows, Vocabulary(start=vocab - 1, end=0, pad=vocab - 1), trained=False)
+
+
+def trained_subject(job: str, model: str, texts: Sequence[str]) -> Subject:
+    """The model of a folder, and texts as it reads them."""
+    if job == "train":
+        raise UsageError("a training step takes the same time whatever the weights; leave -m out and choose a --shape")
+    loaded = load_model(local_folder(model))
+    if loaded.name != KINDS[job]:
+        raise UsageError(f"{model} is a {loaded.name} model; {job} measures a {KINDS[job]}")
+    texts = list(texts) or [pair.source for pair in phrases("es", part="test", count=64, seed=1)]
+    if job == "translate":
+        pairs = PairTokenizer.load(loaded.folder)
+        rows = pairs.source_ids(texts, pairs.target_languages[0])
+        vocabulary = Vocabulary(pairs.target.start, pairs.target.end, pairs.target.pad)
+    else:
+        tokenizer = TextTokenizer.load(loaded.folder)
+        rows = [row.ids for row in tokenizer.encode(texts)]
+        end = tokenizer.pad if tokenizer.end is None else tokenizer.end
+        vocabulary = Vocabulary(tokenizer.start if tokenizer.start is not None else end, end, tokenizer.pad)
+    return Subject(loaded.name, loaded.model, rows, vocabulary, trained=True)
+
+
+def write_forms(subject: Subject, folder: Path) -> dict[str, str]:
+    """Write the model for every engine; returns why some have no form of it."""
+    save_model(folder / OURS, subject.name, subject.model)
+    refused = {}
+    start, end, pad = subject.vocabulary
+    try:
+        if subject.name == "transformer":
+            export_marian(subject.model, folder / THEIRS, start=start, end=end)
+        else:
+            export_model(subject.name, subject.model, folder / THEIRS, values={"eos_token_id": end})
+    except RegardError as error:
+        refused["transformers"] = str(error)
+    if subject.name == "transformer":
+        numbers = [str(number) for number in range(max(subject.config.source_vocab, subject.config.target_vocab))]
+        unknown = next(number for number in range(4) if number not in (start, end, pad))
+        try:
+            export_ctranslate2(
+                subject.model, folder / CTRANSLATE2, source=numbers, target=numbers,
+                start=start, end=end, unknown=unknown,
+            )  # fmt: skip
+        except RegardError as error:
+            refused["ctranslate2"] = refused["ctranslate2 int8"] = str(error)
+    return refused
+
+
+def floor_of(job: str, subject: Subject, task: Task, steps: int) -> floors.Floor:
+    """The least that the task takes, for rows and answers of the mean length."""
+    batch, length = len(task.rows), max(1, sum(map(len, task.rows)) // len(task.rows))
+    match job:
+        case "train":
+            return floors.training(subject.name, subject.config, batch, length)
+        case "encode":
+            return floors.reading(subject.name, subject.config, batch, length)
+    return floors.decoding(subject.name, subject.config, batch, task.beam, length, steps)
+
+
+def _compare(
+    job: str, subject: Subject, task: Task, chosen: Sequence[str], refused: dict[str, str], seconds: float, threads: int
+) -> Result:
+    with ExitStack() as stack:
+        workers = {
+            name: stack.enter_context(_worker(job, name, task, threads)) for name in chosen if name not in refused
+        }
+        problems = {**refused, **{name: worker.problem for name, worker in workers.items() if worker.problem}}
+        ready = {name: worker for name, worker in workers.items() if not worker.problem}
+        if "regard" not in ready:
+            raise UsageError(f"regard itself cannot do this: {problems['regard']}")
+        ours = ready["regard"].answer
+        begin, busy, own = time.perf_counter(), machine.busy_seconds(), _own_seconds(ready)
+        times: dict[str, list[float]] = {name: [] for name in ready}
+        while len(times["regard"]) < ROUNDS or time.perf_counter() < begin + seconds:
+            for name, worker in ready.items():
+                times[name].append(worker.timed())
+        elapsed = time.perf_counter() - begin
+        others = max(0.0, machine.busy_seconds() - busy - (_own_seconds(ready) - own)) / elapsed
+    rows = [
+        Row(
+            name, agreement(ours, ready[name].answer), median(times[name]),
+            median(a / b for a, b in zip(times["regard"], times[name], strict=True)), times[name],
+        )
+        if name in ready
+        else Row(name, problem=problems[name])
+        for name in chosen
+    ]  # fmt: skip
+    lengths = [len(row) + (not task.exactly) for row in ours if isinstance(row, list)]  # the end is said too
+    floor = floor_of(job, subject, task, max(1, sum(lengths) // len(lengths)) if lengths else 1)
+    return Result(job, len(task.rows), task.beam, max(lengths, default=0), rows, _limit(floor), others)
+
+
+def _limit(floor: floors.Floor) -> dict[str, float]:
+    """What the machine can do, measured now, and what it would need for this floor."""
+    rate, reading = machine.multiply_rate(), machine.bandwidth(floor.step_bytes)
+    return {
+        "seconds": floor.seconds(rate, reading), "flops": floor.flops, "bytes": floor.nbytes,
+        "flops_per_second": rate, "bytes_per_second": reading,
+    }  # fmt: skip
+
+
+def agreement(ours: Answer, theirs: Answer) -> str:
+    """How far two engines computed the same: answers that are equal to the last token, or the greatest difference."""
+    pairs = list(zip(ours, theirs, strict=True))
+    if any(isinstance(a, list) for a, _ in pairs):
+        return f"{sum(a == b for a, b in pairs)}/{len(pairs)} answers the same"
+    return f"differs by {max(abs(a - b) for a, b in pairs if isinstance(a, float) and isinstance(b, float)):.0e}"
+
+
+class Worker:
+    """An engine in a process of its own."""
+
+    def __init__(self, connection: Connection):
+        self.connection = connection
+        self.answer: Answer
+        self.answer, self.problem, self.used = connection.recv()
+
+    def timed(self) -> float:
+        """The seconds of one run."""
+        self.connection.send(True)
+        seconds, self.used = self.connection.recv()
+        return seconds
+
+
+@contextmanager
+def _worker(job: str, name: str, task: Task, threads: int) -> Iterator[Worker]:
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_work, args=(theirs, job, name, task, threads), daemon=True)
+    with _environment(OMP_NUM_THREADS=str(threads), OMP_WAIT_POLICY="passive"):  # who waits must not burn a processor
+        process.start()
+    theirs.close()
+    try:
+        yield Worker(ours)
+    finally:
+        ours.close()  # the worker ends when nobody asks any more
+        process.join()
+
+
+def _work(connection: Connection, job: str, name: str, task: Task, threads: int) -> None:
+    """What the process of an engine does: load, answer once, then run whenever it is asked to."""
+    torch.set_num_threads(threads)
+    try:
+        engine = ENGINES[job][name](task)
+        answer = engine.answer()
+        engine.run()  # warm
+    except Exception as error:  # another library's, most often
+        connection.send(([], " ".join(str(error).split()) or type(error).__name__, time.process_time()))
+        return
+    connection.send((answer, "", time.process_time()))
+    while True:
+        try:
+            connection.recv()
+        except (EOFError, ConnectionResetError):
+            return
+        begin = time.perf_counter()
+        engine.run()
+        connection.send((time.perf_counter() - begin, time.process_time()))
+
+
+@contextmanager
+def _environment(**values: str) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _own_seconds(workers: dict[str, Worker]) -> float:
+    """Processor seconds of this process and of its engines."""
+    return time.process_time() + sum(worker.used for worker in workers.values())

@@ -1,0 +1,60 @@
+"""The least time that work can take: its FLOPs at the rate of large products, its bytes at the rate of reading.
+
+Counted with the formulas of `costs.py`. Every weight is read once a step and every cached key and value once a token;
+activations are taken to stay in the caches. The two go on at the same time, so the longer one counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from regard.studies.cost_parts import FLOAT, Cost
+from regard.studies.costs import COSTS
+
+ADAMW_TOUCHES = 10  # of a weight in a training step: 2 reads, its gradient written, then 4 reads and 3 writes
+
+
+@dataclass(frozen=True)
+class Floor:
+    """What must be multiplied and moved; `step_bytes` are the weights that every step reads."""
+
+    flops: int
+    nbytes: int
+    step_bytes: int
+
+    def seconds(self, flops_rate: float, bandwidth: float) -> float:
+        return max(self.flops / flops_rate, self.nbytes / bandwidth)
+
+
+def reading(name: str, config: Any, batch: int, length: int) -> Floor:
+    """One pass over a batch of texts."""
+    costs = COSTS[name](config, length, length)
+    read = FLOAT * (costs.total.parameters - costs.parts["embeddings"].parameters)
+    return Floor(batch * costs.total.flops, read, read)
+
+
+def training(name: str, config: Any, batch: int, length: int) -> Floor:
+    """A step: forward, backward, AdamW."""
+    total = COSTS[name](config, length, length).total
+    weights = FLOAT * total.parameters
+    return Floor(3 * batch * total.flops, ADAMW_TOUCHES * weights, weights)
+
+
+def decoding(name: str, config: Any, batch: int, beam: int, source: int, steps: int) -> Floor:
+    """A search of so many steps; the source is read once, and projected once for all hypotheses of its sentence."""
+    costs = COSTS[name](config, source, steps)
+    decoder, generator = costs.parts["decoder"], costs.parts["generator"]
+    read = max(1, source - 1)  # a language model begins its answer with the last token of its prompt
+    first = costs.parts.get("encoder") or COSTS[name](config, source, read).parts["decoder"]
+    projected = Cost(config.width * costs.sentence_cache // source, 2 * config.width * costs.sentence_cache)
+    ahead = steps * costs.hypothesis_cache  # half of the matrix, which a search never computes
+    each = decoder.flops - projected.flops - ahead + generator.flops  # of a hypothesis
+    hypotheses = (1 + beam * (steps - 1)) / steps  # the first step has one
+    weights = decoder.parameters - projected.parameters + generator.flops // (2 * steps)
+    looked_at = batch * (costs.sentence_cache + beam * costs.hypothesis_cache // 2)  # the latter grows from nothing
+    return Floor(
+        flops=batch * (first.flops + projected.flops + round(hypotheses * each)),
+        nbytes=FLOAT * (first.parameters + projected.parameters + steps * (weights + looked_at)),
+        step_bytes=FLOAT * weights,
+    )

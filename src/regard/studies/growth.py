@@ -1,0 +1,127 @@
+"""How attention grows with the picture: every place looks everywhere, or within a window; planned, and measured."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from regard.errors import UsageError
+from regard.models.catalog import MODELS
+from regard.studies.cost_parts import FLOAT
+from regard.studies.costs import COSTS
+
+PATCH, WINDOW = 4, 8
+COMMON: dict[str, Any] = {"patch": PATCH, "width": 32, "classes": 2}
+GLOBAL: dict[str, Any] = {"depth": 2, "heads": 1, "ffn_width": 64, "pool": "mean"}
+WINDOWED: dict[str, Any] = {"depths": (2,), "heads": (1,), "ffn_ratio": 2.0, "window": WINDOW, "drop_path": 0.0}
+WRITTEN_OUT = "everywhere, written out"
+WAYS: dict[str, tuple[str, dict[str, Any]]] = {  # two layers of one head each, on patches of 4 x 4 pixels
+    WRITTEN_OUT: ("vit", {**GLOBAL, "attention_dropout": 0.1}),
+    "everywhere, fused": ("vit", GLOBAL),
+    f"windows of {WINDOW} x {WINDOW}": ("swin", WINDOWED),
+}
+REPEATS, PATIENCE = 5, 2.0  # timed runs, and seconds from which on one is enough
+BACKWARD = 1.5  # what a backward pass needs on top of what was kept
+
+
+@dataclass(frozen=True)
+class Growth:
+    """One way to look at a picture of one size; nothing is measured where it would not fit into memory."""
+
+    way: str
+    side: int  # pixels
+    tokens: int
+    planned: int  # bytes a training step keeps of one picture, as `regard plan` says
+    peak: int | None  # bytes at most alive in its forward pass
+    seconds: float | None  # forward and backward
+
+
+def attention_growth(sides: Sequence[int], device: torch.device) -> list[Growth]:
+    """The same small network, looking in each of three ways at squares of these sides."""
+    if min(sides) < PATCH * WINDOW:
+        raise UsageError(f"the smallest side is {min(sides)}; a window is {PATCH * WINDOW} pixels wide")
+    return [_measured(way, side, device) for way in WAYS for side in sides]
+
+
+def _measured(way: str, side: int, device: torch.device) -> Growth:
+    name, values = WAYS[way]
+    config = MODELS[name].config.parse({**COMMON, **values, "image_size": side})
+    planned, tokens = FLOAT * COSTS[name](config, 0, 0).total.kept, (side // PATCH) ** 2
+    if BACKWARD * planned > _free_bytes(device):
+        return Growth(way, side, tokens, planned, None, None)
+    torch.manual_seed(0)
+    model, picture = MODELS[name].model(config).to(device), torch.rand(1, 3, side, side, device=device)
+
+    def step() -> None:
+        model(picture).sum().backward()
+
+    with sdpa_kernel(SDPBackend.MATH) if way == WRITTEN_OUT else nullcontext():
+        peak = peak_bytes(lambda: model(picture), [picture, *model.parameters()], device)
+        return Growth(way, side, tokens, planned, peak, _seconds(step, device))
+
+
+class _LiveBytes(TorchDispatchMode):
+    """Adds up the memory of all tensors that operations yield, for as long as someone holds them."""
+
+    def __init__(self, known: Sequence[Tensor]):
+        super().__init__()
+        self.known = {tensor.untyped_storage().data_ptr() for tensor in known}
+        self.now = self.most = 0
+
+    def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = operation(*args, **(kwargs or {}))
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, Tensor) and (address := tensor.untyped_storage().data_ptr()) not in self.known:
+                storage = tensor.untyped_storage()
+                self.known.add(address)
+                self.now += storage.nbytes()
+                weakref.finalize(storage, self._forget, address, storage.nbytes())
+        self.most = max(self.most, self.now)
+        return result
+
+    def _forget(self, address: int, size: int) -> None:
+        self.known.discard(address)
+        self.now -= size
+
+
+def peak_bytes(work: Callable[[], object], known: Sequence[Tensor], device: torch.device) -> int:
+    """Most bytes alive at a time in tensors that `work` makes, and holds until it has returned; `known` were there."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        work()
+        return torch.cuda.max_memory_allocated(device) - before
+    with _LiveBytes(known) as live:
+        work()
+    return live.most
+
+
+def _seconds(step: Callable[[], None], device: torch.device) -> float:
+    times: list[float] = []
+    while len(times) <= REPEATS and (not times or times[0] < PATIENCE):
+        begin = time.perf_counter()
+        step()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        times.append(time.perf_counter() - begin)
+    return median(times[1:] or times)  # the first one warms up
+
+
+def _free_bytes(device: torch.device) -> float:
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    memory = Path("/proc/meminfo")
+    lines = memory.read_text().splitlines() if memory.exists() else []
+    return next((1024 * float(line.split()[1]) for line in lines if line.startswith("MemAvailable")), float("inf"))
