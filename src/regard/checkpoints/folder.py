@@ -35,8 +35,15 @@ log = logging.getLogger("regard.checkpoints")
 
 def write_folder(folder: Path, write: Callable[[Path], None], *, needs: int = 0) -> None:
     """Let `write` fill a temporary folder, then put it in place of `folder` whole; `needs` are the bytes expected."""
-    with _hidden_folder(folder, needs) as temporary:
+    with new_folder(folder, needs=needs) as temporary:
         write(temporary)
+
+
+@contextlib.contextmanager
+def new_folder(folder: Path, *, needs: int = 0) -> Iterator[Path]:
+    """A temporary folder, put in place of `folder` whole when it is left without an error."""
+    with _hidden_folder(folder, needs) as temporary:
+        yield temporary
         _seal(temporary)
         _move_into_place(temporary, folder)
 

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from regard.cli.answering import answer_lines, given_texts
-from regard.cli.options import AllowPickle, AsJson, Device, Model, Truncate, load_embedder
-from regard.errors import UsageError
+from regard.cli.options import AllowPickle, AsJson, Device, Model, Truncate, existing, load_embedder
+from regard.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+PART = 4096  # lines of what a process does before it leaves it for good
 
 
 def embed(
@@ -22,6 +27,9 @@ def embed(
     text: Annotated[list[str] | None, typer.Argument(help="Texts to embed; without any, lines of stdin.")] = None,
     pooling: Annotated[str, typer.Option(help="mean or cls. Default: the model's own, else mean.")] = "",
     raw: Annotated[bool, typer.Option("--raw", help="Leave vectors as long as they are; otherwise length 1.")] = False,
+    input_file: Annotated[
+        str, typer.Option("-i", "--input", help="A text file, one text a line; torchrun's processes share it.")
+    ] = "",
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Write all vectors to FILE.npy instead of printing them.")
     ] = None,
@@ -32,12 +40,22 @@ def embed(
 ) -> None:
     """Turn texts into vectors: one line of numbers out for each line in.
 
+    A large file can be shared: torchrun --nproc-per-node 8 -m regard embed -m MODEL -i texts.txt -o vectors.npy
+
     A line that is too long for the model comes out empty with a message on stderr, and the exit code is 1.
 
     Example: regard embed "we are eating bread" "they have lunch" -m hf:sentence-transformers/all-MiniLM-L6-v2 --json
     """
     if output and (output.suffix != ".npy" or as_json):
         raise UsageError("--output writes the vectors as one matrix to a file called something.npy, without --json")
+    import torch
+
+    from regard.data.lines import read_lines
+    from regard.data.parts import Parts
+    from regard.training.distributed import joined
+
+    if input_file and text:
+        raise UsageError("give texts or --input, not both")
     encoder = load_embedder(model, device, allow_pickle)
 
     def answer(lines: list[str]) -> Tensor:
@@ -51,12 +69,46 @@ def embed(
             return json.dumps({"text": line, "embedding": numbers}, ensure_ascii=False)
         return " ".join(f"{number:.8g}" for number in numbers)
 
+    lines = read_lines(existing(input_file)) if input_file else given_texts(text)
     if output is None:
-        answer_lines(given_texts(text), lambda lines: list(answer(lines)), show)
+        answer_lines(lines, lambda lines: list(answer(lines)), show)
         return
+    if input_file:
+        options = {"model": model, "pooling": pooling, "raw": raw, "truncate": truncate}
+        parts = Parts.of(output, Path(input_file), **options)
+        with joined(torch.device("cpu")) as ranks:
+            parts.work(lines, PART, lambda some: _npy(answer(some)), lambda places: _join(places, output), ranks.wait)
+        return
+    output.write_bytes(_npy(answer(list(lines))))
+    _tell(output)
+
+
+def _npy(vectors: Tensor) -> bytes:
     import numpy as np
 
-    vectors = answer(list(given_texts(text)))
-    with output.open("wb") as file:
-        np.save(file, vectors.numpy())
-    print(f"{len(vectors)} vectors of {vectors.shape[1]} numbers written to {output}", file=sys.stderr)
+    file = io.BytesIO()
+    np.save(file, vectors.numpy())
+    return file.getvalue()
+
+
+def _join(parts: Sequence[Path], output: Path) -> None:
+    """One matrix of several, which need not fit into memory."""
+    import numpy as np
+
+    if not parts:
+        raise DataError("there is no line to embed; give a file with some")
+    matrices = [np.load(part, mmap_mode="r") for part in parts]
+    shape = sum(len(matrix) for matrix in matrices), matrices[0].shape[1]
+    temporary = output.with_name(f".{output.name}.{os.getpid()}")
+    whole = np.lib.format.open_memmap(temporary, "w+", matrices[0].dtype, shape)
+    np.concatenate(matrices, out=whole)
+    whole.flush()
+    temporary.replace(output)
+    _tell(output)
+
+
+def _tell(output: Path) -> None:
+    import numpy as np
+
+    rows, width = np.load(output, mmap_mode="r").shape
+    print(f"{rows} vectors of {width} numbers written to {output}", file=sys.stderr)

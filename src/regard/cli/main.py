@@ -24,11 +24,13 @@ from regard.cli import (
     models,
     neighbours,
     plan,
+    prepare,
     segment,
     serve,
     train,
     translate,
 )
+from regard.data.parts import Share
 from regard.errors import RegardError
 
 HELP = {"help_option_names": ["-h", "--help"]}
@@ -44,6 +46,7 @@ app = typer.Typer(
 )
 for verb in (
     demo.demo,
+    prepare.prepare,
     train.train,
     translate.translate,
     generate.generate,
@@ -81,7 +84,13 @@ def main() -> None:
     """Run the command line; a user's mistake is one line on stderr, never a traceback."""
     for stream in (sys.stdout, sys.stderr):  # what goes in is UTF-8, so what comes out is too, whatever the locale
         stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    if Share.launched().count > 1:
+        # Torch's caches may keep a process group, and an interpreter that ends while its threads run may crash.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def run(arguments: list[str]) -> int:

@@ -20,8 +20,11 @@ def train(
 
     Example: regard train pairs-transformer --set data.train=my.tsv --set data.source=en --set data.target=fr
     """
+    from regard.data.parts import Share
     from regard.training.loop import train as run
     from regard.training.recipe import load_recipe
 
     folder = out or Path("runs") / Path(recipe).stem
-    print(run(load_recipe(recipe, sets), folder, resume=resume))
+    run(load_recipe(recipe, sets), folder, resume=resume)
+    if Share.launched().rank == 0:
+        print(folder)

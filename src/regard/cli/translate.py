@@ -83,7 +83,7 @@ def translate(
     translator = load_translator(model, device, allow_pickle)
     translator.target_language(to)  # refused before anything is read
     if input_file and output:
-        _document(translator, Path(input_file), output, overwrite, changes)
+        _document(translator, model, existing(input_file), output, overwrite, changes)
         return
     with _writer(output) as out:
         if stream:
@@ -195,14 +195,25 @@ def _stream(translator: Translator, texts: Iterable[str], out: IO[str], changes:
         print(f"\r\x1b[K{shown}" if out.isatty() else shown, file=out, flush=True)
 
 
-def _document(translator: Translator, source: Path, target: Path, overwrite: bool, changes: dict[str, Any]) -> None:
-    from regard.data.documents import translate_document
+def _document(
+    translator: Translator, models: list[str], source: Path, target: Path, overwrite: bool, changes: dict[str, Any]
+) -> None:
+    import torch
+
+    from regard.data.documents import translate_document, translate_shared
     from regard.data.markup import Translated
+    from regard.data.parts import Parts
+    from regard.training.distributed import joined
 
     def answers(texts: list[str]) -> list[Translated]:
         found = translator.translate(texts, **changes)
         return [Translated(each.text, each.alignment if translator.alignment else ()) for each in found]
 
     languages = translator.tokenizer.source_language, translator.target_language(changes["to"])
-    count = translate_document(source, target, answers, *languages, overwrite=overwrite)
+    parts = Parts.of(target, source, models=models, languages=languages, options=changes)
+    if parts.wanted():
+        with joined(torch.device("cpu")) as ranks:
+            count = translate_shared(source, target, answers, languages[0], parts, ranks.wait)
+    else:
+        count = translate_document(source, target, answers, *languages, overwrite=overwrite)
     print(f"segments translated: {count}, written to {target}", file=sys.stderr)

@@ -9,6 +9,7 @@ import io
 import json
 import os
 import re
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
@@ -24,12 +25,14 @@ from regard.data.inline import inline_pieces, rebuild
 from regard.data.languages import find_language, same_language
 from regard.data.lines import open_bytes, read_lines
 from regard.data.markup import Translate, Translated, translate_marked, translate_texts
+from regard.data.parts import Parts
 from regard.data.passages import translate_lines
 from regard.data.subtitles import translate_subtitles
 from regard.data.text import Columns, find_columns, find_key, format_of, read_objects, read_rows, sides, text_of
 from regard.errors import DataError, UsageError
 
 BATCH = 256  # segments handed to the translator at once
+PART = 4  # batches of what a process does before it leaves it for good
 CHARSET = re.compile(  # other encodings than UTF-8 that pages still come in
     rb"""<meta[^>]*[\s;]charset\s*=\s*["']?(iso-8859-(?:[2-9]|1[03-6]?)|latin1|us-ascii|windows-125[0-8]|koi8-[ru]|shift_jis
     |euc-(?:jp|kr)|gb2312|gbk|gb18030|big5)["'\s;/>]""",
@@ -70,6 +73,29 @@ def translate_document(
         raise UsageError(f"{path_out}: a document keeps its format; give the output the suffix of {path_in.name}")
     with _replacing(path_out) as out:
         return write(Job(path_in, out, translate, source, target, overwrite))
+
+
+def translate_shared(
+    path_in: Path, path_out: Path, translate: Translate, source: str, parts: Parts, wait: Callable[[], None]
+) -> int:
+    """Translate this process's share of a plain text, `wait` for the others; returns how many segments it had to do.
+
+    The output is what `translate_document` writes, since parts end where its batches do."""
+    if FORMATS.get(format_of(path_in)) is not _translate_plain or _kind(path_out) != _kind(path_in):
+        raise UsageError(f"{path_in}: processes share plain text only, into plain text; translate it without torchrun")
+    counting = _Counting(translate)
+
+    def do(lines: list[str]) -> bytes:
+        return "".join(translate_lines("".join(some), counting, source) for some in _batches(lines)).encode()
+
+    def join(places: Sequence[Path]) -> None:
+        with _replacing(path_out) as out:
+            for place in places:
+                with place.open("rb") as part:
+                    shutil.copyfileobj(part, out)
+
+    parts.work(read_lines(path_in, ends=True), PART * BATCH, do, join, wait)
+    return counting.count
 
 
 def _kind(path: Path) -> str:

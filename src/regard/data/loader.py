@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.context import BaseContext
 from typing import Any, Generic, TypeVar
 
@@ -99,6 +99,11 @@ class Loader(Generic[B]):
 
     def __iter__(self) -> Iterator[tuple[int, int, B]]:
         return self.batches()
+
+    def onward(self, place: Mapping[str, int]) -> Iterator[tuple[dict[str, int], B]]:
+        """Batches from a place on, each with the place to go on from after it, the same on every rank."""
+        for epoch, index, batch in self.batches(**place):
+            yield {"epoch": epoch, "index": index + self.world}, batch
 
     def _loader(self, epoch: int, index: int) -> Iterator[tuple[Place, B]]:
         with warnings.catch_warnings():

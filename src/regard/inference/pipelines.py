@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -359,13 +360,17 @@ def joined(answers: Sequence[Translation]) -> Translation:
 
 
 def find_device(name: str) -> torch.device:
-    """The device called `cpu`, `cuda` or `cuda:N`; `auto` is the GPU where there is one."""
+    """The device called `cpu`, `cuda` or `cuda:N`; `auto` is the GPU where there is one.
+
+    Of the processes that torchrun started on a machine each has a GPU of its own."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name.split(":")[0] not in ("cpu", "cuda"):
         raise UsageError(f"device {name!r} is unknown; use cpu, cuda or auto")
     if name != "cpu" and not torch.cuda.is_available():
         raise UsageError(f"device {name!r} was asked for, but torch sees no GPU; use cpu or auto")
+    if name == "cuda" and "LOCAL_RANK" in os.environ:
+        name = f"cuda:{os.environ['LOCAL_RANK']}"
     return torch.device(name)
 
 

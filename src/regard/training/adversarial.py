@@ -38,6 +38,8 @@ SHEET, COLUMNS = "samples.png", 10
 class Gan:
     """Real pictures, and a generator that learns to make more of them."""
 
+    divisible = False  # its phases call parts of the model, around which the engines have no hooks
+
     def __init__(self, recipe: GanRecipe, folder: Path, device: torch.device, poll: Poll) -> None:
         self.recipe, self.device = recipe, device
         self.carried: dict[str, Tensor] = {}
@@ -74,8 +76,7 @@ class Gan:
 
     def batches(self, place: Place) -> Iterator[tuple[Place, ImageBatch]]:
         """Batches for ever from a place on, each with the place after it."""
-        for epoch, index, batch in self.loader.batches(**place):
-            yield {"epoch": epoch, "index": index + 1}, batch
+        return self.loader.onward(place)
 
     def phases(self, model: Callable[..., Any], batch: ImageBatch) -> Iterator[tuple[str, Loss]]:
         """The critic sees real and generated pictures; then the generator makes new ones for it."""

@@ -23,8 +23,11 @@ class SignalError(RegardError):
     """A signal ended the run; the exit code is the shell's for that signal (130, 143)."""
 
     def __init__(self, signum: int, kept: str) -> None:
-        super().__init__(f"{signal.Signals(signum).name} received; {kept}")
+        super().__init__(signum, kept)  # as they are, since an error may travel to other processes
         self.exit_code = 128 + signum
+
+    def __str__(self) -> str:
+        return f"{signal.Signals(self.args[0]).name} received; {self.args[1]}"
 
 
 class Signals:
@@ -50,6 +53,10 @@ class Signals:
     def __exit__(self, *error: object) -> None:
         for signum, handler in self._before.items():
             signal.signal(signum, handler)
+
+    def told(self) -> None:
+        """Another process of the run has received a signal."""
+        self.received = self.received or signal.SIGTERM
 
     def check(self) -> None:
         """Raise if a signal has come."""

@@ -162,6 +162,8 @@ class BothWays(Blocks):
 class Streams(LanguageTask[StreamBatch]):
     """A recurrent model reads streams of the text side by side; its state goes on from batch to batch."""
 
+    divisible = False  # a batch needs the state after the one before it
+
     def _plan(self, epoch: int) -> list[Rows]:
         block = self.recipe.data.block
         first = int(np.random.default_rng([self.recipe.seed, epoch]).integers(1, block + 1))

@@ -7,43 +7,58 @@ import math
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import Future
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from regard.checkpoints import complete_checkpoints, newest_complete, write_folder, write_model
+from regard.checkpoints import complete_checkpoints, newest_complete, write_model
 from regard.checkpoints.folder import CHECKPOINTS, TRAIN_STATE
 from regard.checkpoints.models import fill
 from regard.errors import TrainingError, UsageError
+from regard.training.distributed import ALONE, Ranks, engine, full, joined, local
 from regard.training.guards import SignalError, Signals, claim, first_bad_module
-from regard.training.metrics import MetricsLog, Reporter, shown
+from regard.training.metrics import MetricsLog, Reporter, Silence, shown
 from regard.training.objectives import Loss
 from regard.training.optim import adamw, ema_update, guarded_step, schedule
-from regard.training.publishing import better, mean_of, publish_model, settle_recipe, weights_of, write_beside
+from regard.training.publishing import RECIPE, better, mean_of, publish_model, settle_recipe, weights_of, write_beside
 from regard.training.recipe import AnyRecipe
-from regard.training.state import Place, Progress, load_state, save_state, seed_everything
+from regard.training.saving import Saver
+from regard.training.state import Place, Progress, load_state, read_progress, save_state, seed_draws, seed_everything
 from regard.training.tasks import TASKS, Task, TrainingBatch
 
 
 def train(recipe: AnyRecipe, out: Path, *, resume: bool = False) -> Path:
     """Train by `recipe` into the folder `out`, or continue what was begun there; the finished model is in `out`."""
     recipe = recipe.resolved()
-    with Signals() as signals, claim(out, resume=resume):
-        settle_recipe(recipe, out)
-        seed_everything(recipe.seed)
-        device = find_device(recipe.training.device)
-        torch.set_float32_matmul_precision("high" if recipe.training.precision == "tf32" else "highest")
-        task = TASKS[recipe.task](recipe, out / "data", device, signals.check)
-        trainer = Trainer(recipe, task, out, device, signals)
-        try:
-            trainer.fit()
+    device = find_device(recipe.training.device)
+    with Signals() as signals, ExitStack() as held:
+        with joined(device) as ranks:
+            ranks.lead(lambda: held.enter_context(claim(out, resume=resume)))
+            ranks.lead(lambda: settle_recipe(recipe, out))
+            seed_everything(recipe.seed)
+            torch.set_float32_matmul_precision("high" if recipe.training.precision == "tf32" else "highest")
+            task = ranks.after_first(lambda: TASKS[recipe.task](recipe, out / "data", device, signals.check))
+            trainer = Trainer(recipe, task, out, device, signals, ranks)
+            held.callback(trainer.log.close)
+            try:
+                trainer.fit()
+            finally:
+                trainer.release()
+        if ranks.first:
             trainer.finish()
-        finally:
-            trainer.log.close()
     return out
+
+
+def prepare(recipe: AnyRecipe, out: Path) -> str:
+    """Make the data of a recipe ready in `out`, where `train` with `resume` finds them; returns what they are."""
+    recipe = recipe.resolved()
+    with Signals() as signals, claim(out, resume=(out / RECIPE).exists()):
+        settle_recipe(recipe, out)
+        return TASKS[recipe.task](recipe, out / "data", torch.device("cpu"), signals.check).summary
 
 
 def find_device(name: str) -> torch.device:
@@ -64,15 +79,34 @@ def _averaged_tensors(model: nn.Module) -> dict[str, Tensor]:
     return {**dict(model.named_parameters()), **measured}
 
 
+def _refuse_to_divide(recipe: AnyRecipe, task: Task, ranks: Ranks) -> None:
+    """Several ranks share the batches of a step evenly, so that a step is the same on any number of them."""
+    batches = recipe.training.accumulate
+    if batches % ranks.count:
+        raise UsageError(
+            f"training.accumulate is {batches}, but {ranks.count} processes share the batches of a step; set it to "
+            f"{ranks.count} or a multiple of it"
+        )
+    if ranks.count > 1 and not task.divisible:
+        raise UsageError(
+            f"{recipe.model.name} for task {recipe.task!r} is trained by one process, but torchrun started "
+            f"{ranks.count}; start it without torchrun"
+        )
+
+
 class Trainer:
     """One run: a model, its optimisers, and everything that happens between two steps."""
 
-    def __init__(self, recipe: AnyRecipe, task: Task, out: Path, device: torch.device, signals: Signals) -> None:
+    def __init__(
+        self, recipe: AnyRecipe, task: Task, out: Path, device: torch.device, signals: Signals, ranks: Ranks = ALONE
+    ) -> None:
         self.recipe, self.task, self.out, self.device, self.signals = recipe, task, out, device, signals
-        self.settings = settings = recipe.training
+        self.settings, self.ranks = recipe.training, ranks
+        settings = self.settings
+        _refuse_to_divide(recipe, task, ranks)
         self.model = task.build().to(device).train()
-        compiled = settings.compiles(device.type)
-        self.forward = torch.compile(self.model, dynamic=settings.lengths_vary) if compiled else self.model
+        self.engine = engine(settings.parallel, self.model, ranks, device, compiled=self._compiled, build=task.build)
+        self.forward = self.engine.forward
         self.parameters = task.parameters(self.model)
         self.optimizers = {
             group: adamw(parameters, betas=settings.betas, weight_decay=settings.weight_decay)
@@ -81,6 +115,7 @@ class Trainer:
         self.lr = schedule(settings.schedule, lr=settings.lr, warmup=settings.warmup, steps=settings.steps)
         self.trained = _averaged_tensors(self.model)
         self.average = {name: p.detach().clone() for name, p in self.trained.items()} if settings.ema else {}
+        self.saver = Saver(ranks)
         self.progress = self._restored()
         self.saved = self.progress.step
         self.signals.trained = self.saved > 0
@@ -91,8 +126,14 @@ class Trainer:
         self.recent: list[tuple[list[Any], int]] = []  # the steps since numbers were last checked
         self.began = time.monotonic() - self.progress.seconds
         self.lap_began, self.lap_step, self.lap_tokens = time.monotonic(), self.progress.step, self.progress.tokens
-        self.log = MetricsLog(out, step=self.progress.step)
-        self.reporter = Reporter(settings.steps)
+        self.log = MetricsLog(out, step=self.progress.step) if ranks.first else Silence()
+        self.reporter = Reporter(settings.steps) if ranks.first else Silence()
+
+    def _compiled(self, model: nn.Module) -> nn.Module:
+        """The model as the recipe wants it called: compiled, or as it is."""
+        if not self.settings.compiles(self.device.type):
+            return model
+        return torch.compile(model, dynamic=self.settings.lengths_vary)  # type: ignore[return-value]
 
     def fit(self) -> None:
         """Train until the steps, the time or the patience are used up."""
@@ -109,6 +150,12 @@ class Trainer:
                     raise
                 self.step(*taken)
                 self._between_steps()
+            self._settle()
+
+    def release(self) -> None:
+        """Let go of the other ranks: DDP must not outlive its process group, nor saving reach beyond it."""
+        self.saver.close()
+        self.forward = self.engine.forward = self.model
 
     # One step
 
@@ -119,7 +166,8 @@ class Trainer:
         total, bad = torch.zeros(2, device=self.device), self.stopped
         for group, losses in self._phases(batches):
             summed = self._backward(group, losses, tokens)
-            norm = nn.utils.clip_grad_norm_(self.parameters[group], self.settings.clip or math.inf)
+            self.ranks.add_up(summed)
+            norm = full(nn.utils.clip_grad_norm_(self.parameters[group], self.settings.clip or math.inf))
             bad = bad.maximum((~torch.isfinite(norm + summed[0])).float())
             guarded_step(self.optimizers[group], self.task.rate(group) * self.lr(self.progress.step), bad)
             total = total + summed
@@ -128,26 +176,37 @@ class Trainer:
             self.recent.append((list(batches), tokens))
         self.window += torch.where(bad > 0, self.bad_row, torch.cat([total, bad[None]]))
         if self.average:
-            weights = list(self.trained.values())
-            ema_update(list(self.average.values()), weights, self.progress.step, self.settings.ema)
+            average, weights = local(self.average.values()), local(self.trained.values())
+            ema_update(average, weights, self.progress.step, self.settings.ema)
 
     def _take(self, batches: Iterator[tuple[Place, TrainingBatch]]) -> tuple[list[Any], int]:
-        """The next batches on the device, and how many tokens they have: counted before they leave the host."""
-        taken = list(itertools.islice(batches, self.settings.accumulate))
+        """This rank's share of the next batches on the device, and how many tokens all ranks have: counted before they
+        leave the host."""
+        taken = list(itertools.islice(batches, self.settings.accumulate // self.ranks.count))
         self.progress.loader = taken[-1][0]
-        tokens = sum(batch.tokens for _, batch in taken)
+        (tokens,) = self.ranks.total(sum(batch.tokens for _, batch in taken))
         return [batch.to(self.device, non_blocking=True) for _, batch in taken], tokens
 
     def _phases(self, batches: Sequence[Any]) -> Iterator[tuple[str, Iterator[Loss]]]:
         """Phase by phase, the losses of all batches, each computed only when asked for: one graph lives at a time."""
         streams = [self.task.phases(self.forward, batch) for batch in batches]
-        while (first := self._next(streams[0])) is not None:
-            others = (self._next(stream) for stream in streams[1:])
-            yield first[0], (phase[1] for phase in itertools.chain([first], others) if phase is not None)
+        for phase in itertools.count():
+            losses = self._losses(streams, phase)
+            first = next(losses, None)
+            if first is None:
+                return
+            yield first[0], (loss for _, loss in itertools.chain([first], losses))
 
-    def _next(self, stream: Iterator[tuple[str, Loss]]) -> tuple[str, Loss] | None:
-        with self._autocast():
-            return next(stream, None)
+    def _losses(self, streams: Sequence[Iterator[tuple[str, Loss]]], phase: int) -> Iterator[tuple[str, Loss]]:
+        """One phase of every batch; whoever takes a loss runs it backward before taking the next."""
+        for number, stream in enumerate(streams):
+            place = self.progress.step, phase, number * self.ranks.count + self.ranks.rank
+            with self.engine.gradients(complete=number == len(streams) - 1):
+                seed_draws(self.recipe.seed, *place)
+                with self._autocast():
+                    taken = next(stream, None)
+                if taken is not None:
+                    yield taken
 
     def _autocast(self) -> torch.autocast:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bf16")
@@ -157,7 +216,7 @@ class Trainer:
         self.optimizers[group].zero_grad(set_to_none=True)
         summed = torch.zeros(2, device=self.device)
         for loss in losses:
-            (loss.total / tokens).backward()
+            (loss.total * self.ranks.count / tokens).backward()  # the engines average over ranks
             summed += torch.stack([loss.total.detach(), loss.tokens.float()])
         return summed
 
@@ -175,12 +234,11 @@ class Trainer:
         """Log, validate, save and stop, whichever is due."""
         settings, step = self.settings, self.progress.step
         self.reporter.step(step)
-        interrupted = self.signals.received is not None  # asked once: a signal that comes later waits for the next step
+        interrupted = self._agreed()  # asked once: a signal that comes later waits for the next step
         if step == 0:
-            self.signals.check()
+            if interrupted:
+                self.signals.check()
             return
-        limit = settings.time_limit
-        self.out_of_time = limit is not None and time.monotonic() - self.began > 60 * limit
         log, validate, save = (
             self._done() or self._due(every)
             for every in (settings.log_every, settings.validate_every, settings.checkpoint_every)
@@ -195,7 +253,18 @@ class Trainer:
             if (save or interrupted or self._done() or self.progress.best_step == step) and self.saved < step:
                 self._save()
         if interrupted:
+            self._settle()
             self.signals.check()
+
+    def _agreed(self) -> bool:
+        """Whether any rank was told to stop, and whether for any the time is up: all must do the same."""
+        limit = self.settings.time_limit
+        late = limit is not None and time.monotonic() - self.began > 60 * limit
+        told, late_ranks = self.ranks.total(self.signals.received is not None, late)
+        self.out_of_time = late_ranks > 0
+        if told:
+            self.signals.told()
+        return told > 0
 
     def _log(self) -> None:
         loss, tokens, bad = self.window.tolist()
@@ -236,6 +305,7 @@ class Trainer:
             for group, losses in self._phases(batches):
                 self._backward(group, losses, tokens)
 
+        self._settle()
         kept = newest_complete(self.out)
         raise TrainingError(
             f"step {self.progress.step - bad_steps + 1}: {first_bad_module(self.model, again)}; last good checkpoint: "
@@ -247,6 +317,7 @@ class Trainer:
             values = self.measure()
         except SignalError:
             self._save()
+            self._settle()
             raise
         progress, metric = self.progress, self.settings.metric
         progress.validated = progress.step
@@ -262,27 +333,18 @@ class Trainer:
 
     def measure(self) -> dict[str, float]:
         """The validation metrics of the weights that would be published now."""
-        self.model.eval()
+        with self.engine.published(self.average) as model:
+            return self.ranks.lead(lambda: self._measured(model))
+
+    def _measured(self, model: nn.Module) -> dict[str, float]:
+        model.eval()
         try:
-            with self.averaged(), self._autocast():
-                return self.task.validate(self.model, self.signals.check)
+            with self._autocast():
+                return self.task.validate(model, self.signals.check)
         finally:
-            self.model.train()
+            model.train()
 
     # Checkpoints
-
-    @contextmanager
-    def averaged(self) -> Iterator[None]:
-        """The moving average in place of the weights, where there is one."""
-        self._swap()
-        try:
-            yield
-        finally:
-            self._swap()
-
-    def _swap(self) -> None:
-        for name, shadow in self.average.items():
-            self.trained[name].data, shadow.data = shadow.data, self.trained[name].data
 
     @contextmanager
     def _pause(self) -> Iterator[None]:
@@ -292,7 +354,7 @@ class Trainer:
         self.lap_began += time.monotonic() - start
 
     def _restored(self) -> Progress:
-        newest = newest_complete(self.out)
+        newest = self.ranks.lead(lambda: newest_complete(self.out))
         if newest is None:
             return Progress()
         return load_state(newest / TRAIN_STATE, self.model, self.optimizers, self.average, self.task.carried)
@@ -302,45 +364,62 @@ class Trainer:
         return self.out / CHECKPOINTS / f"step-{step:08d}"
 
     def _save(self) -> None:
+        """Write a checkpoint, or begin to: several ranks go on meanwhile."""
         self.progress.window = self.window.tolist()
         self.progress.seconds = time.monotonic() - self.began
-
-        def write(folder: Path) -> None:
-            with self.averaged():
-                write_model(folder, self.recipe.model.name, self.model)
-            self.task.save(folder)
-            write_beside(folder, self.recipe, self.out)
-            carried = self.task.carried
-            save_state(folder / TRAIN_STATE, self.progress, self.model, self.optimizers, self.average, carried)
-
-        write_folder(self.checkpoint(self.progress.step), write)
+        self.saver.save(self.checkpoint(self.progress.step), self._write)
+        self._tidy()
         self.saved = self.progress.step
         self.signals.trained = True
-        for old in complete_checkpoints(self.out)[self.settings.keep :]:
-            if old != self.checkpoint(self.progress.best_step):
+
+    def _write(self, folder: Path) -> Future[Any]:
+        """Put a checkpoint into a folder: the first rank writes the model, all write the state."""
+        with self.engine.published(self.average) as model:
+            self.ranks.lead(lambda: self._write_model(folder, model))
+        state, carried = folder / TRAIN_STATE, self.task.carried
+        group = self.saver.group
+        return save_state(state, self.progress, self.model, self.optimizers, self.average, carried, group)
+
+    def _write_model(self, folder: Path, model: nn.Module) -> None:
+        write_model(folder, self.recipe.model.name, model)
+        self.task.save(folder)
+        write_beside(folder, self.recipe, self.out)
+
+    def _settle(self) -> None:
+        """Until the checkpoint that was begun is complete."""
+        self.saver.settle()
+        self._tidy()
+
+    def _tidy(self) -> None:
+        """Keep the last checkpoints, and the one that they remember as the best."""
+        complete = complete_checkpoints(self.out) if self.ranks.first else []
+        for old in complete[self.settings.keep :]:
+            if old != self.checkpoint(read_progress(complete[0] / TRAIN_STATE).best_step):
                 shutil.rmtree(old)
 
     def finish(self) -> None:
-        """Publish the weights of the best checkpoint, or the mean of the last ones where that is better."""
-        settings, progress = self.settings, self.progress
-        self.average = {}  # a checkpoint's weights are the moving average already
+        """Publish the weights of the best checkpoint, or the mean of the last ones where that is better.
+
+        The first rank does it alone; a checkpoint's weights are the moving average already.
+        """
+        settings, progress, model = self.settings, self.progress, self.engine.whole
         best = self.checkpoint(progress.best_step or progress.step)
-        fill(self.model, weights_of(best), best)
+        fill(model, weights_of(best), best)
         values = self.log.last("valid", progress.best_step)
         last = complete_checkpoints(self.out)[: settings.average]
         if len(last) > 1:
-            fill(self.model, mean_of(last), self.out)
-            measured = self.measure() if settings.validate_every else {}
+            fill(model, mean_of(last), self.out)
+            measured = self._measured(model) if settings.validate_every else {}
             if not measured or better(settings.metric, measured[settings.metric], progress.best):
                 values = measured
             else:
-                fill(self.model, weights_of(best), best)
+                fill(model, weights_of(best), best)
             self.log.write(progress.step, "average", measured)
             self.reporter.say(f"mean of the last {len(last)} checkpoints  {shown(measured)}")
-        self.model.eval()
+        model.eval()
         with self._autocast():
-            tested = self.task.test(self.model, self.signals.check)
+            tested = self.task.test(model, self.signals.check)
         if tested:
             self.log.write(progress.step, "test", tested)
             self.reporter.say(f"test  {shown(tested)}")
-        publish_model(self.out, self.recipe, self.model, self.task, {"valid": values, "test": tested})
+        publish_model(self.out, self.recipe, model, self.task, {"valid": values, "test": tested})

@@ -15,6 +15,23 @@ METRICS = "metrics.jsonl"
 DURING = ("train", "valid", "samples")  # the kinds of rows that are written before the end of a run
 
 
+class Silence:
+    """The log and the reporter of ranks that leave it to the first to tell."""
+
+    def write(self, step: int, kind: str, values: Mapping[str, Any]) -> None: ...
+    def last(self, kind: str, step: int) -> dict[str, Any]:
+        return {}
+
+    def step(self, step: int) -> None: ...
+    def train(self, step: int, row: Mapping[str, float], seconds_left: float) -> None: ...
+    def say(self, text: str) -> None: ...
+    def close(self) -> None: ...
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None: ...
+
+
 class MetricsLog:
     """Appends to metrics.jsonl and to TensorBoard event files.
 

@@ -19,6 +19,7 @@ FROM_TOKENIZER = ("vocab", "source_vocab", "target_vocab", "pad")
 PHRASEBOOK = "phrasebook"
 DECODED = {"bleu", "chrf", "exact"}
 HIGHER_IS_BETTER = {*DECODED, "accuracy", "iou", "f1", "matthews", "pearson", "spearman"}
+Parallel = Literal["auto", "none", "ddp", "fsdp", "hsdp"]
 Metric = Literal[
     "loss", "perplexity", "bleu", "chrf", "exact", "accuracy", "f1", "matthews", "pearson", "spearman", "iou", "frechet"
 ]  # fmt: skip
@@ -134,7 +135,8 @@ class LoopSection(Config):
     lr: PositiveFloat = 1e-3
     schedule: Literal["noam", "cosine", "constant"] = "noam"
     warmup: NonNegativeInt = 1000
-    accumulate: PositiveInt = 1
+    accumulate: PositiveInt = 1  # batches of an update; several processes share them
+    parallel: Parallel = "auto"  # copies of the model (ddp, auto), pieces (fsdp), or pieces within a machine (hsdp)
     clip: NonNegativeFloat = 1.0
     precision: Literal["fp32", "tf32", "bf16"] = "fp32"
     device: Literal["auto", "cpu", "cuda"] = "auto"

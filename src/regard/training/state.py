@@ -1,20 +1,30 @@
-"""What a run must remember to continue as if it had never stopped: JSON and safetensors, never a pickle."""
+"""What a run must remember to continue as if it had never stopped: JSON and safetensors, never a pickle.
+
+Several ranks write it together by torch.distributed.checkpoint, in its form of safetensors, which keeps beside every
+piece where it belongs; so any number of ranks can read it.
+"""
 
 from __future__ import annotations
 
 import json
 import random
+import warnings
 from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, save_file
+import torch.distributed as dist
+from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.distributed import checkpoint
+from torch.distributed.checkpoint import HuggingFaceStorageReader, HuggingFaceStorageWriter
 
 from regard.errors import CheckpointError
+from regard.training.distributed import Ranks, named_tensors
 
 TENSORS = "state.safetensors"
 PROGRESS = "progress.json"
@@ -44,18 +54,39 @@ def save_state(
     optimizers: Mapping[str, torch.optim.Optimizer],
     average: Mapping[str, Tensor],
     carried: Mapping[str, Tensor],
-) -> None:
+    group: dist.ProcessGroup | None = None,
+) -> Future[Any]:
     """Write `folder` so that `load_state` can continue bit for bit; `average` are the moving-average weights, `carried`
-    is what a task hands from one step to the next."""
-    folder.mkdir(parents=True)
-    tensors = {f"weights/{name}": tensor for name, tensor in _weights(model).items()}
+    is what a task hands from one step to the next. Of several ranks each writes the tensors, or pieces, that are its
+    share, from a copy and while it goes on: they speak of it in `group`. Returns when what is saved may change again;
+    the future is done when all is written."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = {f"weights/{name}": tensor for name, tensor in named_tensors(model).items()}
     tensors |= {f"average/{name}": tensor for name, tensor in average.items()}
     tensors |= {f"carried/{name}": tensor for name, tensor in carried.items()}
     tensors |= _moments(model, optimizers)
     tensors |= {f"random/{name}": tensor for name, tensor in _random_tensors().items()}
-    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, folder / TENSORS)
-    document = {**asdict(progress), "random": _random_numbers()}
-    (folder / PROGRESS).write_text(json.dumps(document, indent=1), encoding="utf-8")
+    ranks = Ranks.present()
+    if ranks.first:
+        document = {**asdict(progress), "random": _random_numbers()}
+        (folder / PROGRESS).write_text(json.dumps(document, indent=1), encoding="utf-8")
+    if ranks.count == 1:
+        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, folder / TENSORS)
+        done: Future[Any] = Future()
+        done.set_result(None)
+        return done
+    detached = {name: tensor.detach() for name, tensor in tensors.items()}
+    writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
+    begun = checkpoint.async_save(detached, storage_writer=writer, process_group=group)
+    assert isinstance(begun, Future)  # another answer is for stagers of another kind
+    return begun
+
+
+def read_progress(folder: Path) -> Progress:
+    """How far the run was whose state is in `folder`."""
+    document = json.loads((folder / PROGRESS).read_text(encoding="utf-8"))
+    del document["random"]
+    return Progress(**document)
 
 
 def load_state(
@@ -65,16 +96,25 @@ def load_state(
     average: Mapping[str, Tensor],
     carried: dict[str, Tensor],
 ) -> Progress:
-    """Put back what `save_state` wrote, random generators included."""
+    """Put back what `save_state` wrote, on any number of ranks, random generators included."""
+    reader = HuggingFaceStorageReader(str(folder))
+    saved = reader.read_metadata().state_dict_metadata
+    places = {f"weights/{name}": tensor for name, tensor in named_tensors(model).items()}
+    places |= {f"average/{name}": tensor for name, tensor in average.items()}
+    _refuse_other_shapes(saved, places, folder)
     device = next(model.parameters()).device
-    tensors = load_file(folder / TENSORS)
+    for name, entry in saved.items():
+        kind, _, rest = name.partition("/")
+        if kind == "carried":
+            carried[rest] = places[name] = _empty(entry, device)
+        elif kind == "random":
+            places[name] = _empty(entry, torch.device("cpu"))
+    places |= _places_of_moments(saved, model, optimizers)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "torch.distributed is ")  # one process may resume what several began
+        checkpoint.load({name: tensor.detach() for name, tensor in places.items()}, storage_reader=reader)
     document = json.loads((folder / PROGRESS).read_text(encoding="utf-8"))
-    _copy(tensors, "weights/", _weights(model), folder)
-    _copy(tensors, "average/", average, folder)
-    kept = {name.removeprefix("carried/"): t for name, t in tensors.items() if name.startswith("carried/")}
-    carried.update({name: tensor.to(device) for name, tensor in kept.items()})
-    _restore_moments(tensors, model, optimizers)
-    _restore_random(tensors, document.pop("random"))
+    _restore_random(places, document.pop("random"))
     return Progress(**document)
 
 
@@ -85,22 +125,24 @@ def seed_everything(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def _weights(model: nn.Module) -> dict[str, Tensor]:
-    """Parameters and buffers, tied ones once."""
-    return dict(model.named_parameters()) | dict(model.named_buffers())
+def seed_draws(*place: int) -> None:
+    """Let what is drawn next (dropout, noise) depend on its place alone: the same on any number of ranks, and again."""
+    torch.manual_seed(int(np.random.SeedSequence(place).generate_state(1, np.uint64)[0]))
 
 
-@torch.no_grad()
-def _copy(tensors: Mapping[str, Tensor], prefix: str, into: Mapping[str, Tensor], folder: Path) -> None:
-    for name, tensor in into.items():
-        saved = tensors.get(prefix + name)
-        if saved is None or saved.shape != tensor.shape:
-            came = "nothing" if saved is None else f"shape {tuple(saved.shape)}"
+def _refuse_other_shapes(saved: Mapping[str, Any], places: Mapping[str, Tensor], folder: Path) -> None:
+    for name, tensor in places.items():
+        shape = saved[name].size if name in saved else None
+        if shape != tensor.shape:
+            came = "nothing" if shape is None else f"shape {tuple(shape)}"
             raise CheckpointError(
-                f"{folder}: {prefix}{name} should have shape {tuple(tensor.shape)}, found {came}; "
+                f"{folder}: {name} should have shape {tuple(tensor.shape)}, found {came}; "
                 "resume with the recipe this run was started with"
             )
-        tensor.copy_(saved)
+
+
+def _empty(entry: Any, device: torch.device) -> Tensor:
+    return torch.empty(entry.size, dtype=entry.properties.dtype, device=device)
 
 
 def _moments(model: nn.Module, optimizers: Mapping[str, torch.optim.Optimizer]) -> dict[str, Tensor]:
@@ -113,16 +155,20 @@ def _moments(model: nn.Module, optimizers: Mapping[str, torch.optim.Optimizer]) 
     }
 
 
-def _restore_moments(
-    tensors: Mapping[str, Tensor], model: nn.Module, optimizers: Mapping[str, torch.optim.Optimizer]
-) -> None:
-    parameters = dict(model.named_parameters())
-    for path, value in tensors.items():
+def _places_of_moments(
+    saved: Mapping[str, Any], model: nn.Module, optimizers: Mapping[str, torch.optim.Optimizer]
+) -> dict[str, Tensor]:
+    """New moments, in pieces where their weights are, for those that were saved."""
+    parameters, places = dict(model.named_parameters()), dict[str, Tensor]()
+    for path, entry in saved.items():
         kind, *rest = path.split("/")
         if kind == "optimizer":
             group, name, key = rest
             parameter = parameters[name]
-            optimizers[group].state[parameter][key] = value.to(parameter.device)
+            alike = entry.size == parameter.shape
+            place = torch.empty_like(parameter.detach()) if alike else _empty(entry, parameter.device)
+            optimizers[group].state[parameter][key] = places[path] = place
+    return places
 
 
 def _random_tensors() -> dict[str, Tensor]:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.data.loader import Loader
+from regard.training.distributed import Ranks
 from regard.training.evaluation import Sample
 from regard.training.objectives import Loss
 from regard.training.sections import LoopSection
@@ -23,6 +24,7 @@ B = TypeVar("B")
 class SupervisedTask(ABC, Generic[B]):
     """One loss, one group of parameters, batches from one loader."""
 
+    divisible = True
     loader: Loader[B]
 
     @cached_property
@@ -40,8 +42,7 @@ class SupervisedTask(ABC, Generic[B]):
 
     def batches(self, place: Place) -> Iterator[tuple[Place, B]]:
         """Batches for ever from a place on, each with the place after it."""
-        for epoch, index, batch in self.loader.batches(**place):
-            yield {"epoch": epoch, "index": index + 1}, batch
+        return self.loader.onward(place)
 
     def phases(self, model: Callable[..., Any], batch: B) -> Iterator[tuple[str, Loss]]:
         """One phase."""
@@ -60,5 +61,6 @@ class SupervisedTask(ABC, Generic[B]):
 
 
 def loading(training: LoopSection, device: torch.device) -> dict[str, Any]:
-    """How a loader works, as the recipe says."""
-    return {"workers": training.workers, "pin": device.type == "cuda"}
+    """How a loader works, as the recipe says, and which share of the batches is this rank's."""
+    ranks = Ranks.present()
+    return {"workers": training.workers, "pin": device.type == "cuda", "rank": ranks.rank, "world": ranks.count}

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention import record
+from regard.checkpoints.models import bare
 from regard.data.batch import Batch
 from regard.data.loader import BatchLoader
 from regard.data.segmentation import PairSampler
@@ -38,6 +39,7 @@ from regard.training.pixels import Pixels
 from regard.training.recipe import Recipe
 from regard.training.segmentation import Segmentation
 from regard.training.state import Place
+from regard.training.supervised import loading
 from regard.training.text_to_text import Prompts, Spans
 from regard.training.words import Words
 
@@ -57,6 +59,7 @@ class Task(Protocol):
     then a generator for a GAN; one per chunk for truncated back-propagation through time."""
 
     summary: str  # what the data are, for the log and the model card
+    divisible: bool  # whether several processes may share the batches of a step
 
     @property
     def carried(self) -> dict[str, Tensor]: ...  # what a step hands to the next, saved with the run
@@ -75,6 +78,8 @@ class Task(Protocol):
 
 class Translation:
     """Sentence pairs in one or several target languages, learnt by teacher forcing."""
+
+    divisible = True
 
     def __init__(self, recipe: Recipe, folder: Path, device: torch.device, poll: Poll) -> None:
         self.recipe, self.device = recipe, device
@@ -128,11 +133,9 @@ class Translation:
             batch_tokens=training.batch_tokens,
             seed=seed,
             sampler=PairSampler(tokenizer, dropout, seed) if dropout else None,
-            workers=training.workers,
-            pin=self.device.type == "cuda",
+            **loading(training, self.device),
         )
-        for epoch, index, batch in loader.batches(**place):
-            yield {"epoch": epoch, "index": index + 1}, batch
+        return loader.onward(place)
 
     def phases(self, model: Callable[..., Tensor], batch: Batch) -> Iterator[tuple[str, Loss]]:
         """One phase: the loss of translating, and of looking where the guide points."""
@@ -141,7 +144,7 @@ class Translation:
             yield "model", Loss(self._translation_loss(model, batch), tokens)
             return
         assert isinstance(model, nn.Module)
-        with record(model, self.guided.layer, scores=True, gradients=True) as looks:
+        with record(bare(model), self.guided.layer, scores=True, gradients=True) as looks:
             total = self._translation_loss(model, batch)
         looking = _looking_loss(looks[self.guided.layer], batch, self.guided)
         yield "model", Loss(total + self.recipe.training.guide * looking, tokens)

@@ -246,7 +246,7 @@ def test_moving_average_is_what_is_measured_and_saved(trainer):
         decay = min(0.5, (2 + index) / (11 + index))
         shadow = [decay * s + (1 - decay) * p.detach() for s, p in zip(shadow, run.model.parameters(), strict=True)]
     raw = [p.detach().clone() for p in run.model.parameters()]
-    with run.averaged():
+    with run.engine.published(run.average):
         for ours, expected in zip(run.model.parameters(), shadow, strict=True):
             torch.testing.assert_close(ours, expected)
     assert run.measure()["loss"] == pytest.approx(float(shadow[1].norm()))

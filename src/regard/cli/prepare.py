@@ -1,0 +1,32 @@
+"""regard prepare: the data of a recipe, made ready before training."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from regard.cli.options import Sets
+
+
+def prepare(
+    recipe: Annotated[str, typer.Argument(help="A shipped recipe (see `regard models`) or a TOML file.")],
+    sets: Sets = [],  # noqa: B006 - typer's way to say "none given"
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="Run folder. Default: runs/RECIPE.")] = None,
+) -> None:
+    """Read, filter and encode the data of a recipe into its run folder, as `regard train` would first of all.
+
+    For corpora that take long, or machines that cost much: `regard train RECIPE -o OUT --resume` then trains at once.
+    The encoded data are memory-mapped, so they may be larger than memory. A preparation that was cut short leaves
+    nothing and begins anew.
+
+    Example: regard prepare pairs-transformer --set data.train=my.tsv --set data.source=en --set data.target=fr -o run
+    """
+    from regard.training.loop import prepare as run
+    from regard.training.recipe import load_recipe
+
+    folder = out or Path("runs") / Path(recipe).stem
+    print(run(load_recipe(recipe, sets), folder), file=sys.stderr)
+    print(folder)

@@ -1,0 +1,106 @@
+"""A large file worked on in numbered parts: by several processes at once, and again after any of them was killed.
+
+Each process does every n-th part and leaves it in a folder beside the output, complete or not at all; what is there is
+never done twice. When all have done theirs, the first joins them in order.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeVar
+
+from regard.errors import UsageError
+
+PLAN = "plan.json"
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class Share:
+    """Which of how many processes this one is."""
+
+    rank: int = 0
+    count: int = 1
+
+    @classmethod
+    def launched(cls) -> Share:
+        """As torchrun says; one of one where it did not start us."""
+        return cls(int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1)))
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts of an output; `about` says what they are made of, so that no other work is mixed with them."""
+
+    output: Path
+    about: dict[str, Any]
+    share: Share
+
+    @classmethod
+    def of(cls, output: Path, source: Path, **options: Any) -> Parts:
+        """The parts that are made of a file with these options, by the processes that torchrun started."""
+        found = source.stat()
+        about = {"input": str(source.resolve()), "bytes": found.st_size, "modified": found.st_mtime_ns, **options}
+        return cls(output, about, Share.launched())
+
+    @property
+    def folder(self) -> Path:
+        return self.output.with_name(f"{self.output.name}.parts")
+
+    def wanted(self) -> bool:
+        """Whether there are others to share the work with, or parts that an earlier process left."""
+        return self.share.count > 1 or self.folder.exists()
+
+    def work(
+        self,
+        items: Iterable[Item],
+        size: int,
+        do: Callable[[list[Item]], bytes],
+        join: Callable[[Sequence[Path]], None],
+        wait: Callable[[], None],
+    ) -> None:
+        """Do this process's parts of `size` items that are not there yet, `wait` for the others, and let the first of
+        them `join` all."""
+        self._settle()
+        places: list[Path] = []
+        for number, chunk in enumerate(_chunks(items, size)):
+            places.append(self.folder / f"part-{number:08d}")
+            if number % self.share.count == self.share.rank and not places[-1].exists():
+                _write(places[-1], do(chunk))
+        wait()
+        if self.share.rank == 0:
+            join(places)
+            shutil.rmtree(self.folder)
+
+    def _settle(self) -> None:
+        plan = json.dumps(self.about, sort_keys=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if not (self.folder / PLAN).exists():
+            _write(self.folder / PLAN, plan.encode())
+        elif (self.folder / PLAN).read_text(encoding="utf-8") != plan:
+            raise UsageError(
+                f"{self.folder} holds parts of another input or of other options; repeat the command that began them, "
+                "or remove the folder"
+            )
+
+
+def _chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    stream = iter(items)
+    while chunk := list(islice(stream, size)):
+        yield chunk
+
+
+def _write(file: Path, content: bytes) -> None:
+    """A file that is there complete or not at all."""
+    temporary = file.with_name(f".{file.name}.{os.getpid()}")
+    with temporary.open("wb") as out:
+        out.write(content)
+        out.flush()
+        os.fsync(out.fileno())
+    temporary.replace(file)

@@ -1,0 +1,98 @@
+"""One of the processes that torchrun started is killed: the job ends soon, and goes on from what was saved."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from regard.checkpoints import newest_complete, verify
+from regard.training.metrics import read_metrics
+
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+SETS = (
+    "data.target=es", "data.phrasebook.count=100", "data.phrasebook.valid_count=8", "data.phrasebook.test_count=2",
+    "data.phrasebook.max_words=8", "tokenizer.size=150", "training.device=cpu", "training.batch_tokens=200",
+    "model.width=16", "model.heads=2", "model.encoder_depth=1", "model.decoder_depth=1", "model.ffn_width=32",
+    "training.schedule=noam", "training.validate_every=0", "training.checkpoint_every=10", "training.log_every=1",
+    "training.accumulate=2", "training.metric=loss",
+)  # fmt: skip
+LINES = 10_000 if "REGARD_FAULT_COUNT" in os.environ else 3000
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts jobs of two ranks, each in a group of its own, and sees to it that none survives the test."""
+    started = []
+
+    def launch(*words: object) -> subprocess.Popen[str]:
+        command = [*TORCHRUN, "-m", "regard", *map(str, words)]
+        with (tmp_path / "log").open("a") as log:
+            started.append(subprocess.Popen(command, stdout=log, stderr=log, text=True, start_new_session=True))
+        return started[-1]
+
+    yield launch
+    for process in started:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def rank_of(job: subprocess.Popen[str], rank: int) -> int:
+    """The process of a rank."""
+    children = Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
+    wanted = f"RANK={rank}".encode()
+    return next(int(pid) for pid in children if wanted in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
+
+
+def wait_until(job: subprocess.Popen[str], done: Callable[[], object], log: Path) -> None:
+    while not done():
+        assert job.poll() is None, log.read_text()
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_training_ends_and_one_process_goes_on(tmp_path, start, parallel):
+    out = tmp_path / "run"
+    sets = [word for change in (*SETS, f"training.parallel={parallel}") for word in ("--set", change)]
+    job = start("train", "phrasebook", *sets, "--set", "training.steps=100000", "-o", out)
+    wait_until(job, lambda: newest_complete(out) is not None if out.exists() else False, tmp_path / "log")
+    os.kill(rank_of(job, 1), signal.SIGKILL)
+    assert job.wait(60) != 0
+    saved = newest_complete(out)
+    verify(saved)
+    step = int(saved.name.removeprefix("step-"))
+    more = ["--set", f"training.steps={step + 3}", "--set", "training.parallel=auto", "--resume", "-o", str(out)]
+    subprocess.run([sys.executable, "-m", "regard", "train", "phrasebook", *sets, *more], check=True)
+    assert read_metrics(out / "metrics.jsonl")[-1]["step"] == step + 3
+    verify(out)
+
+
+def test_a_translation_goes_on_without_loss_or_repetition(tmp_path, start, translator_folder):
+    text = tmp_path / "text.txt"
+    text.write_text("".join(f"we are eating bread {n % 7}\n" for n in range(LINES)))
+    words = ["translate", "-m", translator_folder, "--to", "es", "--beam", "1", "--max-length", "5", "-i", text, "-o"]
+    out, parts = tmp_path / "shared.txt", tmp_path / "shared.txt.parts"
+    job = start(*words, out)
+    wait_until(job, lambda: list(parts.glob("part-*")), tmp_path / "log")
+    os.kill(rank_of(job, 1), signal.SIGKILL)
+    assert job.wait(60) != 0
+    assert not out.exists()
+    shutil.copytree(parts, tmp_path / "before")
+    again = start(*words, out)
+    assert again.wait(600) == 0, (tmp_path / "log").read_text()
+    subprocess.run([sys.executable, "-m", "regard", *map(str, words), str(tmp_path / "one.txt")], check=True)
+    assert out.read_bytes() == (tmp_path / "one.txt").read_bytes()
+    assert not parts.exists()
+    did = [
+        int(line.split()[2].rstrip(",")) for line in (tmp_path / "log").read_text().splitlines() if "segments" in line
+    ]
+    finished = sum(len(part.read_text().splitlines()) for part in (tmp_path / "before").glob("part-*"))
+    assert finished > 0
+    assert sum(did) == LINES - finished
