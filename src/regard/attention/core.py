@@ -33,20 +33,23 @@ def attend(
     """softmax(q kᵀ · scale + bias) v on torch's fused kernels (Vaswani 2017, equation 1)."""
     _check(mask, bias)
     queries, keys = q.shape[-2], k.shape[-2]
-    # decided by `if`: a comparison of sizes would leave a symbol where a compiler wants a bool
+    grouped = False  # decided by `if`, as `causal` is: a comparison leaves a symbol where a compiler wants a bool
+    if q.shape[1] != k.shape[1]:
+        grouped = True
     if queries == 1:  # the last query may see every key
         causal = False
-    grouped = {"enable_gqa": True} if q.shape[1] != k.shape[1] else {}
     if mask is None and bias is None and (not causal or queries == keys):
         return functional.scaled_dot_product_attention(
-            q, k, v, is_causal=causal, scale=scale, dropout_p=dropout, **grouped
+            q, k, v, is_causal=causal, scale=scale, dropout_p=dropout, enable_gqa=grouped
         )
     if causal:
         mask = masks.combine(mask, masks.causal(queries, keys, q.device))
     if bias is not None:
         bias = bias.to(q.dtype)  # under autocast a float32 table meets bfloat16 queries
     where = mask if bias is None else bias if mask is None else bias.masked_fill(~mask, -math.inf)
-    out = functional.scaled_dot_product_attention(q, k, v, attn_mask=where, scale=scale, dropout_p=dropout, **grouped)
+    out = functional.scaled_dot_product_attention(
+        q, k, v, attn_mask=where, scale=scale, dropout_p=dropout, enable_gqa=grouped
+    )
     if mask is not None and q.is_cuda:  # CUDA backends differ on rows that may look nowhere; on CPU all give zeros
         out = out.masked_fill(~mask.any(-1, keepdim=True), 0.0)
     return out
