@@ -5,7 +5,7 @@ Shape letters, used throughout the project:
     D model width    S sentences    W hypotheses per sentence    T length    V vocabulary
 """
 
-from regard.attention.cache import GrowingCache, LayerCache, StaticCache
+from regard.attention.cache import GrowingCache, LayerCache, Slots, StaticCache
 from regard.attention.core import Attend, attend, attention_weights
 from regard.attention.multihead import MultiHeadAttention
 from regard.attention.record import Looks, record
@@ -18,6 +18,7 @@ __all__ = [
     "Looks",
     "MultiHeadAttention",
     "ScoredAttention",
+    "Slots",
     "StaticCache",
     "attend",
     "attention_weights",

@@ -1,5 +1,8 @@
 """Keys and values of the tokens decoded so far: explicit objects that callers hold, never state on a module.
 
+`GrowingCache` grows with the answer. `StaticCache` has one shape from beginning to end, so that a decoding step can be
+captured as a graph and replayed.
+
 Rows are a grid: W hypotheses for each of S sentences. `reorder` lets hypothesis w of a sentence continue any of the
 sentence's previous hypotheses (W may change: one start becomes a whole beam), `keep` drops finished sentences.
 """
@@ -9,6 +12,8 @@ from typing import Protocol, runtime_checkable
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+
+MULTIPLE = 64  # of the sizes of static storage
 
 
 @runtime_checkable
@@ -26,8 +31,8 @@ class LayerCache(Protocol):
         """How many tokens are remembered."""
         ...
 
-    def visible(self, queries: int) -> Bool[Tensor, "1 1 Tq Tk"] | None:
-        """The mask for the last `queries` tokens where the storage holds more than is filled; None if it does not."""
+    def visible(self) -> Bool[Tensor, "S 1 W Tk"] | None:
+        """What the newest tokens may look at, where the storage holds more than that; None if it does not."""
         ...
 
     def reorder(self, origin: Int[Tensor, "S W2"]) -> None: ...
@@ -61,7 +66,7 @@ class GrowingCache:
         self.length = end
         return self.k[:, :, :end], self.v[:, :, :end]
 
-    def visible(self, queries: int) -> None:
+    def visible(self) -> None:
         return None
 
     def _grown(self, old: Tensor | None, new: Tensor) -> Tensor:
@@ -91,50 +96,85 @@ class GrowingCache:
         return storage
 
 
-class StaticCache:
-    """Storage and shapes fixed in advance, so that a decoding step can be compiled or captured as a graph.
+def rounded(size: int) -> int:
+    """A size at least this large of which few differ, and that fused kernels like."""
+    return -(-size // MULTIPLE) * MULTIPLE
 
-    `append` writes at a position kept on the device and always returns the whole storage; `visible` is the mask that
-    hides what is not filled yet.
+
+class Slots:
+    """Who may look where in a storage of fixed shape that the W hypotheses of a sentence share; one for all layers.
+
+    Nothing is ever moved: a token stays in the slot it was written to, and a hypothesis that continues another one
+    begins to see its slots. Every step takes W slots, one for each hypothesis; `open` must come before it.
     """
 
-    def __init__(
-        self,
-        sentences: int,
-        width: int,
-        groups: int,
-        capacity: int,
-        head_width: int,
-        device: torch.device | None = None,
-        dtype: torch.dtype = torch.float32,
-    ):
-        self.sentences, self.width = sentences, width
-        shape = (sentences * width, groups, capacity, head_width)
-        self.k = torch.zeros(shape, device=device, dtype=dtype)
-        self.v = torch.zeros(shape, device=device, dtype=dtype)
-        self.length = torch.zeros((), dtype=torch.long, device=device)
-        self.positions = torch.arange(capacity, device=device)
+    def __init__(self, sentences: int, width: int, capacity: int, device: torch.device | None = None):
+        self.seen = torch.zeros(sentences, width, capacity, dtype=torch.bool, device=device)
+        self.position = torch.zeros(capacity, dtype=torch.long, device=device)  # of the token in each slot
+        self.length = torch.zeros((), dtype=torch.long, device=device)  # the position of the newest tokens
+        self.newest = torch.zeros(width, dtype=torch.long, device=device)  # their slots
+        self.steps = torch.arange(width, device=device)
+        self.own = torch.eye(width, dtype=torch.bool, device=device).expand(sentences, -1, -1)
+
+    @property
+    def width(self) -> int:
+        return self.seen.shape[1]
+
+    def restart(self, prompt: int, real: Bool[Tensor, "S P"] | None = None) -> None:
+        """Forget all but the first `prompt` slots, of which every hypothesis sees those that are `real`."""
+        self.seen.zero_()
+        self.seen[:, :, :prompt] = True if real is None else real[:, None]
+        later = torch.arange(len(self.position) - prompt, device=self.position.device) // self.width
+        self.position.copy_(torch.cat([torch.arange(prompt, device=self.position.device), prompt + later]))
+        self.length.fill_(prompt - 1)
+        self.newest.copy_(self.steps + (prompt - self.width))
+
+    def open(self) -> None:
+        """Make room for one more token of every hypothesis, which sees itself and not its neighbours."""
+        self.newest += self.width
+        self.length += 1
+        self.seen.index_copy_(2, self.newest, self.own)
+
+    def reorder(self, origin: Int[Tensor, "S W"]) -> None:
+        if origin.shape[1] != self.width:
+            raise ValueError(f"there are {self.width} hypotheses a sentence; reorder asked for {origin.shape[1]}")
+        if self.width > 1:
+            self.seen.copy_(self.seen.gather(1, origin[:, :, None].expand_as(self.seen)))
+
+
+class StaticCache:
+    """What one layer keeps in the `slots`: keys and values of W hypotheses side by side, one storage a sentence."""
+
+    def __init__(self, slots: Slots, groups: int, head_width: int, dtype: torch.dtype = torch.float32):
+        self.slots = slots
+        sentences, _, capacity = slots.seen.shape
+        # zeros, not whatever was there: what nobody sees is still multiplied, by 0
+        self.k = torch.zeros(sentences, groups, capacity, head_width, device=slots.seen.device, dtype=dtype)
+        self.v = torch.zeros_like(self.k)
+
+    @property
+    def length(self) -> Int[Tensor, ""]:
+        return self.slots.length
+
+    def restart(self, prompt: GrowingCache) -> None:
+        """Take over what was read before the first step; `slots` must be restarted as well."""
+        if prompt.k is not None and prompt.v is not None:
+            self.k[:, :, : prompt.length] = prompt.k[:, :, : prompt.length]
+            self.v[:, :, : prompt.length] = prompt.v[:, :, : prompt.length]
 
     def append(
-        self, k: Float[Tensor, "R G t K"], v: Float[Tensor, "R G t K"]
-    ) -> tuple[Float[Tensor, "R G Tk K"], Float[Tensor, "R G Tk K"]]:
-        where = self.length + self.positions[: k.shape[2]]
-        self.k.index_copy_(2, where, k)
-        self.v.index_copy_(2, where, v)
-        self.length += k.shape[2]
+        self, k: Float[Tensor, "R G 1 K"], v: Float[Tensor, "R G 1 K"]
+    ) -> tuple[Float[Tensor, "S G Tk K"], Float[Tensor, "S G Tk K"]]:
+        """Write the newest tokens of R = S·W hypotheses; returns the storage of the S sentences."""
+        for storage, new in ((self.k, k), (self.v, v)):
+            storage.index_copy_(2, self.slots.newest, new.view(len(storage), -1, *new.shape[1::2]).transpose(1, 2))
         return self.k, self.v
 
-    def visible(self, queries: int) -> Bool[Tensor, "1 1 Tq Tk"]:
-        last = self.length - queries + self.positions[:queries]
-        return (self.positions[None, :] <= last[:, None])[None, None]
+    def visible(self) -> Bool[Tensor, "S 1 W Tk"]:
+        return self.slots.seen[:, None]
 
     def reorder(self, origin: Int[Tensor, "S W2"]) -> None:
-        if origin.shape[1] != self.width:
-            raise ValueError(f"this cache has {self.width} hypotheses a sentence; reorder asked for {origin.shape[1]}")
-        rows = grid_rows(origin, self.width)
-        self.k.copy_(self.k[rows])
-        self.v.copy_(self.v[rows])
+        """Nothing: the slots are reordered, once for all layers."""
 
     def keep(self, sentences: Int[Tensor, "S2"]) -> None:
-        if len(sentences) != self.sentences:
-            raise ValueError("a static cache cannot drop sentences; use GrowingCache, or decode finished ones along")
+        raise ValueError("a static cache cannot drop sentences; use GrowingCache, or decode finished ones along")

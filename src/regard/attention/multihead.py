@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.attention import masks
-from regard.attention.cache import LayerCache
+from regard.attention.cache import LayerCache, Slots, StaticCache
 from regard.attention.core import Attend
 
 # (heads [B H T K], position of the first token, one for all or one a row) -> the same shape
@@ -67,6 +68,10 @@ class MultiHeadAttention(nn.Module):
             self._split(self.key(memory), self.kv_heads), self._split(self.value(memory), self.kv_heads), mask
         )
 
+    def static_cache(self, slots: Slots, dtype: torch.dtype = torch.float32) -> StaticCache:
+        """Storage of fixed shape for the keys and values of this layer."""
+        return StaticCache(slots, self.kv_heads, self.head_width, dtype)
+
     def forward(
         self,
         x: Float[Tensor, "B Tq D"],
@@ -91,14 +96,16 @@ class MultiHeadAttention(nn.Module):
             q, k = self.prepare(q, first), self.prepare(k, first)
         if cache is not None:
             k, v = cache.append(k, v)
-            visible = cache.visible(x.shape[1])
+            visible = cache.visible()
             if visible is not None:  # already says which token sees which
                 mask, causal = masks.combine(mask, visible), False
+            if len(k) != len(q):  # the hypotheses of a sentence, one token each, look at what they share
+                q = q.view(len(k), -1, *q.shape[1::2]).transpose(1, 2)
         if self.position is not None:
             relative = self.position(q, k.shape[2])
             bias = relative if bias is None else bias + relative
         y = self.attend(q, k, v, mask=mask, bias=bias, causal=causal, scale=self.scale, dropout=self.dropout)
-        return self.output(y.transpose(1, 2).flatten(2))
+        return self.output(y.transpose(1, 2).reshape(*x.shape[:2], -1))
 
     def _split(self, x: Float[Tensor, "B T HK"], heads: int) -> Float[Tensor, "B H T K"]:
         return x.view(*x.shape[:-1], heads, self.head_width).transpose(1, 2)

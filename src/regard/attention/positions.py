@@ -37,10 +37,17 @@ class SinusoidalPositions(nn.Module):
         self.table: Tensor
         self.register_buffer("table", sinusoidal(length, width, layout), persistent=False)
 
-    def forward(self, length: int, first: int = 0) -> Float[Tensor, "T D"]:
+    def forward(self, length: int, first: int | Int[Tensor, "*B"] = 0) -> Float[Tensor, "*B T D"]:
+        if isinstance(first, Tensor):  # its value is on the device: whoever decodes so reserves what is needed
+            return functional.embedding(_places(length, first), self.table)
         if first + length > len(self.table):
-            self.table = sinusoidal(2 * (first + length), self.width, self.layout).to(self.table)
+            self.reserve(2 * (first + length))
         return self.table[first : first + length]
+
+    def reserve(self, length: int) -> None:
+        """Have at least so many positions ready."""
+        if length > len(self.table):
+            self.table = sinusoidal(length, self.width, self.layout).to(self.table)
 
 
 class LinearPositions(nn.Module):
@@ -51,8 +58,8 @@ class LinearPositions(nn.Module):
         self.slope = nn.Parameter(torch.full((width,), 0.01))
         self.offset = nn.Parameter(torch.zeros(width))
 
-    def forward(self, length: int, first: int = 0) -> Float[Tensor, "T D"]:
-        where = torch.arange(first, first + length, device=self.slope.device, dtype=self.slope.dtype)
+    def forward(self, length: int, first: int | Int[Tensor, ""] = 0) -> Float[Tensor, "T D"]:
+        where = first + torch.arange(length, device=self.slope.device, dtype=self.slope.dtype)
         return where[:, None] * self.slope + self.offset
 
 
@@ -64,7 +71,7 @@ class LearnedPositions(nn.Module):
         self.table = nn.Parameter(torch.empty(length, width))
         nn.init.normal_(self.table, std=0.02)
 
-    def forward(self, length: int, first: int | Int[Tensor, "B"] = 0) -> Float[Tensor, "*B T D"]:
+    def forward(self, length: int, first: int | Int[Tensor, "*B"] = 0) -> Float[Tensor, "*B T D"]:
         """The vectors of the positions from `first` on; with one `first` a row, below 0 for the padding before it."""
         last = length if isinstance(first, Tensor) else first + length
         if last > len(self.table):
@@ -72,10 +79,13 @@ class LearnedPositions(nn.Module):
                 f"position {last} asked for, but only {len(self.table)} were learned; "
                 "raise max_length, or use sinusoidal or rotary positions"
             )
-        if isinstance(first, Tensor):
-            where = first[:, None] + torch.arange(length, device=first.device)
-            return functional.embedding(where.clamp(min=0), self.table)
+        if isinstance(first, Tensor):  # answers that ended go on beyond the last position until all have ended
+            return functional.embedding(_places(length, first).clamp(0, len(self.table) - 1), self.table)
         return self.table[first : first + length]
+
+
+def _places(length: int, first: Int[Tensor, "*B"]) -> Int[Tensor, "*B T"]:
+    return first[..., None] + torch.arange(length, device=first.device)
 
 
 class Added(nn.Module):
@@ -85,7 +95,7 @@ class Added(nn.Module):
         super().__init__()
         self.positions = positions
 
-    def forward(self, x: Float[Tensor, "B T D"], first: int = 0) -> Float[Tensor, "B T D"]:
+    def forward(self, x: Float[Tensor, "B T D"], first: int | Int[Tensor, ""] = 0) -> Float[Tensor, "B T D"]:
         return x + self.positions(x.shape[1], first).to(x.dtype)
 
 
@@ -96,7 +106,7 @@ class Concatenated(nn.Module):
         super().__init__()
         self.positions, self.mix = positions, nn.Linear(2 * width, width)
 
-    def forward(self, x: Float[Tensor, "B T D"], first: int = 0) -> Float[Tensor, "B T D"]:
+    def forward(self, x: Float[Tensor, "B T D"], first: int | Int[Tensor, ""] = 0) -> Float[Tensor, "B T D"]:
         where = self.positions(x.shape[1], first).to(x.dtype)
         return self.mix(torch.cat([x, where.expand_as(x)], dim=-1))
 
@@ -134,7 +144,13 @@ def relative_buckets(
     count as distance 0 (the causal mask forbids them anyway).
     """
     here = torch.arange(keys - queries, keys, device=device)[:, None]
-    distance = here - torch.arange(keys, device=device)  # positive: the key is earlier
+    return distance_buckets(here - torch.arange(keys, device=device), buckets, max_distance, both_sides=both_sides)
+
+
+def distance_buckets(
+    distance: Int[Tensor, "Tq Tk"], buckets: int, max_distance: int, *, both_sides: bool
+) -> Int[Tensor, "Tq Tk"]:
+    """The bucket of each distance; a positive one is that of an earlier key."""
     if both_sides:
         buckets //= 2
         side = (distance < 0) * buckets
@@ -167,4 +183,11 @@ class RelativeBias(nn.Module):
         bucket = relative_buckets(
             queries, keys, self.buckets, self.max_distance, both_sides=self.both_sides, device=self.table.device
         )
+        return self._of(bucket)
+
+    def at(self, distance: Int[Tensor, "Tq Tk"]) -> Float[Tensor, "1 H Tq Tk"]:
+        """The bias at these distances, positive where the key comes before the query."""
+        return self._of(distance_buckets(distance, self.buckets, self.max_distance, both_sides=self.both_sides))
+
+    def _of(self, bucket: Int[Tensor, "Tq Tk"]) -> Float[Tensor, "1 H Tq Tk"]:
         return functional.embedding(bucket, self.table).permute(2, 0, 1)[None].contiguous()

@@ -53,7 +53,7 @@ class Past:
         self.k, self.v = torch.cat([self.k, k], dim=2), torch.cat([self.v, v], dim=2)
         return self.k, self.v
 
-    def visible(self, queries: int) -> None:
+    def visible(self) -> None:
         return None
 
     def reorder(self, origin: Int[Tensor, "S W2"]) -> None:

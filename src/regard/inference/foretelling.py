@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.errors import UsageError
-from regard.inference.search import SearchSettings, Vocabulary, drawable
+from regard.inference.choosing import SearchSettings, Vocabulary, drawable
 
 TOP = 10  # tokens named for each place
 Pieces = Callable[[Sequence[int]], list[str]]

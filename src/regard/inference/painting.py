@@ -30,6 +30,7 @@ class Painter:
     def __init__(self, model: Gpt, palette: Palette, side: int, *, name: str = "") -> None:
         self.model, self.palette, self.side, self.name = model.eval(), palette, side, name
         self.start, self.device = len(palette), next(model.parameters()).device
+        self.steps = cast(Steps, self.model)
         if model.config.vocab != self.start + 1:
             raise CheckpointError(
                 f"{name or 'this model'} knows {model.config.vocab} tokens; {self.start} colours need one more"
@@ -63,7 +64,7 @@ class Painter:
         chosen = (settings or SearchSettings(sample=True)).replace(n_best=count, max_length=missing)
         source = torch.cat([torch.tensor([self.start], device=self.device), known])[None]
         search = Search(
-            cast(Steps, self.model), source, torch.ones_like(source, dtype=torch.bool), chosen,
+            self.steps, source, torch.ones_like(source, dtype=torch.bool), chosen,
             Vocabulary(self.start, self.start, self.start), first=source[:, -1],
         )  # fmt: skip
         while not search.done:

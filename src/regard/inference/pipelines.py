@@ -29,6 +29,7 @@ from regard.inference.attending import (
     forced_passes,
     within,
 )
+from regard.inference.graphs import captured, in_precision
 from regard.inference.search import Ensemble, Hypothesis, Search, SearchSettings, Steps, Vocabulary, search
 
 RECIPE, GENERATION = "recipe.toml", "generation_config.json"
@@ -107,20 +108,31 @@ class Translator:
         settings: SearchSettings | None = None,
         alignment: AlignmentSettings | None = None,
         name: str = "",
+        precision: str = "fp32",
+        graphs: bool = False,
     ):
+        """With `graphs`, the steps of a search are captured on a GPU and replayed: same answers, sooner."""
         self.models, self.tokenizer, self.name = [model.eval() for model in models], tokenizer, name
         self.settings = settings or SearchSettings()
         self.alignment = alignment or default_alignment(self.models[0])
-        steps = cast(list[Steps], self.models)
-        self.steps: Steps = steps[0] if len(steps) == 1 else cast(Steps, Ensemble(steps))
         target = tokenizer.target
         self.vocabulary = Vocabulary(target.start, target.end, target.pad)
         self.device = next(self.models[0].parameters()).device
+        steps = cast(list[Steps], [in_precision(model, precision) for model in self.models])
+        together = steps[0] if len(steps) == 1 else cast(Steps, Ensemble(steps))
+        self.steps = captured(together, self.device) if graphs else together
         self.positions = _learned_positions(self.models[0].config)
         self.longest = self.positions or LONGEST_SOURCE
 
     @classmethod
-    def load(cls, *folders: str | Path, device: str = "cpu", allow_pickle: bool = False) -> Translator:
+    def load(
+        cls,
+        *folders: str | Path,
+        device: str = "cpu",
+        allow_pickle: bool = False,
+        precision: str = "fp32",
+        graphs: bool = False,
+    ) -> Translator:
         """Read one model folder, or several with the same tokenizer to translate as an ensemble."""
         place = find_device(device)
         loaded = [load_model(Path(folder), place, allow_pickle) for folder in folders]
@@ -140,6 +152,8 @@ class Translator:
             settings=_decoding(first),
             alignment=_alignment(first),
             name=Path(folders[0]).name,
+            precision=precision,
+            graphs=graphs,
         )
 
     @overload

@@ -7,20 +7,18 @@ alone, so a batch yields what its sentences yield one by one.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
-from pydantic import Field
 from torch import Tensor
 
-from regard.config import Config
-from regard.errors import UsageError
+from regard.inference.choosing import Candidates, Choosing, Grid, SearchSettings, Turn, Vocabulary
 
-BLOCK, MANY_SCORES = 64, 20_000  # see `_top`
 Stop = Callable[[int, list[int]], bool]  # (number of the sentence, tokens of an answer) -> whether it ends here
 
 
@@ -48,46 +46,22 @@ class Steps(Protocol):
         ...
 
 
-class SearchSettings(Config):
-    """How to decode. Sampling when `sample` is set, else beam search, which with `beam = 1` is greedy."""
+@runtime_checkable
+class Run(Protocol):
+    """A search that goes on by itself, ahead of who looks at it."""
 
-    beam: int = 1
-    n_best: int = 1
-    length_penalty: float = 1.0
-    max_length: int | None = None  # None: `max_ratio` times the source length plus `max_extra`
-    max_ratio: float = 2.0
-    max_extra: int = 20
-    context: int | None = None  # most tokens of prompt and answer together, for models that continue their source
-    min_length: int = 0
-    no_repeat_ngram: int = 0  # never repeat n tokens in a row; 0 allows it
-    repetition_penalty: float = 1.0  # above 1: tokens said before, and those of a prompt, become less probable
-    presence_penalty: float = 0.0  # taken from the logits of tokens that the answer has
-    frequency_penalty: float = 0.0  # taken from them once for each time that it has them
-    logit_bias: dict[int, float] = Field(default_factory=dict)  # added to the logits of these tokens
-    sample: bool = False
-    temperature: float = 1.0
-    top_k: int = 0  # draw from the k most probable tokens only; 0 from all
-    top_p: float = 1.0  # draw from the smallest set of tokens with this much probability
-    min_p: float = 0.0  # draw from the tokens with at least this share of the best one's probability
-    seed: int = 0
-
-    def limit(self, source_length: int) -> int:
-        """How many tokens an answer to a source of this length may have."""
-        most = self.max_length or int(self.max_ratio * source_length) + self.max_extra
-        return most if self.context is None else min(most, self.context - source_length + 1)
+    def turns(self) -> Iterable[Turn]:
+        """What was decided next: one turn at least, on the host."""
+        ...
 
 
-class Vocabulary(NamedTuple):
-    """The token numbers a search must know."""
+@runtime_checkable
+class Runner(Steps, Protocol):
+    """A model that takes whole steps of a search by itself (graphs.py)."""
 
-    start: int
-    end: int
-    pad: int
-
-    @property
-    def forbidden(self) -> list[int]:
-        """The tokens that no answer has."""
-        return [token for token in {self.start, self.pad} if token != self.end]
+    def begin(self, search: "Search") -> Run | None:
+        """Take over a search that is about to make its first step; None if that cannot be."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -98,14 +72,6 @@ class Hypothesis:
     score: float
     log_probability: float
     finished: bool
-
-
-class Candidates(NamedTuple):
-    """Ways to continue, best first: accumulated log-probability, hypothesis continued, token added."""
-
-    total: Float[Tensor, "S C"]
-    origin: Int[Tensor, "S C"]
-    token: Int[Tensor, "S C"]
 
 
 class Ensemble:
@@ -121,12 +87,24 @@ class Ensemble:
         logits = [member.step(tokens, own) for member, own in zip(self.members, state.states, strict=True)]
         return torch.stack([each.log_softmax(dim=-1) for each in logits]).logsumexp(dim=0) - math.log(len(logits))
 
+    def fixed(self, state: "EnsembleState", width: int, room: Sequence[Any]) -> "EnsembleState":
+        """A state of fixed shape of every member (graphs.py)."""
+        members: Iterable[tuple[Any, Any, Any]] = zip(self.members, state.states, room, strict=True)
+        return EnsembleState([member.fixed(own, width, each) for member, own, each in members])
+
 
 class EnsembleState:
     """The states of an ensemble's members, moved together."""
 
-    def __init__(self, states: list[DecoderState]):
+    def __init__(self, states: list[Any]):
         self.states = states
+
+    def room(self, width: int, steps: int) -> tuple[Any, ...]:
+        return tuple(state.room(width, steps) for state in self.states)
+
+    def restart(self, state: "EnsembleState") -> None:
+        for mine, other in zip(self.states, state.states, strict=True):
+            mine.restart(other)
 
     def reorder(self, origin: Int[Tensor, "S W2"]) -> None:
         for state in self.states:
@@ -138,7 +116,7 @@ class EnsembleState:
 
 
 class Search:
-    """A search in progress. `advance` takes one step; `live` and `last` let a caller stream tokens or draw the tree.
+    """A search in progress. `advance` takes one step; `last` and `live` let a caller stream tokens or draw the tree.
 
     A model that continues its source has read it up to its last token: that token is given as `first`, and fed in place
     of the vocabulary's start. `stop` may end answers before their end token.
@@ -156,7 +134,7 @@ class Search:
         first: Int[Tensor, "S"] | None = None,
         stop: Stop | None = None,
     ):
-        _check(settings)
+        settings.check()
         samples = settings.n_best if settings.sample else 1
         self.state = steps.start(source, source_mask)
         if samples > 1:  # every sample is a search of its own; their source is read once
@@ -166,11 +144,10 @@ class Search:
             prefixes = None if prefixes is None else [prefix for prefix in prefixes for _ in range(samples)]
         count, device = len(source), source.device
         self.steps, self.settings, self.vocabulary, self.samples = steps, settings, vocabulary, samples
-        self.width = 1 if settings.sample else max(settings.beam, settings.n_best)
+        self.width, self.choosing = settings.width, Choosing(settings, vocabulary, device)
         self.limits = [settings.limit(length) for length in source_mask.sum(1).tolist()]
         self.prefixes, self.stop = prefixes, stop
         self.noise = _noise(source, source_mask, settings) if settings.sample else []
-        self.forbidden = torch.tensor(vocabulary.forbidden, dtype=torch.long, device=device)
         self.found: list[list[Hypothesis]] = [[] for _ in range(count)]
         self.sentence = list(range(count))  # which sentence each row of the grid decodes
         self.finished = [False] * count  # by row
@@ -181,7 +158,14 @@ class Search:
         self.totals = torch.zeros(count, 1, device=device)
         self.history = torch.empty(count, 1, 0, dtype=torch.long, device=device)
         self.last: Candidates | None = None
+        self.live: Candidates | None = None  # those of `last` that go on
         self.ended = torch.zeros(0, dtype=torch.bool)  # which of `last` end an answer
+        self.ahead: deque[Turn] = deque()
+        self.run = steps.begin(self) if isinstance(steps, Runner) else None
+        if self.run is not None:  # all that is left to do here is to read the turns
+            self.totals = torch.full((count, self.width), -math.inf)
+            self.totals[:, 0] = 0.0
+            self.history = torch.empty(count, self.width, 0, dtype=torch.long)
 
     @property
     def done(self) -> bool:
@@ -190,17 +174,16 @@ class Search:
     @torch.inference_mode()
     def advance(self) -> None:
         """Add one token to every live hypothesis."""
-        logits = self.steps.step(self.tokens, self.state).float()
-        log_p = own = logits.log_softmax(dim=-1)
-        changed = self._biased(self._penalised(logits))
-        if changed is not logits:
-            log_p = changed.log_softmax(dim=-1)
-        self._forbid(log_p)
-        self.last = self._sampled(log_p, own) if self.settings.sample else self._best(log_p)
-        self.ended = self._ends(self.last)
+        if self.run is None:
+            self.ahead.append(self._turn())
+        elif not self.ahead:
+            self.ahead.extend(self.run.turns())
+        self.last, self.ended, self.live = self.ahead.popleft()
+        if self.run is not None and self.stop is not None:
+            self.ended |= self._stopped(self.last)
         self._harvest(self.last)
         if not self.done:
-            self._continue(self.live(self.last))
+            self._continue(self.live)
             self._drop_finished_rows()
 
     def common(self, sentence: int = 0) -> list[int]:
@@ -223,74 +206,37 @@ class Search:
         ]
         return [sorted(group, key=lambda h: (-h.finished, -h.score))[: self.settings.n_best] for group in groups]
 
-    def _penalised(self, logits: Float[Tensor, "S W V"]) -> Float[Tensor, "S W V"]:
-        """The logits of what was said before divided by the penalty, or multiplied if negative (Keskar et al. 2019)."""
-        if self.settings.repetition_penalty == 1:
-            return logits
-        said = torch.zeros_like(logits, dtype=torch.bool).scatter_(2, self.history, value=True)
-        said.scatter_(2, self.prompt[:, None].expand(-1, logits.shape[1], -1), value=True)
-        penalty = torch.where(logits > 0, 1 / self.settings.repetition_penalty, self.settings.repetition_penalty)
-        return torch.where(said, logits * penalty, logits)
-
-    def _biased(self, logits: Float[Tensor, "S W V"]) -> Float[Tensor, "S W V"]:
-        """The logits less what repeating costs, and with the bias of their tokens, as OpenAI's API defines them."""
-        settings = self.settings
-        if settings.presence_penalty or settings.frequency_penalty:
-            once = torch.ones_like(self.history, dtype=logits.dtype)
-            counts = torch.zeros_like(logits).scatter_add_(2, self.history, once)
-            logits = logits - settings.frequency_penalty * counts - settings.presence_penalty * (counts > 0)
-        if settings.logit_bias:
-            bias = logits.new_zeros(logits.shape[-1])
-            bias[list(settings.logit_bias)] = bias.new_tensor(list(settings.logit_bias.values()))
-            logits = logits + bias
-        return logits
-
-    def _forbid(self, log_p: Float[Tensor, "S W V"]) -> None:
-        """Take away, in place, the tokens that may not come next."""
+    def _turn(self) -> Turn:
+        """One step of the model, and what comes of it."""
         length = self.history.shape[2]
-        log_p.index_fill_(2, self.forbidden, -math.inf)
-        if length < self.settings.min_length:
-            log_p[..., self.vocabulary.end] = -math.inf
-        n = self.settings.no_repeat_ngram
-        if n and length >= n:
-            seen = self.history.unfold(2, n, 1)  # [S W windows n]
-            again = (seen[..., :-1] == self.history[:, :, None, length - n + 1 :]).all(-1)
-            log_p.scatter_reduce_(2, seen[..., -1], torch.where(again, -math.inf, math.inf), "amin")
-        for row, sentence in enumerate(self.sentence if self.prefixes else ()):
-            prefix = self.prefixes[sentence] if self.prefixes else ()
-            if length < len(prefix):
-                forced = log_p[row, :, prefix[length]].clone()
-                log_p[row] = -math.inf
-                log_p[row, :, prefix[length]] = forced
-
-    def _best(self, log_p: Float[Tensor, "S W V"]) -> Candidates:
-        """The most probable continuations; twice the width, since up to half of them may be the end token."""
-        vocab = log_p.shape[-1]
-        totals = log_p.add_(self.totals[:, :, None]).flatten(1)
-        total, index = _top(totals, 1 if self.width == 1 else min(2 * self.width, totals.shape[1]))
-        return Candidates(total, index // vocab, index % vocab)
-
-    def _sampled(self, log_p: Float[Tensor, "S W V"], own: Float[Tensor, "S W V"]) -> Candidates:
-        """One token per row, drawn from the tempered and truncated distribution; scored by the model's own."""
-        probability, order = drawable(log_p[:, 0], self.settings)
-        reached = probability.cumsum(dim=-1)
-        draws = torch.tensor([[self.noise[sentence].random()] for sentence in self.sentence]).to(reached)
-        place = torch.searchsorted(reached, draws * reached[:, -1:], right=True)
-        token = order.gather(1, place.clamp(max=order.shape[1] - 1))
-        return Candidates(self.totals + own[:, 0].gather(1, token), torch.zeros_like(token), token)
-
-    def _ends(self, candidates: Candidates) -> Bool[Tensor, "S C"]:
-        """Which candidates end an answer: with the end token, or because the caller says so."""
+        forced, draws = self.forced(length), None
+        if self.settings.sample:
+            draws = torch.tensor([[self.noise[sentence].random()] for sentence in self.sentence]).to(self.totals)
+        grid = Grid(self.totals, self.history, length, self.prompt)
+        candidates = self.choosing(self.steps.step(self.tokens, self.state), grid, forced, draws)
         ended = candidates.token == self.vocabulary.end
-        if self.stop is None:
-            return ended
+        if self.stop is not None:
+            ended |= self._stopped(candidates).to(ended.device)
+        return Turn(candidates, ended, self.choosing.live(candidates, ended))
+
+    def forced(self, length: int) -> Int[Tensor, "S"] | None:
+        """The tokens that must come after so many; -1 where any may."""
+        if not self.prefixes:
+            return None
+        prefixes = [self.prefixes[sentence] for sentence in self.sentence]
+        tokens = [prefix[length] if length < len(prefix) else -1 for prefix in prefixes]
+        return torch.tensor(tokens, device=self.totals.device) if max(tokens) >= 0 else None
+
+    def _stopped(self, candidates: Candidates) -> Bool[Tensor, "S C"]:
+        """Which candidates end an answer because the caller says so."""
+        assert self.stop is not None
+        rows = []
         for row, sentence in enumerate(self.sentence):
             pairs = zip(candidates.origin[row].tolist(), candidates.token[row].tolist(), strict=True)
-            stopped = [
-                self.stop(sentence // self.samples, [*self.history[row, way].tolist(), token]) for way, token in pairs
-            ]
-            ended[row] |= torch.tensor(stopped, device=ended.device)
-        return ended
+            rows.append(
+                [self.stop(sentence // self.samples, [*self.history[row, way].tolist(), token]) for way, token in pairs]
+            )
+        return torch.tensor(rows)
 
     def _harvest(self, candidates: Candidates) -> None:
         """Collect ended hypotheses; mark the sentences that need no more steps."""
@@ -338,19 +284,12 @@ class Search:
     def _score(self, total: float, length: int) -> float:
         return total / length**self.settings.length_penalty
 
-    def live(self, candidates: Candidates) -> Candidates:
-        """The best `width` candidates that go on."""
-        if candidates.total.shape[1] == 1:
-            return candidates
-        going = candidates.total.masked_fill(self.ended, -math.inf)
-        total, place = going.topk(min(self.width, going.shape[1]), dim=-1)
-        return Candidates(total, candidates.origin.gather(1, place), candidates.token.gather(1, place))
-
     def _continue(self, live: Candidates) -> None:
         width = self.history.shape[1]
         moved = width != live.origin.shape[1] or (width > 1 and not self._in_place(live.origin))
         if moved:
-            self.state.reorder(live.origin)
+            if self.run is None:
+                self.state.reorder(live.origin)
             rows = live.origin[:, :, None].expand(-1, -1, self.history.shape[2])
             self.history = self.history.gather(1, rows)
         self.history = torch.cat([self.history, live.token[:, :, None]], dim=2)
@@ -362,7 +301,7 @@ class Search:
 
     def _drop_finished_rows(self) -> None:
         """Stop paying for finished sentences, once they are a quarter of the rows (dropping costs a copy)."""
-        if 4 * sum(self.finished) < len(self.finished):
+        if self.run is not None or 4 * sum(self.finished) < len(self.finished):
             return
         rows = [row for row, finished in enumerate(self.finished) if not finished]
         index = torch.tensor(rows, device=self.tokens.device)
@@ -392,53 +331,7 @@ def search(
     return running.results()
 
 
-def drawable(log_p: Float[Tensor, "N V"], settings: SearchSettings) -> tuple[Float[Tensor, "N C"], Int[Tensor, "N C"]]:
-    """The tokens of tempered distributions, most probable first, with their weights: 0 where they were cut off."""
-    tempered = log_p / settings.temperature
-    few = 0 < settings.top_k < tempered.shape[1]
-    scores, order = tempered.topk(settings.top_k) if few else tempered.sort(dim=-1, descending=True)
-    probability = scores.softmax(dim=-1)
-    before = probability.cumsum(dim=-1) - probability  # the mass of everything more probable
-    unlikely = probability < settings.min_p * probability[:, :1]
-    return probability.masked_fill((before >= settings.top_p) | unlikely, 0.0), order
-
-
 def _noise(source: Int[Tensor, "S L"], source_mask: Bool[Tensor, "S L"], settings: SearchSettings) -> list[Random]:
     """For every sample a source of chance that depends on the sentence alone, never on its padding or neighbours."""
     real = (row[mask].tolist() for row, mask in zip(source, source_mask, strict=True))
     return [Random(f"{settings.seed} {row % settings.n_best} {tokens}") for row, tokens in enumerate(real)]
-
-
-def _top(scores: Float[Tensor, "S N"], count: int) -> tuple[Float[Tensor, "S C"], Int[Tensor, "S C"]]:
-    """`topk`, but quicker on many scores: the best can only lie in the `count` blocks with the greatest maxima."""
-    whole = scores.shape[1] - scores.shape[1] % BLOCK
-    if scores.numel() < MANY_SCORES or whole < count * BLOCK:
-        return scores.topk(count, dim=-1)
-    maxima = scores[:, :whole].unflatten(1, (-1, BLOCK)).amax(dim=-1)
-    first = maxima.topk(count, dim=-1).indices[:, :, None] * BLOCK
-    inside = (first + torch.arange(BLOCK, device=scores.device)).flatten(1)
-    rest = torch.arange(whole, scores.shape[1], device=scores.device).expand(len(scores), -1)
-    index = torch.cat([inside, rest], dim=1)
-    value, place = scores.gather(1, index).topk(count, dim=-1)
-    return value, index.gather(1, place)
-
-
-def _check(settings: SearchSettings) -> None:
-    for name, value, low in (
-        ("beam", settings.beam, 1),
-        ("n_best", settings.n_best, 1),
-        ("min_length", settings.min_length, 0),
-        ("no_repeat_ngram", settings.no_repeat_ngram, 0),
-        ("top_k", settings.top_k, 0),
-    ):
-        if value < low:
-            raise UsageError(f"{name} is {value}; it must be at least {low}")
-    if settings.temperature <= 0 or not 0 < settings.top_p <= 1:
-        raise UsageError(
-            f"temperature {settings.temperature} must be above 0 and top_p {settings.top_p} within (0, 1]; "
-            "for the most probable answer leave `sample` off"
-        )
-    if not 0 <= settings.min_p <= 1 or settings.repetition_penalty <= 0:
-        raise UsageError(
-            f"min_p {settings.min_p} must be within [0, 1] and repetition_penalty {settings.repetition_penalty} above 0"
-        )

@@ -31,9 +31,9 @@ def grow_tree(search: Search) -> tuple[list[Node], list[Hypothesis]]:
     live, step = [ROOT], 0
     while not search.done:
         search.advance()
-        assert search.last is not None
+        assert search.last is not None and search.live is not None
         step += 1
-        survivors = [(origin, token) for total, origin, token in _listed(search.live(search.last)) if total > -math.inf]
+        survivors = [(origin, token) for total, origin, token in _listed(search.live) if total > -math.inf]
         places: dict[tuple[int, int], int] = {}
         for rank, (total, origin, token) in enumerate(_listed(search.last)):
             if total == -math.inf:

@@ -23,6 +23,7 @@ from regard.data.text_tokenizers import TextTokenizer
 from regard.errors import CheckpointError, UsageError
 from regard.inference.attending import require_attention
 from regard.inference.foretelling import TOP, Foretold, check_top, foretell
+from regard.inference.graphs import captured, in_precision
 from regard.inference.pipelines import GENERATION, RECIPE, batches_by_length, find_device
 from regard.inference.search import Hypothesis, Search, SearchSettings, Steps, Stop, Vocabulary, search
 
@@ -103,10 +104,15 @@ class Writer(ABC):
         settings: SearchSettings | None = None,
         ends: Sequence[int] = (),
         name: str = "",
+        precision: str = "fp32",
+        graphs: bool = False,
     ):
+        """With `graphs`, the steps of a search are captured on a GPU and replayed: same answers, sooner."""
         self.model, self.tokenizer, self.name = model.eval(), tokenizer, name
         self.settings = settings or SearchSettings()
         self.device = next(model.parameters()).device
+        steps = cast(Steps, in_precision(self.model, precision))
+        self.steps = captured(steps, self.device) if graphs else steps
         if tokenizer.size > self.vocab:
             raise CheckpointError(
                 f"the tokenizer of {name or 'this model'} has {tokenizer.size:,} tokens, but the model knows "
@@ -115,7 +121,15 @@ class Writer(ABC):
         self.ends = tuple(ends) or (() if tokenizer.end is None else (tokenizer.end,))
 
     @classmethod
-    def load(cls: type[Kind], folder: str | Path, *, device: str = "cpu", allow_pickle: bool = False) -> Kind:
+    def load(
+        cls: type[Kind],
+        folder: str | Path,
+        *,
+        device: str = "cpu",
+        allow_pickle: bool = False,
+        precision: str = "fp32",
+        graphs: bool = False,
+    ) -> Kind:
         """Read a model folder, ours or Hugging Face's."""
         loaded = load_model(Path(folder), find_device(device), allow_pickle)
         if not isinstance(loaded.model, cls.kinds):
@@ -123,7 +137,8 @@ class Writer(ABC):
             raise UsageError(f"{folder} is a {loaded.name} model; expected a {expected}")
         tokenizer = TextTokenizer.load(loaded.folder)
         settings, ends = _generation(loaded.folder)
-        return cls(loaded.model, tokenizer, settings=settings, ends=ends, name=Path(folder).name)
+        options: dict[str, Any] = {"name": Path(folder).name, "precision": precision, "graphs": graphs}
+        return cls(loaded.model, tokenizer, settings=settings, ends=ends, **options)
 
     @overload
     def generate(self, prompts: str, **changes: Any) -> Completion: ...
@@ -299,7 +314,7 @@ class Writer(ABC):
         self, rows: Sequence[Sequence[int]], settings: SearchSettings
     ) -> tuple[Steps, Tensor, Tensor, SearchSettings, Vocabulary]:
         source, mask = pad_rows(rows, self.tokenizer.pad)
-        return cast(Steps, self.model), source.to(self.device), mask.to(self.device), settings, self.vocabulary
+        return self.steps, source.to(self.device), mask.to(self.device), settings, self.vocabulary
 
     def _options(self, rows: Sequence[list[int]], stops: Sequence[str]) -> dict[str, Any]:
         return {"first": self._first(rows), "stop": self._stop(rows, stops)}

@@ -8,6 +8,7 @@ fewer key/value heads (Ainslie et al. 2023), no biases; an iGPT: RMS norm, quick
 Deviations: none known; sequences may be padded on either side, and positions count real tokens only.
 """
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.attention import masks
-from regard.attention.cache import GrowingCache
+from regard.attention.cache import GrowingCache, LayerCache, Slots, StaticCache, rounded
 from regard.attention.multihead import MultiHeadAttention
 from regard.attention.positions import LearnedPositions, Rotary
 from regard.config import Config
@@ -93,20 +94,61 @@ class GptConfig(Config):
 
 
 class GptState:
-    """A text in the making: the keys and values so far, and, where prompts were padded, which of them are real."""
+    """A text in the making: the keys and values so far, and, where prompts were padded, which of them are real.
 
-    def __init__(self, caches: list[GrowingCache], length: int | Int[Tensor, "S"], real: Bool[Tensor, "S T"] | None):
-        self.caches, self.length, self.real = caches, length, real
+    With `slots` it is one of fixed shape: all caches are static, and the slots say what is real.
+    """
+
+    def __init__(
+        self,
+        caches: Sequence[LayerCache],
+        length: int | Int[Tensor, "S"],
+        real: Bool[Tensor, "S T"] | None,
+        slots: Slots | None = None,
+    ):
+        self.caches, self.length, self.real, self.slots = caches, length, real, slots
 
     def rows(self, width: int) -> tuple[int | Int[Tensor, "R"], Bool[Tensor, "R 1 1 Tk"] | None]:
         """The position of the next token of each of R = S·W hypotheses, and what it may look at, itself included."""
-        if self.real is None or isinstance(self.length, int):
+        if isinstance(self.length, int):
             return self.length, None
+        first = self.length.repeat_interleave(width)
+        if self.slots is not None:
+            self.slots.open()
+        if self.real is None:
+            return first, None
         self.real = functional.pad(self.real, (0, 1), value=True)
-        return self.length.repeat_interleave(width), masks.padding(self.real.repeat_interleave(width, 0))
+        return first, masks.padding(self.real.repeat_interleave(width, 0))
+
+    def advance(self) -> None:
+        """Go on to the next position: where a graph counts it, in the same place."""
+        if self.slots is not None and isinstance(self.length, Tensor):
+            self.length += 1
+        else:
+            self.length = self.length + 1
+
+    def room(self, width: int, steps: int) -> int:
+        """How many slots a state of fixed shape needs, rounded up so that few shapes occur."""
+        return rounded(self.read + width * steps)
+
+    @property
+    def read(self) -> int:
+        """How many tokens, padding included, were read before the first step."""
+        length = self.caches[0].length
+        assert isinstance(length, int)
+        return length
+
+    def restart(self, state: "GptState") -> None:
+        """Begin anew, in a state of fixed shape, with what `state` has read."""
+        assert self.slots is not None and isinstance(self.length, Tensor)
+        self.slots.restart(state.read, state.real)
+        for mine, cache in zip(self.caches, state.caches, strict=True):
+            assert isinstance(mine, StaticCache) and isinstance(cache, GrowingCache)
+            mine.restart(cache)
+        self.length.copy_(torch.as_tensor(state.length))
 
     def reorder(self, origin: Int[Tensor, "S W2"]) -> None:
-        for cache in self.caches:
+        for cache in self.caches if self.slots is None else [self.slots]:
             cache.reorder(origin)
 
     def keep(self, sentences: Int[Tensor, "S2"]) -> None:
@@ -153,8 +195,17 @@ class Gpt(nn.Module):
         """Feed one more token of W hypotheses of each of S prompts; logits of the next."""
         first, mask = state.rows(tokens.shape[1])
         x = self._decode(self._embed(tokens.reshape(-1, 1), first), mask, first, state.caches)
-        state.length = state.length + 1
+        state.advance()
         return self.predict(x).view(*tokens.shape, -1)
+
+    def fixed(self, state: GptState, width: int, room: int) -> GptState:
+        """An empty state of fixed shape for what `state` has read, with as much `room` as it asked for."""
+        weight, cache = self.output_weight, state.caches[0]
+        assert isinstance(cache, GrowingCache)
+        slots = Slots(cache.sentences, width, room, weight.device)
+        layers = (layer for layer in self.decoder if isinstance(layer, EncoderLayer))
+        caches = [layer.attention.static_cache(slots, weight.dtype) for layer in layers]
+        return GptState(caches, torch.zeros(cache.sentences, dtype=torch.long, device=weight.device), None, slots)
 
     def predict(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T V"]:
         """One linear layer, whose softmax is the distribution over the vocabulary."""
@@ -177,7 +228,7 @@ class Gpt(nn.Module):
         x: Float[Tensor, "B T D"],
         mask: Bool[Tensor, "B 1 1 Tk"] | None,
         first: int | Int[Tensor, "B"],
-        caches: list[GrowingCache] | None,
+        caches: Sequence[LayerCache] | None,
     ) -> Float[Tensor, "B T D"]:
         for number, layer in enumerate(self.decoder):
             x = layer(x, mask, causal=True, first=first, cache=None if caches is None else caches[number])

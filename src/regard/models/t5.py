@@ -23,7 +23,7 @@ from regard.attention.positions import RelativeBias
 from regard.config import Config
 from regard.errors import ConfigError
 from regard.layers.blocks import Activation, DecoderLayer, EncoderLayer, FeedForward
-from regard.models.transformer import TransformerState
+from regard.models.transformer import TransformerState, fixed_state
 
 V1_1: dict[str, Any] = {"activation": "gelu_new", "gated": True, "tie": False, "scale_output": False}
 PRESETS: dict[str, dict[str, Any]] = {
@@ -115,8 +115,11 @@ class T5(nn.Module):
     def step(self, tokens: Int[Tensor, "S W"], state: TransformerState) -> Float[Tensor, "S W V"]:
         """Feed one more token of W hypotheses of each of S texts; logits of the next."""
         x = self._decode(tokens.reshape(-1, 1), state.memories, state)
-        state.length += 1
         return self.predict(x).view(*tokens.shape, -1)
+
+    def fixed(self, state: TransformerState, width: int, room: tuple[int, int]) -> TransformerState:
+        """An empty state of fixed shape for what `state` has read, with as much `room` as it asked for."""
+        return fixed_state(self._decoder_layers(), state, width, room)
 
     def predict(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T V"]:
         """One linear layer, whose softmax is the distribution over the vocabulary."""
@@ -126,8 +129,12 @@ class T5(nn.Module):
     def _decode(
         self, tokens: Int[Tensor, "R T"], memories: Iterable[Memory], state: TransformerState | None = None
     ) -> Float[Tensor, "R T D"]:
-        x, seen = self.dropout(self.embedding(tokens)), 0 if state is None else state.length
-        bias = self.decoder_position(tokens.shape[1], seen + tokens.shape[1])
+        x, seen = self.dropout(self.embedding(tokens)), 0 if state is None else state.open(tokens.shape[1])
+        if state is not None and state.slots is not None:
+            bias = self.decoder_position.at(seen - state.slots.position[None])
+        else:
+            assert isinstance(seen, int)
+            bias = self.decoder_position(tokens.shape[1], seen + tokens.shape[1])
         for number, (layer, memory) in enumerate(zip(self.decoder, memories, strict=True)):
             x = layer(x, memory, None if state is None else state.caches[number], bias)
         return self.dropout(self.decoder_norm(x))

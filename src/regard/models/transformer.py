@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.attention import masks
-from regard.attention.cache import GrowingCache, LayerCache
+from regard.attention.cache import GrowingCache, LayerCache, Slots, rounded
 from regard.attention.multihead import Memory, MultiHeadAttention
 from regard.attention.positions import (
     Added,
@@ -64,13 +64,39 @@ class TransformerConfig(Config):
 
 
 class TransformerState:
-    """A decoding in progress: per layer, the projected source and the keys and values of the tokens so far."""
+    """A decoding in progress: per layer, the projected source and the keys and values of the tokens so far.
 
-    def __init__(self, memories: list[Memory], caches: list[LayerCache], length: int = 0):
-        self.memories, self.caches, self.length = memories, caches, length
+    With `slots` it is one of fixed shape: all caches are static, and the length is the slots'.
+    """
+
+    def __init__(self, memories: list[Memory], caches: list[LayerCache], length: int = 0, slots: Slots | None = None):
+        self.memories, self.caches, self.length, self.slots = memories, caches, length, slots
+
+    def room(self, width: int, steps: int) -> tuple[int, int]:
+        """How long a source and how many slots a state of fixed shape needs, rounded up so that few shapes occur."""
+        return rounded(self.memories[0].k.shape[2]), rounded(width * steps)
+
+    def restart(self, state: "TransformerState") -> None:
+        """Begin anew, in a state of fixed shape, with what `state` has read."""
+        assert self.slots is not None
+        self.slots.restart(0)
+        for mine, memory in zip(self.memories, state.memories, strict=True):
+            length = memory.k.shape[2]
+            mine.k[:, :, :length], mine.v[:, :, :length] = memory.k, memory.v
+            assert mine.mask is not None
+            mine.mask.zero_()
+            mine.mask[..., :length] = True if memory.mask is None else memory.mask
+
+    def open(self, tokens: int) -> int | Int[Tensor, ""]:
+        """Make room for the next tokens of every hypothesis, which with slots is one; the position of the first."""
+        if self.slots is not None:
+            self.slots.open()
+            return self.slots.length
+        self.length += tokens
+        return self.length - tokens
 
     def reorder(self, origin: Int[Tensor, "S W2"]) -> None:
-        for cache in self.caches:
+        for cache in self.caches if self.slots is None else [self.slots]:
             cache.reorder(origin)
 
     def keep(self, sentences: Int[Tensor, "S2"]) -> None:
@@ -79,6 +105,25 @@ class TransformerState:
         ]
         for cache in self.caches:
             cache.keep(sentences)
+
+
+def fixed_state(
+    layers: Iterable[DecoderLayer], state: TransformerState, width: int, room: tuple[int, int]
+) -> TransformerState:
+    """An empty state of fixed shape for what `state` has read: the layers' memories and caches, and their slots."""
+    memory, (longest, capacity) = state.memories[0].k, room
+    sentences, device = len(memory), memory.device
+    slots = Slots(sentences, width, capacity, device)
+    memories = [
+        Memory(
+            each.k.new_zeros(*each.k.shape[:2], longest, each.k.shape[3]),
+            each.v.new_zeros(*each.v.shape[:2], longest, each.v.shape[3]),
+            torch.zeros(sentences, 1, 1, longest, dtype=torch.bool, device=device),
+        )
+        for each in state.memories
+    ]
+    caches: list[LayerCache] = [layer.attention.static_cache(slots, memory.dtype) for layer in layers]
+    return TransformerState(memories, caches, slots=slots)
 
 
 class Transformer(nn.Module):
@@ -139,16 +184,26 @@ class Transformer(nn.Module):
     def step(self, tokens: Int[Tensor, "S W"], state: TransformerState) -> Float[Tensor, "S W V"]:
         """Feed one more token of W hypotheses of each of S sentences; logits of the next."""
         rows = tokens.reshape(-1, 1)  # [S·W, 1]
-        x = self.embed(rows, self.target_embedding, self.target_place, first=state.length)
-        state.length += 1
+        x = self.embed(rows, self.target_embedding, self.target_place, first=state.open(1))
         return self.predict(self._decode(x, state.memories, state.caches)).view(*tokens.shape, -1)
+
+    def fixed(self, state: TransformerState, width: int, room: tuple[int, int]) -> TransformerState:
+        """An empty state of fixed shape for what `state` has read, with as much `room` as it asked for."""
+        for module in self.modules():
+            if isinstance(module, SinusoidalPositions):
+                module.reserve(room[1] // width)
+        return fixed_state(self._decoder_layers(), state, width, room)
 
     def predict(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T V"]:
         """The generator: one linear layer, whose softmax is the distribution over the vocabulary."""
         return functional.linear(x, self.output_weight, self.output_bias)
 
     def embed(
-        self, tokens: Int[Tensor, "B T"], embedding: nn.Embedding, place: nn.Module | None, first: int = 0
+        self,
+        tokens: Int[Tensor, "B T"],
+        embedding: nn.Embedding,
+        place: nn.Module | None,
+        first: int | Int[Tensor, ""] = 0,
     ) -> Float[Tensor, "B T D"]:
         """Vectors of tokens that know where they stand; the first of them at position `first`."""
         x = embedding(tokens)

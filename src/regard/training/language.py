@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -44,9 +45,16 @@ MEASURED_STREAMS = 10  # that a text is measured in: few, since each begins with
 
 
 class TextTask(SupervisedTask[B]):
-    """What tasks on texts share: the tokenizer beside the weights."""
+    """What tasks on texts share: the tokenizer beside the weights, and a loss compiled where the model is."""
 
+    recipe: Any
+    device: torch.device
     tokenizer: TextTokenizer
+
+    @cached_property
+    def cross_entropy(self) -> Callable[..., Tensor]:
+        """Over a whole vocabulary a loss takes as long as a small model."""
+        return torch.compile(cross_entropy) if self.recipe.training.compiles(self.device.type) else cross_entropy
 
     def save(self, folder: Path) -> None:
         """Put the tokenizer beside the weights."""
@@ -137,7 +145,7 @@ class Blocks(LanguageTask[TextBatch]):
         return Loss(self._total(model, batch, {}), batch.labels_mask.sum())
 
     def _total(self, model: Callable[..., Any], batch: TextBatch, carried: dict[str, Tensor]) -> Tensor:
-        return cross_entropy(model(batch.inputs), batch.labels, batch.labels_mask)
+        return self.cross_entropy(model(batch.inputs), batch.labels, batch.labels_mask)
 
 
 class BothWays(Blocks):
@@ -154,8 +162,8 @@ class BothWays(Blocks):
         """The mean of the two directions' losses; the block's last label completes its text."""
         text = torch.cat([batch.inputs[:, :1], batch.labels], dim=1)
         output = model(text, functional.pad(batch.mask, (1, 0), value=True))
-        ahead = cross_entropy(output.logits[:, :-1], batch.labels, batch.mask)
-        back = cross_entropy(output.previous[:, 1:], batch.inputs, batch.mask)
+        ahead = self.cross_entropy(output.logits[:, :-1], batch.labels, batch.mask)
+        back = self.cross_entropy(output.previous[:, 1:], batch.inputs, batch.mask)
         return (ahead + back) / 2
 
 

@@ -29,6 +29,7 @@ from regard.training.image_sections import (
 )
 from regard.training.sections import (
     DECODED,
+    BlockLoopSection,
     DataSection,
     LabelledSection,
     LoopSection,
@@ -119,7 +120,7 @@ class LanguageRecipe(AnyRecipe):
     model: ModelSection = ModelSection(name="gpt")
     data: TextSection
     tokenizer: VocabularyConfig = VocabularyConfig.parse({})
-    training: TextLoopSection = TextLoopSection()
+    training: BlockLoopSection = BlockLoopSection()
 
     @pydantic.model_validator(mode="after")
     def _check(self) -> Self:

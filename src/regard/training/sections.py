@@ -176,6 +176,12 @@ class TextLoopSection(LoopSection):
     batch_tokens: PositiveInt = 4096
 
 
+class BlockLoopSection(TextLoopSection):
+    """[training] of models that read blocks of one length."""
+
+    lengths_vary: ClassVar[bool] = False
+
+
 class WritingSection(TextLoopSection):
     """[training] of models that write answers, some of which are decoded to measure them."""
 

@@ -51,7 +51,7 @@ class TextToTextTask(TextTask[Batch]):
     def loss(self, model: Callable[..., Any], batch: Batch) -> Loss:
         """The cross-entropy of the answers."""
         logits = model(batch.source, batch.source_mask, batch.inputs)
-        total = cross_entropy(logits, batch.labels, batch.labels_mask, self.training.label_smoothing)
+        total = self.cross_entropy(logits, batch.labels, batch.labels_mask, self.training.label_smoothing)
         return Loss(total, batch.labels_mask.sum())
 
 

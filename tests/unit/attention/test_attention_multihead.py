@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from regard.attention import GrowingCache, MultiHeadAttention, StaticCache, masks
+from regard.attention import GrowingCache, MultiHeadAttention, Slots, masks
 from regard.attention.positions import Rotary
 
 
@@ -48,34 +48,78 @@ def test_equals_torch(heads, head_width, batch, queries, keys, cross, causal, se
 
 @pytest.mark.parametrize("kv_heads", [1, 2, 4])
 @pytest.mark.parametrize("rotary", [False, True])
-@pytest.mark.parametrize("static", [False, True])
-def test_decoding_with_a_cache_equals_the_whole_sequence_at_once(kv_heads, rotary, static):
-    torch.manual_seed(0)
-    layer = MultiHeadAttention(16, 4, kv_heads=kv_heads, prepare=Rotary(4) if rotary else None).eval()
-    x = torch.randn(3, 7, 16)
-    whole = layer(x, causal=True)
-    cache = StaticCache(3, 1, kv_heads, 9, 4) if static else GrowingCache(3, capacity=2)
+def test_decoding_with_a_cache_equals_the_whole_sequence_at_once(kv_heads, rotary):
+    layer, x, whole = decoded_at_once(kv_heads, rotary)
+    cache = GrowingCache(3, capacity=2)
     parts = [layer(x[:, a:b], causal=True, cache=cache) for a, b in [(0, 3), (3, 4), (4, 5), (5, 7)]]
     torch.testing.assert_close(torch.cat(parts, dim=1), whole, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("static", [False, True])
-def test_reorder_and_keep_move_whole_rows(static):
+@pytest.mark.parametrize("kv_heads", [1, 4])
+@pytest.mark.parametrize("rotary", [False, True])
+def test_a_static_cache_goes_on_behind_what_was_read_and_can_be_used_again(kv_heads, rotary):
+    layer, x, whole = decoded_at_once(kv_heads, rotary)
+    slots = Slots(3, 1, 8)
+    cache = layer.static_cache(slots)
+    for read in (3, 1):
+        prompt = GrowingCache(3)
+        layer(x[:, :read], causal=True, cache=prompt)
+        slots.restart(read)
+        cache.restart(prompt)
+        for t in range(read, 7):
+            slots.open()
+            torch.testing.assert_close(layer(x[:, t : t + 1], cache=cache), whole[:, t : t + 1], atol=1e-5, rtol=1e-5)
+
+
+def decoded_at_once(kv_heads, rotary):
+    torch.manual_seed(0)
+    layer = MultiHeadAttention(16, 4, kv_heads=kv_heads, prepare=Rotary(4) if rotary else None).eval()
+    x = torch.randn(3, 7, 16)
+    return layer, x, layer(x, causal=True)
+
+
+def test_reorder_and_keep_move_whole_rows():
     k = torch.arange(4.0).view(4, 1, 1, 1).expand(4, 1, 2, 1)  # 2 sentences x 2 hypotheses, row number as content
-    cache = StaticCache(2, 2, 1, 4, 1) if static else GrowingCache(2)
+    cache = GrowingCache(2)
     cache.append(k, k)
     cache.reorder(torch.tensor([[1, 1], [0, 0]]))
     assert cache.k[:, 0, 0, 0].tolist() == [1, 1, 2, 2]
-    if static:
-        with pytest.raises(ValueError, match="cannot drop"):
-            cache.keep(torch.tensor([1]))
-        with pytest.raises(ValueError, match="2 hypotheses"):
-            cache.reorder(torch.tensor([[0], [0]]))
-    else:
-        cache.keep(torch.tensor([1]))
-        assert cache.k[:, 0, 0, 0].tolist() == [2, 2]
-        cache.reorder(torch.tensor([[1, 0, 0]]))
-        assert len(cache.k) == 3
+    cache.keep(torch.tensor([1]))
+    assert cache.k[:, 0, 0, 0].tolist() == [2, 2]
+    cache.reorder(torch.tensor([[1, 0, 0]]))
+    assert len(cache.k) == 3
+
+
+def test_hypotheses_in_static_slots_see_their_own_past_and_no_other():
+    """Three hypotheses of two sentences change places at random; a growing cache moves what the slots only look at."""
+    torch.manual_seed(0)
+    layer = MultiHeadAttention(16, 4, kv_heads=2, prepare=Rotary(4)).eval()
+    real = torch.tensor([[True, True, True], [False, True, True]])
+    slots = Slots(2, 3, 64)
+    static, growing, prompt = layer.static_cache(slots), GrowingCache(2), GrowingCache(2)
+    read = torch.randn(2, 3, 16)
+    for cache in (growing, prompt):
+        layer(read, mask=masks.padding(real), causal=True, cache=cache)
+    slots.restart(3, real)
+    static.restart(prompt)
+    growing.reorder(torch.zeros(2, 3, dtype=torch.long))
+    for step in range(6):
+        x = torch.randn(6, 1, 16)
+        slots.open()
+        seen = torch.cat([real, torch.ones(2, step + 1, dtype=torch.bool)], dim=1).repeat_interleave(3, 0)
+        expected = layer(x, mask=masks.padding(seen), causal=True, cache=growing)
+        torch.testing.assert_close(layer(x, cache=static), expected, atol=1e-5, rtol=1e-5)
+        origin = torch.randint(3, (2, 3))
+        slots.reorder(origin)
+        growing.reorder(origin)
+
+
+def test_static_storage_keeps_its_shape():
+    slots = Slots(2, 2, 8)
+    with pytest.raises(ValueError, match="cannot drop"):
+        MultiHeadAttention(8, 2).static_cache(slots).keep(torch.tensor([1]))
+    with pytest.raises(ValueError, match="2 hypotheses"):
+        slots.reorder(torch.tensor([[0], [0]]))
 
 
 def test_a_memory_projected_once_gives_the_same():

@@ -127,3 +127,31 @@ def test_rows_may_begin_at_positions_of_their_own():
     found = learned(5, first)
     assert torch.equal(found[0], learned.table[4:9]) and torch.equal(found[1], learned.table[:5])
     assert torch.equal(found[2, 2:], learned.table[:3])  # what lies before the first token is padding
+
+
+@pytest.mark.parametrize("module", [SinusoidalPositions(6, length=9), LinearPositions(6), LearnedPositions(6, 9)])
+def test_positions_counted_on_the_device_are_the_same(module):
+    for first in range(6):
+        torch.testing.assert_close(module(3, torch.tensor(first)), module(3, first))
+
+
+def test_positions_can_be_reserved():
+    module = SinusoidalPositions(6, length=4)
+    module.reserve(20)
+    module.reserve(10)
+    assert len(module.table) == 20
+    torch.testing.assert_close(module(2, torch.tensor(18)), sinusoidal(20, 6)[18:])
+
+
+def test_answers_that_ended_may_go_on_beyond_the_learned_positions():
+    module = LearnedPositions(6, 5)
+    found = module(1, torch.tensor([3, 4, 7]))
+    assert torch.equal(found[:, 0], module.table[[3, 4, 4]])
+
+
+def test_a_bias_at_any_distances_is_that_of_a_row_of_keys():
+    bias = RelativeBias(heads=3, buckets=8, max_distance=12, both_sides=False)
+    torch.nn.init.normal_(bias.table)
+    keys = torch.tensor([0, 0, 1, 1, 2, 5])  # in whatever order and number
+    found = bias.at(5 - keys[None])
+    assert torch.equal(found[..., 0, :], bias(1, 6)[..., 0, keys])

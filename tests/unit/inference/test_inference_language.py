@@ -12,8 +12,9 @@ from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 import regard
 from regard.checkpoints import export_model, save_model
 from regard.errors import CheckpointError, ConfigError, DataError, UsageError
-from regard.inference import language
+from regard.inference import language, writing
 from regard.inference.conversion import convert
+from regard.inference.graphs import Captured
 from regard.inference.language import LanguageModel, TextToText
 from regard.models.gpt import LLAMA, Gpt, GptConfig
 from regard.models.lstm import Lstm, LstmConfig
@@ -121,6 +122,19 @@ def test_a_batch_is_its_prompts_one_by_one(kind, changes, request):
         assert (alone.text, alone.ids, alone.reason) == (completion.text, completion.ids, completion.reason)
         assert [a.ids for a in alone.alternatives] == [a.ids for a in completion.alternatives]
         assert alone.score == pytest.approx(completion.score, abs=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["lm", "llama", "t5"])
+def test_captured_searches_write_the_same(kind, request, monkeypatch):
+    monkeypatch.setattr(writing, "captured", lambda steps, device: Captured(steps, lambda step, device: step))
+    plain = request.getfixturevalue(kind)
+    ahead = type(plain)(plain.model, plain.tokenizer, settings=plain.settings, ends=plain.ends)
+    assert isinstance(ahead.steps, Captured)
+    for changes in ({"temperature": 1.0, "n": 2, "best_of": 3}, {"beam": 3}, {"temperature": 0.0, "stop": ["a", "th"]}):
+        found, expected = (each.generate(PROMPTS, max_tokens=12, **changes) for each in (ahead, plain))
+        assert [(one.text, one.reason) for one in found] == [(one.text, one.reason) for one in expected]
+    pieces = [[chunk.text for chunk in each.stream("the", max_tokens=12, temperature=0.0)] for each in (ahead, plain)]
+    assert pieces[0] == pieces[1]
 
 
 @pytest.mark.parametrize("kind", ["lm", "llama", "t5"])

@@ -16,7 +16,9 @@ from regard.checkpoints import save_model
 from regard.data.text import Pair
 from regard.data.tokenizers import TokenizerConfig, train_pair_tokenizer
 from regard.errors import CheckpointError, DataError, UsageError
+from regard.inference import pipelines
 from regard.inference.attending import AlignmentSettings, Pass
+from regard.inference.graphs import Captured
 from regard.inference.pipelines import Translator
 from regard.inference.search import Hypothesis
 from regard.models.transformer import Transformer, TransformerConfig
@@ -100,6 +102,28 @@ def test_streaming_ends_with_the_translation(translator: Translator) -> None:
         )
     )
     assert list(translator.stream(" ", to="es")) == []
+
+
+def test_a_captured_search_translates_and_streams_the_same(translator: Translator, monkeypatch) -> None:
+    monkeypatch.setattr(pipelines, "captured", lambda steps, device: Captured(steps, lambda step, device: step))
+    options = {"settings": translator.settings, "alignment": translator.alignment}
+    ahead = Translator(translator.models, translator.tokenizer, **options)
+    plain = Translator(translator.models, translator.tokenizer, **options, graphs=False)
+    assert isinstance(ahead.steps, Captured) and plain.steps is translator.models[0]
+    texts = [SENTENCE, "she is reading a long book", "they sleep"]
+    for beam in (1, 3):
+        found, expected = (each.translate(texts, to="es", beam=beam) for each in (ahead, plain))
+        assert [(answer.text, answer.finished) for answer in found] == [(a.text, a.finished) for a in expected]
+        streams = [[part.text for part in each.stream(SENTENCE, to="es", beam=beam)] for each in (ahead, plain)]
+        assert streams[0] == streams[1]
+
+
+def test_another_precision_decodes_and_what_is_looked_at_stays_as_it_is(translator: Translator) -> None:
+    less = Translator(translator.models, translator.tokenizer, alignment=translator.alignment, precision="bf16")
+    assert next(less.steps.parameters()).dtype == torch.bfloat16
+    assert next(less.models[0].parameters()).dtype == torch.float32
+    answer = less.translate(SENTENCE, to="es")
+    assert answer.attention.dtype == translator.translate(SENTENCE, to="es").attention.dtype
 
 
 @pytest.mark.parametrize("beam", [1, 2, 5])

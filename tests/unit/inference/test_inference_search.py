@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from regard.errors import UsageError
-from regard.inference.search import MANY_SCORES, Ensemble, Search, SearchSettings, Vocabulary, _top, search
+from regard.inference.choosing import MANY_SCORES, _top
+from regard.inference.search import Ensemble, Search, SearchSettings, Vocabulary, search
 from regard.models.transformer import Transformer, TransformerConfig
 
 VOCABULARY = Vocabulary(start=1, end=2, pad=0)

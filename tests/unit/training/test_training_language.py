@@ -82,6 +82,21 @@ def test_a_language_model_beats_the_frequencies_of_characters(tmp_path, text):
     assert "model.generate" in (out / "README.md").read_text()
 
 
+def test_what_is_compiled_is_the_model_for_its_blocks_and_the_loss(tmp_path, monkeypatch, text):
+    """Blocks have one shape, so their graph is compiled for it, not for any length."""
+    compiled = []
+
+    def fake(function, dynamic=None):
+        compiled.append((getattr(function, "__name__", type(function).__name__), dynamic))
+        return function
+
+    monkeypatch.setattr(torch, "compile", fake)
+    train(language(text, "training.steps=2", "training.compile=true", "training.validate_every=0"), tmp_path / "run")
+    assert compiled == [("Gpt", False), ("cross_entropy", None)]
+    train(language(text, "training.steps=2", "training.validate_every=0", "training.compile=false"), tmp_path / "plain")
+    assert len(compiled) == 2
+
+
 def test_the_loss_told_is_the_mean_over_the_whole_validation_text(tmp_path, text):
     out = train(language(text, "training.steps=3"), tmp_path / "run")
     model = regard.load(out)

@@ -1,8 +1,10 @@
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
+from regard.training import objectives
 from regard.training.objectives import cross_entropy, hinge_critic, hinge_generator, r_drop, symmetric_divergence
 
 
@@ -36,14 +38,20 @@ def test_cross_entropy_passes_gradcheck():
     assert torch.autograd.gradcheck(lambda x: cross_entropy(x, labels, mask, 0.1), logits.double().requires_grad_())
 
 
-def test_bfloat16_logits_are_summed_in_float32():
-    logits, labels, mask = example(1)
+@pytest.mark.parametrize("piece", [1, 40, 1 << 24])  # a row at a time, three rows (the last two alone), all at once
+def test_bfloat16_logits_are_summed_in_float32(monkeypatch, piece):
+    monkeypatch.setattr(objectives, "PIECE", piece)
+    logits, labels, mask = example(1, batch=2, length=7)
     half = logits.bfloat16().requires_grad_()
+    single = half.detach().float().requires_grad_()
     loss = cross_entropy(half, labels, mask, 0.1)
     loss.backward()
+    expected = torch_loss(single, labels, mask, 0.1)
+    expected.backward()
     assert loss.dtype == torch.float32
     assert half.grad.dtype == torch.bfloat16
-    torch.testing.assert_close(loss, torch_loss(half.detach().float(), labels, mask, 0.1))
+    torch.testing.assert_close(loss, expected)
+    torch.testing.assert_close(half.grad.float(), single.grad, rtol=1e-2, atol=1e-3)
 
 
 def test_an_extreme_logit_gives_a_finite_loss():

@@ -1,0 +1,317 @@
+"""Tokens a second that a GPU writes: the search captured as graphs, without, and transformers' generate, in turn.
+
+python bench/gpu_generation.py [--only gpt2,marian] [--precisions fp32,bf16] [--seconds PER_LINE] [--budget SECONDS]
+                               [--no-peers] [--no-checks] [--profile] [--compiled CASES] [--log FILE] [--json FILE]
+
+Random weights of the GPT-2 124M and of the Marian (Transformer) base shape; every answer has the same length, so that
+all engines do the same work. The answers of the captured search are compared with those of the search without graphs:
+first those of small models of every kind under many settings, then those that are timed. What fails is told, and the
+rest goes on; a table of everything comes last.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from torch import nn
+
+from regard.checkpoints import export_marian, export_model
+from regard.inference.graphs import PRECISIONS, Captured, cuda_graph
+from regard.inference.search import SearchSettings, Vocabulary, search
+from regard.models.gpt import PRESETS as GPTS
+from regard.models.gpt import Gpt, GptConfig
+from regard.models.t5 import PRESETS as T5S
+from regard.models.t5 import T5, T5Config
+from regard.models.transformer import PRESETS as TRANSFORMERS
+from regard.models.transformer import Transformer, TransformerConfig
+
+Answers = list[list[int]]
+AIMS = {("gpt2", 1, 1): 1000, ("marian", 1, 1): 1000, ("marian", 64, 1): 60_000, ("marian", 64, 5): 40_000}
+CASES = {"gpt2": ((1, 1), (32, 1)), "marian": ((1, 1), (64, 1), (64, 5))}  # batch, beam
+LENGTHS = {"gpt2": (16, 128), "marian": (32, 64)}  # tokens that are read, and written
+VOCABULARY = {"gpt2": 50257, "marian": 32000}
+ROUNDS = 3  # at least
+
+
+@dataclass
+class Line:
+    """One engine on one case; or why it has no result."""
+
+    model: str
+    batch: int
+    beam: int
+    precision: str
+    engine: str
+    tokens_per_second: float = 0.0
+    first_seconds: float = 0.0  # the first answer, with everything that is prepared for it
+    agreement: str = ""
+    problem: str = ""
+    rounds: list[float] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        case = f"{self.model:8}{self.batch:5}{self.beam:5}  {self.precision:6}{self.engine:14}"
+        if self.problem:
+            return f"{case}{self.problem}"
+        aim = AIMS.get((self.model, self.batch, self.beam))
+        reached = f"  {self.tokens_per_second / aim:5.2f}x the aim" if aim and self.engine == "captured" else ""
+        return f"{case}{self.tokens_per_second:11,.0f}{self.first_seconds:9.2f} s  {self.agreement}{reached}"
+
+
+def random_model(name: str) -> nn.Module:
+    """Weights large enough for every token to be another."""
+    torch.manual_seed(1)
+    vocab = VOCABULARY[name]
+    if name == "gpt2":
+        model: nn.Module = Gpt(GptConfig.parse({**GPTS["gpt2"], "vocab": vocab}))
+    else:
+        values = {
+            **TRANSFORMERS["base"], "source_vocab": vocab, "target_vocab": vocab, "pad": vocab - 1, "tie": "all",
+            "activation": "swish", "positions": "sinusoidal_halves",
+        }  # fmt: skip
+        model = Transformer(TransformerConfig.parse(values))
+    for parameter in model.parameters():
+        if parameter.ndim > 1:
+            nn.init.normal_(parameter, std=model.config.width**-0.5)
+    return model.eval()
+
+
+def vocabulary(name: str) -> Vocabulary:
+    last = VOCABULARY[name] - 1
+    return Vocabulary(last, last, last) if name == "gpt2" else Vocabulary(start=last, end=0, pad=last)
+
+
+def ours(name: str, steps: Any, batch: int, beam: int) -> Callable[[], Answers]:
+    read, written = LENGTHS[name]
+    source = torch.randint(2, VOCABULARY[name] - 1, (batch, read), generator=torch.Generator().manual_seed(batch))
+    source = source.cuda()
+    mask = torch.ones_like(source, dtype=torch.bool)
+    settings = SearchSettings(beam=beam, min_length=written, max_length=written)
+    options = {"first": source[:, -1]} if name == "gpt2" else {}
+    return lambda: [best.tokens for best, *_ in search(steps, source, mask, settings, vocabulary(name), **options)]
+
+
+def theirs(name: str, model: Any, batch: int, beam: int) -> Callable[[], Answers]:
+    read, written = LENGTHS[name]
+    source = torch.randint(2, VOCABULARY[name] - 1, (batch, read), generator=torch.Generator().manual_seed(batch))
+    source, ends = source.cuda(), vocabulary(name)
+    options = {
+        "num_beams": beam, "do_sample": False, "max_new_tokens": written, "min_new_tokens": written, "max_length": None,
+        "forced_eos_token_id": None, "pad_token_id": ends.pad, "eos_token_id": ends.end, "length_penalty": 1.0,
+    }  # fmt: skip
+
+    @torch.inference_mode()
+    def answer() -> Answers:
+        rows = model.generate(input_ids=source, attention_mask=torch.ones_like(source), **options)
+        return rows[:, read if name == "gpt2" else 1 :].tolist()
+
+    return answer
+
+
+def peer(name: str, model: nn.Module, folder: Path) -> Any:
+    """The same weights in transformers."""
+    import transformers
+
+    logging.getLogger("transformers").setLevel(logging.ERROR)
+    start, end, _ = vocabulary(name)
+    if name == "gpt2":
+        export_model("gpt", model, folder, values={"eos_token_id": end})
+        return transformers.GPT2LMHeadModel.from_pretrained(folder).eval()
+    export_marian(model, folder, start=start, end=end)
+    return transformers.MarianMTModel.from_pretrained(folder).eval()
+
+
+def timed(answer: Callable[[], Answers]) -> tuple[float, Answers]:
+    torch.cuda.synchronize()
+    begin = time.perf_counter()
+    answers = answer()
+    torch.cuda.synchronize()
+    return time.perf_counter() - begin, answers
+
+
+def agreement(answers: Answers, others: Answers) -> str:
+    """Answers that are the same to the last token; and of the others, how far they are, on average."""
+    pairs = list(zip(answers, others, strict=True))
+    same = sum(a == b for a, b in pairs)
+    shared = [next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), len(a)) for a, b in pairs]
+    far = "" if same == len(pairs) else f", {sum(shared) / len(shared):.0f} tokens on average"
+    return f"{same}/{len(pairs)} as eager{far}"
+
+
+def compare(name: str, precision: str, engines: dict[str, Any], batch: int, beam: int, seconds: float) -> list[Line]:
+    """Every engine once, then all in turn while time is left."""
+    lines, makers, answers = {}, dict[str, Callable[[], Answers]](), dict[str, Answers]()
+    for engine, model in engines.items():
+        line = lines[engine] = Line(name, batch, beam, precision, engine)
+        try:
+            makers[engine] = (theirs if engine == "transformers" else ours)(name, model, batch, beam)
+            line.first_seconds, answers[engine] = timed(makers[engine])
+        except Exception as error:
+            line.problem = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            print(f"--- {line}", traceback.format_exc()[-3000:], sep="\n", flush=True)
+            makers.pop(engine, None)
+    begin, rounds = time.perf_counter(), 0
+    while makers and (rounds < ROUNDS or time.perf_counter() < begin + seconds):
+        rounds += 1
+        for engine, answer in makers.items():
+            lines[engine].rounds.append(timed(answer)[0])
+    for engine in makers:
+        line = lines[engine]
+        line.tokens_per_second = batch * LENGTHS[name][1] / median(line.rounds)
+        line.agreement = agreement(answers[engine], answers["eager"]) if "eager" in answers else ""
+    for line in lines.values():
+        print(line, flush=True)
+    return list(lines.values())
+
+
+def checks() -> list[str]:
+    """Small models of every kind, each under settings of every kind: whether graphs answer as the search without."""
+    found, sizes = [], {"source_vocab": 200, "target_vocab": 200}
+    models: dict[str, nn.Module] = {
+        "transformer": Transformer(TransformerConfig.parse({**TRANSFORMERS["tiny"], **sizes})),
+        "rotary": Transformer(TransformerConfig.parse({**TRANSFORMERS["tiny"], **sizes, "positions": "rotary"})),
+        "gpt": Gpt(GptConfig.parse({**GPTS["nano"], "vocab": 200})),
+        "llama": Gpt(GptConfig.parse({**GPTS["llama-tiny"], "vocab": 200})),
+        "t5": T5(T5Config.parse({**T5S["tiny"], **sizes})),
+    }
+    settings = {
+        "greedy": SearchSettings(max_length=40),
+        "beam": SearchSettings(beam=4, n_best=3, max_length=40, length_penalty=0.6),
+        "bans": SearchSettings(beam=2, min_length=12, no_repeat_ngram=2, max_length=40),
+        "penalties": SearchSettings(
+            beam=3,
+            repetition_penalty=1.3,
+            presence_penalty=0.4,
+            frequency_penalty=0.3,
+            logit_bias={5: 3.0},
+            max_length=40,
+        ),
+        "sampled": SearchSettings(sample=True, n_best=2, temperature=0.8, top_k=50, top_p=0.9, max_length=40),
+    }
+    source = torch.randint(3, 200, (5, 9), generator=torch.Generator().manual_seed(1))
+    mask = torch.arange(9) < torch.tensor([9, 4, 7, 9, 2])[:, None]
+    for name, model in models.items():
+        for parameter in model.parameters():
+            if parameter.ndim > 1:
+                nn.init.normal_(parameter, std=1.5 * model.config.width**-0.5)
+        model.cuda().eval()
+        runner, last = Captured(model), source.gather(1, mask.sum(1, keepdim=True) - 1)[:, 0]
+        options: dict[str, Any] = {"first": last.cuda()} if isinstance(model, Gpt) else {}
+        for way, each in settings.items():
+            try:
+                task = source.cuda(), mask.cuda(), each, Vocabulary(1, 2, 0)
+                pairs = [[[h.tokens for h in row] for row in search(s, *task, **options)] for s in (runner, model)]
+                found.append(f"{name:14}{way:12}{'same' if pairs[0] == pairs[1] else f'DIFFERENT: {pairs}'[:300]}")
+            except Exception as error:
+                found.append(f"{name:14}{way:12}{type(error).__name__}: {' '.join(str(error).split())[:200]}")
+                print("---", found[-1], traceback.format_exc()[-2000:], sep="\n", flush=True)
+            runner.failed = False
+    return found
+
+
+def profile(name: str, runner: Captured, batch: int, beam: int) -> None:
+    """Where the time of a captured step goes: its kernels."""
+    from torch.profiler import ProfilerActivity
+    from torch.profiler import profile as profiler
+
+    answer = ours(name, runner, batch, beam)
+    answer()
+    with profiler(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as found:
+        answer()
+        torch.cuda.synchronize()
+    rows = [row for row in found.key_averages() if row.device_type == torch.autograd.DeviceType.CUDA]
+    rows.sort(key=lambda row: -row.self_device_time_total)
+    steps = LENGTHS[name][1]
+    total, count = sum(row.self_device_time_total for row in rows), sum(row.count for row in rows)
+    print(f"profile of {name}, batch {batch}, beam {beam}: {count / steps:.0f} kernels, {total / steps:.0f} us a step")
+    for row in rows[:14]:
+        print(f"  {row.self_device_time_total / steps:8.1f} us {row.count / steps:6.1f}x  {row.key[:110]}")
+
+
+class Both:
+    """Standard output and a file."""
+
+    def __init__(self, file: Path):
+        self.parts = sys.stdout, file.open("w", encoding="utf-8")
+
+    def write(self, text: str) -> None:
+        for part in self.parts:
+            part.write(text)
+
+    def flush(self) -> None:
+        for part in self.parts:
+            part.flush()
+
+
+def main(options: argparse.Namespace) -> None:
+    if options.log:
+        sys.stdout = Both(options.log)  # type: ignore[assignment]
+    warnings.filterwarnings("error", message="the search goes on without graphs")  # here that is a failure
+    torch.backends.cuda.matmul.allow_tf32 = False
+    begin = time.perf_counter()
+    print(torch.cuda.get_device_name(), "torch", torch.__version__, flush=True)
+    checked = [] if options.no_checks else checks()
+    print(*checked, sep="\n", flush=True)
+    lines = []
+    for name in options.only.split(","):
+        model = random_model(name)
+        with tempfile.TemporaryDirectory() as place:
+            other = None
+            if not options.no_peers:
+                try:
+                    other = peer(name, model, Path(place) / "theirs")
+                except Exception:
+                    print("--- no peer", traceback.format_exc()[-2000:], sep="\n", flush=True)
+        for precision in options.precisions.split(","):
+            dtype = PRECISIONS[precision]
+            model.to("cuda", dtype)
+            runner = Captured(model)
+            compiled = Captured(model, lambda step, device: cuda_graph(torch.compile(step), device))
+            for batch, beam in CASES[name]:
+                runner.failed = compiled.failed = False
+                if time.perf_counter() > begin + options.budget:
+                    print(f"no time for {name}, {precision}, batch {batch}, beam {beam}", flush=True)
+                    continue
+                engines = {"eager": model, "captured": runner}
+                if f"{name}-{precision}-{batch}-{beam}" in options.compiled.split(","):
+                    engines["compiled"] = compiled
+                if other is not None:
+                    engines["transformers"] = other.to("cuda", dtype)
+                lines += compare(name, precision, engines, batch, beam, options.seconds)
+                if options.profile:
+                    try:
+                        profile(name, runner, batch, beam)
+                    except Exception:
+                        print("--- no profile", traceback.format_exc()[-1500:], sep="\n", flush=True)
+    if checked:
+        print(f"\n{sum(line.endswith(' same') for line in checked)} of {len(checked)} checks: the same answers")
+    print(f"\n{'model':8}{'batch':>5}{'beam':>5}  {'':6}{'engine':14}{'tokens/s':>11}{'first':>9}", *lines, sep="\n")
+    if options.json:
+        options.json.write_text(json.dumps([asdict(line) for line in lines], indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", default="gpt2,marian")
+    parser.add_argument("--precisions", default="fp32,bf16")
+    parser.add_argument("--seconds", type=float, default=1.0, help="for each line, after one run of every engine")
+    parser.add_argument("--budget", type=float, default=600.0, help="seconds after which no other case begins")
+    parser.add_argument("--no-peers", action="store_true", help="not transformers")
+    parser.add_argument("--no-checks", action="store_true", help="not the answers of small models")
+    parser.add_argument("--compiled", default="", help="cases that are also compiled, such as gpt2-bf16-1-1")
+    parser.add_argument("--profile", action="store_true", help="also list the kernels of a captured step")
+    parser.add_argument("--log", type=Path, help="also write what is printed to this file")
+    parser.add_argument("--json", type=Path, help="also write every line to this file")
+    main(parser.parse_args())

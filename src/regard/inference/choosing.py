@@ -1,0 +1,237 @@
+"""What may come next, and what comes: the part of a search that works on scores, without ever looking at them.
+
+Nothing here depends on a value that the host would have to wait for, and no shape on how far the search is, if the
+history has its full length from the start; so that a step of the search can be captured as a graph (graphs.py).
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from pydantic import Field
+from torch import Tensor
+
+from regard.config import Config
+from regard.errors import UsageError
+
+BLOCK, MANY_SCORES = 64, 20_000  # see `_top`
+
+
+class SearchSettings(Config):
+    """How to decode. Sampling when `sample` is set, else beam search, which with `beam = 1` is greedy."""
+
+    beam: int = 1
+    n_best: int = 1
+    length_penalty: float = 1.0
+    max_length: int | None = None  # None: `max_ratio` times the source length plus `max_extra`
+    max_ratio: float = 2.0
+    max_extra: int = 20
+    context: int | None = None  # most tokens of prompt and answer together, for models that continue their source
+    min_length: int = 0
+    no_repeat_ngram: int = 0  # never repeat n tokens in a row; 0 allows it
+    repetition_penalty: float = 1.0  # above 1: tokens said before, and those of a prompt, become less probable
+    presence_penalty: float = 0.0  # taken from the logits of tokens that the answer has
+    frequency_penalty: float = 0.0  # taken from them once for each time that it has them
+    logit_bias: dict[int, float] = Field(default_factory=dict)  # added to the logits of these tokens
+    sample: bool = False
+    temperature: float = 1.0
+    top_k: int = 0  # draw from the k most probable tokens only; 0 from all
+    top_p: float = 1.0  # draw from the smallest set of tokens with this much probability
+    min_p: float = 0.0  # draw from the tokens with at least this share of the best one's probability
+    seed: int = 0
+
+    def limit(self, source_length: int) -> int:
+        """How many tokens an answer to a source of this length may have."""
+        most = self.max_length or int(self.max_ratio * source_length) + self.max_extra
+        return most if self.context is None else min(most, self.context - source_length + 1)
+
+    @property
+    def width(self) -> int:
+        """How many hypotheses a sentence has."""
+        return 1 if self.sample else max(self.beam, self.n_best)
+
+    def check(self) -> None:
+        """Refuse what cannot be."""
+        for name, value, low in (
+            ("beam", self.beam, 1),
+            ("n_best", self.n_best, 1),
+            ("min_length", self.min_length, 0),
+            ("no_repeat_ngram", self.no_repeat_ngram, 0),
+            ("top_k", self.top_k, 0),
+        ):
+            if value < low:
+                raise UsageError(f"{name} is {value}; it must be at least {low}")
+        if self.temperature <= 0 or not 0 < self.top_p <= 1:
+            raise UsageError(
+                f"temperature {self.temperature} must be above 0 and top_p {self.top_p} within (0, 1]; "
+                "for the most probable answer leave `sample` off"
+            )
+        if not 0 <= self.min_p <= 1 or self.repetition_penalty <= 0:
+            raise UsageError(
+                f"min_p {self.min_p} must be within [0, 1] and repetition_penalty {self.repetition_penalty} above 0"
+            )
+
+
+class Vocabulary(NamedTuple):
+    """The token numbers a search must know."""
+
+    start: int
+    end: int
+    pad: int
+
+    @property
+    def forbidden(self) -> list[int]:
+        """The tokens that no answer has."""
+        return [token for token in {self.start, self.pad} if token != self.end]
+
+
+class Candidates(NamedTuple):
+    """Ways to continue, best first: accumulated log-probability, hypothesis continued, token added."""
+
+    total: Float[Tensor, "S C"]
+    origin: Int[Tensor, "S C"]
+    token: Int[Tensor, "S C"]
+
+
+class Grid(NamedTuple):
+    """The hypotheses so far, as many for every sentence."""
+
+    totals: Float[Tensor, "S W"]
+    history: Int[Tensor, "S W T"]  # their tokens; behind the first `length`, V, which is no token
+    length: int | Int[Tensor, ""]
+    prompt: Int[Tensor, "S P"]  # what a repetition repeats besides the answer itself
+
+
+class Turn(NamedTuple):
+    """What one step of a search decided: the candidates, which of them end an answer, and the best that go on."""
+
+    candidates: Candidates
+    ended: Bool[Tensor, "S C"]
+    live: Candidates
+
+
+class Choosing:
+    """How candidates come from logits, by the settings of a search."""
+
+    def __init__(self, settings: SearchSettings, vocabulary: Vocabulary, device: torch.device):
+        self.settings, self.end = settings, vocabulary.end
+        self.forbidden = torch.tensor(vocabulary.forbidden, dtype=torch.long, device=device)
+        self.biased = torch.tensor(list(settings.logit_bias), dtype=torch.long, device=device)
+        self.bias = torch.tensor(list(settings.logit_bias.values()), dtype=torch.float32, device=device)
+
+    @property
+    def remembers(self) -> bool:
+        """Whether what comes next depends on the history."""
+        s = self.settings
+        return bool(s.no_repeat_ngram or s.presence_penalty or s.frequency_penalty) or s.repetition_penalty != 1
+
+    def __call__(
+        self,
+        logits: Float[Tensor, "S W V"],
+        grid: Grid,
+        forced: Int[Tensor, "S"] | None = None,
+        draws: Float[Tensor, "S 1"] | None = None,
+    ) -> Candidates:
+        """The best continuations, or drawn ones; `forced` tokens must come next (where not negative)."""
+        logits = logits.float()
+        log_p = own = logits.log_softmax(dim=-1)
+        changed = self._biased(self._penalised(logits, grid), grid)
+        if changed is not logits:
+            log_p = changed.log_softmax(dim=-1)
+        self._forbid(log_p, grid, forced)
+        return self._best(log_p, grid) if draws is None else self._sampled(log_p, own, grid, draws)
+
+    def live(self, candidates: Candidates, ended: Bool[Tensor, "S C"]) -> Candidates:
+        """The best candidates that go on, one for each hypothesis."""
+        if candidates.total.shape[1] == 1:
+            return candidates
+        going = candidates.total.masked_fill(ended, -math.inf)
+        total, place = going.topk(min(self.settings.width, going.shape[1]), dim=-1)
+        return Candidates(total, candidates.origin.gather(1, place), candidates.token.gather(1, place))
+
+    def _penalised(self, logits: Float[Tensor, "S W V"], grid: Grid) -> Float[Tensor, "S W V"]:
+        """The logits of what was said before divided by the penalty, or multiplied if negative (Keskar et al. 2019)."""
+        if self.settings.repetition_penalty == 1:
+            return logits
+        said = _columns(logits, torch.bool).scatter_(2, grid.history, value=True)[..., :-1]
+        said.scatter_(2, grid.prompt[:, None].expand(-1, logits.shape[1], -1), value=True)
+        penalty = torch.where(logits > 0, 1 / self.settings.repetition_penalty, self.settings.repetition_penalty)
+        return torch.where(said, logits * penalty, logits)
+
+    def _biased(self, logits: Float[Tensor, "S W V"], grid: Grid) -> Float[Tensor, "S W V"]:
+        """The logits less what repeating costs, and with the bias of their tokens, as OpenAI's API defines them."""
+        settings = self.settings
+        if settings.presence_penalty or settings.frequency_penalty:
+            once = torch.ones_like(grid.history, dtype=logits.dtype)
+            counts = _columns(logits, logits.dtype).scatter_add_(2, grid.history, once)[..., :-1]
+            logits = logits - settings.frequency_penalty * counts - settings.presence_penalty * (counts > 0)
+        if settings.logit_bias:
+            logits = logits + logits.new_zeros(logits.shape[-1]).index_copy(0, self.biased, self.bias)
+        return logits
+
+    def _forbid(self, log_p: Float[Tensor, "S W V"], grid: Grid, forced: Int[Tensor, "S"] | None) -> None:
+        """Take away, in place, the tokens that may not come next."""
+        if len(self.forbidden):
+            log_p.index_fill_(2, self.forbidden, -math.inf)
+        if self.settings.min_length and self.end >= 0:
+            early = torch.as_tensor(grid.length < self.settings.min_length, device=log_p.device)
+            log_p[..., self.end].masked_fill_(early, -math.inf)
+        n = self.settings.no_repeat_ngram
+        if n and grid.history.shape[2] >= n:
+            seen = grid.history.unfold(2, n, 1)  # [S W windows n]
+            where = grid.length - n + 1 + torch.arange(n - 1, device=log_p.device)
+            recent = grid.history.index_select(2, where.clamp(min=0))
+            again = (seen[..., :-1] == recent[:, :, None]).all(-1) & (grid.length >= n)
+            next_ones = torch.where(again, seen[..., -1], log_p.shape[2])
+            log_p.masked_fill_(_columns(log_p, torch.bool).scatter_(2, next_ones, value=True)[..., :-1], -math.inf)
+        if forced is not None:
+            others = torch.arange(log_p.shape[2], device=log_p.device) != forced[:, None]
+            log_p.masked_fill_((others & (forced >= 0)[:, None])[:, None], -math.inf)
+
+    def _best(self, log_p: Float[Tensor, "S W V"], grid: Grid) -> Candidates:
+        """The most probable continuations; twice the width, since up to half of them may be the end token."""
+        vocab, width = log_p.shape[-1], self.settings.width
+        totals = log_p.add_(grid.totals[:, :, None]).flatten(1)
+        total, index = _top(totals, 1 if width == 1 else min(2 * width, totals.shape[1]))
+        return Candidates(total, index // vocab, index % vocab)
+
+    def _sampled(
+        self, log_p: Float[Tensor, "S 1 V"], own: Float[Tensor, "S 1 V"], grid: Grid, draws: Float[Tensor, "S 1"]
+    ) -> Candidates:
+        """One token per row, drawn from the tempered and truncated distribution; scored by the model's own."""
+        probability, order = drawable(log_p[:, 0], self.settings)
+        reached = probability.cumsum(dim=-1)
+        place = torch.searchsorted(reached, draws * reached[:, -1:], right=True)
+        token = order.gather(1, place.clamp(max=order.shape[1] - 1))
+        return Candidates(grid.totals + own[:, 0].gather(1, token), torch.zeros_like(token), token)
+
+
+def drawable(log_p: Float[Tensor, "N V"], settings: SearchSettings) -> tuple[Float[Tensor, "N C"], Int[Tensor, "N C"]]:
+    """The tokens of tempered distributions, most probable first, with their weights: 0 where they were cut off."""
+    tempered = log_p / settings.temperature
+    few = 0 < settings.top_k < tempered.shape[1]
+    scores, order = tempered.topk(settings.top_k) if few else tempered.sort(dim=-1, descending=True)
+    probability = scores.softmax(dim=-1)
+    before = probability.cumsum(dim=-1) - probability  # the mass of everything more probable
+    unlikely = probability < settings.min_p * probability[:, :1]
+    return probability.masked_fill((before >= settings.top_p) | unlikely, 0.0), order
+
+
+def _columns(logits: Float[Tensor, "S W V"], dtype: torch.dtype) -> Tensor:
+    """Zeros, with one column more than there are tokens: for the places of a history that hold none."""
+    return torch.zeros(*logits.shape[:2], logits.shape[2] + 1, dtype=dtype, device=logits.device)
+
+
+def _top(scores: Float[Tensor, "S N"], count: int) -> tuple[Float[Tensor, "S C"], Int[Tensor, "S C"]]:
+    """`topk`, but quicker on many scores: the best can only lie in the `count` blocks with the greatest maxima."""
+    whole = scores.shape[1] - scores.shape[1] % BLOCK
+    if scores.numel() < MANY_SCORES or whole < count * BLOCK:
+        return scores.topk(count, dim=-1)
+    maxima = scores[:, :whole].unflatten(1, (-1, BLOCK)).amax(dim=-1)
+    first = maxima.topk(count, dim=-1).indices[:, :, None] * BLOCK
+    inside = (first + torch.arange(BLOCK, device=scores.device)).flatten(1)
+    rest = torch.arange(whole, scores.shape[1], device=scores.device).expand(len(scores), -1)
+    index = torch.cat([inside, rest], dim=1)
+    value, place = scores.gather(1, index).topk(count, dim=-1)
+    return value, index.gather(1, place)

@@ -1,0 +1,282 @@
+"""Searches whose steps are captured answer as others do. Off the GPU a step is repeated instead of replayed."""
+
+import gc
+
+import pytest
+import torch
+
+from regard.errors import UsageError
+from regard.inference import graphs
+from regard.inference.graphs import Captured, captured, in_precision, power_of_four
+from regard.inference.search import Ensemble, Search, SearchSettings, Vocabulary, search
+from regard.models.gpt import Gpt, GptConfig
+from regard.models.lstm import Lstm, LstmConfig
+from regard.models.t5 import T5, T5Config
+from regard.models.transformer import Transformer, TransformerConfig
+
+VOCABULARY = Vocabulary(start=1, end=2, pad=0)
+CPU = torch.device("cpu")
+
+
+def repeat(step, device):
+    """As a graph is made and replayed: the step is tried first, and later changes the same storage again."""
+    for _ in range(graphs.WARM):
+        step()
+    return step
+
+
+def sharper(model, name, by=4.0):
+    """A random model is nearly uniform; a test of what it says needs one that is not."""
+    with torch.no_grad():
+        getattr(model, name).weight.mul_(by)
+    return model.eval()
+
+
+def transformer(seed=0, **values):
+    torch.manual_seed(seed)
+    sizes = {"width": 32, "heads": 4, "encoder_depth": 2, "decoder_depth": 2, "ffn_width": 64}
+    return sharper(
+        Transformer(TransformerConfig(source_vocab=20, target_vocab=20, **{**sizes, **values})), "target_embedding"
+    )
+
+
+def gpt(seed=0, **values):
+    torch.manual_seed(seed)
+    sizes = {"width": 32, "heads": 4, "depth": 2, "ffn_width": 64, "max_length": 80}
+    return sharper(Gpt(GptConfig(vocab=20, **{**sizes, **values})), "embedding", 30.0)
+
+
+def t5(seed=0):
+    torch.manual_seed(seed)
+    sizes = {"width": 32, "heads": 4, "head_width": 6, "encoder_depth": 2, "decoder_depth": 2, "ffn_width": 64}
+    config = T5Config(source_vocab=20, target_vocab=20, buckets=8, max_distance=20, **sizes)
+    return sharper(T5(config), "embedding", 2.0)
+
+
+def ragged(count, seed=0, longest=7):
+    generator = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(1, longest + 1, (count,), generator=generator)
+    lengths[0] = longest
+    return torch.randint(3, 20, (count, longest), generator=generator), torch.arange(longest) < lengths[:, None]
+
+
+def last_tokens(source, mask):
+    return source.gather(1, mask.sum(1, keepdim=True) - 1)[:, 0]
+
+
+MODELS = {
+    "transformer": transformer,
+    "learned": lambda seed: transformer(seed, positions="learned", norm="pre", max_length=64),
+    "linear": lambda seed: transformer(seed, positions="linear"),
+    "rotary": lambda seed: transformer(seed, positions="rotary"),
+    "concatenated": lambda seed: transformer(seed, join_positions="concatenate", positions="sinusoidal_halves"),
+    "gpt": gpt,
+    "llama": lambda seed: gpt(seed, positions="rotary", norm="rms", gated=True, kv_heads=2, attention_bias=False),
+    "t5": t5,
+}
+SETTINGS = {
+    "greedy": SearchSettings(),
+    "beam": SearchSettings(beam=4, n_best=3),
+    "mean": SearchSettings(beam=3, length_penalty=0.3, max_length=9),
+    "long": SearchSettings(beam=2, min_length=12, max_length=40, no_repeat_ngram=2),
+    "words": SearchSettings(no_repeat_ngram=1, max_length=12),
+    "penalties": SearchSettings(beam=3, repetition_penalty=1.3, presence_penalty=0.4, frequency_penalty=0.3),
+    "bias": SearchSettings(logit_bias={5: 3.0, 7: -4.0}, max_length=20),
+    "sampled": SearchSettings(
+        sample=True, n_best=2, temperature=0.8, top_k=9, top_p=0.9, seed=3, repetition_penalty=1.2
+    ),
+}
+
+
+def agree(found, expected):
+    assert [[h.tokens for h in answers] for answers in found] == [[h.tokens for h in answers] for answers in expected]
+    assert [[h.finished for h in answers] for answers in found] == [[h.finished for h in a] for a in expected]
+    for answers, others in zip(found, expected, strict=True):
+        assert [h.score for h in answers] == pytest.approx([h.score for h in others], abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [("transformer", each) for each in SETTINGS]
+    + [("gpt", each) for each in ("greedy", "long", "penalties", "sampled")]
+    + [(each, "beam") for each in MODELS if each != "transformer"],
+)
+def test_captured_searches_answer_as_the_others_do(name, settings):
+    model = MODELS[name](len(settings))
+    runner = Captured(model, repeat)
+    for seed, count in enumerate((1, 5)):
+        source, mask = ragged(count, seed)
+        task = source, mask, SETTINGS[settings], VOCABULARY
+        first = last_tokens(source, mask) if isinstance(model, Gpt) else None
+        agree(search(runner, *task, first=first), search(model, *task, first=first))
+
+
+def test_prefixes_are_forced_in_captured_searches():
+    model, (source, mask) = transformer(), ragged(4)
+    prefixes = [[5], [], [6, 7, 8], [9, 9]]
+    for settings in (SearchSettings(beam=3, max_length=12), SearchSettings(sample=True, max_length=12)):
+        task = source, mask, settings, VOCABULARY, prefixes
+        agree(search(Captured(model, repeat), *task), search(model, *task))
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_whoever_stops_answers_is_asked(beam):
+    model, (source, mask) = gpt(), ragged(5)
+    asked = []
+
+    def stop(sentence, tokens):
+        asked.append(sentence)
+        return tokens[-1] in (4, 5, 6) or len(tokens) == 3 + sentence
+
+    task = source, mask, SearchSettings(beam=beam, max_length=20), VOCABULARY
+    options = {"first": last_tokens(source, mask), "stop": stop}
+    found = search(Captured(model, repeat), *task, **options)
+    assert set(asked) == set(range(5))
+    agree(found, search(model, *task, **options))
+    assert any(h.finished for (h,) in found)
+
+
+def test_an_ensemble_is_captured_as_one():
+    both, (source, mask) = Ensemble([transformer(1), transformer(2, positions="rotary")]), ragged(6)
+    task = source, mask, SearchSettings(beam=3), VOCABULARY
+    agree(search(Captured(both, repeat), *task), search(both, *task))
+
+
+def test_a_loop_serves_one_search_after_the_other_and_never_two_at_once():
+    model, made = transformer(), []
+    runner = Captured(model, lambda step, device: made.append(step) or repeat(step, device))
+    settings = SearchSettings(beam=2)
+    for seed in range(3):  # other sentences of other lengths, but of one shape
+        source, mask = ragged(6, seed, longest=5 + seed)
+        agree(search(runner, source, mask, settings, VOCABULARY), search(model, source, mask, settings, VOCABULARY))
+        gc.collect()
+    assert len(made) == 1
+    (source, mask), (other, other_mask) = ragged(6, 7), ragged(6, 8)
+    with torch.inference_mode():
+        one = Search(runner, source, mask, settings, VOCABULARY)
+        two = Search(runner, other, other_mask, settings, VOCABULARY)
+        while not (one.done and two.done):
+            for each in (one, two):
+                if not each.done:
+                    each.advance()
+    assert len(made) == 2
+    agree(one.results(), search(model, source, mask, settings, VOCABULARY))
+    agree(two.results(), search(model, other, other_mask, settings, VOCABULARY))
+    del one, two, each
+    gc.collect()
+    assert len(runner.idle) == 2
+
+
+def test_few_loops_wait(monkeypatch):
+    monkeypatch.setattr(graphs, "MOST", 2)
+    runner = Captured(transformer(), repeat)
+    for beam in (1, 2, 3):
+        search(runner, *ragged(1), SearchSettings(beam=beam, max_length=3), VOCABULARY)
+    gc.collect()
+    assert [key[1] for key, _ in runner.idle] == [2, 3]
+
+
+def test_a_captured_search_can_be_watched_step_by_step():
+    model, (source, mask) = transformer(), ragged(2)
+    settings = SearchSettings(beam=3, max_length=10)
+    with torch.inference_mode():
+        plain, ahead = (Search(each, source, mask, settings, VOCABULARY) for each in (model, Captured(model, repeat)))
+        while not plain.done:
+            plain.advance()
+            ahead.advance()
+            assert ahead.common() == plain.common()
+            assert ahead.done == plain.done
+    agree(ahead.results(), plain.results())
+
+
+def test_rows_that_ended_go_on_beyond_the_last_learned_position():
+    model, (source, mask) = gpt(max_length=20), ragged(3, longest=15)
+    mask[1, 3:] = False
+    settings = SearchSettings(max_length=16, min_length=16, context=20)
+    task = source, mask, settings, VOCABULARY
+    found = search(Captured(model, repeat), *task, first=last_tokens(source, mask))
+    assert [len(h.tokens) for (h,) in found] == [6, 16, min(16, 21 - int(mask[2].sum()))]
+    agree(found, search(model, *task, first=last_tokens(source, mask)))
+
+
+def test_only_what_has_a_fixed_shape_is_captured_and_only_on_a_gpu():
+    lstm = Lstm(LstmConfig(vocab=20, embedding=8, width=8, depth=1)).eval()
+    gpu = torch.device("cuda")
+    assert captured(lstm, gpu) is lstm
+    both = Ensemble([transformer(), lstm])
+    assert captured(both, gpu) is both
+    model = transformer()
+    assert captured(model, CPU) is model
+    assert isinstance(captured(model, gpu), Captured)
+
+
+def test_a_capture_that_fails_is_told_once_and_the_search_goes_on():
+    def broken(step, device):
+        step()
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    model, (source, mask) = transformer(), ragged(5)
+    runner, task = Captured(model, broken), (source, mask, SearchSettings(beam=2), VOCABULARY)
+    with pytest.warns(UserWarning, match="without graphs.*not permitted"):
+        found = search(runner, *task)
+    agree(found, search(model, *task))
+    agree(search(runner, *task), found)  # a second warning would be an error
+
+
+def test_without_room_for_a_loop_the_search_goes_on_and_others_make_room():
+    model, (source, mask) = transformer(), ragged(3)
+    runner, task = Captured(model, repeat), (source, mask, SearchSettings(beam=2), VOCABULARY)
+    expected = search(runner, *task)
+    gc.collect()
+    assert len(runner.idle) == 1
+
+    def full(step, device):
+        raise torch.OutOfMemoryError
+
+    runner.capture = full
+    search(runner, *task[:2], SearchSettings(), VOCABULARY)
+    assert not runner.idle
+    runner.capture = repeat
+    agree(search(runner, *task), expected)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_a_model_of_less_precision_is_a_copy(precision):
+    model = transformer()
+    form = in_precision(model, precision)
+    assert {p.dtype for p in form.parameters()} == {graphs.PRECISIONS[precision]}
+    assert {p.dtype for p in model.parameters()} == {torch.float32}
+    assert (form is model) == (precision == "fp32")
+    task = *ragged(3), SearchSettings(beam=2, max_length=5), VOCABULARY
+    found, expected = (search(each, *task) for each in (Captured(form, repeat), form))
+    assert [h.tokens for (h,) in found] == [h.tokens for (h,) in expected]
+
+
+def test_unknown_precisions_are_refused():
+    with pytest.raises(UsageError, match="fp32, bf16, fp16"):
+        in_precision(transformer(), "int3")
+
+
+def test_prompts_of_one_token_are_continued():
+    model, source = gpt(), torch.tensor([[5], [9]])
+    task = source, source > 0, SearchSettings(beam=2, max_length=10), VOCABULARY
+    agree(search(Captured(model, repeat), *task, first=source[:, 0]), search(model, *task, first=source[:, 0]))
+
+
+def test_sizes_are_powers_of_four():
+    assert [power_of_four(count) for count in (1, 2, 4, 5, 16, 17, 64, 65)] == [1, 4, 4, 16, 16, 64, 64, 256]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("name", MODELS)
+def test_on_a_gpu_graphs_answer_as_a_search_without_them(name):
+    model = MODELS[name](1).cuda()
+    for settings in SETTINGS.values():
+        runner = captured(model, torch.device("cuda"))
+        for seed in range(3):
+            source, mask = (part.cuda() for part in ragged(5, seed))
+            task = source, mask, settings, VOCABULARY
+            first = last_tokens(source, mask) if isinstance(model, Gpt) else None
+            agree(search(runner, *task, first=first), search(model, *task, first=first))
+            gc.collect()
+        assert not runner.failed and len(runner.idle) == 1
