@@ -128,7 +128,7 @@ def test_a_batch_is_its_prompts_one_by_one(kind, changes, request):
 def test_captured_searches_write_the_same(kind, request, monkeypatch):
     monkeypatch.setattr(writing, "captured", lambda steps, device: Captured(steps, lambda step, device: step))
     plain = request.getfixturevalue(kind)
-    ahead = type(plain)(plain.model, plain.tokenizer, settings=plain.settings, ends=plain.ends)
+    ahead = type(plain)(plain.model, plain.tokenizer, settings=plain.settings, ends=plain.ends, graphs=True)
     assert isinstance(ahead.steps, Captured)
     for changes in ({"temperature": 1.0, "n": 2, "best_of": 3}, {"beam": 3}, {"temperature": 0.0, "stop": ["a", "th"]}):
         found, expected = (each.generate(PROMPTS, max_tokens=12, **changes) for each in (ahead, plain))

@@ -107,8 +107,8 @@ def test_streaming_ends_with_the_translation(translator: Translator) -> None:
 def test_a_captured_search_translates_and_streams_the_same(translator: Translator, monkeypatch) -> None:
     monkeypatch.setattr(pipelines, "captured", lambda steps, device: Captured(steps, lambda step, device: step))
     options = {"settings": translator.settings, "alignment": translator.alignment}
-    ahead = Translator(translator.models, translator.tokenizer, **options)
-    plain = Translator(translator.models, translator.tokenizer, **options, graphs=False)
+    ahead = Translator(translator.models, translator.tokenizer, **options, graphs=True)
+    plain = Translator(translator.models, translator.tokenizer, **options)
     assert isinstance(ahead.steps, Captured) and plain.steps is translator.models[0]
     texts = [SENTENCE, "she is reading a long book", "they sleep"]
     for beam in (1, 3):
