@@ -17,6 +17,7 @@ from regard.checkpoints import load_model
 from regard.data.images import Preprocessing, read_image
 from regard.data.palette import Palette
 from regard.errors import CheckpointError, UsageError
+from regard.inference.forms import inference_form
 from regard.inference.images import PictureAttention, on_the_picture
 from regard.inference.pipelines import find_device
 from regard.inference.search import Search, SearchSettings, Steps, Vocabulary
@@ -29,6 +30,7 @@ class Painter:
 
     def __init__(self, model: Gpt, palette: Palette, side: int, *, name: str = "") -> None:
         self.model, self.palette, self.side, self.name = model.eval(), palette, side, name
+        self.steps = cast(Steps, inference_form(self.model))
         self.start, self.device = len(palette), next(model.parameters()).device
         if model.config.vocab != self.start + 1:
             raise CheckpointError(
@@ -63,7 +65,7 @@ class Painter:
         chosen = (settings or SearchSettings(sample=True)).replace(n_best=count, max_length=missing)
         source = torch.cat([torch.tensor([self.start], device=self.device), known])[None]
         search = Search(
-            cast(Steps, self.model), source, torch.ones_like(source, dtype=torch.bool), chosen,
+            self.steps, source, torch.ones_like(source, dtype=torch.bool), chosen,
             Vocabulary(self.start, self.start, self.start), first=source[:, -1],
         )  # fmt: skip
         while not search.done:

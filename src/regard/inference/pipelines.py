@@ -28,6 +28,7 @@ from regard.inference.attending import (
     forced_passes,
     within,
 )
+from regard.inference.drafting import learned_positions, running_form
 from regard.inference.search import Ensemble, Hypothesis, Search, SearchSettings, Steps, Vocabulary, search
 
 RECIPE, GENERATION = "recipe.toml", "generation_config.json"
@@ -106,20 +107,27 @@ class Translator:
         settings: SearchSettings | None = None,
         alignment: AlignmentSettings | None = None,
         name: str = "",
+        precision: str = "fp32",
     ):
         self.models, self.tokenizer, self.name = [model.eval() for model in models], tokenizer, name
         self.settings = settings or SearchSettings()
         self.alignment = alignment or default_alignment(self.models[0])
-        steps = cast(list[Steps], self.models)
-        self.steps: Steps = steps[0] if len(steps) == 1 else cast(Steps, Ensemble(steps))
         target = tokenizer.target
+        steps = [running_form(model, precision, target.end) for model in self.models]
+        self.steps: Steps = steps[0] if len(steps) == 1 else cast(Steps, Ensemble(steps))
         self.vocabulary = Vocabulary(target.start, target.end, target.pad)
         self.device = next(self.models[0].parameters()).device
-        self.positions = _learned_positions(self.models[0].config)
+        self.positions = learned_positions(self.models[0].config)
         self.longest = self.positions or LONGEST_SOURCE
 
     @classmethod
-    def load(cls, *folders: str | Path, device: str = "cpu", allow_pickle: bool = False) -> Translator:
+    def load(
+        cls,
+        *folders: str | Path,
+        device: str = "cpu",
+        allow_pickle: bool = False,
+        precision: str = "fp32",
+    ) -> Translator:
         """Read one model folder, or several with the same tokenizer to translate as an ensemble."""
         place = find_device(device)
         loaded = [load_model(Path(folder), place, allow_pickle) for folder in folders]
@@ -139,6 +147,7 @@ class Translator:
             settings=_decoding(first),
             alignment=_alignment(first),
             name=Path(folders[0]).name,
+            precision=precision,
         )
 
     @overload
@@ -367,11 +376,6 @@ def find_device(name: str) -> torch.device:
     if name != "cpu" and not torch.cuda.is_available():
         raise UsageError(f"device {name!r} was asked for, but torch sees no GPU; use cpu or auto")
     return torch.device(name)
-
-
-def _learned_positions(config: Any) -> int | None:
-    """How many tokens a model has learned positions for, if it learned them: it can neither read nor say more."""
-    return config.max_length if getattr(config, "positions", "") == "learned" else None
 
 
 def batches_by_length(lengths: Sequence[int]) -> Iterator[list[int]]:

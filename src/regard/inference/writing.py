@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar, cast, overload
+from typing import Any, Literal, NamedTuple, TypeVar, overload
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from regard.data.batch import pad_rows
 from regard.data.text_tokenizers import TextTokenizer
 from regard.errors import CheckpointError, UsageError
 from regard.inference.attending import require_attention
+from regard.inference.drafting import running_form
 from regard.inference.foretelling import TOP, Foretold, check_top, foretell
 from regard.inference.pipelines import GENERATION, RECIPE, batches_by_length, find_device
 from regard.inference.search import Hypothesis, Search, SearchSettings, Steps, Stop, Vocabulary, search
@@ -103,6 +104,7 @@ class Writer(ABC):
         settings: SearchSettings | None = None,
         ends: Sequence[int] = (),
         name: str = "",
+        precision: str = "fp32",
     ):
         self.model, self.tokenizer, self.name = model.eval(), tokenizer, name
         self.settings = settings or SearchSettings()
@@ -113,9 +115,17 @@ class Writer(ABC):
                 f"{self.vocab:,}; they do not belong together"
             )
         self.ends = tuple(ends) or (() if tokenizer.end is None else (tokenizer.end,))
+        self.steps = running_form(self.model, precision, self.vocabulary.end)
 
     @classmethod
-    def load(cls: type[Kind], folder: str | Path, *, device: str = "cpu", allow_pickle: bool = False) -> Kind:
+    def load(
+        cls: type[Kind],
+        folder: str | Path,
+        *,
+        device: str = "cpu",
+        allow_pickle: bool = False,
+        precision: str = "fp32",
+    ) -> Kind:
         """Read a model folder, ours or Hugging Face's."""
         loaded = load_model(Path(folder), find_device(device), allow_pickle)
         if not isinstance(loaded.model, cls.kinds):
@@ -123,7 +133,7 @@ class Writer(ABC):
             raise UsageError(f"{folder} is a {loaded.name} model; expected a {expected}")
         tokenizer = TextTokenizer.load(loaded.folder)
         settings, ends = _generation(loaded.folder)
-        return cls(loaded.model, tokenizer, settings=settings, ends=ends, name=Path(folder).name)
+        return cls(loaded.model, tokenizer, settings=settings, ends=ends, name=Path(folder).name, precision=precision)
 
     @overload
     def generate(self, prompts: str, **changes: Any) -> Completion: ...
@@ -299,7 +309,7 @@ class Writer(ABC):
         self, rows: Sequence[Sequence[int]], settings: SearchSettings
     ) -> tuple[Steps, Tensor, Tensor, SearchSettings, Vocabulary]:
         source, mask = pad_rows(rows, self.tokenizer.pad)
-        return cast(Steps, self.model), source.to(self.device), mask.to(self.device), settings, self.vocabulary
+        return self.steps, source.to(self.device), mask.to(self.device), settings, self.vocabulary
 
     def _options(self, rows: Sequence[list[int]], stops: Sequence[str]) -> dict[str, Any]:
         return {"first": self._first(rows), "stop": self._stop(rows, stops)}

@@ -23,7 +23,7 @@ from regard.attention.multihead import MultiHeadAttention
 from regard.attention.positions import LearnedPositions, Rotary
 from regard.config import Config
 from regard.errors import ConfigError
-from regard.layers.blocks import Activation, EncoderLayer, FeedForward, Norm
+from regard.layers.blocks import Activation, EncoderLayer, FeedForward, Norm, Output
 
 LLAMA: dict[str, Any] = {
     "positions": "rotary", "norm": "rms", "norm_eps": 1e-6, "gated": True, "activation": "swish",
@@ -98,16 +98,28 @@ class GptState:
     def __init__(self, caches: list[GrowingCache], length: int | Int[Tensor, "S"], real: Bool[Tensor, "S T"] | None):
         self.caches, self.length, self.real = caches, length, real
 
-    def rows(self, width: int) -> tuple[int | Int[Tensor, "R"], Bool[Tensor, "R 1 1 Tk"] | None]:
-        """The position of the next token of each of R = S·W hypotheses, and what it may look at, itself included."""
+    def rows(self, width: int, tokens: int) -> tuple[int | Int[Tensor, "R"], Bool[Tensor, "R 1 1 Tk"] | None]:
+        """The position of the next token of each of R = S·W hypotheses, and what is real, the next tokens included."""
         if self.real is None or isinstance(self.length, int):
             return self.length, None
-        self.real = functional.pad(self.real, (0, 1), value=True)
+        self.real = functional.pad(self.real, (0, tokens), value=True)
         return self.length.repeat_interleave(width), masks.padding(self.real.repeat_interleave(width, 0))
 
     def reorder(self, origin: Int[Tensor, "S W2"]) -> None:
         for cache in self.caches:
             cache.reorder(origin)
+
+    def fork(self) -> "GptState":
+        """A copy that goes on by itself."""
+        return GptState([cache.fork() for cache in self.caches], self.length, self.real)
+
+    def forget(self, tokens: int) -> None:
+        """Go back to before the last tokens."""
+        self.length = self.length - tokens
+        if self.real is not None:
+            self.real = self.real[:, : self.real.shape[1] - tokens]
+        for cache in self.caches:
+            cache.forget(tokens)
 
     def keep(self, sentences: Int[Tensor, "S2"]) -> None:
         for cache in self.caches:
@@ -132,6 +144,7 @@ class Gpt(nn.Module):
         self.norm = norm(c.width)
         outputs = c.vocab - c.unpredicted
         self.output_weight = self.embedding.weight if c.tie else nn.Parameter(torch.empty(outputs, c.width))
+        self.output = Output()
         self._initialise()
 
     def forward(self, tokens: Int[Tensor, "B T"], mask: Bool[Tensor, "B T"] | None = None) -> Float[Tensor, "B T V"]:
@@ -151,14 +164,21 @@ class Gpt(nn.Module):
 
     def step(self, tokens: Int[Tensor, "S W"], state: GptState) -> Float[Tensor, "S W V"]:
         """Feed one more token of W hypotheses of each of S prompts; logits of the next."""
-        first, mask = state.rows(tokens.shape[1])
-        x = self._decode(self._embed(tokens.reshape(-1, 1), first), mask, first, state.caches)
-        state.length = state.length + 1
-        return self.predict(x).view(*tokens.shape, -1)
+        return self._extend(tokens.reshape(-1, 1), state, tokens.shape[1]).view(*tokens.shape, -1)
+
+    def extend(self, tokens: Int[Tensor, "S T"], state: GptState) -> Float[Tensor, "S T V"]:
+        """Feed several tokens at once to one hypothesis of each of S prompts; logits of the next after every one."""
+        return self._extend(tokens, state, 1)
+
+    def _extend(self, tokens: Int[Tensor, "R T"], state: GptState, width: int) -> Float[Tensor, "R T V"]:
+        first, mask = state.rows(width, tokens.shape[1])
+        x = self._decode(self._embed(tokens, first), mask, first, state.caches)
+        state.length = state.length + tokens.shape[1]
+        return self.predict(x)
 
     def predict(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T V"]:
         """One linear layer, whose softmax is the distribution over the vocabulary."""
-        return functional.linear(x, self.output_weight)
+        return self.output(x, self.output_weight)
 
     def _read(
         self, tokens: Int[Tensor, "B T"], mask: Bool[Tensor, "B T"] | None, caches: list[GrowingCache] | None = None

@@ -65,7 +65,8 @@ def test_reorder_and_keep_move_whole_rows(static):
     cache = StaticCache(2, 2, 1, 4, 1) if static else GrowingCache(2)
     cache.append(k, k)
     cache.reorder(torch.tensor([[1, 1], [0, 0]]))
-    assert cache.k[:, 0, 0, 0].tolist() == [1, 1, 2, 2]
+    moved, _ = cache.append(k[:, :, :1], k[:, :, :1])
+    assert moved[:, 0, 1, 0].tolist() == [1, 1, 2, 2]
     if static:
         with pytest.raises(ValueError, match="cannot drop"):
             cache.keep(torch.tensor([1]))
@@ -73,7 +74,7 @@ def test_reorder_and_keep_move_whole_rows(static):
             cache.reorder(torch.tensor([[0], [0]]))
     else:
         cache.keep(torch.tensor([1]))
-        assert cache.k[:, 0, 0, 0].tolist() == [2, 2]
+        assert cache.k[:, 0, 1, 0].tolist() == [2, 2]
         cache.reorder(torch.tensor([[1, 0, 0]]))
         assert len(cache.k) == 3
 
