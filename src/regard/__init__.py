@@ -40,25 +40,28 @@ if TYPE_CHECKING:
 __all__ = ["load", "look"]
 
 
-def load(*folders: str | Path, device: str = "cpu", allow_pickle: bool = False) -> Loaded:
+def load(*folders: str | Path, device: str = "cpu", allow_pickle: bool = False, precision: str = "fp32") -> Loaded:
     """Load a model folder or `hf:owner/name` as what it is for.
 
     BERT's family and ELMo become a TextEncoder, GPTs and LSTMs a LanguageModel, a T5 a TextToText, a word2vec
     WordVectors; models of pictures an ImageClassifier, an ImageSegmenter, a PictureMaker (SAGAN) or a Painter (a GPT of
     colours); and whatever was trained on sentence pairs a Translator; several folders of these with the same tokenizer
-    translate as an ensemble.
+    translate as an ensemble. Models that write or translate run on a CPU in a form of their own: exact as fp32, faster
+    and less exact as fp16 or int8 (`precision`).
     """
     from regard.checkpoints.folder import resolve
     from regard.checkpoints.hub import local_folder
     from regard.checkpoints.models import identify
     from regard.data.images import PREPROCESSING
     from regard.data.tokenizers import PairTokenizer
+    from regard.errors import UsageError
     from regard.inference.encoders import TextEncoder
     from regard.inference.images import CLASSIFIERS, ImageClassifier, ImageSegmenter
     from regard.inference.language import LanguageModel, TextToText
     from regard.inference.painting import Painter, PictureMaker
     from regard.inference.pipelines import Translator
     from regard.inference.words import WordVectors
+    from regard.inference.writing import Writer
 
     places = [local_folder(folder) for folder in folders]
     if len(places) == 1 and not PairTokenizer.is_in(resolve(places[0])):
@@ -70,9 +73,13 @@ def load(*folders: str | Path, device: str = "cpu", allow_pickle: bool = False) 
             "segmenter": ImageSegmenter, **dict.fromkeys(CLASSIFIERS, ImageClassifier),
         }  # fmt: skip
         if name in kinds:
-            found: Loaded = kinds[name].load(places[0], device=device, allow_pickle=allow_pickle)
+            writes = issubclass(kinds[name], Writer)
+            if precision != "fp32" and not writes:
+                raise UsageError(f"precision {precision} is for models that write or translate; {name} has fp32 alone")
+            options = {"precision": precision} if writes else {}
+            found: Loaded = kinds[name].load(places[0], device=device, allow_pickle=allow_pickle, **options)
             return found
-    return Translator.load(*places, device=device, allow_pickle=allow_pickle)
+    return Translator.load(*places, device=device, allow_pickle=allow_pickle, precision=precision)
 
 
 def __getattr__(name: str) -> Any:

@@ -7,6 +7,7 @@ Rows are a grid: W hypotheses for each of S sentences. `reorder` lets hypothesis
 sentence's previous hypotheses (W may change: one start becomes a whole beam), `keep` drops finished sentences.
 """
 
+from collections.abc import Iterable
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -47,24 +48,38 @@ def grid_rows(origin: Int[Tensor, "S W2"], width: int) -> Int[Tensor, "S*W2"]:
 
 
 class GrowingCache:
-    """Storage that doubles when it is full, so appending a token costs its own size on average."""
+    """Storage that doubles when it is full, so appending a token costs its own size on average.
+
+    Where hypotheses only change places, nothing is moved: `ancestry` notes in which row each of them finds its past,
+    and the rows are put in order when someone asks for them (`append`), if anyone does.
+    """
 
     def __init__(self, sentences: int, capacity: int = 32):
         self.sentences, self.capacity, self.length = sentences, capacity, 0
+        self.ancestry: Int[Tensor, "R t"] | None = None  # of the first tokens; the others are in their own rows
         self.k: Tensor | None = None
         self.v: Tensor | None = None
 
     def append(
         self, k: Float[Tensor, "R G t K"], v: Float[Tensor, "R G t Kv"]
     ) -> tuple[Float[Tensor, "R G Tk K"], Float[Tensor, "R G Tk Kv"]]:
+        self._put_in_order()
+        end = self.length + k.shape[2]
+        keys, values = self.room(k, v)
+        keys[:, :, self.length : end] = k
+        values[:, :, self.length : end] = v
+        self.length = end
+        return keys[:, :, :end], values[:, :, :end]
+
+    def room(
+        self, k: Float[Tensor, "R G t K"], v: Float[Tensor, "R G t Kv"]
+    ) -> tuple[Float[Tensor, "R G C K"], Float[Tensor, "R G C Kv"]]:
+        """The whole storage, with room behind `length` for tokens of these shapes."""
         end = self.length + k.shape[2]
         if self.k is None or self.v is None or end > self.capacity:
             self.capacity = max(self.capacity, 2 * end if self.length else end)
             self.k, self.v = self._grown(self.k, k), self._grown(self.v, v)
-        self.k[:, :, self.length : end] = k
-        self.v[:, :, self.length : end] = v
-        self.length = end
-        return self.k[:, :, :end], self.v[:, :, :end]
+        return self.k, self.v
 
     def visible(self) -> None:
         return None
@@ -76,15 +91,53 @@ class GrowingCache:
             storage[:, :, : self.length] = old[:, :, : self.length]
         return storage
 
+    def forget(self, tokens: int) -> None:
+        """Go back to before the last tokens."""
+        self.length -= tokens
+        if self.ancestry is not None:
+            self.ancestry = self.ancestry[:, : self.length]
+
+    def fork(self) -> "GrowingCache":
+        """A copy that grows by itself."""
+        self._put_in_order()
+        twin = GrowingCache(self.sentences, self.capacity)
+        twin.length, twin.k, twin.v = (
+            self.length,
+            *(each if each is None else each.clone() for each in (self.k, self.v)),
+        )
+        return twin
+
     def reorder(self, origin: Int[Tensor, "S W2"]) -> None:
-        if self.k is not None:
-            self._take(grid_rows(origin, self.k.shape[0] // self.sentences))
+        if self.k is None:
+            return
+        rows = grid_rows(origin, self.k.shape[0] // self.sentences)
+        if len(rows) == len(self.k):
+            self.ancestry = self._whole_ancestry(len(rows), rows.device)[rows]
+        else:
+            self._put_in_order()
+            self._take(rows)
 
     def keep(self, sentences: Int[Tensor, "S2"]) -> None:
+        self._put_in_order()
         if self.k is not None:
             width = self.k.shape[0] // self.sentences
             self._take((sentences[:, None] * width + torch.arange(width, device=sentences.device)).flatten())
         self.sentences = len(sentences)
+
+    def _whole_ancestry(self, rows: int, device: torch.device) -> Int[Tensor, "R T"]:
+        known = 0 if self.ancestry is None else self.ancestry.shape[1]
+        own = torch.arange(rows, device=device)[:, None].expand(rows, self.length - known)
+        return own if self.ancestry is None else torch.cat([self.ancestry, own], dim=1)
+
+    def _put_in_order(self) -> None:
+        """Move every past into the row of its hypothesis."""
+        if self.ancestry is None or self.k is None or self.v is None:
+            return
+        whole = self._whole_ancestry(len(self.k), self.k.device)
+        place = torch.arange(self.length, device=whole.device)
+        for storage in (self.k, self.v):
+            storage[:, :, : self.length] = storage[whole, :, place].transpose(1, 2)  # [R t G K]
+        self.ancestry = None
 
     def _take(self, rows: Int[Tensor, "R"]) -> None:
         assert self.k is not None and self.v is not None
@@ -178,3 +231,8 @@ class StaticCache:
 
     def keep(self, sentences: Int[Tensor, "S2"]) -> None:
         raise ValueError("a static cache cannot drop sentences; use GrowingCache, or decode finished ones along")
+
+
+def growing(caches: Iterable[LayerCache]) -> list[GrowingCache]:
+    """Those that can forget and be copied; a decoding has either all or none of its caches of this kind."""
+    return [cache for cache in caches if isinstance(cache, GrowingCache)]

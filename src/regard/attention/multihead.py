@@ -72,6 +72,13 @@ class MultiHeadAttention(nn.Module):
         """Storage of fixed shape for the keys and values of this layer."""
         return StaticCache(slots, self.kv_heads, self.head_width, dtype)
 
+    def project(
+        self, x: Float[Tensor, "B T D"]
+    ) -> tuple[Float[Tensor, "B H T K"], Float[Tensor, "B G T K"], Float[Tensor, "B G T K"]]:
+        """The queries, keys and values of tokens that look at each other."""
+        k, v, _ = self.remember(x)
+        return self._split(self.query(x), self.heads), k, v
+
     def forward(
         self,
         x: Float[Tensor, "B Tq D"],
@@ -84,12 +91,12 @@ class MultiHeadAttention(nn.Module):
         first: int | Int[Tensor, "B"] | None = None,
     ) -> Float[Tensor, "B Tq D"]:
         """`first` is the position of the first token where it is not the number of tokens in the cache."""
-        q = self._split(self.query(x), self.heads)
-        if isinstance(memory, Memory):
-            k, v = memory.k, memory.v
-            mask = memory.mask if mask is None else mask
+        if memory is None:
+            q, k, v = self.project(x)
         else:
-            k, v, _ = self.remember(x if memory is None else memory)
+            q = self._split(self.query(x), self.heads)
+            k, v, real = memory if isinstance(memory, Memory) else self.remember(memory)
+            mask = real if mask is None else mask
         if self.prepare is not None:
             if first is None:
                 first = 0 if cache is None else cache.length

@@ -22,7 +22,10 @@ def bench(
     texts: Annotated[
         Path | None, typer.Option("-i", "--input", help="A text a line for -m. Default: phrasebook sentences.")
     ] = None,
-    shape: Annotated[str, typer.Option(help="tiny, small (3+3 layers, 256 wide) or base (6+6, 512).")] = "small",
+    references: Annotated[
+        Path | None, typer.Option("-r", "--reference", help="The translation of every line of -i: prints BLEU too.")
+    ] = None,
+    shape: Annotated[str, typer.Option(help="tiny, small (3+3 x 256), base (6+6 x 512); gpt2 for generate.")] = "small",
     batch: Annotated[str, typer.Option(help="How many at once, one measurement each. For train, 125.")] = "",
     beam: Annotated[str, typer.Option(help="Hypotheses of translate and generate, one measurement each.")] = "1,5",
     engines: Annotated[str, typer.Option(help="Only these beside regard, comma between.")] = "",
@@ -42,10 +45,9 @@ def bench(
     setting = describe(threads)
     weights = f"the weights of {model}" if model else f"random weights, shape {shape}"
     print(f"{job}: {weights}; " + "; ".join(f"{name} {value}" for name, value in setting.items()))
-    lines = existing(str(texts)).read_text("utf-8").splitlines() if texts else []
     results = []
     for result in measure(
-        job, model=model, texts=[line for line in lines if line.strip()], shape=shape,
+        job, model=model, texts=_lines(texts), references=_lines(references), shape=shape,
         batches=numbers(batch or ("125" if job == "train" else "1,32"), ","), beams=numbers(beam, ","),
         engines=[name.strip() for name in engines.split(",") if name.strip()], seconds=seconds, threads=threads,
     ):  # fmt: skip
@@ -54,6 +56,11 @@ def bench(
     if output:
         document = {"setting": setting, "model": model, "shape": "" if model else shape, "results": results}
         output.write_text(json.dumps(document, indent=2) + "\n", "utf-8")
+
+
+def _lines(file: Path | None) -> list[str]:
+    lines = existing(str(file)).read_text("utf-8").splitlines() if file else []
+    return [line for line in lines if line.strip()]
 
 
 def _print(result: Result) -> None:
@@ -66,7 +73,8 @@ def _print(result: Result) -> None:
             print(f"  {row.engine:18}  {row.problem}")
         else:
             speed = "" if row.engine == "regard" else f"{row.speed:6.2f}x as fast as regard, {row.agreement}"
-            print(f"  {row.engine:18}{1000 * row.seconds:9.1f} ms  {speed}")
+            bleu = "" if row.bleu is None else f"BLEU {row.bleu:5.2f}  "
+            print(f"  {row.engine:18}{1000 * row.seconds:9.1f} ms  {bleu}{speed}")
     floor = {name: round(value) for name, value in result.floor.items() if name != "seconds"}
     work = f"{scaled(floor['flops'])}FLOPs at {scaled(floor['flops_per_second'])}/s"
     moved = f"{scaled(floor['bytes'])}B at {scaled(floor['bytes_per_second'])}B/s"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.answering import answer_lines, given_texts
-from regard.cli.options import AllowPickle, AsJson, Device, Model, load_writer
+from regard.cli.options import AllowPickle, AsJson, Device, Model, Precision, load_writer
 from regard.cli.pictures import make_pictures, makes_pictures
 from regard.errors import UsageError
 
@@ -59,6 +59,7 @@ def generate(
     stream: Annotated[bool, typer.Option("--stream", help="Show an answer as it is written.")] = False,
     as_json: AsJson = False,
     device: Device = "cpu",
+    precision: Precision = "fp32",
     allow_pickle: AllowPickle = False,
 ) -> None:
     """Write on from a prompt (GPT-2, Llama), or answer it (T5); make pictures (SAGAN) or go on from half of one (iGPT).
@@ -88,7 +89,7 @@ def generate(
     if output is not None:
         raise UsageError("-o is for models that make pictures; this one writes texts to standard output")
     changes |= {"max_tokens": max_tokens, "stop": stop or []}
-    writer = load_writer(model, device, allow_pickle)
+    writer = load_writer(model, device, allow_pickle, precision)
     if stream:
         _stream(writer, given_texts(prompt), changes, broken=bool(prompt))
         return

@@ -25,17 +25,22 @@ Truncate = Annotated[bool, typer.Option("--truncate", help="Cut texts that are t
 Sets = Annotated[list[str], typer.Option("--set", help="Change a value of the recipe: section.key=value. Repeatable.")]
 To = Annotated[str, typer.Option("--to", help="Target language, for models that know several.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda or auto.")]
+Precision = Annotated[
+    str, typer.Option(help="fp32 is exact; fp16 and int8 read fewer bytes on a CPU, and answers may differ a little.")
+]
 AllowPickle = Annotated[bool, typer.Option("--allow-pickle", help="Also read .bin weights (tensors only, no code).")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object per line, for machines.")]
 
 
-def load_translator(names: list[str], device: str = "cpu", allow_pickle: bool = False) -> Translator:
+def load_translator(
+    names: list[str], device: str = "cpu", allow_pickle: bool = False, precision: str = "fp32"
+) -> Translator:
     """The translator of these folders, or the built-in one, trained on first use, when none is named."""
     from regard.checkpoints.hub import local_folder
     from regard.inference.pipelines import Translator
 
     folders = map(local_folder, names or [str(built_in())])
-    return Translator.load(*folders, device=device, allow_pickle=allow_pickle)
+    return Translator.load(*folders, device=device, allow_pickle=allow_pickle, precision=precision)
 
 
 def load_encoder(name: str, device: str = "cpu", allow_pickle: bool = False) -> TextEncoder:
@@ -86,13 +91,13 @@ def load_word_vectors(name: str, device: str = "cpu", allow_pickle: bool = False
     return WordVectors.load(local_folder(name), device=device, allow_pickle=allow_pickle)
 
 
-def load_writer(name: str, device: str = "cpu", allow_pickle: bool = False) -> Writer:
+def load_writer(name: str, device: str = "cpu", allow_pickle: bool = False, precision: str = "fp32") -> Writer:
     """The language model or text-to-text model of a folder."""
     import regard
     from regard.errors import UsageError
     from regard.inference.writing import Writer
 
-    found = regard.load(name, device=device, allow_pickle=allow_pickle)
+    found = regard.load(name, device=device, allow_pickle=allow_pickle, precision=precision)
     if not isinstance(found, Writer):
         raise UsageError(f"{name} is a {type(found).__name__}, which writes no texts; expected a GPT-2, Llama or T5")
     return found

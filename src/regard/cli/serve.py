@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.options import Device
+from regard.cli.options import Device, Precision
 
 
 def serve(
@@ -29,6 +29,7 @@ def serve(
     queue: Annotated[int, typer.Option(help="Requests that may wait; one more is told to come back.")] = 256,
     quiet: Annotated[bool, typer.Option("--quiet", help="No access log.")] = False,
     device: Device = "cpu",
+    precision: Precision = "fp32",
 ) -> None:
     """Serve a web page to translate, look, compare and train, and the LibreTranslate and OpenAI APIs.
 
@@ -47,7 +48,7 @@ def serve(
     keys = [*api_key, *filter(None, os.environ.get("REGARD_API_KEYS", "").split(","))]
     settings = ServeSettings.parse({
         "host": host, "port": port, "api_keys": keys, "memory": memory, "characters": characters,
-        "seconds": seconds, "queue": queue, "device": device,
+        "seconds": seconds, "queue": queue, "device": device, "precision": precision,
         "body": max(ServeSettings().body, 8 * characters),  # so that the longest text fits in, even escaped
     })  # fmt: skip
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")

@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.options import AllowPickle, AsJson, Device, Models, To, existing, load_translator
+from regard.cli.options import AllowPickle, AsJson, Device, Models, Precision, To, existing, load_translator
 from regard.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ def translate(
     stream: Annotated[bool, typer.Option("--stream", help="Show the translation as it is produced.")] = False,
     as_json: AsJson = False,
     device: Device = "cpu",
+    precision: Precision = "fp32",
     allow_pickle: AllowPickle = False,
 ) -> None:
     """Translate texts, lines or documents: one line out for each line in.
@@ -80,7 +81,7 @@ def translate(
     }  # fmt: skip
     changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     changes |= {"n_best": n_best, "sample": sample, "prefix": prefix, "to": to}
-    translator = load_translator(model, device, allow_pickle)
+    translator = load_translator(model, device, allow_pickle, precision)
     translator.target_language(to)  # refused before anything is read
     if input_file and output:
         _document(translator, model, existing(input_file), output, overwrite, changes)

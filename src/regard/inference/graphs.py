@@ -9,28 +9,24 @@ own code (choosing.py): the answers are those of the search without graphs.
 
 from __future__ import annotations
 
-import copy
 import math
 import warnings
 import weakref
 from collections.abc import Callable, Hashable, Iterator
 from threading import RLock
-from typing import Any, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention.cache import rounded
-from regard.errors import UsageError
 from regard.inference.choosing import Candidates, Grid, Turn
 from regard.inference.search import DecoderState, Ensemble, Search, Steps
 
 LOOK = 8  # steps between two looks at what was decided
 WARM = 2  # steps before a capture, in which libraries set themselves up
 MOST = 16  # graphs that wait for another search of their shape
-Model = TypeVar("Model", bound=nn.Module)
-PRECISIONS: dict[str, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 Capture = Callable[[Callable[[], None], torch.device], Callable[[], None]]
 
@@ -61,13 +57,6 @@ def captured(steps: Steps, device: torch.device) -> Steps:
     """The same model, its search captured where that is possible: on a GPU, unless its state has no fixed shape."""
     possible = device.type == "cuda" and all(isinstance(member, FixedSteps) for member in _members(steps))
     return Captured(cast(FixedSteps, steps)) if possible else steps
-
-
-def in_precision(model: Model, precision: str) -> Model:
-    """A copy of a model with weights of another precision: half of the bytes are read in half of the time."""
-    if precision not in PRECISIONS:
-        raise UsageError(f"there is no precision {precision!r}; choose one of {', '.join(PRECISIONS)}")
-    return model if precision == "fp32" else copy.deepcopy(model).to(PRECISIONS[precision])
 
 
 def cuda_graph(step: Callable[[], None], device: torch.device) -> Callable[[], None]:

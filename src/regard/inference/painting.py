@@ -17,6 +17,7 @@ from regard.checkpoints import load_model
 from regard.data.images import Preprocessing, read_image
 from regard.data.palette import Palette
 from regard.errors import CheckpointError, UsageError
+from regard.inference.forms import inference_form
 from regard.inference.images import PictureAttention, on_the_picture
 from regard.inference.pipelines import find_device
 from regard.inference.search import Search, SearchSettings, Steps, Vocabulary
@@ -29,6 +30,7 @@ class Painter:
 
     def __init__(self, model: Gpt, palette: Palette, side: int, *, name: str = "") -> None:
         self.model, self.palette, self.side, self.name = model.eval(), palette, side, name
+        self.steps = cast(Steps, inference_form(self.model))
         self.start, self.device = len(palette), next(model.parameters()).device
         self.steps = cast(Steps, self.model)
         if model.config.vocab != self.start + 1:

@@ -29,7 +29,8 @@ from regard.inference.attending import (
     forced_passes,
     within,
 )
-from regard.inference.graphs import captured, in_precision
+from regard.inference.drafting import learned_positions, running_form
+from regard.inference.graphs import captured
 from regard.inference.search import Ensemble, Hypothesis, Search, SearchSettings, Steps, Vocabulary, search
 
 RECIPE, GENERATION = "recipe.toml", "generation_config.json"
@@ -118,10 +119,10 @@ class Translator:
         target = tokenizer.target
         self.vocabulary = Vocabulary(target.start, target.end, target.pad)
         self.device = next(self.models[0].parameters()).device
-        steps = cast(list[Steps], [in_precision(model, precision) for model in self.models])
+        steps = [running_form(model, precision, target.end) for model in self.models]
         together = steps[0] if len(steps) == 1 else cast(Steps, Ensemble(steps))
         self.steps = captured(together, self.device) if graphs else together
-        self.positions = _learned_positions(self.models[0].config)
+        self.positions = learned_positions(self.models[0].config)
         self.longest = self.positions or LONGEST_SOURCE
 
     @classmethod
@@ -386,11 +387,6 @@ def find_device(name: str) -> torch.device:
     if name == "cuda" and "LOCAL_RANK" in os.environ:
         name = f"cuda:{os.environ['LOCAL_RANK']}"
     return torch.device(name)
-
-
-def _learned_positions(config: Any) -> int | None:
-    """How many tokens a model has learned positions for, if it learned them: it can neither read nor say more."""
-    return config.max_length if getattr(config, "positions", "") == "learned" else None
 
 
 def batches_by_length(lengths: Sequence[int]) -> Iterator[list[int]]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar, cast, overload
+from typing import Any, Literal, NamedTuple, TypeVar, overload
 
 import numpy as np
 import torch
@@ -22,8 +22,9 @@ from regard.data.batch import pad_rows
 from regard.data.text_tokenizers import TextTokenizer
 from regard.errors import CheckpointError, UsageError
 from regard.inference.attending import require_attention
+from regard.inference.drafting import running_form
 from regard.inference.foretelling import TOP, Foretold, check_top, foretell
-from regard.inference.graphs import captured, in_precision
+from regard.inference.graphs import captured
 from regard.inference.pipelines import GENERATION, RECIPE, batches_by_length, find_device
 from regard.inference.search import Hypothesis, Search, SearchSettings, Steps, Stop, Vocabulary, search
 
@@ -111,14 +112,14 @@ class Writer(ABC):
         self.model, self.tokenizer, self.name = model.eval(), tokenizer, name
         self.settings = settings or SearchSettings()
         self.device = next(model.parameters()).device
-        steps = cast(Steps, in_precision(self.model, precision))
-        self.steps = captured(steps, self.device) if graphs else steps
         if tokenizer.size > self.vocab:
             raise CheckpointError(
                 f"the tokenizer of {name or 'this model'} has {tokenizer.size:,} tokens, but the model knows "
                 f"{self.vocab:,}; they do not belong together"
             )
         self.ends = tuple(ends) or (() if tokenizer.end is None else (tokenizer.end,))
+        steps = running_form(self.model, precision, self.vocabulary.end)
+        self.steps = captured(steps, self.device) if graphs else steps
 
     @classmethod
     def load(

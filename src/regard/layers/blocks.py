@@ -95,6 +95,15 @@ class FeedForward(nn.Module):
         return self.down(self.dropout(self.activation(self.gate(x)) * self.up(x)))
 
 
+class Output(nn.Module):
+    """`linear` by a matrix that is kept elsewhere, most often as the embedding: the place where a form puts its own."""
+
+    def forward(
+        self, x: Float[Tensor, "*B D"], weight: Float[Tensor, "V D"], bias: Float[Tensor, "V"] | None = None
+    ) -> Float[Tensor, "*B V"]:
+        return functional.linear(x, weight, bias)
+
+
 class EncoderLayer(nn.Module):
     """Tokens look at each other, then each is changed on its own; under `causal`, the layer of a language model."""
 

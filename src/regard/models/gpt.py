@@ -19,12 +19,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.attention import masks
-from regard.attention.cache import GrowingCache, LayerCache, Slots, StaticCache, rounded
+from regard.attention.cache import GrowingCache, LayerCache, Slots, StaticCache, growing, rounded
 from regard.attention.multihead import MultiHeadAttention
 from regard.attention.positions import LearnedPositions, Rotary
 from regard.config import Config
 from regard.errors import ConfigError
-from regard.layers.blocks import Activation, EncoderLayer, FeedForward, Norm
+from regard.layers.blocks import Activation, EncoderLayer, FeedForward, Norm, Output
 
 LLAMA: dict[str, Any] = {
     "positions": "rotary", "norm": "rms", "norm_eps": 1e-6, "gated": True, "activation": "swish",
@@ -108,8 +108,8 @@ class GptState:
     ):
         self.caches, self.length, self.real, self.slots = caches, length, real, slots
 
-    def rows(self, width: int) -> tuple[int | Int[Tensor, "R"], Bool[Tensor, "R 1 1 Tk"] | None]:
-        """The position of the next token of each of R = S·W hypotheses, and what it may look at, itself included."""
+    def rows(self, width: int, tokens: int) -> tuple[int | Int[Tensor, "R"], Bool[Tensor, "R 1 1 Tk"] | None]:
+        """The position of the next token of each of R = S·W hypotheses, and what is real, the next tokens included."""
         if isinstance(self.length, int):
             return self.length, None
         first = self.length.repeat_interleave(width)
@@ -117,15 +117,15 @@ class GptState:
             self.slots.open()
         if self.real is None:
             return first, None
-        self.real = functional.pad(self.real, (0, 1), value=True)
+        self.real = functional.pad(self.real, (0, tokens), value=True)
         return first, masks.padding(self.real.repeat_interleave(width, 0))
 
-    def advance(self) -> None:
+    def advance(self, tokens: int) -> None:
         """Go on to the next position: where a graph counts it, in the same place."""
         if self.slots is not None and isinstance(self.length, Tensor):
-            self.length += 1
+            self.length += tokens
         else:
-            self.length = self.length + 1
+            self.length = self.length + tokens
 
     def room(self, width: int, steps: int) -> int:
         """How many slots a state of fixed shape needs, rounded up so that few shapes occur."""
@@ -151,6 +151,18 @@ class GptState:
         for cache in self.caches if self.slots is None else [self.slots]:
             cache.reorder(origin)
 
+    def fork(self) -> "GptState":
+        """A copy that goes on by itself."""
+        return GptState([cache.fork() for cache in growing(self.caches)], self.length, self.real)
+
+    def forget(self, tokens: int) -> None:
+        """Go back to before the last tokens."""
+        self.length = self.length - tokens
+        if self.real is not None:
+            self.real = self.real[:, : self.real.shape[1] - tokens]
+        for cache in growing(self.caches):
+            cache.forget(tokens)
+
     def keep(self, sentences: Int[Tensor, "S2"]) -> None:
         for cache in self.caches:
             cache.keep(sentences)
@@ -174,6 +186,7 @@ class Gpt(nn.Module):
         self.norm = norm(c.width)
         outputs = c.vocab - c.unpredicted
         self.output_weight = self.embedding.weight if c.tie else nn.Parameter(torch.empty(outputs, c.width))
+        self.output = Output()
         self._initialise()
 
     def forward(self, tokens: Int[Tensor, "B T"], mask: Bool[Tensor, "B T"] | None = None) -> Float[Tensor, "B T V"]:
@@ -193,10 +206,17 @@ class Gpt(nn.Module):
 
     def step(self, tokens: Int[Tensor, "S W"], state: GptState) -> Float[Tensor, "S W V"]:
         """Feed one more token of W hypotheses of each of S prompts; logits of the next."""
-        first, mask = state.rows(tokens.shape[1])
-        x = self._decode(self._embed(tokens.reshape(-1, 1), first), mask, first, state.caches)
-        state.advance()
-        return self.predict(x).view(*tokens.shape, -1)
+        return self._extend(tokens.reshape(-1, 1), state, tokens.shape[1]).view(*tokens.shape, -1)
+
+    def extend(self, tokens: Int[Tensor, "S T"], state: GptState) -> Float[Tensor, "S T V"]:
+        """Feed several tokens at once to one hypothesis of each of S prompts; logits of the next after every one."""
+        return self._extend(tokens, state, 1)
+
+    def _extend(self, tokens: Int[Tensor, "R T"], state: GptState, width: int) -> Float[Tensor, "R T V"]:
+        first, mask = state.rows(width, tokens.shape[1])
+        x = self._decode(self._embed(tokens, first), mask, first, state.caches)
+        state.advance(tokens.shape[1])
+        return self.predict(x)
 
     def fixed(self, state: GptState, width: int, room: int) -> GptState:
         """An empty state of fixed shape for what `state` has read, with as much `room` as it asked for."""
@@ -209,7 +229,7 @@ class Gpt(nn.Module):
 
     def predict(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T V"]:
         """One linear layer, whose softmax is the distribution over the vocabulary."""
-        return functional.linear(x, self.output_weight)
+        return self.output(x, self.output_weight)
 
     def _read(
         self, tokens: Int[Tensor, "B T"], mask: Bool[Tensor, "B T"] | None, caches: list[GrowingCache] | None = None

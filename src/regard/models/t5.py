@@ -14,7 +14,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn import functional
 
 from regard.attention import masks
 from regard.attention.cache import GrowingCache
@@ -22,7 +21,7 @@ from regard.attention.multihead import Memory, MultiHeadAttention
 from regard.attention.positions import RelativeBias
 from regard.config import Config
 from regard.errors import ConfigError
-from regard.layers.blocks import Activation, DecoderLayer, EncoderLayer, FeedForward
+from regard.layers.blocks import Activation, DecoderLayer, EncoderLayer, FeedForward, Output
 from regard.models.transformer import TransformerState, fixed_state
 
 V1_1: dict[str, Any] = {"activation": "gelu_new", "gated": True, "tie": False, "scale_output": False}
@@ -85,6 +84,7 @@ class T5(nn.Module):
         )
         self.encoder_norm, self.decoder_norm = norm(c.width), norm(c.width)
         self.output_weight = self.embedding.weight if c.tie else nn.Parameter(torch.empty(c.target_vocab, c.width))
+        self.output = Output()
         self._initialise()
 
     def forward(
@@ -114,8 +114,12 @@ class T5(nn.Module):
 
     def step(self, tokens: Int[Tensor, "S W"], state: TransformerState) -> Float[Tensor, "S W V"]:
         """Feed one more token of W hypotheses of each of S texts; logits of the next."""
-        x = self._decode(tokens.reshape(-1, 1), state.memories, state)
-        return self.predict(x).view(*tokens.shape, -1)
+        return self.extend(tokens.reshape(-1, 1), state).view(*tokens.shape, -1)
+
+    def extend(self, tokens: Int[Tensor, "R T"], state: TransformerState) -> Float[Tensor, "R T V"]:
+        """Feed several tokens at once to each of R hypotheses; logits of the next after every one."""
+        x = self._decode(tokens, state.memories, state)
+        return self.predict(x)
 
     def fixed(self, state: TransformerState, width: int, room: tuple[int, int]) -> TransformerState:
         """An empty state of fixed shape for what `state` has read, with as much `room` as it asked for."""
@@ -124,7 +128,7 @@ class T5(nn.Module):
     def predict(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T V"]:
         """One linear layer, whose softmax is the distribution over the vocabulary."""
         x = x * self.config.width**-0.5 if self.config.scale_output else x
-        return functional.linear(x, self.output_weight)
+        return self.output(x, self.output_weight)
 
     def _decode(
         self, tokens: Int[Tensor, "R T"], memories: Iterable[Memory], state: TransformerState | None = None

@@ -11,10 +11,9 @@ from typing import Any, Literal
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.nn import functional
 
 from regard.attention import masks
-from regard.attention.cache import GrowingCache, LayerCache, Slots, rounded
+from regard.attention.cache import GrowingCache, LayerCache, Slots, growing, rounded
 from regard.attention.multihead import Memory, MultiHeadAttention
 from regard.attention.positions import (
     Added,
@@ -26,7 +25,7 @@ from regard.attention.positions import (
 )
 from regard.config import Config
 from regard.errors import ConfigError
-from regard.layers.blocks import Activation, DecoderLayer, EncoderLayer, FeedForward, NormOrder
+from regard.layers.blocks import Activation, DecoderLayer, EncoderLayer, FeedForward, NormOrder, Output
 from regard.layers.convolution import ConvolutionEncoder
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -99,6 +98,16 @@ class TransformerState:
         for cache in self.caches if self.slots is None else [self.slots]:
             cache.reorder(origin)
 
+    def fork(self) -> "TransformerState":
+        """A copy that goes on by itself; the source is shared."""
+        return TransformerState(self.memories, [cache.fork() for cache in growing(self.caches)], self.length)
+
+    def forget(self, tokens: int) -> None:
+        """Go back to before the last tokens."""
+        self.length -= tokens
+        for cache in growing(self.caches):
+            cache.forget(tokens)
+
     def keep(self, sentences: Int[Tensor, "S2"]) -> None:
         self.memories = [
             Memory(m.k[sentences], m.v[sentences], None if m.mask is None else m.mask[sentences]) for m in self.memories
@@ -143,6 +152,7 @@ class Transformer(nn.Module):
             nn.Parameter(torch.empty(c.target_vocab, c.width)) if c.tie == "none" else self.target_embedding.weight
         )
         self.output_bias = nn.Parameter(torch.zeros(c.target_vocab)) if c.output_bias else None
+        self.output = Output()
         self.source_place, self.target_place = self._place(), self._place()
         self.dropout = nn.Dropout(c.dropout)
         self.encoder: nn.ModuleList | ConvolutionEncoder
@@ -183,9 +193,12 @@ class Transformer(nn.Module):
 
     def step(self, tokens: Int[Tensor, "S W"], state: TransformerState) -> Float[Tensor, "S W V"]:
         """Feed one more token of W hypotheses of each of S sentences; logits of the next."""
-        rows = tokens.reshape(-1, 1)  # [S·W, 1]
-        x = self.embed(rows, self.target_embedding, self.target_place, first=state.open(1))
-        return self.predict(self._decode(x, state.memories, state.caches)).view(*tokens.shape, -1)
+        return self.extend(tokens.reshape(-1, 1), state).view(*tokens.shape, -1)
+
+    def extend(self, tokens: Int[Tensor, "R T"], state: TransformerState) -> Float[Tensor, "R T V"]:
+        """Feed several tokens at once to each of R hypotheses; logits of the next after every one."""
+        x = self.embed(tokens, self.target_embedding, self.target_place, first=state.open(tokens.shape[1]))
+        return self.predict(self._decode(x, state.memories, state.caches))
 
     def fixed(self, state: TransformerState, width: int, room: tuple[int, int]) -> TransformerState:
         """An empty state of fixed shape for what `state` has read, with as much `room` as it asked for."""
@@ -196,7 +209,7 @@ class Transformer(nn.Module):
 
     def predict(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T V"]:
         """The generator: one linear layer, whose softmax is the distribution over the vocabulary."""
-        return functional.linear(x, self.output_weight, self.output_bias)
+        return self.output(x, self.output_weight, self.output_bias)
 
     def embed(
         self,

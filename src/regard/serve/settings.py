@@ -28,6 +28,7 @@ class ServeSettings(Config):
     queue: PositiveInt = 256  # requests that wait; one more is told to come back
     batch: PositiveInt = 64  # sentences computed together
     device: str = "cpu"
+    precision: str = "fp32"  # of models that write, on a CPU
 
     @property
     def local(self) -> bool:

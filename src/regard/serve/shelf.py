@@ -28,6 +28,7 @@ from regard.inference.encoders import TextEncoder
 from regard.inference.images import CLASSIFIERS, ImageClassifier, ImageSegmenter
 from regard.inference.painting import Painter, PictureMaker
 from regard.inference.pipelines import Translator
+from regard.inference.products import check_precision
 from regard.inference.words import WordVectors
 from regard.inference.writing import Writer
 from regard.layers.vision import ImageConfig
@@ -112,8 +113,16 @@ def describe(name: str, folder: Path) -> Exhibit:
 class Shelf:
     """Models by id, in the order they were given; those in use are loaded, up to `memory` MiB of weights."""
 
-    def __init__(self, models: Iterable[str | Path] = (), *, memory: int = 4096, device: str = "cpu") -> None:
-        self.memory, self.device = memory, device
+    def __init__(
+        self,
+        models: Iterable[str | Path] = (),
+        *,
+        memory: int = 4096,
+        device: str = "cpu",
+        precision: str = "fp32",
+    ) -> None:
+        check_precision(precision)
+        self.memory, self.device, self.precision = memory, device, precision
         self._exhibits: dict[str, Exhibit] = {}
         self._loaded: OrderedDict[str, Model] = OrderedDict()  # least recently used first
         self._lock = threading.RLock()
@@ -181,7 +190,8 @@ class Shelf:
             if (here := self._loaded.get(exhibit.id)) is None:
                 self._make_room(exhibit.bytes)
                 try:
-                    loaded = regard.load(exhibit.folder, device=self.device)
+                    precision = self.precision if exhibit.ability in ("translate", "write") else "fp32"
+                    loaded = regard.load(exhibit.folder, device=self.device, precision=precision)
                     assert not isinstance(loaded, ImageSegmenter | Painter | PictureMaker)  # refused when they came
                     here = self._loaded[exhibit.id] = loaded
                 except (CheckpointError, OSError) as error:

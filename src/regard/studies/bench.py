@@ -11,7 +11,7 @@ import multiprocessing
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from multiprocessing.connection import Connection
@@ -19,6 +19,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import sacrebleu
 import torch
 from torch import nn
 
@@ -35,9 +36,11 @@ from regard.studies import floors, machine
 from regard.studies.engines import CTRANSLATE2, ENGINES, OURS, THEIRS, Answer, Task
 
 ROUNDS = 5  # at least
+REST = 0.25  # seconds before a run: the threads of the one before it go on turning for a while
 LENGTH, SOURCE = 32, 20  # tokens of an answer and of a source, of random models
 TRAINED_LENGTH = 64  # most tokens that a trained model says
 VOCABULARY = {"tiny": 500, "small": 8000, "base": 16000}  # by preset of the Transformer; GPT and BERT get its sizes
+GPT2 = "gpt2"  # a shape of its own, with 124 M parameters, for generate
 KINDS = {"translate": "transformer", "train": "transformer", "generate": "gpt", "encode": "bert"}
 
 
@@ -50,6 +53,8 @@ class Subject:
     rows: list[list[int]]
     vocabulary: Vocabulary
     trained: bool
+    text: Callable[[list[int]], str] | None = None  # of an answer
+    references: Sequence[str] = ()  # what the rows should become
 
     @property
     def config(self) -> Any:
@@ -62,6 +67,7 @@ class Row:
 
     engine: str
     agreement: str = ""
+    bleu: float | None = None  # of its answers, where references are given
     seconds: float | None = None
     speed: float | None = None  # of Regard's: median over the rounds of Regard's time by this one's
     rounds: list[float] = field(default_factory=list)
@@ -93,6 +99,7 @@ def measure(
     *,
     model: str = "",
     texts: Sequence[str] = (),
+    references: Sequence[str] = (),
     shape: str = "small",
     batches: Sequence[int] = (1, 32),
     beams: Sequence[int] = (1, 5),
@@ -110,7 +117,7 @@ def measure(
     if unknown := [name for name in engines if name not in ENGINES[job]]:
         raise UsageError(f"{job} has no engine {unknown[0]!r}; it has {', '.join(ENGINES[job])}")
     chosen = ["regard", *(name for name in ENGINES[job] if name != "regard" and (name in engines or not engines))]
-    subject = trained_subject(job, model, texts) if model else random_subject(job, shape, max(batches))
+    subject = trained_subject(job, model, texts, references) if model else random_subject(job, shape, max(batches))
     torch.set_num_threads(threads)
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
@@ -125,19 +132,19 @@ def measure(
 
 def random_subject(job: str, shape: str, batch: int) -> Subject:
     """A model with random weights that vary enough for every word to be another, and random rows."""
-    if shape not in VOCABULARY:
-        raise UsageError(f"there is no shape {shape!r}; choose one of {', '.join(VOCABULARY)}")
+    if shape not in VOCABULARY and (job, shape) != ("generate", GPT2):
+        raise UsageError(f"{job} has no shape {shape!r}; choose one of {', '.join(VOCABULARY)}; {GPT2} is for generate")
     torch.manual_seed(1)
-    name, vocab, sizes = KINDS[job], VOCABULARY[shape], dict(MODELS["transformer"].presets[shape])
-    dropout = 0.1 if job == "train" else 0.0
+    name, vocab, dropout = KINDS[job], VOCABULARY.get(shape, 50257), 0.1 if job == "train" else 0.0
+    sizes = dict(MODELS["gpt" if shape == GPT2 else "transformer"].presets[shape])
     if name == "transformer":
         values = {
             **sizes, "source_vocab": vocab, "target_vocab": vocab, "pad": vocab - 1, "activation": "swish",
             "positions": "sinusoidal_halves", "tie": "all", "dropout": dropout,
         }  # fmt: skip
     else:
-        depth = sizes.pop("encoder_depth")
-        del sizes["decoder_depth"]
+        depth = sizes.pop("depth", 0) or sizes.pop("encoder_depth")
+        sizes.pop("decoder_depth", None)
         values = {**sizes, "depth": depth, "vocab": vocab, "max_length": 256, "dropout": dropout}
     model = MODELS[name].model(MODELS[name].config.parse(values)).eval()
     for parameter in model.parameters():
@@ -151,23 +158,27 @@ def random_subject(job: str, shape: str, batch: int) -> Subject:
     return Subject(name, model, rows, Vocabulary(start=vocab - 1, end=0, pad=vocab - 1), trained=False)
 
 
-def trained_subject(job: str, model: str, texts: Sequence[str]) -> Subject:
+def trained_subject(job: str, model: str, texts: Sequence[str], references: Sequence[str] = ()) -> Subject:
     """The model of a folder, and texts as it reads them."""
     if job == "train":
         raise UsageError("a training step takes the same time whatever the weights; leave -m out and choose a --shape")
     loaded = load_model(local_folder(model))
     if loaded.name != KINDS[job]:
         raise UsageError(f"{model} is a {loaded.name} model; {job} measures a {KINDS[job]}")
+    if len(references) not in (0, len(texts)) or (references and job != "translate"):
+        raise UsageError(
+            f"there are {len(texts)} texts to translate and {len(references)} references; give one for each"
+        )
     texts = list(texts) or [pair.source for pair in phrases("es", part="test", count=64, seed=1)]
     if job == "translate":
         pairs = PairTokenizer.load(loaded.folder)
         rows = pairs.source_ids(texts, pairs.target_languages[0])
         vocabulary = Vocabulary(pairs.target.start, pairs.target.end, pairs.target.pad)
-    else:
-        tokenizer = TextTokenizer.load(loaded.folder)
-        rows = [row.ids for row in tokenizer.encode(texts)]
-        end = tokenizer.pad if tokenizer.end is None else tokenizer.end
-        vocabulary = Vocabulary(tokenizer.start if tokenizer.start is not None else end, end, tokenizer.pad)
+        return Subject(loaded.name, loaded.model, rows, vocabulary, True, pairs.target.decode, references)
+    tokenizer = TextTokenizer.load(loaded.folder)
+    rows = [row.ids for row in tokenizer.encode(texts)]
+    end = tokenizer.pad if tokenizer.end is None else tokenizer.end
+    vocabulary = Vocabulary(tokenizer.start if tokenizer.start is not None else end, end, tokenizer.pad)
     return Subject(loaded.name, loaded.model, rows, vocabulary, trained=True)
 
 
@@ -223,12 +234,13 @@ def _compare(
         times: dict[str, list[float]] = {name: [] for name in ready}
         while len(times["regard"]) < ROUNDS or time.perf_counter() < begin + seconds:
             for name, worker in ready.items():
+                time.sleep(REST)
                 times[name].append(worker.timed())
         elapsed = time.perf_counter() - begin
         others = max(0.0, machine.busy_seconds() - busy - (_own_seconds(ready) - own)) / elapsed
     rows = [
         Row(
-            name, agreement(ours, ready[name].answer), median(times[name]),
+            name, agreement(ours, ready[name].answer), _bleu(subject, ready[name].answer), median(times[name]),
             median(a / b for a, b in zip(times["regard"], times[name], strict=True)), times[name],
         )
         if name in ready
@@ -257,6 +269,14 @@ def agreement(ours: Answer, theirs: Answer) -> str:
     return f"differs by {max(abs(a - b) for a, b in pairs if isinstance(a, float) and isinstance(b, float)):.0e}"
 
 
+def _bleu(subject: Subject, answers: Answer) -> float | None:
+    if not subject.references or subject.text is None:
+        return None
+    said = [subject.text(each) for each in answers if isinstance(each, list)]
+    wanted = [subject.references[i % len(subject.references)] for i in range(len(said))]
+    return sacrebleu.corpus_bleu(said, [wanted], force=True).score
+
+
 class Worker:
     """An engine in a process of its own."""
 
@@ -277,7 +297,7 @@ def _worker(job: str, name: str, task: Task, threads: int) -> Iterator[Worker]:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_work, args=(theirs, job, name, task, threads), daemon=True)
-    with _environment(OMP_NUM_THREADS=str(threads), OMP_WAIT_POLICY="passive"):  # who waits must not burn a processor
+    with _environment(OMP_NUM_THREADS=str(threads)):
         process.start()
     theirs.close()
     try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from regard.checkpoints import load_model
 from regard.checkpoints.optional import needed
 from regard.data.batch import Batch, collate, pad_rows
+from regard.inference.drafting import running_form
 from regard.inference.search import SearchSettings, Vocabulary, search
 from regard.models.bert import Bert
 from regard.models.transformer import Transformer
@@ -56,8 +58,8 @@ class Prepared(NamedTuple):
 Engine = Callable[[Task], Prepared]
 
 
-def _translate(task: Task) -> Prepared:
-    model, (source, mask) = _ours(task), _padded(task)
+def _translate(task: Task, precision: str = "fp32") -> Prepared:
+    model, (source, mask) = running_form(_ours(task), precision, task.vocabulary.end), _padded(task)
 
     def answer() -> Answer:
         return [best.tokens for best, *_ in search(model, source, mask, task.settings, task.vocabulary)]
@@ -85,13 +87,8 @@ def _translate_ctranslate2(task: Task, compute_type: str = "float32") -> Prepare
     return Prepared(answer, answer)
 
 
-def _translate_int8(task: Task) -> Prepared:
-    return _translate_ctranslate2(task, "int8")
-
-
-def _generate(task: Task) -> Prepared:
-    model, (source, mask) = _ours(task), _padded(task)
-
+def _generate(task: Task, precision: str = "fp32") -> Prepared:
+    model, (source, mask) = running_form(_ours(task), precision, task.vocabulary.end), _padded(task)
     last = torch.tensor([row[-1] for row in task.rows])
 
     def answer() -> Answer:
@@ -147,12 +144,19 @@ def _encode_transformers(task: Task) -> Prepared:
 ENGINES: dict[str, dict[str, Engine]] = {
     "translate": {
         "regard": _translate,
+        "regard fp16": partial(_translate, precision="fp16"),
+        "regard int8": partial(_translate, precision="int8"),
         "transformers": _translate_transformers,
         "ctranslate2": _translate_ctranslate2,
-        "ctranslate2 int8": _translate_int8,
+        "ctranslate2 int8": partial(_translate_ctranslate2, compute_type="int8"),
     },
     "train": {"regard": _train, "transformers": _train_transformers, "torch.nn": _train_torch},
-    "generate": {"regard": _generate, "transformers": _generate_transformers},
+    "generate": {
+        "regard": _generate,
+        "regard fp16": partial(_generate, precision="fp16"),
+        "regard int8": partial(_generate, precision="int8"),
+        "transformers": _generate_transformers,
+    },
     "encode": {"regard": _encode, "transformers": _encode_transformers, "torch.nn": _encode_torch},
 }
 

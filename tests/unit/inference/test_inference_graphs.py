@@ -5,9 +5,8 @@ import gc
 import pytest
 import torch
 
-from regard.errors import UsageError
 from regard.inference import graphs
-from regard.inference.graphs import Captured, captured, in_precision, power_of_four
+from regard.inference.graphs import Captured, captured, power_of_four
 from regard.inference.search import Ensemble, Search, SearchSettings, Vocabulary, search
 from regard.models.gpt import Gpt, GptConfig
 from regard.models.lstm import Lstm, LstmConfig
@@ -240,21 +239,12 @@ def test_without_room_for_a_loop_the_search_goes_on_and_others_make_room():
     agree(search(runner, *task), expected)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
-def test_a_model_of_less_precision_is_a_copy(precision):
-    model = transformer()
-    form = in_precision(model, precision)
-    assert {p.dtype for p in form.parameters()} == {graphs.PRECISIONS[precision]}
-    assert {p.dtype for p in model.parameters()} == {torch.float32}
-    assert (form is model) == (precision == "fp32")
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_weights_of_half_the_bytes_are_captured_too(dtype):
+    model = transformer().to(dtype)
     task = *ragged(3), SearchSettings(beam=2, max_length=5), VOCABULARY
-    found, expected = (search(each, *task) for each in (Captured(form, repeat), form))
+    found, expected = (search(each, *task) for each in (Captured(model, repeat), model))
     assert [h.tokens for (h,) in found] == [h.tokens for (h,) in expected]
-
-
-def test_unknown_precisions_are_refused():
-    with pytest.raises(UsageError, match="fp32, bf16, fp16"):
-        in_precision(transformer(), "int3")
 
 
 def test_prompts_of_one_token_are_continued():

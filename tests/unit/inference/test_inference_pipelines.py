@@ -118,14 +118,6 @@ def test_a_captured_search_translates_and_streams_the_same(translator: Translato
         assert streams[0] == streams[1]
 
 
-def test_another_precision_decodes_and_what_is_looked_at_stays_as_it_is(translator: Translator) -> None:
-    less = Translator(translator.models, translator.tokenizer, alignment=translator.alignment, precision="bf16")
-    assert next(less.steps.parameters()).dtype == torch.bfloat16
-    assert next(less.models[0].parameters()).dtype == torch.float32
-    answer = less.translate(SENTENCE, to="es")
-    assert answer.attention.dtype == translator.translate(SENTENCE, to="es").attention.dtype
-
-
 @pytest.mark.parametrize("beam", [1, 2, 5])
 def test_what_is_settled_never_changes(translator: Translator, beam: int):
     for text in ("We are eating bread in the old house.", "She reads a book. We eat bread."):

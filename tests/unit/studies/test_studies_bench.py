@@ -29,7 +29,8 @@ def test_every_engine_computes_the_same(job: str, tmp_path: Path) -> None:
     task, refused = task_of(job, tmp_path)
     assert not refused or find_spec("ctranslate2") is None
     ours = ENGINES[job]["regard"](task).answer()
-    for name in ENGINES[job].keys() - {"regard", "ctranslate2 int8", *refused}:
+    reduced = {name for name in ENGINES[job] if name.endswith(("fp16", "int8"))}  # may say something else
+    for name in ENGINES[job].keys() - {"regard", *reduced, *refused}:
         engine = ENGINES[job][name](task)
         theirs = engine.answer()
         if isinstance(ours[0], list):
@@ -75,7 +76,7 @@ def test_a_trained_model_answers_as_long_as_it_likes(translator_folder: Path) ->
     [
         (["juggle"], "choose one of translate"),
         (["translate", "--engines", "abacus"], "no engine 'abacus'"),
-        (["translate", "--shape", "huge"], "no shape 'huge'"),
+        (["translate", "--shape", "huge"], "has no shape 'huge'"),
         (["train", "-m", "anything"], "leave -m out"),
         (["translate", "--batch", "many"], "whole numbers"),
         (["translate", "-i", "nowhere.txt"], "no file"),
@@ -109,6 +110,7 @@ def test_the_floor_counts_what_torch_counts(job: str, beam: int, tmp_path: Path)
     loaded = load_model(tmp_path / "regard").model.requires_grad_(False)  # the counter and inference mode disagree else
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engines, "_ours", lambda _: loaded)
+        patch.setattr(engines, "running_form", lambda model, *_: model)  # what compiled code does, torch cannot count
         engine = ENGINES[job]["regard"](task)
     with FlopCounterMode(display=False) as counter:
         engine.answer()

@@ -1,0 +1,111 @@
+"""A few new tokens through a layer in one call of compiled code (native.cpp), where the machine has a C++ compiler.
+
+Compiled once, in about a second, for the processor at hand, and kept in the user's cache folder. Without a compiler, or
+with REGARD_NATIVE=0, nothing is missing: the same is computed by torch, one operation after another.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+from torch import Tensor
+
+SOURCE = Path(__file__).with_name("native.cpp")
+FLAGS = ("-std=c++17", "-O3", "-march=native", "-ffast-math", "-fopenmp", "-fPIC")
+LANES = 32  # as in native.cpp
+Pointer, Int = ctypes.c_void_p, ctypes.c_int64
+
+
+class Product(ctypes.Structure):
+    _fields_ = [
+        ("weight", Pointer), ("scale", Pointer), ("bias", Pointer), ("sum", Pointer), ("outputs", Int), ("inputs", Int),
+    ]  # fmt: skip
+
+
+class Norm(ctypes.Structure):
+    _fields_ = [("weight", Pointer), ("bias", Pointer), ("eps", ctypes.c_float), ("centred", ctypes.c_int32)]
+
+
+class Keys(ctypes.Structure):
+    _fields_ = [
+        ("k", Pointer), ("v", Pointer), ("sentence", Int), ("head", Int), ("key", Int), ("length", Int),
+        ("ancestry", Pointer), ("known", Int), ("mask", Pointer), ("mask_row", Int),
+    ]  # fmt: skip
+
+
+class Bias(ctypes.Structure):
+    _fields_ = [("values", Pointer), ("head", Int), ("query", Int)]
+
+
+class Look(ctypes.Structure):
+    _fields_ = [
+        ("norm", Norm), ("into", Product), ("out", Product), ("heads", Int), ("groups", Int), ("width", Int),
+        ("scale", ctypes.c_float), ("frequencies", Pointer),
+    ]  # fmt: skip
+
+
+class Feed(ctypes.Structure):
+    _fields_ = [
+        ("norm", Norm), ("up", Product), ("gate", Product), ("down", Product), ("activation", ctypes.c_int32),
+        ("gated", ctypes.c_int32),
+    ]  # fmt: skip
+
+
+class Layer(ctypes.Structure):
+    _fields_ = [
+        ("own", Look), ("cross", Look), ("feed", Feed), ("pre", ctypes.c_int32), ("looks_across", ctypes.c_int32),
+    ]  # fmt: skip
+
+
+@cache
+def library() -> Any:
+    """The compiled code; None where it is not wanted or cannot be had."""
+    compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
+    if os.environ.get("REGARD_NATIVE") == "0" or compiler is None:
+        return None
+    try:
+        found = ctypes.CDLL(str(_compiled(compiler)))
+    except (OSError, subprocess.SubprocessError):
+        return None
+    found.layer_step.argtypes = [Pointer, Pointer, Int, Int, Pointer, Pointer, Pointer, Pointer, Int, ctypes.c_int32]
+    found.product.argtypes = [Pointer, Pointer, Pointer, Int]
+    found.layer_step.restype = found.product.restype = None
+    return found
+
+
+def _compiled(compiler: str) -> Path:
+    """The file of the code for this source, compiler and processor, made if it is not there."""
+    identity = "\n".join([SOURCE.read_text("utf-8"), compiler, *FLAGS, *_processor()])
+    name = hashlib.sha256(identity.encode()).hexdigest()[:20]
+    file = Path(platformdirs.user_cache_dir("regard")) / "native" / f"{name}.so"
+    if file.is_file():
+        return file
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=file.parent) as folder:
+        parts, whole = Path(folder) / "native.o", Path(folder) / "native.so"
+        # Linked without -fopenmp, so that the threads are torch's; without -ffast-math, which would change its sums.
+        for command in ([*FLAGS, "-c", str(SOURCE), "-o", str(parts)], ["-shared", str(parts), "-o", str(whole)]):
+            subprocess.run([compiler, *command], check=True, capture_output=True, timeout=120)
+        whole.replace(file)
+    return file
+
+
+def _processor() -> list[str]:
+    """What decides which instructions the code may use."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else [platform.processor() or platform.machine()]
+    return sorted({line for line in lines if line.startswith(("model name", "flags", "Features")) or len(lines) == 1})
+
+
+def address(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()

@@ -1,0 +1,175 @@
+"""Layers whose steps of a few tokens are one call of compiled code; anything else they do as the layers they are.
+
+What is computed is the same: the products are those of the layer's own parts, and the cache is the same object. A layer
+that is being recorded takes the long way, where there is something to see.
+"""
+
+from ctypes import byref
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from regard.attention.cache import GrowingCache, LayerCache
+from regard.attention.multihead import Memory
+from regard.attention.positions import Rotary
+from regard.inference import native
+from regard.inference.products import FixedProduct
+from regard.layers.blocks import ACTIVATIONS, DecoderLayer, EncoderLayer, FeedForward, Residual
+
+NOTHING = native.Bias()
+
+
+class CompiledStep:
+    """A layer as native.cpp knows it, and one step through it."""
+
+    def __init__(self, layer: Any):
+        own, self.cross = layer.attention, getattr(layer, "cross", None)
+        self.library, self.groups, self.head_width = native.library(), own.kv_heads, own.head_width
+        self.rotates, self.most = own.prepare is not None, own.output.most
+        self.attends = [own.attend] if self.cross is None else [own.attend, self.cross.attend]
+        self.layer = native.Layer(
+            own=_look(own, own.together, layer.after_attention),
+            cross=native.Look() if self.cross is None else _look(self.cross, self.cross.query, layer.after_cross),
+            feed=_feed(layer.feed_forward, layer.after_feed_forward),
+            pre=layer.after_attention.order == "pre",
+            looks_across=self.cross is not None,
+        )
+
+    def fits(
+        self,
+        x: Float[Tensor, "R T D"],
+        cache: LayerCache | None,
+        mask: Tensor | None = None,
+        bias: Tensor | None = None,
+    ) -> bool:
+        """Whether compiled code can take this step: few tokens, nobody watching, masks that are the same for all."""
+        if (mask is not None and mask.shape[1:3] != (1, 1)) or (bias is not None and len(bias) > 1):
+            return False
+        few = x.shape[0] * x.shape[1] <= self.most and x.dtype == torch.float32
+        known = cache is None or isinstance(cache, GrowingCache)
+        return few and known and not any(attend._forward_hooks for attend in self.attends)
+
+    def __call__(
+        self,
+        x: Float[Tensor, "R T D"],
+        cache: Any = None,
+        *,
+        causal: bool = True,
+        mask: Bool[Tensor, "R 1 1 Tk"] | None = None,
+        bias: Float[Tensor, "1 H T Tk"] | None = None,
+        first: int | Int[Tensor, "R"] | None = None,
+        memory: Memory | None = None,
+    ) -> Float[Tensor, "R T D"]:
+        x = x.clone(memory_format=torch.contiguous_format)
+        rows, tokens, _ = x.shape
+        new = x.new_empty(rows, self.groups, tokens, self.head_width)
+        if cache is None:
+            cache = GrowingCache(rows, tokens)
+        keys, values = cache.room(new, new)
+        own = _keys(keys, values, cache.length, mask, cache.ancestry)
+        places = self._places(cache.length if first is None else first, rows)
+        added = NOTHING if bias is None else native.Bias(bias.data_ptr(), bias.stride(1), bias.stride(2))
+        source = None if memory is None else _keys(memory.k, memory.v, memory.k.shape[2], memory.mask)
+        self.library.layer_step(
+            byref(self.layer), x.data_ptr(), rows, tokens, byref(own), byref(added), native.address(places),
+            source and byref(source), 1 if memory is None else memory.k.shape[0], causal,
+        )  # fmt: skip
+        cache.length += tokens
+        return x
+
+    def _places(self, first: int | Tensor, rows: int) -> Int[Tensor, "R"] | None:
+        if not self.rotates:
+            return None
+        return first.contiguous() if isinstance(first, Tensor) and first.dim() else torch.full((rows,), int(first))
+
+
+class CompiledEncoderLayer(EncoderLayer):
+    """Of an encoder or a language model."""
+
+    def __init__(self, layer: EncoderLayer):
+        self.__dict__.update(layer.__dict__)  # its parts, and what torch keeps beside them
+        self.compiled = CompiledStep(layer)
+
+    def forward(
+        self,
+        x: Float[Tensor, "B T D"],
+        mask: Bool[Tensor, "B 1 1 Tk"] | None = None,
+        *,
+        bias: Float[Tensor, "1 H T Tk"] | None = None,
+        causal: bool = False,
+        cache: LayerCache | None = None,
+        first: int | Int[Tensor, "B"] | None = None,
+    ) -> Float[Tensor, "B T D"]:
+        if self.compiled.fits(x, cache, mask, bias):
+            return self.compiled(x, cache, causal=causal, mask=mask, bias=bias, first=first)
+        return super().forward(x, mask, bias=bias, causal=causal, cache=cache, first=first)
+
+
+class CompiledDecoderLayer(DecoderLayer):
+    """Of a model that reads a source."""
+
+    def __init__(self, layer: DecoderLayer):
+        self.__dict__.update(layer.__dict__)
+        self.compiled = CompiledStep(layer)
+
+    def forward(
+        self,
+        x: Float[Tensor, "R T D"],
+        memory: Memory,
+        cache: LayerCache | None = None,
+        bias: Float[Tensor, "1 H T Tk"] | None = None,
+    ) -> Float[Tensor, "R T D"]:
+        if self.compiled.fits(x, cache, memory.mask, bias):
+            return self.compiled(x, cache, bias=bias, memory=memory)
+        return super().forward(x, memory, cache, bias)
+
+
+def compiled(layer: Any) -> nn.Module:
+    """A layer that takes its steps by compiled code, if that knows all its parts; else the layer."""
+    kind = {EncoderLayer: CompiledEncoderLayer, DecoderLayer: CompiledDecoderLayer}.get(type(layer))
+    if kind is None or native.library() is None or not _is_known(layer):
+        return layer
+    return kind(layer)
+
+
+def _is_known(layer: EncoderLayer | DecoderLayer) -> bool:
+    looks = [module for module in (layer.attention, getattr(layer, "cross", None)) if module is not None]
+    residuals = [module for module in layer.children() if isinstance(module, Residual)]
+    return (
+        all(look.prepare is None or isinstance(look.prepare, Rotary) for look in looks)
+        and all(look.position is None and isinstance(look.output, FixedProduct) for look in looks)
+        and all(each.order in ("pre", "post") and type(each.norm) in (nn.LayerNorm, nn.RMSNorm) for each in residuals)
+        and layer.feed_forward.activation in ACTIVATIONS.values()
+        and not any(module.inputs % 4 for module in layer.modules() if isinstance(module, FixedProduct))
+    )
+
+
+def _look(attention: Any, into: FixedProduct, residual: Residual) -> native.Look:
+    scale = attention.head_width**-0.5 if attention.scale is None else attention.scale
+    rotary = attention.prepare
+    return native.Look(
+        _norm(residual.norm), into.compiled, attention.output.compiled, attention.heads, attention.kv_heads,
+        attention.head_width, scale, None if rotary is None else native.address(rotary.frequencies),
+    )  # fmt: skip
+
+
+def _feed(feed: FeedForward, residual: Residual) -> native.Feed:
+    gate = native.Product() if feed.gate is None else feed.gate.compiled
+    kind = list(ACTIVATIONS.values()).index(feed.activation)
+    return native.Feed(_norm(residual.norm), feed.up.compiled, gate, feed.down.compiled, kind, feed.gate is not None)
+
+
+def _norm(norm: Any) -> native.Norm:
+    eps = torch.finfo(torch.float32).eps if norm.eps is None else norm.eps
+    bias = getattr(norm, "bias", None)
+    return native.Norm(native.address(norm.weight), native.address(bias), eps, isinstance(norm, nn.LayerNorm))
+
+
+def _keys(k: Tensor, v: Tensor, length: int, mask: Tensor | None, ancestry: Tensor | None = None) -> native.Keys:
+    strides = k.stride()
+    assert strides == v.stride() and strides[3] == 1 and (ancestry is None or ancestry.is_contiguous())
+    seen = (None, 0) if mask is None else (mask.data_ptr(), mask.stride(0) if len(mask) > 1 else 0)
+    moved = (None, 0) if ancestry is None else (ancestry.data_ptr(), ancestry.shape[1])
+    return native.Keys(k.data_ptr(), v.data_ptr(), *strides[:3], length, *moved, *seen)

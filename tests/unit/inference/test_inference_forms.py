@@ -1,0 +1,203 @@
+"""A form against the model it was made from: the same tokens and numbers in fp32, close ones in less."""
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+import regard
+from regard.attention import record
+from regard.cli.main import run
+from regard.errors import UsageError
+from regard.inference import native, products
+from regard.inference.forms import inference_form
+from regard.inference.products import PACKING_PAYS, PRODUCTS, product
+from regard.inference.search import SearchSettings, Vocabulary, search
+from regard.models.bert import Bert, BertConfig
+from regard.models.gpt import LLAMA, Gpt, GptConfig
+from regard.models.lstm import Lstm, LstmConfig
+from regard.models.seq2seq import Seq2Seq, Seq2SeqConfig
+from regard.models.t5 import T5, T5Config
+from regard.models.transformer import Transformer, TransformerConfig
+
+VOCABULARY = Vocabulary(start=1, end=2, pad=0)
+PAIR = {"source_vocab": 60, "target_vocab": 60, "width": 32, "heads": 4, "ffn_width": 48, "dropout": 0.1}
+DEPTH = {"encoder_depth": 2, "decoder_depth": 2}
+TEXT = {"vocab": 60, "width": 32, "heads": 4, "depth": 2, "ffn_width": 48, "max_length": 64}
+
+TRANSLATORS = {
+    "post": lambda: Transformer(TransformerConfig.parse(PAIR | DEPTH)),
+    "pre": lambda: Transformer(
+        TransformerConfig.parse(PAIR | DEPTH | {"norm": "pre", "activation": "gelu", "output_bias": True, "tie": "all"})
+    ),
+    "rotary": lambda: Transformer(TransformerConfig.parse(PAIR | DEPTH | {"positions": "rotary", "tie": "none"})),
+    "concatenated": lambda: Transformer(TransformerConfig.parse(PAIR | DEPTH | {"join_positions": "concatenate"})),
+    "convolution": lambda: Transformer(TransformerConfig.parse(PAIR | DEPTH | {"encoder": "convolution"})),
+    "t5": lambda: T5(T5Config.parse(PAIR | DEPTH | {"head_width": 6, "gated": True, "activation": "gelu_new"})),
+    "rnn": lambda: Seq2Seq(Seq2SeqConfig.parse({"source_vocab": 60, "target_vocab": 60, "embedding": 24, "width": 32})),
+}
+WRITERS = {
+    "gpt2": lambda: Gpt(GptConfig.parse(TEXT)),
+    "llama": lambda: Gpt(GptConfig.parse(LLAMA | TEXT | {"kv_heads": 2})),
+    "lstm": lambda: Lstm(LstmConfig.parse({"vocab": 60, "width": 32, "depth": 2, "tie": False})),
+}
+
+
+@pytest.fixture(autouse=True, params=["compiled", "torch"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Every test with compiled code, where there is a compiler, and without."""
+    if request.param == "torch":
+        monkeypatch.setattr(native, "library", lambda: None)
+    elif native.library() is None:
+        pytest.skip("no compiler here")
+    return request.param
+
+
+def vivid(make, seed=0):
+    """A model whose weights vary enough for its answers to differ."""
+    torch.manual_seed(seed)
+    model = make().eval()
+    for parameter in model.parameters():
+        if parameter.ndim > 1:
+            torch.nn.init.normal_(parameter, std=2.0 / math.sqrt(parameter.shape[-1]))
+        else:
+            torch.nn.init.normal_(parameter, mean=parameter.mean().item(), std=0.1)
+    return model
+
+
+def ragged(count, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(2, 9, (count,), generator=generator)
+    mask = torch.arange(8) < lengths[:, None]
+    return torch.randint(3, 60, (count, 8), generator=generator).masked_fill(~mask, 0), mask
+
+
+def answers(model, source, mask, beam, *, first=None):
+    settings = SearchSettings(beam=beam, max_length=14, n_best=beam)
+    found = search(model, source, mask, settings, VOCABULARY, first=first)
+    return [[(each.tokens, each.finished) for each in row] for row in found]
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("kind", TRANSLATORS)
+def test_a_translator_says_the_same_in_its_form(kind: str, seed: int) -> None:
+    model = vivid(TRANSLATORS[kind], seed)
+    form = inference_form(model)
+    assert type(form) is type(model) and form is not model
+    for count, beam in ((1, 1), (1, 4), (7, 1), (7, 4)):  # sentences end at different times, so that rows are dropped
+        source, mask = ragged(count, seed)
+        assert answers(form, source, mask, beam) == answers(model, source, mask, beam), (count, beam)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("kind", WRITERS)
+def test_a_writer_says_the_same_in_its_form(kind: str, seed: int) -> None:
+    model = vivid(WRITERS[kind], seed)
+    form = inference_form(model)
+    for count, beam in ((1, 1), (1, 4), (6, 1), (6, 3)):
+        source, mask = ragged(count, seed)
+        last = source[torch.arange(count), mask.sum(1) - 1]
+        assert answers(form, source, mask, beam, first=last) == answers(model, source, mask, beam, first=last)
+
+
+@pytest.mark.parametrize(("precision", "bound"), [("fp32", 1e-5), ("fp16", 4e-3), ("int8", 0.15)])
+@pytest.mark.parametrize("kind", ["post", "pre", "rotary", "t5"])
+def test_logits_are_as_close_as_the_precision_allows(kind: str, precision: str, bound: float) -> None:
+    """Relative to how much the logits vary."""
+    model = vivid(TRANSLATORS[kind])
+    source, mask = ragged(5)
+    inputs = torch.randint(3, 60, (5, 6))
+    with torch.inference_mode():
+        expected, found = (each(source, mask, inputs) for each in (model, inference_form(model, precision)))
+    error = (found - expected).std() / expected.std()
+    assert error < bound
+    assert precision == "fp32" or error > 0
+
+
+def test_an_encoder_has_a_form_too() -> None:
+    model = vivid(lambda: Bert(BertConfig.parse(TEXT | {"head": "masked"})))
+    source, mask = ragged(5)
+    with torch.inference_mode():
+        expected, found = (each(source, mask) for each in (model, inference_form(model)))
+    torch.testing.assert_close(found.hidden[mask], expected.hidden[mask], rtol=1e-4, atol=1e-5)
+
+
+def test_the_model_stays_as_it_is() -> None:
+    model = vivid(TRANSLATORS["post"])
+    names, before = [name for name, _ in model.named_modules()], {k: v.clone() for k, v in model.state_dict().items()}
+    inference_form(model, "int8")
+    assert [name for name, _ in model.named_modules()] == names
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert model.decoder[0].after_attention.dropout.p == 0.1
+
+
+def test_a_form_is_recorded_as_its_model_is() -> None:
+    model = vivid(TRANSLATORS["post"])
+    source, mask = ragged(3)
+    inputs, looks = torch.randint(3, 60, (3, 5)), []
+    for each in (model, inference_form(model)):
+        with torch.inference_mode(), record(each) as seen:
+            each(source, mask, inputs)
+        looks.append(dict(seen))
+    assert looks[0].keys() == looks[1].keys()
+    for name, weights in looks[0].items():
+        torch.testing.assert_close(looks[1][name], weights, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("precision", PRODUCTS)
+def test_fused_products_are_their_parts_side_by_side(precision: str) -> None:
+    torch.manual_seed(0)
+    layers = [torch.nn.Linear(256, 300), torch.nn.Linear(256, 200, bias=False)]
+    whole = product([each.weight for each in layers], [each.bias for each in layers], precision)
+    bound = {"fp32": 1e-5, "fp16": 2e-3, "int8": 2e-2}[precision]
+    for rows in (1, 3, 64):  # below and above where packing pays
+        x = torch.randn(rows, 2, 256)[:, 0] if rows > 1 else torch.randn(1, 256)
+        with torch.inference_mode():
+            expected, found = torch.cat([each(x) for each in layers], dim=-1), whole(x)
+        assert (found - expected).abs().max() / expected.std() < 5 * bound
+    assert 3 * 500 * 256 < PACKING_PAYS < 64 * 500 * 256
+
+
+@pytest.mark.parametrize("precision", PRODUCTS)
+def test_a_row_does_not_depend_on_the_rows_beside_it(precision: str) -> None:
+    torch.manual_seed(0)
+    some = product([torch.randn(40, 32)], [torch.randn(40)], precision)
+    x = torch.randn(6, 32) * torch.tensor([0.01, 1.0, 100.0, 0.1, 10.0, 0.0])[:, None]
+    with torch.inference_mode():
+        alone = torch.cat([some(x[row : row + 1]) for row in range(6)])
+        torch.testing.assert_close(some(x), alone, rtol=1e-5, atol=1e-5)
+
+
+def test_a_precision_that_cannot_be_is_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = TRANSLATORS["post"]()
+    with pytest.raises(UsageError, match=r"'fp8' is unknown; choose one of fp32, fp16, int8"):
+        inference_form(model, "fp8")
+    elsewhere = model.to("meta")
+    with pytest.raises(UsageError, match="on a GPU there is no precision 'int8'"):
+        inference_form(elsewhere, "int8")
+    assert {each.dtype for each in inference_form(elsewhere, "bf16").parameters()} == {torch.bfloat16}
+
+    def broken(weight, bias):
+        raise RuntimeError("no such instruction\nat some address")
+
+    monkeypatch.setitem(products.PRODUCTS, "int8", broken)
+    with pytest.raises(UsageError, match=r"not possible on this machine \(no such instruction\); use fp32"):
+        inference_form(TRANSLATORS["post"](), "int8")
+
+
+def test_the_verbs_and_load_take_a_precision(translator_folder: Path, make_encoder, capsys) -> None:
+    said = {}
+    for precision in PRODUCTS:
+        assert (
+            run(["translate", "we eat bread", "-m", str(translator_folder), "--to", "es", "--precision", precision])
+            == 0
+        )
+        said[precision] = capsys.readouterr().out
+        loaded = regard.load(translator_folder, precision=precision)
+        assert loaded.translate("we eat bread", to="es").text == said[precision].strip()
+    assert said["fp16"] == said["fp32"]
+    assert run(["translate", "we eat bread", "-m", str(translator_folder), "--precision", "fp64"]) == 2
+    assert "'fp64' is unknown" in capsys.readouterr().err
+    with pytest.raises(UsageError, match="models that write or translate"):
+        regard.load(make_encoder(), precision="int8")
