@@ -12,8 +12,18 @@ import typer
 from regard.cli.options import AsJson, Sets
 
 if TYPE_CHECKING:
+    from regard.studies.cluster import ClusterPlan
     from regard.studies.cost_parts import Matrix
     from regard.studies.plan import Plan
+    from regard.studies.rehearsal import Forecast, Rehearsal
+
+KINDS = {
+    "product": "matrix products", "convolution": "convolutions", "batch_norm": "norms of pictures",
+    "attention": "attention, fused", "written": "attention, written out", "lstm": "LSTM kernels",
+    "stream": "reading and writing tensors", "curve": "exponentials", "gelu": "GELU",
+    "draw": "random numbers of dropout", "update": "in place: sums of gradients, AdamW",
+    "call": "asking for operations",
+}  # fmt: skip
 
 
 class Section(NamedTuple):
@@ -40,11 +50,33 @@ def plan(
     target_length: Annotated[
         int | None, typer.Option(help="Tokens of a target sentence. Default: 32, of a picture its pixels.")
     ] = None,
+    timed: Annotated[
+        bool, typer.Option("--time", help="Measure this machine at the model's sizes, and foretell the time of a step.")
+    ] = False,
+    measured: Annotated[
+        bool, typer.Option("--measure", help="Also train a few real steps, and compare memory and time with the plan.")
+    ] = False,
+    device: Annotated[str, typer.Option(help="Of --time and --measure: cpu, cuda or auto.")] = "cpu",
+    threads: Annotated[int, typer.Option(min=1, help="Of --time and --measure.")] = 1,
+    rounds: Annotated[int, typer.Option(min=1, help="Of --time and --measure: more are more exact.")] = 5,
+    gpus: Annotated[int, typer.Option(min=0, help="Plan a training on so many GPUs, with --batch on each.")] = 0,
+    tokens: Annotated[float, typer.Option(help="Of that training.")] = 1e12,
+    cluster: Annotated[
+        list[str],
+        typer.Option(
+            help="What --gpus assumes of each GPU: flops, utilisation, memory, wire, storage, failure_days or "
+            "restart=VALUE. Repeatable."
+        ),
+    ] = [],  # noqa: B006
     as_json: AsJson = False,
 ) -> None:
-    """Parameters, FLOPs, memory, and every attention matrix, before anything is allocated.
+    """Parameters, FLOPs, peak memory, and every attention matrix, before anything is allocated; and time, when asked.
 
     Example: regard plan transformer:base --set tokenizer.size=37000 --batch 64
+
+    Example: regard plan transformer:small --batch 64 --measure
+
+    Example: regard plan gpt:llama-7b --batch 2 --target-length 4096 --gpus 1024 --tokens 1e12
     """
     from regard.studies.plan import LECTURES, make_plan
 
@@ -52,7 +84,55 @@ def plan(
         _print([figure.to_json() for figure in LECTURES], [_lectures()], as_json)
         return
     planned = make_plan(what, sets=sets, batch=batch, source_length=source_length, target_length=target_length)
-    _print([planned.to_json()], _sections(planned), as_json)
+    if gpus or cluster:
+        whole = _whole(planned, gpus, tokens, cluster)
+        _print([whole.to_json()], [*_sections(planned)[:1], *_on_cluster(whole)], as_json)
+    elif measured:
+        rehearsal = _rehearsed(what, planned, sets, device, threads, rounds)
+        _print([rehearsal.to_json()], [_compared(rehearsal), _time(rehearsal.plan, rehearsal.forecast)], as_json)
+    elif timed:
+        from regard.studies.rehearsal import forecast
+
+        told = forecast(planned, device=device, threads=threads, rounds=rounds)
+        foretold = {"step": {"predicted": told.total}, "kinds": told.seconds, "token": told.token}
+        values = {**planned.to_json(), **foretold}
+        _print([values], [*_sections(planned), _time(planned, told)], as_json)
+    else:
+        _print([planned.to_json()], _sections(planned), as_json)
+
+
+def _whole(plan: Plan, gpus: int, tokens: float, assumptions: Sequence[str]) -> ClusterPlan:
+    from regard.errors import UsageError
+    from regard.studies.cluster import Cluster, on_cluster
+    from regard.training.recipe import changed
+
+    if not gpus:
+        raise UsageError("--cluster describes GPUs; say how many there are with --gpus")
+    return on_cluster(plan, Cluster.parse(changed({"gpus": gpus}, assumptions), where="--cluster"), tokens)
+
+
+def _rehearsed(what: str, plan: Plan, sets: Sequence[str], device: str, threads: int, rounds: int) -> Rehearsal:
+    """The recipe itself, or a preset on made-up data."""
+    import tempfile
+    from pathlib import Path
+
+    from regard.errors import UsageError
+    from regard.models.catalog import MODELS
+    from regard.studies.invented import invented_recipe
+    from regard.studies.rehearsal import rehearse
+    from regard.training.recipe import load_recipe
+
+    if Path(what).is_dir():
+        raise UsageError(f"{what} is a trained model; --measure trains a recipe or a preset, so name what it came from")
+    with tempfile.TemporaryDirectory() as folder:
+        if what.partition(":")[0] in MODELS:
+            recipe = invented_recipe(
+                what, plan.config, sets, Path(folder),
+                batch=plan.batch, source=plan.source_length, target=plan.target_length,
+            )  # fmt: skip
+        else:
+            recipe = load_recipe(what, sets)
+        return rehearse(recipe, device=device, threads=threads, rounds=rounds)
 
 
 def _print(values: Sequence[dict[str, object]], sections: Sequence[Section], as_json: bool) -> None:
@@ -84,20 +164,90 @@ def _print_tables(sections: Sequence[Section]) -> None:
         console.print(table)
 
 
+def _compared(rehearsal: Rehearsal) -> Section:
+    from regard.studies.machine import warning
+    from regard.studies.units import byte_size
+
+    plan, told, disturbed = rehearsal.plan, rehearsal.forecast, warning(rehearsal.others)
+    peak = sum(plan.memory.values())
+    rows = [
+        ["peak memory of tensors", byte_size(peak), byte_size(rehearsal.peak), f"{rehearsal.memory_ratio:.2f}"],
+        ["time of a step", _duration(told.total), _duration(rehearsal.seconds), f"{rehearsal.ratio:.2f}"],
+        ["resident memory of the process", "", byte_size(rehearsal.resident), ""],
+    ]
+    title = f"{plan.name}: {plan.parameters:,} parameters; a batch of {_batch(plan)}"
+    return Section(title + (f"  ({disturbed})" if disturbed else ""), ["", "planned", "measured", "ratio"], rows)
+
+
+def _time(plan: Plan, told: Forecast) -> Section:
+    kinds = sorted(told.seconds.items(), key=lambda item: -item[1])
+    rows = [[KINDS[kind], _duration(seconds), f"{seconds / told.total:.0%}"] for kind, seconds in kinds]
+    whole, unit = plan.training.steps * told.total, "pictures" if _side(plan) else "tokens"
+    title = (
+        f"a training step: {_duration(told.total)}, {plan.tokens / told.total:,.0f} {unit} a second; "
+        f"{plan.training.steps:,} steps: {_duration(whole)}"
+    )
+    written = [["a token written alone, at least", _duration(told.token), ""]] if told.token else []
+    return Section(title, ["work", "time", "share"], [*rows, ["all", _duration(told.total), ""], *written])
+
+
+def _on_cluster(whole: ClusterPlan) -> list[Section]:
+    from regard.studies.units import byte_size, scaled
+
+    ways, cluster = whole.ways, whole.cluster
+    fits = [byte_size(round(way.total)) + ("" if whole.fits(way) else ", too much") for way in ways]
+    rows = [
+        *([f"memory: {part}", *(byte_size(round(way.memory[part])) for way in ways)] for part in ways[0].memory),
+        ["memory of a GPU", *fits],
+        ["sent by a GPU, a step", *(byte_size(round(way.sent)) for way in ways)],
+        ["sending", *(_duration(way.talking) for way in ways)],
+        ["computing", *(_duration(whole.computing) for _ in ways)],
+        ["a step", *(_duration(way.step) for way in ways)],
+        ["utilisation, losses included", *(f"{whole.utilisation(way):.1%}" for way in ways)],
+        ["the whole training", *(_duration(86400 * whole.days(way)) for way in ways)],
+    ]
+    lasting = [
+        ["a failure every", _duration(whole.failure_seconds)],
+        ["a checkpoint", byte_size(round(whole.checkpoint_bytes))],
+        ["stops training for", _duration(whole.checkpoint_seconds)],
+        ["and is written every", _duration(whole.interval)],
+        ["lost to both, and to restarts", f"{whole.lost:.2%} of all time"],
+    ]
+    title = (
+        f"{scaled(round(whole.tokens))}tokens on {cluster.gpus:,} GPUs: {whole.steps:,} steps of "
+        f"{whole.tokens_per_step:,} tokens, {scaled(round(whole.flops_per_step))}FLOPs on each GPU"
+    )
+    return [Section(title, ["", *(way.name for way in ways)], rows), Section("failures", ["", ""], lasting)]
+
+
+def _duration(seconds: float) -> str:
+    for size, unit in ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"), (1.0, "s"), (1e-3, "ms")):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{1e6 * seconds:.3g} µs"
+
+
+def _side(plan: Plan) -> int:
+    """Of the pictures that a model reads; 0 where it reads texts."""
+    return getattr(plan.config, "image_size", 0)
+
+
+def _batch(plan: Plan) -> str:
+    if side := _side(plan):
+        return f"{plan.batch} pictures of {side} x {side} pixels"
+    return f"{plan.batch} sentences of {plan.source_length} source and {plan.target_length} target tokens"
+
+
 def _sections(plan: Plan) -> list[Section]:
     from regard.studies.units import byte_size, scaled
 
     memory, cache, matrices = plan.memory, plan.cache, plan.costs.matrices
     total = {"parameters": plan.parameters, "flops": plan.forward_flops, "activations": memory["activations"]}
     parts = {**plan.to_json()["parts"], "all": total}
-    side = getattr(plan.config, "image_size", None)
-    one = "sentence" if side is None else "picture"
-    size = f"{plan.batch} sentences of {plan.source_length} source and {plan.target_length} target tokens"
-    if side is not None:
-        size = f"{plan.batch} pictures of {side} x {side} pixels"
+    one = "picture" if _side(plan) else "sentence"
     sections = [
         Section(
-            f"{plan.name}: {plan.parameters:,} parameters; a batch of {size}",
+            f"{plan.name}: {plan.parameters:,} parameters; a batch of {_batch(plan)}",
             ["part", "parameters", "forward FLOPs", "activations"],
             [
                 [name, f"{part['parameters']:,}", scaled(part["flops"]), byte_size(part["activations"])]
@@ -106,7 +256,7 @@ def _sections(plan: Plan) -> list[Section]:
         ),
         Section(
             f"a training step: {scaled(plan.training_flops)}FLOPs (backward is two forwards), in float32",
-            ["memory", "size"],
+            ["memory at its fullest", "size"],
             [[name, byte_size(value)] for name, value in {**memory, "all": sum(memory.values())}.items()],
         ),
         Section(
@@ -116,7 +266,7 @@ def _sections(plan: Plan) -> list[Section]:
             + [["all", "", f"{sum(m.entries for m in matrices):,}", byte_size(sum(m.nbytes for m in matrices))]],
         ),
     ]
-    if side is None:
+    if not _side(plan):
         cached = [
             ["of its source", byte_size(cache["sentence"])],
             ["of each hypothesis", byte_size(cache["hypothesis"])],

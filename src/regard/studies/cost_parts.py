@@ -5,24 +5,56 @@ See `costs.py` for what is counted, and how.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple
 
 FLOAT = 4  # bytes of a float32
+
+Kind = Literal[
+    "product", "convolution", "batch_norm", "attention", "written", "lstm", "stream", "curve", "gelu", "draw", "update",
+    "call",
+]  # fmt: skip
+
+
+class Piece(NamedTuple):
+    """Work of one kind and size, forward and backward, as a training step has it; `limits.py` measures its time.
+
+    product (rows, inputs, outputs): a linear layer with both of its gradients; convolution (pictures, side of the
+    result, inputs, outputs, kernel, groups, stride); batch_norm (pictures, channels, pixels); attention (sequences,
+    heads, queries, keys, head width) in a fused kernel, or `written` out; lstm (sequences, steps, inputs, width) in a
+    fused kernel. Of so many numbers: stream, one tensor read or written; curve, an exponential of each; gelu, and its
+    gradient; draw, a random number for each; update, one tensor read or written in place. call: what one operation
+    costs before it has computed anything.
+    """
+
+    kind: Kind
+    size: tuple[int, ...] = ()
+    grows: bool = True  # the first number with the batch
+
+    def of_batch(self, batch: int) -> Piece:
+        """The same for so many examples at once."""
+        return Piece(self.kind, (batch * self.size[0], *self.size[1:]), False) if self.grows and self.size else self
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Parameters, forward FLOPs and numbers kept for the backward pass; costs of parts add up."""
+    """Parameters, forward FLOPs, numbers kept for the backward pass, and work by pieces; costs of parts add up."""
 
     parameters: int = 0
     flops: int = 0
     kept: int = 0
+    work: Mapping[Piece, int] = field(default_factory=dict)
 
     def __add__(self, other: Cost) -> Cost:
-        return Cost(self.parameters + other.parameters, self.flops + other.flops, self.kept + other.kept)
+        work = dict(self.work)
+        for piece, times in other.work.items():
+            work[piece] = work.get(piece, 0) + times
+        return Cost(self.parameters + other.parameters, self.flops + other.flops, self.kept + other.kept, work)
 
     def __rmul__(self, copies: int) -> Cost:
-        return Cost(copies * self.parameters, copies * self.flops, copies * self.kept)
+        work = {piece: copies * times for piece, times in self.work.items()}
+        return Cost(copies * self.parameters, copies * self.flops, copies * self.kept, work)
 
 
 @dataclass(frozen=True)
@@ -53,15 +85,37 @@ class Costs:
     matrices: list[Matrix]
     sentence_cache: int
     hypothesis_cache: int
+    logits: int = 0  # numbers that a vocabulary is scored with
 
     @property
     def total(self) -> Cost:
         return sum(self.parts.values(), Cost())
 
 
+def calls(count: int) -> Cost:
+    """So many operations that autograd remembers, views among them."""
+    return Cost(work={Piece("call"): count})
+
+
+def streams(numbers: int, times: int, *, grows: bool = True) -> Cost:
+    """Tensors of so many numbers, read or written so many times, forward and backward."""
+    return Cost(work={Piece("stream", (numbers,), grows): times} if numbers and times else {})
+
+
+def summed(numbers: int, times: int = 1, *, grows: bool = True) -> Cost:
+    """Gradients of so many numbers, each added to one that is there already."""
+    return Cost(work={Piece("update", (numbers,), grows): 3 * times})
+
+
+def curved(numbers: int, times: int = 1) -> Cost:
+    """Exponentials (softmax, tanh, GELU) of so many numbers, read and written on the way."""
+    return Cost(work={Piece("curve", (numbers,)): times})
+
+
 def linear(rows: int, inputs: int, outputs: int, *, bias: bool = True) -> Cost:
     """x W + b; its input is counted by whoever makes it, because several layers may share one."""
-    return Cost(inputs * outputs + bias * outputs, 2 * rows * inputs * outputs)
+    product = Cost(inputs * outputs + bias * outputs, 2 * rows * inputs * outputs)
+    return product + Cost(work={Piece("product", (rows, inputs, outputs)): 1}) + calls(5 + bias)
 
 
 def attention(
@@ -74,15 +128,29 @@ def attention(
     head_width: int | None = None,
     kv_heads: int | None = None,
     bias: bool = True,
+    written: bool = False,
 ) -> Cost:
-    """Four projections around softmax(q kᵀ) v. Kept: the input of the queries, q, k, v, the result, a sum per row."""
+    """Four projections around softmax(q kᵀ) v. Kept: the input of the queries, q, k, v, the result, a sum per row.
+
+    The weights are `written` out where they are dropped, or where a bias is learned. What three projections read has a
+    gradient that is added up.
+    """
     head_width = head_width or width // heads
     inner, shared = heads * head_width, (kv_heads or heads) * head_width
     projections = linear(queries, width, inner, bias=bias) + 2 * linear(keys, width, shared, bias=bias)
-    projections += linear(queries, inner, width, bias=bias)
+    projections += linear(queries, inner, width, bias=bias) + summed(keys * width, 2)
     looking = Cost(flops=4 * queries * keys * inner, kept=queries * (width + 2 * inner + heads) + 2 * keys * shared)
-    written_out = 3 * heads * queries * keys if dropout else 0  # weights, mask, and their product
-    return projections + looking + Cost(kept=written_out)
+    dropped = Cost(kept=3 * heads * queries * keys) if dropout else Cost()  # weights, mask, and their product
+    if dropout:
+        dropped += masked(heads * queries * keys, 1, dropout, kept=False)
+    kind: Kind = "written" if dropout or written else "attention"
+    return projections + looking + dropped + scored(1, heads, queries, keys, head_width, kind)
+
+
+def scored(sequences: int, heads: int, queries: int, keys: int, head_width: int, kind: Kind = "attention") -> Cost:
+    """softmax(q kᵀ) v itself, with its views of heads: the work alone."""
+    written_out = calls(20) if kind == "written" else Cost()
+    return Cost(work={Piece(kind, (sequences, heads, queries, keys, head_width)): 1}) + calls(10) + written_out
 
 
 def feed_forward(
@@ -103,19 +171,63 @@ def feed_forward(
         tensors = (3 if activation == "relu" else 4) + (1 if dropout else 0)
     products = (2 if gated else 1) * linear(rows, width, hidden, bias=bias)
     products += linear(rows, hidden, outputs or width, bias=bias)
-    return products + Cost(kept=rows * (width + tensors * hidden))
+    gate = streams(rows * hidden, 9) + summed(rows * width) + calls(1) if gated else Cost()
+    inside = activated(rows * hidden, activation) + gate + masked(rows, hidden, dropout, kept=False)
+    return products + inside + Cost(kept=rows * (width + tensors * hidden))
+
+
+def activated(numbers: int, activation: str) -> Cost:
+    """An activation and its gradient; the curved ones compute an exponential on both ways."""
+    match activation:
+        case "relu":
+            return streams(numbers, 5) + calls(1)
+        case "gelu" | "gelu_new":
+            return Cost(work={Piece("gelu", (numbers,)): 1}) + calls(1)
+        case "quick_gelu":
+            return curved(numbers, 2) + streams(numbers, 16) + calls(3)
+    return curved(numbers, 2) + streams(numbers, 1) + calls(1)
 
 
 def norm(rows: int, width: int) -> Cost:
     """Gain and offset; kept: the input, and the mean and deviation of each row."""
-    return Cost(parameters=2 * width, kept=rows * (width + 2))
+    return Cost(parameters=2 * width, kept=rows * (width + 2)) + streams(rows * width, 5) + calls(3)
 
 
 def rms_norm(rows: int, width: int) -> Cost:
-    """A gain; kept: the input, the input made even, and the size of each row."""
-    return Cost(parameters=width, kept=rows * (2 * width + 1))
+    """A gain; kept: the input, the input made even, and the size of each row. Torch composes it of small operations."""
+    return Cost(parameters=width, kept=rows * (2 * width + 1)) + streams(rows * width, 30) + calls(7)
 
 
-def masked(rows: int, width: int, dropout: float) -> Cost:
-    """The mask of a dropout."""
-    return Cost(kept=rows * width if dropout else 0)
+def masked(rows: int, width: int, dropout: float, *, kept: bool = True) -> Cost:
+    """A dropout: a random mask, which is kept, times the input."""
+    if not dropout:
+        return Cost()
+    drawn = Cost(kept=rows * width if kept else 0, work={Piece("draw", (rows * width,)): 1})
+    return drawn + streams(rows * width, 8) + calls(1)
+
+
+def added(numbers: int) -> Cost:
+    """Two branches that meet: their sum, and where they part the sum of their gradients."""
+    return streams(numbers, 3) + summed(numbers) + calls(1)
+
+
+def residual(rows: int, width: int, dropout: float, even: Callable[[int, int], Cost] = norm) -> Cost:
+    """x + Dropout(f(x)), and a norm; the gradient of x is added up from both ways."""
+    return even(rows, width) + masked(rows, width, dropout) + added(rows * width)
+
+
+def embedded(rows: int, width: int, vocabulary: int, *, parameters: int | None = None, changes: int = 1) -> Cost:
+    """Vectors looked up in a table, whose gradient is as large as the table, and changed by so many additions of
+    positions or products with a scale. `parameters`: 0 where the table was counted elsewhere."""
+    looked_up = streams(rows * width, 3 + 4 * changes) + streams(vocabulary * width, 2, grows=False)
+    return Cost(vocabulary * width if parameters is None else parameters) + looked_up + calls(1 + changes)
+
+
+def vocabulary_loss(tokens: int, width: int, vocabulary: int, *, bias: bool, tied: bool) -> Cost:
+    """The output matrix, which may be an embedding, and the loss, which keeps its gradient for every word."""
+    output = linear(tokens, width, vocabulary, bias=bias)
+    if tied:
+        output = replace(output, parameters=bias * vocabulary) + summed(width * vocabulary, grows=False)
+    scores = tokens * vocabulary
+    loss = Cost(kept=scores, work={Piece("update", (scores,)): 2}) + curved(scores, 2) + streams(scores, 2)
+    return output + loss + calls(5)

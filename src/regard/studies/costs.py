@@ -7,11 +7,16 @@ counter leaves them out, and a causal attention counts its whole matrix. The bac
 forward pass multiplied once. `kept` counts the numbers that wait for the backward pass, each tensor once: the inputs of
 linear layers, the results of activations, the masks of dropout. They are what torch keeps in float32 on a CPU; fused
 GPU kernels keep about the same, with dropout masks of a byte.
+
+`work` is the same model as pieces whose time can be measured: products by their size, attention by its shape, tensors
+that are read and written, random numbers, exponentials, and operations as such. It is counted for a training step as
+torch runs it without a compiler, forward and backward.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -25,34 +30,84 @@ from regard.models.t5 import T5Config
 from regard.models.transformer import TransformerConfig
 from regard.models.word2vec import Word2VecConfig
 from regard.studies import image_costs
-from regard.studies.cost_parts import Cost, Costs, Matrix, attention, feed_forward, linear, masked, norm, rms_norm
+from regard.studies.cost_parts import (
+    Cost,
+    Costs,
+    Matrix,
+    Piece,
+    activated,
+    attention,
+    calls,
+    curved,
+    embedded,
+    feed_forward,
+    linear,
+    masked,
+    norm,
+    residual,
+    rms_norm,
+    streams,
+    summed,
+    vocabulary_loss,
+)
 
 KEPT_BY_CELL: dict[Kind, int] = {"rnn": 1, "gru": 7, "lstm": 7}  # vectors a step: its gates, sums and states
+KEPT_BY_KERNEL = 17  # the same by oneDNN's LSTM on a CPU: mostly a workspace of its own design
+CURVES_BY_CELL: dict[Kind, int] = {"rnn": 1, "gru": 3, "lstm": 5}  # exponentials a step, in vectors
+STREAMS_BY_CELL: dict[Kind, int] = {"rnn": 6, "gru": 72, "lstm": 74}  # vectors read or written a step, both ways
+CALLS_BY_CELL: dict[Kind, int] = {"rnn": 3, "gru": 10, "lstm": 11}
 
 
 def convolution_layer(rows: int, width: int, kernel: int, dropout: float) -> Cost:
     """A gated convolution; kept: its input, and both halves before the gate."""
-    return linear(rows, kernel * width, 2 * width) + Cost(kept=3 * rows * width) + masked(rows, width, dropout)
+    gate = Cost(kept=3 * rows * width) + curved(rows * width, 2) + streams(rows * width, 18) + calls(8)
+    return linear(rows, kernel * width, 2 * width) + gate + masked(rows, width, dropout)
 
 
-def recurrent_layer(rows: int, inputs: int, width: int, cell: Kind) -> Cost:
-    """One layer in one direction: every gate has a matrix for the input and one for the state."""
+def stepwise(steps: int, inputs: int, outputs: int, *, bias: bool = True) -> Cost:
+    """A linear layer that is asked anew at every step: the gradient of its matrix is added up step by step."""
+    once = linear(1, inputs, outputs, bias=bias)
+    product = Cost(0, once.flops, work={Piece("product", (1, inputs, outputs)): 1})
+    return Cost(once.parameters) + steps * (product + summed(inputs * outputs, grows=False) + calls(3))
+
+
+def recurrent_steps(rows: int, width: int, cell: Kind) -> Cost:
+    """What a cell does one step after another: its states are multiplied, its gates opened and closed."""
+    step = curved(width, CURVES_BY_CELL[cell]) + streams(width, STREAMS_BY_CELL[cell]) + calls(CALLS_BY_CELL[cell])
+    kept = Cost(kept=rows * KEPT_BY_CELL[cell] * width)
+    return stepwise(rows, width, CELLS[cell].gates * width) + rows * step + kept
+
+
+def recurrent_layer(rows: int, inputs: int, width: int, cell: Kind, *, packed: bool = False) -> Cost:
+    """One layer in one direction: every gate has a matrix for the input and one for the state.
+
+    An LSTM without padding has a kernel of its own. All else is composed of steps; where they read packed sequences,
+    each step's gradient is written into zeros as large as all steps, and these are added up.
+    """
     gates = CELLS[cell].gates * width
-    products = linear(rows, inputs, gates) + linear(rows, width, gates)
-    return products + Cost(kept=rows * KEPT_BY_CELL[cell] * width)
+    layer = linear(rows, inputs, gates) + recurrent_steps(rows, width, cell)
+    if packed:
+        return layer + streams(rows * gates, rows) + summed(rows * gates, rows)
+    if cell == "lstm":
+        return replace(layer, kept=rows * KEPT_BY_KERNEL * width, work=lstm_kernel(rows, inputs, width).work)
+    return layer
+
+
+def lstm_kernel(rows: int, inputs: int, width: int) -> Cost:
+    """The work of an LSTM in one kernel."""
+    return Cost(work={Piece("lstm", (1, rows, inputs, width)): 1}) + calls(20)
 
 
 def transformer(c: TransformerConfig, source: int, target: int) -> Costs:
     """The Transformer of `models/transformer.py`; the order of norms changes nothing but the two at the ends."""
 
-    def residual(rows: int) -> Cost:
-        return norm(rows, c.width) + masked(rows, c.width, c.dropout)
-
     def look(queries: int, keys: int) -> Cost:
-        return attention(queries, keys, c.width, c.heads, c.attention_dropout) + residual(queries)
+        looking = attention(queries, keys, c.width, c.heads, c.attention_dropout)
+        return looking + residual(queries, c.width, c.dropout)
 
     def think(rows: int) -> Cost:
-        return feed_forward(rows, c.width, c.ffn_width, c.activation, c.activation_dropout) + residual(rows)
+        thought = feed_forward(rows, c.width, c.ffn_width, c.activation, c.activation_dropout)
+        return thought + residual(rows, c.width, c.dropout)
 
     def end(rows: int) -> Cost:
         return Cost(kept=rows * c.width) + (norm(rows, c.width) if c.norm == "pre" else Cost())
@@ -63,16 +118,16 @@ def transformer(c: TransformerConfig, source: int, target: int) -> Costs:
     )
     decoder_layer = look(target, target) + look(target, source) + think(target)
     positions = {"learned": c.max_length * c.width, "linear": 2 * c.width}.get(c.positions, 0)
-    embedded = Cost(_embeddings(c, c.width) + 2 * positions) + masked(source + target, c.width, c.dropout)
+    tokens = _embeddings(c, source, target, c.width, changes=2) + Cost(2 * positions)
     if c.join_positions == "concatenate" and c.positions != "rotary":
         for rows in (source, target):
-            embedded += linear(rows, 2 * c.width, c.width) + Cost(kept=rows * 2 * c.width)
+            tokens += linear(rows, 2 * c.width, c.width) + Cost(kept=rows * 2 * c.width)
     return Costs(
         parts={
-            "embeddings": embedded,
+            "embeddings": tokens,
             "encoder": c.encoder_depth * encoder_layer + end(source),
             "decoder": c.decoder_depth * decoder_layer + end(target),
-            "generator": _generator(c, target, c.width, bias=c.output_bias),
+            "generator": vocabulary_loss(target, c.width, c.target_vocab, bias=c.output_bias, tied=c.tie != "none"),
         },
         matrices=[
             *(Matrix(f"encoder.{n}.attention", c.heads, source, source) for n in range(c.encoder_depth * attends)),
@@ -84,6 +139,7 @@ def transformer(c: TransformerConfig, source: int, target: int) -> Costs:
         ],
         sentence_cache=2 * c.decoder_depth * source * c.width,
         hypothesis_cache=2 * c.decoder_depth * target * c.width,
+        logits=target * c.target_vocab,
     )
 
 
@@ -94,44 +150,47 @@ def seq2seq(c: Seq2SeqConfig, source: int, target: int) -> Costs:
     bridge = linear(1, c.width, states) + Cost(kept=c.width + states) + masked(1, c.width, c.dropout)
     deep = 2 * c.width + c.embedding
     output = linear(target, deep, c.embedding) + Cost(kept=target * (deep + c.embedding * (1 + bool(c.dropout))))
-    output += masked(target, c.width + c.embedding, c.dropout)
+    output += masked(target, c.width + c.embedding, c.dropout) + streams(target * deep, 4) + calls(2)
+    output += curved(target * c.embedding) + streams(target * c.embedding, 3)
     keys = source * c.width * (c.attention in ("additive", "general"))
     return Costs(
         parts={
-            "embeddings": Cost(_embeddings(c, c.embedding)) + masked(source + target, c.embedding, c.dropout),
+            "embeddings": _embeddings(c, source, target, c.embedding, changes=0),
             "encoder": _recurrent_encoder(c, source) if c.encoder == "recurrent" else _convolution_encoder(c, source),
             "bridge": bridge,
             "attention": _scores(c, source, target) if attends else Cost(),
             "decoder": _recurrent_decoder(c, target),
-            "generator": output + _generator(c, target, c.embedding, bias=True),
+            "generator": output + vocabulary_loss(target, c.embedding, c.target_vocab, bias=True, tied=c.tie != "none"),
         },
         matrices=[Matrix("cross", 1, target, source)] if attends else [],
         sentence_cache=source * c.width + keys + c.width,
         hypothesis_cache=states,
+        logits=target * c.target_vocab,
     )
 
 
 def bert(c: BertConfig, source: int, target: int) -> Costs:
     """The encoder of `models/bert.py`; a text has no target."""
     narrow = c.embedding_width or c.width
-    residual = norm(source, c.width) + masked(source, c.width, c.dropout)
-    layer = attention(source, source, c.width, c.heads, c.attention_dropout) + residual
-    layer += feed_forward(source, c.width, c.ffn_width, c.activation, 0.0) + residual
+    layer = attention(source, source, c.width, c.heads, c.attention_dropout)
+    layer += feed_forward(source, c.width, c.ffn_width, c.activation, 0.0)
+    layer += 2 * residual(source, c.width, c.dropout)
     layers = c.depth * layer + Cost(kept=source * c.width)
-    embedded = Cost(narrow * (c.vocab + c.max_length + c.segments)) + norm(source, narrow)
-    embedded += masked(source, narrow, c.dropout)
+    tokens = embedded(source, narrow, c.vocab, changes=2) + Cost(narrow * (c.max_length + c.segments))
+    tokens += norm(source, narrow) + masked(source, narrow, c.dropout)
     if c.embedding_width:
-        embedded += linear(source, narrow, c.width) + Cost(kept=source * narrow)
+        tokens += linear(source, narrow, c.width) + Cost(kept=source * narrow)
     return Costs(
         parts={
-            "embeddings": embedded,
-            "encoder": Cost(layer.parameters, layers.flops, layers.kept) if c.shared_layers else layers,
-            "pooler": linear(1, c.width, c.width) + Cost(kept=2 * c.width) if c.pooler else Cost(),
+            "embeddings": tokens,
+            "encoder": replace(layers, parameters=layer.parameters) if c.shared_layers else layers,
+            "pooler": linear(1, c.width, c.width) + Cost(kept=2 * c.width) + calls(3) if c.pooler else Cost(),
             "head": _text_head(c, source, narrow),
         },
         matrices=[Matrix(f"encoder.{n}.attention", c.heads, source, source) for n in range(c.depth)],
         sentence_cache=0,
         hypothesis_cache=0,
+        logits=source * c.vocab if c.head in ("masked", "pretraining") else 0,
     )
 
 
@@ -139,24 +198,27 @@ def gpt(c: GptConfig, source: int, target: int) -> Costs:
     """The language model of `models/gpt.py`, on one text of `target` tokens; it has no source."""
     even = norm if c.norm == "layer" else rms_norm
     head_width, kv_heads = c.head_width or c.width // c.heads, c.kv_heads or c.heads
-    residual = even(target, c.width) + masked(target, c.width, c.dropout)
-    layer = residual + attention(
+    layer = attention(
         target, target, c.width, c.heads, c.attention_dropout,
         head_width=head_width, kv_heads=kv_heads, bias=c.attention_bias,
     )  # fmt: skip
-    layer += residual + feed_forward(target, c.width, c.ffn_width, c.activation, 0.0, gated=c.gated, bias=c.ffn_bias)
+    layer += feed_forward(target, c.width, c.ffn_width, c.activation, 0.0, gated=c.gated, bias=c.ffn_bias)
+    layer += 2 * residual(target, c.width, c.dropout, even)
+    if c.positions == "rotary":
+        layer += streams(target * (c.heads + kv_heads) * head_width, 18) + calls(24)
     positions = c.max_length * c.width if c.positions == "learned" else 0
+    tokens = embedded(target, c.width, c.vocab) + Cost(positions) + masked(target, c.width, c.embedding_dropout)
     outputs = c.vocab - c.unpredicted
-    output = linear(target, c.width, outputs, bias=False)
     return Costs(
         parts={
-            "embeddings": Cost(c.vocab * c.width + positions) + masked(target, c.width, c.embedding_dropout),
+            "embeddings": tokens,
             "decoder": c.depth * layer + even(target, c.width) + Cost(kept=target * c.width),
-            "generator": Cost(0 if c.tie else output.parameters, output.flops, target * outputs),
+            "generator": vocabulary_loss(target, c.width, outputs, bias=False, tied=c.tie),
         },
         matrices=[Matrix(f"decoder.{n}.attention", c.heads, target, target) for n in range(c.depth)],
         sentence_cache=0,
         hypothesis_cache=2 * c.depth * target * kv_heads * head_width,
+        logits=target * outputs,
     )
 
 
@@ -165,16 +227,16 @@ def lstm(c: LstmConfig, source: int, target: int) -> Costs:
     layers = [
         recurrent_layer(target, reads, says, "lstm") + Cost(kept=target * reads) for reads, says in pairwise(c.widths)
     ]
-    output = linear(target, c.widths[-1], c.vocab)
     return Costs(
         parts={
-            "embeddings": Cost(c.vocab * c.embedding),
+            "embeddings": embedded(target, c.embedding, c.vocab, changes=0),
             "decoder": sum(layers, Cost(kept=target * c.widths[-1])),
-            "generator": Cost(c.vocab if c.tie else output.parameters, output.flops, target * c.vocab),
+            "generator": vocabulary_loss(target, c.widths[-1], c.vocab, bias=True, tied=c.tie),
         },
         matrices=[],
         sentence_cache=0,
         hypothesis_cache=CELLS["lstm"].parts * sum(c.widths[1:]),
+        logits=target * c.vocab,
     )
 
 
@@ -231,28 +293,30 @@ def t5(c: T5Config, source: int, target: int) -> Costs:
     """The encoder-decoder of `models/t5.py`."""
 
     def look(queries: int, keys: int) -> Cost:
-        looking = attention(queries, keys, c.width, c.heads, c.dropout, head_width=c.head_width, bias=False)
-        return looking + residual(queries)
+        looking = attention(
+            queries, keys, c.width, c.heads, c.dropout,
+            head_width=c.head_width, bias=False, written=queries == keys,
+        )  # fmt: skip
+        return looking + residual(queries, c.width, c.dropout, rms_norm)
 
     def think(rows: int) -> Cost:
         thought = feed_forward(rows, c.width, c.ffn_width, c.activation, c.dropout, gated=c.gated, bias=False)
-        return thought + residual(rows)
-
-    def residual(rows: int) -> Cost:
-        return rms_norm(rows, c.width) + masked(rows, c.width, c.dropout)
+        return thought + residual(rows, c.width, c.dropout, rms_norm)
 
     def end(rows: int) -> Cost:
         buckets = rows * rows  # a number for each pair of tokens, from the table of distances
-        return residual(rows) + Cost(c.buckets * c.heads, 0, rows * c.width + buckets)
+        evened = rms_norm(rows, c.width) + masked(rows, c.width, c.dropout)
+        return evened + Cost(c.buckets * c.heads, 0, rows * c.width + buckets)
 
-    output = linear(target, c.width, c.target_vocab, bias=False)
     inner = c.heads * c.head_width
     return Costs(
         parts={
-            "embeddings": Cost(c.source_vocab * c.width) + masked(source + target, c.width, c.dropout),
+            "embeddings": embedded(source, c.width, c.source_vocab, changes=0)
+            + embedded(target, c.width, c.target_vocab, parameters=0, changes=0)
+            + masked(source + target, c.width, c.dropout),
             "encoder": c.encoder_depth * (look(source, source) + think(source)) + end(source),
             "decoder": c.decoder_depth * (look(target, target) + look(target, source) + think(target)) + end(target),
-            "generator": Cost(0 if c.tie else output.parameters, output.flops, target * c.target_vocab),
+            "generator": vocabulary_loss(target, c.width, c.target_vocab, bias=False, tied=c.tie),
         },
         matrices=[
             *(Matrix(f"encoder.{n}.attention", c.heads, source, source) for n in range(c.encoder_depth)),
@@ -264,6 +328,7 @@ def t5(c: T5Config, source: int, target: int) -> Costs:
         ],
         sentence_cache=2 * c.decoder_depth * source * inner,
         hypothesis_cache=2 * c.decoder_depth * target * inner,
+        logits=target * c.target_vocab,
     )
 
 
@@ -271,8 +336,8 @@ def _text_head(c: BertConfig, source: int, narrow: int) -> Cost:
     match c.head:
         case "masked" | "pretraining":
             dense = linear(source, c.width, narrow) + norm(source, narrow) + Cost(kept=2 * source * narrow)
-            whole = linear(source, narrow, c.vocab)
-            guessed = Cost(c.vocab, whole.flops, source * c.vocab)  # the matrix is the embedding
+            dense += activated(source * narrow, c.activation)
+            guessed = vocabulary_loss(source, narrow, c.vocab, bias=True, tied=True)
             return dense + guessed + (linear(1, c.width, 2) if c.head == "pretraining" else Cost())
         case "classify":
             return linear(1, c.width, c.labels) + masked(1, 2 * c.width, c.head_dropout)
@@ -287,7 +352,7 @@ def _recurrent_encoder(c: Seq2SeqConfig, source: int) -> Cost:
     directions = 2 if c.bidirectional else 1
     total = Cost(kept=source * c.width) + masked(source, c.width, c.dropout)  # the memory
     for inputs in (c.embedding, *[c.width] * (c.encoder_depth - 1)):
-        total += directions * recurrent_layer(source, inputs, c.width // directions, c.cell)
+        total += directions * recurrent_layer(source, inputs, c.width // directions, c.cell, packed=True)
         total += Cost(kept=source * inputs)
     return total + (c.encoder_depth - 1) * masked(source, c.width, c.dropout)
 
@@ -299,34 +364,50 @@ def _convolution_encoder(c: Seq2SeqConfig, source: int) -> Cost:
 
 
 def _scores(c: Seq2SeqConfig, source: int, target: int) -> Cost:
-    """Kept: the weights of every step and, for the additive score, tanh(W1 memory + W2 query) of every pair."""
-    reading = Cost(flops=2 * target * source * c.width, kept=target * source)
+    """Kept: the weights of every step and, for the additive score, tanh(W1 memory + W2 query) of every pair.
+
+    Every step reads the whole memory, writes its gradient and adds it to that of the other steps.
+    """
+    memory = source * c.width
+    reading = Cost(flops=2 * target * memory, kept=target * source) + streams(memory, 3 * target)
+    reading += summed(memory, target) + calls(8 * target)
     match c.attention:
         case "additive":
-            pairs = linear(target * source, c.width, 1, bias=False) + Cost(kept=target * source * c.width)
-            return linear(source, c.width, c.width, bias=False) + linear(target, c.width, c.width) + pairs + reading
+            projected = linear(source, c.width, c.width, bias=False) + stepwise(target, c.width, c.width)
+            pairs = replace(target * linear(source, c.width, 1, bias=False), parameters=c.width)
+            pairs += (
+                Cost(kept=target * memory)
+                + curved(memory, target)
+                + streams(memory, 6 * target)
+                + summed(memory, target)
+            )
+            return projected + pairs + calls(6 * target) + reading
         case "general":
-            projected = linear(source, c.width, c.width, bias=False) + Cost(kept=source * c.width)
-            return projected + Cost(flops=reading.flops) + reading
+            projected = linear(source, c.width, c.width, bias=False) + Cost(kept=memory)
+            return projected + replace(reading, kept=0) + reading
         case _:
-            return Cost(flops=reading.flops) + reading
+            return replace(reading, kept=0) + reading
 
 
 def _recurrent_decoder(c: Seq2SeqConfig, target: int) -> Cost:
-    bottom = recurrent_layer(target, c.embedding + c.width, c.width, c.cell)
-    upper = recurrent_layer(target, c.width, c.width, c.cell) + masked(target, 2 * c.width, c.dropout)
-    return bottom + Cost(kept=target * (c.embedding + c.width)) + (c.decoder_depth - 1) * upper
+    """With attention everything goes step by step; what comes of the tokens is projected before, all at once."""
+    gates, read = CELLS[c.cell].gates * c.width, c.embedding + c.width
+    if c.attention == "none":
+        bottom = recurrent_layer(target, read, c.width, c.cell)
+        upper = recurrent_layer(target, c.width, c.width, c.cell)
+    else:
+        steps = recurrent_steps(target, c.width, c.cell)
+        bottom = linear(target, c.embedding, gates) + stepwise(target, c.width, gates, bias=False) + steps
+        upper = stepwise(target, c.width, gates) + steps
+    upper += masked(target, 2 * c.width, c.dropout)
+    return bottom + Cost(kept=target * read) + (c.decoder_depth - 1) * upper
 
 
-def _embeddings(c: TransformerConfig | Seq2SeqConfig, width: int) -> int:
-    return width * (c.source_vocab + (0 if c.tie == "all" else c.target_vocab))
-
-
-def _generator(c: TransformerConfig | Seq2SeqConfig, target: int, width: int, *, bias: bool) -> Cost:
-    """The output matrix, which may be an embedding, and the loss, which keeps its gradient for every word."""
-    whole = linear(target, width, c.target_vocab, bias=bias)
-    own = whole.parameters - (0 if c.tie == "none" else width * c.target_vocab)
-    return Cost(own, whole.flops, target * c.target_vocab)
+def _embeddings(c: TransformerConfig | Seq2SeqConfig, source: int, target: int, width: int, changes: int) -> Cost:
+    of_source = embedded(source, width, c.source_vocab, changes=changes)
+    parameters = 0 if c.tie == "all" else None
+    of_target = embedded(target, width, c.target_vocab, parameters=parameters, changes=changes)
+    return of_source + of_target + masked(source + target, width, c.dropout)
 
 
 COSTS: dict[str, Callable[[Any, int, int], Costs]] = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import weakref
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -12,15 +11,13 @@ from statistics import median
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from regard.errors import UsageError
 from regard.models.catalog import MODELS
 from regard.studies.cost_parts import FLOAT
 from regard.studies.costs import COSTS
+from regard.studies.live import peak_bytes
 
 PATCH, WINDOW = 4, 8
 COMMON: dict[str, Any] = {"patch": PATCH, "width": 32, "classes": 2}
@@ -70,42 +67,6 @@ def _measured(way: str, side: int, device: torch.device) -> Growth:
     with sdpa_kernel(SDPBackend.MATH) if way == WRITTEN_OUT else nullcontext():
         peak = peak_bytes(lambda: model(picture), [picture, *model.parameters()], device)
         return Growth(way, side, tokens, planned, peak, _seconds(step, device))
-
-
-class _LiveBytes(TorchDispatchMode):
-    """Adds up the memory of all tensors that operations yield, for as long as someone holds them."""
-
-    def __init__(self, known: Sequence[Tensor]):
-        super().__init__()
-        self.known = {tensor.untyped_storage().data_ptr() for tensor in known}
-        self.now = self.most = 0
-
-    def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = operation(*args, **(kwargs or {}))
-        for tensor in tree_leaves(result):
-            if isinstance(tensor, Tensor) and (address := tensor.untyped_storage().data_ptr()) not in self.known:
-                storage = tensor.untyped_storage()
-                self.known.add(address)
-                self.now += storage.nbytes()
-                weakref.finalize(storage, self._forget, address, storage.nbytes())
-        self.most = max(self.most, self.now)
-        return result
-
-    def _forget(self, address: int, size: int) -> None:
-        self.known.discard(address)
-        self.now -= size
-
-
-def peak_bytes(work: Callable[[], object], known: Sequence[Tensor], device: torch.device) -> int:
-    """Most bytes alive at a time in tensors that `work` makes, and holds until it has returned; `known` were there."""
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
-        before = torch.cuda.memory_allocated(device)
-        work()
-        return torch.cuda.max_memory_allocated(device) - before
-    with _LiveBytes(known) as live:
-        work()
-    return live.most
 
 
 def _seconds(step: Callable[[], None], device: torch.device) -> float:

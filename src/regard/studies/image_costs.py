@@ -6,6 +6,9 @@ relations make of distances.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from math import isqrt
+
 from regard.layers.pixel_attention import neighbourhoods
 from regard.layers.vision import ImageConfig
 from regard.models.mvit import LayerShape, MvitConfig
@@ -14,20 +17,51 @@ from regard.models.sagan import SaganConfig
 from regard.models.segmenter import SegmenterConfig, map_widths
 from regard.models.swin import SwinConfig
 from regard.models.vit import VitConfig
-from regard.studies.cost_parts import Cost, Costs, Matrix, attention, feed_forward, linear, masked, norm
+from regard.studies.cost_parts import (
+    Cost,
+    Costs,
+    Matrix,
+    Piece,
+    activated,
+    added,
+    attention,
+    calls,
+    feed_forward,
+    linear,
+    masked,
+    norm,
+    residual,
+    scored,
+    streams,
+    summed,
+)
 
 INDEX = 2  # a position takes eight bytes, as much as two numbers
 
 
-def convolution(pixels: int, inputs: int, outputs: int, kernel: int, *, bias: bool = False, groups: int = 1) -> Cost:
-    """k x k filters at so many pixels; its input is counted by whoever makes it."""
+def convolution(
+    pixels: int, inputs: int, outputs: int, kernel: int, *, bias: bool = False, groups: int = 1, stride: int = 1
+) -> Cost:
+    """k x k filters at so many pixels of the result; its input is counted by whoever makes it."""
     weights = inputs * outputs // groups * kernel**2
-    return Cost(weights + bias * outputs, 2 * pixels * weights)
+    piece = Piece("convolution", (1, isqrt(pixels), inputs, outputs, kernel, groups, stride))
+    return Cost(weights + bias * outputs, 2 * pixels * weights, work={piece: 1}) + calls(2 + bias)
+
+
+def patches(c: ImageConfig, cells: int, width: int, side: int) -> Cost:
+    """Squares that do not overlap, each a row of a product; kept: the picture."""
+    return linear(cells, c.channels * side**2, width) + _picture(c) + streams(cells * width, 2)
 
 
 def image_norm(pixels: int, channels: int) -> Cost:
     """A gain and an offset for each channel; kept: the input."""
-    return Cost(2 * channels, 0, pixels * channels)
+    work = {Piece("batch_norm", (1, channels, pixels)): 1}
+    return Cost(2 * channels, 0, pixels * channels, work) + calls(3)
+
+
+def rectified(numbers: int) -> Cost:
+    """A ReLU; kept: its result."""
+    return Cost(kept=numbers) + activated(numbers, "relu")
 
 
 def written_out(rows: int, keys: int, heads: int) -> Cost:
@@ -50,12 +84,12 @@ def vit(c: VitConfig, source: int = 0, target: int = 0) -> Costs:
     side = c.image_size // c.patch
     extra = 1 if c.pool == "class" else 0
     tokens = side**2 + extra
-    residual = norm(tokens, c.width) + masked(tokens, c.width, c.dropout)
     look = attention(tokens, tokens, c.width, c.heads, c.attention_dropout, bias=c.attention_bias)
     look += Cost(0 if c.attention_bias else c.width)  # the output has a bias in any case
-    layer = look + feed_forward(tokens, c.width, c.ffn_width, c.activation, 0.0) + 2 * residual
-    patches = convolution(side**2, c.channels, c.width, c.patch, bias=True) + _picture(c)
-    embedded = patches + Cost((tokens + extra) * c.width) + masked(tokens, c.width, c.dropout)
+    layer = look + feed_forward(tokens, c.width, c.ffn_width, c.activation, 0.0)
+    layer += 2 * residual(tokens, c.width, c.dropout)
+    embedded = patches(c, side**2, c.width, c.patch) + Cost((tokens + extra) * c.width)
+    embedded += added(tokens * c.width) + masked(tokens, c.width, c.dropout)
     return Costs(
         parts={
             "patches": embedded,
@@ -72,11 +106,11 @@ def resnet(c: ResnetConfig, source: int = 0, target: int = 0) -> Costs:
     """The residual network of `models/resnet.py`."""
     large = c.stem == "large"
     side = halved(c.image_size) if large else c.image_size
-    stem = _picture(c) + convolution(side**2, c.channels, c.stem_width, 7 if large else 3)
-    stem += image_norm(side**2, c.stem_width) + Cost(kept=side**2 * c.stem_width)
+    stem = _picture(c) + convolution(side**2, c.channels, c.stem_width, 7 if large else 3, stride=2 if large else 1)
+    stem += image_norm(side**2, c.stem_width) + rectified(side**2 * c.stem_width)
     if large:
         side = halved(side)
-        stem += Cost(kept=side**2 * c.stem_width * (1 + INDEX))
+        stem += Cost(kept=side**2 * c.stem_width * (1 + INDEX)) + streams(side**2 * c.stem_width, 20) + calls(1)
     parts, matrices, inputs = {"stem": stem}, list[Matrix](), c.stem_width
     for stage, (width, depth) in enumerate(zip(c.widths, c.depths, strict=True)):
         total = Cost()
@@ -95,19 +129,16 @@ def resnet(c: ResnetConfig, source: int = 0, target: int = 0) -> Costs:
 def swin(c: SwinConfig, source: int = 0, target: int = 0) -> Costs:
     """The Swin Transformer of `models/swin.py`."""
     side = -(-c.image_size // c.patch)
-    patches = convolution(side**2, c.channels, c.width, c.patch, bias=True) + _picture(c) + norm(side**2, c.width)
-    patches += Cost((c.image_size // c.patch) ** 2 * c.width if c.positions else 0) + masked(
-        side**2, c.width, c.dropout
-    )
-    parts, matrices = {"patches": patches}, list[Matrix]()
+    tokens = patches(c, side**2, c.width, c.patch) + norm(side**2, c.width) + masked(side**2, c.width, c.dropout)
+    tokens += Cost((c.image_size // c.patch) ** 2 * c.width if c.positions else 0)
+    parts, matrices = {"patches": tokens}, list[Matrix]()
     for stage, depth in enumerate(c.depths):
         total, width = Cost(), c.stage_width(stage)
         if stage:
             side = halved(side)
             even = 2 * width if c.version == 1 else width
-            total += (
-                linear(side**2, 2 * width, width, bias=False) + norm(side**2, even) + Cost(kept=side**2 * 2 * width)
-            )
+            total += linear(side**2, 2 * width, width, bias=False) + norm(side**2, even)
+            total += Cost(kept=side**2 * 2 * width) + streams(side**2 * 2 * width, 4)
         for layer in range(depth):
             cost, matrix = _swin_layer(c, stage, layer, side)
             total, matrices = total + cost, [*matrices, matrix]
@@ -120,9 +151,9 @@ def mvit(c: MvitConfig, source: int = 0, target: int = 0) -> Costs:
     """The multiscale Transformer of `models/mvit.py`."""
     extra = 1 if c.class_token else 0
     side = -(-c.image_size // c.patch_stride) if c.patch_kernel % 2 else c.image_size // c.patch_stride + 1
-    patches = convolution(side**2, c.channels, c.width, c.patch_kernel, bias=True) + _picture(c)
+    cells = convolution(side**2, c.channels, c.width, c.patch_kernel, bias=True) + _picture(c)
     positions = (c.image_size // c.patch_stride) ** 2 + extra if c.positions == "absolute" else 0
-    parts = {"patches": patches + Cost(c.width * (extra + positions))}
+    parts = {"patches": cells + Cost(c.width * (extra + positions))}
     matrices, outputs = list[Matrix](), c.width
     for stage, depth in enumerate(c.depths):
         total = Cost()
@@ -207,15 +238,15 @@ def _residual_block(
         strided = mixes and to_stride
         after = halved(side) if strided else side
         if c.spatial == "convolution" or not mixes:
-            total += convolution(after**2, before, outputs, 3 if mixes else 1)
+            total += convolution(after**2, before, outputs, 3 if mixes else 1, stride=2 if strided else 1)
         else:
             cost, matrix = _local(c, f"{name}.steps.{number}.mix", side, before, outputs, strided)
             total, matrices = total + cost, [*matrices, matrix]
-        total += image_norm(after**2, outputs) + Cost(kept=after**2 * outputs)
+        total += image_norm(after**2, outputs) + rectified(after**2 * outputs)
         side, to_stride = after, to_stride and not mixes
     if inputs != width or strides:
-        total += convolution(side**2, inputs, width, 1) + image_norm(side**2, width)
-    return total, matrices
+        total += convolution(side**2, inputs, width, 1, stride=2 if strides else 1) + image_norm(side**2, width)
+    return total + added(side**2 * width), matrices
 
 
 def _local(c: ResnetConfig, name: str, side: int, inputs: int, outputs: int, strides: bool) -> tuple[Cost, Matrix]:
@@ -238,6 +269,7 @@ def _local(c: ResnetConfig, name: str, side: int, inputs: int, outputs: int, str
         flops=2 * rows * keys * c.heads * (matched + head_width),
         kept=c.heads * (rows * matched + windows * keys * (matched + head_width)),
     )
+    total += scored(windows, c.heads, queries, keys, head_width, "written")
     return total, Matrix(name, c.heads, queries, keys, windows)
 
 
@@ -259,7 +291,7 @@ def _non_local(
     )
     if pooled:
         looking += Cost(kept=queries * (match + inner) + keys * INDEX * (match + inner))
-    return projections + looking
+    return projections + looking + scored(1, 1, queries, keys, inner, "written") + added(queries * width)
 
 
 def _swin_layer(c: SwinConfig, stage: int, layer: int, side: int) -> tuple[Cost, Matrix]:
@@ -267,16 +299,17 @@ def _swin_layer(c: SwinConfig, stage: int, layer: int, side: int) -> tuple[Cost,
     window = min(c.stage_window(stage), side)
     windows = (-(-side // window)) ** 2
     rows, area = windows * window**2, window**2
-    residual = norm(tokens, width) + masked(tokens, width, c.dropout)
     biases = 1 + (3 if c.version == 1 else 2) * c.attention_bias  # the output's, and all but V2's keys
     look = 4 * linear(rows, width, width, bias=False) + Cost(biases * width, 4 * rows * area * width)
     look += Cost(kept=rows * (5 * width + heads)) + (3 if c.attention_dropout else 1) * written_out(rows, area, heads)
+    look += scored(windows, heads, area, area, width // heads, "written")
+    look += summed(rows * width, 2) + streams(rows * width, 16) + calls(26)  # padded, shifted, cut and put together
     if c.version == 1:
         look += Cost((2 * c.window - 1) ** 2 * heads)
     else:  # kept: queries and keys of length 1, and times the temperature
         look += Cost(heads + 3 * 512 + 512 * heads, 0, 4 * rows * width)
     hidden = int(c.ffn_ratio * width)
-    total = look + feed_forward(tokens, width, hidden, c.activation, 0.0) + 2 * residual
+    total = look + feed_forward(tokens, width, hidden, c.activation, 0.0) + 2 * residual(tokens, width, c.dropout)
     return total, Matrix(f"stages.{stage}.{layer}.look.attention", heads, area, area, windows)
 
 
@@ -287,12 +320,18 @@ def _mvit_layer(c: MvitConfig, name: str, shape: LayerShape, side: int) -> tuple
     tokens, queries, keys = side**2 + extra, of_queries**2 + extra, of_keys**2 + extra
     total = norm(tokens, shape.inputs) + 3 * linear(tokens, shape.inputs, inner) + Cost(kept=tokens * shape.inputs)
     for cells, count in ((of_queries**2, queries), (of_keys**2, keys), (of_keys**2, keys)):
-        total += Cost(9 * head_width + 2 * head_width, 2 * 9 * cells * inner)
+        pooled = convolution(cells, inner, inner, 3, groups=inner)
+        total += replace(pooled, parameters=(9 + 2) * head_width)  # heads share their filters, and a norm
+        total += streams(count * inner, 9) + calls(8)
         total += Cost(kept=tokens * inner + 2 * count * inner + 2 * count * heads)
     total += Cost(flops=4 * queries * keys * inner, kept=2 * queries * inner) + linear(queries, inner, inner)
+    total += scored(1, heads, queries, keys, head_width, "written" if c.positions == "relative" else "attention")
+    total += 2 * added(queries * inner) + summed(tokens * shape.inputs, 2)
     if c.positions == "relative":
         finest = max(shape.side // shape.query_stride, shape.side // shape.key_stride)
         total += Cost(2 * (2 * finest - 1) * head_width, 4 * of_queries**2 * of_keys * inner, of_queries**2 * inner)
+        by_row_and_column = Cost(work={Piece("product", (heads * of_queries**2, head_width, of_keys)): 2})
+        total += by_row_and_column + streams(queries * keys * heads, 14) + calls(30)  # added up for every pair
         total += written_out(queries, keys, heads)
     if shape.inputs != inner:
         total += linear(tokens, shape.inputs, inner)

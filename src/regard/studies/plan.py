@@ -15,6 +15,7 @@ from regard.errors import UsageError
 from regard.layers.vision import ImageConfig
 from regard.models.catalog import MODELS
 from regard.models.gpt import GptConfig
+from regard.studies import step
 from regard.studies.cost_parts import FLOAT, Cost, Costs, Matrix
 from regard.studies.costs import COSTS
 from regard.training.image_sections import ImageLoopSection
@@ -22,6 +23,7 @@ from regard.training.recipe import PixelsRecipe, changed, load_recipe
 from regard.training.sections import LoopSection, ModelSection, TextLoopSection, TrainingSection
 from regard.training.texts import initial_folder
 
+READERS = ("bert", "elmo")  # of texts that have no target
 LENGTH = 32  # tokens of a sentence, where nothing else is said
 VOCABULARIES = {  # of the published models, for their presets; other tokenizers are named with --set tokenizer.size
     "bert": 30_522, "bert:roberta": 50_265, "bert:albert": 30_000, "gpt": 50_257, "gpt:llama-7b": 32_000, "t5": 32_128,
@@ -53,6 +55,7 @@ class Plan:
     source_length: int
     target_length: int
     costs: Costs
+    training: LoopSection
 
     @property
     def parameters(self) -> int:
@@ -69,14 +72,14 @@ class Plan:
 
     @property
     def memory(self) -> dict[str, int]:
-        """Bytes of training in float32: AdamW remembers two numbers for every weight."""
-        weights = FLOAT * self.parameters
-        return {
-            "weights": weights,
-            "gradients": weights,
-            "optimizer": 2 * weights,
-            "activations": FLOAT * self.batch * self.costs.total.kept,
-        }
+        """Bytes of a training step in float32 when memory is fullest; `step.py` says what is alive then."""
+        return step.memory(self.costs, self.batch, self.training)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens, or pictures, that a step learns from."""
+        each = self.source_length if self.name in READERS else self.target_length
+        return self.training.accumulate * self.batch * (1 if isinstance(self.config, ImageConfig) else each)
 
     @property
     def cache(self) -> dict[str, int]:
@@ -131,7 +134,8 @@ def make_plan(
     for option, value in (("batch", batch), ("source length", source_length), ("target length", target_length)):
         if value < 1:
             raise UsageError(f"the {option} is {value}; it must be at least 1")
-    return Plan(name, config, batch, source_length, target_length, COSTS[name](config, source_length, target_length))
+    costs = COSTS[name](config, source_length, target_length)
+    return Plan(name, config, batch, source_length, target_length, costs, training)
 
 
 def _usual_batch(training: LoopSection, length: int) -> int:

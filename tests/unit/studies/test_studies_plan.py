@@ -76,14 +76,16 @@ def test_every_preset_of_the_catalogue_can_be_planned(what, capsys):
     assert pictures or 500 in (planned["config"].get("vocab"), planned["config"].get("target_vocab"))
 
 
-def test_memory_counts_weights_gradients_and_two_moments():
-    plan = make_plan("transformer:tiny", batch=2, source_length=5, target_length=6)
+def test_memory_counts_weights_gradients_two_moments_and_what_the_loss_is_made_of():
+    plan = make_plan("transformer:tiny", batch=2, source_length=5, target_length=6, sets=["training.ema=0.9"])
     weights = 4 * plan.parameters
     assert plan.memory == {
         "weights": weights,
         "gradients": weights,
         "optimizer": 2 * weights,
+        "average": weights,
         "activations": 4 * 2 * plan.costs.total.kept,
+        "logits": 4 * 2 * 6 * plan.config.target_vocab,
     }
 
 
@@ -136,3 +138,23 @@ def test_an_encoder_folder_can_be_planned(make_encoder):
     folder = make_encoder("masked")
     plan = make_plan(str(folder), batch=2, source_length=8)
     assert plan.name == "bert" and plan.parameters > 0
+
+
+def test_a_step_can_be_foretold_and_a_cluster_planned(capsys):
+    assert run(["plan", "vit:tiny", "--batch", "2", "--time", "--rounds", "1", "--json"]) == 0
+    planned = json.loads(capsys.readouterr().out)
+    assert planned["step"]["predicted"] == pytest.approx(sum(planned["kinds"].values()))
+    assert {"product", "attention", "stream", "update", "call"} <= planned["kinds"].keys()
+
+    assert run(["plan", "gpt:gpt2", "--target-length", "1024", "--batch", "8", "--gpus", "1024"]) == 0
+    text = capsys.readouterr().out
+    assert "1 Ttokens on 1,024 GPUs: 119,210 steps of 8,388,608 tokens" in text and "sharded (FSDP2)" in text
+
+
+def test_mistakes_about_a_cluster_are_explained(capsys):
+    assert run(["plan", "gpt:nano", "--gpus", "8", "--cluster", "wires=3"]) == 2
+    assert "wire" in capsys.readouterr().err
+    assert run(["plan", "gpt:nano", "--cluster", "wire=3"]) == 2
+    assert "--gpus" in capsys.readouterr().err
+    assert run(["plan", "gpt:nano", "--gpus", "8", "--tokens", "0"]) == 2
+    assert "--tokens is 0" in capsys.readouterr().err
