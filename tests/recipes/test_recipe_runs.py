@@ -28,7 +28,7 @@ MODELS = {
     ],
     "seq2seq": ['model={name="seq2seq",preset="tiny",embedding=8,width=16,dropout=0.3,tie="all"}'],
 }  # fmt: skip
-TIMES = ("tokens_per_second", "seconds")
+TIMES = ("tokens_per_second", "seconds", "waiting")
 
 
 def tiny(model, *sets):

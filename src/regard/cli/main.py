@@ -15,6 +15,7 @@ from regard.cli import (
     classify,
     compare,
     convert,
+    data,
     demo,
     embed,
     evaluate,
@@ -24,7 +25,6 @@ from regard.cli import (
     models,
     neighbours,
     plan,
-    prepare,
     segment,
     serve,
     train,
@@ -46,7 +46,6 @@ app = typer.Typer(
 )
 for verb in (
     demo.demo,
-    prepare.prepare,
     train.train,
     translate.translate,
     generate.generate,
@@ -66,6 +65,7 @@ for verb in (
     models.doctor,
 ):
     app.command(context_settings=HELP)(verb)
+app.add_typer(data.data, name="data", context_settings=HELP)
 
 
 @app.callback(invoke_without_command=True)

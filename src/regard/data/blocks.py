@@ -53,12 +53,17 @@ class TokenStore:
             closing(ColumnWriter(folder, IDS, dtype)) as writer,
             (folder / f"{DOCUMENTS}.bin").open("wb") as beginnings,
         ):
-            for line in lines:
-                if line.first or not count:
-                    beginnings.write(count.to_bytes(8, "little"))
-                    documents += 1
-                writer.append(line.ids)
-                count += 1
+
+            def ids() -> Iterator[Ids]:
+                nonlocal count, documents
+                for line in lines:
+                    if line.first or not count:
+                        beginnings.write(count.to_bytes(8, "little"))
+                        documents += 1
+                    count += 1
+                    yield line.ids
+
+            writer.write(ids())
             beginnings.write(count.to_bytes(8, "little"))
         about = {"dtype": dtype, "lines": count, "tokens": writer.length, "documents": documents}
         (folder / INDEX).write_text(json.dumps(about))

@@ -63,7 +63,9 @@ class PairFilter:
         config = self.config
         if config.max_characters is not None and characters > config.max_characters:
             return True
-        return config.max_words is not None and max(len(side.split()) for side in sides) > config.max_words
+        if config.max_words is None or characters < 2 * config.max_words:  # too few for so many words
+            return False
+        return max(len(side.split()) for side in sides) > config.max_words
 
 
 class HashSet:

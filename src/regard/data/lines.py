@@ -7,7 +7,7 @@ import re
 import warnings
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal, cast
@@ -90,10 +90,11 @@ def _lines(stream: IO[bytes], name: str, on_damage: OnDamage, ends: bool) -> Ite
 
 def decode(raw: bytes) -> tuple[str, list[int]]:
     """UTF-8 to text with U+FFFD for each run of malformed or NUL bytes, and the byte offsets of these runs."""
+    if b"\0" not in raw:
+        with suppress(UnicodeDecodeError):
+            return raw.decode("utf-8"), []
     # surrogateescape keeps every malformed byte as one code unit, so offsets can be counted in a single pass
     text = raw.decode("utf-8", "surrogateescape")
-    if not DAMAGED.search(text):
-        return text, []
     pieces, offsets = [], []
     end = offset = 0
     for run in DAMAGED.finditer(text):

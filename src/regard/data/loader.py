@@ -154,7 +154,8 @@ class BatchLoader(Loader[Batch]):
         rank: int = 0,
         world: int = 1,
     ) -> None:
-        self._lengths = store.lengths()
+        source, target = store.lengths()
+        self._lengths = source.astype(np.int32), target.astype(np.int32)  # they stay in memory
         _refuse_unusable(store, self._lengths, max_length)
         self.batch_tokens, self.seed, self.max_sentences = batch_tokens, seed, max_sentences
         self._resampler = None if sampler is None else _Resampler(store, sampler, batch_tokens, max_length)
@@ -163,8 +164,9 @@ class BatchLoader(Loader[Batch]):
 
     def _plan(self, epoch: int) -> list[Rows]:
         """The rows of every batch of an epoch."""
-        growth = 1.0 if self._resampler is None else self._resampler.growth
-        source, target = (np.ceil(side * growth).astype(np.int64) for side in self._lengths)
+        source, target = self._lengths
+        if self._resampler is not None:
+            source, target = (np.ceil(side * self._resampler.growth).astype(np.int64) for side in self._lengths)
         return plan_batches(
             source,
             target,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,8 @@ INDEX = "store.json"
 IDS = ("source", "target")
 TEXTS = ("source_text", "target_text", "to")
 LINKS = "links"
+ROWS = 1000  # written at once
+T = TypeVar("T")
 
 
 class EncodedPair(NamedTuple):
@@ -90,8 +92,7 @@ class PairStore:
         """Put the linked positions of every pair beside its ids; the store knows them only when all are on disk."""
         index = json.loads((self.folder / INDEX).read_text())
         with closing(ColumnWriter(self.folder, LINKS, "<i4")) as writer:
-            for row in links:
-                writer.append(row.ravel())
+            writer.write(row.ravel() for row in links)
         index["dtypes"][LINKS], index["lengths"][LINKS] = writer.dtype, writer.length
         temporary = self.folder / f"{INDEX}.new"
         temporary.write_text(json.dumps(index))
@@ -173,12 +174,21 @@ class ColumnWriter:
         self.name, self.dtype, self.length = name, dtype, 0
         self._values = (folder / f"{name}.bin").open("wb")
         self._offsets = (folder / f"{name}.offsets").open("wb")
-        self._mark()
+        self._offsets.write(self.length.to_bytes(8, "little"))
 
-    def append(self, row: Ids) -> None:
-        self._values.write(row if isinstance(row, bytes) else np.asarray(row, dtype=self.dtype).tobytes())
-        self.length += len(row)
-        self._mark()
+    def write(self, rows: Iterable[Ids]) -> None:
+        """Add rows as they stream by."""
+        for some in _together(rows):
+            self.extend(some)
+
+    def extend(self, rows: Sequence[Ids]) -> None:
+        """Add some rows at once, which is several times faster than one by one."""
+        ends = np.cumsum([len(row) for row in rows], dtype="<i8") + self.length
+        total = int(ends[-1]) - self.length
+        values = np.fromiter(chain.from_iterable(rows), dtype=self.dtype, count=total)
+        self._values.write(values.tobytes())
+        self._offsets.write(ends.tobytes())
+        self.length += total
 
     def close(self) -> None:
         for file in (self._values, self._offsets):
@@ -186,18 +196,21 @@ class ColumnWriter:
                 file.flush()
                 os.fsync(file.fileno())
 
-    def _mark(self) -> None:
-        self._offsets.write(self.length.to_bytes(8, "little"))
+
+def _together(rows: Iterable[T]) -> Iterator[list[T]]:
+    stream = iter(rows)
+    while some := list(islice(stream, ROWS)):
+        yield some
 
 
 def _write_columns(folder: Path, dtypes: dict[str, str], rows: Iterable[list[Ids]]) -> None:
     count = 0
     with ExitStack() as stack:
         writers = [stack.enter_context(closing(ColumnWriter(folder, name, dtype))) for name, dtype in dtypes.items()]
-        for row in rows:
-            count += 1
-            for writer, items in zip(writers, row, strict=True):
-                writer.append(items)
+        for some in _together(rows):
+            count += len(some)
+            for writer, column in zip(writers, zip(*some, strict=True), strict=True):
+                writer.extend(column)
     lengths = {writer.name: writer.length for writer in writers}
     (folder / INDEX).write_text(json.dumps({"rows": count, "dtypes": dtypes, "lengths": lengths}))
 

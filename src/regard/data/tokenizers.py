@@ -26,6 +26,7 @@ from regard.errors import CheckpointError, ConfigError, UsageError
 
 PAD, START, END, UNKNOWN = "<pad>", "<s>", "</s>", "<unk>"
 SETTINGS = "tokenizer_config.json"
+REMEMBERED, LONGEST_REMEMBERED = 1 << 17, 64  # words whose cut is kept, and their characters
 LONGEST_WORDPIECE_WORD = 100  # characters; longer words are cut first, because matching is cubic in the length
 
 
@@ -55,12 +56,25 @@ class SubwordTokenizer(Tokenizer):
         vocabulary = sorted(ids, key=ids.__getitem__)
         super().__init__(vocabulary, pad=ids[PAD], start=ids[START], end=ids[END], unknown=ids[UNKNOWN])
         self.backend = library
+        self._known: dict[str, list[int]] = {}
 
     def __reduce__(self) -> tuple[type[SubwordTokenizer], tuple[tokenizers.Tokenizer]]:
         return SubwordTokenizer, (self.backend,)  # the library's own pickle forgets `encode_special_tokens`
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        return [cut.ids for cut in self.backend.encode_batch_fast([well_formed(text) for text in texts])]
+        """Word by word, since no piece crosses a space: a corpus has few different words, and each is cut once."""
+        texts_of_words = [well_formed(text).replace(SPACE, " ").split() for text in texts]
+        cuts = {word: self._known.get(word) for words in texts_of_words for word in words}
+        new = [word for word, cut in cuts.items() if cut is None]
+        found = {word: cut.ids for word, cut in zip(new, self.backend.encode_batch_fast(new), strict=True)}
+        self._remember({word: ids for word, ids in found.items() if len(word) <= LONGEST_REMEMBERED})
+        known: dict[str, list[int]] = cuts | found  # type: ignore[assignment]  # what was None has been found
+        return [[piece for word in words for piece in known[word]] for words in texts_of_words]
+
+    def _remember(self, words: Mapping[str, list[int]]) -> None:
+        if len(self._known) + len(words) > REMEMBERED:
+            self._known = {}
+        self._known.update(words)
 
     def words_in(self, text: str) -> list[int]:
         text = well_formed(text)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
-from regard.checkpoints import write_folder
 from regard.data.aligner import Aligner
 from regard.data.filters import PairFilter, split_by_hash
 from regard.data.phrasebook import phrases
@@ -22,10 +21,13 @@ from regard.errors import DataError
 from regard.training.guards import Poll
 from regard.training.recipe import Recipe
 from regard.training.sections import PHRASEBOOK
+from regard.training.stages import Stages
 
 Part = Literal["train", "valid", "test"]
 PARTS: tuple[Part, ...] = ("train", "valid", "test")
 REPORT = "report.json"
+SORTED = "train.jsonl"
+LEARNT_FROM = 250_000  # pairs, evenly spread, that a tokenizer is learnt from at most
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,17 @@ class PairFile:
             )
 
 
+@dataclass(frozen=True)
+class EveryNth:
+    """One of every `step` pairs, read anew each time they are iterated over."""
+
+    pairs: Iterable[Pair]
+    step: int
+
+    def __iter__(self) -> Iterator[Pair]:
+        return islice(self.pairs, 0, None, self.step)
+
+
 def _tuples(links: list[list[int]] | None) -> tuple[tuple[int, int], ...] | None:
     return None if links is None else tuple((source, target) for source, target in links)
 
@@ -67,7 +80,7 @@ def _tuples(links: list[list[int]] | None) -> tuple[tuple[int, int], ...] | None
 def prepare(recipe: Recipe, folder: Path, poll: Poll) -> Corpus:
     """The corpus of a recipe, from `folder` where it was prepared before."""
     if not folder.exists():
-        write_folder(folder, lambda temporary: _write(recipe, temporary, poll))
+        _write(recipe, folder, poll)
     return Corpus(
         PairTokenizer.load(folder / "tokenizer"),
         PairStore.open(folder / "train"),
@@ -78,19 +91,29 @@ def prepare(recipe: Recipe, folder: Path, poll: Poll) -> Corpus:
 
 
 def _write(recipe: Recipe, folder: Path, poll: Poll) -> None:
-    report = _sort_into_files(recipe, folder, poll)
-    train = PairFile(folder / "train.jsonl")
-    tokenizer = train_pair_tokenizer(train, recipe.tokenizer, recipe.data.source, recipe.data.targets)
+    stages = Stages(folder)
+    texts = stages.once("texts", lambda place: _sort_into_files(recipe, place, poll))
+    train = PairFile(texts / SORTED)
+    count = json.loads((texts / REPORT).read_text(encoding="utf-8"))["train"]
+
+    def learn(place: Path) -> None:
+        some = EveryNth(train, -(-count // LEARNT_FROM))
+        tokenizer = train_pair_tokenizer(some, recipe.tokenizer, recipe.data.source, recipe.data.targets)
+        tokenizer.save(place / "tokenizer")
+
+    tokenizer = PairTokenizer.load(stages.once("vocabulary", learn) / "tokenizer")
     poll()
-    tokenizer.save(folder / "tokenizer")
-    store = encode_corpus(train, tokenizer, folder / "train", keep_text=recipe.tokenizer.dropout > 0)
-    if recipe.training.guide:
-        store.add_links(Aligner(store, max(tokenizer.source.size, tokenizer.target.size), poll).links(store))
-    train.path.unlink()
-    (folder / REPORT).write_text(json.dumps(report), encoding="utf-8")
+
+    def encode(place: Path) -> None:
+        store = encode_corpus(train, tokenizer, place / "train", keep_text=recipe.tokenizer.dropout > 0)
+        if recipe.training.guide:
+            store.add_links(Aligner(store, max(tokenizer.source.size, tokenizer.target.size), poll).links(store))
+
+    stages.once("tokens", encode)
+    stages.gather(SORTED)
 
 
-def _sort_into_files(recipe: Recipe, folder: Path, poll: Poll) -> dict[str, int]:
+def _sort_into_files(recipe: Recipe, folder: Path, poll: Poll) -> None:
     """Read every source once, since drawing or parsing it may take long; count what is kept and what is not."""
     keep, counts = PairFilter(recipe.data.filters), Counter[str]()
     with ExitStack() as stack:
@@ -107,14 +130,16 @@ def _sort_into_files(recipe: Recipe, folder: Path, poll: Poll) -> dict[str, int]
                 counts[part] += 1
     if not counts["train"]:
         raise DataError(f"no training pair is left after filtering: {keep.report}; loosen [data.filters]")
-    return {**keep.report, **{part: counts[part] for part in PARTS}}
+    report: dict[str, int] = {**keep.report, **{part: counts[part] for part in PARTS}}
+    (folder / REPORT).write_text(json.dumps(report), encoding="utf-8")
 
 
 def _pairs(recipe: Recipe, part: Part) -> Iterator[Pair]:
     for target in recipe.data.targets:
         path = recipe.data.path(part, target)
         if path:
-            yield from (dataclasses.replace(pair, to=target) for pair in _of_target(recipe, part, path, target))
+            for pair in _of_target(recipe, part, path, target):
+                yield Pair(pair.source, pair.target, pair.links, target, pair.possible)
 
 
 def _of_target(recipe: Recipe, part: Part, path: str, target: str) -> Iterator[Pair]:

@@ -126,6 +126,7 @@ class Trainer:
         self.recent: list[tuple[list[Any], int]] = []  # the steps since numbers were last checked
         self.began = time.monotonic() - self.progress.seconds
         self.lap_began, self.lap_step, self.lap_tokens = time.monotonic(), self.progress.step, self.progress.tokens
+        self.waited = 0.0  # seconds in this lap for the loader, which should be ahead of the training
         self.log = MetricsLog(out, step=self.progress.step) if ranks.first else Silence()
         self.reporter = Reporter(settings.steps) if ranks.first else Silence()
 
@@ -182,7 +183,9 @@ class Trainer:
     def _take(self, batches: Iterator[tuple[Place, TrainingBatch]]) -> tuple[list[Any], int]:
         """This rank's share of the next batches on the device, and how many tokens all ranks have: counted before they
         leave the host."""
+        began = time.monotonic()
         taken = list(itertools.islice(batches, self.settings.accumulate // self.ranks.count))
+        self.waited += time.monotonic() - began
         self.progress.loader = taken[-1][0]
         (tokens,) = self.ranks.total(sum(batch.tokens for _, batch in taken))
         return [batch.to(self.device, non_blocking=True) for _, batch in taken], tokens
@@ -285,11 +288,12 @@ class Trainer:
             "tokens": self.progress.tokens,
             "tokens_per_second": (self.progress.tokens - self.lap_tokens) / seconds,
             "seconds": now - self.began,
+            "waiting": self.waited / seconds,
         }
         self.log.write(step, "train", row)
         left = (self.settings.steps - step) * seconds / max(step - self.lap_step, 1)
         self.reporter.train(step, row, left)
-        self.lap_began, self.lap_step, self.lap_tokens = now, step, self.progress.tokens
+        self.lap_began, self.lap_step, self.lap_tokens, self.waited = now, step, self.progress.tokens, 0.0
 
     def _refuse_bad_numbers(self) -> None:
         """Under on_nan = "stop": end the run at its first step that was not finite. The only read of the device."""

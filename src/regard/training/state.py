@@ -6,6 +6,7 @@ piece where it belongs; so any number of ranks can read it.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 import warnings
@@ -127,7 +128,10 @@ def seed_everything(seed: int) -> None:
 
 def seed_draws(*place: int) -> None:
     """Let what is drawn next (dropout, noise) depend on its place alone: the same on any number of ranks, and again."""
-    torch.manual_seed(int(np.random.SeedSequence(place).generate_state(1, np.uint64)[0]))
+    seed = int.from_bytes(hashlib.blake2b(repr(place).encode(), digest_size=8).digest(), "big")
+    torch.default_generator.manual_seed(seed)  # torch.manual_seed asks for devices of all kinds, many times slower
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed(seed)
 
 
 def _refuse_other_shapes(saved: Mapping[str, Any], places: Mapping[str, Tensor], folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -11,7 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from regard.checkpoints import load_model, write_folder
+from regard.checkpoints import load_model
 from regard.checkpoints.folder import resolve
 from regard.checkpoints.hub import local_folder
 from regard.checkpoints.models import own_tensors
@@ -25,6 +26,7 @@ from regard.errors import CheckpointError, DataError, UsageError
 from regard.models.catalog import MODELS
 from regard.training.guards import Poll
 from regard.training.sections import PHRASEBOOK, ModelSection, PlainSection
+from regard.training.stages import Stages
 
 Part = Literal["train", "valid", "test"]
 PARTS: tuple[Part, ...] = ("train", "valid", "test")
@@ -67,17 +69,22 @@ class TextPreparation:
     def corpus(self, folder: Path, poll: Poll) -> TextCorpus:
         """The corpus, from `folder` where it was prepared before."""
         if not folder.exists():
-            write_folder(folder, lambda temporary: self._write(temporary, poll))
+            self._write(folder, poll)
         return TextCorpus(TextTokenizer.load(folder / "tokenizer"), *(TokenStore.open(folder / part) for part in PARTS))
 
     def _write(self, folder: Path, poll: Poll) -> None:
-        tokenizer = self._tokenizer(poll)
-        tokenizer.save(folder / "tokenizer")
+        stages = Stages(folder)
+        learnt = stages.once("vocabulary", lambda place: self._tokenizer(poll).save(place / "tokenizer"))
+        tokenizer = TextTokenizer.load(learnt / "tokenizer")
         for part in PARTS:
-            encoded = self.encode(tokenizer, _polled(self.lines(part), poll))
-            store = TokenStore.write(folder / part, encoded, vocabulary=tokenizer.size)
-            if part == "train" and len(store.tokens) < 2:
-                raise DataError(f"{', '.join(self.data.paths('train'))}: no text to learn from; give data.train some")
+            stages.once(part, partial(self._encode, tokenizer, part, poll))
+        stages.gather()
+
+    def _encode(self, tokenizer: TextTokenizer, part: Part, poll: Poll, place: Path) -> None:
+        encoded = self.encode(tokenizer, _polled(self.lines(part), poll))
+        store = TokenStore.write(place / part, encoded, vocabulary=tokenizer.size)
+        if part == "train" and len(store.tokens) < 2:
+            raise DataError(f"{', '.join(self.data.paths('train'))}: no text to learn from; give data.train some")
 
     def _tokenizer(self, poll: Poll) -> TextTokenizer:
         if self.model.init:

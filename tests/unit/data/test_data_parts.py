@@ -81,7 +81,7 @@ def test_a_killed_process_leaves_what_it_finished(tmp_path):
     output, items, done = tmp_path / "out", list(range(20)), []
     process = multiprocessing.get_context("spawn").Process(target=killed_in_its_second_part, args=(output, items))
     process.start()
-    process.join(60)
+    process.join(300)
     assert process.exitcode == -signal.SIGKILL
     for rank in (1, 0):
         work(output, Share(rank, 2), items, 3, done, 20)

@@ -14,9 +14,10 @@ import tokenizers as library
 from hypothesis import given
 from hypothesis import strategies as st
 
+from regard.data.pieces import well_formed
 from regard.data.segmentation import PairSampler, SubwordSampler
 from regard.data.text import Pair
-from regard.data.tokenizers import PairTokenizer, TokenizerConfig, train_pair_tokenizer
+from regard.data.tokenizers import PairTokenizer, SubwordTokenizer, TokenizerConfig, train_pair_tokenizer
 from regard.errors import CheckpointError, ConfigError, UsageError
 
 SENTENCES = [
@@ -56,6 +57,25 @@ def test_decoding_gives_back_the_normalised_text(by_kind, kind, text):
     ids = side.encode([text])[0]
     assert not side.specials & set(ids)
     assert side.decode(ids) == normalised(text) == side.backend.decode(ids)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(
+    texts=st.lists(st.one_of(known_text, st.text(max_size=30), st.text("e\u0301\u0308 a\x1c\u2000\x85")), max_size=4)
+)
+def test_texts_are_cut_word_by_word_as_the_library_cuts_them_whole(by_kind, kind, texts):
+    side = by_kind[kind].source
+    whole = [cut.ids for cut in side.backend.encode_batch_fast([well_formed(text) for text in texts])]
+    assert side.encode(texts) == side.encode(texts) == whole
+
+
+def test_remembered_words_are_bounded(monkeypatch, by_kind):
+    monkeypatch.setattr("regard.data.tokenizers.REMEMBERED", 3)
+    side = SubwordTokenizer(by_kind["bpe"].source.backend)
+    for text in ("we are eating", "bread we", "x" * 1000, "are we eating bread"):
+        assert side.encode([text]) == [side.backend.encode(text).ids]
+        assert len(side._known) <= 4
+        assert max(map(len, side._known), default=0) <= 64
 
 
 @given(words=st.lists(st.sampled_from(WORDS), max_size=10))

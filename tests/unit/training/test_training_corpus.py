@@ -54,3 +54,21 @@ def test_a_prepared_corpus_is_read_back(tmp_path):
     first = corpus(tmp_path, [("one", "uno"), ("two", "dos")], valid=str(tmp_path / "pairs.tsv"))
     second = corpus(tmp_path, [("changed", "cambiado")], valid=str(tmp_path / "pairs.tsv"))
     assert (first.tokenizer, first.valid, first.report) == (second.tokenizer, second.valid, second.report)
+
+
+@pytest.mark.parametrize("fails", ["train_pair_tokenizer", "encode_corpus", "Stages.gather"])
+def test_a_preparation_that_was_cut_goes_on_after_its_last_stage(tmp_path, monkeypatch, fails):
+    lines, split = [(f"w{i}", f"v{i}") for i in range(100)], {"split": 0.2}
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    corpus(whole, lines, **split)
+    cut = pytest.MonkeyPatch()
+    cut.setattr(f"regard.training.corpus.{fails}", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        corpus(tmp_path, lines, **split)
+    cut.undo()
+    assert not (tmp_path / "data").exists()
+    monkeypatch.setattr("regard.training.corpus.read_pairs", lambda *_: 1 / 0)  # nothing is read again
+    corpus(tmp_path, lines, **split)
+    assert (tmp_path / "data" / "manifest.json").read_bytes() == (whole / "data" / "manifest.json").read_bytes()
+    assert not (tmp_path / "data.parts").exists()

@@ -63,7 +63,7 @@ def tiny(task, judge, *sets):
 
 def told(out):
     return [
-        {key: value for key, value in row.items() if key not in ("seconds", "tokens_per_second")}
+        {key: value for key, value in row.items() if key not in ("seconds", "tokens_per_second", "waiting")}
         for row in read_metrics(out / "metrics.jsonl")
     ]
 

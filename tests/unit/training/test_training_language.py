@@ -33,7 +33,7 @@ LSTM = ('model={name="lstm",embedding=16,width=24,depth=2,input_dropout=0.1,weig
 ELMO = ('model={name="elmo",width=24,depth=1,filters=[[1,8],[2,8]],characters=6,highways=1}',)
 BERT = ('model={name="bert",width=32,heads=2,depth=1,ffn_width=64,max_length=64,dropout=0.0,attention_dropout=0.0}',)
 T5 = ('model={name="t5",preset="tiny",width=32,heads=2,head_width=16,encoder_depth=1,decoder_depth=1,ffn_width=64}',)
-TIMES = ("tokens_per_second", "seconds")
+TIMES = ("tokens_per_second", "seconds", "waiting")
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""regard prepare: the data of a recipe, made ready before training."""
+"""regard data: `prepare` makes the data of a recipe ready before training."""
 
 from __future__ import annotations
 
@@ -10,7 +10,15 @@ import typer
 
 from regard.cli.options import Sets
 
+data = typer.Typer(help="Work on data: prepare.", rich_markup_mode=None)
 
+
+@data.callback()
+def about() -> None:
+    """A group even while it has one member."""
+
+
+@data.command()
 def prepare(
     recipe: Annotated[str, typer.Argument(help="A shipped recipe (see `regard models`) or a TOML file.")],
     sets: Sets = [],  # noqa: B006 - typer's way to say "none given"
@@ -19,10 +27,10 @@ def prepare(
     """Read, filter and encode the data of a recipe into its run folder, as `regard train` would first of all.
 
     For corpora that take long, or machines that cost much: `regard train RECIPE -o OUT --resume` then trains at once.
-    The encoded data are memory-mapped, so they may be larger than memory. A preparation that was cut short leaves
-    nothing and begins anew.
+    The encoded data are memory-mapped, so they may be larger than memory. The same command goes on with a preparation
+    that was cut short, after the last stage it had finished.
 
-    Example: regard prepare pairs-transformer --set data.train=my.tsv --set data.source=en --set data.target=fr -o run
+    Example: regard data prepare pairs-transformer --set data.train=a.tsv --set data.source=en --set data.target=fr
     """
     from regard.training.loop import prepare as run
     from regard.training.recipe import load_recipe

@@ -1,0 +1,76 @@
+"""Saving behind the training: nothing is in place before all of it is written, and no failure goes unnoticed."""
+
+import errno
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from torch.distributed.checkpoint import CheckpointException
+
+from regard.checkpoints import verify
+from regard.errors import CheckpointError
+from regard.training.distributed import ALONE, Ranks
+from regard.training.saving import Saver
+
+
+@dataclass(frozen=True)
+class FirstOfTwo(Ranks):
+    """What the first of two ranks sees when the other agrees to everything."""
+
+    count: int = 2
+
+    def lead(self, action):
+        return action()
+
+    def aside(self):
+        return None
+
+
+class Writing:
+    """Writes a file at once, and says that the rest is written when it is told to."""
+
+    def __init__(self) -> None:
+        self.written: Future[None] = Future()
+
+    def __call__(self, folder: Path) -> Future[None]:
+        (folder / "state").write_text("all of it")
+        return self.written
+
+
+def test_a_checkpoint_is_in_place_only_when_all_have_written(tmp_path):
+    saver, writing = Saver(FirstOfTwo()), Writing()
+    saver.save(tmp_path / "step-1", writing)
+    assert not (tmp_path / "step-1").exists()
+    writing.written.set_result(None)
+    saver.settle()
+    verify(tmp_path / "step-1")
+
+
+def test_the_next_checkpoint_waits_for_the_one_before(tmp_path):
+    saver, first, second = Saver(FirstOfTwo()), Writing(), Writing()
+    saver.save(tmp_path / "step-1", first)
+    first.written.set_result(None)
+    saver.save(tmp_path / "step-2", second)
+    verify(tmp_path / "step-1")
+    second.written.set_result(None)
+    saver.close()
+    verify(tmp_path / "step-2")
+
+
+def test_what_a_rank_could_not_write_is_told_and_removed(tmp_path):
+    full = OSError(errno.ENOSPC, "No space left on device")
+    saver, writing = Saver(FirstOfTwo()), Writing()
+    saver.save(tmp_path / "step-1", writing)
+    writing.written.set_exception(CheckpointException("write", {1: (full, None)}))
+    with pytest.raises(CheckpointError, match=r"disk of .* is full"):
+        saver.settle()
+    assert list(tmp_path.iterdir()) == []
+    saver.settle()  # told once
+
+
+def test_one_process_has_saved_when_it_goes_on(tmp_path):
+    writing = Writing()
+    writing.written.set_result(None)
+    Saver(ALONE).save(tmp_path / "step-1", writing)
+    verify(tmp_path / "step-1")
