@@ -124,6 +124,7 @@ class NextTokens:
         cut = [tokens[max(row, 0) : row + self.block + 1] for row in rows.tolist()]
         inputs, mask = pad_rows([ids[:-1] for ids in cut], 0)
         labels, _ = pad_rows([ids[1:] for ids in cut], 0)
+        self.store.lines.let_go()
         return TextBatch(inputs, mask, labels, mask)
 
 
@@ -137,6 +138,7 @@ class NextInStreams:
         tokens = self.store.tokens
         inputs, mask = pad_rows([tokens[begin:end] for begin, end in rows.tolist()], 0)
         labels, _ = pad_rows([tokens[begin + 1 : end + 1] for begin, end in rows.tolist()], 0)
+        self.store.lines.let_go()
         return StreamBatch(inputs, labels, mask, torch.full((len(rows),), place[1] == 0))
 
 

@@ -208,7 +208,9 @@ class PairBatches:
             pairs = self._resampler.again(rows, pairs, np.random.default_rng([self._seed, *place]))
         sources, targets = zip(*pairs, strict=True)
         links = [self._store.links(row) for row in rows.tolist()] if self._store.has_links else None
-        return collate(sources, targets, pad=self._pad, start=self._start, links=links)
+        batch = collate(sources, targets, pad=self._pad, start=self._start, links=links)
+        self._store.let_go()
+        return batch
 
 
 class _Resampler:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,6 +26,7 @@ IDS = ("source", "target")
 TEXTS = ("source_text", "target_text", "to")
 LINKS = "links"
 ROWS = 1000  # written at once
+KEPT = 1 << 26  # bytes of a file that may stay in memory once they were read
 T = TypeVar("T")
 
 
@@ -48,6 +50,14 @@ class Column:
 
     def lengths(self) -> NDArray[np.int64]:
         return np.diff(self.offsets)
+
+    def let_go(self) -> None:
+        """Give back the memory of what was read, where it is much: the kernel maps 16 pages for each that is touched,
+        so reading here and there would soon hold the whole file."""
+        for view in (self.values.base, self.offsets.base):
+            mapped = view.obj if isinstance(view, memoryview) else None
+            if isinstance(mapped, mmap.mmap) and len(mapped) > KEPT and hasattr(mmap, "MADV_DONTNEED"):
+                mapped.madvise(mmap.MADV_DONTNEED)
 
 
 class PairStore:
@@ -79,6 +89,11 @@ class PairStore:
         """The pair as text, where `has_text`."""
         source, target, to = (self._columns[name][row].tobytes().decode() for name in TEXTS)
         return Pair(source, target, to=to)
+
+    def let_go(self) -> None:
+        """Give back the memory of what was read of a large corpus."""
+        for column in self._columns.values():
+            column.let_go()
 
     @property
     def has_links(self) -> bool:
@@ -222,4 +237,5 @@ def map_values(path: Path, dtype: str, length: int) -> NDArray[Any]:
         raise ValueError(f"{path.name} has {path.stat().st_size} bytes instead of {expected}")
     if length == 0:
         return np.empty(0, dtype=dtype)  # an empty file cannot be mapped
-    return np.memmap(path, dtype=dtype, mode="r").view(np.ndarray)  # slices of a plain array are several times cheaper
+    with path.open("rb") as file:
+        return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), dtype=dtype)

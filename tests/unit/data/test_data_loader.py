@@ -3,6 +3,7 @@
 import itertools
 import pickle
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -224,6 +225,25 @@ def test_sampled_batches_vary_and_stay_within_the_budget(store, tokenizer, dropo
     stored = [tuple(store.pair(row)[1].tolist()) for row in range(len(store))]
     assert sorted(map(tokenizer.target.decode, seen)) == sorted(map(tokenizer.target.decode, stored))
     assert len(set(seen) - set(stored)) > len(stored) / 2
+
+
+def resident(file: Path) -> int:
+    """How many bytes of a mapped file are in this process's memory, as Linux counts them."""
+    areas = Path("/proc/self/smaps").read_text().split("VmFlags:")
+    mine = next(area for area in areas if f" {file}\n" in area)
+    return 1024 * int(mine.partition("\nRss:")[2].split()[0])
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="memory is counted as Linux does")
+def test_a_large_corpus_does_not_fill_the_memory_as_it_is_read(tmp_path, monkeypatch):
+    rows = [EncodedPair([3] * 500, [4] * 500)] * 2000
+    large = PairStore.write(tmp_path / "store", rows, vocabulary=8)
+    batches, file = iter(loader(large, batch_tokens=5000)), tmp_path / "store" / "source.bin"
+    take(batches, 20)
+    assert resident(file) > 0
+    monkeypatch.setattr("regard.data.store.KEPT", 0)
+    assert take(batches, 20)
+    assert resident(file) == 0
 
 
 def test_unusable_corpora_are_refused(tmp_path, store, tokenizer):
