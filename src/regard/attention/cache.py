@@ -50,12 +50,12 @@ def grid_rows(origin: Int[Tensor, "S W2"], width: int) -> Int[Tensor, "S*W2"]:
 class GrowingCache:
     """Storage that doubles when it is full, so appending a token costs its own size on average.
 
-    Where hypotheses only change places, nothing is moved: `ancestry` notes in which row each of them finds its past,
-    and the rows are put in order when someone asks for them (`append`), if anyone does.
+    When hypotheses change places, their rows are moved. A reader that can follow an `ancestry` sets `lazily`: then
+    nothing is moved, and `ancestry` says in which row each hypothesis finds its past.
     """
 
     def __init__(self, sentences: int, capacity: int = 32):
-        self.sentences, self.capacity, self.length = sentences, capacity, 0
+        self.sentences, self.capacity, self.length, self.lazily = sentences, capacity, 0, False
         self.ancestry: Int[Tensor, "R t"] | None = None  # of the first tokens; the others are in their own rows
         self.k: Tensor | None = None
         self.v: Tensor | None = None
@@ -73,10 +73,11 @@ class GrowingCache:
 
     def room(
         self, k: Float[Tensor, "R G t K"], v: Float[Tensor, "R G t Kv"]
-    ) -> tuple[Float[Tensor, "R G C K"], Float[Tensor, "R G C Kv"]]:
-        """The whole storage, with room behind `length` for tokens of these shapes."""
+    ) -> tuple[Float[Tensor, "R2 G C K"], Float[Tensor, "R2 G C Kv"]]:
+        """The whole storage, with room behind `length` for tokens of these shapes; it may have further rows."""
         end = self.length + k.shape[2]
         if self.k is None or self.v is None or end > self.capacity:
+            self._put_in_order()
             self.capacity = max(self.capacity, 2 * end if self.length else end)
             self.k, self.v = self._grown(self.k, k), self._grown(self.v, v)
         return self.k, self.v
@@ -101,42 +102,49 @@ class GrowingCache:
         """A copy that grows by itself."""
         self._put_in_order()
         twin = GrowingCache(self.sentences, self.capacity)
-        twin.length, twin.k, twin.v = (
-            self.length,
-            *(each if each is None else each.clone() for each in (self.k, self.v)),
-        )
+        twin.length = self.length
+        twin.k, twin.v = (each if each is None else each.clone() for each in (self.k, self.v))
         return twin
 
     def reorder(self, origin: Int[Tensor, "S W2"]) -> None:
+        self._move(grid_rows(origin, self.rows // self.sentences))
+
+    def keep(self, sentences: Int[Tensor, "S2"]) -> None:
+        width = self.rows // self.sentences
+        self._move((sentences[:, None] * width + torch.arange(width, device=sentences.device)).flatten())
+        self.sentences = len(sentences)
+
+    @property
+    def rows(self) -> int:
+        """Hypotheses of all sentences."""
+        if self.k is None:
+            return self.sentences
+        return len(self.k) if self.ancestry is None else len(self.ancestry)
+
+    def _move(self, rows: Int[Tensor, "R"]) -> None:
         if self.k is None:
             return
-        rows = grid_rows(origin, self.k.shape[0] // self.sentences)
-        if len(rows) == len(self.k):
-            self.ancestry = self._whole_ancestry(len(rows), rows.device)[rows]
+        if self.lazily and len(rows) <= len(self.k):
+            self.ancestry = self._whole_ancestry()[rows]
         else:
             self._put_in_order()
             self._take(rows)
 
-    def keep(self, sentences: Int[Tensor, "S2"]) -> None:
-        self._put_in_order()
-        if self.k is not None:
-            width = self.k.shape[0] // self.sentences
-            self._take((sentences[:, None] * width + torch.arange(width, device=sentences.device)).flatten())
-        self.sentences = len(sentences)
-
-    def _whole_ancestry(self, rows: int, device: torch.device) -> Int[Tensor, "R T"]:
+    def _whole_ancestry(self) -> Int[Tensor, "R T"]:
+        assert self.k is not None
         known = 0 if self.ancestry is None else self.ancestry.shape[1]
-        own = torch.arange(rows, device=device)[:, None].expand(rows, self.length - known)
+        own = torch.arange(self.rows, device=self.k.device)[:, None].expand(-1, self.length - known)
         return own if self.ancestry is None else torch.cat([self.ancestry, own], dim=1)
 
     def _put_in_order(self) -> None:
-        """Move every past into the row of its hypothesis."""
+        """Give every hypothesis a row of its own, with its past in it."""
         if self.ancestry is None or self.k is None or self.v is None:
             return
-        whole = self._whole_ancestry(len(self.k), self.k.device)
-        place = torch.arange(self.length, device=whole.device)
-        for storage in (self.k, self.v):
-            storage[:, :, : self.length] = storage[whole, :, place].transpose(1, 2)  # [R t G K]
+        whole, place = self._whole_ancestry(), torch.arange(self.length, device=self.k.device)
+        for name, old in (("k", self.k), ("v", self.v)):
+            storage = old.new_empty(len(whole), *old.shape[1:])
+            storage[:, :, : self.length] = old[whole, :, place].transpose(1, 2)  # [R t G K]
+            setattr(self, name, storage)
         self.ancestry = None
 
     def _take(self, rows: Int[Tensor, "R"]) -> None:

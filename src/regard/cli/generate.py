@@ -83,6 +83,8 @@ def generate(
     if makes_pictures(model):
         if stream or as_json or best_of or stop or beam:
             raise UsageError("--stream, --json, --best-of, --stop and --beam are for texts; this model makes pictures")
+        if precision != "fp32":
+            raise UsageError("--precision is for models that write texts; this one makes pictures, in fp32")
         make_pictures(prompt or [], model, output, count=n, keep=keep, settings=changes, device=device,
                       allow_pickle=allow_pickle)  # fmt: skip
         return

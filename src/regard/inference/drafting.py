@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from regard.attention.core import Attend
 from regard.inference import native
 from regard.inference.forms import inference_form, is_on_cpu
 from regard.inference.search import DecoderState, Steps
@@ -48,6 +49,7 @@ class Drafted:
 
     def __init__(self, model: Extending, make_draft: Callable[[], Extending], end: int, longest: int | None = None):
         self.model, self.make_draft, self.end, self.longest = model, make_draft, end, longest
+        self.attends = [each for each in getattr(model, "modules", list)() if isinstance(each, Attend)]
 
     @cached_property
     def draft(self) -> Extending:
@@ -55,7 +57,8 @@ class Drafted:
         return self.make_draft()
 
     def start(self, source: Int[Tensor, "S L"], source_mask: Bool[Tensor, "S L"]) -> "DraftedState":
-        return DraftedState(self.model.start(source, source_mask), alone=len(source) == 1)
+        recorded = any(each._forward_hooks for each in self.attends)  # then only what is said may be computed
+        return DraftedState(self.model.start(source, source_mask), alone=len(source) == 1 and not recorded)
 
     def step(self, tokens: Int[Tensor, "S W"], state: "DraftedState") -> Float[Tensor, "S W V"]:
         if not state.alone:

@@ -2,7 +2,7 @@
 
 The model stays as it is, and shares with its twin whatever needs no change. A part whose kind is in `FASTER` is
 replaced by one that computes the same: one product for queries, keys and values, weights laid out in advance
-(`products`), nothing that only training needs. Attention keeps its `Attend`, so a twin can be recorded as a model can.
+(`products`), nothing that only training needs. Attention keeps its `Attend`: to record the model is to record its twin.
 """
 
 import copy
@@ -14,7 +14,6 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from regard.attention.core import Attend
 from regard.attention.multihead import Memory, MultiHeadAttention
 from regard.errors import UsageError
 from regard.inference.native_layers import compiled
@@ -46,11 +45,8 @@ class FusedAttention(MultiHeadAttention):
         nn.Module.__init__(self)
         self.heads, self.kv_heads, self.head_width = model.heads, model.kv_heads, model.head_width
         self.scale, self.prepare, self.position, self.dropout = model.scale, model.prepare, model.position, 0.0
-        self.query, self.output, self.attend = (
-            fused([model.query], precision),
-            fused([model.output], precision),
-            Attend(),
-        )
+        self.query, self.output = fused([model.query], precision), fused([model.output], precision)
+        self.attend = model.attend  # the very module, so that whoever records the model sees what its twin does
         self.parts, self.precision = (model.query, model.key, model.value), precision
         self.eval()
 

@@ -67,6 +67,7 @@ class CompiledStep:
         new = x.new_empty(rows, self.groups, tokens, self.head_width)
         if cache is None:
             cache = GrowingCache(rows, tokens)
+        cache.lazily = True
         keys, values = cache.room(new, new)
         own = _keys(keys, values, cache.length, mask, cache.ancestry)
         places = self._places(cache.length if first is None else first, rows)

@@ -11,6 +11,7 @@ from regard.attention import record
 from regard.cli.main import run
 from regard.errors import UsageError
 from regard.inference import native, products
+from regard.inference.drafting import running_form
 from regard.inference.forms import inference_form
 from regard.inference.products import PACKING_PAYS, PRODUCTS, product
 from regard.inference.search import SearchSettings, Vocabulary, search
@@ -139,6 +140,20 @@ def test_a_form_is_recorded_as_its_model_is() -> None:
     for each in (model, inference_form(model)):
         with torch.inference_mode(), record(each) as seen:
             each(source, mask, inputs)
+        looks.append(dict(seen))
+    assert looks[0].keys() == looks[1].keys()
+    for name, weights in looks[0].items():
+        torch.testing.assert_close(looks[1][name], weights, rtol=1e-4, atol=1e-5)
+
+
+def test_who_records_the_model_sees_what_its_form_does() -> None:
+    model = vivid(WRITERS["gpt2"])
+    source, mask = ragged(1)
+    source, mask = source[:, : int(mask.sum())], mask[:, : int(mask.sum())]
+    settings, looks = SearchSettings(max_length=9, min_length=9), []
+    for steps in (model, running_form(model, "fp32", VOCABULARY.end)):
+        with record(model) as seen:
+            search(steps, source, mask, settings, VOCABULARY, first=source[:, -1])
         looks.append(dict(seen))
     assert looks[0].keys() == looks[1].keys()
     for name, weights in looks[0].items():
