@@ -127,6 +127,7 @@ def test_a_batch_is_its_prompts_one_by_one(kind, changes, request):
 @pytest.mark.parametrize("kind", ["lm", "llama", "t5"])
 def test_captured_searches_write_the_same(kind, request, monkeypatch):
     monkeypatch.setattr(writing, "captured", lambda steps, device: Captured(steps, lambda step, device: step))
+    monkeypatch.setattr(writing, "running_form", lambda model, precision, end: model)  # as on a GPU
     plain = request.getfixturevalue(kind)
     ahead = type(plain)(plain.model, plain.tokenizer, settings=plain.settings, ends=plain.ends, graphs=True)
     assert isinstance(ahead.steps, Captured)

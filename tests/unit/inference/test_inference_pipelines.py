@@ -106,6 +106,7 @@ def test_streaming_ends_with_the_translation(translator: Translator) -> None:
 
 def test_a_captured_search_translates_and_streams_the_same(translator: Translator, monkeypatch) -> None:
     monkeypatch.setattr(pipelines, "captured", lambda steps, device: Captured(steps, lambda step, device: step))
+    monkeypatch.setattr(pipelines, "running_form", lambda model, precision, end: model)  # as on a GPU
     options = {"settings": translator.settings, "alignment": translator.alignment}
     ahead = Translator(translator.models, translator.tokenizer, **options, graphs=True)
     plain = Translator(translator.models, translator.tokenizer, **options)
