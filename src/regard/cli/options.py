@@ -26,7 +26,7 @@ Sets = Annotated[list[str], typer.Option("--set", help="Change a value of the re
 To = Annotated[str, typer.Option("--to", help="Target language, for models that know several.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda or auto.")]
 Precision = Annotated[
-    str, typer.Option(help="fp32 is exact; fp16 and int8 read fewer bytes on a CPU, and answers may differ a little.")
+    str, typer.Option(help="fp32 is exact; fp16 (int8 on a CPU, bf16 on a GPU) reads fewer bytes; answers may differ.")
 ]
 AllowPickle = Annotated[bool, typer.Option("--allow-pickle", help="Also read .bin weights (tensors only, no code).")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object per line, for machines.")]
