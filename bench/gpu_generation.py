@@ -28,8 +28,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from kernels import kernels
 from regard.checkpoints import export_marian, export_model
-from regard.inference.graphs import PRECISIONS, Captured, cuda_graph
+from regard.inference.forms import GPU_PRECISIONS
+from regard.inference.graphs import Captured, cuda_graph
 from regard.inference.search import SearchSettings, Vocabulary, search
 from regard.models.gpt import PRESETS as GPTS
 from regard.models.gpt import Gpt, GptConfig
@@ -223,21 +225,9 @@ def checks() -> list[str]:
 
 def profile(name: str, runner: Captured, batch: int, beam: int) -> None:
     """Where the time of a captured step goes: its kernels."""
-    from torch.profiler import ProfilerActivity
-    from torch.profiler import profile as profiler
-
     answer = ours(name, runner, batch, beam)
     answer()
-    with profiler(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as found:
-        answer()
-        torch.cuda.synchronize()
-    rows = [row for row in found.key_averages() if row.device_type == torch.autograd.DeviceType.CUDA]
-    rows.sort(key=lambda row: -row.self_device_time_total)
-    steps = LENGTHS[name][1]
-    total, count = sum(row.self_device_time_total for row in rows), sum(row.count for row in rows)
-    print(f"profile of {name}, batch {batch}, beam {beam}: {count / steps:.0f} kernels, {total / steps:.0f} us a step")
-    for row in rows[:14]:
-        print(f"  {row.self_device_time_total / steps:8.1f} us {row.count / steps:6.1f}x  {row.key[:110]}")
+    print(f"profile of {name}, batch {batch}, beam {beam}:", *kernels(answer, LENGTHS[name][1]), sep="\n")
 
 
 class Both:
@@ -275,7 +265,7 @@ def main(options: argparse.Namespace) -> None:
                 except Exception:
                     print("--- no peer", traceback.format_exc()[-2000:], sep="\n", flush=True)
         for precision in options.precisions.split(","):
-            dtype = PRECISIONS[precision]
+            dtype = GPU_PRECISIONS[precision]
             model.to("cuda", dtype)
             runner = Captured(model)
             compiled = Captured(model, lambda step, device: cuda_graph(torch.compile(step), device))

@@ -28,6 +28,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from kernels import kernels
 from regard.data.batch import Batch, TextBatch
 from regard.models.gpt import PRESETS as GPTS
 from regard.models.gpt import Gpt, GptConfig
@@ -47,13 +48,15 @@ TRAINING = {"precision": "bf16", "compile": True, "device": "auto", "on_nan": "s
 PEER = "transformers"  # a plain compiled loop over its model
 FLAGS = {
     "now": "the trainer's step as it is", "fixed": "a translator's shapes are compiled as they come, not as symbols",
-    "joint": "model and loss are compiled as one", "pad": "the output matrix has a multiple of 64 rows",
+    "joint": "model and loss are compiled as one", "layers": "layer by layer, not as a whole",
+    "pad": "the output matrix has a multiple of 64 rows",
     "cudnn": "attention by cuDNN first", "math": "attention by plain products", "drop": "GPT-2 with dropout 0.1",
     "nodrop": "the Transformer without dropout", "tune": "inductor searches kernels longer",
+    "profile": "its kernels are listed too",
 }  # fmt: skip
 VARIANTS = {
-    "gpt2": ["now", "joint+pad+cudnn", "cudnn", "joint+pad", PEER],
-    "transformer": ["now", "fixed+joint", "fixed+joint+math", "joint", PEER],
+    "gpt2": ["now", "layers+pad", "joint+pad+cudnn", "layers", "joint+pad", PEER],
+    "transformer": ["now", "layers", "fixed+joint", "layers+fixed", "fixed+joint+math", PEER],
 }
 WARM, ROUNDS, STEPS = 4, 5, 6  # steps before, measurements, steps of each
 
@@ -105,7 +108,12 @@ def make_trainer(name: str, flags: set[str], out: Path, device: torch.device) ->
     if "pad" in flags:
         task.made.predict = lambda x: padded_predict(x, task.made.output_weight)
     fixed = "fixed" in flags or not trainer.settings.lengths_vary
-    if fixed:
+    if "layers" in flags:
+        trainer.forward = trainer.model
+        for layers in [module for module in trainer.model.modules() if isinstance(module, nn.ModuleList)]:
+            for layer in layers:
+                layer.compile(dynamic=False if fixed else None)
+    elif fixed:
         trainer.forward = torch.compile(trainer.model, dynamic=False)
     if "joint" in flags:
         join(task, name, trainer.model, dynamic=not fixed)
@@ -219,12 +227,13 @@ def work(name: str, variant: str, lock: Path) -> dict[str, Any]:
                     step()
                 wait()
                 times.append((time.perf_counter() - begin) / STEPS)
+        profile = list(kernels(lambda: [step() for _ in range(STEPS)], STEPS)) if "profile" in flags else []
         loss, bad = seen()
     return {
         "model": name, "variant": variant, "tokens_per_second": rows * length / median(times),
         "best": rows * length / min(times), "milliseconds": 1000 * median(times), "prepared_seconds": prepared,
         "gigabytes": torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else 0.0,
-        "loss": loss, "bad": bad,
+        "loss": loss, "bad": bad, "profile": profile,
     }  # fmt: skip
 
 
@@ -272,7 +281,7 @@ def main(options: argparse.Namespace) -> None:
                 found = [line.removeprefix("RESULT ") for line in lines if line.startswith("RESULT ")]
                 problem = {"problem": "out of time" if left < 0 else "failed"}
                 rows.append(json.loads(found[-1]) if found else {"model": name, "variant": variant, **problem})
-                say(shown(rows[-1]))
+                say("\n".join([shown(rows[-1]), *rows[-1].get("profile", [])]))
                 if not found:
                     say("\n".join(lines)[-3000:])
             time.sleep(0.2)

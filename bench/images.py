@@ -1,6 +1,7 @@
 """ViT-B/16 and Swin-T, naming pictures and learning: Regard against transformers, timm and torchvision.
 
-python bench/images.py [--batch N] [--device cuda] [--dtype bfloat16] [--compile] [--seconds PER_LINE] [--json FILE]
+python bench/images.py [--models ViT-B/16] [--batch N] [--device cuda] [--dtype bfloat16] [--compile]
+                       [--seconds PER_LINE] [--json FILE]
 
 Libraries that are not installed are left out. The weights are random, and the same as transformers', whose logits must
 be ours; timm and torchvision have weights of their own. Each line runs the two in turn. A training step is forward,
@@ -172,7 +173,7 @@ def main(options: argparse.Namespace) -> None:
     where = torch.cuda.get_device_name() if setting.device.type == "cuda" else "CPU"
     print(f"batches of {options.batch} pictures of {SIDE} x {SIDE}, {where}{', compiled' if options.compile else ''}\n")
     print(f"{'model':10}{'library':14}{'task':11}{'theirs/s':>10}{'ours/s':>10}{'faster':>10}")
-    lines = [line for name in ("ViT-B/16", "Swin-T") for line in measure(name, setting, options.seconds)]
+    lines = [line for name in options.models.split(",") for line in measure(name, setting, options.seconds)]
     if options.json is not None:
         about |= {"device": where, "compiled": options.compile}
         found = {"setting": about, "lines": [asdict(line) for line in lines]}
@@ -181,6 +182,7 @@ def main(options: argparse.Namespace) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--models", default="ViT-B/16,Swin-T", help="of these two")
     parser.add_argument("--batch", type=int, default=4, help="pictures")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"), help="of products (autocast)")

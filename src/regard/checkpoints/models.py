@@ -54,9 +54,9 @@ def write_model(folder: Path, name: str, model: nn.Module) -> None:
     write_tensors(folder / WEIGHTS, own_tensors(model))
 
 
-def load_model(folder: Path, device: str | torch.device = "cpu", allow_pickle: bool = False) -> LoadedModel:
+def load_model(folder: Path | str, device: str | torch.device = "cpu", allow_pickle: bool = False) -> LoadedModel:
     """The model of a folder, ours or Hugging Face's, in float32 and evaluation mode; every file is verified first."""
-    folder = resolve(folder)
+    folder = resolve(Path(folder))
     if is_sealed(folder):
         verify(folder)
     name, config, table = identify(folder)

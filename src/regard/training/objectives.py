@@ -74,10 +74,22 @@ def cross_entropy(
 ) -> Float[Tensor, ""]:
     """Label-smoothed cross-entropy (Szegedy 2016), summed where `mask` is True: (1-ε)(-log p_y) + ε·mean(-log p)."""
     if torch.compiler.is_compiling():  # a compiler fuses the plain formula, and cannot see into ours
-        log_p = torch.log_softmax(logits, dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
-        chosen = log_p.gather(-1, labels[..., None]).squeeze(-1)
-        return -((1 - smoothing) * chosen + smoothing * log_p.mean(dim=-1)).masked_fill(~mask, 0.0).sum()
+        return _fusible_cross_entropy(logits, labels, mask, smoothing)
     return _SmoothedCrossEntropy.apply(logits.flatten(0, 1), labels.flatten(), mask.flatten(), smoothing)
+
+
+def _fusible_cross_entropy(
+    logits: Float[Tensor, "B T V"], labels: Int[Tensor, "B T"], mask: Bool[Tensor, "B T"], smoothing: float
+) -> Float[Tensor, ""]:
+    """The same as log Σ exp x - (1-ε) x_y - ε·mean(x), in which every gradient is a formula of one logit.
+
+    `x_y` is not gathered: the gradient of that is a scatter into zeros, as large as all logits and never fused.
+    """
+    x = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    right = torch.arange(x.shape[-1], device=x.device) == labels[..., None]
+    chosen = torch.where(right, x, 0.0).sum(dim=-1)
+    loss = torch.logsumexp(x, dim=-1) - (1 - smoothing) * chosen - smoothing * x.mean(dim=-1)
+    return loss.masked_fill(~mask, 0.0).sum()
 
 
 def soft_cross_entropy(logits: Float[Tensor, "B N"], targets: Float[Tensor, "B N"]) -> Float[Tensor, ""]:

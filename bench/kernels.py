@@ -1,0 +1,24 @@
+"""Where the time of a GPU goes: the kernels behind a piece of work, the costliest first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity, profile
+
+SHOWN = 24
+
+
+def kernels(work: Callable[[], object], steps: int) -> Iterator[str]:
+    """A line for each kernel of some work of so many steps: microseconds and launches a step."""
+    with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as found:
+        work()
+        torch.cuda.synchronize()
+    rows = [row for row in found.key_averages() if row.device_type == DeviceType.CUDA]
+    rows.sort(key=lambda row: -row.self_device_time_total)
+    total, count = sum(row.self_device_time_total for row in rows), sum(row.count for row in rows)
+    yield f"{count / steps:.0f} kernels, {total / steps:,.0f} us a step"
+    for row in rows[:SHOWN]:
+        yield f"  {row.self_device_time_total / steps:10,.1f} us {row.count / steps:6.1f}x  {row.key[:110]}"
