@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from regard.inference.pipelines import Translation, Translator
 
 LINES_AT_A_TIME = 512
-PLAIN = ("", ".txt")
 
 
 def translate(
@@ -110,12 +109,12 @@ def _given(texts: list[str]) -> Iterator[str]:
 
 def _lines(path: str, document: bool) -> Iterator[str]:
     """The lines of a plain file, or of standard input."""
+    from regard.data.documents import document_format
     from regard.data.lines import read_lines
-    from regard.data.text import format_of
 
     if not path:
         return read_lines(sys.stdin.buffer)
-    if not document and format_of(existing(path)) not in PLAIN:
+    if not document and document_format(existing(path)) != ".txt":
         raise UsageError(f"{path} is a document; say with --output where its translation goes")
     return read_lines(existing(path))
 

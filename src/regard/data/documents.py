@@ -22,7 +22,7 @@ from regard.data import exchange
 from regard.data.exchange import child
 from regard.data.hypertext import translate_html
 from regard.data.inline import inline_pieces, rebuild
-from regard.data.languages import find_language, same_language
+from regard.data.languages import NAMES, find_language, same_language
 from regard.data.lines import open_bytes, read_lines
 from regard.data.markup import Translate, Translated, translate_marked, translate_texts
 from regard.data.parts import Parts
@@ -66,10 +66,10 @@ def translate_document(
     `translate` takes a list of texts and gives as many strings, or `Translated` with word links, by which markup is
     put back. Translations already there are kept unless `overwrite`. The output appears complete or not at all."""
     path_in, path_out = Path(path_in), Path(path_out)
-    write = FORMATS.get(format_of(path_in))
+    write = FORMATS.get(document_format(path_in))
     if write is None:
         raise UsageError(f"{path_in}: cannot translate this format; known are {', '.join(filter(None, FORMATS))}")
-    if _kind(path_out) != _kind(path_in):
+    if document_format(path_out) != document_format(path_in):
         raise UsageError(f"{path_out}: a document keeps its format; give the output the suffix of {path_in.name}")
     with _replacing(path_out) as out:
         return write(Job(path_in, out, translate, source, target, overwrite))
@@ -81,7 +81,7 @@ def translate_shared(
     """Translate this process's share of a plain text, `wait` for the others; returns how many segments it had to do.
 
     The output is what `translate_document` writes, since parts end where its batches do."""
-    if FORMATS.get(format_of(path_in)) is not _translate_plain or _kind(path_out) != _kind(path_in):
+    if {document_format(path_in), document_format(path_out)} != {".txt"}:
         raise UsageError(f"{path_in}: processes share plain text only, into plain text; translate it without torchrun")
     counting = _Counting(translate)
 
@@ -98,9 +98,10 @@ def translate_shared(
     return counting.count
 
 
-def _kind(path: Path) -> str:
+def document_format(path: Path) -> str:
+    """The suffix of the format; `news.en` is plain text, as in Moses' pairs of files."""
     suffix = format_of(path)
-    return SAME.get(suffix, suffix)
+    return ".txt" if suffix[1:] in NAMES else SAME.get(suffix, suffix)
 
 
 @contextmanager

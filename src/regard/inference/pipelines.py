@@ -110,9 +110,9 @@ class Translator:
         alignment: AlignmentSettings | None = None,
         name: str = "",
         precision: str = "fp32",
-        graphs: bool = False,
+        graphs: bool = True,
     ):
-        """With `graphs`, the steps of a search are captured on a GPU and replayed: same answers, sooner."""
+        """With `graphs`, the steps of a search on a GPU are captured and replayed: same answers, sooner."""
         self.models, self.tokenizer, self.name = [model.eval() for model in models], tokenizer, name
         self.settings = settings or SearchSettings()
         self.alignment = alignment or default_alignment(self.models[0])
@@ -132,7 +132,7 @@ class Translator:
         device: str = "cpu",
         allow_pickle: bool = False,
         precision: str = "fp32",
-        graphs: bool = False,
+        graphs: bool = True,
     ) -> Translator:
         """Read one model folder, or several with the same tokenizer to translate as an ensemble."""
         place = find_device(device)

@@ -106,9 +106,9 @@ class Writer(ABC):
         ends: Sequence[int] = (),
         name: str = "",
         precision: str = "fp32",
-        graphs: bool = False,
+        graphs: bool = True,
     ):
-        """With `graphs`, the steps of a search are captured on a GPU and replayed: same answers, sooner."""
+        """With `graphs`, the steps of a search on a GPU are captured and replayed: same answers, sooner."""
         self.model, self.tokenizer, self.name = model.eval(), tokenizer, name
         self.settings = settings or SearchSettings()
         self.device = next(model.parameters()).device
@@ -129,7 +129,7 @@ class Writer(ABC):
         device: str = "cpu",
         allow_pickle: bool = False,
         precision: str = "fp32",
-        graphs: bool = False,
+        graphs: bool = True,
     ) -> Kind:
         """Read a model folder, ours or Hugging Face's."""
         loaded = load_model(Path(folder), find_device(device), allow_pickle)

@@ -261,6 +261,16 @@ def test_a_document_may_replace_itself(tmp_path: Path):
     assert path.read_text() == "ONE\n"
 
 
+def test_a_suffix_may_be_a_language(tmp_path: Path):
+    """Moses' names for pairs of files: news.en and news.de."""
+    (tmp_path / "news.en").write_text("one\ntwo\n")
+    for out in ("news.de", "news.zh", "news.txt", "news"):
+        assert translate_document(tmp_path / "news.en", tmp_path / out, shout, "en", "de") == 2
+        assert (tmp_path / out).read_text() == "ONE\nTWO\n"
+    with pytest.raises(UsageError, match="keeps its format"):
+        translate_document(tmp_path / "news.en", tmp_path / "news.po", shout, "en", "de")
+
+
 def test_refusals(tmp_path: Path):
     path = tmp_path / "a.txt"
     path.write_text("one\n")
