@@ -33,6 +33,18 @@ def test_cross_entropy_and_its_gradient_are_those_of_torch(seed, smoothing):
     torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_formula_that_compilers_see_is_the_same(smoothing):
+    logits, labels, mask = example(3)
+    ours, theirs = logits.clone().requires_grad_(), logits.clone().requires_grad_()
+    loss = torch.compile(cross_entropy, backend="eager")(ours, labels, mask, smoothing)
+    expected = torch_loss(theirs, labels, mask, smoothing)
+    loss.backward()
+    expected.backward()
+    torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-5, atol=1e-6)
+
+
 def test_cross_entropy_passes_gradcheck():
     logits, labels, mask = example(0)
     assert torch.autograd.gradcheck(lambda x: cross_entropy(x, labels, mask, 0.1), logits.double().requires_grad_())
