@@ -30,7 +30,7 @@ from torch import nn
 
 from kernels import kernels
 from regard.checkpoints import export_marian, export_model
-from regard.inference.forms import GPU_PRECISIONS
+from regard.inference.forms import GPU_PRECISIONS, inference_form
 from regard.inference.graphs import Captured, cuda_graph
 from regard.inference.search import SearchSettings, Vocabulary, search
 from regard.models.gpt import PRESETS as GPTS
@@ -208,13 +208,13 @@ def checks() -> list[str]:
         for parameter in model.parameters():
             if parameter.ndim > 1:
                 nn.init.normal_(parameter, std=1.5 * model.config.width**-0.5)
-        model.cuda().eval()
-        runner, last = Captured(model), source.gather(1, mask.sum(1, keepdim=True) - 1)[:, 0]
+        form = inference_form(model.cuda().eval())
+        runner, last = Captured(form), source.gather(1, mask.sum(1, keepdim=True) - 1)[:, 0]
         options: dict[str, Any] = {"first": last.cuda()} if isinstance(model, Gpt) else {}
         for way, each in settings.items():
             try:
                 task = source.cuda(), mask.cuda(), each, Vocabulary(1, 2, 0)
-                pairs = [[[h.tokens for h in row] for row in search(s, *task, **options)] for s in (runner, model)]
+                pairs = [[[h.tokens for h in row] for row in search(s, *task, **options)] for s in (runner, form)]
                 found.append(f"{name:14}{way:12}{'same' if pairs[0] == pairs[1] else f'DIFFERENT: {pairs}'[:300]}")
             except Exception as error:
                 found.append(f"{name:14}{way:12}{type(error).__name__}: {' '.join(str(error).split())[:200]}")
@@ -265,20 +265,19 @@ def main(options: argparse.Namespace) -> None:
                 except Exception:
                     print("--- no peer", traceback.format_exc()[-2000:], sep="\n", flush=True)
         for precision in options.precisions.split(","):
-            dtype = GPU_PRECISIONS[precision]
-            model.to("cuda", dtype)
-            runner = Captured(model)
-            compiled = Captured(model, lambda step, device: cuda_graph(torch.compile(step), device))
+            form = inference_form(model.cuda(), precision)
+            runner = Captured(form)
+            compiled = Captured(form, lambda step, device: cuda_graph(torch.compile(step), device))
             for batch, beam in CASES[name]:
                 runner.failed = compiled.failed = False
                 if time.perf_counter() > begin + options.budget:
                     print(f"no time for {name}, {precision}, batch {batch}, beam {beam}", flush=True)
                     continue
-                engines = {"eager": model, "captured": runner}
+                engines = {"eager": form, "captured": runner}
                 if f"{name}-{precision}-{batch}-{beam}" in options.compiled.split(","):
                     engines["compiled"] = compiled
                 if other is not None:
-                    engines["transformers"] = other.to("cuda", dtype)
+                    engines["transformers"] = other.to("cuda", GPU_PRECISIONS[precision])
                 lines += compare(name, precision, engines, batch, beam, options.seconds)
                 if options.profile:
                     try:

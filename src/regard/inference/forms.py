@@ -25,13 +25,13 @@ GPU_PRECISIONS: dict[str, torch.dtype] = {"fp32": torch.float32, "bf16": torch.b
 
 
 def inference_form(model: Model, precision: str = "fp32") -> Model:
-    """The twin of a model on a CPU; on a GPU the model itself, or a copy with weights of half the bytes."""
+    """The twin of a model; on a GPU that of a copy in half precision, where that is asked for."""
     if is_on_cpu(model):
         check_precision(precision)
         return _twin(model, precision, {})
     if precision not in GPU_PRECISIONS:
         raise UsageError(f"on a GPU there is no precision {precision!r}; choose one of {', '.join(GPU_PRECISIONS)}")
-    return model if precision == "fp32" else copy.deepcopy(model).to(GPU_PRECISIONS[precision])
+    return _twin(model if precision == "fp32" else copy.deepcopy(model).to(GPU_PRECISIONS[precision]), precision, {})
 
 
 def is_on_cpu(model: nn.Module) -> bool:

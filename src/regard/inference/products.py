@@ -21,6 +21,7 @@ from regard.inference import native
 PACKING_PAYS = 4_000_000  # multiplications; a smaller product is done before a packed one has begun
 TOO_MANY = 200_000_000  # multiplications; from here on torch's products are quicker than native.cpp
 LARGEST = 127  # of a signed byte, used on both sides of zero
+ALIGNED = 8  # rows: 16 bytes of half precision
 ZERO = 128  # as an unsigned byte: oneDNN is slow with few signed ones
 
 
@@ -114,6 +115,20 @@ class HalfProduct(nn.Module):
         return torch.ops.quantized.linear_dynamic_fp16(x, self.packed)
 
 
+class DeviceProduct(nn.Module):
+    """On a GPU: the weights as they are, with rows of zeros for a vocabulary of an odd size, on which its kernels are
+    several times slower."""
+
+    def __init__(self, weight: Float[Tensor, "N K"], bias: Float[Tensor, "N"] | None):
+        super().__init__()
+        self.rows, missing = len(weight), -len(weight) % ALIGNED
+        self.weight = functional.pad(weight, (0, 0, 0, missing)) if missing else weight
+        self.bias = functional.pad(bias, (0, missing)) if bias is not None and missing else bias
+
+    def forward(self, x: Float[Tensor, "*B K"]) -> Float[Tensor, "*B N"]:
+        return functional.linear(x, self.weight, self.bias)[..., : self.rows]
+
+
 def as_bytes(x: Float[Tensor, "*B K"]) -> tuple[Float[Tensor, "*B K"], Float[Tensor, "*B 1"]]:
     """Whole numbers up to 127 on either side of zero, and what one of them is worth in each row."""
     scale = x.abs().amax(dim=-1, keepdim=True).clamp_(min=torch.finfo(x.dtype).tiny).div_(LARGEST)
@@ -132,10 +147,11 @@ def product(
 ) -> nn.Module:
     """One product that yields the outputs of several matrices side by side; a matrix without bias has one of zeros."""
     weight = torch.cat([each.detach() for each in weights]) if len(weights) > 1 else weights[0].detach()
+    laid_out = PRODUCTS[precision] if weight.device.type == "cpu" else DeviceProduct
     if all(each is None for each in biases):
-        return PRODUCTS[precision](weight, None)
+        return laid_out(weight, None)
     whole = [w.new_zeros(len(w)) if b is None else b.detach() for w, b in zip(weights, biases, strict=True)]
-    return PRODUCTS[precision](weight, torch.cat(whole))
+    return laid_out(weight, torch.cat(whole))
 
 
 def check_precision(precision: str) -> None:

@@ -13,7 +13,7 @@ from regard.errors import UsageError
 from regard.inference import native, products
 from regard.inference.drafting import running_form
 from regard.inference.forms import inference_form
-from regard.inference.products import PACKING_PAYS, PRODUCTS, product
+from regard.inference.products import PACKING_PAYS, PRODUCTS, DeviceProduct, product
 from regard.inference.search import SearchSettings, Vocabulary, search
 from regard.models.bert import Bert, BertConfig
 from regard.models.gpt import LLAMA, Gpt, GptConfig
@@ -45,13 +45,15 @@ WRITERS = {
 }
 
 
-@pytest.fixture(autouse=True, params=["compiled", "torch"])
+@pytest.fixture(autouse=True, params=["compiled", "torch", "device"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Every test with compiled code, where there is a compiler, and without."""
-    if request.param == "torch":
+    """Every test with compiled code, where there is a compiler, without, and with the products that a GPU gets."""
+    if request.param != "compiled":
         monkeypatch.setattr(native, "library", lambda: None)
     elif native.library() is None:
         pytest.skip("no compiler here")
+    if request.param == "device":
+        monkeypatch.setitem(PRODUCTS, "fp32", DeviceProduct)
     return request.param
 
 
