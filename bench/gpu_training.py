@@ -49,14 +49,13 @@ PEER = "transformers"  # a plain compiled loop over its model
 FLAGS = {
     "now": "the trainer's step as it is", "fixed": "a translator's shapes are compiled as they come, not as symbols",
     "joint": "model and loss are compiled as one", "layers": "layer by layer, not as a whole",
-    "pad": "the output matrix has a multiple of 64 rows",
     "cudnn": "attention by cuDNN first", "math": "attention by plain products", "drop": "GPT-2 with dropout 0.1",
     "nodrop": "the Transformer without dropout", "tune": "inductor searches kernels longer",
     "profile": "its kernels are listed too",
 }  # fmt: skip
 VARIANTS = {
-    "gpt2": ["now", "layers+pad", "joint+pad+cudnn", "layers", "joint+pad", PEER],
-    "transformer": ["now", "layers", "fixed+joint", "layers+fixed", "fixed+joint+math", PEER],
+    "gpt2": ["now", "joint", "joint+cudnn", "layers", PEER],
+    "transformer": ["now", "fixed+joint", "fixed+joint+math", "layers", PEER],
 }
 WARM, ROUNDS, STEPS = 4, 5, 6  # steps before, measurements, steps of each
 
@@ -105,8 +104,6 @@ def make_trainer(name: str, flags: set[str], out: Path, device: torch.device) ->
         sizes |= {"dropout": 0.0} if "nodrop" in flags else {}
         task = RandomPairs(Recipe.parse(values), device, Transformer(TransformerConfig.parse(sizes)))
     trainer = loop.Trainer(task.recipe, task, out, device, Signals())
-    if "pad" in flags:
-        task.made.predict = lambda x: padded_predict(x, task.made.output_weight)
     fixed = "fixed" in flags or not trainer.settings.lengths_vary
     if "layers" in flags:
         trainer.forward = trainer.model
@@ -118,11 +115,6 @@ def make_trainer(name: str, flags: set[str], out: Path, device: torch.device) ->
     if "joint" in flags:
         join(task, name, trainer.model, dynamic=not fixed)
     return trainer
-
-
-def padded_predict(x: Tensor, weight: Tensor) -> Tensor:
-    rows = len(weight)
-    return functional.linear(x, functional.pad(weight, (0, 0, 0, -rows % 64)))[..., :rows]
 
 
 def join(task: Any, name: str, model: nn.Module, dynamic: bool) -> None:

@@ -46,12 +46,12 @@ def attend(
         mask = masks.combine(mask, masks.causal(queries, keys, q.device))
     if bias is not None:
         bias = bias.to(q.dtype)  # under autocast a float32 table meets bfloat16 queries
-    where = mask if bias is None else bias if mask is None else bias.masked_fill(~mask, -math.inf)
+    where = mask if bias is None else bias if mask is None else torch.where(mask, bias, -math.inf)
     out = functional.scaled_dot_product_attention(
         q, k, v, attn_mask=where, scale=scale, dropout_p=dropout, enable_gqa=grouped
     )
     if mask is not None and q.is_cuda:  # CUDA backends differ on rows that may look nowhere; on CPU all give zeros
-        out = out.masked_fill(~mask.any(-1, keepdim=True), 0.0)
+        out = torch.where(mask.any(-1, keepdim=True), out, 0.0)  # two kernels a layer; masked_fill would be four
     return out
 
 

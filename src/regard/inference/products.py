@@ -17,11 +17,11 @@ from torch.nn import functional
 
 from regard.errors import UsageError
 from regard.inference import native
+from regard.layers.blocks import even
 
 PACKING_PAYS = 4_000_000  # multiplications; a smaller product is done before a packed one has begun
 TOO_MANY = 200_000_000  # multiplications; from here on torch's products are quicker than native.cpp
 LARGEST = 127  # of a signed byte, used on both sides of zero
-ALIGNED = 8  # rows: 16 bytes of half precision
 ZERO = 128  # as an unsigned byte: oneDNN is slow with few signed ones
 
 
@@ -116,14 +116,12 @@ class HalfProduct(nn.Module):
 
 
 class DeviceProduct(nn.Module):
-    """On a GPU: the weights as they are, with rows of zeros for a vocabulary of an odd size, on which its kernels are
-    several times slower."""
+    """On a GPU: the weights as they are, an even number of them."""
 
     def __init__(self, weight: Float[Tensor, "N K"], bias: Float[Tensor, "N"] | None):
         super().__init__()
-        self.rows, missing = len(weight), -len(weight) % ALIGNED
-        self.weight = functional.pad(weight, (0, 0, 0, missing)) if missing else weight
-        self.bias = functional.pad(bias, (0, missing)) if bias is not None and missing else bias
+        self.rows = len(weight)
+        self.weight, self.bias = even(weight, bias)
 
     def forward(self, x: Float[Tensor, "*B K"]) -> Float[Tensor, "*B N"]:
         return functional.linear(x, self.weight, self.bias)[..., : self.rows]

@@ -5,8 +5,9 @@ from functools import partial
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
-from regard.layers.blocks import ACTIVATIONS, DropPath, FeedForward, Residual
+from regard.layers.blocks import ACTIVATIONS, DropPath, FeedForward, Residual, even
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
@@ -56,3 +57,13 @@ def test_drop_path_leaves_whole_examples_out_and_keeps_the_mean():
 
 def test_a_feed_forward_may_widen():
     assert FeedForward(6, 9, outputs=4)(torch.randn(2, 5, 6)).shape == (2, 5, 4)
+
+
+@pytest.mark.parametrize("rows", [1, 7, 8, 13])
+@pytest.mark.parametrize("biased", [True, False])
+def test_rows_of_zeros_change_nothing(rows, biased):
+    torch.manual_seed(rows)
+    x, weight, bias = torch.randn(5, 6), torch.randn(rows, 6), torch.randn(rows) if biased else None
+    wider, longer = even(weight, bias)
+    assert len(wider) % 8 == 0 and len(wider) - rows < 8
+    torch.testing.assert_close(functional.linear(x, wider, longer)[:, :rows], functional.linear(x, weight, bias))
