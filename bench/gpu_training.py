@@ -25,8 +25,7 @@ from statistics import median
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import nn
 
 from kernels import kernels
 from regard.data.batch import Batch, TextBatch
@@ -49,13 +48,14 @@ PEER = "transformers"  # a plain compiled loop over its model
 FLAGS = {
     "now": "the trainer's step as it is", "fixed": "a translator's shapes are compiled as they come, not as symbols",
     "joint": "model and loss are compiled as one", "layers": "layer by layer, not as a whole",
-    "cudnn": "attention by cuDNN first", "math": "attention by plain products", "drop": "GPT-2 with dropout 0.1",
+    "cudnn": "attention by cuDNN first", "flash": "by FlashAttention", "efficient": "by the kernel for short rows",
+    "math": "by plain products", "drop": "GPT-2 with dropout 0.1",
     "nodrop": "the Transformer without dropout", "tune": "inductor searches kernels longer",
     "profile": "its kernels are listed too",
 }  # fmt: skip
 VARIANTS = {
     "gpt2": ["now", "joint", "joint+cudnn", "layers", PEER],
-    "transformer": ["now", "fixed+joint", "fixed+joint+math", "layers", PEER],
+    "transformer": ["now", "efficient", "flash", "fixed+joint", PEER],
 }
 WARM, ROUNDS, STEPS = 4, 5, 6  # steps before, measurements, steps of each
 
@@ -134,8 +134,9 @@ def attention_by(flags: set[str]) -> Iterator[None]:
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     order = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-    if "cudnn" in flags:
-        chosen: Any = sdpa_kernel([SDPBackend.CUDNN_ATTENTION, *order], set_priority=True)
+    first = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": order[0], "efficient": order[1]}
+    if found := flags & first.keys():
+        chosen: Any = sdpa_kernel([first[found.pop()], *order], set_priority=True)
     else:
         chosen = sdpa_kernel([SDPBackend.MATH]) if "math" in flags else nullcontext()
     with chosen:
