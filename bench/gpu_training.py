@@ -75,7 +75,7 @@ class RandomPairs(Translation):
 
     def __init__(self, recipe: Recipe, device: torch.device, model: nn.Module):
         self.recipe, self.device, self.made = recipe, device, model
-        self.carried, self.guided = {}, None
+        self.carried, self.guided, self.factored = {}, None, False
         self._cross_entropy = torch.compile(cross_entropy)
 
     def build(self) -> nn.Module:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.attention import masks
+from regard.attention.dropout import drop
 
 Mask = Bool[Tensor, "#B #H #Tq #Tk"]  # True = may look
 Bias = Float[Tensor, "#B #H #Tq #Tk"]  # added to the scores, never used to forbid
@@ -31,6 +32,10 @@ def attend(
     dropout: float = 0.0,
 ) -> Float[Tensor, "B H Tq Kv"]:
     """softmax(q kᵀ · scale + bias) v on torch's fused kernels (Vaswani 2017, equation 1)."""
+    if dropout and q.device.type == "cpu" and not torch.compiler.is_compiling():
+        # No fused kernel of a processor drops weights: torch writes them out too, and draws slowly.
+        weights = attention_weights(q, k, mask=mask, bias=bias, causal=causal, scale=scale)
+        return drop(weights, dropout) @ v.repeat_interleave(q.shape[1] // v.shape[1], dim=1)
     _check(mask, bias)
     queries, keys = q.shape[-2], k.shape[-2]
     grouped = False  # decided by `if`, as `causal` is: a comparison leaves a symbol where a compiler wants a bool

@@ -31,6 +31,9 @@ def bench(
     engines: Annotated[str, typer.Option(help="Only these beside regard, comma between.")] = "",
     seconds: Annotated[float, typer.Option(help="For each measurement.")] = 6.0,
     threads: Annotated[int, typer.Option(help="Of each engine.")] = 2,
+    joeynmt_python: Annotated[
+        str, typer.Option(help="For train: the Python of an environment that has JoeyNMT, to compare with.")
+    ] = "",
     output: Annotated[Path | None, typer.Option("--json", help="Also write everything measured to this file.")] = None,
 ) -> None:
     """Time the same work in Regard and in other libraries, and compare what they compute.
@@ -50,6 +53,7 @@ def bench(
         job, model=model, texts=_lines(texts), references=_lines(references), shape=shape,
         batches=numbers(batch or ("125" if job == "train" else "1,32"), ","), beams=numbers(beam, ","),
         engines=[name.strip() for name in engines.split(",") if name.strip()], seconds=seconds, threads=threads,
+        joeynmt=joeynmt_python,
     ):  # fmt: skip
         _print(result)
         results.append(result.to_json())

@@ -163,7 +163,7 @@ class TextEncoder:
         answers: list[Labelled | None] = [None] * len(rows)
         for chosen in batches_by_length([len(row.ids) for row in rows]):
             logits = self._read([rows[i] for i in chosen]).logits
-            assert logits is not None
+            assert isinstance(logits, Tensor)
             for i, scores in zip(chosen, logits.float().cpu(), strict=True):
                 answers[i] = self._labelled(scores)
         return cast(list[Labelled], answers)

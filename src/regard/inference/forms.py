@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from regard.attention.dropout import Dropout
 from regard.attention.multihead import Memory, MultiHeadAttention
 from regard.errors import UsageError
 from regard.inference.native_layers import compiled
@@ -92,7 +93,7 @@ def fused(layers: Sequence[nn.Linear], precision: str) -> Any:
 FASTER: dict[type[nn.Module], Callable[[Any, str], nn.Module]] = {
     MultiHeadAttention: FusedAttention,
     nn.Linear: lambda linear, precision: fused([linear], precision),
-    nn.Dropout: lambda dropout, precision: nn.Identity(),
+    Dropout: lambda dropout, precision: nn.Identity(),
     DropPath: lambda drop, precision: nn.Identity(),
 }
 

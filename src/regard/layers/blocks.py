@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.attention.cache import LayerCache
+from regard.attention.dropout import Dropout
 from regard.attention.multihead import Memory, MultiHeadAttention
 
 EVEN = 8  # rows: 16 bytes of half precision
@@ -55,7 +56,7 @@ class Residual(nn.Module):
 
     def __init__(self, width: int, dropout: float, order: NormOrder, norm: Norm = nn.LayerNorm, drop_path: float = 0.0):
         super().__init__()
-        self.norm, self.dropout, self.order = norm(width), nn.Dropout(dropout), order
+        self.norm, self.dropout, self.order = norm(width), Dropout(dropout), order
         self.drop_path = DropPath(drop_path)
 
     def forward(
@@ -89,12 +90,24 @@ class FeedForward(nn.Module):
         super().__init__()
         self.up, self.down = nn.Linear(width, hidden, bias=bias), nn.Linear(hidden, outputs or width, bias=bias)
         self.gate = nn.Linear(width, hidden, bias=bias) if gated else None
-        self.activation, self.dropout = ACTIVATIONS[activation], nn.Dropout(dropout)
+        self.activation, self.dropout = ACTIVATIONS[activation], Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "B *T D"]) -> Float[Tensor, "B *T D2"]:
         if self.gate is None:
             return self.down(self.dropout(self.activation(self.up(x))))
         return self.down(self.dropout(self.activation(self.gate(x)) * self.up(x)))
+
+
+class Factors(NamedTuple):
+    """Logits that nobody has multiplied out: `Output` of these would be them. A loss may take them piece by piece."""
+
+    hidden: Float[Tensor, "*B D"]
+    weight: Float[Tensor, "V D"]
+    bias: Float[Tensor, "V"] | None = None
+
+    def chunk(self, parts: int) -> "list[Factors]":
+        """Those of some of the rows each, as `Tensor.chunk` of the logits."""
+        return [Factors(part, self.weight, self.bias) for part in self.hidden.chunk(parts)]
 
 
 class Output(nn.Module):

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
+from regard.attention.dropout import Dropout
 from regard.errors import ConfigError
 
 
@@ -18,7 +19,7 @@ class GatedConvolution(nn.Module):
     def __init__(self, width: int, kernel: int, dropout: float):
         super().__init__()
         self.convolution = nn.Conv1d(width, 2 * width, kernel, padding=kernel // 2)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         # The variance must survive many layers: the gate passes a third of it, dropout inflates it by 1 / (1 - p).
         # (Gehring 2017, section 3.5, counts a quarter, which holds for gates near zero only.)
         nn.init.normal_(self.convolution.weight, std=math.sqrt(3 * (1 - dropout) / (kernel * width)))

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from regard.attention.dropout import drop
 from regard.errors import UsageError
 
 Kind = Literal["rnn", "lstm", "gru"]
@@ -234,7 +235,7 @@ class Recurrent(nn.Module):
     def _thinned(self) -> dict[str, Tensor]:
         """The parameters by name; in training those that multiply the state have lost some of their entries."""
         return {
-            name: functional.dropout(p, self.weight_drop, self.training) if name.startswith("weight_hh") else p
+            name: drop(p, self.weight_drop) if self.training and name.startswith("weight_hh") else p
             for name, p in self.kernel.named_parameters()
         }
 
@@ -243,8 +244,8 @@ class Recurrent(nn.Module):
     ) -> tuple[Float[Tensor, "B T O"], Float[Tensor, "N L B D"]]:
         finals, weights = [], self._thinned()
         for layer in range(self.depth):
-            if layer > 0:
-                x = functional.dropout(x, self.dropout, self.training)
+            if layer > 0 and self.training:
+                x = drop(x, self.dropout)
             outputs = []
             for direction in range(self.directions):
                 initial = state[:, layer * self.directions + direction].unbind()

@@ -16,11 +16,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.attention import masks
+from regard.attention.dropout import Dropout
 from regard.attention.multihead import MultiHeadAttention
 from regard.attention.positions import LearnedPositions
 from regard.config import Config
 from regard.errors import ConfigError
-from regard.layers.blocks import ACTIVATIONS, Activation, EncoderLayer, FeedForward
+from regard.layers.blocks import ACTIVATIONS, Activation, EncoderLayer, Factors, FeedForward
 
 Head = Literal["none", "masked", "pretraining", "classify", "tags", "answer"]
 LabelKind = Literal["one", "several", "value"]  # a text has one label, any number of them, or a number
@@ -79,12 +80,13 @@ class BertOutput(NamedTuple):
 
     hidden: Float[Tensor, "B T D"]
     pooled: Float[Tensor, "B D"] | None
-    logits: Float[Tensor, "B *rest"] | None  # [B T V] masked, [B L] classify, [B T L] tags, [B T 2] answer
+    # [B T V] masked (or their factors), [B L] classify, [B T L] tags, [B T 2] answer
+    logits: Float[Tensor, "B *rest"] | Factors | None
     next_sentence: Float[Tensor, "B 2"] | None
 
 
 class MaskedHead(nn.Module):
-    """Guesses hidden tokens: a dense layer, then the similarity with every token's embedding."""
+    """Guesses hidden tokens: a dense layer, whose result is compared with every token's embedding."""
 
     def __init__(self, config: BertConfig, embedding: nn.Embedding):
         super().__init__()
@@ -93,8 +95,8 @@ class MaskedHead(nn.Module):
         self.bias = nn.Parameter(torch.zeros(config.vocab))
         self.activation = ACTIVATIONS[config.activation]
 
-    def forward(self, hidden: Float[Tensor, "*rest D"], embedding: Float[Tensor, "V E"]) -> Float[Tensor, "*rest V"]:
-        return functional.linear(self.norm(self.activation(self.dense(hidden))), embedding, self.bias)
+    def forward(self, hidden: Float[Tensor, "*rest D"]) -> Float[Tensor, "*rest E"]:
+        return self.norm(self.activation(self.dense(hidden)))
 
 
 class Bert(nn.Module):
@@ -109,7 +111,7 @@ class Bert(nn.Module):
         self.positions = LearnedPositions(narrow, c.max_length)
         self.segments = nn.Embedding(c.segments, narrow) if c.segments else None
         self.embedding_norm = nn.LayerNorm(narrow, eps=c.norm_eps)
-        self.dropout, self.head_dropout = nn.Dropout(c.dropout), nn.Dropout(c.head_dropout)
+        self.dropout, self.head_dropout = Dropout(c.dropout), Dropout(c.head_dropout)
         self.widen = nn.Linear(narrow, c.width) if c.embedding_width else nn.Identity()
         layers = [self._layer() for _ in range(c.depth)]
         self.encoder = nn.ModuleList(_sharing(layers) if c.shared_layers else layers)
@@ -121,13 +123,22 @@ class Bert(nn.Module):
         self.apply(_initialise)
 
     def forward(
-        self, tokens: Int[Tensor, "B T"], mask: Bool[Tensor, "B T"], segments: Int[Tensor, "B T"] | None = None
+        self,
+        tokens: Int[Tensor, "B T"],
+        mask: Bool[Tensor, "B T"],
+        segments: Int[Tensor, "B T"] | None = None,
+        *,
+        factored: bool = False,
     ) -> BertOutput:
-        """Read token ids, padded on the right; without `segments` all tokens are of the first kind of sentence."""
+        """Read token ids, padded on the right; without `segments` all tokens are of the first kind of sentence.
+
+        `factored` leaves the logits of hidden tokens as factors.
+        """
         hidden = self.encode(tokens, mask, segments)
         pooled = self.pool(hidden)
         following = self.next_sentence(pooled) if self.next_sentence is not None else None
-        return BertOutput(hidden, pooled, self._answer(hidden, pooled), following)
+        answer = self.factors(hidden) if factored else self._answer(hidden, pooled)
+        return BertOutput(hidden, pooled, answer, following)
 
     def encode(
         self, tokens: Int[Tensor, "B T"], mask: Bool[Tensor, "B T"], segments: Int[Tensor, "B T"] | None = None
@@ -153,10 +164,14 @@ class Bert(nn.Module):
         return pooled.tanh() if self.config.pooler_activation == "tanh" else pooled.relu()
 
     def predict(self, hidden: Float[Tensor, "*rest D"]) -> Float[Tensor, "*rest V"]:
-        """Logits of the hidden tokens at any chosen places; training asks only where something was masked."""
+        """Logits of the hidden tokens at any chosen places."""
+        return functional.linear(*self.factors(hidden))
+
+    def factors(self, hidden: Float[Tensor, "*rest D"]) -> Factors:
+        """What `predict` multiplies; a loss does so only where something was masked."""
         if self.masked is None:
             raise ConfigError(f"a model with the head {self.config.head!r} guesses no tokens; use head = 'masked'")
-        return self.masked(hidden, self.embedding.weight)
+        return Factors(self.masked(hidden), self.embedding.weight, self.masked.bias)
 
     def _answer(self, hidden: Tensor, pooled: Tensor | None) -> Tensor | None:
         if self.masked is not None:

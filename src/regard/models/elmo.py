@@ -17,7 +17,9 @@ from jaxtyping import Bool, Float, Int
 from pydantic import Field
 from torch import Tensor, nn
 
+from regard.attention.dropout import Dropout
 from regard.config import Config
+from regard.layers.blocks import Factors
 from regard.layers.convolution import CharacterEncoder
 from regard.layers.recurrent import Recurrent, reverse
 
@@ -59,8 +61,8 @@ class ElmoOutput(NamedTuple):
     """What a pass yields: every token in its context, and what the head makes of it."""
 
     hidden: Float[Tensor, "B T D"]
-    logits: Float[Tensor, "B *rest"]  # of every next token [B T V], or of a text's label [B L]
-    previous: Float[Tensor, "B T V"] | None  # logits of every previous token, read from the end
+    logits: Float[Tensor, "B *rest"] | Factors  # of every next token [B T V], or of a text's label [B L]
+    previous: Float[Tensor, "B T V"] | Factors | None  # logits of every previous token, read from the end
 
 
 class Elmo(nn.Module):
@@ -75,7 +77,7 @@ class Elmo(nn.Module):
         self.words = CharacterEncoder(NOTHING + 1, c.character_width, c.filters, c.highways, c.width)
         self.forwards = nn.ModuleList(Recurrent("lstm", c.width, c.width) for _ in range(c.depth))
         self.backwards = nn.ModuleList(Recurrent("lstm", c.width, c.width) for _ in range(c.depth))
-        self.dropout = nn.Dropout(c.dropout)
+        self.dropout = Dropout(c.dropout)
         self.mix, self.scale = nn.Parameter(torch.zeros(c.depth + 1)), nn.Parameter(torch.ones(()))
         outputs = (c.width, c.vocab) if c.head == "language" else (2 * c.width, c.labels)
         self.output = nn.Linear(*outputs)
@@ -91,12 +93,19 @@ class Elmo(nn.Module):
         tokens: Int[Tensor, "B T"],
         mask: Bool[Tensor, "B T"] | None = None,
         segments: Int[Tensor, "B T"] | None = None,
+        *,
+        factored: bool = False,
     ) -> ElmoOutput:
-        """Read texts that may be padded at the end; it knows no segments."""
+        """Read texts that may be padded at the end; it knows no segments.
+
+        `factored` leaves the logits of words as factors.
+        """
         layers = self.layers(tokens, mask)
         hidden = self.mixed(layers)
         if self.config.head == "language":
             ahead, back = self.dropout(layers[-1]).chunk(2, dim=-1)
+            if factored:
+                return ElmoOutput(hidden, *(Factors(x, self.output.weight, self.output.bias) for x in (ahead, back)))
             return ElmoOutput(hidden, self.output(ahead), self.output(back))
         real = torch.ones_like(tokens, dtype=hidden.dtype) if mask is None else mask.to(hidden.dtype)
         pooled = (hidden * real[..., None]).sum(1) / real.sum(1, keepdim=True)

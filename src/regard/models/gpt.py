@@ -20,11 +20,12 @@ from torch.nn import functional
 
 from regard.attention import masks
 from regard.attention.cache import GrowingCache, LayerCache, Slots, StaticCache, growing, rounded
+from regard.attention.dropout import Dropout
 from regard.attention.multihead import MultiHeadAttention
 from regard.attention.positions import LearnedPositions, Rotary
 from regard.config import Config
 from regard.errors import ConfigError
-from regard.layers.blocks import Activation, EncoderLayer, FeedForward, Norm, Output
+from regard.layers.blocks import Activation, EncoderLayer, Factors, FeedForward, Norm, Output
 
 LLAMA: dict[str, Any] = {
     "positions": "rotary", "norm": "rms", "norm_eps": 1e-6, "gated": True, "activation": "swish",
@@ -178,7 +179,7 @@ class Gpt(nn.Module):
         self.config = c = config
         self.embedding = nn.Embedding(c.vocab, c.width)
         self.positions = LearnedPositions(c.width, c.max_length) if c.positions == "learned" else None
-        self.dropout = nn.Dropout(c.embedding_dropout)
+        self.dropout = Dropout(c.embedding_dropout)
         rotary = Rotary(c.head_width or c.width // c.heads, c.rotary_base) if c.positions == "rotary" else None
         kind = nn.LayerNorm if c.norm == "layer" else nn.RMSNorm
         norm: Norm = partial(kind, eps=c.norm_eps)
@@ -189,9 +190,13 @@ class Gpt(nn.Module):
         self.output = Output()
         self._initialise()
 
-    def forward(self, tokens: Int[Tensor, "B T"], mask: Bool[Tensor, "B T"] | None = None) -> Float[Tensor, "B T V"]:
-        """Logits of every next token; `mask` says which tokens are real, where some pad the batch at either end."""
-        return self.predict(self._read(tokens, mask))
+    def forward(
+        self, tokens: Int[Tensor, "B T"], mask: Bool[Tensor, "B T"] | None = None, *, factored: bool = False
+    ) -> Float[Tensor, "B T V"] | Factors:
+        """Logits of every next token, or their factors; `mask` says which tokens are real, where some pad the batch at
+        either end."""
+        x = self._read(tokens, mask)
+        return self.factors(x) if factored else self.predict(x)
 
     def start(self, source: Int[Tensor, "S L"], source_mask: Bool[Tensor, "S L"]) -> GptState:
         """Read S prompts except for their last tokens, which `step` takes first."""
@@ -229,7 +234,11 @@ class Gpt(nn.Module):
 
     def predict(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T V"]:
         """One linear layer, whose softmax is the distribution over the vocabulary."""
-        return self.output(x, self.output_weight)
+        return self.output(*self.factors(x))
+
+    def factors(self, x: Float[Tensor, "B T D"]) -> Factors:
+        """What this layer multiplies."""
+        return Factors(x, self.output_weight)
 
     def _read(
         self, tokens: Int[Tensor, "B T"], mask: Bool[Tensor, "B T"] | None, caches: list[GrowingCache] | None = None

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.config import Config
+from regard.layers.blocks import Factors
 from regard.layers.recurrent import LockedDropout, Recurrent, WordDropout
 
 State = list[Float[Tensor, "N 1 B _"]]  # of every layer: hidden and cell
@@ -92,9 +93,13 @@ class Lstm(nn.Module):
         nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
         nn.init.uniform_(self.output_weight, -0.1, 0.1)
 
-    def forward(self, tokens: Int[Tensor, "B T"], mask: Bool[Tensor, "B T"] | None = None) -> Float[Tensor, "B T V"]:
-        """Logits of every next token of texts read from their beginning; `mask` is False where padding follows one."""
-        return self.predict(self.read(tokens, mask=mask).outputs)
+    def forward(
+        self, tokens: Int[Tensor, "B T"], mask: Bool[Tensor, "B T"] | None = None, *, factored: bool = False
+    ) -> Float[Tensor, "B T V"] | Factors:
+        """Logits of every next token of texts read from their beginning, or their factors; `mask` is False where
+        padding follows a text."""
+        x = self.read(tokens, mask=mask).outputs
+        return self.factors(x) if factored else self.predict(x)
 
     def read(
         self,
@@ -130,4 +135,8 @@ class Lstm(nn.Module):
 
     def predict(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T V"]:
         """One linear layer, whose softmax is the distribution over the vocabulary."""
-        return functional.linear(x, self.output_weight, self.output_bias)
+        return functional.linear(*self.factors(x))
+
+    def factors(self, x: Float[Tensor, "B T D"]) -> Factors:
+        """What this layer multiplies."""
+        return Factors(x, self.output_weight, self.output_bias)

@@ -16,9 +16,11 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
+from regard.attention.dropout import Dropout
 from regard.attention.scores import Reading, ScoredAttention
 from regard.config import Config
 from regard.errors import ConfigError
+from regard.layers.blocks import Factors
 from regard.layers.convolution import ConvolutionEncoder
 from regard.layers.recurrent import CELLS, Kind, Recurrent, reverse
 
@@ -96,7 +98,7 @@ class Seq2Seq(nn.Module):
         self.config = c = config
         self.source_embedding = nn.Embedding(c.source_vocab, c.embedding)
         self.target_embedding = self.source_embedding if c.tie == "all" else nn.Embedding(c.target_vocab, c.embedding)
-        self.dropout = nn.Dropout(c.dropout)
+        self.dropout = Dropout(c.dropout)
         self.encoder: Recurrent | ConvolutionEncoder
         if c.encoder == "recurrent":
             width = c.width // 2 if c.bidirectional else c.width
@@ -117,9 +119,15 @@ class Seq2Seq(nn.Module):
         self._initialise()
 
     def forward(
-        self, source: Int[Tensor, "B S"], source_mask: Bool[Tensor, "B S"], inputs: Int[Tensor, "B T"]
-    ) -> Float[Tensor, "B T V"]:
-        """Logits of every next target token, the right previous token given at each step (teacher forcing)."""
+        self,
+        source: Int[Tensor, "B S"],
+        source_mask: Bool[Tensor, "B S"],
+        inputs: Int[Tensor, "B T"],
+        *,
+        factored: bool = False,
+    ) -> Float[Tensor, "B T V"] | Factors:
+        """Logits of every next target token, or their factors, the right previous token given at each step (teacher
+        forcing)."""
         encoded = self.encode(source, source_mask)
         previous = self.dropout(self.target_embedding(inputs))
         hidden = self.first_hidden(encoded)
@@ -128,7 +136,8 @@ class Seq2Seq(nn.Module):
             outputs, _ = self.decoder(torch.cat([previous, contexts], dim=-1), hidden)
         else:
             outputs, contexts = self._decode_attending(previous, hidden, encoded)
-        return self.predict(outputs, contexts, previous)
+        seen = outputs, contexts, previous
+        return self.factors(*seen) if factored else self.predict(*seen)
 
     def start(self, source: Int[Tensor, "S L"], source_mask: Bool[Tensor, "S L"]) -> Seq2SeqState:
         """Encode S sentences, one hypothesis each to begin with."""
@@ -185,8 +194,17 @@ class Seq2Seq(nn.Module):
         previous: Float[Tensor, "B T E"],
     ) -> Float[Tensor, "B T V"]:
         """Logits of y_t from s_t, c_t and y_{t-1} (Bahdanau's deep output)."""
+        return functional.linear(*self.factors(output, context, previous))
+
+    def factors(
+        self,
+        output: Float[Tensor, "B T D"],
+        context: Float[Tensor, "B T D"],
+        previous: Float[Tensor, "B T E"],
+    ) -> Factors:
+        """What the last layer multiplies."""
         deep = torch.tanh(self.deep_output(torch.cat([self.dropout(output), context, previous], dim=-1)))
-        return functional.linear(self.dropout(deep), self.output_weight, self.output_bias)
+        return Factors(self.dropout(deep), self.output_weight, self.output_bias)
 
     def _decode_attending(
         self, previous: Float[Tensor, "B T E"], hidden: Float[Tensor, "N L B D"], encoded: EncodedSource

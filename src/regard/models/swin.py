@@ -15,6 +15,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional
 
+from regard.attention.dropout import Dropout
 from regard.attention.multihead import MultiHeadAttention
 from regard.errors import ConfigError
 from regard.layers.blocks import Activation, FeedForward, NormOrder, Residual
@@ -140,7 +141,7 @@ class Swin(nn.Module):
         self.patches = Patches(c.channels, c.width, c.patch, pad=True)
         self.patch_norm = nn.LayerNorm(c.width)
         self.positions = GridPositions(c.width, c.image_size // c.patch) if c.positions else None
-        self.dropout = nn.Dropout(c.dropout)
+        self.dropout = Dropout(c.dropout)
         rates = drop_rates(c.drop_path, sum(c.depths))
         self.stages = nn.ModuleList(
             nn.Sequential(*(SwinLayer(c, stage, layer % 2 == 1, rate) for layer, rate in enumerate(rates[first:last])))

@@ -17,11 +17,12 @@ from torch import Tensor, nn
 
 from regard.attention import masks
 from regard.attention.cache import GrowingCache
+from regard.attention.dropout import Dropout
 from regard.attention.multihead import Memory, MultiHeadAttention
 from regard.attention.positions import RelativeBias
 from regard.config import Config
 from regard.errors import ConfigError
-from regard.layers.blocks import Activation, DecoderLayer, EncoderLayer, FeedForward, Output
+from regard.layers.blocks import Activation, DecoderLayer, EncoderLayer, Factors, FeedForward, Output
 from regard.models.transformer import TransformerState, fixed_state
 
 V1_1: dict[str, Any] = {"activation": "gelu_new", "gated": True, "tie": False, "scale_output": False}
@@ -70,7 +71,7 @@ class T5(nn.Module):
             )
         self.config = c = config
         self.embedding = nn.Embedding(c.source_vocab, c.width)
-        self.dropout = nn.Dropout(c.dropout)
+        self.dropout = Dropout(c.dropout)
         self.encoder_position = RelativeBias(c.heads, c.buckets, c.max_distance, both_sides=True)
         self.decoder_position = RelativeBias(c.heads, c.buckets, c.max_distance, both_sides=False)
         norm = partial(nn.RMSNorm, eps=c.norm_eps)
@@ -88,12 +89,19 @@ class T5(nn.Module):
         self._initialise()
 
     def forward(
-        self, source: Int[Tensor, "B S"], source_mask: Bool[Tensor, "B S"], inputs: Int[Tensor, "B T"]
-    ) -> Float[Tensor, "B T V"]:
-        """Logits of every next target token, all positions in parallel under the causal mask (teacher forcing)."""
+        self,
+        source: Int[Tensor, "B S"],
+        source_mask: Bool[Tensor, "B S"],
+        inputs: Int[Tensor, "B T"],
+        *,
+        factored: bool = False,
+    ) -> Float[Tensor, "B T V"] | Factors:
+        """Logits of every next target token, or their factors; all positions in parallel under the causal mask (teacher
+        forcing)."""
         memory, mask = self.encode(source, source_mask)
         memories = (layer.cross.remember(memory, mask) for layer in self._decoder_layers())
-        return self.predict(self._decode(inputs, memories))
+        x = self._decode(inputs, memories)
+        return self.factors(x) if factored else self.predict(x)
 
     def encode(
         self, source: Int[Tensor, "B S"], source_mask: Bool[Tensor, "B S"]
@@ -127,8 +135,11 @@ class T5(nn.Module):
 
     def predict(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T V"]:
         """One linear layer, whose softmax is the distribution over the vocabulary."""
-        x = x * self.config.width**-0.5 if self.config.scale_output else x
-        return self.output(x, self.output_weight)
+        return self.output(*self.factors(x))
+
+    def factors(self, x: Float[Tensor, "B T D"]) -> Factors:
+        """What this layer multiplies."""
+        return Factors(x * self.config.width**-0.5 if self.config.scale_output else x, self.output_weight)
 
     def _decode(
         self, tokens: Int[Tensor, "R T"], memories: Iterable[Memory], state: TransformerState | None = None

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from regard.attention import masks
 from regard.attention.cache import GrowingCache, LayerCache, Slots, growing, rounded
+from regard.attention.dropout import Dropout
 from regard.attention.multihead import Memory, MultiHeadAttention
 from regard.attention.positions import (
     Added,
@@ -25,7 +26,7 @@ from regard.attention.positions import (
 )
 from regard.config import Config
 from regard.errors import ConfigError
-from regard.layers.blocks import Activation, DecoderLayer, EncoderLayer, FeedForward, NormOrder, Output
+from regard.layers.blocks import Activation, DecoderLayer, EncoderLayer, Factors, FeedForward, NormOrder, Output
 from regard.layers.convolution import ConvolutionEncoder
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -154,7 +155,7 @@ class Transformer(nn.Module):
         self.output_bias = nn.Parameter(torch.zeros(c.target_vocab)) if c.output_bias else None
         self.output = Output()
         self.source_place, self.target_place = self._place(), self._place()
-        self.dropout = nn.Dropout(c.dropout)
+        self.dropout = Dropout(c.dropout)
         self.encoder: nn.ModuleList | ConvolutionEncoder
         if c.encoder == "attention":
             self.encoder = nn.ModuleList(self._encoder_layer() for _ in range(c.encoder_depth))
@@ -166,12 +167,19 @@ class Transformer(nn.Module):
         self._initialise()
 
     def forward(
-        self, source: Int[Tensor, "B S"], source_mask: Bool[Tensor, "B S"], inputs: Int[Tensor, "B T"]
-    ) -> Float[Tensor, "B T V"]:
-        """Logits of every next target token, all positions in parallel under the causal mask (teacher forcing)."""
+        self,
+        source: Int[Tensor, "B S"],
+        source_mask: Bool[Tensor, "B S"],
+        inputs: Int[Tensor, "B T"],
+        *,
+        factored: bool = False,
+    ) -> Float[Tensor, "B T V"] | Factors:
+        """Logits of every next target token, or their factors; all positions in parallel under the causal mask (teacher
+        forcing)."""
         memory, mask = self.encode(source, source_mask)
         x = self.embed(inputs, self.target_embedding, self.target_place)
-        return self.predict(self._decode(x, (layer.cross.remember(memory, mask) for layer in self._decoder_layers())))
+        x = self._decode(x, (layer.cross.remember(memory, mask) for layer in self._decoder_layers()))
+        return self.factors(x) if factored else self.predict(x)
 
     def encode(
         self, source: Int[Tensor, "B S"], source_mask: Bool[Tensor, "B S"]
@@ -209,7 +217,11 @@ class Transformer(nn.Module):
 
     def predict(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T V"]:
         """The generator: one linear layer, whose softmax is the distribution over the vocabulary."""
-        return self.output(x, self.output_weight, self.output_bias)
+        return self.output(*self.factors(x))
+
+    def factors(self, x: Float[Tensor, "B T D"]) -> Factors:
+        """What the generator multiplies."""
+        return Factors(x, self.output_weight, self.output_bias)
 
     def embed(
         self,

@@ -13,6 +13,7 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
+from regard.attention.dropout import Dropout
 from regard.attention.multihead import MultiHeadAttention
 from regard.layers.blocks import Activation, EncoderLayer, FeedForward
 from regard.layers.vision import GridPositions, ImageConfig, Patches, drop_rates, small_weights
@@ -62,7 +63,7 @@ class Vit(nn.Module):
         self.patches = Patches(c.channels, c.width, c.patch)
         self.class_token = nn.Parameter(torch.zeros(c.width)) if c.pool == "class" else None
         self.positions = GridPositions(c.width, c.image_size // c.patch, extra=1 if c.pool == "class" else 0)
-        self.dropout = nn.Dropout(c.dropout)
+        self.dropout = Dropout(c.dropout)
         self.encoder = nn.ModuleList(self._layer(rate) for rate in drop_rates(c.drop_path, c.depth))
         self.norm = nn.LayerNorm(c.width, eps=c.norm_eps)
         self.output = nn.Linear(c.width, c.classes)

@@ -1,8 +1,7 @@
 """Regard beside other engines: the same weights, the same input, each engine in a process of its own, run in turn.
 
 Noise that comes and goes disturbs the ratio of neighbouring runs least, so ratios are medians over rounds in which
-every engine ran once. What the engines computed is compared before anything is timed. JoeyNMT and nanoGPT are not among
-them.
+every engine ran once. What the engines computed is compared before anything is timed. nanoGPT is not among them.
 """
 
 from __future__ import annotations
@@ -106,11 +105,12 @@ def measure(
     engines: Sequence[str] = (),
     seconds: float = 6.0,
     threads: int = 2,
+    joeynmt: str = "",
 ) -> Iterator[Result]:
     """The results of a job, case by case, as they come; `seconds` are for each of them.
 
     A trained `model` reads `texts`, or sentences of the phrasebook, and answers as long as it likes; a random one of
-    `shape` always says as many tokens.
+    `shape` always says as many tokens. `joeynmt` is a Python that has JoeyNMT, to train with.
     """
     if job not in ENGINES:
         raise UsageError(f"cannot measure {job!r}; choose one of {', '.join(ENGINES)}")
@@ -126,7 +126,7 @@ def measure(
             for beam in beams if job in ("translate", "generate") else (1,):
                 rows = [subject.rows[i % len(subject.rows)] for i in range(batch)]
                 length = TRAINED_LENGTH if subject.trained else LENGTH
-                task = Task(folder, rows, beam, length, not subject.trained, subject.vocabulary)
+                task = Task(folder, rows, beam, length, not subject.trained, subject.vocabulary, joeynmt)
                 yield _compare(job, subject, task, chosen, refused, seconds, threads)
 
 
@@ -317,7 +317,7 @@ def _work(connection: Connection, job: str, name: str, task: Task, threads: int)
     except Exception as error:  # another library's, most often
         connection.send(([], " ".join(str(error).split()) or type(error).__name__, time.process_time()))
         return
-    connection.send((answer, "", time.process_time()))
+    connection.send((answer, "", engine.used()))
     while True:
         try:
             connection.recv()
@@ -325,7 +325,7 @@ def _work(connection: Connection, job: str, name: str, task: Task, threads: int)
             return
         begin = time.perf_counter()
         engine.run()
-        connection.send((time.perf_counter() - begin, time.process_time()))
+        connection.send((time.perf_counter() - begin, engine.used()))
 
 
 @contextmanager

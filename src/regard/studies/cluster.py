@@ -149,9 +149,9 @@ def _way(name: str, memory: dict[str, float], sent: float, cluster: Cluster, com
 
 def _activations(plan: Plan) -> dict[str, float]:
     """In bf16, but the logits and their gradient in float32, as the loss is computed."""
-    logits = plan.batch * plan.costs.logits
-    kept = plan.batch * plan.costs.total.kept - logits
-    return {"activations": HALF * kept, "logits": 2 * FLOAT * logits}
+    scored = plan.costs.scored
+    logits = plan.batch * scored.tokens * scored.vocabulary if scored else 0
+    return {"activations": HALF * plan.batch * plan.costs.total.kept, "logits": 2 * FLOAT * logits}
 
 
 def _depth(plan: Plan) -> int:

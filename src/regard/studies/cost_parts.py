@@ -77,6 +77,14 @@ class Matrix:
         return FLOAT * self.entries
 
 
+class Scored(NamedTuple):
+    """What a loss scores with a whole vocabulary: so many tokens of an example, each a vector of so many numbers."""
+
+    tokens: int
+    width: int
+    vocabulary: int
+
+
 @dataclass(frozen=True)
 class Costs:
     """A model part by part, its attention matrices, and what decoding remembers of a sentence and of a hypothesis."""
@@ -85,7 +93,7 @@ class Costs:
     matrices: list[Matrix]
     sentence_cache: int
     hypothesis_cache: int
-    logits: int = 0  # numbers that a vocabulary is scored with
+    scored: Scored | None = None
 
     @property
     def total(self) -> Cost:
@@ -203,7 +211,7 @@ def masked(rows: int, width: int, dropout: float, *, kept: bool = True) -> Cost:
     if not dropout:
         return Cost()
     drawn = Cost(kept=rows * width if kept else 0, work={Piece("draw", (rows * width,)): 1})
-    return drawn + streams(rows * width, 8) + calls(1)
+    return drawn + streams(rows * width, 6) + calls(1)
 
 
 def added(numbers: int) -> Cost:
@@ -223,11 +231,15 @@ def embedded(rows: int, width: int, vocabulary: int, *, parameters: int | None =
     return Cost(vocabulary * width if parameters is None else parameters) + looked_up + calls(1 + changes)
 
 
-def vocabulary_loss(tokens: int, width: int, vocabulary: int, *, bias: bool, tied: bool) -> Cost:
-    """The output matrix, which may be an embedding, and the loss, which keeps its gradient for every word."""
+def generator(tokens: int, width: int, vocabulary: int, *, bias: bool, tied: bool, trained: int | None = None) -> Cost:
+    """The output matrix, which may be an embedding; `trained` are the tokens whose logits training makes, if not all.
+
+    Its logits and their loss come and go piece by piece (`step.py`). The gradients of its factors wait for the backward
+    pass, where they are scaled; that of the matrix is as large whatever the batch.
+    """
     output = linear(tokens, width, vocabulary, bias=bias)
+    rows = tokens if trained is None else trained
+    output = replace(output, work=linear(rows, width, vocabulary, bias=bias).work)
     if tied:
         output = replace(output, parameters=bias * vocabulary) + summed(width * vocabulary, grows=False)
-    scores = tokens * vocabulary
-    loss = Cost(kept=scores, work={Piece("update", (scores,)): 2}) + curved(scores, 2) + streams(scores, 2)
-    return output + loss + calls(5)
+    return output + streams(width * vocabulary, 3, grows=False) + streams(rows * width, 10) + calls(3)

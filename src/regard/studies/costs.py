@@ -35,12 +35,14 @@ from regard.studies.cost_parts import (
     Costs,
     Matrix,
     Piece,
+    Scored,
     activated,
     attention,
     calls,
     curved,
     embedded,
     feed_forward,
+    generator,
     linear,
     masked,
     norm,
@@ -48,13 +50,13 @@ from regard.studies.cost_parts import (
     rms_norm,
     streams,
     summed,
-    vocabulary_loss,
 )
 
 KEPT_BY_CELL: dict[Kind, int] = {"rnn": 1, "gru": 7, "lstm": 7}  # vectors a step: its gates, sums and states
 KEPT_BY_KERNEL = 17  # the same by oneDNN's LSTM on a CPU: mostly a workspace of its own design
 CURVES_BY_CELL: dict[Kind, int] = {"rnn": 1, "gru": 3, "lstm": 5}  # exponentials a step, in vectors
 STREAMS_BY_CELL: dict[Kind, int] = {"rnn": 6, "gru": 72, "lstm": 74}  # vectors read or written a step, both ways
+HIDDEN = 0.15  # of a text's tokens, for a BERT to guess (Devlin et al. 2019)
 CALLS_BY_CELL: dict[Kind, int] = {"rnn": 3, "gru": 10, "lstm": 11}
 
 
@@ -127,7 +129,7 @@ def transformer(c: TransformerConfig, source: int, target: int) -> Costs:
             "embeddings": tokens,
             "encoder": c.encoder_depth * encoder_layer + end(source),
             "decoder": c.decoder_depth * decoder_layer + end(target),
-            "generator": vocabulary_loss(target, c.width, c.target_vocab, bias=c.output_bias, tied=c.tie != "none"),
+            "generator": generator(target, c.width, c.target_vocab, bias=c.output_bias, tied=c.tie != "none"),
         },
         matrices=[
             *(Matrix(f"encoder.{n}.attention", c.heads, source, source) for n in range(c.encoder_depth * attends)),
@@ -139,7 +141,7 @@ def transformer(c: TransformerConfig, source: int, target: int) -> Costs:
         ],
         sentence_cache=2 * c.decoder_depth * source * c.width,
         hypothesis_cache=2 * c.decoder_depth * target * c.width,
-        logits=target * c.target_vocab,
+        scored=Scored(target, c.width, c.target_vocab),
     )
 
 
@@ -160,12 +162,12 @@ def seq2seq(c: Seq2SeqConfig, source: int, target: int) -> Costs:
             "bridge": bridge,
             "attention": _scores(c, source, target) if attends else Cost(),
             "decoder": _recurrent_decoder(c, target),
-            "generator": output + vocabulary_loss(target, c.embedding, c.target_vocab, bias=True, tied=c.tie != "none"),
+            "generator": output + generator(target, c.embedding, c.target_vocab, bias=True, tied=c.tie != "none"),
         },
         matrices=[Matrix("cross", 1, target, source)] if attends else [],
         sentence_cache=source * c.width + keys + c.width,
         hypothesis_cache=states,
-        logits=target * c.target_vocab,
+        scored=Scored(target, c.embedding, c.target_vocab),
     )
 
 
@@ -190,7 +192,7 @@ def bert(c: BertConfig, source: int, target: int) -> Costs:
         matrices=[Matrix(f"encoder.{n}.attention", c.heads, source, source) for n in range(c.depth)],
         sentence_cache=0,
         hypothesis_cache=0,
-        logits=source * c.vocab if c.head in ("masked", "pretraining") else 0,
+        scored=Scored(_guessed(source), narrow, c.vocab) if c.head in ("masked", "pretraining") else None,
     )
 
 
@@ -213,12 +215,12 @@ def gpt(c: GptConfig, source: int, target: int) -> Costs:
         parts={
             "embeddings": tokens,
             "decoder": c.depth * layer + even(target, c.width) + Cost(kept=target * c.width),
-            "generator": vocabulary_loss(target, c.width, outputs, bias=False, tied=c.tie),
+            "generator": generator(target, c.width, outputs, bias=False, tied=c.tie),
         },
         matrices=[Matrix(f"decoder.{n}.attention", c.heads, target, target) for n in range(c.depth)],
         sentence_cache=0,
         hypothesis_cache=2 * c.depth * target * kv_heads * head_width,
-        logits=target * outputs,
+        scored=Scored(target, c.width, outputs),
     )
 
 
@@ -231,12 +233,12 @@ def lstm(c: LstmConfig, source: int, target: int) -> Costs:
         parts={
             "embeddings": embedded(target, c.embedding, c.vocab, changes=0),
             "decoder": sum(layers, Cost(kept=target * c.widths[-1])),
-            "generator": vocabulary_loss(target, c.widths[-1], c.vocab, bias=True, tied=c.tie),
+            "generator": generator(target, c.widths[-1], c.vocab, bias=True, tied=c.tie),
         },
         matrices=[],
         sentence_cache=0,
         hypothesis_cache=CELLS["lstm"].parts * sum(c.widths[1:]),
-        logits=target * c.vocab,
+        scored=Scored(target, c.widths[-1], c.vocab),
     )
 
 
@@ -252,11 +254,12 @@ def elmo(c: ElmoConfig, source: int, target: int) -> Costs:
             "words": _characters(c, source),
             "readers": c.depth * (layer + Cost(kept=kept)),
             "mix": mix,
-            "head": head + Cost(kept=rows * outputs if c.head == "language" else 0),
+            "head": head,
         },
         matrices=[],
         sentence_cache=0,
         hypothesis_cache=0,
+        scored=Scored(rows, width, outputs) if c.head == "language" else None,
     )
 
 
@@ -316,7 +319,7 @@ def t5(c: T5Config, source: int, target: int) -> Costs:
             + masked(source + target, c.width, c.dropout),
             "encoder": c.encoder_depth * (look(source, source) + think(source)) + end(source),
             "decoder": c.decoder_depth * (look(target, target) + look(target, source) + think(target)) + end(target),
-            "generator": vocabulary_loss(target, c.width, c.target_vocab, bias=False, tied=c.tie),
+            "generator": generator(target, c.width, c.target_vocab, bias=False, tied=c.tie),
         },
         matrices=[
             *(Matrix(f"encoder.{n}.attention", c.heads, source, source) for n in range(c.encoder_depth)),
@@ -328,7 +331,7 @@ def t5(c: T5Config, source: int, target: int) -> Costs:
         ],
         sentence_cache=2 * c.decoder_depth * source * inner,
         hypothesis_cache=2 * c.decoder_depth * target * inner,
-        logits=target * c.target_vocab,
+        scored=Scored(target, c.width, c.target_vocab),
     )
 
 
@@ -337,7 +340,7 @@ def _text_head(c: BertConfig, source: int, narrow: int) -> Cost:
         case "masked" | "pretraining":
             dense = linear(source, c.width, narrow) + norm(source, narrow) + Cost(kept=2 * source * narrow)
             dense += activated(source * narrow, c.activation)
-            guessed = vocabulary_loss(source, narrow, c.vocab, bias=True, tied=True)
+            guessed = generator(source, narrow, c.vocab, bias=True, tied=True, trained=_guessed(source))
             return dense + guessed + (linear(1, c.width, 2) if c.head == "pretraining" else Cost())
         case "classify":
             return linear(1, c.width, c.labels) + masked(1, 2 * c.width, c.head_dropout)
@@ -346,6 +349,11 @@ def _text_head(c: BertConfig, source: int, narrow: int) -> Cost:
         case "answer":
             return linear(source, c.width, 2)
     return Cost()
+
+
+def _guessed(tokens: int) -> int:
+    """How many of them training hides."""
+    return max(1, round(HIDDEN * tokens))
 
 
 def _recurrent_encoder(c: Seq2SeqConfig, source: int) -> Cost:

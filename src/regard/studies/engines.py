@@ -6,6 +6,7 @@ An engine turns a `Task` into `Prepared`: `answer`, what it computes, to be comp
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +23,7 @@ from regard.inference.drafting import running_form
 from regard.inference.search import SearchSettings, Vocabulary, search
 from regard.models.bert import Bert
 from regard.models.transformer import Transformer
+from regard.studies.joey import Joey
 from regard.studies.twins import TorchBert, TorchTransformer
 from regard.training.objectives import cross_entropy
 from regard.training.optim import adamw, guarded_step
@@ -42,6 +44,7 @@ class Task:
     length: int  # of an answer: so long exactly, or at most
     exactly: bool
     vocabulary: Vocabulary
+    joeynmt: str = ""  # the Python of an environment that has it
 
     @property
     def settings(self) -> SearchSettings:
@@ -53,6 +56,7 @@ class Prepared(NamedTuple):
 
     answer: Callable[[], Answer]
     run: Callable[[], object]
+    used: Callable[[], float] = time.process_time  # processor seconds so far
 
 
 Engine = Callable[[Task], Prepared]
@@ -103,8 +107,8 @@ def _generate_transformers(task: Task) -> Prepared:
     return _generating(task, model, source, mask, skipped=source.shape[1])
 
 
-def _train(task: Task) -> Prepared:
-    return _training(task, _ours(task))
+def _train(task: Task, precision: str = "fp32") -> Prepared:
+    return _training(task, _ours(task), precision, factored=True)
 
 
 def _train_torch(task: Task) -> Prepared:
@@ -122,6 +126,13 @@ def _train_transformers(task: Task) -> Prepared:
         return model(input_ids=batch.source, attention_mask=batch.source_mask.long(), labels=labels).loss
 
     return Prepared(lambda: _measured(model, loss), lambda: _step(model, loss, optimizer, optimizer.step))
+
+
+def _train_joeynmt(task: Task, same_dropout: bool = True) -> Prepared:
+    model = _ours(task)
+    assert isinstance(model, Transformer)
+    joey = Joey(task.joeynmt, model, _pairs(task), task.folder, LR, same_dropout=same_dropout)
+    return Prepared(lambda: [joey.loss], joey.step, lambda: joey.used)
 
 
 def _encode(task: Task) -> Prepared:
@@ -150,7 +161,14 @@ ENGINES: dict[str, dict[str, Engine]] = {
         "ctranslate2": _translate_ctranslate2,
         "ctranslate2 int8": partial(_translate_ctranslate2, compute_type="int8"),
     },
-    "train": {"regard": _train, "transformers": _train_transformers, "torch.nn": _train_torch},
+    "train": {
+        "regard": _train,
+        "regard bf16": partial(_train, precision="bf16"),
+        "transformers": _train_transformers,
+        "joeynmt": _train_joeynmt,
+        "joeynmt as it is": partial(_train_joeynmt, same_dropout=False),
+        "torch.nn": _train_torch,
+    },
     "generate": {
         "regard": _generate,
         "regard fp16": partial(_generate, precision="fp16"),
@@ -198,13 +216,14 @@ def _generating(task: Task, model: Any, source: Tensor, mask: Tensor, skipped: i
     return Prepared(answer, answer)
 
 
-def _training(task: Task, model: nn.Module) -> Prepared:
+def _training(task: Task, model: nn.Module, precision: str = "fp32", **options: bool) -> Prepared:
     batch = _pairs(task)
     optimizer = adamw(model.parameters(), betas=(0.9, 0.999), weight_decay=0.01)
 
     def loss() -> Tensor:
-        logits = model(batch.source, batch.source_mask, batch.inputs)
-        return cross_entropy(logits, batch.labels, batch.labels_mask) / batch.tokens
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+            logits = model(batch.source, batch.source_mask, batch.inputs, **options)
+            return cross_entropy(logits, batch.labels, batch.labels_mask) / batch.tokens
 
     def step() -> None:
         _step(model, loss, optimizer, lambda: guarded_step(optimizer, LR, torch.zeros(())))

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.attention.core import attend
+from regard.attention.dropout import scales
 from regard.studies.cost_parts import FLOAT, Kind, Piece
 
 SHORTEST = 0.005  # seconds that a measurement takes at least; smaller pieces are repeated
@@ -164,7 +165,7 @@ class Limits:
                     torch.ops.aten.gelu.out(a, out=c)
                     return torch.ops.aten.gelu_backward.grad_input(b, a, grad_input=c)
                 case "draw":
-                    return c.bernoulli_(0.9)
+                    return scales(a, 0.1) if self.device.type == "cpu" else c.bernoulli_(0.9)
             return a.add_(b)
 
         return work

@@ -1,24 +1,29 @@
 """A training step from formulas: what lives in memory when it is fullest, and the work that takes its time.
 
 The loop computes the loss while the gradients of the step before are still there, and frees them before it goes
-backward. So memory is fullest when the loss has just been made: weights, gradients, the optimiser's two moments, the
-moving average where there is one, all that waits for the backward pass, and the logits, which die with the loss. Going
-backward, every activation that is freed makes room for a gradient that is smaller. Where batches are accumulated the
-gradients are never freed, and the largest of them exists twice for a moment: the new one, and the one it is added to.
+backward. So memory is fullest when the loss is being made: weights, gradients, the optimiser's two moments, the moving
+average where there is one, all that waits for the backward pass, the gradients of what the logits are a product of, and
+as many logits as are taken at a time. Going backward, every activation that is freed makes room for a gradient that is
+smaller. Where batches are accumulated the gradients are never freed, and the largest of them exists twice for a moment:
+the new one, and the one it is added to; where it is that of the output matrix, a third time, before it was scaled.
 
-Everything is float32, as on a CPU and on a GPU without bf16; compiled code keeps less.
+Everything is float32, as on a CPU and on a GPU without bf16; compiled code keeps less, but all logits.
 """
 
 from __future__ import annotations
 
-from regard.studies.cost_parts import FLOAT, Costs, Kind, Piece
+from math import ceil
+
+from regard.studies.cost_parts import FLOAT, Costs, Kind, Piece, Scored
+from regard.training.objectives import AT_A_TIME, LEAST_ROWS
 from regard.training.sections import LoopSection, TrainingSection, WritingSection
 
 MOMENTS = 2  # that AdamW remembers of every weight
 ADAMW, CLIP, AVERAGE = 7, 3, 3  # times a weight's numbers are read or written: 4 read, 3 written; 2 and 1; 2 and 1
+SCORES = 2  # tensors of the logits that are taken at a time: they and their log-probabilities
+LOSS_CURVES, LOSS_CALLS = 2, 12  # of every piece: the softmax and its exponential
 SMOOTHING = 3  # times the logits are read or written for it
-R_DROP_KEPT = 6  # tensors of one pass's logits: both log-probabilities, both probabilities, both differences
-R_DROP_ALIVE = 1  # and their product
+R_DROP_SCORES = 7  # tensors of one pass's logits: both log-probabilities, probabilities, differences; their product
 R_DROP_CURVES, R_DROP_STREAMS = 6, 30  # the same, as work
 
 
@@ -30,20 +35,34 @@ def passes(training: LoopSection) -> int:
 def memory(costs: Costs, batch: int, training: LoopSection) -> dict[str, int]:
     """Bytes at the fullest moment, part by part; they add up."""
     weights = FLOAT * costs.total.parameters
-    logits = FLOAT * batch * costs.logits
-    kept, alive = FLOAT * batch * passes(training) * costs.total.kept, passes(training) * logits
-    if _r_drop(training):
-        kept, alive = kept + R_DROP_KEPT * logits, alive + R_DROP_ALIVE * logits
-    if training.accumulate > 1:
-        alive += FLOAT * largest_matrix(costs)
     return {
         "weights": weights,
         "gradients": weights,
         "optimizer": MOMENTS * weights,
         **({"average": weights} if training.ema else {}),
-        "activations": kept,
-        "logits": alive,
+        "activations": FLOAT * batch * passes(training) * costs.total.kept,
+        "logits": FLOAT * _alive(costs, batch, training),
     }
+
+
+def _alive(costs: Costs, batch: int, training: LoopSection) -> int:
+    """Numbers that come and go with the loss."""
+    twice = largest_matrix(costs) if training.accumulate > 1 else 0
+    if costs.scored is None:
+        return twice
+    tokens, width, vocabulary = costs.scored
+    matrix, vectors = width * vocabulary, batch * passes(training) * tokens * width
+    scores = SCORES * passes(training) + (R_DROP_SCORES if _r_drop(training) else 0)
+    chosen = vectors * (2 if _r_drop(training) else 1)  # the vectors that count, and before that of both passes
+    made = matrix + vectors + chosen + scores * _pieces(costs.scored, batch)[0] * vocabulary
+    return max(made, 2 * matrix + 2 * vectors if twice else 0)
+
+
+def _pieces(scored: Scored, batch: int) -> tuple[int, int]:
+    """How many rows of logits are made at a time on a CPU, and how often."""
+    rows = max(1, batch * scored.tokens)
+    at_a_time = min(rows, max(LEAST_ROWS, AT_A_TIME["cpu"] // scored.vocabulary))
+    return at_a_time, ceil(rows / at_a_time)
 
 
 def largest_matrix(costs: Costs) -> int:
@@ -61,12 +80,16 @@ def work(costs: Costs, batch: int, training: LoopSection) -> dict[Piece, int]:
 
     for piece, times in costs.total.work.items():
         add(piece.of_batch(batch * passes(training)), training.accumulate * times)
-    logits = batch * costs.logits
-    if isinstance(training, WritingSection) and training.label_smoothing:
-        add(Piece("update", (passes(training) * logits,), False), training.accumulate * SMOOTHING)
-    if _r_drop(training):
-        add(Piece("curve", (logits,), False), training.accumulate * R_DROP_CURVES)
-        add(Piece("stream", (logits,), False), training.accumulate * R_DROP_STREAMS)
+    if costs.scored is not None:
+        rows, times = _pieces(costs.scored, batch)
+        logits, times = rows * costs.scored.vocabulary, training.accumulate * times
+        add(Piece("call"), LOSS_CALLS * times)
+        add(Piece("curve", (logits,), False), passes(training) * LOSS_CURVES * times)
+        if isinstance(training, WritingSection) and training.label_smoothing:
+            add(Piece("update", (logits,), False), passes(training) * SMOOTHING * times)
+        if _r_drop(training):
+            add(Piece("curve", (logits,), False), R_DROP_CURVES * times)
+            add(Piece("stream", (logits,), False), R_DROP_STREAMS * times)
     touched = ADAMW + CLIP + (AVERAGE if training.ema else 0)
     add(Piece("update", (costs.total.parameters,), False), touched)
     return pieces

@@ -86,7 +86,7 @@ class Evaluation:
             poll()
             tokens += batch.tokens
             moved = batch.to(self.device)
-            logits = model(moved.source, moved.source_mask, moved.inputs)
+            logits = model(moved.source, moved.source_mask, moved.inputs, factored=True)
             total += cross_entropy(logits, moved.labels, moved.labels_mask)
         return total.item() / tokens
 

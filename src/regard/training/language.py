@@ -56,6 +56,11 @@ class TextTask(SupervisedTask[B]):
         """Over a whole vocabulary a loss takes as long as a small model."""
         return torch.compile(cross_entropy) if self.recipe.training.compiles(self.device.type) else cross_entropy
 
+    @cached_property
+    def factored(self) -> bool:
+        """Whether the loss takes the factors of logits."""
+        return self.recipe.training.factored(self.device.type)
+
     def save(self, folder: Path) -> None:
         """Put the tokenizer beside the weights."""
         self.tokenizer.save(folder)
@@ -145,7 +150,7 @@ class Blocks(LanguageTask[TextBatch]):
         return Loss(self._total(model, batch, {}), batch.labels_mask.sum())
 
     def _total(self, model: Callable[..., Any], batch: TextBatch, carried: dict[str, Tensor]) -> Tensor:
-        return self.cross_entropy(model(batch.inputs), batch.labels, batch.labels_mask)
+        return self.cross_entropy(model(batch.inputs, factored=self.factored), batch.labels, batch.labels_mask)
 
 
 class BothWays(Blocks):
@@ -161,9 +166,14 @@ class BothWays(Blocks):
     def _total(self, model: Callable[..., Any], batch: TextBatch, carried: dict[str, Tensor]) -> Tensor:
         """The mean of the two directions' losses; the block's last label completes its text."""
         text = torch.cat([batch.inputs[:, :1], batch.labels], dim=1)
-        output = model(text, functional.pad(batch.mask, (1, 0), value=True))
-        ahead = self.cross_entropy(output.logits[:, :-1], batch.labels, batch.mask)
-        back = self.cross_entropy(output.previous[:, 1:], batch.inputs, batch.mask)
+        output = model(text, functional.pad(batch.mask, (1, 0), value=True), factored=self.factored)
+        nothing_after, nothing_before = ((0, 1), (1, 0))  # is foretold at the last and at the first place
+        ahead, back = (
+            self.cross_entropy(logits, functional.pad(labels, where), functional.pad(batch.mask, where))
+            for logits, labels, where in (
+                (output.logits, batch.labels, nothing_after), (output.previous, batch.inputs, nothing_before)
+            )
+        )  # fmt: skip
         return (ahead + back) / 2
 
 
@@ -195,7 +205,8 @@ class Streams(LanguageTask[StreamBatch]):
         reading = model.read(batch.inputs, _continued(carried, batch.begins))
         # A step that is not finite is skipped; the memory of it must not spoil the steps that follow.
         carried |= {str(i): layer.detach().nan_to_num(0.0, 0.0, 0.0) for i, layer in enumerate(reading.state)}
-        total = cross_entropy(model.predict(reading.outputs), batch.labels, batch.labels_mask)
+        logits = model.factors(reading.outputs) if self.factored else model.predict(reading.outputs)
+        total = cross_entropy(logits, batch.labels, batch.labels_mask)
         return total + model.penalty(reading) * batch.labels_mask.sum() if model.training else total
 
 

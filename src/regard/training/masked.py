@@ -62,7 +62,7 @@ class Masked(TextTask[TextBatch]):
 
     def loss(self, model: Callable[..., Any], batch: TextBatch) -> Loss:
         """The mean cross-entropy of the hidden words and that of the next sentences, times the hidden words."""
-        return self._losses(model(batch.inputs, batch.mask, batch.segments), batch)
+        return self._losses(model(batch.inputs, batch.mask, batch.segments, factored=self.factored), batch)
 
     def _losses(self, output: BertOutput, batch: TextBatch) -> Loss:
         assert output.logits is not None

@@ -1,6 +1,8 @@
 """What a model is trained to make small: summed over tokens, so that the loop may divide by a global count."""
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -8,7 +10,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
 
+from regard.layers.blocks import Factors
+
 PIECE = 1 << 24  # logits of less than single precision that are taken at a time
+# Logits of factors that are taken at a time: on a processor as many as its cache holds, elsewhere as many as keep it
+# busy; and never so few rows that the output matrix is read, and its gradient written, more often than multiplied.
+AT_A_TIME, LEAST_ROWS = {"cpu": 1 << 21}, 256
 
 
 class Loss(NamedTuple):
@@ -22,21 +29,27 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
     """Cross-entropy whose gradient is made in the forward pass, in the one buffer that held the log-probabilities.
 
     Twice as fast on a CPU as torch's own with label smoothing, and one [N, V] buffer instead of three. Logits of less
-    than single precision are taken piece by piece, so that never all of them exist in single precision.
+    than single precision are taken piece by piece, so that never all of them exist in single precision. Without a mask
+    every row counts.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, logits: Float[Tensor, "N V"], labels: Int[Tensor, "N"], mask: Bool[Tensor, "N"], smoothing: float
+        ctx: Any,
+        logits: Float[Tensor, "N V"],
+        labels: Int[Tensor, "N"],
+        mask: Bool[Tensor, "N"] | None,
+        smoothing: float,
     ) -> Float[Tensor, ""]:
         wanted = ctx.needs_input_grad[0]
         if logits.dtype.itemsize >= torch.float32.itemsize:
-            total, gradient = _loss_and_gradient(logits, labels, mask, smoothing, wanted)
+            total, gradient = _loss_and_gradient(logits, labels, mask, wanted, smoothing)
         else:
             total, gradient = logits.new_zeros((), dtype=torch.float32), torch.empty_like(logits) if wanted else None
             rows = max(1, PIECE // logits.shape[1])
             for some in (slice(first, first + rows) for first in range(0, len(logits), rows)):
-                more, piece = _loss_and_gradient(logits[some], labels[some], mask[some], smoothing, wanted)
+                where = None if mask is None else mask[some]
+                more, piece = _loss_and_gradient(logits[some], labels[some], where, wanted, smoothing)
                 total += more
                 if gradient is not None and piece is not None:
                     gradient[some] = piece
@@ -51,7 +64,11 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
 
 
 def _loss_and_gradient(
-    logits: Float[Tensor, "N V"], labels: Int[Tensor, "N"], mask: Bool[Tensor, "N"], smoothing: float, wanted: bool
+    logits: Float[Tensor, "N V"],
+    labels: Int[Tensor, "N"],
+    mask: Bool[Tensor, "N"] | None,
+    wanted: bool,
+    smoothing: float,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, "N V"] | None]:
     """The summed loss, and its gradient where it is wanted, in single precision at least."""
     log_p = torch.log_softmax(logits, dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
@@ -59,20 +76,112 @@ def _loss_and_gradient(
     loss = -(1 - smoothing) * log_p.gather(-1, index).squeeze(-1)
     if smoothing:
         loss = loss - smoothing * log_p.mean(dim=-1)
-    total = loss.masked_fill(~mask, 0.0).sum()
+    total = (loss if mask is None else loss.masked_fill(~mask, 0.0)).sum()
     if not wanted:
         return total, None
     gradient = log_p.exp_()
     if smoothing:
         gradient.sub_(smoothing / logits.shape[-1])
     gradient.scatter_add_(-1, index, gradient.new_full(index.shape, smoothing - 1))
-    return total, gradient.masked_fill_(~mask.unsqueeze(-1), 0.0)
+    return total, gradient if mask is None else gradient.masked_fill_(~mask.unsqueeze(-1), 0.0)
+
+
+# (logits of some rows, their labels, which of them count: all where there is no mask; whether the gradient is wanted)
+# -> the summed loss of these rows, and its gradient
+Criterion = Callable[[Tensor, Tensor, Tensor | None, bool], tuple[Tensor, Tensor | None]]
+
+
+class _InPieces(torch.autograd.Function):
+    """A criterion summed over rows, some of them at a time: their logits are made, judged, turned into the gradients of
+    their factors, and forgotten. What waits for the backward pass is as large as the factors."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: Float[Tensor, "N *K D"],
+        weight: Float[Tensor, "V D"],
+        bias: Float[Tensor, "V"] | None,
+        labels: Int[Tensor, "N"],
+        mask: Bool[Tensor, "N"] | None,
+        criterion: Criterion,
+        wanted: bool,
+    ) -> Float[Tensor, ""]:
+        kind = _product_type(weight)
+        factor, offset = weight.to(kind), None if bias is None else bias.to(kind)
+        gradients = [None if each is None or not wanted else torch.zeros_like(each) for each in (hidden, weight, bias)]
+
+        def judge(some: slice) -> Tensor:
+            part = hidden[some].to(kind)
+            logits = functional.linear(part, factor, offset)
+            loss, gradient = criterion(logits, labels[some], None if mask is None else mask[some], wanted)
+            if gradient is not None:
+                _add_gradients(gradients, gradient.to(kind), some, part, factor)
+            return loss
+
+        rows = max(LEAST_ROWS, AT_A_TIME.get(hidden.device.type, PIECE) // len(weight))
+        total = weight.new_zeros((), dtype=torch.promote_types(weight.dtype, torch.float32))
+        for first in range(0, len(hidden), rows):
+            total += judge(slice(first, first + rows))
+        ctx.save_for_backward(*gradients)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:
+        gradients = (None if each is None else each * outer[0].to(each.dtype) for each in ctx.saved_tensors)
+        return *gradients, None, None, None, None
+
+
+def _product_type(weight: Tensor) -> torch.dtype:
+    """What a product with a weight is computed in."""
+    kind = weight.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
+
+
+def _add_gradients(
+    gradients: list[Tensor | None],
+    gradient: Float[Tensor, "N *K V"],
+    some: slice,
+    part: Float[Tensor, "N *K D"],
+    factor: Float[Tensor, "V D"],
+) -> None:
+    """Turn the gradient of some rows' logits into those of hidden vectors, weight and bias."""
+    of_hidden, of_weight, of_bias = gradients
+    assert of_hidden is not None and of_weight is not None
+    of_hidden[some] = gradient @ factor
+    gradient, part = gradient.flatten(0, -2), part.flatten(0, -2)
+    if of_weight.dtype == part.dtype:
+        of_weight.addmm_(gradient.t(), part)
+    else:
+        of_weight += gradient.t() @ part
+    if of_bias is not None:
+        of_bias += gradient.sum(0)
+
+
+def _judged(
+    factors: Factors, labels: Int[Tensor, "B T"], mask: Bool[Tensor, "B T"], criterion: Criterion
+) -> Float[Tensor, ""]:
+    """A criterion of logits that never exist all at once, summed where `mask` is True.
+
+    On a processor the other rows are not even multiplied; elsewhere to count them would be to wait for the device.
+    """
+    hidden, labels, mask = factors.hidden.flatten(0, 1), labels.flatten(), mask.flatten()
+    where: Tensor | None = mask
+    if hidden.device.type == "cpu":
+        counted = mask.nonzero().squeeze(1)
+        hidden, labels, where = hidden.index_select(0, counted), labels[counted], None
+    wanted = torch.is_grad_enabled()
+    return _InPieces.apply(hidden, factors.weight, factors.bias, labels, where, criterion, wanted)
 
 
 def cross_entropy(
-    logits: Float[Tensor, "B T V"], labels: Int[Tensor, "B T"], mask: Bool[Tensor, "B T"], smoothing: float = 0.0
+    logits: Float[Tensor, "B T V"] | Factors,
+    labels: Int[Tensor, "B T"],
+    mask: Bool[Tensor, "B T"],
+    smoothing: float = 0.0,
 ) -> Float[Tensor, ""]:
     """Label-smoothed cross-entropy (Szegedy 2016), summed where `mask` is True: (1-ε)(-log p_y) + ε·mean(-log p)."""
+    if isinstance(logits, Factors):
+        return _judged(logits, labels, mask, partial(_loss_and_gradient, smoothing=smoothing))
     if torch.compiler.is_compiling():  # a compiler fuses the plain formula, and cannot see into ours
         return _fusible_cross_entropy(logits, labels, mask, smoothing)
     return _SmoothedCrossEntropy.apply(logits.flatten(0, 1), labels.flatten(), mask.flatten(), smoothing)
@@ -120,18 +229,35 @@ def guidance(
 
 
 def symmetric_divergence(
-    first: Float[Tensor, "B T V"], second: Float[Tensor, "B T V"], mask: Bool[Tensor, "B T"]
+    first: Float[Tensor, "*B V"], second: Float[Tensor, "*B V"], mask: Bool[Tensor, "*B"] | None
 ) -> Float[Tensor, ""]:
-    """½·(KL(p‖q) + KL(q‖p)) = ½·Σ (p - q)(log p - log q), summed where `mask` is True."""
-    log_p = torch.log_softmax(first, dim=-1, dtype=torch.float32)
-    log_q = torch.log_softmax(second, dim=-1, dtype=torch.float32)
+    """½·(KL(p‖q) + KL(q‖p)) = ½·Σ (p - q)(log p - log q), summed where `mask` is True; without one, everywhere."""
+    kind = torch.promote_types(first.dtype, torch.float32)
+    log_p, log_q = (torch.log_softmax(each, dim=-1, dtype=kind) for each in (first, second))
     divergence = ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum(dim=-1)
-    return 0.5 * divergence.masked_fill(~mask, 0.0).sum()
+    return 0.5 * (divergence if mask is None else divergence.masked_fill(~mask, 0.0)).sum()
+
+
+def _r_drop_and_gradient(
+    logits: Float[Tensor, "N 2 V"],
+    labels: Int[Tensor, "N"],
+    mask: Bool[Tensor, "N"] | None,
+    wanted: bool,
+    weight: float,
+    smoothing: float,
+) -> tuple[Float[Tensor, ""], Float[Tensor, "N 2 V"] | None]:
+    """The summed loss of two passes, and its gradient where it is wanted."""
+    logits = logits.detach().requires_grad_(wanted)
+    with torch.set_grad_enabled(wanted):
+        first, second = logits.unbind(1)
+        both = (_SmoothedCrossEntropy.apply(each, labels, mask, smoothing) for each in (first, second))
+        total = 0.5 * (sum(both) + weight * symmetric_divergence(first, second, mask))
+    return total.detach(), torch.autograd.grad(total, logits)[0] if wanted else None
 
 
 def r_drop(
-    first: Float[Tensor, "B T V"],
-    second: Float[Tensor, "B T V"],
+    first: Float[Tensor, "B T V"] | Factors,
+    second: Float[Tensor, "B T V"] | Factors,
     labels: Int[Tensor, "B T"],
     mask: Bool[Tensor, "B T"],
     *,
@@ -139,6 +265,10 @@ def r_drop(
     smoothing: float = 0.0,
 ) -> Float[Tensor, ""]:
     """R-Drop (Liang 2021, eq. 4) over two passes with different dropout; halved, so it compares with one pass."""
+    if isinstance(first, Factors) and isinstance(second, Factors):
+        twice = first._replace(hidden=torch.stack([first.hidden, second.hidden], dim=2))
+        return _judged(twice, labels, mask, partial(_r_drop_and_gradient, weight=weight, smoothing=smoothing))
+    assert isinstance(first, Tensor) and isinstance(second, Tensor)
     both = cross_entropy(first, labels, mask, smoothing) + cross_entropy(second, labels, mask, smoothing)
     return 0.5 * (both + weight * symmetric_divergence(first, second, mask))
 

@@ -62,7 +62,7 @@ class Pixels(SupervisedTask[ImageBatch]):
         return self._error(model, self.palette.encode((images * 255).round().to(torch.uint8)))
 
     def _error(self, model: Callable[..., Any], tokens: Int[Tensor, "B T"]) -> Loss:
-        logits = model(self._shifted(tokens))
+        logits = model(self._shifted(tokens), factored=self.recipe.training.factored(self.device.type))
         total = cross_entropy(logits, tokens, torch.ones_like(tokens, dtype=torch.bool)) / tokens.shape[1]
         return Loss(total, torch.full((), len(tokens), device=self.device))
 

@@ -161,6 +161,11 @@ class LoopSection(Config):
         """Whether the model and its loss are compiled on this kind of device."""
         return self.compile in (True, device)
 
+    def factored(self, device: str) -> bool:
+        """Whether the loss over a vocabulary takes the factors of logits, which then never exist all at once: not where
+        a compiler fuses the two, nor where weights come together (FSDP) only inside of the model."""
+        return not self.compiles(device) and self.parallel not in ("fsdp", "hsdp")
+
     @pydantic.model_validator(mode="after")
     def _check_average(self) -> Self:
         if self.average > self.keep:

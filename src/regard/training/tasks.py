@@ -97,6 +97,7 @@ class Translation:
             )
         self.valid = self._evaluation(self.corpus.valid, decoded=recipe.training.validate_sentences)
         self.guided: AlignmentSettings | None = None
+        self.factored = recipe.training.factored(device.type)
         self._cross_entropy, self._r_drop = cross_entropy, r_drop
         if recipe.training.compiles(device.type):  # over a whole vocabulary a loss takes as long as a small model
             self._cross_entropy, self._r_drop = torch.compile(cross_entropy), torch.compile(r_drop)
@@ -155,9 +156,10 @@ class Translation:
         labels, mask = batch.labels, batch.labels_mask
         if weight:
             twice = (tensor.repeat(2, 1) for tensor in (batch.source, batch.source_mask, batch.inputs))
-            first, second = model(*twice).chunk(2)
+            first, second = model(*twice, factored=self.factored).chunk(2)
             return self._r_drop(first, second, labels, mask, weight=weight, smoothing=smoothing)
-        return self._cross_entropy(model(batch.source, batch.source_mask, batch.inputs), labels, mask, smoothing)
+        logits = model(batch.source, batch.source_mask, batch.inputs, factored=self.factored)
+        return self._cross_entropy(logits, labels, mask, smoothing)
 
     def validate(self, model: nn.Module, poll: Poll) -> dict[str, float]:
         """Loss, perplexity and, on a sample, BLEU, chrF and exact match."""

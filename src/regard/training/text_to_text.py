@@ -50,7 +50,7 @@ class TextToTextTask(TextTask[Batch]):
 
     def loss(self, model: Callable[..., Any], batch: Batch) -> Loss:
         """The cross-entropy of the answers."""
-        logits = model(batch.source, batch.source_mask, batch.inputs)
+        logits = model(batch.source, batch.source_mask, batch.inputs, factored=self.factored)
         total = self.cross_entropy(logits, batch.labels, batch.labels_mask, self.training.label_smoothing)
         return Loss(total, batch.labels_mask.sum())
 
@@ -83,7 +83,7 @@ class Spans(TextToTextTask):
         for rows in split_rows(starts, max(1, self.recipe.training.batch_tokens // self.data.block)):
             poll()
             batch = texts(rows).to(self.device)
-            logits = model(batch.source, batch.source_mask, batch.inputs)
+            logits = model(batch.source, batch.source_mask, batch.inputs, factored=self.factored)
             total += cross_entropy(logits, batch.labels, batch.labels_mask).item()
             tokens += batch.tokens
         return {"loss": total / tokens, "perplexity": math.exp(min(total / tokens, 100.0))}

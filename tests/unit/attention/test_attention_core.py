@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from regard.attention import attend, attention_weights, masks
 from regard.attention.core import attention_scores
+from regard.attention.dropout import drop
 
 
 def heads(*shape, seed=0):
@@ -112,3 +113,20 @@ def test_the_plain_case_reaches_the_fused_kernel_without_a_mask(monkeypatch):
     assert seen["is_causal"] and "attn_mask" not in seen
     attend(x[:, :, -1:], x, x, causal=True)  # one cached decoding step
     assert not seen["is_causal"] and "attn_mask" not in seen
+
+
+@pytest.mark.parametrize("masked", [True, False])
+def test_dropped_weights_are_those_of_the_reference_with_some_left_out(masked):
+    q, k, v = heads(2, 4, 3, 8), heads(2, 2, 5, 8, seed=1), heads(2, 2, 5, 8, seed=2)
+    q.requires_grad_(True)
+    mask = torch.ones(2, 1, 3, 5, dtype=torch.bool)
+    mask[0, 0, 1] = False
+    settings = {"mask": mask if masked else None, "causal": True, "scale": 0.4}
+    torch.manual_seed(5)
+    out = attend(q, k, v, **settings, dropout=0.3)
+    torch.manual_seed(5)
+    expected = drop(attention_weights(q, k, **settings), 0.3) @ v.repeat_interleave(2, dim=1)
+    assert torch.equal(out, expected)
+    out.sum().backward()
+    assert q.grad.isfinite().all()
+    assert not masked or (out[0, :, 1] == 0).all()

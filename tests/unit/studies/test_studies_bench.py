@@ -2,25 +2,37 @@
 
 import json
 import math
+import os
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from regard.checkpoints import load_model
 from regard.cli.main import run
+from regard.data.batch import collate
+from regard.errors import UsageError
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.studies import engines, floors
 from regard.studies.bench import agreement, measure, random_subject, write_forms
 from regard.studies.engines import ENGINES, Task
+from regard.studies.joey import Joey, renamed
 from regard.studies.machine import bandwidth, multiply_rate
+
+JOEYNMT = os.environ.get("JOEYNMT_PYTHON", "")  # a Python that has it, for it to be tested too
 
 
 def task_of(job: str, folder: Path, batch: int = 3) -> tuple[Task, dict[str, str]]:
     subject = random_subject(job, "tiny", batch)
     refused = write_forms(subject, folder)
-    return Task(folder, subject.rows, 1, 12, True, subject.vocabulary), refused
+    return Task(folder, subject.rows, 1, 12, True, subject.vocabulary, JOEYNMT), refused
+
+
+def engines_here(job: str) -> list[str]:
+    return [name for name in ENGINES[job] if JOEYNMT or not name.startswith("joeynmt")]
 
 
 @pytest.mark.parametrize("job", ENGINES)
@@ -29,8 +41,8 @@ def test_every_engine_computes_the_same(job: str, tmp_path: Path) -> None:
     task, refused = task_of(job, tmp_path)
     assert not refused or find_spec("ctranslate2") is None
     ours = ENGINES[job]["regard"](task).answer()
-    reduced = {name for name in ENGINES[job] if name.endswith(("fp16", "int8"))}  # may say something else
-    for name in ENGINES[job].keys() - {"regard", *reduced, *refused}:
+    reduced = {name for name in ENGINES[job] if name.endswith(("16", "int8"))}  # may say something else
+    for name in set(engines_here(job)) - {"regard", *reduced, *refused}:
         engine = ENGINES[job][name](task)
         theirs = engine.answer()
         if isinstance(ours[0], list):
@@ -43,12 +55,39 @@ def test_every_engine_computes_the_same(job: str, tmp_path: Path) -> None:
 def test_a_training_step_teaches_in_every_engine(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     task, _ = task_of("train", tmp_path)
-    for name, make in ENGINES["train"].items():
-        engine = make(task)
+    for name in engines_here("train"):
+        if name.startswith("joeynmt"):  # says its loss once
+            continue
+        engine = ENGINES["train"][name](task)
         before = engine.answer()
         for _ in range(8):
             engine.run()
         assert engine.answer() < before, name
+
+
+def test_joeynmt_gets_every_weight_under_a_name_of_its_own() -> None:
+    model = random_subject("train", "tiny", 2).model
+    assert isinstance(model, Transformer)
+    names = [name for name, _ in renamed(model)]
+    assert len(set(names)) == len(names) == len(model.state_dict()) - 3 + 3 + 2  # three embeddings; two tables
+    weights = dict(renamed(model))
+    assert torch.equal(weights["decoder.layers.1.src_trg_att.k_layer.bias"], model.decoder[1].cross.key.bias)
+    assert torch.equal(
+        weights["encoder.layers.0.feed_forward.pwff_layer.3.weight"], model.encoder[0].feed_forward.down.weight
+    )
+
+
+@pytest.mark.parametrize(
+    ("python", "complaint"),
+    [("", "--joeynmt-python"), ("/no/such/python", "cannot start"), (sys.executable, "No module named 'joeynmt'")],
+)
+def test_where_there_is_no_joeynmt_it_says_so(python: str, complaint: str, tmp_path: Path) -> None:
+    if find_spec("joeynmt"):
+        pytest.skip("it is here")
+    subject, batch = random_subject("train", "tiny", 1), collate([[2, 0]], [[3, 0]], pad=499, start=499)
+    assert isinstance(subject.model, Transformer)
+    with pytest.raises(UsageError, match=complaint):
+        Joey(python, subject.model, batch, tmp_path, 1e-4, same_dropout=True)
 
 
 def test_the_verb_measures_each_engine_in_a_process_of_its_own(tmp_path: Path, capsys) -> None:

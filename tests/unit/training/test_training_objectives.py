@@ -4,6 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
+from regard.layers.blocks import Factors
+from regard.studies.live import peak_bytes
 from regard.training import objectives
 from regard.training.objectives import cross_entropy, hinge_critic, hinge_generator, r_drop, symmetric_divergence
 
@@ -64,6 +66,96 @@ def test_bfloat16_logits_are_summed_in_float32(monkeypatch, piece):
     assert half.grad.dtype == torch.bfloat16
     torch.testing.assert_close(loss, expected)
     torch.testing.assert_close(half.grad.float(), single.grad, rtol=1e-2, atol=1e-3)
+
+
+def factors(seed, width=4, vocab=11, *, bias=True, kind=torch.float64):
+    """Factors that want gradients, with labels and a mask; the last sentence counts for nothing."""
+    _, labels, mask = example(seed, vocab=vocab)
+    mask[-1] = False
+    generator = torch.Generator().manual_seed(seed)
+    shapes = (*labels.shape, width), (vocab, width), (vocab,)
+    hidden, weight, offset = (
+        torch.randn(shape, generator=generator, dtype=kind).requires_grad_() for shape in shapes
+    )  # fmt: skip
+    return Factors(hidden, weight, offset if bias else None), labels, mask
+
+
+@pytest.fixture(params=[(1, 4), (22, 1), (1 << 21, 256)], ids=["four rows", "two rows", "all"])
+def piece(request, monkeypatch):
+    numbers, rows = request.param
+    monkeypatch.setattr(objectives, "AT_A_TIME", {"cpu": numbers})
+    monkeypatch.setattr(objectives, "LEAST_ROWS", rows)
+
+
+def gradients_of(loss, parts):
+    return torch.autograd.grad(loss / 7, [part for part in parts if part is not None])
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_loss_of_factors_is_that_of_their_product(piece, bias, smoothing):
+    parts, labels, mask = factors(4, bias=bias)
+    ours = cross_entropy(parts, labels, mask, smoothing)
+    theirs = torch_loss(functional.linear(*parts), labels, mask, smoothing)
+    torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(gradients_of(ours, parts), gradients_of(theirs, parts))
+
+
+def test_r_drop_of_factors_is_that_of_their_products(piece):
+    both, _, _ = factors(5)
+    both = both._replace(hidden=torch.cat([both.hidden, both.hidden.flip(0)]))
+    _, labels, mask = factors(5)
+    settings = {"weight": 3.0, "smoothing": 0.1}
+    ours = r_drop(*both.chunk(2), labels, mask, **settings)
+    theirs = r_drop(*functional.linear(*both).chunk(2), labels, mask, **settings)
+    torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(gradients_of(ours, both), gradients_of(theirs, both))
+
+
+def test_where_rows_are_not_left_out_they_count_for_nothing(piece):
+    """As on a device that would have to be waited for."""
+    parts, labels, mask = factors(6)
+    flat = parts.hidden.flatten(0, 1), parts.weight, parts.bias, labels.flatten(), mask.flatten()
+    judge = objectives.partial(objectives._loss_and_gradient, smoothing=0.1)
+    ours = objectives._InPieces.apply(*flat, judge, True)
+    theirs = cross_entropy(parts, labels, mask, 0.1)
+    torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(gradients_of(ours, parts), gradients_of(theirs, parts))
+
+
+def test_the_loss_of_factors_passes_gradcheck(piece):
+    parts, labels, mask = factors(7)
+    assert torch.autograd.gradcheck(lambda *each: cross_entropy(Factors(*each), labels, mask, 0.1), tuple(parts))
+
+
+def test_without_gradients_factors_have_a_loss_too():
+    parts, labels, mask = factors(8)
+    expected = torch_loss(functional.linear(*parts), labels, mask, 0.0)
+    with torch.no_grad():
+        torch.testing.assert_close(cross_entropy(parts, labels, mask), expected.detach())
+    with torch.inference_mode():
+        torch.testing.assert_close(cross_entropy(parts, labels, mask), expected.detach())
+    assert cross_entropy(parts, labels, torch.zeros_like(mask)).item() == 0.0
+
+
+def test_under_autocast_factors_are_multiplied_in_bfloat16_and_their_loss_summed_in_float32(piece):
+    parts, labels, mask = factors(9, kind=torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        ours = cross_entropy(parts, labels, mask, 0.1)
+        theirs = torch_loss(functional.linear(*parts).float(), labels, mask, 0.1)
+    assert ours.dtype == torch.float32
+    torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-3)
+    for mine, other in zip(gradients_of(ours, parts), gradients_of(theirs, parts), strict=True):
+        assert mine.dtype == torch.float32
+        torch.testing.assert_close(mine, other, rtol=2e-2, atol=2e-2)
+
+
+def test_never_all_logits_exist():
+    words, rows = 8192, 2000
+    parts = Factors(torch.randn(1, rows, 4, requires_grad=True), torch.randn(words, 4, requires_grad=True))
+    labels, mask = torch.zeros(1, rows, dtype=torch.long), torch.ones(1, rows, dtype=torch.bool)
+    peak = peak_bytes(lambda: cross_entropy(parts, labels, mask, 0.1).backward(), parts[:2], torch.device("cpu"))
+    assert peak < 4 * words * rows / 2
 
 
 def test_an_extreme_logit_gives_a_finite_loss():
