@@ -14,6 +14,7 @@ from torch import Tensor
 
 from regard.config import Config
 from regard.errors import UsageError
+from regard.inference import native
 
 BLOCK, MANY_SCORES = 64, 20_000  # see `_top`
 
@@ -134,6 +135,10 @@ class Choosing:
         draws: Float[Tensor, "S 1"] | None = None,
     ) -> Candidates:
         """The best continuations, or drawn ones; `forced` tokens must come next (where not negative)."""
+        if draws is None and forced is None and not self.remembers and not self.settings.logit_bias:
+            found = self._best_compiled(logits, grid)
+            if found is not None:
+                return found
         logits = logits.float()
         log_p = own = logits.log_softmax(dim=-1)
         changed = self._biased(self._penalised(logits, grid), grid)
@@ -189,11 +194,34 @@ class Choosing:
             others = torch.arange(log_p.shape[2], device=log_p.device) != forced[:, None]
             log_p.masked_fill_((others & (forced >= 0)[:, None])[:, None], -math.inf)
 
+    def _best_compiled(self, logits: Float[Tensor, "S W V"], grid: Grid) -> Candidates | None:
+        """What `_best` finds where nothing but some tokens is forbidden, in one look at logits on a CPU; None if it
+        cannot be found that way."""
+        known = logits.device.type == "cpu" and logits.dtype == torch.float32 and isinstance(grid.length, int)
+        if not known or logits.numel() == 0 or native.library() is None:
+            return None
+        early = self.end >= 0 and grid.length < self.settings.min_length
+        forbidden = torch.cat([self.forbidden, self.forbidden.new_tensor([self.end])]) if early else self.forbidden
+        sentences, width, vocab = logits.shape
+        logits, totals, count = logits.contiguous(), grid.totals.contiguous(), self._count(width * vocab)
+        total = logits.new_empty(sentences, count)
+        origin, token = (torch.empty(sentences, count, dtype=torch.long) for _ in range(2))
+        missing = native.library().choose_best(
+            logits.data_ptr(), totals.data_ptr(), sentences, width, vocab, forbidden.data_ptr(), len(forbidden), count,
+            total.data_ptr(), origin.data_ptr(), token.data_ptr(),
+        )  # fmt: skip
+        return None if missing else Candidates(total, origin, token)
+
+    def _count(self, most: int) -> int:
+        """How many candidates there are: twice the width, since up to half of them may be the end token."""
+        width = self.settings.width
+        return 1 if width == 1 else min(2 * width, most)
+
     def _best(self, log_p: Float[Tensor, "S W V"], grid: Grid) -> Candidates:
-        """The most probable continuations; twice the width, since up to half of them may be the end token."""
-        vocab, width = log_p.shape[-1], self.settings.width
+        """The most probable continuations."""
+        vocab = log_p.shape[-1]
         totals = log_p.add_(grid.totals[:, :, None]).flatten(1)
-        total, index = _top(totals, 1 if width == 1 else min(2 * width, totals.shape[1]))
+        total, index = _top(totals, self._count(totals.shape[1]))
         return Candidates(total, index // vocab, index % vocab)
 
     def _sampled(

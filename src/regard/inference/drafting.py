@@ -6,6 +6,7 @@ guesses in one pass, which takes little more time than reading one token: it wai
 `step` returns are always the model's own logits, so a search decides as without a draft, greedily or by chance.
 """
 
+import sys
 from collections.abc import Callable
 from functools import cached_property, partial
 from typing import Any, Protocol, cast, runtime_checkable
@@ -19,8 +20,8 @@ from regard.inference import native
 from regard.inference.forms import inference_form, is_on_cpu
 from regard.inference.search import DecoderState, Steps
 
-FIRST = 4  # guesses, where nothing is known of their quality
-FURTHEST = 7  # guesses that the model reads in one pass with the token before them, at little more than its price
+FIRST = 5  # guesses, where nothing is known of their quality
+FURTHEST = 8  # guesses that the model reads in one pass with the token before them, at little more than its price
 
 
 class Revocable(DecoderState, Protocol):
@@ -63,7 +64,7 @@ class Drafted:
     def step(self, tokens: Int[Tensor, "S W"], state: "DraftedState") -> Float[Tensor, "S W V"]:
         if not state.alone:
             return self.model.step(tokens, state.model)
-        token = int(tokens)
+        token, state.steps_left = int(tokens), state.steps_left - 1
         if not state.foresaw(token):
             self._look_ahead(token, state)
         return state.logits[:, state.came : state.came + 1]
@@ -72,9 +73,12 @@ class Drafted:
         """Let the draft guess on from a token, and the model read the token and the guesses."""
         state.forget_wrong_guesses()
         unread, guesses = [*state.unread, token], list[int]()
-        most = state.ahead if self.longest is None else min(state.ahead, self.longest - int(state.model.length) - 1)
+        most = min(state.ahead, state.steps_left)
+        if self.longest is not None:
+            most = min(most, self.longest - int(state.model.length) - 1)
         while len(guesses) < most and self.end not in guesses:
-            guesses.append(int(self.draft.extend(_row(unread), state.draft)[0, -1].argmax()))
+            logits = self.draft.extend(_row(unread), state.draft)[0, -1]
+            guesses.append(int(logits.numpy().argmax()))  # torch's own takes ten times as long
             unread = guesses[-1:]
         state.guesses, state.unread = guesses, unread if guesses else []
         state.logits, state.read = self.model.extend(_row([token, *guesses]), state.model), True
@@ -89,6 +93,7 @@ class DraftedState:
         self.unread: list[int] = []  # by the draft
         self.logits: Tensor  # after the token before the guesses, and after each of them
         self.came, self.ahead, self.read = 0, 0, False  # guesses that came true; those to make; whether it has begun
+        self.steps_left = sys.maxsize
 
     @cached_property
     def draft(self) -> Revocable:
@@ -101,8 +106,12 @@ class DraftedState:
         self.came += 1
         return True
 
+    def expect(self, width: int, steps: int) -> None:
+        """Guess from the first token on if only one hypothesis will be followed, and never past the last step."""
+        self.ahead, self.steps_left = FIRST if width == 1 else 0, steps
+
     def forget_wrong_guesses(self) -> None:
-        """And look further ahead after many right ones; not at all at first, for a beam may begin there."""
+        """And look further ahead after many right ones; not at all at first, unless no beam is expected."""
         wrong = len(self.guesses) - self.came
         if wrong:
             self.model.forget(wrong)

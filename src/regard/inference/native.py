@@ -1,6 +1,6 @@
-"""A few new tokens through a layer in one call of compiled code (native.cpp), where the machine has a C++ compiler.
+"""New tokens through a layer in one call of compiled code (native.cpp), where the machine has a C++ compiler.
 
-Compiled once, in about a second, for the processor at hand, and kept in the user's cache folder. Without a compiler, or
+Compiled once, in a few seconds, for the processor at hand, and kept in the user's cache folder. Without a compiler, or
 with REGARD_NATIVE=0, nothing is missing: the same is computed by torch, one operation after another.
 """
 
@@ -21,6 +21,7 @@ import platformdirs
 from torch import Tensor
 
 SOURCE = Path(__file__).with_name("native.cpp")
+INCLUDED = ("native_choosing.h", "native_products.h", "native_tiles.h")
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-ffast-math", "-fopenmp", "-fPIC")
 LANES = 32  # as in native.cpp
 Pointer, Int = ctypes.c_void_p, ctypes.c_int64
@@ -77,15 +78,27 @@ def library() -> Any:
         found = ctypes.CDLL(str(_compiled(compiler)))
     except (OSError, subprocess.SubprocessError):
         return None
-    found.layer_step.argtypes = [Pointer, Pointer, Int, Int, Pointer, Pointer, Pointer, Pointer, Int, ctypes.c_int32]
+    found.layer_step.argtypes = [
+        Pointer, Pointer, Int, Int, Pointer, Pointer, Pointer, Pointer, Int, ctypes.c_int32, Pointer, Int,
+    ]  # fmt: skip
     found.product.argtypes = [Pointer, Pointer, Pointer, Int]
+    found.choose_best.argtypes = [
+        Pointer, Pointer, Int, Int, Int, Pointer, Int, Int, Pointer, Pointer, Pointer,
+    ]  # fmt: skip
     found.layer_step.restype = found.product.restype = None
+    found.choose_best.restype = Int
     return found
+
+
+def has_tiles() -> bool:
+    """Whether compiled code multiplies many rows on the processor's tile unit (native_tiles.h)."""
+    return library() is not None and bool(library().has_tiles())
 
 
 def _compiled(compiler: str) -> Path:
     """The file of the code for this source, compiler and processor, made if it is not there."""
-    identity = "\n".join([SOURCE.read_text("utf-8"), compiler, *FLAGS, *_processor()])
+    code = [file.read_text("utf-8") for file in (SOURCE, *map(SOURCE.with_name, INCLUDED))]
+    identity = "\n".join([*code, compiler, *FLAGS, *_processor()])
     name = hashlib.sha256(identity.encode()).hexdigest()[:20]
     file = Path(platformdirs.user_cache_dir("regard")) / "native" / f"{name}.so"
     if file.is_file():

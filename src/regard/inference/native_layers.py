@@ -65,6 +65,7 @@ class CompiledStep:
         x = x.clone(memory_format=torch.contiguous_format)
         rows, tokens, _ = x.shape
         new = x.new_empty(rows, self.groups, tokens, self.head_width)
+        real = _real(mask) if cache is None else None  # a cache keeps what fills up, too
         if cache is None:
             cache = GrowingCache(rows, tokens)
         cache.lazily = True
@@ -76,6 +77,7 @@ class CompiledStep:
         self.library.layer_step(
             byref(self.layer), x.data_ptr(), rows, tokens, byref(own), byref(added), native.address(places),
             source and byref(source), 1 if memory is None else memory.k.shape[0], causal,
+            native.address(real), 0 if real is None else len(real),
         )  # fmt: skip
         cache.length += tokens
         return x
@@ -166,6 +168,13 @@ def _norm(norm: Any) -> native.Norm:
     eps = torch.finfo(torch.float32).eps if norm.eps is None else norm.eps
     bias = getattr(norm, "bias", None)
     return native.Norm(native.address(norm.weight), native.address(bias), eps, isinstance(norm, nn.LayerNorm))
+
+
+def _real(mask: Bool[Tensor, "R 1 1 T"] | None) -> Int[Tensor, "N"] | None:
+    """The places of tokens that do not only fill up a row; None if all are such."""
+    if mask is None or bool(mask.all()):
+        return None
+    return mask.flatten().nonzero()[:, 0]
 
 
 def _keys(k: Tensor, v: Tensor, length: int, mask: Tensor | None, ancestry: Tensor | None = None) -> native.Keys:

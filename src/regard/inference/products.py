@@ -5,6 +5,7 @@ what a single token waits for. `int8` also rounds what goes in, every row on a s
 not depend on those beside it.
 """
 
+import sys
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from ctypes import byref
@@ -20,15 +21,16 @@ from regard.inference import native
 from regard.layers.blocks import even
 
 PACKING_PAYS = 4_000_000  # multiplications; a smaller product is done before a packed one has begun
-TOO_MANY = 200_000_000  # multiplications; from here on torch's products are quicker than native.cpp
+MOST_BY_TILES = 1024  # rows: the pieces they are cut into take memory
 LARGEST = 127  # of a signed byte, used on both sides of zero
 ZERO = 128  # as an unsigned byte: oneDNN is slow with few signed ones
 
 
 class FixedProduct(nn.Module):
-    """Of a few rows by compiled code, where there is some; of many by torch."""
+    """Of a few rows by compiled code, where there is some; of many by torch, where that is quicker."""
 
     most = 256  # rows; with more, torch's products are quicker
+    too_many = 200_000_000  # multiplications, likewise
     scale: Float[Tensor, "N"] | None = None
     sums: Int[Tensor, "N"] | None = None
 
@@ -57,7 +59,7 @@ class FixedProduct(nn.Module):
 
     def forward(self, x: Float[Tensor, "*B K"]) -> Float[Tensor, "*B N"]:
         rows, library = x.numel() // x.shape[-1], native.library()
-        if library is None or rows > self.most or rows * self.weight.numel() > TOO_MANY or self.inputs % 4:
+        if library is None or rows > self.most or rows * self.weight.numel() > self.too_many or self.inputs % 4:
             return self.many(x, rows)
         x, y = x.contiguous(), x.new_empty(*x.shape[:-1], len(self.weight))
         library.product(byref(self.compiled), x.data_ptr(), y.data_ptr(), rows)
@@ -69,6 +71,11 @@ class FixedProduct(nn.Module):
 
 class PackedProduct(FixedProduct):
     """float32: by the weights as they are, or, where there is enough to do, by a copy in oneDNN's layout."""
+
+    def __init__(self, weight: Float[Tensor, "N K"], bias: Float[Tensor, "N"] | None):
+        super().__init__(weight, bias)
+        if native.has_tiles():  # quicker than torch with many rows too, and no less exact
+            self.most, self.too_many = MOST_BY_TILES, sys.maxsize
 
     @cached_property
     def packed(self) -> Tensor | None:

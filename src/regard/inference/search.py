@@ -36,6 +36,13 @@ class DecoderState(Protocol):
 
 
 @runtime_checkable
+class Foreseeing(Protocol):
+    """A decoding that prepares for how many hypotheses of a sentence there will be, and for how many steps at most."""
+
+    def expect(self, width: int, steps: int) -> None: ...
+
+
+@runtime_checkable
 class Steps(Protocol):
     """What a model must offer to be decoded."""
 
@@ -147,6 +154,8 @@ class Search:
         self.width, self.choosing = settings.width, Choosing(settings, vocabulary, device)
         self.limits = [settings.limit(length) for length in source_mask.sum(1).tolist()]
         self.prefixes, self.stop = prefixes, stop
+        if isinstance(self.state, Foreseeing):
+            self.state.expect(self.width, max(self.limits, default=0))
         self.noise = _noise(source, source_mask, settings) if settings.sample else []
         self.found: list[list[Hypothesis]] = [[] for _ in range(count)]
         self.sentence = list(range(count))  # which sentence each row of the grid decodes

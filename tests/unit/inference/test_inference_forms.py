@@ -93,6 +93,17 @@ def test_a_translator_says_the_same_in_its_form(kind: str, seed: int) -> None:
         assert answers(form, source, mask, beam) == answers(model, source, mask, beam), (count, beam)
 
 
+@pytest.mark.parametrize("kind", ["post", "pre", "rotary", "t5"])
+def test_many_rows_and_those_that_only_fill_up_change_nothing(kind: str) -> None:
+    """Enough rows for tiles, most of them padding; greedy and as a beam."""
+    model = vivid(TRANSLATORS[kind])
+    form, (source, mask) = inference_form(model), ragged(130)
+    mask[:, 3:] = False
+    mask[-1], source[-1] = True, 7
+    for beam in (1, 2):
+        assert answers(form, source, mask, beam) == answers(model, source, mask, beam)
+
+
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("kind", WRITERS)
 def test_a_writer_says_the_same_in_its_form(kind: str, seed: int) -> None:

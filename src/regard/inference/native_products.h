@@ -1,0 +1,236 @@
+// y = x Wᵀ + b of few rows or many, with weights of float32 or of bytes: see products.py.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+#include <vector>
+#ifdef __AVX512VNNI__
+#include <immintrin.h>
+#endif
+
+#include "native_tiles.h"
+
+extern "C" {
+struct Product {  // y = x Wᵀ + b; W is float, or, with `scale` (one of each row) and `sum` (over each row), bytes
+    const void* weight;  // [outputs / LANES, inputs, LANES], or [outputs / LANES, inputs / 4, LANES, 4]; then zeros
+    const float *scale, *bias;
+    const int32_t* sum;
+    int64_t outputs, inputs;
+};
+}
+
+using Floats = std::vector<float>;
+constexpr int LANES = 32, HALF = LANES / 2;  // outputs that are computed side by side, in two vectors
+typedef float FloatVector __attribute__((vector_size(4 * HALF)));
+typedef int32_t IntVector __attribute__((vector_size(4 * HALF)));
+
+template <class Vector>
+static Vector load(const void* from) {
+    Vector vector;
+    std::memcpy(&vector, from, sizeof vector);
+    return vector;
+}
+
+// Weights that are asked for while others are multiplied, so that they have come when their turn is. Asking for what is
+// not there does no harm.
+struct Ahead {
+    const char* at;
+    int64_t lines;  // of memory, at a time; below 0: none; 0: as many as are used meanwhile, for they are needed soon
+    void fetch() {
+        if (lines == 0) {
+            __builtin_prefetch(at, 0, 3), __builtin_prefetch(at + 64, 0, 3);
+            at += 128;
+        } else {
+            for (int64_t n = 0; n < lines; n++, at += 64) __builtin_prefetch(at, 0, 2);
+        }
+    }
+};
+
+// Sums of R rows of x for LANES outputs, whose weights lie one after another.
+template <int R>
+static void block(const float* weight, const float* x, int64_t inputs, FloatVector (&sums)[R][2], Ahead ahead) {
+    for (int64_t k = 0; k < inputs; k++, weight += LANES) {
+        ahead.fetch();
+        FloatVector low = load<FloatVector>(weight), high = load<FloatVector>(weight + HALF);
+        for (int r = 0; r < R; r++) sums[r][0] += x[r * inputs + k] * low, sums[r][1] += x[r * inputs + k] * high;
+    }
+}
+
+static IntVector fours(IntVector sums, const uint8_t* x, const int8_t* weight) {  // += x0 w0 + x1 w1 + x2 w2 + x3 w3
+#ifdef __AVX512VNNI__
+    int32_t same;
+    std::memcpy(&same, x, 4);
+    return (IntVector)_mm512_dpbusd_epi32((__m512i)sums, _mm512_set1_epi32(same), _mm512_loadu_si512(weight));
+#else
+    for (int n = 0; n < HALF; n++)
+        for (int i = 0; i < 4; i++) sums[n] += static_cast<int32_t>(x[i]) * static_cast<int32_t>(weight[4 * n + i]);
+    return sums;
+#endif
+}
+
+template <int R>
+static void block(const int8_t* weight, const uint8_t* x, int64_t inputs, IntVector (&sums)[R][2], Ahead ahead) {
+    for (int64_t k = 0; k < inputs; k += 4, weight += 4 * LANES) {
+        ahead.fetch();
+        for (int r = 0; r < R; r++)
+            for (int part : {0, 1}) sums[r][part] = fours(sums[r][part], x + r * inputs + k, weight + part * 4 * HALF);
+    }
+}
+
+// What every product of a call may use: x as bytes, each row on a scale of its own, or in pieces for tiles.
+struct Scratch {
+    std::vector<uint8_t> x;
+    Floats scale;
+    std::vector<tiles::Line> pieces;
+    void reserve(int64_t rows, int64_t inputs) {
+        scale.resize(rows), x.resize(rows * inputs);
+        if (tiles::READY) pieces.resize(tiles::lines(rows, inputs));
+    }
+};
+
+// Everything from here on is called by all threads of a team: each does its share, and they meet at the end.
+static void round(const float* x, Scratch& bytes, int64_t rows, int64_t inputs) {
+#pragma omp for schedule(static)
+    for (int64_t r = 0; r < rows; r++) {
+        float largest = 1e-37f;
+        for (int64_t k = 0; k < inputs; k++) largest = std::max(largest, std::fabs(x[r * inputs + k]));
+        bytes.scale[r] = largest / 127.0f;
+        for (int64_t k = 0; k < inputs; k++)
+            bytes.x[r * inputs + k] = static_cast<uint8_t>(std::nearbyint(x[r * inputs + k] / bytes.scale[r]) + 128.0f);
+    }
+}
+
+// y = sums + bias, or y += that; of the last block, whose outputs may be fewer, as many as there are.
+static void put(FloatVector sums, const float* bias, float* y, int64_t count, bool add) {
+    size_t size = 4 * std::min<int64_t>(count, HALF);
+    if (bias) sums += load<FloatVector>(bias);
+    if (size == sizeof sums) {
+        if (add) sums += load<FloatVector>(y);
+        std::memcpy(y, &sums, sizeof sums);
+    } else {
+        FloatVector before = {};
+        if (add) std::memcpy(&before, y, size);
+        sums += before;
+        std::memcpy(y, &sums, size);
+    }
+}
+
+// Both halves of a row's outputs from `first` on.
+static void put(
+    const FloatVector (&sums)[2], const Product& p, float* y, int64_t row, int64_t first, bool add, bool bias = true
+) {
+    for (int half : {0, 1}) {
+        int64_t n = first + half * HALF;
+        if (n < p.outputs)
+            put(sums[half], p.bias && bias ? p.bias + n : nullptr, y + row * p.outputs + n, p.outputs - n, add);
+    }
+}
+
+#ifdef TILES
+// Sums for one panel of weights and up to tiles::MOST rows of x, which is in pieces; a slab of inputs at most.
+static void sum_by_tiles(
+    const float* weight, int64_t depth, const uint16_t* x, int64_t groups, int64_t apart, FloatVector (*sums)[2],
+    Ahead ahead
+) {
+    using namespace tiles;
+    alignas(64) uint16_t panel[2 * CHUNK / DEPTH * STEP];
+    for (int64_t k = 0; k < depth; k += CHUNK) {
+        int64_t inputs = std::min(depth - k, CHUNK);
+        cut_panel(weight + k * LANES, inputs, panel);
+        for (int64_t g = 0; g < groups; g += 2) {
+            auto sum_of = g + 1 < groups ? sum<2, Ahead> : sum<1, Ahead>;
+            float* to = reinterpret_cast<float*>(sums + g * SIDE);
+            sum_of(x + g * apart + steps(k) * STEP, apart, panel, steps(inputs), to, k > 0, ahead);
+        }
+    }
+}
+
+// `multiply` with many rows of float32: see native_tiles.h.
+static void multiply_by_tiles(const Product& p, const float* x, Scratch& scratch, float* y, int64_t rows, bool add) {
+    using namespace tiles;
+    uint16_t* pieces = scratch.pieces.data()->numbers;
+    int64_t apart = steps(p.inputs) * STEP;
+#pragma omp for schedule(static)
+    for (int64_t r = 0; r < rows; r += SIDE) cut_rows(x + r * p.inputs, rows - r, p.inputs, pieces + r / SIDE * apart);
+    FloatVector sums[MOST][2];
+    Use use;
+    for (int64_t at = 0; at < rows; at += MOST)
+        for (int64_t k = 0; k < p.inputs; k += SLAB) {
+            int64_t count = std::min(rows - at, MOST), groups = (count + SIDE - 1) / SIDE;
+            int64_t depth = std::min(p.inputs - k, SLAB);
+#pragma omp for schedule(static) nowait
+            for (int64_t first = 0; first < p.outputs; first += LANES) {  // the same of a thread for every slab
+                const float* weight = static_cast<const float*>(p.weight) + first * p.inputs + k * LANES;
+                const char* next = reinterpret_cast<const char*>(weight + LANES * p.inputs);
+                Ahead ahead = {next, depth * LANES / 16 / ((groups + 1) / 2 * steps(depth) * 6) + 1};
+                sum_by_tiles(weight, depth, pieces + at / SIDE * apart + steps(k) * STEP, groups, apart, sums, ahead);
+                for (int64_t r = 0; r < count; r++) put(sums[r], p, y, at + r, first, add || k > 0, k == 0);
+            }
+        }
+#pragma omp barrier
+}
+#endif
+
+// R rows, from row `at` on, and the LANES outputs from `first` on.
+template <int R>
+static void part(
+    const Product& p, const float* x, const Scratch& bytes, float* y, int64_t at, int64_t first, bool add, Ahead ahead
+) {
+    FloatVector sums[R][2] = {};
+    if (p.scale) {
+        IntVector totals[R][2] = {};
+        const int8_t* weight = static_cast<const int8_t*>(p.weight) + first * p.inputs;
+        block<R>(weight, bytes.x.data() + at * p.inputs, p.inputs, totals, ahead);
+        for (int half : {0, 1}) {
+            FloatVector scale = load<FloatVector>(p.scale + first + half * HALF);
+            IntVector excess = 128 * load<IntVector>(p.sum + first + half * HALF);
+            for (int r = 0; r < R; r++) {
+                FloatVector exact = __builtin_convertvector(totals[r][half] - excess, FloatVector);
+                sums[r][half] = exact * scale * bytes.scale[at + r];
+            }
+        }
+    } else {
+        block<R>(static_cast<const float*>(p.weight) + first * p.inputs, x + at * p.inputs, p.inputs, sums, ahead);
+    }
+    for (int r = 0; r < R; r++) put(sums[r], p, y, at + r, first, add);
+}
+
+#ifdef __AVX512F__
+constexpr int ROWS = 8;  // at once: their sums stay in registers
+#else
+constexpr int ROWS = 4;
+#endif
+using Part = void (*)(const Product&, const float*, const Scratch&, float*, int64_t, int64_t, bool, Ahead);
+
+template <size_t... N>
+static Part part_of(int64_t rows, std::index_sequence<N...>) {
+    static constexpr Part PARTS[] = {part<N + 1>...};
+    return PARTS[rows - 1];
+}
+
+// What to ask for during one of several passes over a panel of weights: half of the next panel in each of the first
+// two. A single pass, which memory can hardly keep up with, asks for what it needs itself a little later.
+static Ahead ahead(const Product& p, int64_t first, int64_t pass, int64_t passes) {
+    int64_t size = p.scale ? 1 : 4, panel = LANES * p.inputs * size;
+    const char* here = static_cast<const char*>(p.weight) + first / LANES * panel;
+    if (passes == 1) return {here + 2048, 0};
+    return {here + panel + pass * panel / 2, pass < 2 ? 1 : -1};
+}
+
+static void multiply(const Product& p, const float* x, Scratch& scratch, float* y, int64_t rows, bool add) {
+    if (p.scale) round(x, scratch, rows, p.inputs);
+#ifdef TILES
+    if (tiles::READY && !p.scale && rows >= tiles::PAY) return multiply_by_tiles(p, x, scratch, y, rows, add);
+#endif
+    int64_t passes = (rows + ROWS - 1) / ROWS;
+#pragma omp for schedule(static)
+    for (int64_t first = 0; first < p.outputs; first += LANES)
+        for (int64_t pass = 0; pass < passes; pass++) {
+            int64_t at = pass * rows / passes, count = (pass + 1) * rows / passes - at;
+            Part part = part_of(count, std::make_index_sequence<ROWS>());
+            part(p, x, scratch, y, at, first, add, ahead(p, first, pass, passes));
+        }
+}

@@ -1,0 +1,70 @@
+"""Products by compiled code against torch's in double precision: many shapes, also those that fit no block or tile."""
+
+from ctypes import byref
+
+import pytest
+import torch
+from torch.nn import functional
+
+from regard.inference import native
+from regard.inference.products import FixedProduct, PackedProduct, product
+
+SHAPES = [(4, 4), (33, 8), (31, 36), (96, 64), (257, 132), (40, 512), (70, 1028)]  # outputs, inputs
+
+
+def by_compiled_code(some: FixedProduct, x: torch.Tensor) -> torch.Tensor:
+    """Whatever the number of rows."""
+    if native.library() is None:
+        pytest.skip("no compiler here")
+    y = x.new_empty(len(x), len(some.weight))
+    native.library().product(byref(some.compiled), x.data_ptr(), y.data_ptr(), len(x))
+    return y
+
+
+def errors(rows: int, outputs: int, inputs: int, biased: bool, spread: float = 1.0) -> tuple[float, float]:
+    """How far compiled code, and torch in single precision, are from the product in double precision."""
+    torch.manual_seed(rows * outputs + inputs)
+    scales = spread ** torch.randn(rows, 1)
+    x, weight = torch.randn(rows, inputs) * scales, torch.randn(outputs, inputs)
+    bias = torch.randn(outputs) if biased else None
+    exact = functional.linear(x.double(), weight.double(), None if bias is None else bias.double())
+    size = exact.square().mean(1, keepdim=True).sqrt()
+    ways = by_compiled_code(PackedProduct(weight, bias), x), functional.linear(x, weight, bias)
+    ours, theirs = (((y - exact) / size).square().mean().sqrt().item() for y in ways)
+    return ours, theirs
+
+
+@pytest.mark.parametrize("biased", [True, False])
+@pytest.mark.parametrize(("outputs", "inputs"), SHAPES)
+def test_few_rows_are_as_exact_as_single_precision_can_be(outputs: int, inputs: int, biased: bool) -> None:
+    for rows in (1, 2, 7, 8, 9, 17, 32, 95):
+        assert errors(rows, outputs, inputs, biased)[0] < 1e-6
+
+
+@pytest.mark.parametrize("biased", [True, False])
+@pytest.mark.parametrize(("outputs", "inputs"), SHAPES)
+def test_tiles_are_no_less_exact_than_torch(outputs: int, inputs: int, biased: bool) -> None:
+    if not native.has_tiles():
+        pytest.skip("this processor has no tile unit (AMX), or the system does not lend it")
+    for rows in (96, 97, 112, 129, 321, 640):  # whole tiles and more; more than one share of the rows
+        for spread in (1.0, 100.0):  # rows of very different sizes
+            ours, theirs = errors(rows, outputs, inputs, biased, spread)
+            assert ours < 2e-7 or ours < 1.2 * theirs
+
+
+def test_tiles_multiply_the_largest_and_smallest_numbers() -> None:
+    x, weight = torch.ones(128, 64), torch.full((32, 64), 3e-30)
+    x[::2] = 1e30
+    y = by_compiled_code(PackedProduct(weight, None), x)
+    torch.testing.assert_close(y, functional.linear(x, weight), rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_the_number_of_rows_changes_nothing(precision: str) -> None:
+    torch.manual_seed(0)
+    some = product([torch.randn(100, 68)], [torch.randn(100)], precision)
+    x = torch.randn(700, 68)
+    with torch.inference_mode():
+        whole = some(x)
+        for rows in (1, 8, 33, 96, 200, 257):
+            torch.testing.assert_close(some(x[:rows]), whole[:rows], rtol=1e-4, atol=1e-4)
