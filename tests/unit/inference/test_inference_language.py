@@ -129,7 +129,7 @@ def test_captured_searches_write_the_same(kind, request, monkeypatch):
     monkeypatch.setattr(writing, "captured", lambda steps, device: Captured(steps, lambda step, device: step))
     monkeypatch.setattr(writing, "running_form", lambda model, precision, end: model)  # as on a GPU
     plain = request.getfixturevalue(kind)
-    ahead = type(plain)(plain.model, plain.tokenizer, settings=plain.settings, ends=plain.ends, graphs=True)
+    ahead = type(plain)(plain.model, plain.tokenizer, settings=plain.settings, ends=plain.ends)
     assert isinstance(ahead.steps, Captured)
     for changes in ({"temperature": 1.0, "n": 2, "best_of": 3}, {"beam": 3}, {"temperature": 0.0, "stop": ["a", "th"]}):
         found, expected = (each.generate(PROMPTS, max_tokens=12, **changes) for each in (ahead, plain))

@@ -108,8 +108,8 @@ def test_a_captured_search_translates_and_streams_the_same(translator: Translato
     monkeypatch.setattr(pipelines, "captured", lambda steps, device: Captured(steps, lambda step, device: step))
     monkeypatch.setattr(pipelines, "running_form", lambda model, precision, end: model)  # as on a GPU
     options = {"settings": translator.settings, "alignment": translator.alignment}
-    ahead = Translator(translator.models, translator.tokenizer, **options, graphs=True)
-    plain = Translator(translator.models, translator.tokenizer, **options)
+    ahead = Translator(translator.models, translator.tokenizer, **options)
+    plain = Translator(translator.models, translator.tokenizer, **options, graphs=False)
     assert isinstance(ahead.steps, Captured) and plain.steps is translator.models[0]
     texts = [SENTENCE, "she is reading a long book", "they sleep"]
     for beam in (1, 3):
