@@ -266,6 +266,10 @@ def _layers(model: nn.Module) -> Iterator[nn.Module]:
             yield layer
 
 
+@torch.no_grad()
 def _swap(tensors: Mapping[str, Tensor], average: Mapping[str, Tensor]) -> None:
+    """Exchange contents, not places: a recurrent layer's weights must stay side by side for its kernel."""
     for name, shadow in average.items():
-        tensors[name].data, shadow.data = shadow.data, tensors[name].data
+        published = shadow.clone()
+        shadow.copy_(tensors[name])
+        tensors[name].copy_(published)
