@@ -29,6 +29,7 @@ BACKLOG = 2048  # connections that the system keeps until the server takes them
 def run(models: Sequence[str], runs: Path, settings: ServeSettings) -> None:
     """Serve until interrupted or terminated; what was accepted is finished first."""
     signal.signal(signal.SIGTERM, _leave)  # uvicorn passes the signal on when it has finished
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a script's background jobs are started to ignore it
     shelf = Shelf(models, memory=settings.memory, device=settings.device, precision=settings.precision)
     jobs = Jobs(runs, limit=settings.upload, on_finished=shelf.add)
     if not models and is_sealed(demo_folder()):
