@@ -1,6 +1,6 @@
 """Batches: the padded tensors that models and losses take."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
@@ -24,9 +24,26 @@ class Tensors:
         """The batch in page-locked memory, from which copies to a GPU overlap with computation."""
         return self._map(Tensor.pin_memory)
 
+    def clone(self: T) -> T:
+        """The same batch in memory of its own."""
+        return self._map(Tensor.clone)
+
+    @property
+    def shape(self) -> Hashable:
+        """Of every tensor; the same for batches that can take each other's place."""
+        return tuple(None if value is None else value.shape for value in self._values())
+
+    def take(self: T, other: T) -> None:
+        """Become another batch of the same shape, where this one is."""
+        for mine, new in zip(self._values(), other._values(), strict=True):
+            if mine is not None and new is not None:
+                mine.copy_(new, non_blocking=True)
+
+    def _values(self) -> list[Tensor | None]:
+        return [getattr(self, field.name) for field in fields(self)]  # type: ignore[arg-type]
+
     def _map(self: T, change: Callable[[Tensor], Tensor]) -> T:
-        values = (getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
-        return type(self)(*(None if value is None else change(value) for value in values))
+        return type(self)(*(None if value is None else change(value) for value in self._values()))
 
 
 @dataclass(frozen=True)

@@ -132,10 +132,11 @@ class Neighbourhoods(NamedTuple):
 
 
 def neighbourhoods(window: int) -> Neighbourhoods:
-    """Blocks as large as the window: about three copies of each key and value."""
+    """Blocks as large as the window: about three copies of each key and value. Small windows get larger blocks, as many
+    queries (64) and keys (128) as a GPU's kernels take at a time, since what they take they compute."""
     if window % 2 == 0:
         raise ConfigError(f"a window of {window} has no middle; choose an odd one, such as {window + 1}")
-    return Neighbourhoods(max(window, 3), window)
+    return Neighbourhoods(max(window, min(8, 12 - window)), window)
 
 
 class LocalAttention(nn.Module):

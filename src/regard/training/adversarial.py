@@ -38,6 +38,7 @@ SHEET, COLUMNS = "samples.png", 10
 class Gan:
     """Real pictures, and a generator that learns to make more of them."""
 
+    repeats = True
     divisible = False  # its phases call parts of the model, around which the engines have no hooks
 
     def __init__(self, recipe: GanRecipe, folder: Path, device: torch.device, poll: Poll) -> None:

@@ -180,7 +180,7 @@ class BothWays(Blocks):
 class Streams(LanguageTask[StreamBatch]):
     """A recurrent model reads streams of the text side by side; its state goes on from batch to batch."""
 
-    divisible = False  # a batch needs the state after the one before it
+    divisible, repeats = False, False  # a batch needs the state after the one before it
 
     def _plan(self, epoch: int) -> list[Rows]:
         block = self.recipe.data.block

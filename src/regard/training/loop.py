@@ -26,6 +26,7 @@ from regard.training.objectives import Loss
 from regard.training.optim import adamw, ema_update, guarded_step, schedule
 from regard.training.publishing import RECIPE, better, mean_of, publish_model, settle_recipe, weights_of, write_beside
 from regard.training.recipe import AnyRecipe
+from regard.training.replay import CudaGraphs, Repeated
 from regard.training.saving import Saver
 from regard.training.state import Place, Progress, load_state, read_progress, save_state, seed_draws, seed_everything
 from regard.training.tasks import TASKS, Task, TrainingBatch
@@ -108,8 +109,15 @@ class Trainer:
         self.engine = engine(settings.parallel, self.model, ranks, device, compiled=self._compiled, build=task.build)
         self.forward = self.engine.forward
         self.parameters = task.parameters(self.model)
+        self.repeated = self._repeated()
+        self.rates = {group: torch.zeros((), device=device) for group in self.parameters}  # where a graph reads them
         self.optimizers = {
-            group: adamw(parameters, betas=settings.betas, weight_decay=settings.weight_decay)
+            group: adamw(
+                parameters,
+                betas=settings.betas,
+                weight_decay=settings.weight_decay,
+                capturable=self.repeated is not None,
+            )
             for group, parameters in self.parameters.items()
         }
         self.lr = schedule(settings.schedule, lr=settings.lr, warmup=settings.warmup, steps=settings.steps)
@@ -135,6 +143,14 @@ class Trainer:
         if not self.settings.compiles(self.device.type):
             return model
         return torch.compile(model, dynamic=self.settings.lengths_vary)  # type: ignore[return-value]
+
+    def _repeated(self) -> Repeated | None:
+        """The update as a graph, where it can be one: on one GPU, from one batch at a time, shaped like the others."""
+        settings = self.settings
+        alike = self.task.repeats and not settings.lengths_vary and settings.accumulate == 1
+        if not (settings.graphs and alike and self.device.type == "cuda" and self.ranks.count == 1):
+            return None
+        return Repeated(lambda batch, tokens: self._update([batch], tokens), self.device, CudaGraphs(self.device))
 
     def fit(self) -> None:
         """Train until the steps, the time or the patience are used up."""
@@ -164,21 +180,39 @@ class Trainer:
         """One update from several batches, whose losses are divided by the number of tokens in all of them."""
         self.progress.step += 1
         self.progress.tokens += tokens
+        step = self.progress.step
+        if self.settings.on_nan == "stop":
+            self.recent.append((list(batches), tokens))
+        if self.repeated is None:
+            self._update(batches, tokens)
+        else:
+            for group, rate in self.rates.items():
+                rate.fill_(self._rate(group))
+            seed_draws(self.recipe.seed, step, 0, 0)
+            (batch,) = batches
+            self.repeated(batch, tokens)
+        if self.average:
+            average, weights = local(self.average.values()), local(self.trained.values())
+            ema_update(average, weights, step, self.settings.ema)
+
+    def _update(self, batches: Sequence[Any], tokens: int | Tensor) -> None:
+        """What the device does in a step: nothing here depends on the step but through tensors."""
         total, bad = torch.zeros(2, device=self.device), self.stopped
         for group, losses in self._phases(batches):
             summed = self._backward(group, losses, tokens)
             self.ranks.add_up(summed)
             norm = full(nn.utils.clip_grad_norm_(self.parameters[group], self.settings.clip or math.inf))
             bad = bad.maximum((~torch.isfinite(norm + summed[0])).float())
-            guarded_step(self.optimizers[group], self.task.rate(group) * self.lr(self.progress.step), bad)
+            rate = self._rate(group) if self.repeated is None else self.rates[group]
+            guarded_step(self.optimizers[group], rate, bad)
             total = total + summed
         if self.settings.on_nan == "stop":  # keeps the weights from before the first bad step until someone looks
-            self.stopped = bad
-            self.recent.append((list(batches), tokens))
+            self.stopped.copy_(bad)
         self.window += torch.where(bad > 0, self.bad_row, torch.cat([total, bad[None]]))
-        if self.average:
-            average, weights = local(self.average.values()), local(self.trained.values())
-            ema_update(average, weights, self.progress.step, self.settings.ema)
+
+    def _rate(self, group: str) -> float:
+        """The learning rate of a group of parameters in this step."""
+        return self.task.rate(group) * self.lr(self.progress.step)
 
     def _take(self, batches: Iterator[tuple[Place, TrainingBatch]]) -> tuple[list[Any], int]:
         """This rank's share of the next batches on the device, and how many tokens all ranks have: counted before they
@@ -205,7 +239,8 @@ class Trainer:
         for number, stream in enumerate(streams):
             place = self.progress.step, phase, number * self.ranks.count + self.ranks.rank
             with self.engine.gradients(complete=number == len(streams) - 1):
-                seed_draws(self.recipe.seed, *place)
+                if self.repeated is None:  # else once, before the graph, which cannot
+                    seed_draws(self.recipe.seed, *place)
                 with self._autocast():
                     taken = next(stream, None)
                 if taken is not None:
@@ -214,7 +249,7 @@ class Trainer:
     def _autocast(self) -> torch.autocast:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bf16")
 
-    def _backward(self, group: str, losses: Iterator[Loss], tokens: int) -> Tensor:
+    def _backward(self, group: str, losses: Iterator[Loss], tokens: int | Tensor) -> Tensor:
         """Gradients of the mean over all tokens; returns the summed loss and its tokens, on the device."""
         self.optimizers[group].zero_grad(set_to_none=True)
         summed = torch.zeros(2, device=self.device)

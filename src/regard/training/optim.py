@@ -39,18 +39,25 @@ def schedule(name: str, *, lr: float, warmup: int, steps: int) -> Schedule:
     return lambda step: constant(step, lr=lr, warmup=warmup)
 
 
-def adamw(parameters: Iterable[nn.Parameter], *, betas: tuple[float, float], weight_decay: float) -> torch.optim.AdamW:
-    """AdamW in one fused kernel; vectors (biases, the gains of norms) do not decay."""
+def adamw(
+    parameters: Iterable[nn.Parameter],
+    *,
+    betas: tuple[float, float],
+    weight_decay: float,
+    capturable: bool = False,
+) -> torch.optim.AdamW:
+    """AdamW in one fused kernel; vectors (biases, the gains of norms) do not decay. Only a capturable one can be part
+    of a graph."""
     trained = [p for p in parameters if p.requires_grad]
     groups = [
         {"params": [p for p in trained if p.ndim >= 2], "weight_decay": weight_decay},
         {"params": [p for p in trained if p.ndim < 2], "weight_decay": 0.0},
     ]
     filled = [group for group in groups if group["params"]]
-    return torch.optim.AdamW(filled, lr=0.0, betas=betas, eps=1e-9, fused=True)
+    return torch.optim.AdamW(filled, lr=0.0, betas=betas, eps=1e-9, fused=True, capturable=capturable)
 
 
-def guarded_step(optimizer: torch.optim.Optimizer, lr: float, bad: Tensor) -> None:
+def guarded_step(optimizer: torch.optim.Optimizer, lr: float | Tensor, bad: Tensor) -> None:
     """Step at `lr`, or leave weights and moments as they are where `bad` is 1: decided on the device, no sync."""
     for group in optimizer.param_groups:
         group["lr"] = lr

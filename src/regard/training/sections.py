@@ -154,6 +154,7 @@ class LoopSection(Config):
     workers: NonNegativeInt = 0
     time_limit: PositiveFloat | None = None
     compile: bool | Literal["cuda"] = False  # "cuda": where training runs on a GPU
+    graphs: bool = True  # where batches are alike, a GPU replays a captured step instead of being told every kernel
 
     lengths_vary: ClassVar[bool] = True  # or every batch has one shape, for which a graph of its own is compiled
 

@@ -24,7 +24,7 @@ B = TypeVar("B")
 class SupervisedTask(ABC, Generic[B]):
     """One loss, one group of parameters, batches from one loader."""
 
-    divisible = True
+    divisible, repeats = True, True
     loader: Loader[B]
 
     @cached_property

@@ -60,6 +60,7 @@ class Task(Protocol):
 
     summary: str  # what the data are, for the log and the model card
     divisible: bool  # whether several processes may share the batches of a step
+    repeats: bool  # whether a step is the same work for every batch of a shape: then it may be captured as a graph
 
     @property
     def carried(self) -> dict[str, Tensor]: ...  # what a step hands to the next, saved with the run
@@ -79,7 +80,7 @@ class Task(Protocol):
 class Translation:
     """Sentence pairs in one or several target languages, learnt by teacher forcing."""
 
-    divisible = True
+    divisible, repeats = True, False
 
     def __init__(self, recipe: Recipe, folder: Path, device: torch.device, poll: Poll) -> None:
         self.recipe, self.device = recipe, device

@@ -40,7 +40,7 @@ def rows(out, kind):
 class Copying:
     """A stand-in for a task: a linear model that must repeat its input; `poison` makes chosen batches not finite."""
 
-    summary = "copies"
+    summary, repeats = "copies", False
 
     def __init__(self, poison=()):
         self.poison = set(poison)

@@ -1,0 +1,129 @@
+"""Steps that are captured and replayed: with a capture that plays Python back, they must be the steps of the loop."""
+
+import numpy as np
+import pytest
+import torch
+
+from regard.data.batch import ImageBatch
+from regard.training.guards import Signals
+from regard.training.language import Streams
+from regard.training.loop import Trainer
+from regard.training.recipe import load_recipe
+from regard.training.replay import MOST, WARM, Repeated
+from regard.training.tasks import TASKS
+
+CPU = torch.device("cpu")
+COMMON = [
+    "data.scenes.count=40", "data.scenes.valid_count=4", "data.scenes.test_count=4", "training.device=cpu",
+    "training.steps=40", "training.warmup=4", "training.validate_every=0", "training.batch=16", "training.ema=0.9",
+]  # fmt: skip
+MODELS = {
+    "scenes-vit": 'model={name="vit",preset="tiny",image_size=16,patch=4,width=16,heads=2,depth=2,ffn_width=24,'
+    "classes=6,dropout=0.1,drop_path=0.2}",
+    "scenes-igpt": 'model={name="gpt",preset="igpt-tiny",width=16,heads=2,depth=2,max_length=256,dropout=0.1}',
+}
+
+
+class Playback:
+    """Work that was captured is done again by Python, with the tensors that it was captured with."""
+
+    def __init__(self):
+        self.warmed, self.captured = 0, 0
+
+    def warm(self, work):
+        self.warmed += 1
+        work()
+
+    def __call__(self, work):
+        self.captured += 1
+        return work
+
+
+class Refusing(Playback):
+    def __call__(self, work):
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+
+def trainer_of(name, folder):
+    recipe = load_recipe(name, [MODELS[name], *COMMON]).resolved()
+    task = TASKS[recipe.task](recipe, folder / "data", CPU, lambda: None)
+    torch.manual_seed(1)
+    trainer = Trainer(recipe, task, folder, CPU, Signals())
+    exact = trainer._rate
+    trainer._rate = lambda group: float(np.float32(exact(group)))  # as a graph reads it
+    return trainer
+
+
+def replaying(trainer, capture):
+    trainer.repeated = Repeated(lambda batch, tokens: trainer._update([batch], tokens), CPU, capture)
+    return trainer
+
+
+def run(trainer, steps):
+    batches = trainer.task.batches(trainer.progress.loader)
+    for _ in range(steps):
+        trainer.step(*trainer._take(batches))
+    trainer.log.close()
+    return {**dict(trainer.model.state_dict()), **{f"mean {name}": each for name, each in trainer.average.items()}}
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_replayed_steps_are_the_steps_of_the_loop(tmp_path, name):
+    """Two shapes (13 and 14 pictures) in turn, dropout, warm-up of the learning rate, a moving average."""
+    plain = trainer_of(name, tmp_path / "plain")
+    capture = Playback()
+    replayed = replaying(trainer_of(name, tmp_path / "replayed"), capture)
+    expected, found = run(plain, 20), run(replayed, 20)
+    assert (capture.warmed, capture.captured) == (2 * WARM, 2)
+    assert expected.keys() == found.keys()
+    for key, value in expected.items():
+        assert torch.equal(found[key], value), key
+    torch.testing.assert_close(replayed.window, plain.window)
+
+
+def test_a_capture_that_fails_costs_no_step(tmp_path):
+    with pytest.warns(UserWarning, match="goes on without graphs, which failed: operation not permitted"):
+        found = run(replaying(trainer_of("scenes-vit", tmp_path / "failing"), Refusing()), 20)
+    expected = run(trainer_of("scenes-vit", tmp_path / "plain"), 20)
+    for key, value in expected.items():
+        assert torch.equal(found[key], value), key
+
+
+def test_a_step_that_is_not_finite_is_noticed_when_it_is_replayed(tmp_path):
+    trainer = replaying(trainer_of("scenes-vit", tmp_path / "run"), Playback())
+    run(trainer, 12)
+    before = {name: value.clone() for name, value in trainer.model.state_dict().items()}
+    batches, tokens = trainer._take(trainer.task.batches(trainer.progress.loader))
+    batches[0].draws.fill_(float("nan"))
+    trainer.step(batches, tokens)
+    assert trainer.stopped.item() == 1
+    assert all(torch.equal(value, before[name]) for name, value in trainer.model.state_dict().items())
+
+
+def test_only_so_many_shapes_are_captured():
+    seen, capture = [], Playback()
+    repeated = Repeated(lambda batch, tokens: seen.append((len(batch.rows), float(tokens))), CPU, capture)
+    for _ in range(WARM + 2):
+        for size in range(1, MOST + 4):
+            repeated(ImageBatch(torch.arange(size), torch.zeros(size, 2), None), 10 * size)
+    assert capture.captured == MOST
+    assert seen == [(size, 10.0 * size) for _ in range(WARM + 2) for size in range(1, MOST + 4)]
+
+
+@pytest.mark.parametrize(
+    ("name", "repeats"),
+    [("scenes-vit", True), ("scenes-igpt", True), ("phrasebook", False), ("tinyshakespeare-lstm", False)],
+)
+def test_which_tasks_repeat(name, repeats):
+    recipe = load_recipe(name)
+    task = Streams if name.endswith("lstm") else TASKS[recipe.task]
+    assert (task.repeats and not recipe.training.lengths_vary) == repeats
+
+
+def test_a_batch_takes_the_place_of_another():
+    place = ImageBatch(torch.arange(3), torch.zeros(3, 2), None)
+    address = place.rows.data_ptr()
+    other = ImageBatch(torch.tensor([7, 8, 9]), torch.ones(3, 2), None)
+    assert place.shape == other.shape != ImageBatch(torch.arange(2), torch.zeros(2, 2), None).shape
+    place.take(other)
+    assert place.rows.tolist() == [7, 8, 9] and place.draws.sum() == 6 and place.rows.data_ptr() == address
