@@ -1,4 +1,4 @@
-"""regard evaluate: how good a model is: a translator and its alignments, a language model, a classifier of pictures."""
+"""regard evaluate: how good a model is: a translator and its alignments, a language model, a classifier."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from regard.cli.options import (
     Device,
     Models,
     To,
+    labels_texts,
     load_classifier,
+    load_encoder,
     load_translator,
     load_writer,
     reads_pictures,
@@ -26,7 +28,8 @@ from regard.errors import UsageError
 
 def evaluate(
     data: Annotated[
-        str, typer.Argument(help="Held-out pairs or pictures: a path as in data.test, `phrasebook` or `scenes`.")
+        str,
+        typer.Argument(help="Held-out pairs, labelled texts or pictures: a path, `phrasebook` or `scenes`."),
     ] = "",
     model: Models = [],  # noqa: B006 - typer's way to say "none given"
     to: To = "",
@@ -61,11 +64,15 @@ def evaluate(
     allow_pickle: AllowPickle = False,
 ) -> None:
     """Measure a translator on held-out pairs (BLEU, chrF, exact match) or its alignments against gold (AER), or a
-    language model on a text (perplexity), or a classifier on labelled pictures (accuracy).
+    language model on a text (perplexity), or a classifier on labelled pictures (accuracy) or texts (GLUE's metrics).
 
     Example: regard evaluate ../shared/data/multi30k/test_2016_flickr -m runs/en-de --beam 5
+    Example: regard evaluate ../shared/data/glue/RTE/dev.tsv.gz -m runs/glue-rte-minilm
     """
+    from regard.checkpoints.folder import resolve
+    from regard.checkpoints.hub import local_folder
     from regard.studies import quality
+    from regard.studies.labels import evaluate_labels, tables_of
     from regard.studies.pictures import evaluate_pictures
 
     if text:
@@ -83,6 +90,12 @@ def evaluate(
         _print(scores_of_pictures, as_json)
         if unread:
             raise typer.Exit(1)
+        return
+    if len(model) == 1 and labels_texts(model[0]):
+        if not data:
+            raise UsageError("say what to measure on: a table of labelled texts, as in data.test")
+        encoder = load_encoder(model[0], device, allow_pickle)
+        _print(evaluate_labels(encoder, data, tables_of(resolve(local_folder(model[0])))), as_json)
         return
     if not data and not gold:
         raise UsageError("say what to measure on: held-out pairs (a path or `phrasebook`), --gold FILE or --text FILE")

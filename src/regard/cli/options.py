@@ -61,6 +61,15 @@ def reads_pictures(name: str) -> bool:
     return isinstance(identify(resolve(local_folder(name)))[1], ImageConfig)
 
 
+def labels_texts(name: str) -> bool:
+    """Whether the model of a folder labels or rates texts."""
+    from regard.checkpoints.folder import resolve
+    from regard.checkpoints.hub import local_folder
+    from regard.checkpoints.models import identify
+
+    return getattr(identify(resolve(local_folder(name)))[1], "head", "") == "classify"
+
+
 def load_classifier(name: str, device: str = "cpu", allow_pickle: bool = False) -> ImageClassifier:
     """The classifier of pictures of a folder."""
     from regard.checkpoints.hub import local_folder

@@ -154,12 +154,19 @@ class TextEncoder:
 
     @torch.inference_mode()
     def classify(
-        self, texts: str | Sequence[str], pairs: str | Sequence[str] | None = None, *, truncate: bool = False
+        self,
+        texts: str | Sequence[str],
+        pairs: str | Sequence[str] | None = None,
+        *,
+        truncate: bool = False,
+        longest: int | None = None,
     ) -> list[Labelled]:
-        """The labels of each text, or of each text with its partner in `pairs`."""
+        """The labels of each text, or of each text with its partner in `pairs`; what is cut has `longest` tokens, if
+        the model can read that many."""
         if self.config.head != "classify":
             raise UsageError(f"{self._who()} has the head {self.config.head!r}, not 'classify'; fine-tune it first")
-        rows = self._encode(_several(texts), None if pairs is None else _several(pairs), truncate=truncate)
+        pairs = None if pairs is None else _several(pairs)
+        rows = self._encode(_several(texts), pairs, truncate=truncate, longest=longest)
         answers: list[Labelled | None] = [None] * len(rows)
         for chosen in batches_by_length([len(row.ids) for row in rows]):
             logits = self._read([rows[i] for i in chosen]).logits
@@ -210,10 +217,11 @@ class TextEncoder:
         pairs: Sequence[str] | None = None,
         *,
         truncate: bool = False,
+        longest: int | None = None,
         marked: bool = False,
     ) -> list[Encoded]:
         """Token ids the model can read; a text with too many is refused, unless it may be cut."""
-        longest = self.config.longest
+        longest = min(longest or self.config.longest, self.config.longest)
         if marked and self.mask_name:
             texts = [text.replace(ANY_MASK, self.mask_name) for text in texts]
             pairs = None if pairs is None else [pair.replace(ANY_MASK, self.mask_name) for pair in pairs]

@@ -104,6 +104,9 @@ CELLS: dict[Kind, type[Cell]] = {"rnn": RNNCell, "lstm": LSTMCell, "gru": GRUCel
 KERNELS: dict[Kind, Callable[..., nn.RNNBase]] = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
 FUSED: dict[Kind, Callable[..., tuple[Tensor, ...]]] = {"rnn": torch.rnn_tanh, "lstm": torch.lstm, "gru": torch.gru}
 NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")  # torch's, of a layer's parameters
+# Where autocast, asked for bfloat16, runs fused kernels in float16, in which small gradients vanish: there they stay in
+# the type of their weights.
+AUTOCAST_IS_HALF = ("cuda",)
 
 
 class Recurrent(nn.Module):
@@ -204,6 +207,10 @@ class Recurrent(nn.Module):
     def _run_kernel(
         self, x: Float[Tensor, "B T I"], state: Float[Tensor, "N L B D"], mask: Bool[Tensor, "B T"] | None
     ) -> tuple[Float[Tensor, "B T O"], Float[Tensor, "N L B D"]]:
+        if x.device.type in AUTOCAST_IS_HALF and torch.is_autocast_enabled(x.device.type):
+            with torch.autocast(x.device.type, enabled=False):
+                kind = next(self.kernel.parameters()).dtype
+                return self._run_kernel(x.to(kind), state.to(kind), mask)
         initial = (state[0].contiguous(), state[1].contiguous()) if self.kind == "lstm" else state[0].contiguous()
         if self.training and self.weight_drop:
             return self._run_dropped(x, initial, mask)

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from regard.checkpoints import write_folder
 from regard.data.batch import LabelledBatch, pad_rows
-from regard.data.labelled import Example, Table
+from regard.data.labelled import Example
 from regard.data.loader import Loader, Place, Rows, plan_batches
 from regard.data.text_tokenizers import Encoded
 from regard.errors import DataError
@@ -27,7 +27,7 @@ from regard.training.guards import Poll
 from regard.training.language import TextTask, no_validation
 from regard.training.objectives import Loss
 from regard.training.recipe import ClassificationRecipe
-from regard.training.scores import accuracy, f1, matthews, pearson, spearman
+from regard.training.scores import label_scores, value_scores
 from regard.training.supervised import loading
 from regard.training.texts import PARTS, Part, build_model, initial_tokenizer
 
@@ -124,11 +124,8 @@ class Classification(TextTask[LabelledBatch]):
     def _scores(self, answers: Tensor, true: Any) -> dict[str, float]:
         labels = self.recipe.data.labels
         if not labels:
-            values = answers[:, 0].numpy()
-            return {"pearson": pearson(values, true), "spearman": spearman(values, true)}
-        guessed = answers.argmax(-1).numpy()
-        both = {"f1": f1(guessed, true), "matthews": matthews(guessed, true)} if len(labels) == 2 else {}
-        return {"accuracy": accuracy(guessed, true), **both}
+            return value_scores(answers[:, 0].numpy(), true)
+        return label_scores(answers.argmax(-1).numpy(), true, len(labels))
 
     def _show(self, part: Part, answers: Tensor) -> None:
         examples = self.examples[part]
@@ -167,11 +164,10 @@ class Classification(TextTask[LabelledBatch]):
     def _write(self, folder: Path, poll: Poll) -> None:
         """Keep the examples, so that a resumed run learns from the same ones."""
         data = self.recipe.data
-        table = Table(data.text, data.pair, data.label, data.labels)
         for part in PARTS:
             path: str = getattr(data, part)
             with (folder / f"{part}.jsonl").open("w", encoding="utf-8", newline="\n") as file:
-                for example in table.read(path) if path else ():
+                for example in data.table.read(path) if path else ():
                     poll()
                     print(json.dumps(example), file=file)
 

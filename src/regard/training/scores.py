@@ -9,6 +9,17 @@ from numpy.typing import NDArray
 Numbers = Sequence[float] | NDArray[Any]
 
 
+def label_scores(guessed: Numbers, true: Numbers, labels: int) -> dict[str, float]:
+    """Accuracy; of two labels also F1 and Matthews."""
+    both = {"f1": f1(guessed, true), "matthews": matthews(guessed, true)} if labels == 2 else {}
+    return {"accuracy": accuracy(guessed, true), **both}
+
+
+def value_scores(guessed: Numbers, true: Numbers) -> dict[str, float]:
+    """Pearson and Spearman."""
+    return {"pearson": pearson(guessed, true), "spearman": spearman(guessed, true)}
+
+
 def accuracy(guessed: Numbers, true: Numbers) -> float:
     """The share that is right."""
     return float(np.mean(np.asarray(guessed) == np.asarray(true)))

@@ -12,6 +12,7 @@ from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveIn
 from regard.config import Config
 from regard.data.documents_text import Documents
 from regard.data.filters import FilterConfig
+from regard.data.labelled import Table
 from regard.errors import ConfigError
 from regard.models.catalog import MODELS
 
@@ -276,6 +277,11 @@ class LabelledSection(Config):
         if len(self.labels) == 1 or len(set(self.labels)) < len(self.labels):
             raise ConfigError(f"data.labels is {self.labels}; expected two or more different ones, or none for values")
         return self
+
+    @property
+    def table(self) -> Table:
+        """How its tables are read."""
+        return Table(self.text, self.pair, self.label, self.labels)
 
 
 class SpansSection(TextSection):

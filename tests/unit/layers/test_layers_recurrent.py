@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.errors import UsageError
+from regard.layers import recurrent
 from regard.layers.recurrent import (
     GRUCell,
     LockedDropout,
@@ -258,6 +259,19 @@ def test_weight_drop_thins_the_recurrent_matrices_on_both_roads(kind):
     torch.testing.assert_close(fused.eval()(x)[0], plain.eval()(x)[0])
     with pytest.raises(UsageError, match="padding"):
         fused.train()(x, mask=mask_of([7, 3, 5], 7))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("padded", [False, True])
+def test_where_autocast_means_half_kernels_stay_in_the_type_of_their_weights(kind, padded, monkeypatch):
+    monkeypatch.setattr(recurrent, "AUTOCAST_IS_HALF", ("cpu",))
+    torch.manual_seed(0)
+    layer, x = Recurrent(kind, 6, 8), torch.randn(3, 5, 6).bfloat16()
+    mask = mask_of([5, 2, 3], 5) if padded else None
+    expected = layer(x.float(), mask=mask)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = layer(x, mask=mask)
+    torch.testing.assert_close(found, expected)  # types included
 
 
 def test_locked_dropout_has_one_mask_for_all_steps():

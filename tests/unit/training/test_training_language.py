@@ -12,12 +12,14 @@ from safetensors.torch import load_file
 
 import regard
 from regard.checkpoints import newest_complete, verify
+from regard.cli.main import run
 from regard.config import known_keys
 from regard.data.blocks import TokenStore
 from regard.data.phrasebook import phrases
 from regard.errors import CheckpointError, ConfigError, DataError, UsageError
 from regard.inference.encoders import TextEncoder
 from regard.models.lstm import Lstm
+from regard.studies.labels import tables_of
 from regard.training.guards import SignalError
 from regard.training.language import _continued, language_task
 from regard.training.loop import Trainer, train
@@ -304,20 +306,51 @@ def table(tmp_path_factory, text) -> Path:
     return path
 
 
-def test_labels_are_learnt_from_a_folder(tmp_path, init, table):
+def measured(out, table, capsys):
+    """What `regard evaluate` prints."""
+    capsys.readouterr()
+    assert run(["evaluate", str(table), "-m", str(out)]) == 0
+    return {name: float(value) for name, value in map(str.split, capsys.readouterr().out.splitlines())}
+
+
+def best(out, *metrics):
+    """What validation said of the published checkpoint, which here read the same table."""
+    rows = [row for row in told(out) if row["kind"] == "valid"]
+    row = max(rows, key=lambda row: row[metrics[0]])
+    return {metric: pytest.approx(row[metric], abs=2e-3) for metric in metrics}
+
+
+def test_labels_are_learnt_from_a_folder(tmp_path, init, table, capsys):
     out = train(labelled(init, table), tmp_path / "run")
     assert told(out)[-1]["accuracy"] > 0.9
     assert told(out)[-1]["matthews"] > 0.8
     encoder = regard.load(out)
     assert encoder.classify("Lucas says the cat is red Lucas")[0].labels.keys() == {"0", "1"}
     verify(out)
+    assert measured(out, table, capsys) == {"texts": 240.0, **best(out, "accuracy", "f1", "matthews")}
 
 
-def test_values_and_pairs(tmp_path, init, table):
+def test_values_and_pairs(tmp_path, init, table, capsys):
     own = ("data.labels=[]", "data.label=length", "data.pair=other", "training.metric=spearman", "training.steps=20")
     out = train(labelled(init, table, *own), tmp_path / "run")
     assert set(told(out)[-1]) == {"step", "kind", "loss", "pearson", "spearman"}
     assert regard.load(out).classify(["a"], ["b"])[0].value is not None
+    assert measured(out, table, capsys) == {"texts": 240.0, **best(out, "spearman", "pearson")}
+
+
+def test_what_no_classifier_can_be_measured_on(tmp_path, init, table, capsys):
+    out = train(labelled(init, table, "training.steps=1"), tmp_path / "run")
+    (tmp_path / "empty.tsv").write_text("sentence\tlabel\n")
+    (tmp_path / "other.tsv").write_text("sentence\tlabel\na\tmaybe\n")
+    for arguments, code, said in (
+        ([], 2, "a table of labelled texts"),
+        ([str(tmp_path / "empty.tsv")], 1, "has no labelled text"),
+        ([str(tmp_path / "other.tsv")], 1, "line 2: the label 'maybe' is not one of data.labels: 0, 1"),
+    ):
+        assert run(["evaluate", *arguments, "-m", str(out)]) == code
+        assert said in capsys.readouterr().err
+    with pytest.raises(UsageError, match=r"has no recipe\.toml of a classifier"):  # as folders of others
+        tables_of(tmp_path)
 
 
 def test_columns_by_number_are_of_tables_without_a_header(tmp_path, init, table):

@@ -1,0 +1,38 @@
+"""Classifiers of texts: how well the labels, or the values, of a table are guessed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from regard.errors import DataError, UsageError
+from regard.inference.encoders import TextEncoder
+from regard.training.publishing import RECIPE
+from regard.training.recipe import ClassificationRecipe, load_recipe
+from regard.training.scores import label_scores, value_scores
+from regard.training.sections import LabelledSection
+
+
+def tables_of(folder: Path) -> LabelledSection:
+    """Where the recipe of a model says that texts and labels are."""
+    path = folder / RECIPE
+    recipe = load_recipe(str(path)) if path.is_file() else None
+    if not isinstance(recipe, ClassificationRecipe):
+        raise UsageError(
+            f"{folder} has no {RECIPE} of a classifier, which says where texts and labels are in a table; "
+            "measure a model that `regard train` made"
+        )
+    return recipe.data
+
+
+def evaluate_labels(encoder: TextEncoder, data: str, tables: LabelledSection) -> dict[str, object]:
+    """The metrics of GLUE on a table; long texts are cut as they were in training."""
+    table = tables.table
+    examples = list(table.read(data))
+    if not examples:
+        raise DataError(f"{data} has no labelled text")
+    texts, pairs, true = zip(*examples, strict=True)
+    answers = encoder.classify(texts, None if table.pair is None else pairs, truncate=True, longest=tables.longest)
+    if not table.labels:
+        return {"texts": len(examples), **value_scores([float(answer.value or 0.0) for answer in answers], true)}
+    guessed = [table.labels.index(answer.label) for answer in answers]
+    return {"texts": len(examples), **label_scores(guessed, true, len(table.labels))}
