@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -24,6 +24,10 @@ from regard.cli.options import (
     reads_pictures,
 )
 from regard.errors import UsageError
+
+if TYPE_CHECKING:
+    from regard.inference.encoders import TextEncoder
+    from regard.inference.images import ImageClassifier
 
 
 def evaluate(
@@ -69,11 +73,7 @@ def evaluate(
     Example: regard evaluate ../shared/data/multi30k/test_2016_flickr -m runs/en-de --beam 5
     Example: regard evaluate ../shared/data/glue/RTE/dev.tsv.gz -m runs/glue-rte-minilm
     """
-    from regard.checkpoints.folder import resolve
-    from regard.checkpoints.hub import local_folder
     from regard.studies import quality
-    from regard.studies.labels import evaluate_labels, tables_of
-    from regard.studies.pictures import evaluate_pictures
 
     if text:
         if data or gold or len(model) != 1:
@@ -81,21 +81,10 @@ def evaluate(
         _print(quality.evaluate_text(load_writer(model[0], device, allow_pickle), text, stride), as_json)
         return
     if len(model) == 1 and reads_pictures(model[0]):
-        if not data:
-            raise UsageError("say what to measure on: labelled pictures (a path as in data.test), or `scenes`")
-        classifier = load_classifier(model[0], device, allow_pickle)
-        scores_of_pictures, unread = evaluate_pictures(classifier, data, count=count, seed=seed)
-        for each in unread:
-            print(f"regard: {each}", file=sys.stderr)
-        _print(scores_of_pictures, as_json)
-        if unread:
-            raise typer.Exit(1)
+        _pictures(load_classifier(model[0], device, allow_pickle), data, count, seed, as_json)
         return
     if len(model) == 1 and labels_texts(model[0]):
-        if not data:
-            raise UsageError("say what to measure on: a table of labelled texts, as in data.test")
-        encoder = load_encoder(model[0], device, allow_pickle)
-        _print(evaluate_labels(encoder, data, tables_of(resolve(local_folder(model[0])))), as_json)
+        _labels(load_encoder(model[0], device, allow_pickle), data, model[0], as_json)
         return
     if not data and not gold:
         raise UsageError("say what to measure on: held-out pairs (a path or `phrasebook`), --gold FILE or --text FILE")
@@ -122,6 +111,29 @@ def evaluate(
     if layers:
         results["layers"] = quality.error_rates_by_reading(translator, by_hand, to)
     _print(results, as_json)
+
+
+def _pictures(classifier: ImageClassifier, data: str, count: int, seed: int, as_json: bool) -> None:
+    from regard.studies.pictures import evaluate_pictures
+
+    if not data:
+        raise UsageError("say what to measure on: labelled pictures (a path as in data.test), or `scenes`")
+    scores, unread = evaluate_pictures(classifier, data, count=count, seed=seed)
+    for each in unread:
+        print(f"regard: {each}", file=sys.stderr)
+    _print(scores, as_json)
+    if unread:
+        raise typer.Exit(1)
+
+
+def _labels(encoder: TextEncoder, data: str, model: str, as_json: bool) -> None:
+    from regard.checkpoints.folder import resolve
+    from regard.checkpoints.hub import local_folder
+    from regard.studies.labels import evaluate_labels, tables_of
+
+    if not data:
+        raise UsageError("say what to measure on: a table of labelled texts, as in data.test")
+    _print(evaluate_labels(encoder, data, tables_of(resolve(local_folder(model)))), as_json)
 
 
 def _print(results: Mapping[str, object], as_json: bool) -> None:
