@@ -1,8 +1,8 @@
 """A whole step of training on a GPU, captured once for each shape of a batch and replayed from then on.
 
-A step of a small model is a thousand kernels that take microseconds each, less than Python needs to launch them: the
-GPU waits for five sixths of the time. Captured as one graph, from changing the pictures to moving the weights, a step
-is one launch. It reads its batch, the number of its tokens and its learning rates where they were when it was captured.
+A step of a small model is a thousand kernels that take microseconds each, less than Python needs to launch them, so
+that the GPU waits. Captured as one graph, from changing the pictures to moving the weights, a step is one launch. It
+reads its batch, the number of its tokens and its learning rates where they were when it was captured.
 """
 
 from __future__ import annotations
