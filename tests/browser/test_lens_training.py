@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from regard.data.phrasebook import phrases
 
@@ -65,3 +65,20 @@ def test_a_wrong_file_is_explained(page: Page, tmp_path: Path):
     wrong.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 4)
     fill(page, "wrong", wrong)
     expect(page.locator("#files-error")).to_contain_text(re.compile("UTF-8|binary|pairs"))
+
+
+def test_a_quick_reader_does_not_outrun_the_recipes(page: Page, tmp_path: Path):
+    """The form may be sent before the list of recipes has come, or when it failed to come once: it asks again."""
+    asked = []
+
+    def late(route: Route) -> None:
+        asked.append(route)
+        page.wait_for_timeout(1000)
+        route.abort() if len(asked) == 1 else route.continue_()
+
+    page.route("**/api/recipes", late)
+    wrong = tmp_path / "picture.tsv"
+    wrong.write_bytes(b"\x89PNG\r\n\x1a\n")
+    fill(page, "quick", wrong)
+    expect(page.locator("#files-error")).to_contain_text(re.compile("UTF-8|binary|pairs"))
+    assert len(asked) == 2

@@ -10,6 +10,7 @@ import { shelf, watchShelf } from "./shelf.js";
 
 const CODES = "ar cs da de el en es fi fr he hi hu id it ja ko nl no pl pt ro ru sv tr uk vi zh".split(" "); // suggestions
 let files = [], progress, buttons, useModel;
+let listed = Promise.resolve(); // of the recipes: whoever is quicker with the form waits for them
 
 /** `use(id)` is called when the reader wants to translate with the finished model. */
 export function startTrain(use) {
@@ -32,7 +33,12 @@ export function startTrain(use) {
   watchShelf(() => showJob(job));
 }
 
-export async function refreshTrain() {
+export function refreshTrain() {
+  listed = listRecipes();
+  return listed;
+}
+
+async function listRecipes() {
   try {
     const { recipes } = await get("/api/recipes");
     showRecipes(recipes.filter((recipe) => recipe.own_data));
@@ -67,8 +73,12 @@ function showJob(current) {
   buttons.forget.hidden = isRunning(current);
 }
 
+function chosenRecipe() {
+  return document.querySelector('[name="recipe"]:checked')?.value;
+}
+
 function showRecipes(recipes) {
-  const chosen = document.querySelector('[name="recipe"]:checked')?.value;
+  const chosen = chosenRecipe();
   byId("train-recipe").replaceChildren(...recipes.map((recipe, index) => {
     const size = recipe.parameters ? ` · ${millions(recipe.parameters)} parameters` : "";
     const input = make("input", { type: "radio", name: "recipe", value: recipe.name, checked: chosen ? chosen === recipe.name : index === 0 });
@@ -133,14 +143,21 @@ async function start(event) {
   event.preventDefault();
   say(byId("train-error"), "");
   if (!isReady()) { document.querySelector("#train-form .notice:not([hidden])")?.scrollIntoView({ block: "center" }); return; }
+  byId("train-start").disabled = true;
+  await listed;
+  if (!chosenRecipe()) await refreshTrain(); // it did not come the first time; a second failure is said there
+  if (chosenRecipe()) await send();
+  byId("train-start").disabled = false;
+}
+
+async function send() {
   const form = new FormData();
   for (const file of files) form.append("files", file, file.name);
-  form.append("recipe", document.querySelector('[name="recipe"]:checked')?.value ?? "");
+  form.append("recipe", chosenRecipe());
   for (const field of ["name", "source", "target", "steps", "minutes"]) {
     const value = byId(`train-${field}`).value.trim();
     if (value) form.append(field, value);
   }
-  byId("train-start").disabled = true;
   byId("train-status").textContent = `Sending ${bytes(files.reduce((sum, file) => sum + file.size, 0))}…`;
   try {
     await startJob(form);
@@ -150,6 +167,5 @@ async function start(event) {
   } catch (error) {
     refuse(wordsOf(error), error.status);
   }
-  byId("train-start").disabled = false;
   byId("train-status").textContent = "";
 }
