@@ -17,11 +17,15 @@ def table(tmp_path: Path) -> Path:
     return file
 
 
-def fill(page: Page, name: str, *files: Path, steps: int = 30) -> None:
+def empty_form(page: Page) -> None:
     page.click("#tab-train")
     expect(page.locator("#job:visible, #train-form:visible")).to_have_count(1)
     if page.locator("#job-forget").is_visible():  # of another test's training
         page.click("#job-forget")
+
+
+def fill(page: Page, name: str, *files: Path, steps: int = 30) -> None:
+    empty_form(page)
     page.set_input_files("#train-files", [str(file) for file in files])
     page.fill("#train-source", "en")
     page.fill("#train-target", "es")
@@ -82,3 +86,27 @@ def test_a_quick_reader_does_not_outrun_the_recipes(page: Page, tmp_path: Path):
     fill(page, "quick", wrong)
     expect(page.locator("#files-error")).to_contain_text(re.compile("UTF-8|binary|pairs"))
     assert len(asked) == 2
+
+
+def test_old_news_of_the_job_is_no_news(page: Page, table: Path):
+    """The page asks for the job when it opens; an answer that comes after a training was started does not hide it."""
+    asked = list[Route]()
+
+    def hold_the_first(route: Route) -> None:
+        if route.request.method == "GET" and not asked:
+            asked.append(route)
+        else:
+            route.continue_()
+
+    empty_form(page)
+    expect(page.locator("#train-form")).to_be_visible()
+    page.route("**/api/train", hold_the_first)
+    page.reload()
+    fill(page, "early", table, steps=100_000)
+    job = page.locator("#job")
+    expect(job).to_be_visible()
+    with page.expect_response(lambda answer: answer.url.endswith("/api/train") and answer.request == asked[0].request):
+        asked[0].fulfill(json={"job": None})
+    expect(job).to_have_attribute("data-state", "running", timeout=60_000)
+    page.click("#job-stop")
+    expect(job).to_have_attribute("data-state", "stopped", timeout=60_000)

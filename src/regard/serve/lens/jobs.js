@@ -5,6 +5,7 @@ import { get, post, remove, upload } from "./api.js";
 
 const watchers = [];
 let timer = 0;
+let known = 0; // how often the job was told: what was asked before the last time is old news
 export let job = null;
 
 export const watchJob = (action) => watchers.push(action);
@@ -13,8 +14,10 @@ export const isRunning = (each = job) => each !== null && ["preparing", "running
 /** Ask for the job, tell everyone, and go on asking while it runs. */
 export async function loadJob() {
   clearTimeout(timer);
+  const asked = known;
   try {
-    take((await get("/api/train")).job);
+    const answer = await get("/api/train");
+    if (asked === known) take(answer.job);
   } catch (error) {
     if (isRunning()) timer = setTimeout(() => loadJob().catch(() => {}), 3000); // the server may be busy; the job goes on
     throw error;
@@ -23,6 +26,7 @@ export async function loadJob() {
 
 function take(fresh) {
   const before = job;
+  known += 1;
   job = fresh;
   clearTimeout(timer);
   if (isRunning()) timer = setTimeout(() => loadJob().catch(() => {}), 1000);
