@@ -86,6 +86,7 @@ def test_a_quick_reader_does_not_outrun_the_recipes(page: Page, tmp_path: Path):
     fill(page, "quick", wrong)
     expect(page.locator("#files-error")).to_contain_text(re.compile("UTF-8|binary|pairs"))
     assert len(asked) == 2
+    expect(page.locator("#train-error")).to_be_hidden()  # the first failure is mended and no longer said
 
 
 def test_old_news_of_the_job_is_no_news(page: Page, table: Path):

@@ -42,6 +42,7 @@ async function listRecipes() {
   try {
     const { recipes } = await get("/api/recipes");
     showRecipes(recipes.filter((recipe) => recipe.own_data));
+    say(byId("train-error"), "");
   } catch (error) {
     say(byId("train-error"), wordsOf(error));
   }
