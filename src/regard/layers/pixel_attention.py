@@ -96,11 +96,22 @@ class Neighbourhoods(NamedTuple):
 
     def surroundings(self, x: Shaped[Tensor, "B H W D"], value: float = 0.0) -> Shaped[Tensor, "BN Tk D"]:
         """The pixels looked at; beyond the edges stands `value`."""
-        right, bottom = self._filling(x)[1::2]
-        reach = self.reach
-        x = functional.pad(x, (0, 0, reach, reach + right, reach, reach + bottom), value=value)
-        x = x.unfold(1, self.side, self.block).unfold(2, self.side, self.block)  # [B rows columns D side side]
-        return x.permute(0, 1, 2, 4, 5, 3).reshape(-1, self.side**2, x.shape[3])
+        x = functional.pad(x, (0, 0, *self._filling(x)), value=value)
+        x = self._with_margins(self._with_margins(x, 1, value), 3, value)  # [B rows side columns side D]
+        return x.transpose(2, 3).flatten(3, 4).flatten(0, 2)
+
+    def _with_margins(self, x: Shaped[Tensor, "..."], axis: int, value: float) -> Shaped[Tensor, "..."]:
+        """Cut an axis into blocks, each with the places within reach before and after it.
+
+        Made of slices, whose gradients are slices again; that of `Tensor.unfold` is a scatter, many times slower.
+        """
+        x = x.unflatten(axis, (-1, self.block))
+        others = x.shape[axis] - 1
+        ends, begins = (x.narrow(axis + 1, at, self.reach) for at in (self.block - self.reach, 0))
+        edge = torch.full_like(begins.narrow(axis, 0, 1), value)
+        before = torch.cat([edge, ends.narrow(axis, 0, others)], dim=axis)
+        after = torch.cat([begins.narrow(axis, 1, others), edge], dim=axis)
+        return torch.cat([before, x, after], dim=axis + 1)
 
     def join(self, blocks: Float[Tensor, "BN T D"], grid: Grid) -> Float[Tensor, "B H W D"]:
         """The map again, without what filled it up."""
