@@ -18,6 +18,7 @@ from regard.models.segmenter import SegmenterConfig, map_widths
 from regard.models.swin import SwinConfig
 from regard.models.vit import VitConfig
 from regard.studies.cost_parts import (
+    FLOAT,
     Cost,
     Costs,
     Matrix,
@@ -304,6 +305,8 @@ def _swin_layer(c: SwinConfig, stage: int, layer: int, side: int) -> tuple[Cost,
     look += Cost(kept=rows * (5 * width + heads)) + (3 if c.attention_dropout else 1) * written_out(rows, area, heads)
     look += scored(windows, heads, area, area, width // heads, "written")
     look += summed(rows * width, 2) + streams(rows * width, 16) + calls(26)  # padded, shifted, cut and put together
+    if layer % 2 and side > window:  # shifted: kept is who may look at whom, a byte each
+        look += Cost(kept=rows * area // FLOAT)
     if c.version == 1:
         look += Cost((2 * c.window - 1) ** 2 * heads)
     else:  # kept: queries and keys of length 1, and times the temperature
