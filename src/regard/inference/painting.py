@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import cast
 
 import torch
-from jaxtyping import UInt8
+from jaxtyping import Int, UInt8
 from torch import Tensor
 from torch.nn import functional
 
@@ -20,7 +20,7 @@ from regard.errors import CheckpointError, UsageError
 from regard.inference.forms import inference_form
 from regard.inference.images import PictureAttention, on_the_picture
 from regard.inference.pipelines import find_device
-from regard.inference.search import Search, SearchSettings, Steps, Vocabulary
+from regard.inference.search import SearchSettings, Steps, Vocabulary, search
 from regard.models.gpt import Gpt
 from regard.models.sagan import Sagan
 
@@ -30,9 +30,8 @@ class Painter:
 
     def __init__(self, model: Gpt, palette: Palette, side: int, *, name: str = "") -> None:
         self.model, self.palette, self.side, self.name = model.eval(), palette, side, name
-        self.steps = cast(Steps, inference_form(self.model))
         self.start, self.device = len(palette), next(model.parameters()).device
-        self.steps = cast(Steps, self.model)
+        self.steps = cast(Steps, inference_form(self.model))
         if model.config.vocab != self.start + 1:
             raise CheckpointError(
                 f"{name or 'this model'} knows {model.config.vocab} tokens; {self.start} colours need one more"
@@ -57,21 +56,32 @@ class Painter:
         settings: SearchSettings | None = None,
     ) -> UInt8[Tensor, "N C H W"]:
         """`count` pictures that share the upper part (`keep` of the rows) of a given one, or begin with nothing."""
+        chosen = (settings or SearchSettings(sample=True)).replace(n_best=count)
+        return self._continued(self._known(Path(picture) if picture is not None else None)[None], keep, chosen)
+
+    @torch.inference_mode()
+    def complete(
+        self, pictures: UInt8[Tensor, "N C H W"], *, keep: float = 0.5, settings: SearchSettings | None = None
+    ) -> UInt8[Tensor, "N C H W"]:
+        """Each picture with its lower part painted anew, `keep` of the rows left as they are; N together."""
+        known = self.palette.encode(pictures.to(self.device))
+        return self._continued(known, keep, (settings or SearchSettings(sample=True)).replace(n_best=1))
+
+    def _continued(self, known: Int[Tensor, "S T"], keep: float, settings: SearchSettings) -> UInt8[Tensor, "N C H W"]:
+        """All answers of the first picture, then those of the next."""
         if not 0 <= keep <= 1:
             raise UsageError(f"the part to keep is {keep}; it must lie between 0 and 1")
-        known = self._known(Path(picture) if picture is not None else None)[: int(keep * self.side) * self.side]
-        missing = self.side**2 - len(known)
+        known = known[:, : int(keep * self.side) * self.side]
+        missing = self.side**2 - known.shape[1]
         if not missing:
-            return self.palette.decode(known[None].expand(count, -1), self.side)
-        chosen = (settings or SearchSettings(sample=True)).replace(n_best=count, max_length=missing)
-        source = torch.cat([torch.tensor([self.start], device=self.device), known])[None]
-        search = Search(
-            self.steps, source, torch.ones_like(source, dtype=torch.bool), chosen,
+            return self.palette.decode(known.repeat_interleave(settings.n_best, 0), self.side)
+        source = functional.pad(known, (1, 0), value=self.start)
+        found = search(
+            self.steps, source, torch.ones_like(source, dtype=torch.bool), settings.replace(max_length=missing),
             Vocabulary(self.start, self.start, self.start), first=source[:, -1],
         )  # fmt: skip
-        while not search.done:
-            search.advance()
-        painted = [[*known.tolist(), *each.tokens] for each in search.results()[0]]
+        painted = [[*above, *each.tokens] for above, answers in zip(known.tolist(), found, strict=True)
+                   for each in answers]  # fmt: skip
         return self.palette.decode(torch.tensor(painted), self.side)
 
     @torch.inference_mode()

@@ -1,8 +1,7 @@
 """Pictures from random numbers: a critic learns to tell them from real ones, a generator to please it (SAGAN).
 
-Each step has two phases: the critic's, then the generator's, with the hinge loss (Lim & Ye 2017). What is generated is
-measured by the Fréchet distance of its features, in a classifier of our own, from those of the validation pictures:
-the same idea as FID, but its numbers compare only with others of the same classifier.
+Each step has two phases: the critic's, then the generator's, with the hinge loss (Lim & Ye 2017). How real what is
+generated looks, in comparison with the validation pictures, a judge says.
 """
 
 from __future__ import annotations
@@ -11,24 +10,22 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import UInt8
 from torch import Tensor, nn
 
 from regard.data.batch import ImageBatch
 from regard.data.images import Preprocessing, grid, png
 from regard.errors import ConfigError
-from regard.inference.images import ImageClassifier
 from regard.models.catalog import MODELS
 from regard.models.sagan import Sagan, SaganConfig
 from regard.training.evaluation import Sample
 from regard.training.guards import Poll
 from regard.training.images import image_config
+from regard.training.judging import Judge
 from regard.training.objectives import Loss, hinge_critic, hinge_generator
 from regard.training.pictures import ImagePreparation, OnDevice
 from regard.training.recipe import GanRecipe
-from regard.training.scores import frechet
 from regard.training.state import Place
 
 CRITIC, GENERATOR = "critic", "generator"
@@ -55,9 +52,7 @@ class Gan:
         self.summary = f"{self.corpus.summary}; from {recipe.data.train}"
         self.train = OnDevice(self.corpus.train, device)
         self.loader = self.corpus.loader(recipe.augmentation, recipe.training, recipe.seed, device)
-        self.judge = ImageClassifier.load(recipe.data.judge, device=str(device)) if recipe.data.judge else None
-        if self.judge and (self.judge.config.image_size, self.judge.config.channels) != (size, channels):
-            raise ConfigError(f"data.judge reads pictures of another size than model.image_size = {size}")
+        self.judge = Judge(recipe.data.judge, size, channels, device) if recipe.data.judge else None
 
     def build(self) -> nn.Module:
         """A generator and a critic that know the names of the classes."""
@@ -108,21 +103,15 @@ class Gan:
             return {"frechet": self._distance(model, OnDevice(self.corpus.test, self.device), poll)}
 
     def _distance(self, model: nn.Module, pictures: OnDevice, poll: Poll) -> float:
-        training, batch = self.recipe.training, self.recipe.training.batch
-        real, made = [], []
-        for some in pictures.in_order(batch):
-            poll()
-            real.append(self._features(pictures.pixels(some)))
-        for begin in range(0, training.validate_pictures, batch):
-            poll()
-            made.append(self._features(self._made(model, min(batch, training.validate_pictures - begin), begin)))
-        return frechet(np.concatenate(real), np.concatenate(made))
-
-    def _features(self, pixels: UInt8[Tensor, "B C H W"]) -> Float[np.ndarray, "B D"]:
-        """What the judge knows of pictures before it names them."""
         assert self.judge is not None
-        maps = self.judge.model.features(self.judge.preprocessing.normalise(pixels))  # type: ignore[operator]
-        return maps[-1].mean(dim=(2, 3)).double().cpu().numpy()
+        count, batch = self.recipe.training.validate_pictures, self.recipe.training.batch
+
+        def made() -> Iterator[UInt8[Tensor, "B C H W"]]:
+            for begin in range(0, count, batch):
+                poll()
+                yield self._made(model, min(batch, count - begin), begin)
+
+        return self.judge.distance((pictures.pixels(some) for some in pictures.in_order(batch)), made())
 
     def _made(self, model: nn.Module, count: int, seed: int) -> UInt8[Tensor, "B C H W"]:
         """Generated pictures of all classes in turn."""

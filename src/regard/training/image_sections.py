@@ -74,12 +74,14 @@ class PixelsSection(ImageSection):
     size: PositiveInt = 28  # side of the pictures
     channels: Literal[1, 3] = 3
     colours: int = pydantic.Field(default=16, ge=2, le=512)  # of the palette
+    judge: str = ""  # the folder of a classifier of these pictures, by whose features completed ones are measured
 
 
 class PixelsLoopSection(ImageLoopSection):
     """[training] of a model that predicts pixels."""
 
     probe: NonNegativeInt = 0  # pictures whose features teach a linear classifier at every validation; 0: none
+    validate_pictures: PositiveInt = 1000  # whose lower halves are painted anew to be judged
 
 
 class GanSection(ImageSection):

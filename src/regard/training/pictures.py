@@ -47,6 +47,11 @@ class Pictures:
         """Whether they are few enough to wait on the device."""
         return len(self) * self.store.pixels[:1].nbytes <= RESIDENT
 
+    def spread(self, count: int) -> Pictures:
+        """So many of them, or all, from all over the set: its classes may stand one after the other."""
+        chosen = np.linspace(0, len(self), min(count, len(self)), endpoint=False).astype(np.int64)
+        return Pictures(self.store, self.rows[chosen])
+
     def plan(self, batch: int, seed: int, epoch: int) -> list[Rows]:
         """The rows of every batch of an epoch: every picture once, in batches whose sizes differ by one at most."""
         order = np.random.default_rng([seed, epoch]).permutation(len(self))

@@ -6,7 +6,7 @@ paper fits a logistic regression: it needs no learning rate and no epochs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +17,23 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.data.batch import ImageBatch
+from regard.data.images import grid, png
 from regard.data.palette import SAMPLE, Palette
 from regard.errors import ConfigError, DataError
+from regard.inference.painting import Painter
+from regard.inference.search import SearchSettings
 from regard.models.catalog import MODELS
 from regard.models.gpt import Gpt, GptConfig
 from regard.training.guards import Poll
+from regard.training.judging import Judge
 from regard.training.objectives import Loss, cross_entropy
 from regard.training.pictures import ImagePreparation, OnDevice, Pictures
 from regard.training.recipe import PixelsRecipe
 from regard.training.supervised import SupervisedTask
 
 RIDGE = 1e-2  # times the mean square of the features
+AT_ONCE = 250  # pictures that are painted together
+SHEET, SHOWN, WAYS = "completions.png", 10, 4
 
 
 class Pixels(SupervisedTask[ImageBatch]):
@@ -45,6 +51,7 @@ class Pixels(SupervisedTask[ImageBatch]):
         self.start, self.side = len(self.palette), data.size
         self.summary = f"{self.corpus.summary}; from {data.train}; in {len(self.palette)} colours"
         self.loader = self.corpus.loader(recipe.augmentation, recipe.training, recipe.seed, device)
+        self.judge = Judge(data.judge, data.size, data.channels, device) if data.judge else None
 
     def build(self) -> nn.Module:
         """A model whose last token starts a picture and is never predicted."""
@@ -70,7 +77,8 @@ class Pixels(SupervisedTask[ImageBatch]):
         return functional.pad(tokens[:, :-1], (1, 0), value=self.start)
 
     def validate(self, model: nn.Module, poll: Poll) -> dict[str, float]:
-        """Nats per pixel, and the accuracy of a linear probe where the recipe asks for one."""
+        """Nats per pixel; where the recipe asks for them, the accuracy of a linear probe, and how far pictures whose
+        lower halves were painted anew are from whole ones."""
         return self._measured(model, self.valid, poll)
 
     def test(self, model: nn.Module, poll: Poll) -> dict[str, float]:
@@ -88,13 +96,44 @@ class Pixels(SupervisedTask[ImageBatch]):
         for batch in pictures.in_order(self.recipe.training.batch):
             poll()
             error += self._error(model, self.palette.encode(pictures.pixels(batch))).total
-        loss = {"loss": error.item() / len(pictures.pictures)}
-        return {**loss, "accuracy": self._probed(model, pictures, poll)} if self.recipe.training.probe else loss
+        values = {"loss": error.item() / len(pictures.pictures)}
+        if self.recipe.training.probe:
+            values["accuracy"] = self._probed(model, pictures, poll)
+        if self.judge is not None:
+            values["frechet"] = self._distance(self.judge, model, pictures.pictures, poll)
+        return values
+
+    def _distance(self, judge: Judge, model: nn.Module, pictures: Pictures, poll: Poll) -> float:
+        """Between whole pictures and the same ones completed."""
+        painter = self._painter(model)
+        some = OnDevice(pictures.spread(self.recipe.training.validate_pictures), self.device)
+
+        def completed() -> Iterator[Tensor]:
+            for batch in some.in_order(AT_ONCE):
+                poll()
+                yield painter.complete(some.pixels(batch)).to(self.device)
+
+        return judge.distance((some.pixels(batch) for batch in some.in_order(AT_ONCE)), completed())
+
+    def _painter(self, model: nn.Module) -> Painter:
+        assert isinstance(model, Gpt)
+        return Painter(model, self.palette, self.side)
+
+    @torch.inference_mode()
+    def finish(self, model: nn.Module, folder: Path) -> None:
+        """A sheet of pictures that were set aside: the half that was given, four ways to go on, and the whole."""
+        pictures = self.corpus.valid if len(self.corpus.valid) else self.corpus.train
+        some = OnDevice(pictures.spread(SHOWN), self.device)
+        whole = some.pixels(next(some.in_order(SHOWN)))
+        given = whole.clone()
+        given[:, :, self.side // 2 :] = 0
+        ways = [self._painter(model).complete(whole, settings=SearchSettings(sample=True, seed=n)) for n in range(WAYS)]
+        rows = torch.stack([given.cpu(), *ways, whole.cpu()], dim=1)
+        (folder / SHEET).write_bytes(png(grid(rows.flatten(0, 1), WAYS + 2)))
 
     def _probed(self, model: nn.Module, pictures: OnDevice, poll: Poll) -> float:
         """How many pictures a linear classifier of the middle layer's features tells right."""
-        part = self.corpus.train
-        some = OnDevice(Pictures(part.store, part.rows[: self.recipe.training.probe]), self.device)
+        some = OnDevice(self.corpus.train.spread(self.recipe.training.probe), self.device)
         known, unknown = (self._features(model, each, poll) for each in (some, pictures))
         targets = functional.one_hot(some.labels, len(self.corpus.names)).double()
         gram = known.T @ known

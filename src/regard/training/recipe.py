@@ -250,7 +250,7 @@ class PixelsRecipe(AnyRecipe):
     """Everything the training of a model that predicts pixels depends on."""
 
     models: ClassVar = ("gpt",)
-    metrics: ClassVar = {"loss", "accuracy"}
+    metrics: ClassVar = {"loss", "accuracy", "frechet"}
 
     task: Literal["pixels"]
     model: ModelSection = ModelSection(name="gpt")
@@ -270,6 +270,9 @@ class PixelsRecipe(AnyRecipe):
         _refuse_mixing(self)
         if self.training.metric == "accuracy" and not self.training.probe:
             raise ConfigError("training.metric is 'accuracy', that of the probe; set training.probe above 0")
+        if self.training.metric == "frechet" and not self.data.judge:
+            raise ConfigError("training.metric is 'frechet', which a judge measures; give the folder of a classifier, "
+                              "data.judge")  # fmt: skip
         return self
 
 

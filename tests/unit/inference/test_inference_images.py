@@ -205,6 +205,15 @@ def test_a_painter_keeps_the_upper_half_and_repeats(painter_folder, tmp_path):
         painter.paint(keep=1.5)
 
 
+def test_pictures_are_completed_together_as_they_are_one_by_one(painter_folder, tmp_path):
+    painter = regard.load(painter_folder)
+    shades = np.array([0, 120, 250], dtype=np.uint8)[np.random.default_rng(1).integers(0, 3, (5, 1, 4, 4))]
+    together = painter.complete(torch.from_numpy(shades), keep=0.25)
+    for number, each in enumerate(shades):
+        (tmp_path / "given.png").write_bytes(png(each))
+        assert torch.equal(together[number : number + 1], painter.paint(tmp_path / "given.png", keep=0.25))
+
+
 def test_a_painters_pixel_looks_only_at_pixels_before_it(painter_folder, tmp_path):
     painter = regard.load(painter_folder)
     shades = np.array([0, 120, 250], dtype=np.uint8)[np.random.default_rng(0).integers(0, 3, (4, 4))]

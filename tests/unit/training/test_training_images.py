@@ -19,6 +19,7 @@ from regard.errors import ConfigError, DataError
 from regard.inference.images import ImageClassifier
 from regard.training import pictures
 from regard.training.guards import SignalError
+from regard.training.judging import Judge
 from regard.training.loop import Trainer, train
 from regard.training.metrics import read_metrics
 from regard.training.recipe import load_recipe
@@ -219,6 +220,34 @@ def test_a_gan_leaves_a_sheet_of_pictures(tmp_path, judge):
     assert all(row["frechet"] > 0 for row in told(out) if row["kind"] == "valid")
 
 
+def test_completed_pictures_are_judged_and_left_on_a_sheet(tmp_path, judge):
+    recipe = tiny("pixels", "", f"data.judge={judge}", "training.validate_pictures=8", "training.metric=frechet")
+    out = train(recipe, tmp_path / "run")
+    assert all(row["frechet"] > 0 for row in told(out) if row["kind"] in ("valid", "test"))
+    sheet = read_image(out / "completions.png")
+    assert sheet.size == (6 * 17 - 1, 10 * 17 - 1)
+    pixels = np.asarray(sheet.convert("RGB"))
+    given, whole = pixels[:16, :16], pixels[:16, 5 * 17 : 5 * 17 + 16]
+    assert np.array_equal(given[:8], whole[:8]) and not given[8:].any()
+
+
+def test_a_judge_finds_what_differs(judge):
+    pictures = torch.from_numpy(np.stack([s.pixels for s in scenes(part="valid", count=60, seed=1, size=16)]))
+    found = Judge(str(judge), 16, 3, torch.device("cpu"))
+    assert found.distance(pictures.split(20), pictures.split(7)) == pytest.approx(0, abs=1e-6)
+    noisy = (pictures.float() + 40 * torch.randn(pictures.shape)).clamp(0, 255).to(torch.uint8)
+    near, far = found.distance([pictures[:30]], [pictures[30:]]), found.distance([pictures[:30]], [noisy[30:]])
+    assert 0 < near < far
+    with pytest.raises(ConfigError, match="reads pictures of 16 pixels and 3 channels; these have 28 and 1"):
+        Judge(str(judge), 28, 1, torch.device("cpu"))
+
+
+def test_some_pictures_are_taken_from_all_over(tmp_path):
+    pictures = task_of(tiny("pixels", ""), tmp_path / "data").corpus.train
+    assert pictures.spread(5).rows.tolist() == pictures.rows[::8].tolist()
+    assert pictures.spread(100).rows.tolist() == pictures.rows.tolist()
+
+
 def test_frechet_distances_of_known_normals():
     rng = np.random.default_rng(0)
     points = rng.normal(size=(4000, 3))
@@ -252,6 +281,7 @@ def test_mean_overlap_against_sets():
         ("scenes-segmentation", ["augmentation.mixup=0.2"], "mixup and cutmix are for task 'images'"),
         ("scenes-igpt", ["model.max_length=100"], "a picture has 256 pixels"),
         ("scenes-igpt", ["training.metric=accuracy", "training.probe=0"], "set training.probe above 0"),
+        ("scenes-igpt", ["training.metric=frechet"], "which a judge measures"),
         ("fashion-mnist-sagan", ["data.judge=''"], "data.judge must be given"),
         ("fashion-mnist-resnet", ["data.valid=x"], "both say what to validate on"),
     ],
