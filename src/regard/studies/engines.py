@@ -20,6 +20,7 @@ from regard.checkpoints import load_model
 from regard.checkpoints.optional import needed
 from regard.data.batch import Batch, collate, pad_rows
 from regard.inference.drafting import running_form
+from regard.inference.encoders import Readers
 from regard.inference.search import SearchSettings, Vocabulary, search
 from regard.models.bert import Bert
 from regard.models.transformer import Transformer
@@ -137,7 +138,9 @@ def _train_joeynmt(task: Task, same_dropout: bool = True) -> Prepared:
 
 def _encode(task: Task) -> Prepared:
     model, (tokens, mask) = _ours(task), _padded(task)
-    return _encoding(lambda: model(tokens, mask).hidden, mask)
+    assert isinstance(model, Bert)
+    reader = Readers(model).of(tokens)
+    return _encoding(lambda: reader(tokens, mask).hidden, mask)
 
 
 def _encode_torch(task: Task) -> Prepared:

@@ -11,7 +11,7 @@ import regard
 from regard.checkpoints import load_model
 from regard.errors import CheckpointError, DataError, UsageError
 from regard.inference.conversion import convert
-from regard.inference.encoders import TextEncoder
+from regard.inference.encoders import FEW, TextEncoder
 
 TEXTS = ["we are eating bread", "", "the house is big .", "she reads", "we", "the bread, the house (big)"] * 3
 
@@ -46,6 +46,23 @@ def test_vectors_are_the_mean_or_the_first_token_whatever_the_batch(masked, pool
         torch.testing.assert_close(
             masked.embed(text, pooling=pooling, normalise=normalise)[0], vector, atol=1e-6, rtol=0
         )
+
+
+def test_few_tokens_are_read_by_the_inference_form_many_by_the_model(masked, labelling):
+    tokens = torch.randint(5, 20, (1, FEW + 1))
+    assert labelling.readers.of(tokens) is labelling.model
+    assert labelling.readers.of(tokens[:, :FEW]) is labelling.readers.form is not labelling.model
+    assert labelling.classify("the house is big .")[0].labels == pytest.approx(
+        labelling.classify(["the house is big ."] * FEW)[0].labels, abs=1e-6
+    )
+    whole = masked.fill("the [MASK] is big .", top=4)
+    masked.readers.quickens = False
+    try:
+        plain = masked.fill("the [MASK] is big .", top=4)
+    finally:
+        masked.readers.quickens = True
+    assert [each.token for each in whole] == [each.token for each in plain]
+    assert [each.probability for each in whole] == pytest.approx([each.probability for each in plain], abs=1e-6)
 
 
 def test_no_texts_are_no_vectors(masked, labelling):
