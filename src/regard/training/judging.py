@@ -36,6 +36,8 @@ class Judge:
 
     @torch.inference_mode()
     def _features(self, pixels: Pixels) -> Float[np.ndarray, "B D"]:
-        """What the classifier knows of pictures before it names them."""
-        maps = self.classifier.model.features(self.classifier.preprocessing.normalise(pixels))  # type: ignore[operator]
+        """What the classifier knows of pictures before it names them, whatever precision training goes on in."""
+        judge = self.classifier
+        with torch.autocast(pixels.device.type, enabled=False):
+            maps = judge.model.features(judge.preprocessing.normalise(pixels))  # type: ignore[operator]
         return maps[-1].mean(dim=(2, 3)).double().cpu().numpy()

@@ -127,7 +127,8 @@ class Pixels(SupervisedTask[ImageBatch]):
         whole = some.pixels(next(some.in_order(SHOWN)))
         given = whole.clone()
         given[:, :, self.side // 2 :] = 0
-        ways = [self._painter(model).complete(whole, settings=SearchSettings(sample=True, seed=n)) for n in range(WAYS)]
+        painter = self._painter(model)
+        ways = [painter.complete(whole, settings=SearchSettings(sample=True, seed=number)) for number in range(WAYS)]
         rows = torch.stack([given.cpu(), *ways, whole.cpu()], dim=1)
         (folder / SHEET).write_bytes(png(grid(rows.flatten(0, 1), WAYS + 2)))
 

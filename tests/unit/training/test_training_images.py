@@ -235,6 +235,10 @@ def test_a_judge_finds_what_differs(judge):
     pictures = torch.from_numpy(np.stack([s.pixels for s in scenes(part="valid", count=60, seed=1, size=16)]))
     found = Judge(str(judge), 16, 3, torch.device("cpu"))
     assert found.distance(pictures.split(20), pictures.split(7)) == pytest.approx(0, abs=1e-6)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert found.distance(pictures.split(20), [pictures]) == pytest.approx(0, abs=1e-6)
+        rounded = found.distance([pictures[:30]], [pictures[30:]])
+    assert rounded == pytest.approx(found.distance([pictures[:30]], [pictures[30:]]))
     noisy = (pictures.float() + 40 * torch.randn(pictures.shape)).clamp(0, 255).to(torch.uint8)
     near, far = found.distance([pictures[:30]], [pictures[30:]]), found.distance([pictures[:30]], [noisy[30:]])
     assert 0 < near < far
