@@ -16,7 +16,7 @@ from math import ceil
 
 from regard.studies.cost_parts import FLOAT, Costs, Kind, Piece, Scored
 from regard.training.objectives import AT_A_TIME, LEAST_ROWS
-from regard.training.sections import LoopSection, TrainingSection, WritingSection
+from regard.training.sections import AgreeingSection, LoopSection, WritingSection
 
 MOMENTS = 2  # that AdamW remembers of every weight
 ADAMW, CLIP, AVERAGE = 7, 3, 3  # times a weight's numbers are read or written: 4 read, 3 written; 2 and 1; 2 and 1
@@ -107,4 +107,4 @@ def seconds(pieces: dict[Piece, int], each: dict[Piece, float], overlapping: boo
 
 
 def _r_drop(training: LoopSection) -> bool:
-    return isinstance(training, TrainingSection) and training.r_drop > 0
+    return isinstance(training, AgreeingSection) and training.r_drop > 0

@@ -25,7 +25,7 @@ from regard.models.elmo import ElmoConfig
 from regard.training.evaluation import SAMPLES, Sample
 from regard.training.guards import Poll
 from regard.training.language import TextTask, no_validation
-from regard.training.objectives import Loss
+from regard.training.objectives import Loss, symmetric_divergence
 from regard.training.recipe import ClassificationRecipe
 from regard.training.scores import label_scores, value_scores
 from regard.training.supervised import loading
@@ -83,17 +83,29 @@ class Classification(TextTask[LabelledBatch]):
         return self.model
 
     def loss(self, model: Callable[..., Any], batch: LabelledBatch) -> Loss:
-        """Cross-entropy of labels, or squared error of values, summed over the texts."""
-        return Loss(self._error(self._answers(model, batch), batch.targets), batch.mask.any(1).sum())
+        """Cross-entropy of labels, or squared error of values, summed over the texts; R-Drop over two passes."""
+        weight, texts = self.recipe.training.r_drop, batch.mask.any(1).sum()
+        if not weight:
+            return Loss(self._error(self._answers(model, batch), batch.targets), texts)
+        first, second = self._answers(model, batch, passes=2).chunk(2)
+        both = self._error(first, batch.targets) + self._error(second, batch.targets)
+        return Loss(0.5 * (both + weight * self._difference(first, second)), texts)
 
     def _error(self, answers: Tensor, targets: Tensor) -> Tensor:
         if self.recipe.data.labels:
             return functional.cross_entropy(answers, targets, reduction="sum")
         return functional.mse_loss(answers[:, 0], targets, reduction="sum")
 
+    def _difference(self, first: Tensor, second: Tensor) -> Tensor:
+        """What R-Drop makes small: the divergence of probabilities, or the squared difference of values."""
+        if self.recipe.data.labels:
+            return symmetric_divergence(first, second, None)
+        return functional.mse_loss(first, second, reduction="sum")
+
     @staticmethod
-    def _answers(model: Callable[..., Any], batch: LabelledBatch) -> Tensor:
-        logits: Tensor = model(batch.inputs, batch.mask, batch.segments).logits
+    def _answers(model: Callable[..., Any], batch: LabelledBatch, passes: int = 1) -> Tensor:
+        read = (each.repeat(passes, 1) for each in (batch.inputs, batch.mask, batch.segments))
+        logits: Tensor = model(*read).logits
         return logits.float()
 
     def validate(self, model: nn.Module, poll: Poll) -> dict[str, float]:

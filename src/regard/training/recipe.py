@@ -28,6 +28,7 @@ from regard.training.image_sections import (
     PixelsSection,
 )
 from regard.training.sections import (
+    AgreeingSection,
     DECODED,
     BlockLoopSection,
     DataSection,
@@ -171,7 +172,7 @@ class ClassificationRecipe(AnyRecipe):
     task: Literal["classification"]
     model: ModelSection
     data: LabelledSection
-    training: TextLoopSection = TextLoopSection()
+    training: AgreeingSection = AgreeingSection()
 
     @pydantic.model_validator(mode="after")
     def _check(self) -> Self:

@@ -183,6 +183,12 @@ class TextLoopSection(LoopSection):
     batch_tokens: PositiveInt = 4096
 
 
+class AgreeingSection(TextLoopSection):
+    """[training] in which two passes over a batch can be made to agree."""
+
+    r_drop: NonNegativeFloat = 0.0
+
+
 class BlockLoopSection(TextLoopSection):
     """[training] of models that read blocks of one length."""
 
@@ -202,11 +208,10 @@ class WritingSection(TextLoopSection):
         return self
 
 
-class TrainingSection(WritingSection):
+class TrainingSection(WritingSection, AgreeingSection):
     """[training] of translators."""
 
     label_smoothing: float = pydantic.Field(default=0.1, ge=0, lt=1)
-    r_drop: NonNegativeFloat = 0.0
     guide: NonNegativeFloat = 0.0  # weight of learning where to look, from links found by statistics
 
     @pydantic.model_validator(mode="after")
