@@ -28,8 +28,8 @@ from regard.training.image_sections import (
     PixelsSection,
 )
 from regard.training.sections import (
-    AgreeingSection,
     DECODED,
+    AgreeingSection,
     BlockLoopSection,
     DataSection,
     LabelledSection,

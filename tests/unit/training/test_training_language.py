@@ -6,9 +6,11 @@ import signal
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch.nn import functional
 
 import regard
 from regard.checkpoints import newest_complete, verify
@@ -20,6 +22,7 @@ from regard.errors import CheckpointError, ConfigError, DataError, UsageError
 from regard.inference.encoders import TextEncoder
 from regard.models.lstm import Lstm
 from regard.studies.labels import tables_of
+from regard.training.classification import Classification
 from regard.training.guards import SignalError
 from regard.training.language import _continued, language_task
 from regard.training.loop import Trainer, train
@@ -336,6 +339,33 @@ def test_values_and_pairs(tmp_path, init, table, capsys):
     assert set(told(out)[-1]) == {"step", "kind", "loss", "pearson", "spearman"}
     assert regard.load(out).classify(["a"], ["b"])[0].value is not None
     assert measured(out, table, capsys) == {"texts": 240.0, **best(out, "spearman", "pearson")}
+
+
+@pytest.mark.parametrize("labels", [("0", "1"), ()])
+def test_r_drop_of_a_classifier_is_half_of_the_papers_sum(tmp_path, init, table, labels):
+    own = (f"data.labels={list(labels)}", f"data.label={'label' if labels else 'length'}", "model.dropout=0.1")
+    recipe = labelled(init, table, *own, "training.r_drop=5.0", "training.metric=loss")
+    task = Classification(recipe, tmp_path / "data", torch.device("cpu"), lambda: None)
+    batch, model = task.texts["train"](np.arange(6)), task.build().train()
+    torch.manual_seed(1)
+    loss = task.loss(model, batch).total
+    torch.manual_seed(1)
+    twice = [each.repeat(2, 1) for each in (batch.inputs, batch.mask, batch.segments)]
+    first, second = model(*twice).logits.chunk(2)
+    assert not torch.equal(first, second)  # two passes, each with dropout of its own
+    if labels:
+        p, q = first.log_softmax(-1), second.log_softmax(-1)
+        errors = sum(functional.nll_loss(each, batch.targets, reduction="sum") for each in (p, q))
+        apart = sum(functional.kl_div(a, b, reduction="sum", log_target=True) for a, b in ((p, q), (q, p))) / 2
+    else:
+        errors = sum(((each[:, 0] - batch.targets) ** 2).sum() for each in (first, second))
+        apart = ((first - second) ** 2).sum()
+    torch.testing.assert_close(loss, (errors + 5.0 * apart) / 2)
+
+
+def test_a_classifier_learns_under_r_drop(tmp_path, init, table):
+    out = train(labelled(init, table, "training.r_drop=1.0"), tmp_path / "run")
+    assert told(out)[-1]["accuracy"] > 0.9
 
 
 def test_what_no_classifier_can_be_measured_on(tmp_path, init, table, capsys):
