@@ -16,6 +16,7 @@ from torch.nn import functional
 from regard.attention import masks
 from regard.attention.dropout import drop
 
+SHORT = 64  # keys of a row that no fused kernel of a GPU gains much by
 Mask = Bool[Tensor, "#B #H #Tq #Tk"]  # True = may look
 Bias = Float[Tensor, "#B #H #Tq #Tk"]  # added to the scores, never used to forbid
 
@@ -32,10 +33,9 @@ def attend(
     dropout: float = 0.0,
 ) -> Float[Tensor, "B H Tq Kv"]:
     """softmax(q kᵀ · scale + bias) v on torch's fused kernels (Vaswani 2017, equation 1)."""
-    if dropout and q.device.type == "cpu" and not torch.compiler.is_compiling():
-        # No fused kernel of a processor drops weights: torch writes them out too, and draws slowly.
+    if _better_written_out(q, k, bias, dropout):
         weights = attention_weights(q, k, mask=mask, bias=bias, causal=causal, scale=scale)
-        return drop(weights, dropout) @ v.repeat_interleave(q.shape[1] // v.shape[1], dim=1)
+        return drop(weights, dropout).to(v.dtype) @ v.repeat_interleave(q.shape[1] // v.shape[1], dim=1)
     _check(mask, bias)
     queries, keys = q.shape[-2], k.shape[-2]
     grouped = False  # decided by `if`, as `causal` is: a comparison leaves a symbol where a compiler wants a bool
@@ -58,6 +58,14 @@ def attend(
     if mask is not None and q.is_cuda:  # CUDA backends differ on rows that may look nowhere; on CPU all give zeros
         out = torch.where(mask.any(-1, keepdim=True), out, 0.0)  # two kernels a layer; masked_fill would be four
     return out
+
+
+def _better_written_out(q: Tensor, k: Tensor, bias: Tensor | None, dropout: float) -> bool:
+    """Where torch's fused kernels would write the weights out too, and more slowly."""
+    if torch.compiler.is_compiling():
+        # With a bias to learn, rows of some lengths (Swin's 49) are multiplied in 32 bits; a compiler fuses the rest.
+        return q.is_cuda and bias is not None and k.shape[-2] <= SHORT
+    return dropout > 0 and q.device.type == "cpu"  # no kernel of a processor drops weights, and torch draws slowly
 
 
 def attention_weights(

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.attention import attend, attention_weights, masks
+from regard.attention import attend, attention_weights, core, masks
 from regard.attention.core import attention_scores
 from regard.attention.dropout import drop
 
@@ -43,6 +43,20 @@ def test_fast_path_equals_weights_times_values(
     expected = weights @ v.repeat_interleave(repeat, dim=1)
     out = attend(q, k, v, mask=mask, bias=bias, causal=causal, scale=scale)
     torch.testing.assert_close(out, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_written_out_it_is_the_same(monkeypatch, masked, groups):
+    q, k, v = heads(2, 4, 5, 8), heads(2, groups, 5, 8, seed=1), heads(2, groups, 5, 8, seed=2)
+    mask = heads(2, 1, 5, 5, seed=3) > 0 if masked else None
+    bias = heads(1, 4, 5, 5, seed=4)
+    fused = attend(q, k, v, mask=mask, bias=bias)
+    monkeypatch.setattr(core, "_better_written_out", lambda *_: True)  # as of short rows in code compiled for a GPU
+    torch.testing.assert_close(attend(q, k, v, mask=mask, bias=bias), fused)
+    halves = attend(*(each.bfloat16() for each in (q, k, v)), mask=mask, bias=bias)
+    assert halves.dtype == torch.bfloat16
+    torch.testing.assert_close(halves.float(), fused, atol=0.05, rtol=0.05)
 
 
 def test_worked_example_of_the_lectures():

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from regard.attention import GrowingCache, MultiHeadAttention, Slots, masks
+from regard.attention.multihead import side_by_side
 from regard.attention.positions import Rotary
 
 
@@ -171,3 +172,11 @@ def test_keys_and_output_may_differ_from_the_rest_in_having_a_bias():
     assert {name for name, _ in layer.named_parameters() if name.endswith("bias")} == {
         "query.bias", "value.bias", "output.bias",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("biases", [(True, True, True), (True, False, True), (False, False, False)])
+def test_layers_side_by_side_are_one_product(biases):
+    layers = [nn.Linear(6, width, bias=bias) for width, bias in zip((8, 4, 4), biases, strict=True)]
+    x = torch.randn(2, 3, 6)
+    for one, layer in zip(side_by_side(x, *layers), layers, strict=True):
+        torch.testing.assert_close(one, layer(x))
