@@ -13,11 +13,13 @@ import platform
 import shutil
 import subprocess
 import tempfile
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import platformdirs
+import torch
 from torch import Tensor
 
 SOURCE = Path(__file__).with_name("native.cpp")
@@ -75,6 +77,7 @@ def library() -> Any:
     if os.environ.get("REGARD_NATIVE") == "0" or compiler is None:
         return None
     try:
+        _show_threads()
         found = ctypes.CDLL(str(_compiled(compiler)))
     except (OSError, subprocess.SubprocessError):
         return None
@@ -93,6 +96,13 @@ def library() -> Any:
 def has_tiles() -> bool:
     """Whether compiled code multiplies many rows on the processor's tile unit (native_tiles.h)."""
     return library() is not None and bool(library().has_tiles())
+
+
+def _show_threads() -> None:
+    """Let others find the OpenMP that torch has loaded: not every build of torch (ARM's) makes its symbols global."""
+    for file in (Path(torch.__file__).parent / "lib").glob("lib[gi]omp*.so*"):
+        with suppress(OSError):  # one that is there but not loaded
+            ctypes.CDLL(str(file), mode=ctypes.RTLD_GLOBAL | getattr(os, "RTLD_NOLOAD", 0))
 
 
 def _compiled(compiler: str) -> Path:

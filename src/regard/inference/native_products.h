@@ -7,8 +7,10 @@
 #include <cstring>
 #include <utility>
 #include <vector>
-#ifdef __AVX512VNNI__
+#if defined(__AVX512VNNI__)
 #include <immintrin.h>
+#elif defined(__ARM_FEATURE_DOTPROD)
+#include <arm_neon.h>
 #endif
 
 #include "native_tiles.h"
@@ -23,9 +25,23 @@ struct Product {  // y = x Wᵀ + b; W is float, or, with `scale` (one of each r
 }
 
 using Floats = std::vector<float>;
-constexpr int LANES = 32, HALF = LANES / 2;  // outputs that are computed side by side, in two vectors
-typedef float FloatVector __attribute__((vector_size(4 * HALF)));
-typedef int32_t IntVector __attribute__((vector_size(4 * HALF)));
+constexpr int LANES = 32;  // outputs whose weights lie side by side
+// Numbers in a vector; sums that stay in registers beside what is multiplied; rows that are computed at once, at most.
+#if defined(__AVX512F__)
+constexpr int WIDE = 16, REGISTERS = 24, ROWS = 8;
+#elif defined(__aarch64__)
+constexpr int WIDE = 4, REGISTERS = 24, ROWS = 6;
+#elif defined(__AVX2__)
+constexpr int WIDE = 8, REGISTERS = 12, ROWS = 6;
+#else
+constexpr int WIDE = 4, REGISTERS = 12, ROWS = 3;
+#endif
+constexpr int VECTORS = LANES / WIDE;
+constexpr int together(int rows) { return rows * VECTORS <= REGISTERS ? VECTORS : VECTORS / 2; }  // vectors of a row
+typedef float FloatVector __attribute__((vector_size(4 * WIDE)));
+typedef int32_t IntVector __attribute__((vector_size(4 * WIDE)));
+template <class Vector, int R>
+using Sums = Vector[R][VECTORS];  // of R rows
 
 template <class Vector>
 static Vector load(const void* from) {
@@ -49,34 +65,47 @@ struct Ahead {
     }
 };
 
-// Sums of R rows of x for LANES outputs, whose weights lie one after another.
-template <int R>
-static void block(const float* weight, const float* x, int64_t inputs, FloatVector (&sums)[R][2], Ahead ahead) {
-    for (int64_t k = 0; k < inputs; k++, weight += LANES) {
-        ahead.fetch();
-        FloatVector low = load<FloatVector>(weight), high = load<FloatVector>(weight + HALF);
-        for (int r = 0; r < R; r++) sums[r][0] += x[r * inputs + k] * low, sums[r][1] += x[r * inputs + k] * high;
-    }
+static FloatVector add(FloatVector sums, const float* x, const float* weight) {
+    return sums + *x * load<FloatVector>(weight);
 }
 
-static IntVector fours(IntVector sums, const uint8_t* x, const int8_t* weight) {  // += x0 w0 + x1 w1 + x2 w2 + x3 w3
-#ifdef __AVX512VNNI__
+#if defined(__ARM_FEATURE_DOTPROD)
+constexpr int EXCESS = 0;  // its instruction takes signed numbers
+#else
+constexpr int EXCESS = 128;  // that x, unsigned, has in every number
+#endif
+
+static IntVector add(IntVector sums, const uint8_t* x, const int8_t* weight) {  // x0 w0 + x1 w1 + x2 w2 + x3 w3
+#if defined(__AVX512VNNI__) || defined(__ARM_FEATURE_DOTPROD)
     int32_t same;
     std::memcpy(&same, x, 4);
+#endif
+#if defined(__AVX512VNNI__)
     return (IntVector)_mm512_dpbusd_epi32((__m512i)sums, _mm512_set1_epi32(same), _mm512_loadu_si512(weight));
+#elif defined(__ARM_FEATURE_DOTPROD)
+    int8x16_t centred = vreinterpretq_s8_s32(vdupq_n_s32(same ^ static_cast<int32_t>(0x80808080)));  // x - 128
+    return (IntVector)vdotq_s32((int32x4_t)sums, centred, vld1q_s8(weight));
 #else
-    for (int n = 0; n < HALF; n++)
+    for (int n = 0; n < WIDE; n++)
         for (int i = 0; i < 4; i++) sums[n] += static_cast<int32_t>(x[i]) * static_cast<int32_t>(weight[4 * n + i]);
     return sums;
 #endif
 }
 
-template <int R>
-static void block(const int8_t* weight, const uint8_t* x, int64_t inputs, IntVector (&sums)[R][2], Ahead ahead) {
-    for (int64_t k = 0; k < inputs; k += 4, weight += 4 * LANES) {
-        ahead.fetch();
-        for (int r = 0; r < R; r++)
-            for (int part : {0, 1}) sums[r][part] = fours(sums[r][part], x + r * inputs + k, weight + part * 4 * HALF);
+// Sums of R rows of x for LANES outputs, whose weights lie one after another, for every input or for every four bytes.
+template <int R, class Vector, class Number, class Weight>
+static void block(const Weight* weight, const Number* x, int64_t inputs, Sums<Vector, R>& sums, Ahead ahead) {
+    constexpr int STEP = 4 / sizeof(Number), TOGETHER = together(R);
+    for (int from = 0; from < VECTORS; from += TOGETHER) {
+        Vector totals[R][TOGETHER] = {};
+        for (int64_t k = 0; k < inputs; k += STEP) {
+            if (from == 0) ahead.fetch();
+            const Weight* these = weight + k * LANES + from * WIDE * STEP;
+            for (int r = 0; r < R; r++)
+                for (int n = 0; n < TOGETHER; n++)
+                    totals[r][n] = add(totals[r][n], x + r * inputs + k, these + n * WIDE * STEP);
+        }
+        for (int r = 0; r < R; r++) std::copy_n(totals[r], TOGETHER, sums[r] + from);
     }
 }
 
@@ -105,7 +134,7 @@ static void round(const float* x, Scratch& bytes, int64_t rows, int64_t inputs) 
 
 // y = sums + bias, or y += that; of the last block, whose outputs may be fewer, as many as there are.
 static void put(FloatVector sums, const float* bias, float* y, int64_t count, bool add) {
-    size_t size = 4 * std::min<int64_t>(count, HALF);
+    size_t size = 4 * std::min<int64_t>(count, WIDE);
     if (bias) sums += load<FloatVector>(bias);
     if (size == sizeof sums) {
         if (add) sums += load<FloatVector>(y);
@@ -118,21 +147,22 @@ static void put(FloatVector sums, const float* bias, float* y, int64_t count, bo
     }
 }
 
-// Both halves of a row's outputs from `first` on.
+// All of a row's outputs from `first` on.
 static void put(
-    const FloatVector (&sums)[2], const Product& p, float* y, int64_t row, int64_t first, bool add, bool bias = true
+    const FloatVector (&sums)[VECTORS], const Product& p, float* y, int64_t row, int64_t first, bool add,
+    bool bias = true
 ) {
-    for (int half : {0, 1}) {
-        int64_t n = first + half * HALF;
+    for (int vector = 0; vector < VECTORS; vector++) {
+        int64_t n = first + vector * WIDE;
         if (n < p.outputs)
-            put(sums[half], p.bias && bias ? p.bias + n : nullptr, y + row * p.outputs + n, p.outputs - n, add);
+            put(sums[vector], p.bias && bias ? p.bias + n : nullptr, y + row * p.outputs + n, p.outputs - n, add);
     }
 }
 
 #ifdef TILES
 // Sums for one panel of weights and up to tiles::MOST rows of x, which is in pieces; a slab of inputs at most.
 static void sum_by_tiles(
-    const float* weight, int64_t depth, const uint16_t* x, int64_t groups, int64_t apart, FloatVector (*sums)[2],
+    const float* weight, int64_t depth, const uint16_t* x, int64_t groups, int64_t apart, FloatVector (*sums)[VECTORS],
     Ahead ahead
 ) {
     using namespace tiles;
@@ -155,7 +185,7 @@ static void multiply_by_tiles(const Product& p, const float* x, Scratch& scratch
     int64_t apart = steps(p.inputs) * STEP;
 #pragma omp for schedule(static)
     for (int64_t r = 0; r < rows; r += SIDE) cut_rows(x + r * p.inputs, rows - r, p.inputs, pieces + r / SIDE * apart);
-    FloatVector sums[MOST][2];
+    FloatVector sums[MOST][VECTORS];
     Use use;
     for (int64_t at = 0; at < rows; at += MOST)
         for (int64_t k = 0; k < p.inputs; k += SLAB) {
@@ -179,30 +209,26 @@ template <int R>
 static void part(
     const Product& p, const float* x, const Scratch& bytes, float* y, int64_t at, int64_t first, bool add, Ahead ahead
 ) {
-    FloatVector sums[R][2] = {};
+    Sums<FloatVector, R> sums;
     if (p.scale) {
-        IntVector totals[R][2] = {};
+        Sums<IntVector, R> totals;
         const int8_t* weight = static_cast<const int8_t*>(p.weight) + first * p.inputs;
-        block<R>(weight, bytes.x.data() + at * p.inputs, p.inputs, totals, ahead);
-        for (int half : {0, 1}) {
-            FloatVector scale = load<FloatVector>(p.scale + first + half * HALF);
-            IntVector excess = 128 * load<IntVector>(p.sum + first + half * HALF);
+        block<R, IntVector>(weight, bytes.x.data() + at * p.inputs, p.inputs, totals, ahead);
+        for (int vector = 0; vector < VECTORS; vector++) {
+            FloatVector scale = load<FloatVector>(p.scale + first + vector * WIDE);
+            IntVector excess = EXCESS * load<IntVector>(p.sum + first + vector * WIDE);
             for (int r = 0; r < R; r++) {
-                FloatVector exact = __builtin_convertvector(totals[r][half] - excess, FloatVector);
-                sums[r][half] = exact * scale * bytes.scale[at + r];
+                FloatVector exact = __builtin_convertvector(totals[r][vector] - excess, FloatVector);
+                sums[r][vector] = exact * scale * bytes.scale[at + r];
             }
         }
     } else {
-        block<R>(static_cast<const float*>(p.weight) + first * p.inputs, x + at * p.inputs, p.inputs, sums, ahead);
+        const float* weight = static_cast<const float*>(p.weight) + first * p.inputs;
+        block<R, FloatVector>(weight, x + at * p.inputs, p.inputs, sums, ahead);
     }
     for (int r = 0; r < R; r++) put(sums[r], p, y, at + r, first, add);
 }
 
-#ifdef __AVX512F__
-constexpr int ROWS = 8;  // at once: their sums stay in registers
-#else
-constexpr int ROWS = 4;
-#endif
 using Part = void (*)(const Product&, const float*, const Scratch&, float*, int64_t, int64_t, bool, Ahead);
 
 template <size_t... N>

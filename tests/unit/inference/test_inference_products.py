@@ -1,5 +1,6 @@
 """Products by compiled code against torch's in double precision: many shapes, also those that fit no block or tile."""
 
+import shutil
 from ctypes import byref
 
 import pytest
@@ -32,6 +33,11 @@ def errors(rows: int, outputs: int, inputs: int, biased: bool, spread: float = 1
     ways = by_compiled_code(PackedProduct(weight, bias), x), functional.linear(x, weight, bias)
     ours, theirs = (((y - exact) / size).square().mean().sqrt().item() for y in ways)
     return ours, theirs
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no compiler here")
+def test_where_there_is_a_compiler_there_is_compiled_code() -> None:
+    assert native.library() is not None  # else all of it would be skipped in silence
 
 
 @pytest.mark.parametrize("biased", [True, False])
