@@ -52,6 +52,14 @@ def trained(folder: Path, *changes: str, recipe: str = "phrasebook") -> Path:
     return train(load_recipe(recipe, [*TINY, *changes]), folder)
 
 
+@pytest.fixture
+def bf16() -> Iterator[None]:
+    """Products of bf16 on any processor: where oneDNN has none, torch warns and does without oneDNN from then on."""
+    able = torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    with torch.backends.mkldnn.flags(enabled=able, allow_tf32=None):
+        yield
+
+
 @pytest.fixture(scope="session")
 def translator_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """English to Spanish and Portuguese, a Transformer that also has a Marian form."""

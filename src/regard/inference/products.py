@@ -116,6 +116,8 @@ class HalfProduct(nn.Module):
 
     def __init__(self, weight: Float[Tensor, "N K"], bias: Float[Tensor, "N"] | None):
         super().__init__()
+        if not multiplies_halves():
+            raise RuntimeError("the processor lacks the FHM instructions")
         self.packed = torch.ops.quantized.linear_prepack_fp16(weight, bias)
 
     def forward(self, x: Float[Tensor, "*B K"]) -> Float[Tensor, "*B N"]:
@@ -132,6 +134,12 @@ class DeviceProduct(nn.Module):
 
     def forward(self, x: Float[Tensor, "*B K"]) -> Float[Tensor, "*B N"]:
         return functional.linear(x, self.weight, self.bias)[..., : self.rows]
+
+
+def multiplies_halves() -> bool:
+    """Whether the processor has what torch's kernels for fp16 use: those for ARM do not ask, and the process dies."""
+    able = torch.cpu.get_capabilities()
+    return able["architecture"] != "arm64" or able["fhm"]
 
 
 def as_bytes(x: Float[Tensor, "*B K"]) -> tuple[Float[Tensor, "*B K"], Float[Tensor, "*B 1"]]:

@@ -13,7 +13,7 @@ from regard.errors import UsageError
 from regard.inference import native, products
 from regard.inference.drafting import running_form
 from regard.inference.forms import inference_form
-from regard.inference.products import PACKING_PAYS, PRODUCTS, DeviceProduct, product
+from regard.inference.products import PACKING_PAYS, PRODUCTS, DeviceProduct, multiplies_halves, product
 from regard.inference.search import SearchSettings, Vocabulary, search
 from regard.models.bert import Bert, BertConfig
 from regard.models.gpt import LLAMA, Gpt, GptConfig
@@ -43,6 +43,8 @@ WRITERS = {
     "llama": lambda: Gpt(GptConfig.parse(LLAMA | TEXT | {"kv_heads": 2})),
     "lstm": lambda: Lstm(LstmConfig.parse({"vocab": 60, "width": 32, "depth": 2, "tie": False})),
 }
+HALVES = pytest.mark.skipif(not multiplies_halves(), reason="the processor lacks the FHM instructions")
+PRECISIONS = [pytest.param(name, marks=HALVES if name == "fp16" else ()) for name in PRODUCTS]
 
 
 @pytest.fixture(autouse=True, params=["compiled", "torch", "device"])
@@ -115,10 +117,11 @@ def test_a_writer_says_the_same_in_its_form(kind: str, seed: int) -> None:
         assert answers(form, source, mask, beam, first=last) == answers(model, source, mask, beam, first=last)
 
 
-@pytest.mark.parametrize(("precision", "bound"), [("fp32", 1e-5), ("fp16", 4e-3), ("int8", 0.15)])
+@pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("kind", ["post", "pre", "rotary", "t5"])
-def test_logits_are_as_close_as_the_precision_allows(kind: str, precision: str, bound: float) -> None:
+def test_logits_are_as_close_as_the_precision_allows(kind: str, precision: str) -> None:
     """Relative to how much the logits vary."""
+    bound = {"fp32": 1e-5, "fp16": 4e-3, "int8": 0.15}[precision]
     model = vivid(TRANSLATORS[kind])
     source, mask = ragged(5)
     inputs = torch.randint(3, 60, (5, 6))
@@ -173,7 +176,7 @@ def test_who_records_the_model_sees_what_its_form_does() -> None:
         torch.testing.assert_close(looks[1][name], weights, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("precision", PRODUCTS)
+@pytest.mark.parametrize("precision", PRECISIONS)
 def test_fused_products_are_their_parts_side_by_side(precision: str) -> None:
     torch.manual_seed(0)
     layers = [torch.nn.Linear(256, 300), torch.nn.Linear(256, 200, bias=False)]
@@ -187,7 +190,7 @@ def test_fused_products_are_their_parts_side_by_side(precision: str) -> None:
     assert 3 * 500 * 256 < PACKING_PAYS < 64 * 500 * 256
 
 
-@pytest.mark.parametrize("precision", PRODUCTS)
+@pytest.mark.parametrize("precision", PRECISIONS)
 def test_a_row_does_not_depend_on_the_rows_beside_it(precision: str) -> None:
     torch.manual_seed(0)
     some = product([torch.randn(40, 32)], [torch.randn(40)], precision)
@@ -214,17 +217,23 @@ def test_a_precision_that_cannot_be_is_refused_in_words(monkeypatch: pytest.Monk
         inference_form(TRANSLATORS["post"](), "int8")
 
 
-def test_the_verbs_and_load_take_a_precision(translator_folder: Path, make_encoder, capsys) -> None:
-    said = {}
-    for precision in PRODUCTS:
-        assert (
-            run(["translate", "we eat bread", "-m", str(translator_folder), "--to", "es", "--precision", precision])
-            == 0
-        )
-        said[precision] = capsys.readouterr().out
-        loaded = regard.load(translator_folder, precision=precision)
-        assert loaded.translate("we eat bread", to="es").text == said[precision].strip()
-    assert said["fp16"] == said["fp32"]
+def test_halves_are_refused_where_their_instructions_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"architecture": "arm64", "fhm": False})
+    with pytest.raises(UsageError, match=r"fp16 is not possible on this machine \(the processor lacks"):
+        inference_form(TRANSLATORS["post"](), "fp16")
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_the_verbs_and_load_take_a_precision(precision: str, translator_folder: Path, capsys) -> None:
+    command = ["translate", "we eat bread", "-m", str(translator_folder), "--to", "es", "--precision", precision]
+    assert run(command) == 0
+    said = capsys.readouterr().out.strip()
+    assert regard.load(translator_folder, precision=precision).translate("we eat bread", to="es").text == said
+    if precision != "int8":
+        assert regard.load(translator_folder).translate("we eat bread", to="es").text == said
+
+
+def test_the_verbs_and_load_refuse_a_precision_in_words(translator_folder: Path, make_encoder, capsys) -> None:
     assert run(["translate", "we eat bread", "-m", str(translator_folder), "--precision", "fp64"]) == 2
     assert "'fp64' is unknown" in capsys.readouterr().err
     with pytest.raises(UsageError, match="models that write or translate"):

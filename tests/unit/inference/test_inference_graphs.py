@@ -239,6 +239,7 @@ def test_without_room_for_a_loop_the_search_goes_on_and_others_make_room():
     agree(search(runner, *task), expected)
 
 
+@pytest.mark.usefixtures("bf16")
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_weights_of_half_the_bytes_are_captured_too(dtype):
     model = transformer().to(dtype)

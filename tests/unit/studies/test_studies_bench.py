@@ -53,6 +53,7 @@ def test_every_engine_computes_the_same(job: str, tmp_path: Path) -> None:
         engine.run()
 
 
+@pytest.mark.usefixtures("bf16")
 def test_a_training_step_teaches_in_every_engine(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     task, _ = task_of("train", tmp_path)
