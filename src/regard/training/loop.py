@@ -19,6 +19,7 @@ from regard.checkpoints import complete_checkpoints, newest_complete, write_mode
 from regard.checkpoints.folder import CHECKPOINTS, TRAIN_STATE
 from regard.checkpoints.models import fill
 from regard.errors import TrainingError, UsageError
+from regard.inference.products import multiplies_bf16
 from regard.training.distributed import ALONE, Ranks, engine, full, joined, local
 from regard.training.guards import SignalError, Signals, claim, first_bad_module
 from regard.training.metrics import MetricsLog, Reporter, Silence, shown
@@ -137,6 +138,9 @@ class Trainer:
         self.waited = 0.0  # seconds in this lap for the loader, which should be ahead of the training
         self.log = MetricsLog(out, step=self.progress.step) if ranks.first else Silence()
         self.reporter = Reporter(settings.steps) if ranks.first else Silence()
+        self.bf16 = settings.precision == "bf16" and multiplies_bf16(device)
+        if settings.precision == "bf16" and not self.bf16:
+            self.reporter.say("this processor has no bf16 arithmetic: training goes on in fp32, far faster here")
 
     def _compiled(self, model: nn.Module) -> nn.Module:
         """The model as the recipe wants it called: compiled, or as it is."""
@@ -247,7 +251,7 @@ class Trainer:
                     yield taken
 
     def _autocast(self) -> torch.autocast:
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bf16")
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16)
 
     def _backward(self, group: str, losses: Iterator[Loss], tokens: int | Tensor) -> Tensor:
         """Gradients of the mean over all tokens; returns the summed loss and its tokens, on the device."""

@@ -301,13 +301,20 @@ def test_only_the_newest_and_the_best_checkpoints_are_kept(tmp_path):
     assert kept == {5, 6, best}
 
 
-@pytest.mark.usefixtures("bf16")
 @pytest.mark.parametrize("change", ["training.r_drop=1.0", "training.precision=bf16", "training.ema=0.9"])
 def test_every_way_of_training_learns(tmp_path, change):
     recipe = tiny("training.steps=30", "training.log_every=10", "training.validate_every=0", change)
     out = train(recipe, tmp_path / "run")
     losses = [row["loss"] for row in rows(out, "train")]
     assert losses[-1] < 0.9 * losses[0]
+
+
+def test_where_bf16_would_crawl_training_goes_on_in_fp32(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("regard.training.loop.multiplies_bf16", lambda device: False)
+    asked = train(tiny("training.precision=bf16"), tmp_path / "bf16")
+    assert capsys.readouterr().err.count("this processor has no bf16 arithmetic") == 1
+    plain = train(tiny("training.precision=fp32"), tmp_path / "fp32")
+    assert [row["loss"] for row in rows(asked, "train")] == [row["loss"] for row in rows(plain, "train")]
 
 
 def test_a_folder_serves_one_run_at_a_time(tmp_path):
