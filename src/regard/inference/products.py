@@ -97,6 +97,8 @@ class ByteProduct(FixedProduct):
         super().__init__(rounded.to(torch.int8), bias)
         self.scale, self.sums = scale[:, 0].contiguous(), rounded.sum(dim=1).to(torch.int32)
         self.zeros = torch.zeros(len(weight), dtype=torch.int32)
+        if on_arm():  # where oneDNN multiplies bytes slowly, however many
+            self.most = self.too_many = sys.maxsize
 
     @cached_property
     def packed(self) -> Tensor:
@@ -136,10 +138,13 @@ class DeviceProduct(nn.Module):
         return functional.linear(x, self.weight, self.bias)[..., : self.rows]
 
 
+def on_arm() -> bool:
+    return bool(torch.cpu.get_capabilities()["architecture"] == "arm64")
+
+
 def multiplies_halves() -> bool:
     """Whether the processor has what torch's kernels for fp16 use: those for ARM do not ask, and the process dies."""
-    able = torch.cpu.get_capabilities()
-    return able["architecture"] != "arm64" or able["fhm"]
+    return not on_arm() or bool(torch.cpu.get_capabilities()["fhm"])
 
 
 def multiplies_bf16(device: torch.device) -> bool:
