@@ -149,8 +149,9 @@ def multiplies_halves() -> bool:
 
 def multiplies_bf16(device: torch.device) -> bool:
     """Whether the device has products of bf16; on a processor without them torch's loops are a hundred times slower."""
-    onednn = torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    return device.type != "cpu" or onednn
+    if device.type != "cpu":
+        return True
+    return torch.backends.mkldnn.is_available() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def as_bytes(x: Float[Tensor, "*B K"]) -> tuple[Float[Tensor, "*B K"], Float[Tensor, "*B 1"]]:
