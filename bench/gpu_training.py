@@ -47,11 +47,11 @@ TRAINING = {"precision": "bf16", "compile": True, "device": "auto", "on_nan": "s
 PEER = "transformers"  # a plain compiled loop over its model
 FLAGS = {
     "now": "the trainer's step as it is", "fixed": "a translator's shapes are compiled as they come, not as symbols",
-    "joint": "model and loss are compiled as one", "layers": "layer by layer, not as a whole",
+    "joint": "model and loss are compiled as one", "logits": "the loss takes logits, not their factors", "layers": "layer by layer, not as a whole",
     "cudnn": "attention by cuDNN first", "flash": "by FlashAttention", "efficient": "by the kernel for short rows",
     "math": "by plain products", "drop": "GPT-2 with dropout 0.1",
     "nodrop": "the Transformer without dropout", "tune": "inductor searches kernels longer",
-    "profile": "its kernels are listed too",
+    "half": "what flows between the layers is bf16, not fp32", "profile": "its kernels are listed too",
 }  # fmt: skip
 VARIANTS = {
     "gpt2": ["now", "joint", "joint+cudnn", "layers", PEER],
@@ -63,8 +63,10 @@ WARM, ROUNDS, STEPS = 4, 5, 6  # steps before, measurements, steps of each
 class RandomTexts(Blocks):
     """The language task without its corpus."""
 
-    def __init__(self, recipe: LanguageRecipe, device: torch.device, model: nn.Module):
+    def __init__(self, recipe: LanguageRecipe, device: torch.device, model: nn.Module, whole_logits: bool):
         self.recipe, self.device, self.made = recipe, device, model
+        if whole_logits:
+            self.factored = False
 
     def build(self) -> nn.Module:
         return self.made
@@ -73,10 +75,11 @@ class RandomTexts(Blocks):
 class RandomPairs(Translation):
     """The translation task without its corpus."""
 
-    def __init__(self, recipe: Recipe, device: torch.device, model: nn.Module):
+    def __init__(self, recipe: Recipe, device: torch.device, model: nn.Module, whole_logits: bool):
         self.recipe, self.device, self.made = recipe, device, model
-        self.carried, self.guided, self.factored = {}, None, False
-        self._cross_entropy = torch.compile(cross_entropy)
+        self.carried, self.guided = {}, None
+        self.factored = recipe.training.factored(device.type) and not whole_logits
+        self._cross_entropy = cross_entropy if self.factored else torch.compile(cross_entropy)
 
     def build(self) -> nn.Module:
         return self.made
@@ -97,12 +100,15 @@ def make_trainer(name: str, flags: set[str], out: Path, device: torch.device) ->
     if name == "gpt2":
         values = {"task": "language", "model": {"name": "gpt"}, "data": {"train": "none"}, "training": TRAINING}
         sizes = {**GPTS["gpt2"], "vocab": vocab, "dropout": rate, "embedding_dropout": rate}
-        task: Any = RandomTexts(LanguageRecipe.parse(values), device, Gpt(GptConfig.parse(sizes)))
+        task: Any = RandomTexts(LanguageRecipe.parse(values), device, Gpt(GptConfig.parse(sizes)), "logits" in flags)
     else:
         values = {"data": {"source": "en", "target": "de", "train": "none"}, "training": TRAINING}
         sizes = {**TRANSFORMERS["base"], "source_vocab": vocab, "target_vocab": vocab, "tie": "all"}
         sizes |= {"dropout": 0.0} if "nodrop" in flags else {}
-        task = RandomPairs(Recipe.parse(values), device, Transformer(TransformerConfig.parse(sizes)))
+        model = Transformer(TransformerConfig.parse(sizes))
+        task = RandomPairs(Recipe.parse(values), device, model, "logits" in flags)
+    if "half" in flags:
+        keep_half(task.made)
     trainer = loop.Trainer(task.recipe, task, out, device, Signals())
     fixed = "fixed" in flags or not trainer.settings.lengths_vary
     if "layers" in flags:
@@ -115,6 +121,26 @@ def make_trainer(name: str, flags: set[str], out: Path, device: torch.device) ->
     if "joint" in flags:
         join(task, name, trainer.model, dynamic=not fixed)
     return trainer
+
+
+class Halved(nn.Module):
+    """What a layer gives, in bf16, where autocast makes it fp32."""
+
+    def __init__(self, layer: nn.Module):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x).bfloat16()
+
+
+def keep_half(model: Any) -> None:
+    """What flows between the layers begins after the embedding's dropout, and is made anew by every norm."""
+    model.dropout = Halved(model.dropout)
+    for module in list(model.modules()):
+        for name, part in list(module.named_children()):
+            if isinstance(part, nn.LayerNorm) and not isinstance(module, Halved):
+                setattr(module, name, Halved(part))
 
 
 def join(task: Any, name: str, model: nn.Module, dynamic: bool) -> None:

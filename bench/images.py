@@ -1,6 +1,6 @@
 """ViT-B/16 and Swin-T, naming pictures and learning: Regard against transformers, timm and torchvision.
 
-python bench/images.py [--models ViT-B/16] [--batch N] [--device cuda] [--dtype bfloat16] [--compile]
+python bench/images.py [--models ViT-B/16] [--batch N] [--device cuda] [--dtype bfloat16] [--compile [MODE]]
                        [--seconds PER_LINE] [--json FILE]
 
 Libraries that are not installed are left out. The weights are random, and the same as transformers', whose logits must
@@ -54,7 +54,7 @@ class Line:
 class Setting:
     """Where and how both are run."""
 
-    def __init__(self, batch: int, device: str, dtype: str, compiled: bool, threads: int):
+    def __init__(self, batch: int, device: str, dtype: str, compiled: str | None, threads: int):
         self.clock = time.process_time if (device, threads) == ("cpu", 1) else time.perf_counter
         self.device, self.dtype, self.compiled = torch.device(device), getattr(torch, dtype), compiled
         generator = torch.Generator().manual_seed(1)
@@ -73,6 +73,7 @@ class Setting:
 
         @torch.inference_mode()
         def step() -> None:
+            torch.compiler.cudagraph_mark_step_begin()
             self.logits(run)
             self._wait()
 
@@ -83,6 +84,7 @@ class Setting:
         run = self._prepared(model.train())
 
         def step() -> None:
+            torch.compiler.cudagraph_mark_step_begin()
             functional.cross_entropy(self.logits(run), self.labels).backward()
             update()
             forget()
@@ -91,7 +93,7 @@ class Setting:
         return step
 
     def _prepared(self, model: nn.Module) -> Callable[[torch.Tensor], object]:
-        return torch.compile(model) if self.compiled else model
+        return torch.compile(model, mode=self.compiled) if self.compiled else model
 
     def _wait(self) -> None:
         if self.device.type == "cuda":
@@ -171,7 +173,7 @@ def main(options: argparse.Namespace) -> None:
     print("; ".join(f"{name} {value}" for name, value in about.items()), end="\n\n")
     setting = Setting(options.batch, options.device, options.dtype, options.compile, options.threads)
     where = torch.cuda.get_device_name() if setting.device.type == "cuda" else "CPU"
-    print(f"batches of {options.batch} pictures of {SIDE} x {SIDE}, {where}{', compiled' if options.compile else ''}\n")
+    print(f"batches of {options.batch} pictures of {SIDE} x {SIDE}, {where}{f', compiled ({options.compile})' if options.compile else ''}\n")
     print(f"{'model':10}{'library':14}{'task':11}{'theirs/s':>10}{'ours/s':>10}{'faster':>10}")
     lines = [line for name in options.models.split(",") for line in measure(name, setting, options.seconds)]
     if options.json is not None:
@@ -186,7 +188,8 @@ if __name__ == "__main__":
     parser.add_argument("--batch", type=int, default=4, help="pictures")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"), help="of products (autocast)")
-    parser.add_argument("--compile", action="store_true", help="both models by torch.compile")
+    parser.add_argument("--compile", nargs="?", const="default", choices=("default", "reduce-overhead"),
+                        help="both models by torch.compile; reduce-overhead replays graphs on a GPU")  # fmt: skip
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=20.0, help="for each line")
     parser.add_argument("--json", type=Path, help="also write the setting and every line to this file")

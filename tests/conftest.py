@@ -144,7 +144,14 @@ def write_text(file: Path, text: str) -> None:
 CLASSIFIERS = {
     "vit": {"image_size": 16, "patch": 4, "width": 16, "heads": 2, "depth": 2, "ffn_width": 24},
     "vit-mean": {"image_size": 16, "patch": 4, "width": 16, "heads": 2, "depth": 2, "ffn_width": 24, "pool": "mean"},
+    "vit-stem": {
+        "image_size": 16, "patch": 4, "width": 16, "heads": 2, "depth": 2, "ffn_width": 24, "stem": "convolutions",
+    },
     "swin": {"image_size": 20, "patch": 2, "width": 8, "depths": (2, 1), "heads": (1, 2), "window": 4},
+    "swin-stem": {
+        "image_size": 20, "patch": 2, "width": 8, "depths": (2, 1), "heads": (1, 2), "window": 4,
+        "stem": "convolutions",
+    },
     "mvit": {**MODELS["mvit"].presets["tiny"], "image_size": 16},
     "resnet": {**MODELS["resnet"].presets["tiny"], "image_size": 14, "widths": (8, 16), "depths": (1, 1)},
     "resnet-local": {

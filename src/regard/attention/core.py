@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regard.attention import masks
+from regard.attention import masks, short_rows
 from regard.attention.dropout import drop
 
 SHORT = 64  # keys of a row that no fused kernel of a GPU gains much by
@@ -32,7 +32,10 @@ def attend(
     scale: float | None = None,
     dropout: float = 0.0,
 ) -> Float[Tensor, "B H Tq Kv"]:
-    """softmax(q kᵀ · scale + bias) v on torch's fused kernels (Vaswani 2017, equation 1)."""
+    """softmax(q kᵀ · scale + bias) v on torch's fused kernels, or ours for short rows (Vaswani 2017, equation 1)."""
+    if short_rows.applies(q, k, v, mask, bias, dropout):
+        scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+        return short_rows.attend_short(q, k, v, mask, bias, causal, scale)
     if _better_written_out(q, k, bias, dropout):
         weights = attention_weights(q, k, mask=mask, bias=bias, causal=causal, scale=scale)
         return drop(weights, dropout).to(v.dtype) @ v.repeat_interleave(q.shape[1] // v.shape[1], dim=1)

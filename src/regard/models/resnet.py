@@ -20,8 +20,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.errors import ConfigError
+from regard.layers.blocks import Activation
 from regard.layers.pixel_attention import GeometricAttention, LocalAttention, NonLocal
-from regard.layers.vision import ImageConfig
+from regard.layers.vision import ImageConfig, Step
 
 SMALL: dict[str, Any] = {
     "image_size": 32, "stem": "small", "block": "basic", "stem_width": 64, "widths": (64, 128, 256), "depths": (2, 2, 2)
@@ -73,18 +74,6 @@ class StandardisedConv2d(nn.Conv2d):
         variance, mean = torch.var_mean(self.weight, dim=(1, 2, 3), keepdim=True, correction=0)
         weight = (self.weight - mean) * torch.rsqrt(variance + 1e-10)
         return functional.conv2d(x, weight, self.bias, self.stride, self.padding)
-
-
-class Step(nn.Module):
-    """Pixels are mixed, by a convolution or by attention, then normalised and, unless told otherwise, rectified."""
-
-    def __init__(self, mix: nn.Module, norm: nn.Module, *, rectified: bool = True):
-        super().__init__()
-        self.mix, self.norm, self.rectified = mix, norm, rectified
-
-    def forward(self, x: Float[Tensor, "B C H W"]) -> Float[Tensor, "B C2 H2 W2"]:
-        x = self.norm(self.mix(x))
-        return functional.relu(x) if self.rectified else x
 
 
 class Block(nn.Module):
@@ -150,30 +139,32 @@ class Resnet(nn.Module):
     def _block(self, inputs: int, width: int, stride: int) -> Block:
         shortcut = None
         if inputs != width or stride > 1:
-            shortcut = self._convolution(inputs, width, 1, stride, rectified=False)
+            shortcut = self._convolution(inputs, width, 1, stride, activation=None)
         if self.config.block == "basic":
-            steps = [self._spatial(inputs, width, stride), self._spatial(width, width, 1, rectified=False)]
+            steps = [self._spatial(inputs, width, stride), self._spatial(width, width, 1, activation=None)]
         else:
             inner = width // 4
             steps = [
                 self._convolution(inputs, inner, 1, 1),
                 self._spatial(inner, inner, stride),
-                self._convolution(inner, width, 1, 1, rectified=False),
+                self._convolution(inner, width, 1, 1, activation=None),
             ]
         return Block(steps, shortcut)
 
-    def _spatial(self, inputs: int, outputs: int, stride: int, *, rectified: bool = True) -> Step:
+    def _spatial(self, inputs: int, outputs: int, stride: int, *, activation: Activation | None = "relu") -> Step:
         c = self.config
         if c.spatial == "convolution":
-            return self._convolution(inputs, outputs, 3, stride, rectified=rectified)
+            return self._convolution(inputs, outputs, 3, stride, activation=activation)
         attention: Callable[..., nn.Module] = LocalAttention if c.spatial == "local" else GeometricAttention
         mix = attention(inputs, outputs, c.heads, c.window, stride)
-        return Step(mix, self._norm(outputs), rectified=rectified)
+        return Step(mix, self._norm(outputs), activation=activation)
 
-    def _convolution(self, inputs: int, outputs: int, kernel: int, stride: int, *, rectified: bool = True) -> Step:
+    def _convolution(
+        self, inputs: int, outputs: int, kernel: int, stride: int, *, activation: Activation | None = "relu"
+    ) -> Step:
         kind = StandardisedConv2d if self.config.standardise else nn.Conv2d
         mix = kind(inputs, outputs, kernel, stride=stride, padding=kernel // 2, bias=False)
-        return Step(mix, self._norm(outputs), rectified=rectified)
+        return Step(mix, self._norm(outputs), activation=activation)
 
     def _norm(self, channels: int) -> nn.Module:
         if self.config.norm == "batch":

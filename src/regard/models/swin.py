@@ -2,7 +2,8 @@
 
 Presets: tiny (for 28-32 pixels and two cores), small-32 (for 32 pixels); t, s, b and l (V1's, windows of 7); v2-t, v2-s
 and v2-b (V2's, windows of 8 for 256 pixels). V2 differs in three things: scores are cosines, the biases come from a
-small network of log-spaced distances, and the norms stand at the ends of the branches.
+small network of log-spaced distances, and the norms stand at the ends of the branches. With `stem = "convolutions"` a
+few small convolutions make the patches' vectors (Xiao et al. 2021).
 Deviations: none known. Pictures of every size are welcome.
 """
 
@@ -19,7 +20,7 @@ from regard.attention.dropout import Dropout
 from regard.attention.multihead import MultiHeadAttention
 from regard.errors import ConfigError
 from regard.layers.blocks import Activation, FeedForward, NormOrder, Residual
-from regard.layers.vision import GridPositions, ImageConfig, Patches, drop_rates, small_weights, spans
+from regard.layers.vision import GridPositions, Patches, PatchesConfig, drop_rates, small_weights, spans
 from regard.layers.windows import CosineHeads, DistanceNetwork, DistanceTable, WindowAttention
 
 T: dict[str, Any] = {"width": 96, "depths": (2, 2, 6, 2), "heads": (3, 6, 12, 24)}
@@ -48,7 +49,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
-class SwinConfig(ImageConfig):
+class SwinConfig(PatchesConfig):
     """Sizes and choices of a Swin Transformer; the defaults are Swin-T."""
 
     version: Literal[1, 2] = 1
@@ -138,7 +139,7 @@ class Swin(nn.Module):
     def __init__(self, config: SwinConfig):
         super().__init__()
         self.config = c = config
-        self.patches = Patches(c.channels, c.width, c.patch, pad=True)
+        self.patches = Patches(c.channels, c.width, c.patch, pad=True, stem=c.stem)
         self.patch_norm = nn.LayerNorm(c.width)
         self.positions = GridPositions(c.width, c.image_size // c.patch) if c.positions else None
         self.dropout = Dropout(c.dropout)

@@ -1,7 +1,8 @@
 """The Vision Transformer: an image is 16x16 words (Dosovitskiy et al. 2021).
 
 Presets: tiny (for 28-32 pixels and two cores), small-32 (for 32 pixels); ti, s, b, l and h, each with its patch size
-(-32, -16, -14), as in the paper (b, l, h) and in Touvron et al. 2021 (ti, s).
+(-32, -16, -14), as in the paper (b, l, h) and in Touvron et al. 2021 (ti, s). With `stem = "convolutions"` a few small
+convolutions make the patches' vectors (Xiao et al. 2021).
 Deviations: none known. Pictures of other sizes are welcome: the positions are interpolated.
 """
 
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from regard.attention.dropout import Dropout
 from regard.attention.multihead import MultiHeadAttention
 from regard.layers.blocks import Activation, EncoderLayer, FeedForward
-from regard.layers.vision import GridPositions, ImageConfig, Patches, drop_rates, small_weights
+from regard.layers.vision import GridPositions, Patches, PatchesConfig, drop_rates, small_weights
 
 TI: dict[str, Any] = {"width": 192, "heads": 3, "depth": 12, "ffn_width": 768}
 S: dict[str, Any] = {"width": 384, "heads": 6, "depth": 12, "ffn_width": 1536}
@@ -37,11 +38,9 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
-class VitConfig(ImageConfig):
+class VitConfig(PatchesConfig):
     """Sizes and choices of a Vision Transformer; the defaults are ViT-B/16."""
 
-    patch: int = Field(16, gt=0)
-    width: int = Field(768, gt=0)
     heads: int = Field(12, gt=0)
     depth: int = Field(12, gt=0)
     ffn_width: int = Field(3072, gt=0)
@@ -60,7 +59,7 @@ class Vit(nn.Module):
     def __init__(self, config: VitConfig):
         super().__init__()
         self.config = c = config
-        self.patches = Patches(c.channels, c.width, c.patch)
+        self.patches = Patches(c.channels, c.width, c.patch, stem=c.stem)
         self.class_token = nn.Parameter(torch.zeros(c.width)) if c.pool == "class" else None
         self.positions = GridPositions(c.width, c.image_size // c.patch, extra=1 if c.pool == "class" else 0)
         self.dropout = Dropout(c.dropout)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from math import isqrt
 
 from regard.layers.pixel_attention import neighbourhoods
-from regard.layers.vision import ImageConfig
+from regard.layers.vision import ImageConfig, PatchesConfig, stem_convolutions
 from regard.models.mvit import LayerShape, MvitConfig
 from regard.models.resnet import ResnetConfig
 from regard.models.sagan import SaganConfig
@@ -49,9 +49,11 @@ def convolution(
     return Cost(weights + bias * outputs, 2 * pixels * weights, work={piece: 1}) + calls(2 + bias)
 
 
-def patches(c: ImageConfig, cells: int, width: int, side: int) -> Cost:
-    """Squares that do not overlap, each a row of a product; kept: the picture."""
-    return linear(cells, c.channels * side**2, width) + _picture(c) + streams(cells * width, 2)
+def patches(c: PatchesConfig, side: int) -> Cost:
+    """So many rows and columns of vectors. Squares that do not overlap are rows of a product; kept: the picture."""
+    cells = side**2
+    made = _stem(c, side) if c.stem == "convolutions" else linear(cells, c.channels * c.patch**2, c.width)
+    return made + _picture(c) + streams(cells * c.width, 2)
 
 
 def image_norm(pixels: int, channels: int) -> Cost:
@@ -89,7 +91,7 @@ def vit(c: VitConfig, source: int = 0, target: int = 0) -> Costs:
     look += Cost(0 if c.attention_bias else c.width)  # the output has a bias in any case
     layer = look + feed_forward(tokens, c.width, c.ffn_width, c.activation, 0.0)
     layer += 2 * residual(tokens, c.width, c.dropout)
-    embedded = patches(c, side**2, c.width, c.patch) + Cost((tokens + extra) * c.width)
+    embedded = patches(c, side) + Cost((tokens + extra) * c.width)
     embedded += added(tokens * c.width) + masked(tokens, c.width, c.dropout)
     return Costs(
         parts={
@@ -130,7 +132,7 @@ def resnet(c: ResnetConfig, source: int = 0, target: int = 0) -> Costs:
 def swin(c: SwinConfig, source: int = 0, target: int = 0) -> Costs:
     """The Swin Transformer of `models/swin.py`."""
     side = -(-c.image_size // c.patch)
-    tokens = patches(c, side**2, c.width, c.patch) + norm(side**2, c.width) + masked(side**2, c.width, c.dropout)
+    tokens = patches(c, side) + norm(side**2, c.width) + masked(side**2, c.width, c.dropout)
     tokens += Cost((c.image_size // c.patch) ** 2 * c.width if c.positions else 0)
     parts, matrices = {"patches": tokens}, list[Matrix]()
     for stage, depth in enumerate(c.depths):
@@ -224,6 +226,18 @@ def sagan(c: SaganConfig, source: int = 0, target: int = 0) -> Costs:
 
 def _picture(c: ImageConfig) -> Cost:
     return Cost(kept=c.channels * c.image_size**2)
+
+
+def _stem(c: PatchesConfig, side: int) -> Cost:
+    """Small convolutions from the pixels to so many rows and columns; kept of each: what its norm and its GELU are
+    given, and what the next one reads."""
+    total, here = convolution(side**2, c.width, c.width, 1, bias=True), side * c.patch
+    for inputs, outputs, stride in stem_convolutions(c.channels, c.width, c.patch):
+        here //= stride
+        numbers = here**2 * outputs
+        total += convolution(here**2, inputs, outputs, 3, stride=stride) + Cost(kept=2 * numbers)
+        total += image_norm(here**2, outputs) + activated(numbers, "gelu")
+    return total
 
 
 def _residual_block(

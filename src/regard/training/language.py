@@ -54,7 +54,8 @@ class TextTask(SupervisedTask[B]):
     @cached_property
     def cross_entropy(self) -> Callable[..., Tensor]:
         """Over a whole vocabulary a loss takes as long as a small model."""
-        return torch.compile(cross_entropy) if self.recipe.training.compiles(self.device.type) else cross_entropy
+        compiled = self.recipe.training.compiles(self.device.type) and not self.factored
+        return torch.compile(cross_entropy) if compiled else cross_entropy
 
     @cached_property
     def factored(self) -> bool:

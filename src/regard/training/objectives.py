@@ -10,12 +10,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from regard.layers.blocks import Factors
+from regard.layers.blocks import Factors, even
+from regard.training import fused_loss
 
 PIECE = 1 << 24  # logits of less than single precision that are taken at a time
 # Logits of factors that are taken at a time: on a processor as many as its cache holds, elsewhere as many as keep it
 # busy; and never so few rows that the output matrix is read, and its gradient written, more often than multiplied.
 AT_A_TIME, LEAST_ROWS = {"cpu": 1 << 21}, 256
+IN_PLACE = 1 << 29  # where the gradient needs no room of its own: 1 GB in half precision
 
 
 class Loss(NamedTuple):
@@ -86,6 +88,19 @@ def _loss_and_gradient(
     return total, gradient if mask is None else gradient.masked_fill_(~mask.unsqueeze(-1), 0.0)
 
 
+def _in_place(
+    logits: Float[Tensor, "N V2"],
+    labels: Int[Tensor, "N"],
+    mask: Bool[Tensor, "N"] | None,
+    wanted: bool,
+    vocabulary: int,
+    smoothing: float,
+) -> tuple[Float[Tensor, ""], Float[Tensor, "N V2"] | None]:
+    """The same by a GPU's kernel, which writes the gradient over the logits."""
+    losses = fused_loss.judge_in_place(logits, labels, mask, vocabulary=vocabulary, smoothing=smoothing, wanted=wanted)
+    return losses.sum(), logits if wanted else None
+
+
 # (logits of some rows, their labels, which of them count: all where there is no mask; whether the gradient is wanted)
 # -> the summed loss of these rows, and its gradient
 Criterion = Callable[[Tensor, Tensor, Tensor | None, bool], tuple[Tensor, Tensor | None]]
@@ -105,6 +120,7 @@ class _InPieces(torch.autograd.Function):
         mask: Bool[Tensor, "N"] | None,
         criterion: Criterion,
         wanted: bool,
+        at_a_time: int,
     ) -> Float[Tensor, ""]:
         kind = _product_type(weight)
         factor, offset = weight.to(kind), None if bias is None else bias.to(kind)
@@ -118,7 +134,7 @@ class _InPieces(torch.autograd.Function):
                 _add_gradients(gradients, gradient.to(kind), some, part, factor)
             return loss
 
-        rows = max(LEAST_ROWS, AT_A_TIME.get(hidden.device.type, PIECE) // len(weight))
+        rows = max(LEAST_ROWS, at_a_time // len(weight))
         total = weight.new_zeros((), dtype=torch.promote_types(weight.dtype, torch.float32))
         for first in range(0, len(hidden), rows):
             total += judge(slice(first, first + rows))
@@ -128,7 +144,7 @@ class _InPieces(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:
         gradients = (None if each is None else each * outer[0].to(each.dtype) for each in ctx.saved_tensors)
-        return *gradients, None, None, None, None
+        return *gradients, None, None, None, None, None
 
 
 def _product_type(weight: Tensor) -> torch.dtype:
@@ -158,7 +174,11 @@ def _add_gradients(
 
 
 def _judged(
-    factors: Factors, labels: Int[Tensor, "B T"], mask: Bool[Tensor, "B T"], criterion: Criterion
+    factors: Factors,
+    labels: Int[Tensor, "B T"],
+    mask: Bool[Tensor, "B T"],
+    criterion: Criterion,
+    at_a_time: int | None = None,
 ) -> Float[Tensor, ""]:
     """A criterion of logits that never exist all at once, summed where `mask` is True.
 
@@ -169,8 +189,8 @@ def _judged(
     if hidden.device.type == "cpu":
         counted = mask.nonzero().squeeze(1)
         hidden, labels, where = hidden.index_select(0, counted), labels[counted], None
-    wanted = torch.is_grad_enabled()
-    return _InPieces.apply(hidden, factors.weight, factors.bias, labels, where, criterion, wanted)
+    wanted, at_a_time = torch.is_grad_enabled(), at_a_time or AT_A_TIME.get(hidden.device.type, PIECE)
+    return _InPieces.apply(hidden, factors.weight, factors.bias, labels, where, criterion, wanted, at_a_time)
 
 
 def cross_entropy(
@@ -181,6 +201,10 @@ def cross_entropy(
 ) -> Float[Tensor, ""]:
     """Label-smoothed cross-entropy (Szegedy 2016), summed where `mask` is True: (1-ε)(-log p_y) + ε·mean(-log p)."""
     if isinstance(logits, Factors):
+        if fused_loss.applies(logits.hidden.device.type):
+            whole = Factors(logits.hidden, *even(logits.weight, logits.bias))
+            in_place = partial(_in_place, vocabulary=len(logits.weight), smoothing=smoothing)
+            return _judged(whole, labels, mask, in_place, IN_PLACE)
         return _judged(logits, labels, mask, partial(_loss_and_gradient, smoothing=smoothing))
     if torch.compiler.is_compiling():  # a compiler fuses the plain formula, and cannot see into ours
         return _fusible_cross_entropy(logits, labels, mask, smoothing)

@@ -36,7 +36,7 @@ def settle_recipe(recipe: AnyRecipe, out: Path) -> None:
     """Write the recipe of a new run; let a resumed run change only how it trains, not what or on what."""
     path = out / RECIPE
     if path.exists():
-        before = load_recipe(path)
+        before = load_recipe(path).resolved()  # it may be older than some keys of its model
         changed = [name for name in FIXED if getattr(before, name, None) != getattr(recipe, name, None)]
         if changed:
             raise UsageError(

@@ -15,6 +15,7 @@ from regard.data.filters import FilterConfig
 from regard.data.labelled import Table
 from regard.errors import ConfigError
 from regard.models.catalog import MODELS
+from regard.training import fused_loss
 
 FROM_TOKENIZER = ("vocab", "source_vocab", "target_vocab", "pad")
 PHRASEBOOK = "phrasebook"
@@ -165,8 +166,8 @@ class LoopSection(Config):
 
     def factored(self, device: str) -> bool:
         """Whether the loss over a vocabulary takes the factors of logits, which then never exist all at once: not where
-        a compiler fuses the two, nor where weights come together (FSDP) only inside of the model."""
-        return not self.compiles(device) and self.parallel not in ("fsdp", "hsdp")
+        a compiler does better, nor where weights come together (FSDP) only inside of the model."""
+        return self.parallel not in ("fsdp", "hsdp") and (not self.compiles(device) or fused_loss.applies(device))
 
     @pydantic.model_validator(mode="after")
     def _check_average(self) -> Self:
@@ -187,6 +188,10 @@ class AgreeingSection(TextLoopSection):
     """[training] in which two passes over a batch can be made to agree."""
 
     r_drop: NonNegativeFloat = 0.0
+
+    def factored(self, device: str) -> bool:
+        """No kernel of ours compares two passes; a compiler's does."""
+        return super().factored(device) and not (self.r_drop and self.compiles(device))
 
 
 class BlockLoopSection(TextLoopSection):

@@ -100,7 +100,7 @@ class Translation:
         self.guided: AlignmentSettings | None = None
         self.factored = recipe.training.factored(device.type)
         self._cross_entropy, self._r_drop = cross_entropy, r_drop
-        if recipe.training.compiles(device.type):  # over a whole vocabulary a loss takes as long as a small model
+        if recipe.training.compiles(device.type) and not self.factored:  # a loss takes as long as a small model
             self._cross_entropy, self._r_drop = torch.compile(cross_entropy), torch.compile(r_drop)
 
     def build(self) -> nn.Module:

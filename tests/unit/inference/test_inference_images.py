@@ -1,5 +1,8 @@
 """Classifiers of pictures: batched as alone, attention laid over the picture by hand, pictures that are made."""
 
+import json
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +11,7 @@ from PIL import Image
 import regard
 from regard.attention import record
 from regard.checkpoints import model_card, save_model
+from regard.checkpoints.folder import new_folder
 from regard.checkpoints.models import identify
 from regard.data.images import Preprocessing, png
 from regard.data.palette import Palette
@@ -17,7 +21,7 @@ from regard.inference.images import ImageClassifier, ImageSegmenter, MapAttentio
 from regard.inference.painting import Painter, PictureMaker
 from regard.models.catalog import MODELS
 
-KINDS = ("vit", "vit-mean", "swin", "mvit", "resnet", "resnet-local")
+KINDS = ("vit", "vit-mean", "vit-stem", "swin", "swin-stem", "mvit", "resnet", "resnet-local")
 BLANK = np.zeros((3, 4, 4), dtype=np.uint8)
 
 
@@ -65,7 +69,7 @@ def test_attention_lies_on_the_map_and_sums_to_one(make_classifier, kind):
         assert layer.weights.shape[1:] == (queries, keys)
         sums = layer.weights.sum(axis=2)
         assert (sums <= 1 + 1e-5).all()
-        if kind != "swin":  # there, what fills a map up to whole windows can be looked at
+        if not kind.startswith("swin"):  # there, what fills a map up to whole windows can be looked at
             np.testing.assert_allclose(sums, 1, atol=1e-5)
 
 
@@ -134,6 +138,24 @@ def test_a_folder_goes_to_hugging_face_and_back_with_its_preprocessing(make_clas
         assert again.preprocessing == ours.preprocessing
         assert again.labels == ours.labels
         assert again.classify(pictures(1))[0].labels == pytest.approx(ours.classify(pictures(1))[0].labels, abs=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["vit-stem", "swin-stem"])
+def test_a_stem_of_convolutions_has_no_form_of_theirs(make_classifier, kind, tmp_path):
+    with pytest.raises(CheckpointError, match=r"cannot be exported: it has \{'stem': 'convolutions'\}"):
+        convert(make_classifier(kind), tmp_path / "theirs", "huggingface")
+    assert not (tmp_path / "theirs").exists()
+
+
+@pytest.mark.parametrize("kind", ["vit", "swin"])
+def test_folders_that_say_nothing_of_a_stem_have_patches(make_classifier, kind, tmp_path):
+    with new_folder(tmp_path / "old") as folder:
+        shutil.copytree(make_classifier(kind), folder, dirs_exist_ok=True)
+        values = json.loads((folder / "config.json").read_text())
+        assert values["regard"]["config"].pop("stem") == "patches"
+        (folder / "config.json").write_text(json.dumps(values))
+    old, new = (regard.load(folder) for folder in (tmp_path / "old", make_classifier(kind)))
+    assert old.classify(pictures(1)) == new.classify(pictures(1))
 
 
 # The class of every pixel

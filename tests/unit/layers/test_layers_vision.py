@@ -11,6 +11,8 @@ from regard.layers.vision import (
     GridPositions,
     ImageConfig,
     Patches,
+    PatchesConfig,
+    convolutional_stem,
     drop_rates,
     into_windows,
     on_the_map,
@@ -39,6 +41,71 @@ def test_what_is_left_over_is_cut_off_or_filled_up():
     torch.testing.assert_close(padded(images), padded(functional.pad(images, (0, 3, 0, 2))))
     with pytest.raises(ConfigError, match="10 x 9 pixels, smaller than one patch of 16"):
         Patches(1, 2, 16)(images)
+
+
+@given(
+    height=st.integers(1, 40), width=st.integers(1, 40), patch=st.sampled_from([1, 2, 4, 8]), pad=st.booleans(),
+    batch=st.integers(1, 2),
+)  # fmt: skip
+def test_convolutions_leave_the_grid_of_patches(height, width, patch, pad, batch):
+    plain, stem = (Patches(2, 16, patch, pad=pad, stem=stem).eval() for stem in ("patches", "convolutions"))
+    images = torch.randn(batch, 2, height, width)
+    if not pad and min(height, width) < patch:
+        with pytest.raises(ConfigError, match=f"{height} x {width} pixels, smaller than one patch of {patch}"):
+            stem(images)
+    else:
+        assert stem(images).shape == plain(images).shape
+
+
+@pytest.mark.parametrize(
+    ("width", "patch", "channels", "strides"),
+    [
+        (192, 4, [48, 96, 192], [1, 2, 2]),
+        (150, 4, [37, 74, 150], [1, 2, 2]),
+        (64, 16, [16, 32, 64, 64, 64], [1, 2, 2, 2, 2]),
+        (8, 2, [8, 8], [1, 2]),
+        (24, 1, [24], [1]),
+    ],
+)
+def test_convolutions_of_a_stem_halve_the_picture_and_double_the_channels(width, patch, channels, strides):
+    stem = convolutional_stem(3, width, patch)
+    convolutions = [module for module in stem.modules() if isinstance(module, torch.nn.Conv2d)]
+    assert [each.out_channels for each in convolutions] == [*channels, width]
+    assert [each.stride for each in convolutions] == [(stride, stride) for stride in [*strides, 1]]
+    assert [each.kernel_size[0] for each in convolutions] == [*(3 for _ in strides), 1]
+    norms = [module.num_features for module in stem.modules() if isinstance(module, torch.nn.BatchNorm2d)]
+    assert norms == channels
+
+
+def test_a_stem_of_convolutions_is_what_its_parts_compute_in_turn():
+    torch.manual_seed(0)
+    patches, images = Patches(3, 32, 4, stem="convolutions"), torch.randn(2, 3, 9, 14)
+    kernels = [parameter for parameter in patches.parameters() if parameter.dim() == 4]
+    x = images[:, :, :8, :12]
+    for kernel, stride in zip(kernels[:3], (1, 2, 2), strict=True):
+        x = functional.conv2d(x, kernel, stride=stride, padding=1)
+        x = functional.gelu(
+            (x - x.mean((0, 2, 3), keepdim=True)) / (x.var((0, 2, 3), False, keepdim=True) + 1e-5).sqrt()
+        )
+    x = functional.conv2d(x, kernels[3], patches.projection[-1].bias)
+    torch.testing.assert_close(patches(images), x.permute(0, 2, 3, 1), atol=1e-5, rtol=1e-5)
+
+
+def test_neighbours_are_seen_through_convolutions_only():
+    """A change of one pixel reaches its own patch, or those around it too."""
+    images = torch.zeros(2, 1, 16, 16)
+    images[1, 0, 8, 8] = 5.0
+    for stem, reached in (("patches", 1), ("convolutions", 9)):
+        torch.manual_seed(0)
+        here, there = Patches(1, 32, 4, stem=stem).eval()(images)
+        assert (here != there).any(-1).sum() == reached
+
+
+@pytest.mark.parametrize("patch", [3, 14, 24])
+def test_only_powers_of_two_can_be_halved_away(patch):
+    assert PatchesConfig(patch=patch).stem == "patches"
+    with pytest.raises(ConfigError, match=f"patch must be 1, 2, 4, 8, 16 or so on, not {patch}"):
+        PatchesConfig(patch=patch, stem="convolutions")
 
 
 def test_positions_of_the_own_grid_are_the_table_and_others_its_picture_resized():

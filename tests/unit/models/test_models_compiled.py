@@ -50,7 +50,7 @@ from regard.models.catalog import MODELS
 torch.manual_seed(0)
 for name, values in (
     ("resnet", {}), ("resnet", {"spatial": "local", "window": 3}), ("vit", {"depth": 1}),
-    ("swin", {}), ("mvit", {}),
+    ("swin", {}), ("swin", {"stem": "convolutions"}), ("mvit", {}),
 ):
     sizes = {**MODELS[name].presets["tiny"], **values, "image_size": 16, "classes": 3}
     sizes |= {"depths": (2,), "heads": (2,), "window": 4} if name == "swin" else {}
@@ -72,4 +72,4 @@ for name, values in (
 
 def test_pictures_are_one_graph_for_each_size_of_a_batch():
     done = subprocess.run([sys.executable, "-c", PICTURES], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout.split()) == (0, ["2"] * 5), done.stderr[-2000:]
+    assert (done.returncode, done.stdout.split()) == (0, ["2"] * 6), done.stderr[-2000:]

@@ -18,6 +18,7 @@ SHAPES = {
 VARIANTS = [
     ("vit", {}),
     ("vit", {"pool": "mean"}),
+    ("vit", {"stem": "convolutions"}),
     ("resnet", {}),
     ("resnet", {"block": "bottleneck", "norm": "group", "standardise": True, "stem": "large", "widths": (16, 32)}),
     ("resnet", {"nonlocal_after": (1, 2)}),
@@ -26,6 +27,7 @@ VARIANTS = [
     ("swin", {}),
     ("swin", {"version": 2}),
     ("swin", {"positions": True}),
+    ("swin", {"stem": "convolutions"}),
     ("mvit", {}),
     ("mvit", {"class_token": True, "positions": "absolute", "residual_pooling": False, "widen": "feed_forward"}),
 ]
@@ -134,6 +136,8 @@ def test_presets_are_as_large_as_published(name, preset, millions):
         ("mvit", {"depths": ()}, "depths .* must name each stage"),
         ("mvit", {"heads": 3}, "does not divide by heads 3"),
         ("vit", {"class_names": ("a",)}, "names 1 classes, but classes = 5"),
+        ("vit", {"patch": 14, "stem": "convolutions"}, "patch must be 1, 2, 4, 8, 16 or so on, not 14"),
+        ("swin", {"patch": 3, "stem": "convolutions"}, "patch must be .*, not 3"),
     ],
 )
 def test_configs_that_do_not_hold_together_are_explained(name, changes, says):

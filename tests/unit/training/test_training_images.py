@@ -32,6 +32,10 @@ COMMON = [
     "training.log_every=2", "training.batch=16",
 ]  # fmt: skip
 VIT = 'model={name="vit",preset="tiny",image_size=16,patch=4,width=16,heads=2,depth=2,ffn_width=24,classes=6}'
+SWIN = (
+    'model={name="swin",preset="tiny",image_size=16,patch=2,width=8,depths=[2],heads=[2],window=4,classes=6,'
+    'stem="convolutions"}'
+)
 RESNET = 'model={name="resnet",preset="tiny",image_size=16,stem_width=8,widths=[8,16],depths=[1,1],classes=6}'
 GPT = 'model={name="gpt",preset="igpt-tiny",width=16,heads=2,depth=2,max_length=256}'
 SAGAN = 'model={name="sagan",preset="tiny",image_size=16,widths=[16,8],latent=8,attention_at=8,classes=6}'
@@ -52,6 +56,7 @@ def tiny(task, judge, *sets):
     changes = {
         "vit": ("scenes-vit", [VIT, MIXING, "training.label_smoothing=0.1", "training.ema=0.9"]),
         "resnet": ("scenes-vit", [RESNET, "training.ema=0.9"]),
+        "swin": ("scenes-vit", [SWIN, "training.ema=0.9"]),
         "segmentation": ("scenes-segmentation", [SEGMENTER]),
         "pixels": ("scenes-igpt", [GPT, "training.probe=20"]),
         "gan": ("fashion-mnist-sagan", [
@@ -73,7 +78,7 @@ def task_of(recipe, folder):
     return TASKS[recipe.task](recipe, folder, torch.device("cpu"), lambda: None)
 
 
-@pytest.mark.parametrize("task", ["vit", "resnet", "segmentation", "pixels", "gan"])
+@pytest.mark.parametrize("task", ["vit", "resnet", "swin", "segmentation", "pixels", "gan"])
 def test_a_run_that_was_cut_ends_like_one_that_was_not(tmp_path, monkeypatch, task, judge):
     recipe = tiny(task, judge)
     train(recipe, tmp_path / "whole")
@@ -96,6 +101,25 @@ def test_a_run_that_was_cut_ends_like_one_that_was_not(tmp_path, monkeypatch, ta
     assert whole.keys() == cut.keys()
     assert all(torch.equal(whole[name], cut[name]) for name in whole)
     assert (tmp_path / "whole" / "preprocessor_config.json").is_file()
+
+
+def test_a_run_begun_before_a_key_of_its_model_was_known_goes_on(tmp_path):
+    recipe, file = tiny("vit", "", "training.steps=2"), tmp_path / "run" / "recipe.toml"
+    train(recipe, tmp_path / "run")
+    assert file.read_text().count('stem = "patches"\n') == 1
+    file.write_text(file.read_text().replace('stem = "patches"\n', ""))
+    train(tiny("vit", "", "training.steps=3"), tmp_path / "run", resume=True)
+    assert 'stem = "patches"\n' in file.read_text()
+
+
+def test_a_stem_of_convolutions_learns(tmp_path):
+    recipe = tiny("swin", "")
+    out, before = train(recipe, tmp_path / "run"), task_of(recipe, tmp_path / "data")
+    torch.manual_seed(recipe.seed)
+    first, trained = before.build().state_dict(), load_model(out).model.state_dict()
+    stem = [name for name in trained if name.startswith("patches.projection.")]
+    assert len(stem) == 14  # two convolutions with norms (6 each with what they measure), and a projection (2)
+    assert not [name for name in stem if torch.equal(first[name], trained[name])]
 
 
 def test_batches_do_not_depend_on_workers_or_on_where_pictures_wait(tmp_path, monkeypatch):
@@ -160,8 +184,9 @@ def test_measured_accuracy_is_that_of_the_published_model(tmp_path):
     assert classifier.labels == ["circle", "square", "triangle", "cross", "ring", "diamond"]
 
 
-def test_what_batch_norms_measure_is_averaged_too(tmp_path):
-    out = train(tiny("resnet", "", "training.validate_every=0"), tmp_path / "run")
+@pytest.mark.parametrize("model", ["resnet", "swin"])
+def test_what_batch_norms_measure_is_averaged_too(tmp_path, model):
+    out = train(tiny(model, "", "training.validate_every=0"), tmp_path / "run")
     state = load_file(newest_complete(out) / "train_state" / "state.safetensors")
     averaged = [name.removeprefix("average/") for name in state if name.startswith("average/")]
     running = [name for name in averaged if name.endswith(("running_mean", "running_var"))]
