@@ -51,11 +51,11 @@ FLAGS = {
     "cudnn": "attention by cuDNN first", "flash": "by FlashAttention", "efficient": "by the kernel for short rows",
     "math": "by plain products", "drop": "GPT-2 with dropout 0.1",
     "nodrop": "the Transformer without dropout", "tune": "inductor searches kernels longer",
-    "half": "what flows between the layers is bf16, not fp32", "profile": "its kernels are listed too",
+    "stream": "what flows between the layers is bf16 too", "profile": "its kernels are listed too",
 }  # fmt: skip
 VARIANTS = {
-    "gpt2": ["now", "joint", "joint+cudnn", "layers", PEER],
-    "transformer": ["now", "efficient", "flash", "fixed+joint", PEER],
+    "gpt2": ["now", "stream", "stream+tune", "logits", PEER],
+    "transformer": ["now", "stream", "stream+tune", "logits", PEER],
 }
 WARM, ROUNDS, STEPS = 4, 5, 6  # steps before, measurements, steps of each
 
@@ -97,18 +97,17 @@ def random_batch(name: str, device: torch.device) -> TextBatch | Batch:
 def make_trainer(name: str, flags: set[str], out: Path, device: torch.device) -> loop.Trainer:
     torch.manual_seed(1)
     vocab, rate = VOCABULARY[name], 0.1 if "drop" in flags else 0.0
+    training = {**TRAINING, "precision": "bf16-stream"} if "stream" in flags else TRAINING
     if name == "gpt2":
-        values = {"task": "language", "model": {"name": "gpt"}, "data": {"train": "none"}, "training": TRAINING}
+        values = {"task": "language", "model": {"name": "gpt"}, "data": {"train": "none"}, "training": training}
         sizes = {**GPTS["gpt2"], "vocab": vocab, "dropout": rate, "embedding_dropout": rate}
         task: Any = RandomTexts(LanguageRecipe.parse(values), device, Gpt(GptConfig.parse(sizes)), "logits" in flags)
     else:
-        values = {"data": {"source": "en", "target": "de", "train": "none"}, "training": TRAINING}
+        values = {"data": {"source": "en", "target": "de", "train": "none"}, "training": training}
         sizes = {**TRANSFORMERS["base"], "source_vocab": vocab, "target_vocab": vocab, "tie": "all"}
         sizes |= {"dropout": 0.0} if "nodrop" in flags else {}
         model = Transformer(TransformerConfig.parse(sizes))
         task = RandomPairs(Recipe.parse(values), device, model, "logits" in flags)
-    if "half" in flags:
-        keep_half(task.made)
     trainer = loop.Trainer(task.recipe, task, out, device, Signals())
     fixed = "fixed" in flags or not trainer.settings.lengths_vary
     if "layers" in flags:
@@ -121,26 +120,6 @@ def make_trainer(name: str, flags: set[str], out: Path, device: torch.device) ->
     if "joint" in flags:
         join(task, name, trainer.model, dynamic=not fixed)
     return trainer
-
-
-class Halved(nn.Module):
-    """What a layer gives, in bf16, where autocast makes it fp32."""
-
-    def __init__(self, layer: nn.Module):
-        super().__init__()
-        self.layer = layer
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.layer(x).bfloat16()
-
-
-def keep_half(model: Any) -> None:
-    """What flows between the layers begins after the embedding's dropout, and is made anew by every norm."""
-    model.dropout = Halved(model.dropout)
-    for module in list(model.modules()):
-        for name, part in list(module.named_children()):
-            if isinstance(part, nn.LayerNorm) and not isinstance(module, Halved):
-                setattr(module, name, Halved(part))
 
 
 def join(task: Any, name: str, model: nn.Module, dynamic: bool) -> None:

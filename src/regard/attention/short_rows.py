@@ -20,7 +20,8 @@ LONGEST = 64  # queries or keys: their scores fit into the registers of four war
 WIDEST = 128
 PROGRAMS = 2048  # at most about so many where a program takes many elements: a few for each place on a large GPU
 WARPS = {16: 2, 32: 2, 64: 4}  # by the larger side of the score matrix, rounded up; see `_block`
-STAGES = 1  # nothing is fetched ahead: other programs of the same processor compute meanwhile
+STAGES = 2  # of a program that takes many elements: the next one is fetched while this one is computed
+FARTHEST = 2**23  # elements between neighbours in a row or column: within a tile, 32 bits count them
 
 
 def applies(
@@ -50,12 +51,7 @@ def applies(
 
 
 def _broadcasts(part: Tensor, shape: tuple[int, ...]) -> bool:
-    if part.ndim != len(shape):
-        return False
-    for own, full in zip(part.shape, shape, strict=True):
-        if own not in (1, full):
-            return False
-    return True
+    return part.ndim == len(shape) and all(own in (1, full) for own, full in zip(part.shape, shape, strict=True))
 
 
 def attend_short(
@@ -85,9 +81,7 @@ def _short_attention(
 
 
 @_short_attention.register_fake
-def _(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None, causal: bool, scale: float
-) -> Tensor:
+def _(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None, causal: bool, scale: float) -> Tensor:
     return _new_rows(q, v)
 
 
@@ -110,7 +104,7 @@ def _short_attention_gradients(
     with torch.cuda.device_of(q):
         _backward_kernel[(chunks * q.shape[1],)](
             *_inputs(q, k, v, mask, bias),
-            *(d_out, *d_out.stride()),
+            *_strided(d_out),
             *(dq, dk, dv, dq if parts is None else parts),
             scale,
             *_sizes(q, k),
@@ -179,7 +173,14 @@ def _inputs(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor |
     if bias is not None:
         bias = bias.expand(scores)
     found = [q if each is None else each for each in (q, k, v, mask, bias)]
-    return [part for each in found for part in (each, *each.stride())]
+    return [part for each in found for part in _strided(each)]
+
+
+def _strided(x: Tensor) -> tuple[Tensor | int, ...]:
+    """A tensor and its strides, as a kernel takes them; copied if its rows are scattered over gigabytes."""
+    if max(x.stride()[2:]) > FARTHEST:
+        x = x.contiguous()
+    return x, *x.stride()
 
 
 def _sizes(q: Tensor, k: Tensor) -> tuple[int, ...]:
@@ -191,6 +192,7 @@ def _constants(
 ) -> dict[str, Any]:
     """What a kernel is compiled for."""
     block_q, block_k = _block(q.shape[2]), _block(k.shape[2])
+    shared = bias is not None and len(bias) == 1
     return {
         "K": q.shape[3],
         "KV": v.shape[3],
@@ -201,10 +203,10 @@ def _constants(
         "CAUSAL": causal,
         "MASK": mask is not None,
         "MASK_OF_QUERIES": mask is not None and mask.shape[2] > 1,
-        "BIAS_SHARED": bias is not None and len(bias) == 1,
-        "OWN_BIAS": bias is not None and len(bias) > 1,
+        "BIAS_SHARED": shared,
+        "OWN_BIAS": bias is not None and not shared,
         "num_warps": WARPS[max(block_q, block_k)],
-        "num_stages": STAGES,
+        "num_stages": STAGES if shared else 1,
     }
 
 
@@ -237,16 +239,15 @@ if TRITON:
     def _load_scores(first, rows, columns, row_stride, column_stride, Tq, Tk):
         """Bias or mask of every score; outside of the rows, where nobody looks, whatever is next to them.
 
-        A condition for each element would take as many registers as the elements do.
+        Registers are what these kernels lack: a condition for each element would fill as many as the elements do, and
+        pointers twice as many as the offsets from one pointer.
         """
         rows, columns = tl.minimum(rows, Tq - 1), tl.minimum(columns, Tk - 1)
-        return tl.load(first + rows[:, None] * row_stride + columns[None, :] * column_stride)
+        return tl.load(first + (rows[:, None] * row_stride + columns[None, :] * column_stride))
 
     @triton.jit
     @no_type_check
-    def _added(
-        bias, row_stride, column_stride, rows, columns, Tq, Tk, CAUSAL: tl.constexpr, BIAS_SHARED: tl.constexpr
-    ):
+    def _added(bias, row_stride, column_stride, rows, columns, Tq, Tk, CAUSAL: tl.constexpr, BIAS_SHARED: tl.constexpr):
         """What is added to the scores of every batch element: a bias, and -∞ where none of them may look."""
         added = tl.zeros([rows.shape[0], columns.shape[0]], dtype=tl.float32)
         if BIAS_SHARED:
@@ -295,9 +296,7 @@ if TRITON:
         h = (program % H).to(tl.int64)  # times a stride it may be large
         rows, columns = tl.arange(0, BLOCK_Q), tl.arange(0, BLOCK_K)
         widths, value_widths = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_V)
-        added = _added(
-            bias_first + h * bias_head, bias_row, bias_column, rows, columns, Tq, Tk, CAUSAL, BIAS_SHARED
-        )
+        added = _added(bias_first + h * bias_head, bias_row, bias_column, rows, columns, Tq, Tk, CAUSAL, BIAS_SHARED)
         for number in range(program // H, B, chunks):
             b = tl.cast(number, tl.int64)
             q = _load(q_first + b * q_batch + h * q_head, rows, widths, q_row, q_column, Tq, K)
@@ -331,9 +330,7 @@ if TRITON:
         h = (program % H).to(tl.int64)
         rows, columns = tl.arange(0, BLOCK_Q), tl.arange(0, BLOCK_K)
         widths, value_widths = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_V)
-        added = _added(
-            bias_first + h * bias_head, bias_row, bias_column, rows, columns, Tq, Tk, CAUSAL, BIAS_SHARED
-        )
+        added = _added(bias_first + h * bias_head, bias_row, bias_column, rows, columns, Tq, Tk, CAUSAL, BIAS_SHARED)
         if BIAS_GRADIENT:
             d_bias = tl.zeros([BLOCK_Q, BLOCK_K], dtype=tl.float32)
         for number in range(program // H, B, chunks):

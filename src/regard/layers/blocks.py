@@ -12,6 +12,7 @@ from torch.nn import functional
 from regard.attention.cache import LayerCache
 from regard.attention.dropout import Dropout
 from regard.attention.multihead import Memory, MultiHeadAttention
+from regard.errors import ConfigError
 
 EVEN = 8  # rows: 16 bytes of half precision
 
@@ -52,7 +53,10 @@ class Residual(nn.Module):
     """Add & norm: LayerNorm(x + Dropout(f(x))) as in the paper, or x + Dropout(f(LayerNorm(x))) (pre-norm).
 
     With `branch` the norm is the last thing in the branch: x + LayerNorm(Dropout(f(x))) (Swin V2's res-post-norm).
+    `half` keeps x in the type of autocast's products, which alone leaves what is added up and normed in single precision.
     """
+
+    half = False
 
     def __init__(self, width: int, dropout: float, order: NormOrder, norm: Norm = nn.LayerNorm, drop_path: float = 0.0):
         super().__init__()
@@ -62,11 +66,29 @@ class Residual(nn.Module):
     def forward(
         self, x: Float[Tensor, "B *T D"], branch: Callable[[Float[Tensor, "B *T D"]], Float[Tensor, "B *T D"]]
     ) -> Float[Tensor, "B *T D"]:
+        kind = x.device.type
+        if not (self.half and torch.is_autocast_enabled(kind)):
+            return self._add(x, branch)
+        dtype = torch.get_autocast_dtype(kind)
+        return self._add(x.to(dtype), branch).to(dtype)
+
+    def _add(
+        self, x: Float[Tensor, "B *T D"], branch: Callable[[Float[Tensor, "B *T D"]], Float[Tensor, "B *T D"]]
+    ) -> Float[Tensor, "B *T D"]:
         if self.order == "pre":
             return x + self.drop_path(self.dropout(branch(self.norm(x))))
         if self.order == "branch":
             return x + self.drop_path(self.norm(self.dropout(branch(x))))
         return self.norm(x + self.drop_path(self.dropout(branch(x))))
+
+
+def keep_half(model: nn.Module) -> None:
+    """What flows through all residual branches is kept in half precision under autocast."""
+    branches = [module for module in model.modules() if isinstance(module, Residual)]
+    if not branches:
+        raise ConfigError("training.precision is 'bf16-stream', but the model has no layers of a Transformer; set bf16")
+    for module in branches:
+        module.half = True
 
 
 class FeedForward(nn.Module):

@@ -181,7 +181,7 @@ def _plan_of(recipe: AnyRecipe, trainer: Trainer, batch: Any) -> Plan:
 
 
 def _limits(plan: Plan, device: torch.device) -> Limits:
-    return Limits(device, torch.bfloat16 if plan.training.precision == "bf16" else torch.float32)
+    return Limits(device, torch.bfloat16 if plan.training.half else torch.float32)
 
 
 def _added_up(pieces: dict[Piece, int], each: dict[Piece, float], limits: Limits) -> Forecast:

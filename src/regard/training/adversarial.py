@@ -52,6 +52,7 @@ class Gan:
         self.summary = f"{self.corpus.summary}; from {recipe.data.train}"
         self.train = OnDevice(self.corpus.train, device)
         self.loader = self.corpus.loader(recipe.augmentation, recipe.training, recipe.seed, device)
+        self.critic: Callable[..., Tensor] | None = None
         self.judge = Judge(recipe.data.judge, size, channels, device) if recipe.data.judge else None
 
     def build(self) -> nn.Module:
@@ -83,9 +84,18 @@ class Gan:
         real = self.corpus.preprocessing.normalise(pixels)
         with torch.no_grad():
             made = model(networks.draw(labels), labels)
-        yield CRITIC, Loss(hinge_critic(networks.critic(real, labels), networks.critic(made, labels)), count)
+        critic = self._critic(networks)
+        scores = critic(torch.cat([real, made]), labels.repeat(2))  # at once: spectral norms are computed at each call
+        yield CRITIC, Loss(hinge_critic(*scores.chunk(2)), count)
         made = model(networks.draw(labels), labels)
-        yield GENERATOR, Loss(hinge_generator(networks.critic(made, labels)), count)
+        yield GENERATOR, Loss(hinge_generator(critic(made, labels)), count)
+
+    def _critic(self, networks: Sagan) -> Callable[..., Tensor]:
+        """Compiled where the generator is; the loop sees to that one alone."""
+        if self.critic is None:
+            compiles = self.recipe.training.compiles(self.device.type)
+            self.critic = torch.compile(networks.critic, dynamic=False) if compiles else networks.critic
+        return self.critic
 
     def _labels(self, labels: Tensor) -> Tensor:
         return labels if self.config.conditional else torch.zeros_like(labels)

@@ -1,7 +1,6 @@
 """Cross-entropy over a vocabulary on a GPU: logits are read once and turned into their gradient where they stand.
 
-torch makes several passes over logits that are larger than everything else in a step; this kernel makes two, of which
-the second finds the row in the cache. Triton comes with torch's builds for CUDA; without it nothing here applies.
+torch makes several passes over logits that are larger than everything else in a step; this kernel makes two. Triton comes with torch's builds for CUDA; without it nothing here applies.
 """
 
 from importlib.util import find_spec
@@ -12,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 TRITON = find_spec("triton") is not None
-BLOCK, WARPS = 8192, 32  # logits at a time; so many threads that the rows in flight stay in the cache of the GPU
+BLOCK, WARPS = 4096, 8  # logits at a time, and 32 threads each: the fastest of nine on an H200
 
 
 def applies(device: str) -> bool:

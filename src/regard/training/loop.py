@@ -20,6 +20,7 @@ from regard.checkpoints.folder import CHECKPOINTS, TRAIN_STATE
 from regard.checkpoints.models import fill
 from regard.errors import TrainingError, UsageError
 from regard.inference.products import multiplies_bf16
+from regard.layers.blocks import keep_half
 from regard.training.distributed import ALONE, Ranks, engine, full, joined, local
 from regard.training.guards import SignalError, Signals, claim, first_bad_module
 from regard.training.metrics import MetricsLog, Reporter, Silence, shown
@@ -107,6 +108,8 @@ class Trainer:
         settings = self.settings
         _refuse_to_divide(recipe, task, ranks)
         self.model = task.build().to(device).train()
+        if settings.precision == "bf16-stream":
+            keep_half(self.model)
         self.engine = engine(settings.parallel, self.model, ranks, device, compiled=self._compiled, build=task.build)
         self.forward = self.engine.forward
         self.parameters = task.parameters(self.model)
@@ -138,8 +141,8 @@ class Trainer:
         self.waited = 0.0  # seconds in this lap for the loader, which should be ahead of the training
         self.log = MetricsLog(out, step=self.progress.step) if ranks.first else Silence()
         self.reporter = Reporter(settings.steps) if ranks.first else Silence()
-        self.bf16 = settings.precision == "bf16" and multiplies_bf16(device)
-        if settings.precision == "bf16" and not self.bf16:
+        self.bf16 = settings.half and multiplies_bf16(device)
+        if settings.half and not self.bf16:
             self.reporter.say("this processor has no bf16 arithmetic: training goes on in fp32, far faster here")
 
     def _compiled(self, model: nn.Module) -> nn.Module:

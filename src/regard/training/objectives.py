@@ -17,7 +17,7 @@ PIECE = 1 << 24  # logits of less than single precision that are taken at a time
 # Logits of factors that are taken at a time: on a processor as many as its cache holds, elsewhere as many as keep it
 # busy; and never so few rows that the output matrix is read, and its gradient written, more often than multiplied.
 AT_A_TIME, LEAST_ROWS = {"cpu": 1 << 21}, 256
-IN_PLACE = 1 << 29  # where the gradient needs no room of its own: 1 GB in half precision
+IN_PLACE = 1 << 30  # where the gradient needs no room of its own: 2 GB in half precision
 
 
 class Loss(NamedTuple):

@@ -140,7 +140,7 @@ class LoopSection(Config):
     accumulate: PositiveInt = 1  # batches of an update; several processes share them
     parallel: Parallel = "auto"  # copies of the model (ddp, auto), pieces (fsdp), or pieces within a machine (hsdp)
     clip: NonNegativeFloat = 1.0
-    precision: Literal["fp32", "tf32", "bf16"] = "fp32"
+    precision: Literal["fp32", "tf32", "bf16", "bf16-stream"] = "fp32"
     device: Literal["auto", "cpu", "cuda"] = "auto"
     weight_decay: NonNegativeFloat = 0.01
     betas: tuple[float, float] = (0.9, 0.98)
@@ -159,6 +159,11 @@ class LoopSection(Config):
     graphs: bool = True  # where batches are alike, a GPU replays a captured step instead of being told every kernel
 
     lengths_vary: ClassVar[bool] = True  # or every batch has one shape, for which a graph of its own is compiled
+
+    @property
+    def half(self) -> bool:
+        """Whether products are computed in bf16."""
+        return self.precision in ("bf16", "bf16-stream")
 
     def compiles(self, device: str) -> bool:
         """Whether the model and its loss are compiled on this kind of device."""

@@ -1,6 +1,8 @@
-"""Attention over short rows against the readable reference: on a GPU where there is one, else in Triton's interpreter."""
+"""Attention over short rows against the readable reference: on a GPU if there is one, else in Triton's interpreter."""
 
 import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -14,10 +16,11 @@ from regard.attention import short_rows  # noqa: E402
 from regard.attention.core import attention_weights  # noqa: E402
 from regard.attention.short_rows import applies, attend_short  # noqa: E402
 
-pytestmark = pytest.mark.skipif(
-    DEVICE == "cpu" and any(isinstance(each, triton.JITFunction) for each in (triton.language.max, short_rows._softmax)),
-    reason="Triton was imported before this file; set TRITON_INTERPRET=1 to run its kernels on a processor",
+# Whoever imported Triton before this file, without the variable, got functions that only a GPU runs.
+RUNS_HERE = DEVICE == "cuda" or not any(
+    isinstance(each, triton.JITFunction) for each in (triton.language.max, short_rows._weights)
 )
+kernels = pytest.mark.skipif(not RUNS_HERE, reason="run in a process of its own, below")
 
 
 def drawn(*shape, seed=0, dtype=torch.float32):
@@ -35,8 +38,9 @@ def compare(q, k, v, mask=None, bias=None, causal=False, scale=0.3, atol=1e-5, l
     inputs = [q, k, v] if bias is None else [q, k, v, bias]
     fast = [each.detach().requires_grad_(learned_bias or each is not bias) for each in inputs]
     slow = [each.detach().double().requires_grad_(each.requires_grad) for each in fast]
-    out = attend_short(*fast[:3], mask, fast[3] if bias is not None else None, causal, scale)
-    weights = attention_weights(*slow[:2], mask=mask, bias=slow[3] if bias is not None else None, causal=causal, scale=scale)
+    fast_bias, slow_bias = (None, None) if bias is None else (fast[3], slow[3])
+    out = attend_short(*fast[:3], mask, fast_bias, causal, scale)
+    weights = attention_weights(*slow[:2], mask=mask, bias=slow_bias, causal=causal, scale=scale)
     expected = weights @ slow[2]
     assert out.dtype == q.dtype and out.transpose(1, 2).is_contiguous()
     torch.testing.assert_close(out.double(), expected, atol=atol, rtol=atol)
@@ -50,6 +54,7 @@ def compare(q, k, v, mask=None, bias=None, causal=False, scale=0.3, atol=1e-5, l
         )
 
 
+@kernels
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(
     ("Tq", "Tk", "K", "Kv"),
@@ -62,6 +67,7 @@ def test_shapes(Tq, Tk, K, Kv, causal):
     compare(*rows(2, 2, Tq, Tk, K, Kv), causal=causal)
 
 
+@kernels
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("shape", [(3, 2, 17, 20), (3, 1, 17, 20), (1, 2, 17, 20), (3, 1, 1, 20), (1, 1, 17, 1)])
 def test_masks_of_every_form_and_rows_that_may_look_nowhere(shape, causal):
@@ -72,18 +78,21 @@ def test_masks_of_every_form_and_rows_that_may_look_nowhere(shape, causal):
     assert attend_short(q, k, v, mask, None, causal, 0.3)[0, 0, -1].eq(0).all()
 
 
-@pytest.mark.parametrize("programs", [1, 4, 2048], ids="{} programs".format)
+@kernels
+@pytest.mark.parametrize("programs", [1, 4], ids="{} programs".format)
 @pytest.mark.parametrize("shape", [(1, 2, 49, 49), (1, 1, 49, 49), (1, 2, 1, 49), (1, 1, 49, 1)])
 def test_gradient_of_a_bias_however_many_elements_a_program_takes(monkeypatch, shape, programs):
     monkeypatch.setattr(short_rows, "PROGRAMS", programs)
     compare(*rows(5, 2, 49, 49, 32), mask=drawn(5, 1, 49, 49, seed=5) > -1, bias=drawn(*shape, seed=6))
 
 
+@kernels
 @pytest.mark.parametrize("learned", [False, True])
 def test_a_bias_of_each_element(learned):
     compare(*rows(3, 2, 17, 20, 16), bias=drawn(3, 1, 17, 20, seed=6), learned_bias=learned)
 
 
+@kernels
 def test_views_of_one_packed_product():
     whole = drawn(3, 17, 3 * 2 * 24)
     q, k, v = (each.view(3, 17, 2, 24).transpose(1, 2) for each in whole.split(48, dim=-1))
@@ -91,6 +100,7 @@ def test_views_of_one_packed_product():
     compare(q, k, v, mask=(drawn(3, 17, seed=5) > 0)[:, None, None, :], bias=table)
 
 
+@kernels
 def test_a_gradient_that_is_one_number_everywhere():
     q, k, v = (each.requires_grad_() for each in rows(2, 2, 5, 5, 16))
     out = attend_short(q, k, v, None, None, False, 0.3)
@@ -98,13 +108,25 @@ def test_a_gradient_that_is_one_number_everywhere():
     torch.testing.assert_close(v.grad.sum(2), torch.full_like(v.grad.sum(2), 5.0))
 
 
-@pytest.mark.parametrize("bias_dtype", [torch.float32, torch.bfloat16])
+@kernels
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("bias_dtype", [torch.float32, torch.float16], ids=str)
 @pytest.mark.parametrize("causal", [False, True])
-def test_bf16(causal, bias_dtype):
+def test_half_precision(causal, bias_dtype, dtype):
+    if dtype == torch.bfloat16 and DEVICE == "cpu":
+        pytest.skip("Triton's interpreter multiplies the bits of bf16 as if they were integers")
     bias = drawn(1, 2, 32, 32, seed=6, dtype=bias_dtype)
-    compare(*rows(3, 2, 32, 32, 64, dtype=torch.bfloat16), bias=bias, causal=causal, scale=0.125, atol=0.04)
+    tolerance = 4 * torch.finfo(dtype).eps
+    compare(*rows(3, 2, 32, 32, 64, dtype=dtype), bias=bias, causal=causal, scale=0.125, atol=tolerance)
 
 
+@kernels
+def test_rows_scattered_over_gigabytes_are_copied(monkeypatch):
+    monkeypatch.setattr(short_rows, "FARTHEST", 100)
+    compare(*(each.permute(2, 0, 1, 3).contiguous().permute(1, 2, 0, 3) for each in rows(3, 2, 5, 6, 24)))
+
+
+@kernels
 @pytest.mark.parametrize("learned", [False, True])
 def test_it_is_a_proper_operation_of_torch(learned):
     q, k, v = (each.requires_grad_() for each in rows(2, 2, 5, 6, 16))
@@ -113,16 +135,6 @@ def test_it_is_a_proper_operation_of_torch(learned):
     torch.library.opcheck(short_rows._short_attention, (q, k, v, None, None, False, 0.3))
     plain = [each.detach() for each in (q, q, k, v, mask, bias)]
     torch.library.opcheck(short_rows._short_attention_gradients, (*plain, True, 0.3, learned))
-
-
-def test_compiled_code_takes_it_as_it_is():
-    q, k, v = rows(2, 2, 5, 6, 16)
-
-    def layer(q, k, v):
-        return attend_short(2 * q, k, v, None, None, True, 0.3).transpose(1, 2).reshape(2, 5, -1) + 1
-
-    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
-    torch.testing.assert_close(compiled(q, k, v), layer(q, k, v))
 
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="only a GPU is asked for kernels")
@@ -143,3 +155,11 @@ def test_where_it_applies():
 
 def test_no_kernel_for_a_processor():
     assert not applies(*(each.cpu().bfloat16() for each in rows(1, 1, 4, 4, 16)), None, None, 0.0)
+
+
+@pytest.mark.skipif(RUNS_HERE, reason="the kernels ran above")
+def test_all_of_this_where_triton_interprets():
+    command = [sys.executable, "-m", "pytest", "--noconftest", "-p", "no:cacheprovider", __file__]
+    interpreting = {**os.environ, "TRITON_INTERPRET": "1"}
+    done = subprocess.run(command, env=interpreting, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3000:]

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from regard.layers.blocks import ACTIVATIONS, DropPath, FeedForward, Residual, even
+from regard.errors import ConfigError
+from regard.layers.blocks import ACTIVATIONS, DropPath, FeedForward, Residual, even, keep_half
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
@@ -67,3 +68,37 @@ def test_rows_of_zeros_change_nothing(rows, biased):
     wider, longer = even(weight, bias)
     assert len(wider) % 8 == 0 and len(wider) - rows < 8
     torch.testing.assert_close(functional.linear(x, wider, longer)[:, :rows], functional.linear(x, weight, bias))
+
+
+@pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # of processors without bf16, which add up by other means
+@pytest.mark.parametrize("order", ["pre", "post", "branch"])
+def test_half_a_stream_is_the_stream_rounded_and_only_under_autocast(order):
+    """bf16 in and out of every branch, within its precision of what single precision gives."""
+    torch.manual_seed(0)
+    layers = nn.ModuleList(FeedForward(32, 64) for _ in range(4))
+    branches = nn.ModuleList(Residual(32, 0.0, order) for _ in range(4))
+    x = torch.randn(8, 5, 32)
+
+    def run():
+        seen, out = [], x
+        for branch, layer in zip(branches, layers, strict=True):
+            out = branch(out, layer)
+            seen.append(out)
+        return seen
+
+    plain = run()
+    with torch.autocast("cpu", torch.bfloat16):
+        single = run()
+    keep_half(branches)
+    for before, after in zip(plain, run(), strict=True):
+        torch.testing.assert_close(after, before, atol=1e-6, rtol=1e-6)
+    with torch.autocast("cpu", torch.bfloat16):
+        half = run()
+    assert {each.dtype for each in single} == {torch.float32} and {each.dtype for each in half} == {torch.bfloat16}
+    for exact, rounded in zip(plain, half, strict=True):
+        torch.testing.assert_close(rounded.float(), exact, atol=0.1, rtol=0.02)
+
+
+def test_only_layers_of_a_transformer_have_a_stream():
+    with pytest.raises(ConfigError, match="no layers of a Transformer; set bf16"):
+        keep_half(nn.Linear(2, 2))

@@ -36,9 +36,7 @@ def test_logits_become_the_gradient_of_torchs_loss(vocabulary, smoothing):
     expected = functional.cross_entropy(leaf, labels, label_smoothing=smoothing, reduction="none") * counted
     expected.sum().backward()
     padded = functional.pad(logits, (0, 5), value=9.0)  # what lies beyond the vocabulary must not count
-    losses = fused_loss.judge_in_place(
-        padded, labels, counted, vocabulary=vocabulary, smoothing=smoothing, wanted=True
-    )
+    losses = fused_loss.judge_in_place(padded, labels, counted, vocabulary=vocabulary, smoothing=smoothing, wanted=True)
     torch.testing.assert_close(losses, expected.detach(), atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(padded[:, :vocabulary], leaf.grad, atol=1e-6, rtol=1e-5)
     assert not padded[:, vocabulary:].any()

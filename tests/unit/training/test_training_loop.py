@@ -301,7 +301,9 @@ def test_only_the_newest_and_the_best_checkpoints_are_kept(tmp_path):
     assert kept == {5, 6, best}
 
 
-@pytest.mark.parametrize("change", ["training.r_drop=1.0", "training.precision=bf16", "training.ema=0.9"])
+@pytest.mark.parametrize(
+    "change", ["training.r_drop=1.0", "training.precision=bf16", "training.precision=bf16-stream", "training.ema=0.9"]
+)
 def test_every_way_of_training_learns(tmp_path, change):
     recipe = tiny("training.steps=30", "training.log_every=10", "training.validate_every=0", change)
     out = train(recipe, tmp_path / "run")
