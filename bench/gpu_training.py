@@ -47,7 +47,8 @@ TRAINING = {"precision": "bf16", "compile": True, "device": "auto", "on_nan": "s
 PEER = "transformers"  # a plain compiled loop over its model
 FLAGS = {
     "now": "the trainer's step as it is", "fixed": "a translator's shapes are compiled as they come, not as symbols",
-    "joint": "model and loss are compiled as one", "logits": "the loss takes logits, not their factors", "layers": "layer by layer, not as a whole",
+    "joint": "model and loss are compiled as one", "logits": "the loss takes logits, not their factors",
+    "layers": "layer by layer, not as a whole",
     "cudnn": "attention by cuDNN first", "flash": "by FlashAttention", "efficient": "by the kernel for short rows",
     "math": "by plain products", "drop": "GPT-2 with dropout 0.1",
     "nodrop": "the Transformer without dropout", "tune": "inductor searches kernels longer",

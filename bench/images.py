@@ -173,9 +173,8 @@ def main(options: argparse.Namespace) -> None:
     print("; ".join(f"{name} {value}" for name, value in about.items()), end="\n\n")
     setting = Setting(options.batch, options.device, options.dtype, options.compile, options.threads)
     where = torch.cuda.get_device_name() if setting.device.type == "cuda" else "CPU"
-    print(
-        f"batches of {options.batch} pictures of {SIDE} x {SIDE}, {where}{f', compiled ({options.compile})' if options.compile else ''}\n"
-    )
+    how = f", compiled ({options.compile})" if options.compile else ""
+    print(f"batches of {options.batch} pictures of {SIDE} x {SIDE}, {where}{how}\n")
     print(f"{'model':10}{'library':14}{'task':11}{'theirs/s':>10}{'ours/s':>10}{'faster':>10}")
     lines = [line for name in options.models.split(",") for line in measure(name, setting, options.seconds)]
     if options.json is not None:

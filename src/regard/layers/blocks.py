@@ -53,10 +53,10 @@ class Residual(nn.Module):
     """Add & norm: LayerNorm(x + Dropout(f(x))) as in the paper, or x + Dropout(f(LayerNorm(x))) (pre-norm).
 
     With `branch` the norm is the last thing in the branch: x + LayerNorm(Dropout(f(x))) (Swin V2's res-post-norm).
-    `half` keeps x in the type of autocast's products, which alone leaves what is added up and normed in single precision.
+    `rounded` keeps x in the type of autocast's products; autocast alone leaves sums and norms in single precision.
     """
 
-    half = False
+    rounded = False
 
     def __init__(self, width: int, dropout: float, order: NormOrder, norm: Norm = nn.LayerNorm, drop_path: float = 0.0):
         super().__init__()
@@ -67,7 +67,7 @@ class Residual(nn.Module):
         self, x: Float[Tensor, "B *T D"], branch: Callable[[Float[Tensor, "B *T D"]], Float[Tensor, "B *T D"]]
     ) -> Float[Tensor, "B *T D"]:
         kind = x.device.type
-        if not (self.half and torch.is_autocast_enabled(kind)):
+        if not (self.rounded and torch.is_autocast_enabled(kind)):
             return self._add(x, branch)
         dtype = torch.get_autocast_dtype(kind)
         return self._add(x.to(dtype), branch).to(dtype)
@@ -88,7 +88,7 @@ def keep_half(model: nn.Module) -> None:
     if not branches:
         raise ConfigError("training.precision is 'bf16-stream', but the model has no layers of a Transformer; set bf16")
     for module in branches:
-        module.half = True
+        module.rounded = True
 
 
 class FeedForward(nn.Module):

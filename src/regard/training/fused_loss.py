@@ -1,6 +1,7 @@
 """Cross-entropy over a vocabulary on a GPU: logits are read once and turned into their gradient where they stand.
 
-torch makes several passes over logits that are larger than everything else in a step; this kernel makes two. Triton comes with torch's builds for CUDA; without it nothing here applies.
+torch makes several passes over logits that are larger than everything else in a step; this kernel makes two.
+Triton comes with torch's builds for CUDA; without it nothing here applies.
 """
 
 from importlib.util import find_spec

@@ -6,9 +6,9 @@ from torch.nn import functional
 
 pytest.importorskip("triton", reason="Triton comes with torch's builds for CUDA")
 
-from regard.layers.blocks import Factors  # noqa: E402
-from regard.training import fused_loss, objectives  # noqa: E402
-from regard.training.objectives import cross_entropy  # noqa: E402
+from regard.layers.blocks import Factors
+from regard.training import fused_loss, objectives
+from regard.training.objectives import cross_entropy
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
