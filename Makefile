@@ -11,6 +11,7 @@ demo: $(VENV)/.ready
 
 test: check browser
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 TRITON_INTERPRET=1 $(BIN)/python -m pytest -n 2 tests/kernels
 
 check: $(VENV)/.ready-dev
 	$(BIN)/ruff check .

@@ -14,7 +14,7 @@ from regard.attention.dropout import Dropout
 from regard.attention.multihead import Memory, MultiHeadAttention
 from regard.errors import ConfigError
 
-EVEN = 8  # rows: 16 bytes of half precision
+EVEN, MANY = 8, 64  # rows, of small and of large vocabularies: 16 and 128 bytes of half precision
 
 NormOrder = Literal["post", "pre", "branch"]
 Norm = Callable[[int], nn.Module]  # a width -> what normalises it: nn.LayerNorm, nn.RMSNorm, or either with its eps
@@ -144,9 +144,9 @@ class Output(nn.Module):
 
 
 def even(weight: Float[Tensor, "V D"], bias: Float[Tensor, "V"] | None) -> tuple[Tensor, Tensor | None]:
-    """With rows of zeros until there are a multiple of 8: on vocabularies of an odd size a GPU's kernels for half
-    precision are several times slower."""
-    missing = -len(weight) % EVEN
+    """With rows of zeros until there are a multiple of 8, or of 64 where that is next to nothing: on vocabularies of an
+    odd size a GPU's kernels for half precision are several times slower."""
+    missing = -len(weight) % (EVEN if len(weight) < MANY**2 else MANY)
     if not missing:
         return weight, bias
     return functional.pad(weight, (0, 0, 0, missing)), None if bias is None else functional.pad(bias, (0, missing))

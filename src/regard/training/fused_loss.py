@@ -4,14 +4,14 @@ torch makes several passes over logits that are larger than everything else in a
 Triton comes with torch's builds for CUDA; without it nothing here applies.
 """
 
-from importlib.util import find_spec
 from typing import no_type_check
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-TRITON = find_spec("triton") is not None
+from regard.attention.short_rows import TRITON
+
 BLOCK, WARPS = 4096, 8  # logits at a time, and 32 threads each: the fastest of nine on an H200
 
 

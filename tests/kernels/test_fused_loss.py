@@ -4,8 +4,6 @@ import pytest
 import torch
 from torch.nn import functional
 
-pytest.importorskip("triton", reason="Triton comes with torch's builds for CUDA")
-
 from regard.layers.blocks import Factors
 from regard.training import fused_loss, objectives
 from regard.training.objectives import cross_entropy

@@ -1,26 +1,13 @@
 """Attention over short rows against the readable reference: on a GPU if there is one, else in Triton's interpreter."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 
+from regard.attention import short_rows
+from regard.attention.core import attention_weights
+from regard.attention.short_rows import applies, attend_short
+
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-if DEVICE == "cpu":
-    os.environ.setdefault("TRITON_INTERPRET", "1")  # read when Triton and the kernels are imported
-triton = pytest.importorskip("triton", reason="Triton comes with torch's builds for CUDA")
-
-from regard.attention import short_rows  # noqa: E402
-from regard.attention.core import attention_weights  # noqa: E402
-from regard.attention.short_rows import applies, attend_short  # noqa: E402
-
-# Whoever imported Triton before this file, without the variable, got functions that only a GPU runs.
-RUNS_HERE = DEVICE == "cuda" or not any(
-    isinstance(each, triton.JITFunction) for each in (triton.language.max, short_rows._weights)
-)
-kernels = pytest.mark.skipif(not RUNS_HERE, reason="run in a process of its own, below")
 
 
 def drawn(*shape, seed=0, dtype=torch.float32):
@@ -54,7 +41,6 @@ def compare(q, k, v, mask=None, bias=None, causal=False, scale=0.3, atol=1e-5, l
         )
 
 
-@kernels
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(
     ("Tq", "Tk", "K", "Kv"),
@@ -67,7 +53,6 @@ def test_shapes(Tq, Tk, K, Kv, causal):
     compare(*rows(2, 2, Tq, Tk, K, Kv), causal=causal)
 
 
-@kernels
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("shape", [(3, 2, 17, 20), (3, 1, 17, 20), (1, 2, 17, 20), (3, 1, 1, 20), (1, 1, 17, 1)])
 def test_masks_of_every_form_and_rows_that_may_look_nowhere(shape, causal):
@@ -78,7 +63,6 @@ def test_masks_of_every_form_and_rows_that_may_look_nowhere(shape, causal):
     assert attend_short(q, k, v, mask, None, causal, 0.3)[0, 0, -1].eq(0).all()
 
 
-@kernels
 @pytest.mark.parametrize("programs", [1, 4], ids="{} programs".format)
 @pytest.mark.parametrize("shape", [(1, 2, 49, 49), (1, 1, 49, 49), (1, 2, 1, 49), (1, 1, 49, 1)])
 def test_gradient_of_a_bias_however_many_elements_a_program_takes(monkeypatch, shape, programs):
@@ -86,13 +70,11 @@ def test_gradient_of_a_bias_however_many_elements_a_program_takes(monkeypatch, s
     compare(*rows(5, 2, 49, 49, 32), mask=drawn(5, 1, 49, 49, seed=5) > -1, bias=drawn(*shape, seed=6))
 
 
-@kernels
 @pytest.mark.parametrize("learned", [False, True])
 def test_a_bias_of_each_element(learned):
     compare(*rows(3, 2, 17, 20, 16), bias=drawn(3, 1, 17, 20, seed=6), learned_bias=learned)
 
 
-@kernels
 def test_views_of_one_packed_product():
     whole = drawn(3, 17, 3 * 2 * 24)
     q, k, v = (each.view(3, 17, 2, 24).transpose(1, 2) for each in whole.split(48, dim=-1))
@@ -100,7 +82,6 @@ def test_views_of_one_packed_product():
     compare(q, k, v, mask=(drawn(3, 17, seed=5) > 0)[:, None, None, :], bias=table)
 
 
-@kernels
 def test_a_gradient_that_is_one_number_everywhere():
     q, k, v = (each.requires_grad_() for each in rows(2, 2, 5, 5, 16))
     out = attend_short(q, k, v, None, None, False, 0.3)
@@ -108,7 +89,6 @@ def test_a_gradient_that_is_one_number_everywhere():
     torch.testing.assert_close(v.grad.sum(2), torch.full_like(v.grad.sum(2), 5.0))
 
 
-@kernels
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("bias_dtype", [torch.float32, torch.float16], ids=str)
 @pytest.mark.parametrize("causal", [False, True])
@@ -120,13 +100,11 @@ def test_half_precision(causal, bias_dtype, dtype):
     compare(*rows(3, 2, 32, 32, 64, dtype=dtype), bias=bias, causal=causal, scale=0.125, atol=tolerance)
 
 
-@kernels
 def test_rows_scattered_over_gigabytes_are_copied(monkeypatch):
     monkeypatch.setattr(short_rows, "FARTHEST", 100)
     compare(*(each.permute(2, 0, 1, 3).contiguous().permute(1, 2, 0, 3) for each in rows(3, 2, 5, 6, 24)))
 
 
-@kernels
 @pytest.mark.parametrize("learned", [False, True])
 def test_it_is_a_proper_operation_of_torch(learned):
     q, k, v = (each.requires_grad_() for each in rows(2, 2, 5, 6, 16))
@@ -155,11 +133,3 @@ def test_where_it_applies():
 
 def test_no_kernel_for_a_processor():
     assert not applies(*(each.cpu().bfloat16() for each in rows(1, 1, 4, 4, 16)), None, None, 0.0)
-
-
-@pytest.mark.skipif(RUNS_HERE, reason="the kernels ran above")
-def test_all_of_this_where_triton_interprets():
-    command = [sys.executable, "-m", "pytest", "--noconftest", "-p", "no:cacheprovider", __file__]
-    interpreting = {**os.environ, "TRITON_INTERPRET": "1"}
-    done = subprocess.run(command, env=interpreting, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-3000:]
