@@ -153,10 +153,20 @@ class Swin(nn.Module):
         self.norm = nn.LayerNorm(c.stage_width(last_stage), eps=c.norm_eps)
         self.output = nn.Linear(c.stage_width(last_stage), c.classes)
         self.apply(small_weights)
+        if c.version == 2:
+            self._silence_branches()
 
     def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B classes"]:
         """Logits of the classes."""
         return self.output(self.norm(self._stages(images)[-1]).mean(dim=(1, 2)))
+
+    def _silence_branches(self) -> None:
+        """V2's branches add nothing at first, as in the authors' code: their norms would make them as loud as x."""
+        for layer in self.modules():
+            if isinstance(layer, SwinLayer):
+                for branch in (layer.after_look, layer.after_feed_forward):
+                    assert isinstance(branch.norm.weight, Tensor)
+                    nn.init.zeros_(branch.norm.weight)
 
     def features(self, images: Float[Tensor, "B C H W"]) -> list[Float[Tensor, "B D h w"]]:
         """The map of each stage, finest first: a pyramid."""

@@ -79,6 +79,13 @@ def test_every_parameter_learns(case):
     assert not [key for key in without if not key.endswith("key.bias")]
 
 
+def test_branches_of_swin_v2_add_nothing_at_first():
+    second, first = (built("swin", {"version": version}).eval() for version in (2, 1))
+    x = torch.randn(2, 8, 8, 8)
+    assert torch.equal(second.stages[0](x), x)
+    assert not torch.equal(first.stages[0](x), x)
+
+
 def test_all_attention_is_recorded_and_recording_changes_nothing(case):
     name, changes = case
     model, images = built(name, changes).eval(), torch.randn(2, 3, 16, 16)
