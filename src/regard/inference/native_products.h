@@ -132,31 +132,24 @@ static void round(const float* x, Scratch& bytes, int64_t rows, int64_t inputs) 
     }
 }
 
-// y = sums + bias, or y += that; of the last block, whose outputs may be fewer, as many as there are.
-static void put(FloatVector sums, const float* bias, float* y, int64_t count, bool add) {
-    size_t size = 4 * std::min<int64_t>(count, WIDE);
-    if (bias) sums += load<FloatVector>(bias);
-    if (size == sizeof sums) {
-        if (add) sums += load<FloatVector>(y);
-        std::memcpy(y, &sums, sizeof sums);
-    } else {
-        FloatVector before = {};
-        if (add) std::memcpy(&before, y, size);
-        sums += before;
-        std::memcpy(y, &sums, size);
-    }
-}
-
-// All of a row's outputs from `first` on.
-static void put(
+// y = sums + bias, or y += that, of all of a row's outputs from `first` on; in the last block they may be fewer.
+static inline void put(
     const FloatVector (&sums)[VECTORS], const Product& p, float* y, int64_t row, int64_t first, bool add,
     bool bias = true
 ) {
+    const float* biases = p.bias && bias ? p.bias + first : nullptr;
+    float *to = y + row * p.outputs + first, last[LANES];
+    int64_t count = std::min<int64_t>(p.outputs - first, LANES);
+    bool whole = count == LANES;
+    if (!whole && add) std::copy_n(to, count, last);
+    float* here = whole ? to : last;
     for (int vector = 0; vector < VECTORS; vector++) {
-        int64_t n = first + vector * WIDE;
-        if (n < p.outputs)
-            put(sums[vector], p.bias && bias ? p.bias + n : nullptr, y + row * p.outputs + n, p.outputs - n, add);
+        FloatVector sum = sums[vector];
+        if (biases) sum += load<FloatVector>(biases + vector * WIDE);
+        if (add) sum += load<FloatVector>(here + vector * WIDE);
+        std::memcpy(here + vector * WIDE, &sum, sizeof sum);
     }
+    if (!whole) std::copy_n(last, count, to);
 }
 
 #ifdef TILES
