@@ -63,6 +63,13 @@ def test_a_number_that_is_none_is_seen():
     assert losses.isnan().tolist() == [False, False, True, False, False, False]
 
 
+def test_labels_that_are_no_words_count_only_where_they_are_masked():
+    logits, labels, _ = drawn(3, 20)
+    labels[:2], counted = -100, torch.tensor([True, False, True], device=DEVICE)
+    losses = fused_loss.judge_in_place(logits, labels, counted, vocabulary=20, smoothing=0.1, wanted=True)
+    assert losses.isnan().tolist() == [True, False, False] and losses[1] == 0
+
+
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("piece", [64, 1 << 20])
 def test_factors_have_the_gradients_of_whole_logits(monkeypatch, piece, bias):

@@ -16,7 +16,6 @@ from torch.nn import functional
 from regard.attention import masks, short_rows
 from regard.attention.dropout import drop
 
-SHORT = 64  # keys of a row that no fused kernel of a GPU gains much by
 Mask = Bool[Tensor, "#B #H #Tq #Tk"]  # True = may look
 Bias = Float[Tensor, "#B #H #Tq #Tk"]  # added to the scores, never used to forbid
 
@@ -67,7 +66,7 @@ def _better_written_out(q: Tensor, k: Tensor, bias: Tensor | None, dropout: floa
     """Where torch's fused kernels would write the weights out too, and more slowly."""
     if torch.compiler.is_compiling():
         # With a bias to learn, rows of some lengths (Swin's 49) are multiplied in 32 bits; a compiler fuses the rest.
-        return q.is_cuda and bias is not None and k.shape[-2] <= SHORT
+        return q.is_cuda and bias is not None and k.shape[-2] <= short_rows.LONGEST
     return dropout > 0 and q.device.type == "cpu"  # no kernel of a processor drops weights, and torch draws slowly
 
 

@@ -52,7 +52,7 @@ class Gan:
         self.summary = f"{self.corpus.summary}; from {recipe.data.train}"
         self.train = OnDevice(self.corpus.train, device)
         self.loader = self.corpus.loader(recipe.augmentation, recipe.training, recipe.seed, device)
-        self.critic: Callable[..., Tensor] | None = None
+        self.critic: Callable[..., Tensor] | None = None  # as it is compiled
         self.judge = Judge(recipe.data.judge, size, channels, device) if recipe.data.judge else None
 
     def build(self) -> nn.Module:
@@ -84,17 +84,18 @@ class Gan:
         real = self.corpus.preprocessing.normalise(pixels)
         with torch.no_grad():
             made = model(networks.draw(labels), labels)
-        critic = self._critic(networks)
+        critic = self._critic(model)
         scores = critic(torch.cat([real, made]), labels.repeat(2))  # at once: spectral norms are computed at each call
         yield CRITIC, Loss(hinge_critic(*scores.chunk(2)), count)
         made = model(networks.draw(labels), labels)
         yield GENERATOR, Loss(hinge_generator(critic(made, labels)), count)
 
-    def _critic(self, networks: Sagan) -> Callable[..., Tensor]:
-        """Compiled where the generator is; the loop sees to that one alone."""
+    def _critic(self, model: Callable[..., Any]) -> Callable[..., Tensor]:
+        """Compiled where the generator is: the loop compiles what it calls, and that is the generator alone."""
+        if isinstance(model, Sagan):
+            return model.critic
         if self.critic is None:
-            compiles = self.recipe.training.compiles(self.device.type)
-            self.critic = torch.compile(networks.critic, dynamic=False) if compiles else networks.critic
+            self.critic = torch.compile(cast(Sagan, model).critic, dynamic=False)
         return self.critic
 
     def _labels(self, labels: Tensor) -> Tensor:

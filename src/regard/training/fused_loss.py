@@ -1,4 +1,4 @@
-"""Cross-entropy over a vocabulary on a GPU: logits are read once and turned into their gradient where they stand.
+"""Cross-entropy over a vocabulary on a GPU: logits are turned into their gradient where they stand.
 
 torch makes several passes over logits that are larger than everything else in a step; this kernel makes two.
 Triton comes with torch's builds for CUDA; without it nothing here applies.
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from regard.attention.short_rows import TRITON
 
-BLOCK, WARPS = 4096, 8  # logits at a time, and 32 threads each: the fastest of nine on an H200
+BLOCK, WARPS = 4096, 8  # logits that a row takes at a time, and by how many times 32 threads: the fastest on an H200
 
 
 def applies(device: str) -> bool:
@@ -59,7 +59,8 @@ if TRITON:
         row = tl.program_id(0).to(tl.int64)
         start = logits + row * stride
         label = tl.load(labels + row)
-        chosen = tl.load(start + label).to(tl.float32)
+        known = (label >= 0) & (label < vocabulary)  # any other makes the loss no number, and reads nothing
+        chosen = tl.load(start + label, mask=known, other=float("nan")).to(tl.float32)
         places = tl.arange(0, BLOCK)
         highest, total, plain = float("-inf"), 0.0, 0.0
         for first in range(0, vocabulary, BLOCK):

@@ -238,6 +238,32 @@ def test_the_phases_of_a_gan_update_their_own_network(tmp_path, judge):
     assert (task.rate("critic"), task.rate("generator")) == (4.0, 1.0)
 
 
+class Compiled(torch.nn.Module):
+    """In the place of what torch.compile makes, which type checks forbid to trace: called like the module within."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.module, self.draw, self.critic = module, getattr(module, "draw", None), getattr(module, "critic", None)
+
+    def forward(self, *arguments):
+        return self.module(*arguments)
+
+
+def test_both_networks_of_a_gan_are_compiled(tmp_path, monkeypatch, judge):
+    compiled = []
+
+    def compiling(module, **options):
+        compiled.append(type(module).__name__)
+        return Compiled(module)
+
+    monkeypatch.setattr(torch, "compile", compiling)
+    plain = train(tiny("gan", judge), tmp_path / "plain")
+    assert not compiled
+    again = train(tiny("gan", judge, "training.compile=true"), tmp_path / "compiled")
+    assert compiled == ["Sagan", "Critic"]
+    assert told(again) == told(plain)
+
+
 def test_a_gan_leaves_a_sheet_of_pictures(tmp_path, judge):
     out = train(tiny("gan", judge), tmp_path / "run")
     sheet = read_image(out / "samples.png")
