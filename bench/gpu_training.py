@@ -4,7 +4,7 @@ python bench/gpu_training.py [--only gpt2,transformer] [--variants FLAGS,FLAGS] 
 
 The step is the one of `regard train` in every respect (bf16, compiled, clipped, fused AdamW); only the data are random
 and always the same shape: 32 texts of 1,024 tokens, or 1,024 pairs of 32 and 32. Each variant (flags joined by `+`)
-runs in a process of its own; they compile side by side, but are timed one at a time.
+runs in a process of its own; several compile side by side, and only when all of them have, they are timed one by one.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ FLAGS = {
     "cudnn": "attention by cuDNN first", "flash": "by FlashAttention", "efficient": "by the kernel for short rows",
     "math": "by plain products", "drop": "GPT-2 with dropout 0.1",
     "nodrop": "the Transformer without dropout", "tune": "inductor searches kernels longer",
+    "combo": "inductor joins small kernels that do not need each other",
     "stream": "what flows between the layers is bf16 too", "profile": "its kernels are listed too",
 }  # fmt: skip
 VARIANTS = {
@@ -151,7 +152,10 @@ def attention_by(flags: set[str]) -> Iterator[None]:
 
 @contextmanager
 def alone(lock: Path) -> Iterator[None]:
-    """One process at a time."""
+    """One process at a time, and none before all have compiled, which keeps every processor busy."""
+    (lock.parent / f"{os.getpid()}.ready").touch()
+    while not (lock.parent / "go").exists():
+        time.sleep(0.05)
     with lock.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -209,8 +213,8 @@ def work(name: str, variant: str, lock: Path) -> dict[str, Any]:
     flags = set(variant.split("+"))
     if unknown := flags - FLAGS.keys() - {PEER}:
         raise SystemExit(f"no such flag: {unknown}; there are {', '.join(FLAGS)}")
-    if "tune" in flags:
-        torch._inductor.config.coordinate_descent_tuning = True
+    torch._inductor.config.coordinate_descent_tuning = "tune" in flags
+    torch._inductor.config.combo_kernels = "combo" in flags
     rows, length = SHAPES[name]
     with tempfile.TemporaryDirectory() as place, attention_by(flags):
         step, seen = their_step(name, device) if PEER in flags else our_step(name, flags, Path(place), device)
@@ -226,7 +230,7 @@ def work(name: str, variant: str, lock: Path) -> dict[str, Any]:
                     step()
                 wait()
                 times.append((time.perf_counter() - begin) / STEPS)
-        profile = list(kernels(lambda: [step() for _ in range(STEPS)], STEPS)) if "profile" in flags else []
+            profile = list(kernels(lambda: [step() for _ in range(STEPS)], STEPS)) if "profile" in flags else []
         loss, bad = seen()
     return {
         "model": name, "variant": variant, "tokens_per_second": rows * length / median(times),
@@ -261,9 +265,12 @@ def main(options: argparse.Namespace) -> None:
     ]
     running: dict[subprocess.Popen[bytes], tuple[str, str, Path]] = {}
     with tempfile.TemporaryDirectory() as place:
+        go = Path(place) / "go"
         while waiting or running:
             left = options.budget - (time.perf_counter() - begin)
-            while waiting and len(running) < options.together and left > 45:  # enough to compile and to be timed
+            if not running:  # the next few
+                go.unlink(missing_ok=True)
+            while waiting and len(running) < options.together and left > 45 and not go.exists():
                 name, variant = waiting.pop(0)
                 output = Path(place) / f"{name} {variant}"
                 command = [sys.executable, __file__, "--work", name, variant, "--lock", str(Path(place) / "lock")]
@@ -283,6 +290,8 @@ def main(options: argparse.Namespace) -> None:
                 say("\n".join([shown(rows[-1]), *rows[-1].get("profile", [])]))
                 if not found:
                     say("\n".join(lines)[-3000:])
+            if running and all((go.parent / f"{process.pid}.ready").exists() for process in running):
+                go.touch()
             time.sleep(0.2)
     say(f"\n{'model':12}{'variant':26}{'tokens/s':>10}{'best':>10}{'step':>12}{'compiling':>9}{'memory':>10}")
     for row in sorted(rows, key=lambda row: (row["model"], -row.get("tokens_per_second", 0))):

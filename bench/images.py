@@ -1,7 +1,7 @@
 """ViT-B/16 and Swin-T, naming pictures and learning: Regard against transformers, timm and torchvision.
 
 python bench/images.py [--models ViT-B/16] [--batch N] [--device cuda] [--dtype bfloat16] [--compile [MODE]]
-                       [--seconds PER_LINE] [--json FILE]
+                       [--libraries torchvision] [--seconds PER_LINE] [--json FILE]
 
 Libraries that are not installed are left out. The weights are random, and the same as transformers', whose logits must
 be ours; timm and torchvision have weights of their own. Each line runs the two in turn. A training step is forward,
@@ -133,12 +133,14 @@ def others(name: str) -> dict[str, nn.Module]:
     return found
 
 
-def measure(name: str, setting: Setting, seconds: float) -> list[Line]:
-    """Both tasks against every library."""
+def measure(name: str, setting: Setting, seconds: float, libraries: list[str]) -> list[Line]:
+    """Both tasks against every one of these libraries."""
     theirs, ours = twins(name)
     ours.to(setting.device)
     lines = []
     for library, model in {"transformers": theirs, **others(name)}.items():
+        if library not in libraries:
+            continue
         model.to(setting.device)
         difference = None
         if library == "transformers":
@@ -176,7 +178,8 @@ def main(options: argparse.Namespace) -> None:
     how = f", compiled ({options.compile})" if options.compile else ""
     print(f"batches of {options.batch} pictures of {SIDE} x {SIDE}, {where}{how}\n")
     print(f"{'model':10}{'library':14}{'task':11}{'theirs/s':>10}{'ours/s':>10}{'faster':>10}")
-    lines = [line for name in options.models.split(",") for line in measure(name, setting, options.seconds)]
+    models, libraries = options.models.split(","), options.libraries.split(",")
+    lines = [line for name in models for line in measure(name, setting, options.seconds, libraries)]
     if options.json is not None:
         about |= {"device": where, "compiled": options.compile}
         found = {"setting": about, "lines": [asdict(line) for line in lines]}
@@ -186,6 +189,7 @@ def main(options: argparse.Namespace) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", default="ViT-B/16,Swin-T", help="of these two")
+    parser.add_argument("--libraries", default="transformers,timm,torchvision", help="to compare with")
     parser.add_argument("--batch", type=int, default=4, help="pictures")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"), help="of products (autocast)")

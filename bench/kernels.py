@@ -16,7 +16,7 @@ def kernels(work: Callable[[], object], steps: int) -> Iterator[str]:
     with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as found:
         work()
         torch.cuda.synchronize()
-    rows = [row for row in found.key_averages() if row.device_type == DeviceType.CUDA]
+    rows = [row for row in found.key_averages() if row.device_type == DeviceType.CUDA and not row.is_user_annotation]
     rows.sort(key=lambda row: -row.self_device_time_total)
     total, count = sum(row.self_device_time_total for row in rows), sum(row.count for row in rows)
     yield f"{count / steps:.0f} kernels, {total / steps:,.0f} us a step"

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from regard.attention.short_rows import TRITON
 
-BLOCK, WARPS = 4096, 8  # logits that a row takes at a time, and by how many times 32 threads: the fastest on an H200
+BLOCK, VECTOR, WARPS = 4096, 8, 8  # logits of a row at a time, those of a thread side by side, threads by 32
 
 
 def applies(device: str) -> bool:
@@ -40,7 +40,8 @@ def judge_in_place(
     with torch.cuda.device_of(logits):
         _judge[(len(logits),)](
             logits, labels.contiguous(), counted.contiguous(), losses, logits.stride(0), vocabulary, logits.shape[1],
-            smoothing, MASKED=mask is not None, WANTED=wanted, BLOCK=BLOCK, num_warps=WARPS,
+            smoothing, MASKED=mask is not None, SMOOTHED=smoothing > 0, WANTED=wanted, BLOCK=BLOCK, VECTOR=VECTOR,
+            num_warps=WARPS,
         )  # fmt: skip
     return losses
 
@@ -49,39 +50,60 @@ if TRITON:
     import triton
     import triton.language as tl
 
+    LOWEST, LOG2_E = tl.constexpr(-1e30), tl.constexpr(1.4426950408889634)  # 2^(x log₂ e) is what a GPU can compute
+
+    @triton.jit
+    @no_type_check
+    def _read(start, place, vocabulary, columns):
+        """Logits of a row, -∞ beyond the vocabulary; but up to the last column all are loaded, since a condition that
+        may split what a thread reads at once makes it read two bytes at a time."""
+        x = tl.load(start + place, mask=place < columns, other=0.0).to(tl.float32)
+        return tl.where(place < vocabulary, x, float("-inf"))
+
     @triton.jit
     @no_type_check
     def _judge(
         logits, labels, counted, losses, stride, vocabulary, columns, smoothing,
-        MASKED: tl.constexpr, WANTED: tl.constexpr, BLOCK: tl.constexpr,
+        MASKED: tl.constexpr, SMOOTHED: tl.constexpr, WANTED: tl.constexpr, BLOCK: tl.constexpr, VECTOR: tl.constexpr,
     ):  # fmt: skip
-        """One row: log Σ exp x, then exp(x - log Σ exp x) - ε/V - (1-ε) at the label."""
+        """One row: log Σ exp x, then exp(x - log Σ exp x) - ε/V - (1-ε) at the label.
+
+        Every thread keeps a highest logit and a sum of its own until the row is read: they wait for each other once.
+        """
         row = tl.program_id(0).to(tl.int64)
         start = logits + row * stride
         label = tl.load(labels + row)
         known = (label >= 0) & (label < vocabulary)  # any other makes the loss no number, and reads nothing
+        label = tl.where(known, label, -1).to(tl.int32)
         chosen = tl.load(start + label, mask=known, other=float("nan")).to(tl.float32)
-        places = tl.arange(0, BLOCK)
-        highest, total, plain = float("-inf"), 0.0, 0.0
+        if MASKED:
+            counts = tl.load(counted + row) != 0
+        places = tl.arange(0, BLOCK // VECTOR)[:, None] * VECTOR + tl.arange(0, VECTOR)[None, :]
+        highest = tl.full([BLOCK // VECTOR], LOWEST, tl.float32)
+        total, plain = tl.zeros_like(highest), tl.zeros_like(highest)
         for first in range(0, vocabulary, BLOCK):
             place = first + places
-            real = place < vocabulary
-            x = tl.load(start + place, mask=real, other=float("-inf")).to(tl.float32)
-            above = tl.maximum(highest, tl.max(x, axis=0))
-            total = total * tl.exp(highest - above) + tl.sum(tl.exp(x - above), axis=0)
-            plain += tl.sum(tl.where(real, x, 0.0), axis=0)
+            x = _read(start, place, vocabulary, columns) * LOG2_E
+            above = tl.maximum(highest, tl.max(x, axis=1))
+            total = total * tl.exp2(highest - above) + tl.sum(tl.exp2(x - above[:, None]), axis=1)
             highest = above
-        log_sum = highest + tl.log(total)
-        loss = log_sum - (1.0 - smoothing) * chosen - smoothing * plain / vocabulary
-        if MASKED:  # chosen, not multiplied: what does not count may not be a number
-            loss = tl.where(tl.load(counted + row) != 0, loss, 0.0)
+            if SMOOTHED:
+                plain += tl.sum(tl.where(place < vocabulary, x, 0.0), axis=1)
+        top = tl.max(highest, axis=0)
+        log_sum = top + tl.log2(tl.sum(total * tl.exp2(highest - top), axis=0))  # here and below in units of log 2
+        loss = log_sum / LOG2_E - (1.0 - smoothing) * chosen
+        if SMOOTHED:
+            loss -= smoothing * tl.sum(plain, axis=0) / (LOG2_E * vocabulary)
+        if MASKED:
+            loss = tl.where(counts, loss, 0.0)  # chosen, not multiplied: what does not count may not be a number
         tl.store(losses + row, loss)
         if WANTED:
             for first in range(0, columns, BLOCK):
                 place = first + places
-                x = tl.load(start + place, mask=place < vocabulary, other=float("-inf")).to(tl.float32)
-                slope = tl.exp(x - log_sum) - smoothing / vocabulary - tl.where(place == label, 1.0 - smoothing, 0.0)
-                slope = tl.where(place < vocabulary, slope, 0.0)
+                slope = tl.exp2(_read(start, place, vocabulary, columns) * LOG2_E - log_sum)
+                slope -= tl.where(place == label, 1.0 - smoothing, 0.0)
+                if SMOOTHED:
+                    slope = tl.where(place < vocabulary, slope - smoothing / vocabulary, 0.0)
                 if MASKED:
-                    slope = tl.where(tl.load(counted + row) != 0, slope, 0.0)
+                    slope = tl.where(counts, slope, 0.0)
                 tl.store(start + place, slope.to(logits.dtype.element_ty), mask=place < columns)
