@@ -51,13 +51,14 @@ FLAGS = {
     "layers": "layer by layer, not as a whole",
     "cudnn": "attention by cuDNN first", "flash": "by FlashAttention", "efficient": "by the kernel for short rows",
     "math": "by plain products", "drop": "GPT-2 with dropout 0.1",
-    "nodrop": "the Transformer without dropout", "tune": "inductor searches kernels longer",
-    "combo": "inductor joins small kernels that do not need each other",
+    "nodrop": "the Transformer without dropout",
+    "first": "inductor takes the first form of every kernel", "tune": "it searches longer than the trainer asks for",
+    "combo": "it joins small kernels that do not need each other",
     "stream": "what flows between the layers is bf16 too", "profile": "its kernels are listed too",
 }  # fmt: skip
 VARIANTS = {
-    "gpt2": ["now", "stream", "stream+tune", "logits", PEER],
-    "transformer": ["now", "stream", "stream+tune", "logits", PEER],
+    "gpt2": ["now", "stream", "stream+first", "stream+combo", "logits", PEER],
+    "transformer": ["now", "stream", "stream+first", "stream+combo", "logits", PEER],
 }
 WARM, ROUNDS, STEPS = 4, 5, 6  # steps before, measurements, steps of each
 
@@ -111,16 +112,16 @@ def make_trainer(name: str, flags: set[str], out: Path, device: torch.device) ->
         model = Transformer(TransformerConfig.parse(sizes))
         task = RandomPairs(Recipe.parse(values), device, model, "logits" in flags)
     trainer = loop.Trainer(task.recipe, task, out, device, Signals())
-    fixed = "fixed" in flags or not trainer.settings.lengths_vary
+    varying = trainer.settings.lengths_vary and "fixed" not in flags
     if "layers" in flags:
         trainer.forward = trainer.model
         for layers in [module for module in trainer.model.modules() if isinstance(module, nn.ModuleList)]:
             for layer in layers:
-                layer.compile(dynamic=False if fixed else None)
-    elif fixed:
-        trainer.forward = torch.compile(trainer.model, dynamic=False)
+                layer.compile(dynamic=None if varying else False)
+    elif flags & {"fixed", "first"}:
+        trainer.forward = torch.compile(trainer.model, dynamic=varying)
     if "joint" in flags:
-        join(task, name, trainer.model, dynamic=not fixed)
+        join(task, name, trainer.model, dynamic=varying)
     return trainer
 
 

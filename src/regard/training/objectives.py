@@ -121,10 +121,16 @@ class _InPieces(torch.autograd.Function):
         criterion: Criterion,
         wanted: bool,
         at_a_time: int,
+        padded: bool,
     ) -> Float[Tensor, ""]:
         kind = _product_type(weight)
         factor, offset = weight.to(kind), None if bias is None else bias.to(kind)
-        gradients = [None if each is None or not wanted else torch.zeros_like(each) for each in (hidden, weight, bias)]
+        if padded:
+            factor, offset = even(factor, offset)
+        gradients = [
+            None if like is None or not wanted else torch.zeros_like(like, dtype=of.dtype)
+            for like, of in ((hidden, hidden), (factor, weight), (offset, weight))
+        ]
 
         def judge(some: slice) -> Tensor:
             part = hidden[some].to(kind)
@@ -138,13 +144,14 @@ class _InPieces(torch.autograd.Function):
         total = weight.new_zeros((), dtype=torch.promote_types(weight.dtype, torch.float32))
         for first in range(0, len(hidden), rows):
             total += judge(slice(first, first + rows))
-        ctx.save_for_backward(*gradients)
+        of_hidden, *of_factors = gradients
+        ctx.save_for_backward(of_hidden, *(None if each is None else each[: len(weight)] for each in of_factors))
         return total
 
     @staticmethod
     def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:
         gradients = (None if each is None else each * outer[0].to(each.dtype) for each in ctx.saved_tensors)
-        return *gradients, None, None, None, None, None
+        return *gradients, None, None, None, None, None, None
 
 
 def _product_type(weight: Tensor) -> torch.dtype:
@@ -167,6 +174,8 @@ def _add_gradients(
     gradient, part = gradient.flatten(0, -2), part.flatten(0, -2)
     if of_weight.dtype == part.dtype:
         of_weight.addmm_(gradient.t(), part)
+    elif part.is_cuda:  # a product of halves that is never rounded to one
+        torch.addmm(of_weight, gradient.t(), part, out_dtype=of_weight.dtype, out=of_weight)
     else:
         of_weight += gradient.t() @ part
     if of_bias is not None:
@@ -179,8 +188,11 @@ def _judged(
     mask: Bool[Tensor, "B T"],
     criterion: Criterion,
     at_a_time: int | None = None,
+    *,
+    padded: bool = False,
 ) -> Float[Tensor, ""]:
-    """A criterion of logits that never exist all at once, summed where `mask` is True.
+    """A criterion of logits that never exist all at once, summed where `mask` is True; `padded`, it gets columns beyond
+    the vocabulary too, and their gradient is dropped.
 
     On a processor the other rows are not even multiplied; elsewhere to count them would be to wait for the device.
     """
@@ -190,7 +202,7 @@ def _judged(
         counted = mask.nonzero().squeeze(1)
         hidden, labels, where = hidden.index_select(0, counted), labels[counted], None
     wanted, at_a_time = torch.is_grad_enabled(), at_a_time or AT_A_TIME.get(hidden.device.type, PIECE)
-    return _InPieces.apply(hidden, factors.weight, factors.bias, labels, where, criterion, wanted, at_a_time)
+    return _InPieces.apply(hidden, factors.weight, factors.bias, labels, where, criterion, wanted, at_a_time, padded)
 
 
 def cross_entropy(
@@ -202,9 +214,8 @@ def cross_entropy(
     """Label-smoothed cross-entropy (Szegedy 2016), summed where `mask` is True: (1-ε)(-log p_y) + ε·mean(-log p)."""
     if isinstance(logits, Factors):
         if fused_loss.applies(logits.hidden.device.type):
-            whole = Factors(logits.hidden, *even(logits.weight, logits.bias))
             in_place = partial(_in_place, vocabulary=len(logits.weight), smoothing=smoothing)
-            return _judged(whole, labels, mask, in_place, IN_PLACE)
+            return _judged(logits, labels, mask, in_place, IN_PLACE, padded=True)
         return _judged(logits, labels, mask, partial(_loss_and_gradient, smoothing=smoothing))
     if torch.compiler.is_compiling():  # a compiler fuses the plain formula, and cannot see into ours
         return _fusible_cross_entropy(logits, labels, mask, smoothing)

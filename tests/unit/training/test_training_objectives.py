@@ -117,7 +117,7 @@ def test_where_rows_are_not_left_out_they_count_for_nothing(piece):
     parts, labels, mask = factors(6)
     flat = parts.hidden.flatten(0, 1), parts.weight, parts.bias, labels.flatten(), mask.flatten()
     judge = objectives.partial(objectives._loss_and_gradient, smoothing=0.1)
-    ours = objectives._InPieces.apply(*flat, judge, True, objectives.AT_A_TIME["cpu"])
+    ours = objectives._InPieces.apply(*flat, judge, True, objectives.AT_A_TIME["cpu"], False)
     theirs = cross_entropy(parts, labels, mask, 0.1)
     torch.testing.assert_close(ours, theirs)
     torch.testing.assert_close(gradients_of(ours, parts), gradients_of(theirs, parts))
