@@ -12,7 +12,7 @@ from torch import Tensor
 
 from regard.attention.short_rows import TRITON
 
-BLOCK, VECTOR, WARPS = 4096, 8, 8  # logits of a row at a time, those of a thread side by side, threads by 32
+BLOCK, VECTOR, WARPS = 4096, 8, 16  # logits of a row at a time, those of a thread side by side, threads by 32
 
 
 def applies(device: str) -> bool:
