@@ -52,13 +52,12 @@ FLAGS = {
     "cudnn": "attention by cuDNN first", "flash": "by FlashAttention", "efficient": "by the kernel for short rows",
     "math": "by plain products", "drop": "GPT-2 with dropout 0.1",
     "nodrop": "the Transformer without dropout",
-    "first": "inductor takes the first form of every kernel", "tune": "it searches longer than the trainer asks for",
-    "combo": "it joins small kernels that do not need each other",
+    "tune": "inductor searches kernels longer", "combo": "it joins small kernels that do not need each other",
     "stream": "what flows between the layers is bf16 too", "profile": "its kernels are listed too",
 }  # fmt: skip
 VARIANTS = {
-    "gpt2": ["now", "stream", "stream+first", "stream+combo", "logits", PEER],
-    "transformer": ["now", "stream", "stream+first", "stream+combo", "logits", PEER],
+    "gpt2": ["now", "stream", "stream+combo", "logits", PEER],
+    "transformer": ["now", "stream", "stream+combo", "logits", PEER],
 }
 WARM, ROUNDS, STEPS = 4, 5, 6  # steps before, measurements, steps of each
 
@@ -118,7 +117,7 @@ def make_trainer(name: str, flags: set[str], out: Path, device: torch.device) ->
         for layers in [module for module in trainer.model.modules() if isinstance(module, nn.ModuleList)]:
             for layer in layers:
                 layer.compile(dynamic=None if varying else False)
-    elif flags & {"fixed", "first"}:
+    elif "fixed" in flags:
         trainer.forward = torch.compile(trainer.model, dynamic=varying)
     if "joint" in flags:
         join(task, name, trainer.model, dynamic=varying)

@@ -149,9 +149,7 @@ class Trainer:
         """The model as the recipe wants it called: compiled, or as it is."""
         if not self.settings.compiles(self.device.type):
             return model
-        # a GPU may try several forms of each fused kernel: the first one of a norm can be half as fast as the best
-        options: dict[str, Any] | None = {"max_autotune_pointwise": True} if self.device.type == "cuda" else None
-        return torch.compile(model, dynamic=self.settings.lengths_vary, options=options)  # type: ignore[return-value]
+        return torch.compile(model, dynamic=self.settings.lengths_vary)  # type: ignore[return-value]
 
     def _repeated(self) -> Repeated | None:
         """The update as a graph, where it can be one: on one GPU, from one batch at a time, shaped like the others."""
