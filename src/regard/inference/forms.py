@@ -61,7 +61,8 @@ class FusedAttention(MultiHeadAttention):
         return fused(self.parts[1:], self.precision)
 
     def remember(self, memory: Float[Tensor, "B Tk M"], mask: Bool[Tensor, "B 1 1 Tk"] | None = None) -> Memory:
-        k, v = self._split(self.pair(memory), 2 * self.kv_heads).chunk(2, dim=1)
+        both = self.pair(memory) if mask is None or memory.is_cuda else of_real(self.pair, memory, mask)
+        k, v = self._split(both, 2 * self.kv_heads).chunk(2, dim=1)
         return Memory(k, v, mask)
 
     def project(
@@ -70,6 +71,19 @@ class FusedAttention(MultiHeadAttention):
         sizes = [self.heads, self.kv_heads, self.kv_heads]
         q, k, v = self._split(self.together(x), sum(sizes)).split(sizes, dim=1)
         return q, k, v
+
+
+def of_real(
+    change: Callable[[Float[Tensor, "N D"]], Float[Tensor, "N D2"]],
+    x: Float[Tensor, "B T D"],
+    mask: Bool[Tensor, "B 1 1 T"],
+) -> Float[Tensor, "B T D2"]:
+    """What `change` makes of every real token by itself, and zeros for those that only fill up a row."""
+    places, rows = mask.flatten().nonzero()[:, 0], x.flatten(0, 1)
+    if len(places) == len(rows):
+        return change(rows).unflatten(0, x.shape[:2])
+    made = change(rows[places])
+    return made.new_zeros(len(rows), made.shape[1]).index_copy_(0, places, made).unflatten(0, x.shape[:2])
 
 
 class FixedOutput(nn.Module):

@@ -24,7 +24,8 @@ from torch import Tensor
 
 SOURCE = Path(__file__).with_name("native.cpp")
 INCLUDED = ("native_choosing.h", "native_products.h", "native_tiles.h")
-FLAGS = ("-std=c++17", "-O3", "-march=native", "-ffast-math", "-fopenmp", "-fPIC")
+# Unscheduled: to bring loads forward, as gcc does on ARM, takes registers that hold sums.
+FLAGS = ("-std=c++17", "-O3", "-march=native", "-ffast-math", "-fno-schedule-insns", "-fopenmp", "-fPIC")
 LANES = 32  # as in native.cpp
 Pointer, Int = ctypes.c_void_p, ctypes.c_int64
 

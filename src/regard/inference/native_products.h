@@ -9,7 +9,7 @@
 #include <vector>
 #if defined(__AVX512VNNI__)
 #include <immintrin.h>
-#elif defined(__ARM_FEATURE_DOTPROD)
+#elif defined(__aarch64__)
 #include <arm_neon.h>
 #endif
 
@@ -30,7 +30,7 @@ constexpr int LANES = 32;  // outputs whose weights lie side by side
 #if defined(__AVX512F__)
 constexpr int WIDE = 16, REGISTERS = 24, ROWS = 8;
 #elif defined(__aarch64__)
-constexpr int WIDE = 4, REGISTERS = 24, ROWS = 6;
+constexpr int WIDE = 4, REGISTERS = 24, ROWS = 5;
 #elif defined(__AVX2__)
 constexpr int WIDE = 8, REGISTERS = 12, ROWS = 6;
 #else
@@ -65,26 +65,21 @@ struct Ahead {
     }
 };
 
-static FloatVector add(FloatVector sums, const float* x, const float* weight) {
-    return sums + *x * load<FloatVector>(weight);
-}
-
 #if defined(__ARM_FEATURE_DOTPROD)
 constexpr int EXCESS = 0;  // its instruction takes signed numbers
 #else
 constexpr int EXCESS = 128;  // that x, unsigned, has in every number
 #endif
 
-static IntVector add(IntVector sums, const uint8_t* x, const int8_t* weight) {  // x0 w0 + x1 w1 + x2 w2 + x3 w3
-#if defined(__AVX512VNNI__) || defined(__ARM_FEATURE_DOTPROD)
+static inline FloatVector add(FloatVector sums, const float* x, const float* weight) {
+    return sums + *x * load<FloatVector>(weight);
+}
+
+static inline IntVector add(IntVector sums, const uint8_t* x, const int8_t* weight) {  // x0 w0 + x1 w1 + x2 w2 + x3 w3
+#if defined(__AVX512VNNI__)
     int32_t same;
     std::memcpy(&same, x, 4);
-#endif
-#if defined(__AVX512VNNI__)
     return (IntVector)_mm512_dpbusd_epi32((__m512i)sums, _mm512_set1_epi32(same), _mm512_loadu_si512(weight));
-#elif defined(__ARM_FEATURE_DOTPROD)
-    int8x16_t centred = vreinterpretq_s8_s32(vdupq_n_s32(same ^ static_cast<int32_t>(0x80808080)));  // x - 128
-    return (IntVector)vdotq_s32((int32x4_t)sums, centred, vld1q_s8(weight));
 #else
     for (int n = 0; n < WIDE; n++)
         for (int i = 0; i < 4; i++) sums[n] += static_cast<int32_t>(x[i]) * static_cast<int32_t>(weight[4 * n + i]);
@@ -92,9 +87,12 @@ static IntVector add(IntVector sums, const uint8_t* x, const int8_t* weight) {  
 #endif
 }
 
-// Sums of R rows of x for LANES outputs, whose weights lie one after another, for every input or for every four bytes.
+// Sums of R rows of x, `apart` from each other, for LANES outputs, whose weights lie one after another, for every input
+// or for every four bytes.
 template <int R, class Vector, class Number, class Weight>
-static void block(const Weight* weight, const Number* x, int64_t inputs, Sums<Vector, R>& sums, Ahead ahead) {
+static void block(
+    const Weight* weight, const Number* x, int64_t inputs, int64_t apart, Sums<Vector, R>& sums, Ahead ahead
+) {
     constexpr int STEP = 4 / sizeof(Number), TOGETHER = together(R);
     for (int from = 0; from < VECTORS; from += TOGETHER) {
         Vector totals[R][TOGETHER] = {};
@@ -103,11 +101,84 @@ static void block(const Weight* weight, const Number* x, int64_t inputs, Sums<Ve
             const Weight* these = weight + k * LANES + from * WIDE * STEP;
             for (int r = 0; r < R; r++)
                 for (int n = 0; n < TOGETHER; n++)
-                    totals[r][n] = add(totals[r][n], x + r * inputs + k, these + n * WIDE * STEP);
+                    totals[r][n] = add(totals[r][n], x + r * apart + k, these + n * WIDE * STEP);
         }
         for (int r = 0; r < R; r++) std::copy_n(totals[r], TOGETHER, sums[r] + from);
     }
 }
+
+#if defined(__aarch64__)
+// To repeat a number of x in a vector would take the very unit that multiplies, so x is read four numbers, or four times
+// four bytes, at a time, and its parts are multiplied where they are. Half of a cache of 64 KB is for the weights.
+constexpr int64_t SLICE = 256;  // inputs
+
+template <int PART>
+static FloatVector add(FloatVector sums, FloatVector x, const float* weight) {
+    return (FloatVector)vfmaq_laneq_f32((float32x4_t)sums, vld1q_f32(weight), (float32x4_t)x, PART);
+}
+
+#if defined(__ARM_FEATURE_DOTPROD)
+template <int PART>
+static IntVector add(IntVector sums, IntVector x, const int8_t* weight) {
+    return (IntVector)vdotq_laneq_s32((int32x4_t)sums, vld1q_s8(weight), (int8x16_t)x, PART);
+}
+#endif
+
+template <int PART, int R, int TOGETHER, class Vector, class Weight>
+static inline void add_part(
+    Vector (&totals)[R][TOGETHER], const Vector (&x)[R], const Weight* weight, Ahead& ahead, bool asks
+) {
+    if (asks) ahead.fetch();
+    for (int n = 0; n < TOGETHER; n++)  // one vector of weights at a time: the registers are full
+        for (int r = 0; r < R; r++) totals[r][n] = add<PART>(totals[r][n], x[r], weight + n * 16 / sizeof(Weight));
+}
+
+template <int R, class Vector, class Number, class Weight>
+static void block_by_parts(
+    const Weight* weight, const Number* x, int64_t inputs, int64_t apart, Sums<Vector, R>& sums, Ahead ahead
+) {
+    constexpr int STEP = 4 / sizeof(Number), TOGETHER = together(R);
+    constexpr int64_t NEXT = LANES * STEP;  // weights
+    int64_t whole = inputs - inputs % (4 * STEP);  // floats are a multiple of four
+    for (int from = 0; from < VECTORS; from += TOGETHER) {
+        Vector totals[R][TOGETHER] = {}, parts[R];
+        const Weight* these = weight + from * WIDE * STEP;
+        for (int64_t k = 0; k < whole; k += 4 * STEP, these += 4 * NEXT) {
+            for (int r = 0; r < R; r++) parts[r] = load<Vector>(x + r * apart + k);
+            add_part<0>(totals, parts, these, ahead, from == 0);
+            add_part<1>(totals, parts, these + NEXT, ahead, from == 0);
+            add_part<2>(totals, parts, these + 2 * NEXT, ahead, from == 0);
+            add_part<3>(totals, parts, these + 3 * NEXT, ahead, from == 0);
+        }
+        if (STEP > 1 && whole < inputs) {  // bytes are read beyond the end, but not multiplied
+            for (int r = 0; r < R; r++) parts[r] = load<Vector>(x + r * apart + whole);
+            add_part<0>(totals, parts, these, ahead, false);
+            if (whole + STEP < inputs) add_part<1>(totals, parts, these + NEXT, ahead, false);
+            if (whole + 2 * STEP < inputs) add_part<2>(totals, parts, these + 2 * NEXT, ahead, false);
+        }
+        for (int r = 0; r < R; r++)
+            for (int n = 0; n < TOGETHER; n++) sums[r][from + n] = totals[r][n];
+    }
+}
+
+template <int R>
+static void block(
+    const float* weight, const float* x, int64_t inputs, int64_t apart, Sums<FloatVector, R>& sums, Ahead ahead
+) {
+    block_by_parts<R, FloatVector>(weight, x, inputs, apart, sums, ahead);
+}
+
+#if defined(__ARM_FEATURE_DOTPROD)
+template <int R>
+static void block(
+    const int8_t* weight, const uint8_t* x, int64_t inputs, int64_t apart, Sums<IntVector, R>& sums, Ahead ahead
+) {
+    block_by_parts<R, IntVector>(weight, x, inputs, apart, sums, ahead);
+}
+#endif
+#else
+constexpr int64_t SLICE = INT64_MAX;
+#endif
 
 // What every product of a call may use: x as bytes, each row on a scale of its own, or in pieces for tiles.
 struct Scratch {
@@ -115,7 +186,7 @@ struct Scratch {
     Floats scale;
     std::vector<tiles::Line> pieces;
     void reserve(int64_t rows, int64_t inputs) {
-        scale.resize(rows), x.resize(rows * inputs);
+        scale.resize(rows), x.resize(rows * inputs + 16);  // the last row may be read beyond its end
         if (tiles::READY) pieces.resize(tiles::lines(rows, inputs));
     }
 };
@@ -128,7 +199,8 @@ static void round(const float* x, Scratch& bytes, int64_t rows, int64_t inputs) 
         for (int64_t k = 0; k < inputs; k++) largest = std::max(largest, std::fabs(x[r * inputs + k]));
         bytes.scale[r] = largest / 127.0f;
         for (int64_t k = 0; k < inputs; k++)
-            bytes.x[r * inputs + k] = static_cast<uint8_t>(std::nearbyint(x[r * inputs + k] / bytes.scale[r]) + 128.0f);
+            bytes.x[r * inputs + k] =
+                static_cast<uint8_t>(static_cast<int32_t>(std::nearbyint(x[r * inputs + k] / bytes.scale[r])) + EXCESS);
     }
 }
 
@@ -197,32 +269,42 @@ static void multiply_by_tiles(const Product& p, const float* x, Scratch& scratch
 }
 #endif
 
-// R rows, from row `at` on, and the LANES outputs from `first` on.
+// Some of the weights for LANES outputs: those of `inputs` inputs from `k` on.
+struct Panel {
+    const Product& p;
+    int64_t first, k, inputs;  // the first output and input
+    const char* weight() const {
+        return static_cast<const char*>(p.weight) + (first * p.inputs + k * LANES) * (p.scale ? 1 : 4);
+    }
+    int64_t bytes() const { return inputs * LANES * (p.scale ? 1 : 4); }
+};
+
+// R rows, from row `at` on, by a panel.
 template <int R>
-static void part(
-    const Product& p, const float* x, const Scratch& bytes, float* y, int64_t at, int64_t first, bool add, Ahead ahead
-) {
+static void part(const Panel& panel, const float* x, const Scratch& bytes, float* y, int64_t at, bool add, Ahead ahead) {
+    const Product& p = panel.p;
+    int64_t from = at * p.inputs + panel.k;
     Sums<FloatVector, R> sums;
     if (p.scale) {
         Sums<IntVector, R> totals;
-        const int8_t* weight = static_cast<const int8_t*>(p.weight) + first * p.inputs;
-        block<R, IntVector>(weight, bytes.x.data() + at * p.inputs, p.inputs, totals, ahead);
+        const int8_t* weight = reinterpret_cast<const int8_t*>(panel.weight());
+        block<R>(weight, bytes.x.data() + from, panel.inputs, p.inputs, totals, ahead);
         for (int vector = 0; vector < VECTORS; vector++) {
-            FloatVector scale = load<FloatVector>(p.scale + first + vector * WIDE);
-            IntVector excess = EXCESS * load<IntVector>(p.sum + first + vector * WIDE);
+            FloatVector scale = load<FloatVector>(p.scale + panel.first + vector * WIDE);
+            IntVector excess = EXCESS * load<IntVector>(p.sum + panel.first + vector * WIDE);
             for (int r = 0; r < R; r++) {
                 FloatVector exact = __builtin_convertvector(totals[r][vector] - excess, FloatVector);
                 sums[r][vector] = exact * scale * bytes.scale[at + r];
             }
         }
     } else {
-        const float* weight = static_cast<const float*>(p.weight) + first * p.inputs;
-        block<R, FloatVector>(weight, x + at * p.inputs, p.inputs, sums, ahead);
+        const float* weight = reinterpret_cast<const float*>(panel.weight());
+        block<R>(weight, x + from, panel.inputs, p.inputs, sums, ahead);
     }
-    for (int r = 0; r < R; r++) put(sums[r], p, y, at + r, first, add);
+    for (int r = 0; r < R; r++) put(sums[r], p, y, at + r, panel.first, add || panel.k > 0, panel.k == 0);
 }
 
-using Part = void (*)(const Product&, const float*, const Scratch&, float*, int64_t, int64_t, bool, Ahead);
+using Part = void (*)(const Panel&, const float*, const Scratch&, float*, int64_t, bool, Ahead);
 
 template <size_t... N>
 static Part part_of(int64_t rows, std::index_sequence<N...>) {
@@ -230,13 +312,12 @@ static Part part_of(int64_t rows, std::index_sequence<N...>) {
     return PARTS[rows - 1];
 }
 
-// What to ask for during one of several passes over a panel of weights: half of the next panel in each of the first
-// two. A single pass, which memory can hardly keep up with, asks for what it needs itself a little later.
-static Ahead ahead(const Product& p, int64_t first, int64_t pass, int64_t passes) {
-    int64_t size = p.scale ? 1 : 4, panel = LANES * p.inputs * size;
-    const char* here = static_cast<const char*>(p.weight) + first / LANES * panel;
-    if (passes == 1) return {here + 2048, 0};
-    return {here + panel + pass * panel / 2, pass < 2 ? 1 : -1};
+// What to ask for during one of several passes over a panel of weights: half of the next panel, which lies behind it, in
+// each of the first two. A single pass, which memory can hardly keep up with, asks for what it needs itself a little
+// later.
+static Ahead ahead(const Panel& panel, int64_t pass, int64_t passes) {
+    if (passes == 1) return {panel.weight() + 2048, 0};
+    return {panel.weight() + panel.bytes() + pass * panel.bytes() / 2, pass < 2 ? 1 : -1};
 }
 
 static void multiply(const Product& p, const float* x, Scratch& scratch, float* y, int64_t rows, bool add) {
@@ -245,11 +326,15 @@ static void multiply(const Product& p, const float* x, Scratch& scratch, float* 
     if (tiles::READY && !p.scale && rows >= tiles::PAY) return multiply_by_tiles(p, x, scratch, y, rows, add);
 #endif
     int64_t passes = (rows + ROWS - 1) / ROWS;
+    int64_t slice = p.scale || passes == 1 ? p.inputs : std::min(SLICE, p.inputs);  // inputs at a time
 #pragma omp for schedule(static)
     for (int64_t first = 0; first < p.outputs; first += LANES)
-        for (int64_t pass = 0; pass < passes; pass++) {
-            int64_t at = pass * rows / passes, count = (pass + 1) * rows / passes - at;
-            Part part = part_of(count, std::make_index_sequence<ROWS>());
-            part(p, x, scratch, y, at, first, add, ahead(p, first, pass, passes));
+        for (int64_t k = 0; k < p.inputs; k += slice) {
+            Panel panel = {p, first, k, std::min(slice, p.inputs - k)};
+            for (int64_t pass = 0; pass < passes; pass++) {
+                int64_t at = pass * rows / passes, count = (pass + 1) * rows / passes - at;
+                Part part = part_of(count, std::make_index_sequence<ROWS>());
+                part(panel, x, scratch, y, at, add, ahead(panel, pass, passes));
+            }
         }
 }
