@@ -309,8 +309,8 @@ class Search:
         return bool((origin == torch.arange(origin.shape[1], device=origin.device)).all())
 
     def _drop_finished_rows(self) -> None:
-        """Stop paying for finished sentences, once they are a quarter of the rows (dropping costs a copy)."""
-        if self.run is not None or 4 * sum(self.finished) < len(self.finished):
+        """Stop paying for finished sentences, once they are a sixteenth of the rows (dropping costs a copy)."""
+        if self.run is not None or 16 * sum(self.finished) < len(self.finished):
             return
         rows = [row for row, finished in enumerate(self.finished) if not finished]
         index = torch.tensor(rows, device=self.tokens.device)
