@@ -19,8 +19,10 @@ from torch import Tensor, nn
 from regard.checkpoints import load_model
 from regard.checkpoints.optional import needed
 from regard.data.batch import Batch, collate, pad_rows
+from regard.errors import UsageError
 from regard.inference.drafting import running_form
 from regard.inference.encoders import Readers
+from regard.inference.products import multiplies_bf16
 from regard.inference.search import SearchSettings, Vocabulary, search
 from regard.models.bert import Bert
 from regard.models.transformer import Transformer
@@ -109,6 +111,8 @@ def _generate_transformers(task: Task) -> Prepared:
 
 
 def _train(task: Task, precision: str = "fp32") -> Prepared:
+    if precision == "bf16" and not multiplies_bf16(torch.device("cpu")):
+        raise UsageError("this processor has no bf16 arithmetic: a step would take a hundred times as long")
     return _training(task, _ours(task), precision, factored=True)
 
 

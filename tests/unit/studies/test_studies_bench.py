@@ -54,8 +54,9 @@ def test_every_engine_computes_the_same(job: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("bf16")
-def test_a_training_step_teaches_in_every_engine(tmp_path: Path) -> None:
+def test_a_training_step_teaches_in_every_engine(tmp_path: Path, monkeypatch) -> None:
     pytest.importorskip("transformers")
+    monkeypatch.setattr(engines, "multiplies_bf16", lambda device: True)  # a tiny step can wait for it
     task, _ = task_of("train", tmp_path)
     for name in engines_here("train"):
         if name.startswith("joeynmt"):  # says its loss once
@@ -65,6 +66,13 @@ def test_a_training_step_teaches_in_every_engine(tmp_path: Path) -> None:
         for _ in range(8):
             engine.run()
         assert engine.answer() < before, name
+
+
+def test_without_bf16_arithmetic_nobody_waits_for_it(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(engines, "multiplies_bf16", lambda device: False)
+    task, _ = task_of("train", tmp_path)
+    with pytest.raises(UsageError, match="no bf16 arithmetic"):
+        ENGINES["train"]["regard bf16"](task)
 
 
 def test_joeynmt_gets_every_weight_under_a_name_of_its_own() -> None:
