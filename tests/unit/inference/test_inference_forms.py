@@ -12,7 +12,7 @@ from regard.cli.main import run
 from regard.errors import UsageError
 from regard.inference import native, products
 from regard.inference.drafting import running_form
-from regard.inference.forms import inference_form
+from regard.inference.forms import inference_form, of_real
 from regard.inference.products import PACKING_PAYS, PRODUCTS, DeviceProduct, multiplies_halves, product
 from regard.inference.search import SearchSettings, Vocabulary, search
 from regard.models.bert import Bert, BertConfig
@@ -104,6 +104,30 @@ def test_many_rows_and_those_that_only_fill_up_change_nothing(kind: str) -> None
     mask[-1], source[-1] = True, 7
     for beam in (1, 2):
         assert answers(form, source, mask, beam) == answers(model, source, mask, beam)
+
+
+def test_compiled_code_takes_many_tokens_where_enough_of_them_only_fill_up(way: str) -> None:
+    if way != "compiled":
+        pytest.skip("there is none")
+    step, x = inference_form(vivid(TRANSLATORS["post"])).encoder[0].compiled, torch.zeros(40, 8, 32)
+    step.most = 100
+
+    def fits(real: int) -> bool:
+        return step.fits(x, None, (torch.arange(8) < real).expand(40, 1, 1, 8))
+
+    assert [fits(real) for real in (1, 4, 6, 7, 8)] == [True, True, True, False, False]
+    step.most = 400
+    assert fits(8)
+
+
+@pytest.mark.parametrize("least", [0, 8])
+def test_only_real_tokens_are_changed(least: int) -> None:
+    _, mask = ragged(5)
+    mask[:, :least] = True
+    x, rows = torch.randn(5, 8, 3), []
+    made = of_real(lambda real: (rows.append(len(real)), real * 2 + 1)[1], x, mask[:, None, None])
+    assert rows == [int(mask.sum())]
+    assert torch.equal(made, (x * 2 + 1) * mask[..., None])
 
 
 @pytest.mark.parametrize("seed", [0, 1])
