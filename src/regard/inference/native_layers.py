@@ -21,6 +21,7 @@ from regard.layers.blocks import ACTIVATIONS, DecoderLayer, EncoderLayer, FeedFo
 NOTHING = native.Bias()
 SPARED = 0.85  # of the tokens of a batch, or fewer, are real: to leave out the others gains more than torch's products
 LONGEST_SPARED = 256  # tokens of a row; of more, attention takes as long as the products
+MOST_SPARED = 4096  # real tokens: what is computed on the way takes memory, which is kept
 
 
 class CompiledStep:
@@ -57,7 +58,7 @@ class CompiledStep:
         """Whether so many tokens only fill up rows that compiled code, which leaves them out, is quicker than torch."""
         if mask is None or self.cross is not None or x.shape[1] > LONGEST_SPARED:
             return False
-        return int(mask.sum()) <= SPARED * x.shape[0] * x.shape[1]
+        return int(mask.sum()) <= min(MOST_SPARED, SPARED * x.shape[0] * x.shape[1])
 
     def __call__(
         self,
