@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
@@ -24,6 +25,7 @@ from regard.checkpoints import load_model
 from regard.data.images import Pixels, Preprocessing, read_image
 from regard.errors import CheckpointError, UsageError
 from regard.inference.encoders import Labelled
+from regard.inference.forms import inference_form, is_on_cpu
 from regard.inference.pipelines import find_device
 from regard.layers.vision import Grid, ImageConfig, on_the_map
 from regard.layers.windows import WindowAttention
@@ -125,6 +127,11 @@ class PictureReader(ABC):
     def said(self, picture: Picture) -> dict[str, str]:
         """What the model takes a picture for, in a few words."""
 
+    @cached_property
+    def form(self) -> nn.Module:
+        """What the model is run by where nobody watches; made when it is first needed, since it takes memory."""
+        return inference_form(self.model) if is_on_cpu(self.model) else self.model
+
     def pixels(self, picture: Picture) -> Pixels:
         """A picture [C H W] at the model's size."""
         return self.preprocessing.pixels(opened(picture))
@@ -171,7 +178,7 @@ class ImageClassifier(PictureReader):
     @torch.inference_mode()
     def probabilities(self, pixels: Tensor) -> Float[Tensor, "B classes"]:
         """Of pictures [B C H W] of bytes at the model's size."""
-        logits: Tensor = self.model(self.preprocessing.normalise(pixels.to(self.device)))
+        logits: Tensor = self.form(self.preprocessing.normalise(pixels.to(self.device)))
         return logits.float().softmax(dim=-1).cpu()
 
 
@@ -198,7 +205,7 @@ class ImageSegmenter(PictureReader):
         for picture in several:
             image = opened(picture)
             pixels = torch.from_numpy(self.pixels(image))[None].to(self.device)
-            logits: Tensor = self.model(self.preprocessing.normalise(pixels)).float()
+            logits: Tensor = self.form(self.preprocessing.normalise(pixels)).float()
             mask = _best(logits, (image.height, image.width)).to(torch.uint8).cpu().numpy()
             found.append(Segmented(mask, tuple(self.labels)))
         return found

@@ -20,8 +20,8 @@ from regard.layers.blocks import ACTIVATIONS, DecoderLayer, EncoderLayer, FeedFo
 
 NOTHING = native.Bias()
 SPARED = 0.85  # of the tokens of a batch, or fewer, are real: to leave out the others gains more than torch's products
-LONGEST_SPARED = 256  # tokens of a row; of more, attention takes as long as the products
 MOST_SPARED = 4096  # real tokens: what is computed on the way takes memory, which is kept
+LONGEST = 128  # tokens that come at once and look at each other; of more, torch's attention is quicker
 
 
 class CompiledStep:
@@ -50,13 +50,15 @@ class CompiledStep:
         """Whether compiled code can take this step: few tokens, nobody watching, masks that are the same for all."""
         if (mask is not None and mask.shape[1:3] != (1, 1)) or (bias is not None and len(bias) > 1):
             return False
-        few = x.shape[0] * x.shape[1] <= self.most or (cache is None and self._spares(x, mask))
+        few = x.shape[0] * x.shape[1] <= self.most
+        if cache is None:
+            few = x.shape[1] <= LONGEST and (few or self._spares(x, mask))
         known = x.dtype == torch.float32 and (cache is None or isinstance(cache, GrowingCache))
         return few and known and not any(attend._forward_hooks for attend in self.attends)
 
     def _spares(self, x: Float[Tensor, "R T D"], mask: Bool[Tensor, "R 1 1 T"] | None) -> bool:
         """Whether so many tokens only fill up rows that compiled code, which leaves them out, is quicker than torch."""
-        if mask is None or self.cross is not None or x.shape[1] > LONGEST_SPARED:
+        if mask is None or self.cross is not None:
             return False
         return int(mask.sum()) <= min(MOST_SPARED, SPARED * x.shape[0] * x.shape[1])
 

@@ -6,6 +6,7 @@ import torch
 from regard.attention import record
 from regard.attention.record import attention_names
 from regard.errors import ConfigError
+from regard.inference.forms import inference_form
 from regard.models.catalog import MODELS
 
 SHAPES = {
@@ -64,6 +65,16 @@ def test_a_picture_is_judged_alone(case):
         for number in range(3):
             alone = model(images[number : number + 1])
             torch.testing.assert_close(together[number], alone[0], atol=1e-5, rtol=1e-5)
+
+
+def test_the_form_it_is_run_by_sees_the_same(case):
+    name, changes = case
+    model = built(name, changes).eval()
+    form = inference_form(model)
+    for size in ((16, 16), (40, 17)):
+        images = torch.randn(3, 3, *size)
+        with torch.inference_mode():
+            torch.testing.assert_close(form(images), model(images), atol=1e-5, rtol=1e-5)
 
 
 def test_every_parameter_learns(case):
