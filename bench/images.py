@@ -4,8 +4,9 @@ python bench/images.py [--models ViT-B/16] [--batch N] [--device cuda] [--dtype 
                        [--libraries torchvision] [--seconds PER_LINE] [--json FILE]
 
 Libraries that are not installed are left out. The weights are random, and the same as transformers', whose logits must
-be ours; timm and torchvision have weights of their own. Each line runs the two in turn. A training step is forward,
-backward and AdamW. With one thread on a CPU its own processor time is measured: what others do disturbs it least.
+be ours; timm and torchvision have weights of their own. Each line runs the two in turn; on a CPU pictures are named by
+the inference form, as `regard classify` does. A training step is forward, backward and AdamW. With one thread on a CPU
+its own processor time is measured: what others do disturbs it least.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from torch import nn
 from torch.nn import functional
 
 from regard.checkpoints import load_model
+from regard.inference.forms import inference_form
 from regard.studies.machine import describe
 from regard.training.optim import adamw, guarded_step
 from turns import Times, interleaved
@@ -147,7 +149,8 @@ def measure(name: str, setting: Setting, seconds: float, libraries: list[str]) -
             with torch.inference_mode():
                 difference = (setting.logits(model.eval()) - setting.logits(ours.eval())).abs().max().item()
         batch = len(setting.pictures)
-        naming = interleaved(setting.naming(model), setting.naming(ours), seconds, setting.clock)
+        reader = inference_form(ours.eval()) if setting.device.type == "cpu" and not setting.compiled else ours
+        naming = interleaved(setting.naming(model), setting.naming(reader), seconds, setting.clock)
         lines.append(Line(name, library, "inference", batch, naming, difference))
         print(lines[-1], flush=True)
         learning = interleaved(_their_learning(model, setting), _our_learning(ours, setting), seconds, setting.clock)
