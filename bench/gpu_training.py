@@ -270,7 +270,8 @@ def main(options: argparse.Namespace) -> None:
             left = options.budget - (time.perf_counter() - begin)
             if not running:  # the next few
                 go.unlink(missing_ok=True)
-            while waiting and len(running) < options.together and left > 45 and not go.exists():
+            enough = left > 45  # to compile and to be timed
+            while waiting and len(running) < options.together and enough and not go.exists():
                 name, variant = waiting.pop(0)
                 output = Path(place) / f"{name} {variant}"
                 command = [sys.executable, __file__, "--work", name, variant, "--lock", str(Path(place) / "lock")]

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from regard.attention.dropout import Dropout
 from regard.attention.multihead import Memory, MultiHeadAttention
 from regard.errors import UsageError
-from regard.inference.native_layers import compiled
+from regard.inference.native_layers import compiled, real_places
 from regard.inference.products import check_precision, product
 from regard.layers.blocks import DropPath, Output
 
@@ -79,8 +79,8 @@ def of_real(
     mask: Bool[Tensor, "B 1 1 T"],
 ) -> Float[Tensor, "B T D2"]:
     """What `change` makes of every real token by itself, and zeros for those that only fill up a row."""
-    places, rows = mask.flatten().nonzero()[:, 0], x.flatten(0, 1)
-    if len(places) == len(rows):
+    places, rows = real_places(mask), x.flatten(0, 1)
+    if places is None:
         return change(rows).unflatten(0, x.shape[:2])
     made = change(rows[places])
     return made.new_zeros(len(rows), made.shape[1]).index_copy_(0, places, made).unflatten(0, x.shape[:2])

@@ -76,7 +76,7 @@ class CompiledStep:
         x = x.clone(memory_format=torch.contiguous_format)
         rows, tokens, _ = x.shape
         new = x.new_empty(rows, self.groups, tokens, self.head_width)
-        real = _real(mask) if cache is None else None  # a cache keeps what fills up, too
+        real = real_places(mask) if cache is None else None  # a cache keeps what fills up, too
         if cache is None:
             cache = GrowingCache(rows, tokens)
         cache.lazily = True
@@ -181,7 +181,7 @@ def _norm(norm: Any) -> native.Norm:
     return native.Norm(native.address(norm.weight), native.address(bias), eps, isinstance(norm, nn.LayerNorm))
 
 
-def _real(mask: Bool[Tensor, "R 1 1 T"] | None) -> Int[Tensor, "N"] | None:
+def real_places(mask: Bool[Tensor, "R 1 1 T"] | None) -> Int[Tensor, "N"] | None:
     """The places of tokens that do not only fill up a row; None if all are such."""
     if mask is None or bool(mask.all()):
         return None
