@@ -134,13 +134,15 @@ def collate(
     pad: int,
     start: int,
     links: Sequence[NDArray[np.integer[Any]]] | None = None,
+    multiple: int = 1,
 ) -> Batch:
     """Pad id sequences that end with their end token; masks come from lengths, so `start` may equal `pad` (Marian).
 
-    `links` holds for each pair the positions (source, target) of tokens that translate each other.
+    `links` holds for each pair the positions (source, target) of tokens that translate each other. Both sides become a
+    `multiple` of so many tokens long.
     """
-    source, source_mask = pad_rows(sources, pad)
-    labels, labels_mask = pad_rows(targets, pad)
+    source, source_mask = pad_rows(sources, pad, multiple)
+    labels, labels_mask = pad_rows(targets, pad, multiple)
     inputs = torch.full_like(labels, pad)
     inputs[:, 0] = start
     inputs[:, 1:] = torch.where(labels_mask[:, 1:], labels[:, :-1], pad)
@@ -157,10 +159,15 @@ def link_matrix(links: Sequence[NDArray[np.integer[Any]]], targets: int, sources
     return matrix
 
 
-def pad_rows(rows: Sequence[Ids], pad: int) -> tuple[Int[Tensor, "B T"], Bool[Tensor, "B T"]]:
-    """Sequences of any length as one tensor, and where it is real."""
+def rounded_up(lengths: NDArray[np.integer[Any]], multiple: int) -> NDArray[np.integer[Any]]:
+    """The next multiples."""
+    return -(-lengths // multiple) * multiple
+
+
+def pad_rows(rows: Sequence[Ids], pad: int, multiple: int = 1) -> tuple[Int[Tensor, "B T"], Bool[Tensor, "B T"]]:
+    """Sequences of any length as one tensor, a `multiple` of so many tokens long, and where it is real."""
     lengths = np.array([len(row) for row in rows])
-    mask = np.arange(lengths.max())[None, :] < lengths[:, None]
+    mask = np.arange(rounded_up(lengths, multiple).max())[None, :] < lengths[:, None]
     padded = np.full(mask.shape, pad, dtype=np.int64)
     padded[mask] = np.concatenate(rows)
     return torch.from_numpy(padded), torch.from_numpy(mask)

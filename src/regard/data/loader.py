@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from regard.data.batch import Batch, Ids, collate
+from regard.data.batch import Batch, Ids, collate, rounded_up
 from regard.data.segmentation import PairSampler
 from regard.data.store import PairStore
 from regard.errors import ConfigError, DataError
@@ -146,6 +146,7 @@ class BatchLoader(Loader[Batch]):
         start: int,
         batch_tokens: int,
         seed: int,
+        round_lengths: int = 1,
         max_length: int | None = None,
         max_sentences: int | None = None,
         sampler: PairSampler | None = None,
@@ -158,8 +159,11 @@ class BatchLoader(Loader[Batch]):
         self._lengths = source.astype(np.int32), target.astype(np.int32)  # they stay in memory
         _refuse_unusable(store, self._lengths, max_length)
         self.batch_tokens, self.seed, self.max_sentences = batch_tokens, seed, max_sentences
-        self._resampler = None if sampler is None else _Resampler(store, sampler, batch_tokens, max_length)
-        make = PairBatches(store, pad, start, seed, self._resampler)
+        self.round_lengths = round_lengths
+        self._resampler = (
+            None if sampler is None else _Resampler(store, sampler, batch_tokens, max_length, round_lengths)
+        )
+        make = PairBatches(store, pad, start, seed, self._resampler, round_lengths)
         super().__init__(self._plan, make, workers=workers, pin=pin, rank=rank, world=world)
 
     def _plan(self, epoch: int) -> list[Rows]:
@@ -168,8 +172,8 @@ class BatchLoader(Loader[Batch]):
         if self._resampler is not None:
             source, target = (np.ceil(side * self._resampler.growth).astype(np.int64) for side in self._lengths)
         return plan_batches(
-            source,
-            target,
+            rounded_up(source, self.round_lengths),
+            rounded_up(target, self.round_lengths),
             batch_tokens=self.batch_tokens,
             seed=self.seed,
             epoch=epoch,
@@ -199,8 +203,11 @@ class _Batches(Dataset[tuple[Place, B]], Generic[B]):
 class PairBatches:
     """Makes a batch of sentence pairs."""
 
-    def __init__(self, store: PairStore, pad: int, start: int, seed: int, resampler: _Resampler | None) -> None:
+    def __init__(
+        self, store: PairStore, pad: int, start: int, seed: int, resampler: _Resampler | None, round_lengths: int = 1
+    ) -> None:
         self._store, self._pad, self._start, self._seed, self._resampler = store, pad, start, seed, resampler
+        self._round_lengths = round_lengths
 
     def __call__(self, rows: Rows, place: Place) -> Batch:
         pairs: list[IdPair] = [self._store.pair(row) for row in rows.tolist()]
@@ -208,7 +215,7 @@ class PairBatches:
             pairs = self._resampler.again(rows, pairs, np.random.default_rng([self._seed, *place]))
         sources, targets = zip(*pairs, strict=True)
         links = [self._store.links(row) for row in rows.tolist()] if self._store.has_links else None
-        batch = collate(sources, targets, pad=self._pad, start=self._start, links=links)
+        batch = collate(sources, targets, pad=self._pad, start=self._start, links=links, multiple=self._round_lengths)
         self._store.let_go()
         return batch
 
@@ -216,16 +223,19 @@ class PairBatches:
 class _Resampler:
     """Cuts the words of a batch anew (BPE dropout) without ever exceeding the budget the batch was planned for."""
 
-    def __init__(self, store: PairStore, sampler: PairSampler, batch_tokens: int, max_length: int | None) -> None:
+    def __init__(
+        self, store: PairStore, sampler: PairSampler, batch_tokens: int, max_length: int | None, round_lengths: int
+    ) -> None:
         if not store.has_text:
             raise ConfigError(f"subword dropout needs the texts, {store.folder} has none; encode with keep_text=True.")
         self._store, self._sampler, self._batch_tokens = store, sampler, batch_tokens
-        self._max_length = max_length or batch_tokens
+        self._max_length, self._round_lengths = max_length or batch_tokens, round_lengths
         self.growth = self._measured_growth()
 
     def again(self, rows: Rows, pairs: Sequence[IdPair], rng: np.random.Generator) -> list[IdPair]:
         """New segmentations; a draw that would not fit into the batch is replaced by the stored segmentation."""
-        room = min(self._batch_tokens // len(pairs), self._max_length)
+        most = self._batch_tokens // len(pairs)
+        room = min(most - most % self._round_lengths, self._max_length)
         return [
             (fresh[0] if len(fresh[0]) <= room else stored[0], fresh[1] if len(fresh[1]) <= room else stored[1])
             for fresh, stored in zip((self._sample(row, rng) for row in rows.tolist()), pairs, strict=True)

@@ -152,9 +152,9 @@ class Trainer:
         return torch.compile(model, dynamic=self.settings.lengths_vary)  # type: ignore[return-value]
 
     def _repeated(self) -> Repeated | None:
-        """The update as a graph, where it can be one: on one GPU, from one batch at a time, shaped like the others."""
+        """The update as a graph, where it can be one: on one GPU, from one batch at a time, shaped like many others."""
         settings = self.settings
-        alike = self.task.repeats and not settings.lengths_vary and settings.accumulate == 1
+        alike = self.task.repeats and settings.shapes_recur and settings.accumulate == 1
         if not (settings.graphs and alike and self.device.type == "cuda" and self.ranks.count == 1):
             return None
         return Repeated(lambda batch, tokens: self._update([batch], tokens), self.device, CudaGraphs(self.device))

@@ -18,7 +18,7 @@ from torch import Tensor
 from regard.data.batch import Tensors
 
 WARM = 3  # steps of a shape before its capture, in which kernels are compiled and libraries set themselves up
-MOST = 8  # shapes that are captured; rarer ones are launched as ever
+MOST = 64  # shapes that are captured; others are launched as ever
 
 Work = Callable[[], None]
 

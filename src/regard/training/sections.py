@@ -161,6 +161,11 @@ class LoopSection(Config):
     lengths_vary: ClassVar[bool] = True  # or every batch has one shape, for which a graph of its own is compiled
 
     @property
+    def shapes_recur(self) -> bool:
+        """Whether batches have few different shapes, so that to capture the steps of each pays."""
+        return not self.lengths_vary
+
+    @property
     def half(self) -> bool:
         """Whether products are computed in bf16."""
         return self.precision in ("bf16", "bf16-stream")
@@ -223,6 +228,12 @@ class TrainingSection(WritingSection, AgreeingSection):
 
     label_smoothing: float = pydantic.Field(default=0.1, ge=0, lt=1)
     guide: NonNegativeFloat = 0.0  # weight of learning where to look, from links found by statistics
+    round_lengths: PositiveInt = 1  # sentences are padded to a multiple of so many tokens: fewer shapes, more padding
+
+    @property
+    def shapes_recur(self) -> bool:
+        """Where lengths are rounded, and nobody watches the attention."""
+        return self.round_lengths > 1 and not self.guide
 
     @pydantic.model_validator(mode="after")
     def _check(self) -> Self:

@@ -80,7 +80,7 @@ class Task(Protocol):
 class Translation:
     """Sentence pairs in one or several target languages, learnt by teacher forcing."""
 
-    divisible, repeats = True, False
+    divisible, repeats = True, True
 
     def __init__(self, recipe: Recipe, folder: Path, device: torch.device, poll: Poll) -> None:
         self.recipe, self.device = recipe, device
@@ -134,6 +134,7 @@ class Translation:
             start=tokenizer.target.start,
             batch_tokens=training.batch_tokens,
             seed=seed,
+            round_lengths=training.round_lengths,
             sampler=PairSampler(tokenizer, dropout, seed) if dropout else None,
             **loading(training, self.device),
         )
