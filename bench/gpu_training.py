@@ -53,6 +53,7 @@ FLAGS = {
     "math": "by plain products", "drop": "GPT-2 with dropout 0.1",
     "nodrop": "the Transformer without dropout",
     "tune": "inductor searches kernels longer", "combo": "it joins small kernels that do not need each other",
+    "unmixed": "it sums over rows and over columns in kernels of their own",
     "stream": "what flows between the layers is bf16 too",
     "rounded": "a translator's lengths are rounded, so that its steps are captured too (GPT-2's always are)",
     "alone": "kernels are launched one by one, not as a graph", "profile": "its kernels are listed too",
@@ -221,6 +222,7 @@ def work(name: str, variant: str, lock: Path) -> dict[str, Any]:
         raise SystemExit(f"no such flag: {unknown}; there are {', '.join(FLAGS)}")
     torch._inductor.config.coordinate_descent_tuning = "tune" in flags
     torch._inductor.config.combo_kernels = "combo" in flags
+    torch._inductor.config.triton.mix_order_reduction = "unmixed" not in flags
     rows, length = SHAPES[name]
     with tempfile.TemporaryDirectory() as place, attention_by(flags):
         step, seen = their_step(name, device) if PEER in flags else our_step(name, flags, Path(place), device)
