@@ -169,9 +169,11 @@ def test_buckets_waste_little():
 # --- loader ---
 
 
-def test_an_epoch_is_the_corpus(store):
-    length = len(loader(store).plan(0))
-    steps = take(loader(store), length + 1)
+@pytest.mark.parametrize("multiple", [1, 5, 8])
+def test_an_epoch_is_the_corpus(store, multiple):
+    batches = loader(store, round_lengths=multiple)
+    length = len(batches.plan(0))
+    steps = take(batches, length + 1)
     assert [step[:2] for step in steps] == [*((0, i) for i in range(length)), (1, 0)]
     seen = [
         tuple(row[mask].tolist())
@@ -211,6 +213,22 @@ def test_ranks_share_the_batches_of_one(store, world):
         assert_same([(0, 0, step[2]) for step in steps], [(0, 0, step[2]) for step in whole[rank::world]])
         epoch, index, _ = steps[7]
         assert_same(take(loader(store, rank=rank, world=world).batches(epoch, index + world), 5), steps[8:13])
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+def test_rounded_lengths_make_few_shapes_within_the_budget(store, tokenizer, sampled):
+    shapes = {}
+    for multiple in (1, 8):
+        sampler = PairSampler(tokenizer, 0.1, 5) if sampled else None
+        batches = loader(store, round_lengths=multiple, batch_tokens=256, sampler=sampler)
+        taken = [batch for _, _, batch in take(batches, 4 * len(batches.plan(0)))]
+        shapes[multiple] = {batch.shape for batch in taken}
+        for batch in taken:
+            for side, mask in (batch.source, batch.source_mask), (batch.labels, batch.labels_mask):
+                assert side.shape[1] % multiple == 0 and side.shape[1] - mask.sum(1).max() < multiple
+                assert not side[~mask].any()  # padded as ever
+            assert len(batch.source) * max(batch.source.shape[1], batch.labels.shape[1]) <= 256
+    assert len(shapes[8]) < 0.7 * len(shapes[1])
 
 
 @pytest.mark.parametrize("dropout", [0.1, 0.5])

