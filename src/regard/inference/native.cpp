@@ -105,14 +105,69 @@ static void remember(
         }
 }
 
-static float dot(const float* a, const float* b, int64_t count) {
-    float total = 0.0f;
-    for (int64_t i = 0; i < count; i++) total += a[i] * b[i];
-    return total;
+// e^x for x <= 0, as 2^n 2^r: to 1e-7 near 0, where the weights of a softmax are large, and to 4e-6 at their smallest. A
+// loop over it becomes vectors, which the library's own does not everywhere.
+static inline float exponential(float x) {
+    float twos = std::max(x * 1.44269504f, -125.0f), whole = std::nearbyint(twos), rest = twos - whole;
+    float power = 1.535336188e-4f;  // of 2^r, |r| <= 1/2
+    for (float c : {1.339887440e-3f, 9.618437358e-3f, 5.550332471e-2f, 2.402264791e-1f, 6.931472029e-1f, 1.0f})
+        power = power * rest + c;
+    int32_t bits = (static_cast<int32_t>(whole) + 127) << 23;
+    float scale;
+    std::memcpy(&scale, &bits, sizeof scale);
+    return power * scale;
+}
+
+constexpr int64_t TOGETHER = 4;  // keys whose sums go on side by side: one alone would wait for itself
+
+// What a token looks at: places of keys, and the weight of each. Up to the next multiple of TOGETHER the first is
+// repeated, with no weight.
+struct Seen {
+    std::vector<int64_t> places;
+    Floats weights;
+    int64_t count;
+    void clear(int64_t most) {
+        places.resize(most + TOGETHER), weights.resize(most + TOGETHER);
+        count = 0;
+    }
+    void add(int64_t place, float bias) { places[count] = place, weights[count++] = bias; }
+    int64_t fill() {
+        int64_t full = (count + TOGETHER - 1) / TOGETHER * TOGETHER;
+        for (int64_t j = count; j < full; j++) places[j] = places[0], weights[j] = -1e30f;
+        return full;
+    }
+};
+
+// softmax(query · k · scale + bias) v over what is seen, which holds the biases at first.
+static void look_at(Seen& seen, const float* query, const Keys& keys, float scale, float* out, int64_t width) {
+    int64_t full = seen.fill();
+    float *weights = seen.weights.data(), best = -1e30f, total = 0.0f;
+    const int64_t* places = seen.places.data();
+    for (int64_t j = 0; j < full; j += TOGETHER) {
+        const float *a = keys.k + places[j], *b = keys.k + places[j + 1];
+        const float *c = keys.k + places[j + 2], *d = keys.k + places[j + 3];
+        float of_a = 0.0f, of_b = 0.0f, of_c = 0.0f, of_d = 0.0f;
+        for (int64_t i = 0; i < width; i++)
+            of_a += query[i] * a[i], of_b += query[i] * b[i], of_c += query[i] * c[i], of_d += query[i] * d[i];
+        weights[j] += of_a * scale, weights[j + 1] += of_b * scale;
+        weights[j + 2] += of_c * scale, weights[j + 3] += of_d * scale;
+    }
+    for (int64_t j = 0; j < seen.count; j++) best = std::max(best, weights[j]);
+    for (int64_t j = seen.count; j < full; j++) weights[j] = -1e30f;
+    for (int64_t j = 0; j < full; j++) weights[j] = weights[j] <= -1e30f ? 0.0f : exponential(weights[j] - best);
+    for (int64_t j = 0; j < full; j++) total += weights[j];
+    for (int64_t j = 0; j < full; j++) weights[j] = total > 0.0f ? weights[j] / total : 0.0f;
+    std::fill(out, out + width, 0.0f);
+    for (int64_t j = 0; j < full; j += TOGETHER) {
+        const float *a = keys.v + places[j], *b = keys.v + places[j + 1];
+        const float *c = keys.v + places[j + 2], *d = keys.v + places[j + 3];
+        float of_a = weights[j], of_b = weights[j + 1], of_c = weights[j + 2], of_d = weights[j + 3];
+        for (int64_t i = 0; i < width; i++) out[i] += of_a * a[i] + of_b * b[i] + of_c * c[i] + of_d * d[i];
+    }
 }
 
 // softmax(q kᵀ · scale + bias) v. `shared` tokens look at the same keys, `length` of them and, of the `fresh` ones that
-// came with them, all; or, if `causal`, those up to their own place.
+// came with them, all; or, if `causal`, those up to their own place. Where a mask hides a key there may be no value.
 static void attend(
     const Look& look, const float* q, int64_t apart, const Keys& keys, const Bias& bias, float* y,
     const Tokens& these, int64_t shared, int64_t fresh, bool causal
@@ -121,35 +176,19 @@ static void attend(
 #pragma omp for collapse(2) schedule(static)
     for (int64_t r = 0; r < these.count; r++)
         for (int64_t h = 0; h < heads; h++) {
-            thread_local Floats buffer;
+            thread_local Seen seen;
             int64_t sentence = these.place(r) / shared, token = these.place(r) % shared;
             int64_t count = keys.length + (causal ? token + 1 : fresh);
             int64_t first = h / (heads / look.groups) * keys.head;
-            auto place = [&](int64_t j) {
-                int64_t from = j < keys.known ? keys.ancestry[sentence * keys.known + j] : sentence;
-                return first + from * keys.sentence + j * keys.key;
-            };
-            const float* query = q + r * apart + h * width;
             const uint8_t* mask = keys.mask ? keys.mask + sentence * keys.mask_row : nullptr;
             const float* extra = bias.values ? bias.values + h * bias.head + token * bias.query : nullptr;
-            buffer.resize(count);
-            float* weights = buffer.data();
-            float best = -1e30f, total = 0.0f;
+            seen.clear(count);
             for (int64_t j = 0; j < count; j++) {
-                float score = mask && !mask[j] ? -1e30f : dot(query, keys.k + place(j), width) * look.scale;
-                weights[j] = score + (extra ? extra[j] : 0.0f);
-                best = std::max(best, weights[j]);
+                if (mask && !mask[j]) continue;
+                int64_t from = j < keys.known ? keys.ancestry[sentence * keys.known + j] : sentence;
+                seen.add(first + from * keys.sentence + j * keys.key, extra ? extra[j] : 0.0f);
             }
-            for (int64_t j = 0; j < count; j++) weights[j] = weights[j] <= -1e30f ? 0.0f : std::exp(weights[j] - best);
-            for (int64_t j = 0; j < count; j++) total += weights[j];
-            float* out = y + (r * heads + h) * width;
-            std::fill(out, out + width, 0.0f);
-            for (int64_t j = 0; j < count; j++) {
-                if (weights[j] == 0.0f) continue;  // there may be no value at all
-                const float* value = keys.v + place(j);
-                for (int64_t i = 0; i < width; i++) out[i] += weights[j] * value[i];
-            }
-            for (int64_t i = 0; i < width; i++) out[i] = total > 0.0f ? out[i] / total : 0.0f;
+            look_at(seen, q + r * apart + h * width, keys, look.scale, y + (r * heads + h) * width, width);
         }
 }
 
