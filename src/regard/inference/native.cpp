@@ -5,6 +5,14 @@
 #include "native_choosing.h"
 #include "native_products.h"
 
+#ifdef __linux__
+#include <atomic>
+#include <omp.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 extern "C" {
 
 struct Norm {
@@ -42,6 +50,37 @@ struct Layer {
     int32_t pre, looks_across;
 };
 }
+
+// Threads wait for each other by turning in circles, so two of them on one processor wait for the end of a time slice
+// again and again. A virtual machine's scheduler may wake a thread where its waker runs, and pull it back there when it
+// has moved; so a thread that finds another one of its team where it is leaves, and stays away until it meets one again.
+class Apart {
+public:
+#ifdef __linux__
+    Apart() : caller(this_thread()), taken(bit(sched_getcpu())) {}
+    void keep() {
+        if (omp_get_thread_num() == 0) return;  // the caller was here first
+        int here = sched_getcpu();
+        if (!(taken.fetch_or(bit(here)) & bit(here))) return;
+        cpu_set_t elsewhere;
+        if (sched_getaffinity(caller, sizeof elsewhere, &elsewhere)) return;
+        CPU_CLR(here, &elsewhere);
+        if (CPU_COUNT(&elsewhere)) sched_setaffinity(0, sizeof elsewhere, &elsewhere);
+    }
+
+private:
+    static pid_t this_thread() {
+        static thread_local pid_t number = static_cast<pid_t>(syscall(SYS_gettid));
+        return number;
+    }
+    static uint64_t bit(int processor) { return 0 <= processor && processor < 64 ? uint64_t{1} << processor : 0; }
+
+    pid_t caller;
+    std::atomic<uint64_t> taken;  // processors, of the first 64
+#else
+    void keep() {}
+#endif
+};
 
 static void normalise(const Norm& norm, const float* x, float* y, int64_t rows, int64_t width) {
 #pragma omp for schedule(static)
@@ -227,8 +266,10 @@ extern "C" void layer_step(
     float *up = y + count * l.own.out.inputs, *gate = up + count * hidden;
     float* x = real ? gate + count * hidden : grid;
     scratch.reserve(count, std::max({width, l.own.out.inputs, hidden}));
+    Apart apart;
 #pragma omp parallel
     {
+        apart.keep();
         if (real) gather(these, grid, x, width);
         // A branch reads the normalised x and adds to x (pre); or reads x, adds to it, and x is normalised (post).
         auto enter = [&](const Norm& norm) { if (l.pre) normalise(norm, x, h, count, width); return l.pre ? h : x; };
@@ -258,8 +299,12 @@ extern "C" void product(const Product* p, const float* x, float* y, int64_t rows
     thread_local Scratch scratch_of_thread;
     Scratch& scratch = scratch_of_thread;
     scratch.reserve(rows, p->inputs);
+    Apart apart;
 #pragma omp parallel
-    multiply(*p, x, scratch, y, rows, false);
+    {
+        apart.keep();
+        multiply(*p, x, scratch, y, rows, false);
+    }
 }
 
 extern "C" int32_t has_tiles() { return tiles::READY; }

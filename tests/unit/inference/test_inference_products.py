@@ -1,6 +1,9 @@
 """Products by compiled code against torch's in double precision: many shapes, also those that fit no block or tile."""
 
+import os
 import shutil
+import subprocess
+import sys
 from ctypes import byref
 
 import pytest
@@ -88,3 +91,44 @@ def test_the_number_of_rows_changes_nothing(precision: str) -> None:
         whole = some(x)
         for rows in (1, 8, 33, 96, 200, 257):
             torch.testing.assert_close(some(x[:rows]), whole[:rows], rtol=1e-4, atol=1e-4)
+
+
+APART = """
+import os
+import sys
+from ctypes import byref
+import torch
+from regard.inference import native
+from regard.inference.products import PackedProduct
+
+caller, *allowed = (int(each) for each in sys.argv[1:])
+torch.set_num_threads(2)
+some, x, y = PackedProduct(torch.randn(96, 64), None), torch.randn(2, 64), torch.empty(2, 96)
+
+def multiply():
+    native.library().product(byref(some.compiled), x.data_ptr(), y.data_ptr(), 2)
+
+multiply()  # the threads are there
+workers = [int(each) for each in os.listdir("/proc/self/task") if int(each) != os.getpid()]
+for each in workers:
+    os.sched_setaffinity(each, {caller})
+places = set()
+for _ in range(40):
+    os.sched_setaffinity(0, {caller})  # which goes there
+    os.sched_setaffinity(0, set(allowed))
+    multiply()
+    places |= {place for each in workers for place in os.sched_getaffinity(each)}
+print(*sorted(places))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2, reason="one processor")
+def test_a_thread_that_waits_where_its_caller_runs_goes_elsewhere() -> None:
+    """But never to a processor that the caller may not use."""
+    if native.library() is None:
+        pytest.skip("no compiler here")
+    first, second, *_ = sorted(os.sched_getaffinity(0))
+    for allowed, expected in ((first, second), f"{first} {second}"), ((first,), f"{first}"):
+        command = [sys.executable, "-c", APART, *map(str, (first, *allowed))]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.stdout.strip() == expected, done.stderr
