@@ -6,8 +6,8 @@ kept is scaled by the rounded rate, so that means stay exact. The bits are those
 drops the same. On other devices it is torch's dropout.
 
 Under a compiler, what an element meets is a hash of its place and of two numbers from torch's generator: a dozen
-operations on integers, which fuse with whatever is around them and are done anew in the backward pass. The generator
-that compilers bring (Philox) takes ten times as many; on a GPU they cost more than the norm they are fused with.
+operations on integers, which fuse with whatever is around them. The generator that compilers bring (Philox) takes ten
+times as many, which on a GPU nearly doubles the time of the norm they are fused with.
 """
 
 import math

@@ -160,7 +160,7 @@ static inline float exponential(float x) {
 constexpr int64_t TOGETHER = 4;  // keys whose sums go on side by side: one alone would wait for itself
 
 // What a token looks at: places of keys, and the weight of each. Up to the next multiple of TOGETHER the first is
-// repeated, with no weight.
+// repeated, with a bias that no score makes up for.
 struct Seen {
     std::vector<int64_t> places;
     Floats weights;
@@ -191,8 +191,7 @@ static void look_at(Seen& seen, const float* query, const Keys& keys, float scal
         weights[j] += of_a * scale, weights[j + 1] += of_b * scale;
         weights[j + 2] += of_c * scale, weights[j + 3] += of_d * scale;
     }
-    for (int64_t j = 0; j < seen.count; j++) best = std::max(best, weights[j]);
-    for (int64_t j = seen.count; j < full; j++) weights[j] = -1e30f;
+    for (int64_t j = 0; j < full; j++) best = std::max(best, weights[j]);
     for (int64_t j = 0; j < full; j++) weights[j] = weights[j] <= -1e30f ? 0.0f : exponential(weights[j] - best);
     for (int64_t j = 0; j < full; j++) total += weights[j];
     for (int64_t j = 0; j < full; j++) weights[j] = total > 0.0f ? weights[j] / total : 0.0f;
