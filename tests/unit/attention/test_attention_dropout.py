@@ -107,7 +107,7 @@ COMPILED = """
 import torch
 from regard.attention.dropout import drop
 
-@torch.compile(fullgraph=True, dynamic=True)
+@torch.compile(backend="aot_eager", fullgraph=True, dynamic=True)  # inductor would need a C++ compiler
 def twice(x):
     return drop(drop(x, 0.1), 0.5)
 

@@ -108,6 +108,10 @@ some, x, y = PackedProduct(torch.randn(96, 64), None), torch.randn(2, 64), torch
 def multiply():
     native.library().product(byref(some.compiled), x.data_ptr(), y.data_ptr(), 2)
 
+for each in allowed:
+    os.sched_setaffinity(0, {each})
+    if open("/proc/self/stat").read().rpartition(") ")[2].split()[36] != str(each):
+        sys.exit("this machine does not tell where a thread runs")
 multiply()  # the threads are there
 workers = [int(each) for each in os.listdir("/proc/self/task") if int(each) != os.getpid()]
 for each in workers:
@@ -131,4 +135,6 @@ def test_a_thread_that_waits_where_its_caller_runs_goes_elsewhere() -> None:
     for allowed, expected in ((first, second), f"{first} {second}"), ((first,), f"{first}"):
         command = [sys.executable, "-c", APART, *map(str, (first, *allowed))]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if "does not tell" in done.stderr:
+            pytest.skip(done.stderr)
         assert done.stdout.strip() == expected, done.stderr
