@@ -30,6 +30,16 @@ def test_activations_are_their_formulas():
     torch.testing.assert_close(ACTIVATIONS["quick_gelu"](x), x / (1 + torch.exp(-1.702 * x)))
 
 
+def test_a_compiler_gets_the_same_gelu_written_otherwise(monkeypatch):
+    x = torch.linspace(-12, 12, 2001, dtype=torch.float64, requires_grad=True)
+    expected = functional.gelu(x, approximate="tanh")
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    found = ACTIVATIONS["gelu_new"](x)
+    torch.testing.assert_close(found, expected)
+    gradients = [torch.autograd.grad(y.sum(), x)[0] for y in (found, expected)]
+    torch.testing.assert_close(*gradients)
+
+
 @pytest.mark.parametrize("order", ["pre", "post", "branch"])
 def test_a_residual_takes_any_norm(order):
     torch.manual_seed(0)
