@@ -89,8 +89,32 @@ def test_a_quick_reader_does_not_outrun_the_recipes(page: Page, tmp_path: Path):
     expect(page.locator("#train-error")).to_be_hidden()  # the first failure is mended and no longer said
 
 
+def test_the_form_waits_for_news_of_the_job(page: Page):
+    """A form that was shown and then gave way to a job would take with it what a quick reader had filled in."""
+    asked = list[Route]()
+    page.route("**/api/train", lambda route: asked.append(route))
+    page.reload()
+    page.click("#tab-train")
+    expect(page.locator("#tab-train")).to_have_attribute("aria-selected", "true")
+    page.wait_for_timeout(500)
+    assert asked
+    shown = page.locator("#job:visible, #train-form:visible")
+    expect(shown).to_have_count(0)
+    for route in asked:
+        route.continue_()
+    expect(shown).to_have_count(1)
+
+
+def test_without_news_of_the_job_the_form_is_there(page: Page):
+    page.route("**/api/train", lambda route: route.abort())
+    page.reload()
+    page.click("#tab-train")
+    expect(page.locator("#train-form")).to_be_visible()
+    expect(page.locator("#job")).to_be_hidden()
+
+
 def test_old_news_of_the_job_is_no_news(page: Page, table: Path):
-    """The page asks for the job when it opens; an answer that comes after a training was started does not hide it."""
+    """The page asks each second how a job goes; an answer from before it was stopped does not set it going again."""
     asked = list[Route]()
 
     def hold_the_first(route: Route) -> None:
@@ -99,15 +123,15 @@ def test_old_news_of_the_job_is_no_news(page: Page, table: Path):
         else:
             route.continue_()
 
-    empty_form(page)
-    expect(page.locator("#train-form")).to_be_visible()
-    page.route("**/api/train", hold_the_first)
-    page.reload()
     fill(page, "early", table, steps=100_000)
     job = page.locator("#job")
-    expect(job).to_be_visible()
-    with page.expect_response(lambda answer: answer.url.endswith("/api/train") and answer.request == asked[0].request):
-        asked[0].fulfill(json={"job": None})
     expect(job).to_have_attribute("data-state", "running", timeout=60_000)
+    with page.expect_request("**/api/train"):
+        page.route("**/api/train", hold_the_first)
+    old = page.request.get(f"{page.url.partition('#')[0]}api/train").json()
     page.click("#job-stop")
     expect(job).to_have_attribute("data-state", "stopped", timeout=60_000)
+    with page.expect_response(lambda answer: answer.request == asked[0].request):
+        asked[0].fulfill(json=old)
+    page.wait_for_timeout(200)  # less than the second after which a page that believed it would ask again
+    assert job.get_attribute("data-state") == "stopped"

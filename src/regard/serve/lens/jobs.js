@@ -8,6 +8,7 @@ let timer = 0;
 let known = 0; // how often the job was told: what was asked before the last time is old news
 export let job = null;
 
+export const isTold = () => known > 0; // whether there is a job: until then neither it nor the form for a new one is shown
 export const watchJob = (action) => watchers.push(action);
 export const isRunning = (each = job) => each !== null && ["preparing", "running"].includes(each.state);
 
@@ -20,6 +21,7 @@ export async function loadJob() {
     if (asked === known) take(answer.job);
   } catch (error) {
     if (isRunning()) timer = setTimeout(() => loadJob().catch(() => {}), 3000); // the server may be busy; the job goes on
+    if (!isTold()) take(null); // the form is there then: the server refuses a second job in words
     throw error;
   }
 }

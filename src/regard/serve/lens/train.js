@@ -4,7 +4,7 @@ import { get, wordsOf } from "./api.js";
 import { byId, make, onDrop, say } from "./dom.js";
 import { bytes, FAMILIES, languageName, millions } from "./format.js";
 import { checkFiles, guessLanguages, guessName } from "./files.js";
-import { forgetJob, isRunning, job, resumeJob, startJob, stopJob, watchJob } from "./jobs.js";
+import { forgetJob, isRunning, isTold, job, loadJob, resumeJob, startJob, stopJob, watchJob } from "./jobs.js";
 import { Progress } from "./progress.js";
 import { shelf, watchShelf } from "./shelf.js";
 
@@ -30,10 +30,11 @@ export function startTrain(use) {
   byId("train-form").addEventListener("submit", start);
   nameLanguages();
   watchJob(showJob);
-  watchShelf(() => showJob(job));
+  watchShelf(() => { if (isTold()) showJob(job); });
 }
 
 export function refreshTrain() {
+  if (!isTold()) loadJob().catch(() => {}); // what failed is said with the recipes
   listed = listRecipes();
   return listed;
 }
