@@ -11,6 +11,7 @@ from torch.nn import functional
 from regard.attention import masks
 from regard.attention.cache import LayerCache, Slots, StaticCache
 from regard.attention.core import Attend
+from regard.attention.packing import Packing
 
 # (heads [B H T K], position of the first token, one for all or one a row) -> the same shape
 HeadTransform = Callable[[Tensor, int | Tensor], Tensor]
@@ -23,6 +24,13 @@ class Memory(NamedTuple):
     k: Float[Tensor, "B G Tk K"]
     v: Float[Tensor, "B G Tk K"]
     mask: Bool[Tensor, "B 1 1 Tk"] | None
+
+    def laid_out(self, packing: Packing | None) -> "Memory":
+        """That of texts which came packed."""
+        if packing is None:
+            return self
+        k, v = packing.lay_out(self.k, self.v)
+        return Memory(k, v, self.mask)
 
 
 class MultiHeadAttention(nn.Module):
@@ -63,8 +71,9 @@ class MultiHeadAttention(nn.Module):
         self.output = nn.Linear(heads * self.head_width, width, bias=bias if output_bias is None else output_bias)
         self.attend = Attend()
 
-    def remember(self, memory: Float[Tensor, "B Tk M"], mask: Bool[Tensor, "B 1 1 Tk"] | None = None) -> Memory:
-        """Project a memory to keys and values, once for all the queries that will look at it."""
+    def remember(self, memory: Float[Tensor, "R T M"], mask: Bool[Tensor, "B 1 1 Tk"] | None = None) -> Memory:
+        """Project a memory to keys and values, once for all the queries that will look at it. A packed one is one row,
+        and so are its keys and values until they are laid out."""
         k, v = _products(memory, self.key, self.value)
         return Memory(self._split(k, self.kv_heads), self._split(v, self.kv_heads), mask)
 
@@ -81,7 +90,7 @@ class MultiHeadAttention(nn.Module):
 
     def forward(
         self,
-        x: Float[Tensor, "B Tq D"],
+        x: Float[Tensor, "R T D"],
         memory: Float[Tensor, "B Tk M"] | Memory | None = None,
         *,
         mask: Bool[Tensor, "#B #H #Tq #Tk"] | None = None,
@@ -89,12 +98,18 @@ class MultiHeadAttention(nn.Module):
         causal: bool = False,
         cache: LayerCache | None = None,
         first: int | Int[Tensor, "B"] | None = None,
-    ) -> Float[Tensor, "B Tq D"]:
-        """`first` is the position of the first token where it is not the number of tokens in the cache."""
+        packing: Packing | None = None,
+    ) -> Float[Tensor, "R T D"]:
+        """`first` is the position of the first token where it is not the number of tokens in the cache; `packing`, of
+        which texts the tokens are, where they come as one row."""
         if memory is None:
             q, k, v = self.project(x)
+            if packing is not None:
+                q, k, v = packing.lay_out(q, k, v)
         else:
             q = self._split(self.query(x), self.heads)
+            if packing is not None:
+                (q,) = packing.lay_out(q)
             k, v, real = memory if isinstance(memory, Memory) else self.remember(memory)
             mask = real if mask is None else mask
         if self.prepare is not None:
@@ -112,7 +127,8 @@ class MultiHeadAttention(nn.Module):
             relative = self.position(q, k.shape[2])
             bias = relative if bias is None else bias + relative
         y = self.attend(q, k, v, mask=mask, bias=bias, causal=causal, scale=self.scale, dropout=self.dropout)
-        return self.output(y.transpose(1, 2).reshape(*x.shape[:2], -1))
+        tokens = y.transpose(1, 2) if packing is None else packing.pack(y.transpose(1, 2))
+        return self.output(tokens.reshape(*x.shape[:2], -1))
 
     def _split(self, x: Float[Tensor, "B T HK"], heads: int) -> Float[Tensor, "B H T K"]:
         return x.view(*x.shape[:-1], heads, self.head_width).transpose(1, 2)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from regard.attention.cache import GrowingCache, LayerCache
 from regard.attention.multihead import Memory
+from regard.attention.packing import Packing
 from regard.attention.positions import Rotary
 from regard.inference import native
 from regard.inference.products import FixedProduct
@@ -115,10 +116,11 @@ class CompiledEncoderLayer(EncoderLayer):
         causal: bool = False,
         cache: LayerCache | None = None,
         first: int | Int[Tensor, "B"] | None = None,
+        packing: Packing | None = None,
     ) -> Float[Tensor, "B T D"]:
-        if self.compiled.fits(x, cache, mask, bias):
+        if packing is None and self.compiled.fits(x, cache, mask, bias):
             return self.compiled(x, cache, causal=causal, mask=mask, bias=bias, first=first)
-        return super().forward(x, mask, bias=bias, causal=causal, cache=cache, first=first)
+        return super().forward(x, mask, bias=bias, causal=causal, cache=cache, first=first, packing=packing)
 
 
 class CompiledDecoderLayer(DecoderLayer):
@@ -134,10 +136,11 @@ class CompiledDecoderLayer(DecoderLayer):
         memory: Memory,
         cache: LayerCache | None = None,
         bias: Float[Tensor, "1 H T Tk"] | None = None,
+        packing: Packing | None = None,
     ) -> Float[Tensor, "R T D"]:
-        if self.compiled.fits(x, cache, memory.mask, bias):
+        if packing is None and self.compiled.fits(x, cache, memory.mask, bias):
             return self.compiled(x, cache, bias=bias, memory=memory)
-        return super().forward(x, memory, cache, bias)
+        return super().forward(x, memory, cache, bias, packing)
 
 
 def compiled(layer: Any) -> nn.Module:

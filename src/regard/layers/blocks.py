@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Literal, NamedTuple
 
 import torch
@@ -12,6 +13,7 @@ from torch.nn import functional
 from regard.attention.cache import LayerCache
 from regard.attention.dropout import Dropout
 from regard.attention.multihead import Memory, MultiHeadAttention
+from regard.attention.packing import Packing
 from regard.errors import ConfigError
 
 EVEN, MANY = 8, 64  # rows, of small and of large vocabularies: 16 and 128 bytes of half precision
@@ -182,17 +184,18 @@ class EncoderLayer(nn.Module):
 
     def forward(
         self,
-        x: Float[Tensor, "B T D"],
+        x: Float[Tensor, "R T D"],
         mask: Bool[Tensor, "B 1 1 Tk"] | None = None,
         *,
-        bias: Float[Tensor, "1 H T Tk"] | None = None,
+        bias: Float[Tensor, "1 H Tq Tk"] | None = None,
         causal: bool = False,
         cache: LayerCache | None = None,
         first: int | Int[Tensor, "B"] | None = None,
-    ) -> Float[Tensor, "B T D"]:
-        x = self.after_attention(
-            x, lambda h: self.attention(h, mask=mask, bias=bias, causal=causal, cache=cache, first=first)
-        )
+        packing: Packing | None = None,
+    ) -> Float[Tensor, "R T D"]:
+        """R is the batch and T = Tq, unless the tokens are packed: then they are one row."""
+        looks = partial(self.attention, mask=mask, bias=bias, causal=causal, cache=cache, first=first, packing=packing)
+        x = self.after_attention(x, looks)
         return self.after_feed_forward(x, self.feed_forward)
 
 
@@ -220,11 +223,13 @@ class DecoderLayer(nn.Module):
         x: Float[Tensor, "R T D"],
         memory: Memory,
         cache: LayerCache | None = None,
-        bias: Float[Tensor, "1 H T Tk"] | None = None,
+        bias: Float[Tensor, "1 H Tq Tk"] | None = None,
+        packing: Packing | None = None,
     ) -> Float[Tensor, "R T D"]:
-        """In training R is the batch. When decoding, R = S·W hypotheses share the memory of S sentences."""
-        x = self.after_attention(x, lambda h: self.attention(h, bias=bias, causal=True, cache=cache))
+        """In training R is the batch, or 1 if that is packed. When decoding, R = S·W hypotheses share the memory of S
+        sentences."""
+        x = self.after_attention(x, lambda h: self.attention(h, bias=bias, causal=True, cache=cache, packing=packing))
         # All hypotheses of a sentence query its one memory at once, so it is never copied for a beam.
-        grid = x.view(memory.k.shape[0], -1, x.shape[-1])
-        grid = self.after_cross(grid, lambda h: self.cross(h, memory))
+        grid = x if packing is not None else x.view(memory.k.shape[0], -1, x.shape[-1])
+        grid = self.after_cross(grid, lambda h: self.cross(h, memory, packing=packing))
         return self.after_feed_forward(grid, self.feed_forward).view_as(x)

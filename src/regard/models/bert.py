@@ -18,6 +18,7 @@ from torch.nn import functional
 from regard.attention import masks
 from regard.attention.dropout import Dropout
 from regard.attention.multihead import MultiHeadAttention
+from regard.attention.packing import packed, packing_for, unpacked
 from regard.attention.positions import LearnedPositions
 from regard.config import Config
 from regard.errors import ConfigError
@@ -145,9 +146,11 @@ class Bert(nn.Module):
     ) -> Float[Tensor, "B T D"]:
         """Every token in its context: the last layer's output."""
         x, visible = self.embed(tokens, segments), masks.padding(mask)
+        packing = packing_for(x, mask)
+        x = packed(x, packing)
         for layer in self.encoder:
-            x = layer(x, visible)
-        return x
+            x = layer(x, visible, packing=packing)
+        return unpacked(x, packing)
 
     def embed(self, tokens: Int[Tensor, "B T"], segments: Int[Tensor, "B T"] | None = None) -> Float[Tensor, "B T D"]:
         """Every token before it has looked at any other."""

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.attention.dropout import Dropout
+from regard.attention.packing import packed, packing_for, unpacked
 from regard.attention.scores import Reading, ScoredAttention
 from regard.config import Config
 from regard.errors import ConfigError
@@ -123,11 +124,12 @@ class Seq2Seq(nn.Module):
         source: Int[Tensor, "B S"],
         source_mask: Bool[Tensor, "B S"],
         inputs: Int[Tensor, "B T"],
+        inputs_mask: Bool[Tensor, "B T"] | None = None,
         *,
         factored: bool = False,
     ) -> Float[Tensor, "B T V"] | Factors:
         """Logits of every next target token, or their factors, the right previous token given at each step (teacher
-        forcing)."""
+        forcing). Nobody may ask for those of inputs that only fill up: `inputs_mask` is False there."""
         encoded = self.encode(source, source_mask)
         previous = self.dropout(self.target_embedding(inputs))
         hidden = self.first_hidden(encoded)
@@ -136,8 +138,10 @@ class Seq2Seq(nn.Module):
             outputs, _ = self.decoder(torch.cat([previous, contexts], dim=-1), hidden)
         else:
             outputs, contexts = self._decode_attending(previous, hidden, encoded)
-        seen = outputs, contexts, previous
-        return self.factors(*seen) if factored else self.predict(*seen)
+        packing = packing_for(outputs, inputs_mask)
+        factors = self.factors(*(packed(each, packing) for each in (outputs, contexts, previous)))
+        factors = factors._replace(hidden=unpacked(factors.hidden, packing))
+        return factors if factored else functional.linear(*factors)
 
     def start(self, source: Int[Tensor, "S L"], source_mask: Bool[Tensor, "S L"]) -> Seq2SeqState:
         """Encode S sentences, one hypothesis each to begin with."""

@@ -19,6 +19,7 @@ from regard.attention import masks
 from regard.attention.cache import GrowingCache
 from regard.attention.dropout import Dropout
 from regard.attention.multihead import Memory, MultiHeadAttention
+from regard.attention.packing import Packing, packed, packing_for, unpacked
 from regard.attention.positions import RelativeBias
 from regard.config import Config
 from regard.errors import ConfigError
@@ -93,25 +94,23 @@ class T5(nn.Module):
         source: Int[Tensor, "B S"],
         source_mask: Bool[Tensor, "B S"],
         inputs: Int[Tensor, "B T"],
+        inputs_mask: Bool[Tensor, "B T"] | None = None,
         *,
         factored: bool = False,
     ) -> Float[Tensor, "B T V"] | Factors:
         """Logits of every next target token, or their factors; all positions in parallel under the causal mask (teacher
-        forcing)."""
-        memory, mask = self.encode(source, source_mask)
-        memories = (layer.cross.remember(memory, mask) for layer in self._decoder_layers())
-        x = self._decode(inputs, memories)
+        forcing). Nobody may ask for those of inputs that only fill up: `inputs_mask` is False there."""
+        memory, mask, rows = self._read(source, source_mask)
+        memories = (layer.cross.remember(memory, mask).laid_out(rows) for layer in self._decoder_layers())
+        x = self._decode(inputs, memories, mask=inputs_mask)
         return self.factors(x) if factored else self.predict(x)
 
     def encode(
         self, source: Int[Tensor, "B S"], source_mask: Bool[Tensor, "B S"]
     ) -> tuple[Float[Tensor, "B S D"], Bool[Tensor, "B 1 1 S"]]:
         """The memory that every decoder layer looks at: the last encoder layer's output."""
-        x, mask = self.dropout(self.embedding(source)), masks.padding(source_mask)
-        bias = self.encoder_position(source.shape[1], source.shape[1])
-        for layer in self.encoder:
-            x = layer(x, mask, bias=bias)
-        return self.dropout(self.encoder_norm(x)), mask
+        memory, mask, packing = self._read(source, source_mask)
+        return unpacked(memory, packing), mask
 
     def start(self, source: Int[Tensor, "S L"], source_mask: Bool[Tensor, "S L"]) -> TransformerState:
         """Encode S texts and project their memory once for every decoder layer."""
@@ -141,8 +140,23 @@ class T5(nn.Module):
         """What this layer multiplies."""
         return Factors(x * self.config.width**-0.5 if self.config.scale_output else x, self.output_weight)
 
+    def _read(
+        self, source: Int[Tensor, "B S"], source_mask: Bool[Tensor, "B S"]
+    ) -> tuple[Float[Tensor, "_ _ D"], Bool[Tensor, "B 1 1 S"], Packing | None]:
+        """What `encode` yields, or its real tokens alone."""
+        x, mask = self.dropout(self.embedding(source)), masks.padding(source_mask)
+        bias, packing = self.encoder_position(source.shape[1], source.shape[1]), packing_for(x, source_mask)
+        x = packed(x, packing)
+        for layer in self.encoder:
+            x = layer(x, mask, bias=bias, packing=packing)
+        return self.dropout(self.encoder_norm(x)), mask, packing
+
     def _decode(
-        self, tokens: Int[Tensor, "R T"], memories: Iterable[Memory], state: TransformerState | None = None
+        self,
+        tokens: Int[Tensor, "R T"],
+        memories: Iterable[Memory],
+        state: TransformerState | None = None,
+        mask: Bool[Tensor, "R T"] | None = None,
     ) -> Float[Tensor, "R T D"]:
         x, seen = self.dropout(self.embedding(tokens)), 0 if state is None else state.open(tokens.shape[1])
         if state is not None and state.slots is not None:
@@ -150,9 +164,11 @@ class T5(nn.Module):
         else:
             assert isinstance(seen, int)
             bias = self.decoder_position(tokens.shape[1], seen + tokens.shape[1])
+        packing = packing_for(x, mask)
+        x = packed(x, packing)
         for number, (layer, memory) in enumerate(zip(self.decoder, memories, strict=True)):
-            x = layer(x, memory, None if state is None else state.caches[number], bias)
-        return self.dropout(self.decoder_norm(x))
+            x = layer(x, memory, None if state is None else state.caches[number], bias, packing)
+        return unpacked(self.dropout(self.decoder_norm(x)), packing)
 
     def _decoder_layers(self) -> Iterable[DecoderLayer]:
         return (layer for layer in self.decoder if isinstance(layer, DecoderLayer))

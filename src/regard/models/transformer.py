@@ -16,6 +16,7 @@ from regard.attention import masks
 from regard.attention.cache import GrowingCache, LayerCache, Slots, growing, rounded
 from regard.attention.dropout import Dropout
 from regard.attention.multihead import Memory, MultiHeadAttention
+from regard.attention.packing import Packing, packed, packing_for, unpacked
 from regard.attention.positions import (
     Added,
     Concatenated,
@@ -171,26 +172,25 @@ class Transformer(nn.Module):
         source: Int[Tensor, "B S"],
         source_mask: Bool[Tensor, "B S"],
         inputs: Int[Tensor, "B T"],
+        inputs_mask: Bool[Tensor, "B T"] | None = None,
         *,
         factored: bool = False,
     ) -> Float[Tensor, "B T V"] | Factors:
         """Logits of every next target token, or their factors; all positions in parallel under the causal mask (teacher
-        forcing)."""
-        memory, mask = self.encode(source, source_mask)
+        forcing). Nobody may ask for those of inputs that only fill up: `inputs_mask` is False there."""
+        memory, mask, rows = self._read(source, source_mask)
+        memories = (layer.cross.remember(memory, mask).laid_out(rows) for layer in self._decoder_layers())
         x = self.embed(inputs, self.target_embedding, self.target_place)
-        x = self._decode(x, (layer.cross.remember(memory, mask) for layer in self._decoder_layers()))
+        packing = packing_for(x, inputs_mask)
+        x = unpacked(self._decode(packed(x, packing), memories, packing=packing), packing)
         return self.factors(x) if factored else self.predict(x)
 
     def encode(
         self, source: Int[Tensor, "B S"], source_mask: Bool[Tensor, "B S"]
     ) -> tuple[Float[Tensor, "B S D"], Bool[Tensor, "B 1 1 S"]]:
         """The memory that every decoder layer looks at: the last encoder layer's output."""
-        x, mask = self.embed(source, self.source_embedding, self.source_place), masks.padding(source_mask)
-        if isinstance(self.encoder, ConvolutionEncoder):
-            return self.encoder_norm(self.encoder(x, source_mask)), mask
-        for layer in self.encoder:
-            x = layer(x, mask)
-        return self.encoder_norm(x), mask
+        memory, mask, packing = self._read(source, source_mask)
+        return unpacked(memory, packing), mask
 
     def start(self, source: Int[Tensor, "S L"], source_mask: Bool[Tensor, "S L"]) -> TransformerState:
         """Encode S sentences and project their memory once for every decoder layer."""
@@ -236,11 +236,28 @@ class Transformer(nn.Module):
             x = x * math.sqrt(self.config.width)
         return self.dropout(x if place is None else place(x, first))
 
+    def _read(
+        self, source: Int[Tensor, "B S"], source_mask: Bool[Tensor, "B S"]
+    ) -> tuple[Float[Tensor, "_ _ D"], Bool[Tensor, "B 1 1 S"], Packing | None]:
+        """What `encode` yields, or its real tokens alone."""
+        x, mask = self.embed(source, self.source_embedding, self.source_place), masks.padding(source_mask)
+        if isinstance(self.encoder, ConvolutionEncoder):
+            return self.encoder_norm(self.encoder(x, source_mask)), mask, None
+        packing = packing_for(x, source_mask)
+        x = packed(x, packing)
+        for layer in self.encoder:
+            x = layer(x, mask, packing=packing)
+        return self.encoder_norm(x), mask, packing
+
     def _decode(
-        self, x: Float[Tensor, "R T D"], memories: Iterable[Memory], caches: list[LayerCache] | None = None
+        self,
+        x: Float[Tensor, "R T D"],
+        memories: Iterable[Memory],
+        caches: list[LayerCache] | None = None,
+        packing: Packing | None = None,
     ) -> Float[Tensor, "R T D"]:
         for number, (layer, memory) in enumerate(zip(self.decoder, memories, strict=True)):
-            x = layer(x, memory, None if caches is None else caches[number])
+            x = layer(x, memory, None if caches is None else caches[number], packing=packing)
         return self.decoder_norm(x)
 
     def _decoder_layers(self) -> Iterable[DecoderLayer]:

@@ -113,7 +113,7 @@ def _generate_transformers(task: Task) -> Prepared:
 def _train(task: Task, precision: str = "fp32") -> Prepared:
     if precision == "bf16" and not multiplies_bf16(torch.device("cpu")):
         raise UsageError("this processor has no bf16 arithmetic: a step would take a hundred times as long")
-    return _training(task, _ours(task), precision, factored=True)
+    return _training(task, _ours(task), precision)
 
 
 def _train_torch(task: Task) -> Prepared:
@@ -223,8 +223,9 @@ def _generating(task: Task, model: Any, source: Tensor, mask: Tensor, skipped: i
     return Prepared(answer, answer)
 
 
-def _training(task: Task, model: nn.Module, precision: str = "fp32", **options: bool) -> Prepared:
+def _training(task: Task, model: nn.Module, precision: str = "fp32") -> Prepared:
     batch = _pairs(task)
+    options = {"inputs_mask": batch.labels_mask, "factored": True} if isinstance(model, Transformer) else {}
     optimizer = adamw(model.parameters(), betas=(0.9, 0.999), weight_decay=0.01)
 
     def loss() -> Tensor:

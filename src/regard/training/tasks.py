@@ -157,10 +157,10 @@ class Translation:
         smoothing, weight = self.recipe.training.label_smoothing, self.recipe.training.r_drop
         labels, mask = batch.labels, batch.labels_mask
         if weight:
-            twice = (tensor.repeat(2, 1) for tensor in (batch.source, batch.source_mask, batch.inputs))
+            twice = (tensor.repeat(2, 1) for tensor in (batch.source, batch.source_mask, batch.inputs, mask))
             first, second = model(*twice, factored=self.factored).chunk(2)
             return self._r_drop(first, second, labels, mask, weight=weight, smoothing=smoothing)
-        logits = model(batch.source, batch.source_mask, batch.inputs, factored=self.factored)
+        logits = model(batch.source, batch.source_mask, batch.inputs, mask, factored=self.factored)
         return self._cross_entropy(logits, labels, mask, smoothing)
 
     def validate(self, model: nn.Module, poll: Poll) -> dict[str, float]:

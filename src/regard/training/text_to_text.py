@@ -50,7 +50,7 @@ class TextToTextTask(TextTask[Batch]):
 
     def loss(self, model: Callable[..., Any], batch: Batch) -> Loss:
         """The cross-entropy of the answers."""
-        logits = model(batch.source, batch.source_mask, batch.inputs, factored=self.factored)
+        logits = model(batch.source, batch.source_mask, batch.inputs, batch.labels_mask, factored=self.factored)
         total = self.cross_entropy(logits, batch.labels, batch.labels_mask, self.training.label_smoothing)
         return Loss(total, batch.labels_mask.sum())
 
