@@ -63,7 +63,7 @@ def test_a_training_step_teaches_in_every_engine(tmp_path: Path, monkeypatch) ->
             continue
         engine = ENGINES["train"][name](task)
         before = engine.answer()
-        for _ in range(8):
+        for _ in range(3):
             engine.run()
         assert engine.answer() < before, name
 
