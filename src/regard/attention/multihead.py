@@ -19,11 +19,31 @@ PositionBias = Callable[[Tensor, int], Tensor]  # (queries [B H Tq K], number of
 
 
 class Memory(NamedTuple):
-    """A sequence to look at, projected once: its keys, its values, and which of its positions are real."""
+    """Sequences to look at, projected once: their keys, their values, and which of their positions are real.
+
+    With `rows`, S of them are looked at, and these are their numbers: whoever can follow them spares copies.
+    """
 
     k: Float[Tensor, "B G Tk K"]
     v: Float[Tensor, "B G Tk K"]
     mask: Bool[Tensor, "B 1 1 Tk"] | None
+    rows: Int[Tensor, "S"] | None = None
+
+    @property
+    def sequences(self) -> int:
+        """How many are looked at."""
+        return len(self.k if self.rows is None else self.rows)
+
+    def keep(self, sequences: Int[Tensor, "S2"], *, lazily: bool = False) -> "Memory":
+        """Some of them alone; `lazily`, the others stay where they are."""
+        if lazily:
+            return self._replace(rows=sequences if self.rows is None else self.rows[sequences])
+        k, v, mask, _ = self.settled()
+        return Memory(k[sequences], v[sequences], None if mask is None else mask[sequences])
+
+    def settled(self) -> "Memory":
+        """The same with nothing but what is looked at."""
+        return self if self.rows is None else self._replace(rows=None).keep(self.rows)
 
     def laid_out(self, packing: Packing | None) -> "Memory":
         """That of texts which came packed."""
@@ -110,7 +130,7 @@ class MultiHeadAttention(nn.Module):
             q = self._split(self.query(x), self.heads)
             if packing is not None:
                 (q,) = packing.lay_out(q)
-            k, v, real = memory if isinstance(memory, Memory) else self.remember(memory)
+            k, v, real, _ = memory.settled() if isinstance(memory, Memory) else self.remember(memory)
             mask = real if mask is None else mask
         if self.prepare is not None:
             if first is None:

@@ -62,7 +62,7 @@ class FusedAttention(MultiHeadAttention):
 
     def remember(self, memory: Float[Tensor, "B Tk M"], mask: Bool[Tensor, "B 1 1 Tk"] | None = None) -> Memory:
         both = self.pair(memory) if mask is None or memory.is_cuda else of_real(self.pair, memory, mask)
-        k, v = self._split(both, 2 * self.kv_heads).chunk(2, dim=1)
+        k, v = self._split(both, 2 * self.kv_heads).contiguous().chunk(2, dim=1)  # a head's are read one after another
         return Memory(k, v, mask)
 
     def project(

@@ -27,6 +27,7 @@ struct Keys {  // keys and values of sentences; strides in numbers; `length` of 
     int64_t known;
     const uint8_t* mask;  // 1: may look
     int64_t mask_row;
+    const int64_t* rows;  // which of the sentences each one that is looked at is; null: as they come
 };
 struct Bias {  // added to the scores
     const float* values;
@@ -218,12 +219,13 @@ static void attend(
             int64_t sentence = these.place(r) / shared, token = these.place(r) % shared;
             int64_t count = keys.length + (causal ? token + 1 : fresh);
             int64_t first = h / (heads / look.groups) * keys.head;
-            const uint8_t* mask = keys.mask ? keys.mask + sentence * keys.mask_row : nullptr;
+            int64_t owner = keys.rows ? keys.rows[sentence] : sentence;
+            const uint8_t* mask = keys.mask ? keys.mask + owner * keys.mask_row : nullptr;
             const float* extra = bias.values ? bias.values + h * bias.head + token * bias.query : nullptr;
             seen.clear(count);
             for (int64_t j = 0; j < count; j++) {
                 if (mask && !mask[j]) continue;
-                int64_t from = j < keys.known ? keys.ancestry[sentence * keys.known + j] : sentence;
+                int64_t from = j < keys.known ? keys.ancestry[sentence * keys.known + j] : owner;
                 seen.add(first + from * keys.sentence + j * keys.key, extra ? extra[j] : 0.0f);
             }
             look_at(seen, q + r * apart + h * width, keys, look.scale, y + (r * heads + h) * width, width);

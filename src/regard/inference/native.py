@@ -43,7 +43,7 @@ class Norm(ctypes.Structure):
 class Keys(ctypes.Structure):
     _fields_ = [
         ("k", Pointer), ("v", Pointer), ("sentence", Int), ("head", Int), ("key", Int), ("length", Int),
-        ("ancestry", Pointer), ("known", Int), ("mask", Pointer), ("mask_row", Int),
+        ("ancestry", Pointer), ("known", Int), ("mask", Pointer), ("mask_row", Int), ("rows", Pointer),
     ]  # fmt: skip
 
 

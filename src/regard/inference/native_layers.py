@@ -85,10 +85,10 @@ class CompiledStep:
         own = _keys(keys, values, cache.length, mask, cache.ancestry)
         places = self._places(cache.length if first is None else first, rows)
         added = NOTHING if bias is None else native.Bias(bias.data_ptr(), bias.stride(1), bias.stride(2))
-        source = None if memory is None else _keys(memory.k, memory.v, memory.k.shape[2], memory.mask)
+        source = None if memory is None else _keys(memory.k, memory.v, memory.k.shape[2], memory.mask, rows=memory.rows)
         self.library.layer_step(
             byref(self.layer), x.data_ptr(), rows, tokens, byref(own), byref(added), native.address(places),
-            source and byref(source), 1 if memory is None else memory.k.shape[0], causal,
+            source and byref(source), 1 if memory is None else memory.sequences, causal,
             native.address(real), 0 if real is None else len(real),
         )  # fmt: skip
         cache.length += tokens
@@ -191,9 +191,11 @@ def real_places(mask: Bool[Tensor, "R 1 1 T"] | None) -> Int[Tensor, "N"] | None
     return mask.flatten().nonzero()[:, 0]
 
 
-def _keys(k: Tensor, v: Tensor, length: int, mask: Tensor | None, ancestry: Tensor | None = None) -> native.Keys:
+def _keys(
+    k: Tensor, v: Tensor, length: int, mask: Tensor | None, ancestry: Tensor | None = None, rows: Tensor | None = None
+) -> native.Keys:
     strides = k.stride()
     assert strides == v.stride() and strides[3] == 1 and (ancestry is None or ancestry.is_contiguous())
     seen = (None, 0) if mask is None else (mask.data_ptr(), mask.stride(0) if len(mask) > 1 else 0)
     moved = (None, 0) if ancestry is None else (ancestry.data_ptr(), ancestry.shape[1])
-    return native.Keys(k.data_ptr(), v.data_ptr(), *strides[:3], length, *moved, *seen)
+    return native.Keys(k.data_ptr(), v.data_ptr(), *strides[:3], length, *moved, *seen, native.address(rows))

@@ -252,22 +252,21 @@ class Search:
         length = self.history.shape[2] + 1
         if self._uneventful(candidates, length):
             return
-        total, _, token = (part[:, : self.width] for part in candidates)
-        for row, rank in (self.ended[:, : self.width] & total.isfinite()).nonzero().tolist():
-            if not self.finished[row]:
-                last = int(token[row, rank])
-                tokens = self.history[row, candidates.origin[row, rank]].tolist()
-                tokens += [last] if last != self.vocabulary.end else []
-                self._found(row, tokens, float(total[row, rank]), length, finished=True)
-        best_live = candidates.total.masked_fill(self.ended, -math.inf).amax(1).tolist()
+        ended, *listed = (part.tolist() for part in (self.ended, *candidates))  # to read numbers one by one is slow
         for row, sentence in enumerate(self.sentence):
             if self.finished[row]:
                 continue
+            ways = list(zip(ended[row], *(part[row] for part in listed), strict=True))
+            for ends, total, origin, token in ways[: self.width]:
+                if ends and math.isfinite(total):
+                    said = [token] if token != self.vocabulary.end else []
+                    self._found(row, [*self.history[row, origin].tolist(), *said], total, length, finished=True)
+            best_live = max((total for ends, total, *_ in ways if not ends), default=-math.inf)
             found = self.found[sentence]
             if len(found) >= self.width:
                 worst = sorted((h.score for h in found), reverse=True)[self.width - 1]
-                self.finished[row] = worst >= self._score(best_live[row], length)
-            if not self.finished[row] and (length >= self.limits[sentence] or best_live[row] == -math.inf):
+                self.finished[row] = worst >= self._score(best_live, length)
+            if not self.finished[row] and (length >= self.limits[sentence] or best_live == -math.inf):
                 self._give_up(row, candidates)
 
     def _uneventful(self, candidates: Candidates, length: int) -> bool:

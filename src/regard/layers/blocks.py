@@ -230,6 +230,6 @@ class DecoderLayer(nn.Module):
         sentences."""
         x = self.after_attention(x, lambda h: self.attention(h, bias=bias, causal=True, cache=cache, packing=packing))
         # All hypotheses of a sentence query its one memory at once, so it is never copied for a beam.
-        grid = x if packing is not None else x.view(memory.k.shape[0], -1, x.shape[-1])
+        grid = x if packing is not None else x.view(memory.sequences, -1, x.shape[-1])
         grid = self.after_cross(grid, lambda h: self.cross(h, memory, packing=packing))
         return self.after_feed_forward(grid, self.feed_forward).view_as(x)

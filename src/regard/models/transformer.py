@@ -111,9 +111,8 @@ class TransformerState:
             cache.forget(tokens)
 
     def keep(self, sentences: Int[Tensor, "S2"]) -> None:
-        self.memories = [
-            Memory(m.k[sentences], m.v[sentences], None if m.mask is None else m.mask[sentences]) for m in self.memories
-        ]
+        lazily = all(isinstance(cache, GrowingCache) and cache.lazily for cache in self.caches)  # whoever reads it
+        self.memories = [memory.keep(sentences, lazily=lazily) for memory in self.memories]
         for cache in self.caches:
             cache.keep(sentences)
 

@@ -136,6 +136,22 @@ def test_a_memory_projected_once_gives_the_same():
     torch.testing.assert_close(layer(x, once), layer(x, memory, mask=masks.padding(real)))
 
 
+def test_a_memory_of_which_some_are_kept_is_the_same_where_the_others_stay():
+    torch.manual_seed(0)
+    layer = MultiHeadAttention(8, 2).eval()
+    real = torch.arange(5) < torch.tensor([5, 2, 4, 3])[:, None]
+    memory = layer.remember(torch.randn(4, 5, 8), masks.padding(real))
+    first, second = torch.tensor([3, 0, 2]), torch.tensor([2, 0])
+    lazy = memory.keep(first, lazily=True).keep(second, lazily=True)
+    assert lazy.k is memory.k and lazy.sequences == 2
+    x, expected = (
+        torch.randn(2, 3, 8),
+        memory._replace(**{part: getattr(memory, part)[[2, 3]] for part in ("k", "v", "mask")}),
+    )
+    for kept in (lazy, lazy.settled(), memory.keep(first).keep(second), memory.keep(first, lazily=True).keep(second)):
+        torch.testing.assert_close(layer(x, kept), layer(x, expected))
+
+
 def test_position_bias_and_bias_add_up():
     torch.manual_seed(0)
     relative = lambda q, keys: torch.arange(keys, dtype=torch.float32).expand(1, 1, q.shape[2], keys)  # noqa: E731

@@ -120,6 +120,29 @@ def test_compiled_code_takes_many_tokens_where_enough_of_them_only_fill_up(way: 
     assert fits(8)
 
 
+@pytest.mark.parametrize("kind", ["post", "t5"])
+@torch.inference_mode()
+def test_sources_of_sentences_that_have_ended_stay_where_they_are(kind: str, way: str) -> None:
+    """Compiled code finds the others by their numbers; who records them meanwhile sees what the model would show."""
+    model = vivid(TRANSLATORS[kind])
+    form, (source, mask) = inference_form(model), ragged(6)
+    states = form.start(source, mask), model.start(source, mask)
+    tokens = torch.tensor([[3], [4], [5], [6], [7], [8]])
+    for kept in ([4, 0, 1, 5], [3, 1, 0]):
+        ours, theirs = form.step(tokens, states[0]), model.step(tokens, states[1])
+        torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
+        before = states[0].memories[0].k.data_ptr()
+        for state in states:
+            state.keep(torch.tensor(kept))
+        assert (states[0].memories[0].k.data_ptr() == before) == (way == "compiled")
+        tokens = tokens[kept]
+    with record(form) as ours, record(model) as theirs:
+        torch.testing.assert_close(form.step(tokens, states[0]), model.step(tokens, states[1]), atol=1e-4, rtol=1e-4)
+    assert ours.keys() == theirs.keys()
+    for name, weights in ours.items():
+        torch.testing.assert_close(weights, theirs[name], atol=1e-5, rtol=1e-4)
+
+
 @pytest.mark.parametrize("least", [0, 8])
 def test_only_real_tokens_are_changed(least: int) -> None:
     _, mask = ragged(5)
