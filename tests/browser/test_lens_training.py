@@ -96,8 +96,9 @@ def test_the_form_waits_for_news_of_the_job(page: Page):
     page.reload()
     page.click("#tab-train")
     expect(page.locator("#tab-train")).to_have_attribute("aria-selected", "true")
-    page.wait_for_timeout(500)
-    assert asked
+    while not asked:
+        page.wait_for_timeout(50)
+    page.wait_for_timeout(500)  # for a form that does not wait
     shown = page.locator("#job:visible, #train-form:visible")
     expect(shown).to_have_count(0)
     for route in asked:
@@ -126,8 +127,9 @@ def test_old_news_of_the_job_is_no_news(page: Page, table: Path):
     fill(page, "early", table, steps=100_000)
     job = page.locator("#job")
     expect(job).to_have_attribute("data-state", "running", timeout=60_000)
-    with page.expect_request("**/api/train"):
-        page.route("**/api/train", hold_the_first)
+    page.route("**/api/train", hold_the_first)
+    while not asked:
+        page.wait_for_timeout(50)
     old = page.request.get(f"{page.url.partition('#')[0]}api/train").json()
     page.click("#job-stop")
     expect(job).to_have_attribute("data-state", "stopped", timeout=60_000)
