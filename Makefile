@@ -10,7 +10,7 @@ demo: $(VENV)/.ready
 	$(BIN)/regard demo --output build/demo
 
 test: check browser
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 	$(MAKE) kernels
 
 # Kernels of GPUs, on a processor: Triton's interpreter runs them, in a process that knows of it from the start.

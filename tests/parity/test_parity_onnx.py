@@ -20,7 +20,6 @@ from regard.models.transformer import Transformer, TransformerConfig
 
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
-pytestmark = pytest.mark.xdist_group("onnx")  # one process makes all graphs
 
 SCRIPT = """
 import sys
