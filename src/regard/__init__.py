@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["load", "look"]
 
 # Where torch allocates with mimalloc (ARM), memory that is free for 10 ms goes back to the system, and every step asks
-# for it anew, page by page: a tenth of a training step. Free for a minute, it does. torch reads this when it is loaded.
+# for it anew, page by page: a tenth of a training step. After a minute is early enough. torch reads this as it loads.
 os.environ.setdefault("MIMALLOC_PURGE_DELAY", "60000")
 
 

@@ -76,6 +76,6 @@ def unpacked(x: Float[Tensor, "_ _ *D"], packing: Packing | None) -> Float[Tenso
 
 def packing_for(x: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"] | None) -> Packing | None:
     """How to pack what is being trained on a processor, if it pays. On a GPU to count the tokens is to wait for it."""
-    if mask is None or x.is_cuda or not x.requires_grad or torch.compiler.is_compiling():
+    if mask is None or x.device.type != "cpu" or not x.requires_grad or torch.compiler.is_compiling():
         return None
     return Packing(mask) if int(mask.sum()) <= WORTH_IT * mask.numel() else None

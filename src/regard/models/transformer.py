@@ -111,7 +111,8 @@ class TransformerState:
             cache.forget(tokens)
 
     def keep(self, sentences: Int[Tensor, "S2"]) -> None:
-        lazily = all(isinstance(cache, GrowingCache) and cache.lazily for cache in self.caches)  # whoever reads it
+        lazily = all(isinstance(cache, GrowingCache) and cache.lazily for cache in self.caches)
+        # Whoever reads the caches in any order reads the memories so, too.
         self.memories = [memory.keep(sentences, lazily=lazily) for memory in self.memories]
         for cache in self.caches:
             cache.keep(sentences)
