@@ -95,10 +95,10 @@ def transformer(seed=0):
 @pytest.mark.parametrize(
     "settings",
     [
-        SearchSettings(max_length=24),
-        SearchSettings(max_length=24, beam=4, n_best=3),
-        SearchSettings(max_length=24, sample=True, n_best=2, temperature=0.8, top_k=9, top_p=0.9),
-        SearchSettings(max_length=24, beam=3, no_repeat_ngram=2, min_length=4),
+        SearchSettings(),
+        SearchSettings(beam=4, n_best=3),
+        SearchSettings(sample=True, n_best=2, temperature=0.8, top_k=9, top_p=0.9),
+        SearchSettings(beam=3, no_repeat_ngram=2, min_length=4),
     ],
 )
 def test_a_batch_gives_what_its_sentences_give_one_by_one(settings):

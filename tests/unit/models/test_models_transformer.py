@@ -65,6 +65,10 @@ def test_every_decoder_layer_reads_the_last_encoder_layer():
     seen = []
     for layer in model.decoder:
         layer.cross.key.register_forward_hook(lambda module, args, out: seen.append(args[0]))
+    model(source, mask, inputs)  # with gradients it is packed
+    memory, _ = model.encode(source, mask)
+    assert len(seen) == 2 and all(torch.equal(each[0], memory[mask]) for each in seen)
+    seen.clear()
     with torch.no_grad():
         model(source, mask, inputs)
         memory, _ = model.encode(source, mask)
