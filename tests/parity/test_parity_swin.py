@@ -1,4 +1,7 @@
-"""Swin and Swin V2 folders of Hugging Face: the same logits and maps at every picture size, the same bits both ways."""
+"""Swin and Swin V2 folders of Hugging Face: the same logits and maps, the same bits both ways.
+
+At every picture size, but for V2's maps no wider than a window where the config's are wider: see `models/swin.py`.
+"""
 
 import json
 
@@ -62,6 +65,45 @@ def test_their_folder_gives_the_same_logits_and_survives_the_way_back(seed, tmp_
     before, after = (load_file(tmp_path / name / "model.safetensors") for name in ("theirs", "back"))
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+@pytest.mark.parametrize(
+    ("changes", "windows", "sizes"),
+    [
+        ({}, [4, 4], [16, 8, 24]),  # the last map is as large as a window, smaller, larger
+        ({"window_size": 3}, [3, 3], [12, 4]),
+        ({"image_size": 64, "window_size": 8, "depths": [2, 2, 2], "num_heads": [1, 2, 4]}, [8, 8, 8], [56, 16]),
+        ({"pretrained_window_sizes": [3, 2]}, [3, 2], [16, 8]),
+    ],
+)
+def test_a_smaller_picture_is_read_as_by_a_v2_made_for_its_size(changes, windows, sizes, tmp_path):
+    """The authors' V2 is made for one size: a map no wider than the window is one window, without shift or filling,
+    and `pretrained_window_sizes` carries over the windows that its distances are measured in."""
+    theirs = theirs_of(2, changes)
+    theirs.save_pretrained(tmp_path)
+    ours = load_model(tmp_path).model
+    for size in sizes:
+        made = theirs_of(2, {**changes, "image_size": size, "pretrained_window_sizes": windows})
+        made.load_state_dict(theirs.state_dict())
+        images = torch.randn(2, 3, size, size)
+        with torch.inference_mode():
+            assert (ours(images) - made(images).logits).abs().max() <= 1e-5
+
+
+def test_a_map_smaller_than_the_window_of_v1_keeps_the_numbers_of_its_distances():
+    """Their class fails there; the authors' has a table for the size of the map."""
+    torch.manual_seed(0)
+    sizes = {"patch": 2, "width": 8, "depths": (2, 2), "heads": (2, 4)}
+    larger, smaller = (Swin(SwinConfig(**sizes, image_size=4 * side, window=side)).eval() for side in (5, 3))
+    tensors = larger.state_dict()
+    for name, tensor in tensors.items():
+        if name.endswith("position.table"):  # 9 x 9 distances; those of 3 x 3 tokens are the middle 5 x 5
+            torch.nn.init.normal_(tensor)
+            tensors[name] = tensor.view(9, 9, -1)[2:7, 2:7].flatten(0, 1)
+    smaller.load_state_dict(tensors)
+    images = torch.randn(2, 3, 6, 6)  # maps of 3 x 3 and 2 x 2
+    with torch.inference_mode():
+        torch.testing.assert_close(larger(images), smaller(images), atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize(

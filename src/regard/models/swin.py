@@ -4,7 +4,12 @@ Presets: tiny (for 28-32 pixels and two cores), small-32 (for 32 pixels); t, s, 
 and v2-b (V2's, windows of 8 for 256 pixels). V2 differs in three things: scores are cosines, the biases come from a
 small network of log-spaced distances, and the norms stand at the ends of the branches. With `stem = "convolutions"` a
 few small convolutions make the patches' vectors (Xiao et al. 2021).
-Deviations: none known. Pictures of every size are welcome.
+Deviations: none known at the size a model was made for. The authors' code reads no other size; here pictures of every
+size are welcome. A map that windows do not divide is filled up with zeros, as in the authors' detector. A map no wider
+than a window is one window of its size, without shift, as in the authors' code for a model made for that size. V2 still
+measures distances in the windows it was trained with (the authors' `pretrained_window_sizes`), V1 takes the middle of
+its table. transformers differs for maps that are no wider than a window only because the picture is smaller than
+`image_size`: its V2 fills the map up to a whole window and shifts it, its V1 fails where the map is smaller.
 """
 
 from functools import partial
