@@ -8,7 +8,8 @@ Deviations: none known at the size a model was made for. The authors' code reads
 size are welcome. A map that windows do not divide is filled up with zeros, as in the authors' detector. A map no wider
 than a window is one window of its size, without shift, as in the authors' code for a model made for that size. V2 still
 measures distances in the windows it was trained with (the authors' `pretrained_window_sizes`), V1 takes the middle of
-its table. transformers differs for maps that are no wider than a window only because the picture is smaller than
+its table. On larger pictures V2 keeps the windows and shifts that it has at `image_size`, as transformers does.
+transformers differs for maps that are no wider than a window only because the picture is smaller than
 `image_size`: its V2 fills the map up to a whole window and shifts it, its V1 fails where the map is smaller.
 """
 
