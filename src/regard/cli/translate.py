@@ -189,7 +189,7 @@ def _stream(translator: Translator, texts: Iterable[str], out: IO[str], changes:
     """On a terminal the line is rewritten at every step; elsewhere only the end of it is written."""
     for text in texts:
         shown = ""
-        for shown, _ in translator.stream(text, **changes):
+        for shown, *_ in translator.stream(text, **changes):
             if out.isatty():
                 print(f"\r\x1b[K{shown}", end="", file=out, flush=True)
         print(f"\r\x1b[K{shown}" if out.isatty() else shown, file=out, flush=True)

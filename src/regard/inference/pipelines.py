@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -92,10 +92,11 @@ class Translation:
 
 
 class Partial(NamedTuple):
-    """A translation in the making, and whether the sentence just ended by reaching the length limit."""
+    """A translation in the making; the last one has the whole translation, and says whether a limit cut it."""
 
     text: str
     truncated: bool = False
+    whole: Translation | None = None
 
 
 class Translator:
@@ -183,22 +184,35 @@ class Translator:
         return answers[0] if isinstance(text, str) else answers
 
     def stream(
-        self, text: str, *, to: str = "", prefix: str = "", settled: bool = False, **changes: Any
+        self,
+        text: str,
+        *,
+        to: str = "",
+        prefix: str = "",
+        settled: bool = False,
+        watch: Callable[[Search], None] = lambda search: None,
+        **changes: Any,
     ) -> Iterator[Partial]:
         """The best translation so far, after every step; under a beam it may still change its mind.
 
         With `settled`, only the beginning that cannot change any more: what all hypotheses share, in whole words.
+        `watch` is given the search after each of its steps. The last item has the whole translation.
         """
         settings, to, done = self.search_settings(changes), self.target_language(to), ""
-        for part in self.sentences(text):
+        parts, found = self.sentences(text), list[list[Hypothesis]]()
+        for part in parts:
             running = self.begin(part, to=to, settings=settings, prefix=prefix)
             while not running.done:
                 running.advance()
+                watch(running)
                 so_far = self._settled(running.common()) if settled else running.history[0, 0].tolist()
                 yield Partial(f"{done} {self.tokenizer.target.decode(so_far)}".strip())
-            best = running.results()[0][0]
-            done = f"{done} {self._text(part, best.tokens, to)}".strip()
-            yield Partial(done, truncated=not best.finished)
+            found.append(running.results()[0])
+            done = f"{done} {self._text(part, found[-1][0].tokens, to)}".strip()
+            yield Partial(done)
+        if parts:
+            whole = self._joined(text, parts, found, to)
+            yield Partial(whole.text, whole.truncated, whole)
 
     def begin(self, sentence: str, *, to: str, settings: SearchSettings, prefix: str = "") -> Search:
         """A search for one sentence, to be advanced by the caller."""

@@ -25,14 +25,21 @@ class Node:
     state: Literal["live", "ended", "dropped"]
 
 
-def grow_tree(search: Search) -> tuple[list[Node], list[Hypothesis]]:
-    """Run a search for one sentence to its end, noting every candidate of every step; and what it found."""
-    nodes: list[Node] = []
-    live, step = [ROOT], 0
-    while not search.done:
-        search.advance()
+class Growth:
+    """Notes every candidate of every step of the first search it watches."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self.search: Search | None = None
+        self._live, self._step = [ROOT], 0
+
+    def watch(self, search: Search) -> None:
+        """Note the step that a search for one sentence has just taken."""
+        self.search = self.search or search
+        if search is not self.search:
+            return
         assert search.last is not None and search.live is not None
-        step += 1
+        self._step += 1
         survivors = [(origin, token) for total, origin, token in _listed(search.live) if total > -math.inf]
         places: dict[tuple[int, int], int] = {}
         for rank, (total, origin, token) in enumerate(_listed(search.last)):
@@ -40,12 +47,20 @@ def grow_tree(search: Search) -> tuple[list[Node], list[Hypothesis]]:
                 continue
             ended = token == search.vocabulary.end and rank < search.width
             went_on = (origin, token) in survivors and not search.done
-            places[origin, token] = number = len(nodes) + 1
-            score = total / step**search.settings.length_penalty
+            places[origin, token] = number = len(self.nodes) + 1
+            score = total / self._step**search.settings.length_penalty
             state: Literal["live", "ended", "dropped"] = "ended" if ended else "live" if went_on else "dropped"
-            nodes.append(Node(number, live[origin], step, token, total, score, state))
-        live = [places[way] for way in survivors if way in places]
-    return nodes, search.results()[0]
+            self.nodes.append(Node(number, self._live[origin], self._step, token, total, score, state))
+        self._live = [places[way] for way in survivors if way in places]
+
+
+def grow_tree(search: Search) -> tuple[list[Node], list[Hypothesis]]:
+    """Run a search for one sentence to its end, noting every candidate of every step; and what it found."""
+    growth = Growth()
+    while not search.done:
+        search.advance()
+        growth.watch(search)
+    return growth.nodes, search.results()[0]
 
 
 def path_to(nodes: Sequence[Node], answer: Hypothesis, end: int) -> set[int]:

@@ -92,7 +92,7 @@ def reading_at_most(translator: Translator, longest: int) -> Translator:
 
 
 def test_streaming_ends_with_the_translation(translator: Translator) -> None:
-    shown = [text for text, _ in translator.stream(SENTENCE, to="es", beam=1)]
+    shown = [part.text for part in translator.stream(SENTENCE, to="es", beam=1)]
     assert shown[-1] == translator.translate(SENTENCE, to="es", beam=1).text
     assert len(shown) > 1
     streamed = reading_at_most(translator, 12).stream("We eat bread. She reads a book.", to="es", beam=1)
@@ -122,7 +122,7 @@ def test_a_captured_search_translates_and_streams_the_same(translator: Translato
 @pytest.mark.parametrize("beam", [1, 2, 5])
 def test_what_is_settled_never_changes(translator: Translator, beam: int):
     for text in ("We are eating bread in the old house.", "She reads a book. We eat bread."):
-        shown = [text for text, _ in translator.stream(text, to="es", beam=beam, settled=True)]
+        shown = [part.text for part in translator.stream(text, to="es", beam=beam, settled=True)]
         for one, next_one in itertools.pairwise(shown):
             assert next_one.startswith(one)
         assert shown[-1] == translator.translate(text, to="es", beam=beam).text
