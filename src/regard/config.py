@@ -3,47 +3,82 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
-from typing import Any, Self, get_args
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Self, get_args
 
 import pydantic
 from pydantic.fields import FieldInfo
 
 from regard.errors import ConfigError
 
+Fraction = Annotated[float, pydantic.Field(ge=0, lt=1)]  # such as the rate of dropout: never the whole
+Seed = Annotated[int, pydantic.Field(ge=0, lt=2**63)]  # what torch's generators take
+LONGEST_SHOWN = 80  # characters of a wrong value in an error
+
 
 class Config(pydantic.BaseModel):
-    """Base of every configuration: frozen, and nothing in it is ever ignored in silence."""
+    """Base of every configuration: frozen, every number finite, and nothing in it is ever ignored in silence."""
 
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     @classmethod
-    def parse(cls, values: Mapping[str, Any], *, where: str = "") -> Self:
-        """Validate `values`; `where` names their origin in the error (a file, an option)."""
+    def parse(cls, values: Mapping[str, Any], *, where: str = "", section: str = "") -> Self:
+        """Validate `values`; errors name their origin `where` (a file, an option) and the `section` of their keys."""
         try:
             return cls.model_validate(dict(values))
         except pydantic.ValidationError as error:
-            raise ConfigError(_explain(cls, error, where)) from None
+            message = _explain(cls, error, f"{section}." if section else "")
+        except ConfigError as error:  # of a validator, whose message begins with a key
+            message = f"{section}.{error}" if section else str(error)
+        raise ConfigError(f"{where}: {message}" if where else message)
 
     def replace(self, **changes: Any) -> Self:
         """A copy with some values changed, validated again."""
         return self.parse({**self.model_dump(), **changes})
 
 
-def _explain(root: type[Config], error: pydantic.ValidationError, where: str) -> str:
+def refuse_uneven(whole: str, width: int, part: str, count: int) -> None:
+    """Refuse a width that cannot be shared out evenly; `whole` and `part` are the keys of the two numbers."""
+    if width % count:
+        raise ConfigError(f"{part} = {count}: must divide {whole} = {width} evenly")
+
+
+def refuse_even(key: str, size: int) -> None:
+    """Refuse a window or a kernel without a middle."""
+    if size % 2 == 0:
+        raise ConfigError(f"{key} = {size}: has no middle; choose an odd number, such as {size + 1}")
+
+
+def refuse_odd_heads(heads: int, head_width: int) -> None:
+    """Refuse heads whose features cannot be rotated in pairs."""
+    if head_width % 2:
+        raise ConfigError(f"heads = {heads}: each is {head_width} wide, but rotary positions need an even width")
+
+
+def _explain(root: type[Config], error: pydantic.ValidationError, section: str) -> str:
     first = error.errors()[0]
-    path = [str(part) for part in first["loc"]]
-    name = ".".join(path) or root.__name__
-    prefix = f"{where}: " if where else ""
+    name = ".".join(_keys(root, first["loc"])) or root.__name__
     if first["type"] == "missing":
-        needed = [key for key in required_keys(root) if key == name or key.startswith(f"{name}.")]
-        return f"{prefix}{' and '.join(needed)} must be given; in a recipe or with --set {needed[0]}=…"
+        needed = [section + key for key in required_keys(root) if key == name or key.startswith(f"{name}.")]
+        return f"{' and '.join(needed)} must be given; in a recipe or with --set {needed[0]}=…"
     if first["type"] != "extra_forbidden":
-        return f"{prefix}{name}: {first['msg']} (came: {first['input']!r})"
+        came, wanted = repr(first["input"]), first["msg"].removeprefix("Input ").removeprefix("Value error, ")
+        return f"{section}{name} = {came[:LONGEST_SHOWN]}: {wanted}"
     known = list(known_keys(root))
     nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
-    hint = f"did you mean {nearest[0]!r}?" if nearest else f"known keys: {', '.join(known)}"
-    return f"{prefix}unknown key {name!r}; {hint}"
+    hint = f"did you mean {section + nearest[0]!r}?" if nearest else f"known keys: {', '.join(known)}"
+    return f"unknown key {section + name!r}; {hint}"
+
+
+def _keys(root: type[Config], path: Sequence[int | str]) -> Iterator[str]:
+    """The keys on the way to a wrong value; what follows is the place within it, and which of several types it is."""
+    config: type[Config] | None = root
+    for part in map(str, path):
+        if config is None:
+            return
+        yield part
+        field = config.model_fields.get(part)
+        config = _section(field) if field else None
 
 
 def known_keys(config: type[Config]) -> Iterator[str]:

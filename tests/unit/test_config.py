@@ -31,8 +31,16 @@ def test_a_missing_key_is_named_with_its_section():
 
 
 def test_a_wrong_value_is_shown():
-    with pytest.raises(ConfigError, match=r"inner\.depth: .*came: 'deep'"):
+    with pytest.raises(ConfigError, match=r"^inner\.depth = 'deep': should be a valid integer"):
         Outer.parse({"inner": {"depth": "deep"}})
+    with pytest.raises(ConfigError, match=r"^f\.toml: outer\.inner\.depth = 'deep': should be a valid integer"):
+        Outer.parse({"inner": {"depth": "deep"}}, where="f.toml", section="outer")
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
+def test_every_number_is_finite(number: float):
+    with pytest.raises(ConfigError, match=r"^inner\.rate = -?(nan|inf): should be a finite number"):
+        Outer.parse({"inner": {"depth": 1, "rate": number}})
 
 
 def test_keys_are_listed_and_configs_are_frozen():

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Float, Int, Shaped
-from pydantic import Field, model_validator
+from pydantic import PositiveInt, model_validator
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -24,23 +24,35 @@ FEWEST = 16  # channels of a convolution on pixels
 class ImageConfig(Config):
     """What every model of images is told: the pictures it was made for, and the classes it tells apart."""
 
-    image_size: int = Field(224, gt=0)  # side of the pictures it was made for; others may come
-    channels: int = Field(3, gt=0)
-    classes: int = Field(1000, gt=0)
+    image_size: PositiveInt = 224  # side of the pictures it was made for; others may come
+    channels: PositiveInt = 3
+    classes: PositiveInt = 1000
     class_names: tuple[str, ...] = ()
 
     @model_validator(mode="after")
     def _check_names(self) -> "ImageConfig":
         if self.class_names and len(self.class_names) != self.classes:
-            raise ConfigError(f"class_names names {len(self.class_names)} classes, but classes = {self.classes}")
+            raise ConfigError(f"class_names: names {len(self.class_names)} classes, but classes = {self.classes}")
         return self
+
+
+def refuse_coarse(key: str, size: int, image_size: int) -> None:
+    """Refuse patches, or steps between them, that are larger than the picture."""
+    if size > image_size:
+        raise ConfigError(f"{key} = {size}: is larger than the picture, image_size = {image_size}")
+
+
+def refuse_thin(ffn_ratio: float, width: int) -> None:
+    """Refuse a feed-forward layer that keeps nothing."""
+    if ffn_ratio * width < 1:
+        raise ConfigError(f"ffn_ratio = {ffn_ratio}: leaves no feature of width = {width}")
 
 
 class PatchesConfig(ImageConfig):
     """What a model that begins with patches of pixels is told besides."""
 
-    patch: int = Field(16, gt=0)  # pixels of a side
-    width: int = Field(768, gt=0)  # of the vector of a patch
+    patch: PositiveInt = 16  # pixels of a side
+    width: PositiveInt = 768  # of the vector of a patch
     stem: Stem = "patches"
 
     @model_validator(mode="after")
@@ -79,8 +91,8 @@ def stem_convolutions(channels: int, width: int, patch: int) -> list[StemConvolu
     halvings = patch.bit_length() - 1
     if patch != 2**halvings:
         raise ConfigError(
-            f"a stem of convolutions halves a picture until a patch is one pixel, so that patch must be 1, 2, 4, 8, 16 "
-            f"or so on, not {patch}; change patch, or set stem to 'patches'"
+            f"patch = {patch}: a stem of convolutions halves a picture until a patch is one pixel, so it must be 1, 2, "
+            "4, 8, 16 or so on; change it, or set stem to 'patches'"
         )
     first = max(FEWEST, width >> halvings)
     widths = [min(width, first << halving) for halving in range(halvings)] + [width]

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -20,7 +21,7 @@ from regard.attention.dropout import Dropout
 from regard.attention.multihead import MultiHeadAttention
 from regard.attention.packing import packed, packing_for, unpacked
 from regard.attention.positions import LearnedPositions
-from regard.config import Config
+from regard.config import Config, Fraction, refuse_uneven
 from regard.errors import ConfigError
 from regard.layers.blocks import ACTIVATIONS, Activation, EncoderLayer, Factors, FeedForward
 
@@ -43,28 +44,41 @@ PRESETS: dict[str, dict[str, Any]] = {
 class BertConfig(Config):
     """Sizes and choices of a BERT; the defaults are BERT-base without a head."""
 
-    vocab: int
-    pad: int = 0
-    width: int = 768
-    heads: int = 12
-    depth: int = 12
-    ffn_width: int = 3072
-    max_length: int = 512  # rows of the table of positions
-    positions_after_pad: bool = False  # the first token is at position pad + 1 (RoBERTa)
-    segments: int = 2  # kinds of sentence; 0: none
-    embedding_width: int = 0  # narrower embeddings, widened by a matrix (ALBERT); 0: as wide as the model
+    vocab: PositiveInt
+    pad: NonNegativeInt = 0
+    width: PositiveInt = 768
+    heads: PositiveInt = 12
+    depth: PositiveInt = 12
+    ffn_width: PositiveInt = 3072
+    max_length: PositiveInt = 512  # rows of the table of positions
+    positions_after_pad: bool = False  # real tokens are counted, from position pad + 1 on (RoBERTa)
+    segments: NonNegativeInt = 2  # kinds of sentence; 0: none
+    embedding_width: NonNegativeInt = 0  # narrower embeddings, widened by a matrix (ALBERT); 0: as wide as the model
     shared_layers: bool = False  # all layers have the same weights (ALBERT)
     pooler: bool = True
     pooler_activation: Literal["tanh", "relu"] = "tanh"
     activation: Activation = "gelu"
-    norm_eps: float = 1e-12
-    dropout: float = 0.1
-    attention_dropout: float = 0.1
+    norm_eps: PositiveFloat = 1e-12
+    dropout: Fraction = 0.1
+    attention_dropout: Fraction = 0.1
     head: Head = "none"
-    head_dropout: float = 0.1
-    labels: int = 2  # of the heads that classify texts or tokens
+    head_dropout: Fraction = 0.1
+    labels: PositiveInt = 2  # of the heads that classify texts or tokens
     label_names: tuple[str, ...] = ()
     label_kind: LabelKind = "one"
+
+    @model_validator(mode="after")
+    def _check(self) -> "BertConfig":
+        refuse_uneven("width", self.width, "heads", self.heads)
+        if self.head in ("classify", "pretraining") and not self.pooler:
+            raise ConfigError(f"head = {self.head!r}: reads the pooled text; set pooler = true")
+        if self.label_names and len(self.label_names) != self.labels:
+            raise ConfigError(f"label_names: names {len(self.label_names)} labels, but labels = {self.labels}")
+        if self.head in ("answer", "pretraining") and self.labels != 2:
+            raise ConfigError(f"head = {self.head!r}: always has 2 outputs, but labels = {self.labels}")
+        if self.longest < 1:
+            raise ConfigError(f"max_length = {self.max_length}: leaves no position; the first is {self.first_position}")
+        return self
 
     @property
     def first_position(self) -> int:
@@ -105,7 +119,6 @@ class Bert(nn.Module):
 
     def __init__(self, config: BertConfig):
         super().__init__()
-        _check(config)
         self.config = c = config
         narrow = c.embedding_width or c.width
         self.embedding = nn.Embedding(c.vocab, narrow)
@@ -154,10 +167,16 @@ class Bert(nn.Module):
 
     def embed(self, tokens: Int[Tensor, "B T"], segments: Int[Tensor, "B T"] | None = None) -> Float[Tensor, "B T D"]:
         """Every token before it has looked at any other."""
-        x = self.embedding(tokens) + self.positions(tokens.shape[1], self.config.first_position)
+        x = self.embedding(tokens) + self._places(tokens)
         if self.segments is not None:
             x = x + self.segments(torch.zeros_like(tokens) if segments is None else segments)
         return self.widen(self.dropout(self.embedding_norm(x)))
+
+    def _places(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "*B T D"]:
+        """Where every token stands; RoBERTa counts the real tokens only, so padding may stand on either side."""
+        if self.config.positions_after_pad:
+            return self.positions.counted(tokens != self.config.pad, self.config.pad)
+        return self.positions(tokens.shape[1])
 
     def pool(self, hidden: Float[Tensor, "B T D"]) -> Float[Tensor, "B D"] | None:
         """The first token's vector through one more layer: what stands for the whole text."""
@@ -194,17 +213,6 @@ class Bert(nn.Module):
         attention = MultiHeadAttention(c.width, c.heads, dropout=c.attention_dropout)
         feed_forward = FeedForward(c.width, c.ffn_width, c.activation)
         return EncoderLayer(attention, feed_forward, c.dropout, "post", partial(nn.LayerNorm, eps=c.norm_eps))
-
-
-def _check(config: BertConfig) -> None:
-    if config.head in ("classify", "pretraining") and not config.pooler:
-        raise ConfigError(f"head = {config.head!r} reads the pooled text; set pooler = true")
-    if config.label_names and len(config.label_names) != config.labels:
-        raise ConfigError(f"label_names names {len(config.label_names)} labels, but labels = {config.labels}")
-    if config.head in ("answer", "pretraining") and config.labels != 2:
-        raise ConfigError(f"head = {config.head!r} always has 2 outputs, but labels = {config.labels}")
-    if config.longest < 1:
-        raise ConfigError(f"max_length = {config.max_length} leaves no position; the first is {config.first_position}")
 
 
 def _sharing(layers: list[EncoderLayer]) -> list[EncoderLayer]:

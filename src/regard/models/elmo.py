@@ -14,11 +14,12 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
-from pydantic import Field
+from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 from torch import Tensor, nn
 
 from regard.attention.dropout import Dropout
-from regard.config import Config
+from regard.config import Config, Fraction
+from regard.errors import ConfigError
 from regard.layers.blocks import Factors
 from regard.layers.convolution import CharacterEncoder
 from regard.layers.recurrent import Recurrent, reverse
@@ -33,19 +34,30 @@ PRESETS: dict[str, dict[str, Any]] = {
 class ElmoConfig(Config):
     """Sizes and choices of an ELMo."""
 
-    vocab: int = Field(gt=0)
-    width: int = Field(512, gt=0)  # of each direction
-    depth: int = Field(2, gt=0)
+    vocab: PositiveInt
+    width: PositiveInt = 512  # of each direction
+    depth: PositiveInt = 2
     characters: int = Field(24, gt=2)  # of a word, its two ends included; longer ones are cut
-    character_width: int = Field(16, gt=0)
-    filters: tuple[tuple[int, int], ...] = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256))  # their width, how many
-    highways: int = Field(2, ge=0)
-    dropout: float = Field(0.1, ge=0, lt=1)
+    character_width: PositiveInt = 16
+    # their width, how many
+    filters: tuple[tuple[PositiveInt, PositiveInt], ...] = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256))
+    highways: NonNegativeInt = 2
+    dropout: Fraction = 0.1
     head: Literal["language", "classify"] = "language"
-    labels: int = Field(2, gt=0)
+    labels: PositiveInt = 2
     label_names: tuple[str, ...] = ()
     label_kind: Literal["one", "several", "value"] = "one"
-    max_length: int = Field(512, gt=0)  # the most tokens of a text that is embedded or classified
+    max_length: PositiveInt = 512  # the most tokens of a text that is embedded or classified
+
+    @model_validator(mode="after")
+    def _check_filters(self) -> "ElmoConfig":
+        widest = max((width for width, _ in self.filters), default=0)
+        if not 0 < widest <= self.characters:
+            raise ConfigError(
+                f"filters = {self.filters}: one at least is needed, and none wider than a word of {self.characters} "
+                "characters"
+            )
+        return self
 
     @property
     def longest(self) -> int:

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
-from pydantic import Field
+from pydantic import NonNegativeFloat, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regard.config import Config
+from regard.config import Config, Fraction
 from regard.layers.blocks import Factors
 from regard.layers.recurrent import LockedDropout, Recurrent, WordDropout
 
@@ -35,18 +35,18 @@ PRESETS: dict[str, dict[str, Any]] = {
 class LstmConfig(Config):
     """Sizes and choices of a recurrent language model; without dropout and penalties it is a plain one."""
 
-    vocab: int = Field(gt=0)
-    embedding: int = Field(400, gt=0)  # also the width of the last layer, where the embedding is the output matrix
-    width: int = Field(1150, gt=0)
-    depth: int = Field(3, gt=0)
+    vocab: PositiveInt
+    embedding: PositiveInt = 400  # also the width of the last layer, where the embedding is the output matrix
+    width: PositiveInt = 1150
+    depth: PositiveInt = 3
     tie: bool = True  # the embedding is also the output matrix
-    word_dropout: float = Field(0.0, ge=0, lt=1)  # the share of the vocabulary a batch does without
-    input_dropout: float = Field(0.0, ge=0, lt=1)  # of the vectors of words
-    layer_dropout: float = Field(0.0, ge=0, lt=1)  # between layers
-    dropout: float = Field(0.0, ge=0, lt=1)  # of the last layer's outputs
-    weight_drop: float = Field(0.0, ge=0, lt=1)  # of the matrices that multiply the state
-    size_penalty: float = Field(0.0, ge=0)  # weight of the mean square of outputs in the loss ("AR")
-    change_penalty: float = Field(0.0, ge=0)  # of the mean square of their change from step to step ("TAR")
+    word_dropout: Fraction = 0.0  # the share of the vocabulary a batch does without
+    input_dropout: Fraction = 0.0  # of the vectors of words
+    layer_dropout: Fraction = 0.0  # between layers
+    dropout: Fraction = 0.0  # of the last layer's outputs
+    weight_drop: Fraction = 0.0  # of the matrices that multiply the state
+    size_penalty: NonNegativeFloat = 0.0  # weight of the mean square of outputs in the loss ("AR")
+    change_penalty: NonNegativeFloat = 0.0  # of the mean square of their change from step to step ("TAR")
 
     @property
     def widths(self) -> list[int]:

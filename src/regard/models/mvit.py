@@ -11,14 +11,24 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
-from pydantic import Field, model_validator
+from pydantic import PositiveFloat, PositiveInt, model_validator
 from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.attention.core import Attend
+from regard.config import Fraction, refuse_uneven
 from regard.errors import ConfigError
 from regard.layers.blocks import DropPath, FeedForward
-from regard.layers.vision import Grid, GridPositions, ImageConfig, drop_rates, small_weights, spans
+from regard.layers.vision import (
+    Grid,
+    GridPositions,
+    ImageConfig,
+    drop_rates,
+    refuse_coarse,
+    refuse_thin,
+    small_weights,
+    spans,
+)
 
 V1: dict[str, Any] = {
     "positions": "absolute", "residual_pooling": False, "widen": "feed_forward", "class_token": True,
@@ -55,26 +65,34 @@ class LayerShape(NamedTuple):
 class MvitConfig(ImageConfig):
     """Sizes and choices of a multiscale Transformer; the defaults are MViTv2-S."""
 
-    patch_kernel: int = Field(7, gt=0)  # patches overlap
-    patch_stride: int = Field(4, gt=0)
-    width: int = Field(96, gt=0)  # of the first stage; it doubles with every stage, and so do the heads
-    heads: int = Field(1, gt=0)
-    depths: tuple[int, ...] = (1, 2, 11, 2)  # the first layer of each stage but the first pools its queries by 2
-    key_stride: int = Field(4, gt=0)  # keys and values are pooled by this in the first stage, and by half with each
-    ffn_ratio: float = Field(4.0, gt=0)
+    patch_kernel: PositiveInt = 7  # patches overlap
+    patch_stride: PositiveInt = 4
+    width: PositiveInt = 96  # of the first stage; it doubles with every stage, and so do the heads
+    heads: PositiveInt = 1
+    # the first layer of each stage but the first pools its queries by 2
+    depths: tuple[PositiveInt, ...] = (1, 2, 11, 2)
+    key_stride: PositiveInt = 4  # keys and values are pooled by this in the first stage, and by half with each
+    ffn_ratio: PositiveFloat = 4.0
     class_token: bool = False
     positions: Literal["relative", "absolute"] = "relative"
     residual_pooling: bool = True  # add the pooled queries to what attention yields
     widen: Literal["attention", "feed_forward"] = "attention"  # where a stage takes on its width
-    norm_eps: float = Field(1e-6, gt=0)
-    drop_path: float = Field(0.1, ge=0, lt=1)  # of the last layer
+    norm_eps: PositiveFloat = 1e-6
+    drop_path: Fraction = 0.1  # of the last layer
 
     @model_validator(mode="after")
     def _check_stages(self) -> "MvitConfig":
-        if not self.depths or min(self.depths) < 1:
-            raise ConfigError(f"depths {self.depths} must name each stage, with numbers above 0")
-        if self.width % self.heads:
-            raise ConfigError(f"width {self.width} does not divide by heads {self.heads}")
+        if not self.depths:
+            raise ConfigError("depths = (): names no stage; give a number of layers for each")
+        refuse_uneven("width", self.width, "heads", self.heads)
+        refuse_coarse("patch_stride", self.patch_stride, self.image_size)
+        finest = self.image_size // self.patch_stride
+        if finest < 2 ** (len(self.depths) - 1):
+            raise ConfigError(
+                f"depths = {self.depths}: all stages but the first halve the map, but patches of {self.patch_stride} "
+                f"pixels make one of {finest} x {finest}; take fewer stages or smaller patches"
+            )
+        refuse_thin(self.ffn_ratio, self.width)
         return self
 
     def layer(self, stage: int, number: int) -> LayerShape:

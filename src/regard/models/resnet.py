@@ -15,10 +15,11 @@ from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
-from pydantic import Field, model_validator
+from pydantic import PositiveInt, model_validator
 from torch import Tensor, nn
 from torch.nn import functional
 
+from regard.config import refuse_even
 from regard.errors import ConfigError
 from regard.layers.blocks import Activation
 from regard.layers.pixel_attention import GeometricAttention, LocalAttention, NonLocal
@@ -45,25 +46,40 @@ class ResnetConfig(ImageConfig):
     """Sizes and choices of a residual network; the defaults are ResNet-50."""
 
     stem: Literal["large", "small"] = "large"  # 7x7 with stride 2 and pooling, or 3x3 for small pictures
-    stem_width: int = Field(64, gt=0)
+    stem_width: PositiveInt = 64
     block: Literal["bottleneck", "basic"] = "bottleneck"
-    widths: tuple[int, ...] = (256, 512, 1024, 2048)  # of each stage; all but the first halve the map
-    depths: tuple[int, ...] = (3, 4, 6, 3)
+    widths: tuple[PositiveInt, ...] = (256, 512, 1024, 2048)  # of each stage; all but the first halve the map
+    depths: tuple[PositiveInt, ...] = (3, 4, 6, 3)
     norm: Literal["batch", "group"] = "batch"
     standardise: bool = False  # the weights of each convolution, before use (Qiao et al. 2019)
     spatial: Literal["convolution", "local", "geometric"] = "convolution"  # what mixes pixels within a block
-    window: int = Field(7, gt=0)  # of local attention
-    heads: int = Field(8, gt=0)  # of local attention
+    window: PositiveInt = 7  # of local attention
+    heads: PositiveInt = 8  # of local attention
     nonlocal_after: tuple[int, ...] = ()  # stages, counted from 1
 
     @model_validator(mode="after")
     def _check_stages(self) -> "ResnetConfig":
-        if not self.depths or len(self.depths) != len(self.widths) or min(self.depths) < 1 or min(self.widths) < 1:
-            raise ConfigError(
-                f"depths {self.depths} and widths {self.widths} must name each stage, with numbers above 0"
-            )
+        if not self.depths or len(self.depths) != len(self.widths):
+            raise ConfigError(f"depths = {self.depths}: as many stages are needed as in widths = {self.widths}")
         if wrong := [stage for stage in self.nonlocal_after if not 1 <= stage <= len(self.depths)]:
-            raise ConfigError(f"nonlocal_after names stage {wrong[0]}; stages are 1 to {len(self.depths)}")
+            raise ConfigError(
+                f"nonlocal_after = {self.nonlocal_after}: names stage {wrong[0]}; stages are 1 to {len(self.depths)}"
+            )
+        inner = 4 if self.block == "bottleneck" else 2 if self.nonlocal_after else 1
+        if min(self.widths) < inner:
+            raise ConfigError(f"widths = {self.widths}: each stage must be at least {inner} wide")
+        return self
+
+    @model_validator(mode="after")
+    def _check_attention(self) -> "ResnetConfig":
+        if self.spatial == "convolution":
+            return self
+        refuse_even("window", self.window)
+        for stage, width in enumerate(self.widths, start=1):
+            looking = width // 4 if self.block == "bottleneck" else width
+            each = 2 * self.heads if self.spatial == "local" else self.heads  # local attention halves each head
+            if looking % each:
+                raise ConfigError(f"heads = {self.heads}: {each} must divide the {looking} channels of stage {stage}")
         return self
 
 

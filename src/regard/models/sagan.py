@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from pydantic import Field, model_validator
+from pydantic import NonNegativeInt, PositiveInt, model_validator
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.parametrizations import spectral_norm
@@ -31,12 +31,12 @@ PRESETS: dict[str, dict[str, Any]] = {
 class SaganConfig(ImageConfig):
     """Sizes and choices of the two networks; the defaults are for pictures of 32 pixels."""
 
-    image_size: int = Field(32, gt=0)
-    classes: int = Field(10, gt=0)
+    image_size: PositiveInt = 32
+    classes: PositiveInt = 10
     conditional: bool = True  # each picture is made, and judged, for a class
-    latent: int = Field(128, gt=0)
-    widths: tuple[int, ...] = (256, 128, 64)  # of the generator's blocks, each of which doubles the map
-    attention_at: int = Field(16, ge=0)  # side of the map that looks at itself, in both networks; 0: nowhere
+    latent: PositiveInt = 128
+    widths: tuple[PositiveInt, ...] = (256, 128, 64)  # of the generator's blocks, each of which doubles the map
+    attention_at: NonNegativeInt = 16  # side of the map that looks at itself, in both networks; 0: nowhere
 
     @property
     def sides(self) -> list[int]:
@@ -48,13 +48,15 @@ class SaganConfig(ImageConfig):
         blocks = len(self.widths)
         if not blocks or self.image_size % 2**blocks:
             raise ConfigError(
-                f"{blocks} blocks double the map each, so that image_size must divide by {2**blocks}, not be "
-                f"{self.image_size}; change widths or image_size"
+                f"image_size = {self.image_size}: must divide by {2**blocks}, since each of the {blocks} blocks of "
+                f"widths = {self.widths} doubles the map"
             )
         if self.attention_at not in (0, *self.sides[1:-1]):
             raise ConfigError(
-                f"attention_at is {self.attention_at}; maps between blocks have {self.sides[1:-1]}, 0: none"
+                f"attention_at = {self.attention_at}: maps between blocks have {self.sides[1:-1]}, 0: none"
             )
+        if self.attention_at and self.widths[self.sides[1:].index(self.attention_at)] < 2:
+            raise ConfigError(f"widths = {self.widths}: attention needs at least 2 channels; set attention_at = 0")
         return self
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
-from pydantic import Field, model_validator
+from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -38,13 +38,13 @@ class SegmenterConfig(ImageConfig):
     body: Literal["resnet", "vit", "swin", "mvit"] = "swin"
     body_preset: str = ""
     body_values: dict[str, Any] = Field(default_factory=dict)
-    width: int = Field(128, gt=0)
+    width: PositiveInt = 128
 
     @model_validator(mode="after")
     def _check_body(self) -> "SegmenterConfig":
         if self.body_preset not in ("", *BODIES[self.body][2]):
             raise ConfigError(
-                f"body_preset {self.body_preset!r} is none of {self.body}: {', '.join(BODIES[self.body][2])}"
+                f"body_preset = {self.body_preset!r}: is none of {self.body}: {', '.join(BODIES[self.body][2])}"
             )
         self.body_config()
         return self
@@ -54,7 +54,7 @@ class SegmenterConfig(ImageConfig):
         kind, _, presets = BODIES[self.body]
         preset = presets[self.body_preset] if self.body_preset else {}
         values = {**preset, **self.body_values, "image_size": self.image_size, "channels": self.channels, "classes": 1}
-        return kind.parse(values, where="body_values")
+        return kind.parse(values, section="body_values")
 
 
 class Segmenter(nn.Module):

@@ -12,14 +12,14 @@ from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
-from pydantic import Field
+from pydantic import NonNegativeInt, PositiveInt, model_validator
 from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.attention.dropout import Dropout
 from regard.attention.packing import packed, packing_for, unpacked
 from regard.attention.scores import Reading, ScoredAttention
-from regard.config import Config
+from regard.config import Config, Fraction, refuse_even
 from regard.errors import ConfigError
 from regard.layers.blocks import Factors
 from regard.layers.convolution import ConvolutionEncoder
@@ -41,22 +41,33 @@ PRESETS: dict[str, dict[str, Any]] = {
 class Seq2SeqConfig(Config):
     """Sizes and choices of a recurrent encoder-decoder; the defaults suit some ten thousand sentence pairs."""
 
-    source_vocab: int = Field(gt=0)
-    target_vocab: int = Field(gt=0)
-    pad: int = 0
-    embedding: int = Field(256, gt=0)  # width of the word vectors
-    width: int = Field(512, gt=0)  # of the decoder state and of the memory
-    encoder_depth: int = Field(1, gt=0)
-    decoder_depth: int = Field(1, gt=0)
+    source_vocab: PositiveInt
+    target_vocab: PositiveInt
+    pad: NonNegativeInt = 0
+    embedding: PositiveInt = 256  # width of the word vectors
+    width: PositiveInt = 512  # of the decoder state and of the memory
+    encoder_depth: PositiveInt = 1
+    decoder_depth: PositiveInt = 1
     cell: Kind = "lstm"
     attention: Literal["none", "additive", "dot", "general", "scaled_dot"] = "additive"
     reading: Reading = "soft"
     encoder: Literal["recurrent", "convolution"] = "recurrent"
-    kernel: int = 3  # of the convolutional encoder
+    kernel: PositiveInt = 3  # of the convolutional encoder
     bidirectional: bool = True
     reverse_source: bool = False  # read the source from its end; attention is still reported in the written order
-    dropout: float = Field(0.3, ge=0, lt=1)
+    dropout: Fraction = 0.3
     tie: Literal["none", "target", "all"] = "target"  # which embeddings share the output matrix
+
+    @model_validator(mode="after")
+    def _check_encoder(self) -> "Seq2SeqConfig":
+        if self.encoder == "convolution":
+            refuse_even("kernel", self.kernel)
+        elif self.bidirectional and self.width % 2:
+            raise ConfigError(
+                f"width = {self.width}: cannot be halved between the two directions of the encoder; make it even or "
+                "set bidirectional = false"
+            )
+        return self
 
 
 @dataclass
@@ -244,9 +255,4 @@ def _check(config: Seq2SeqConfig) -> None:
         raise ConfigError(
             f"tie = 'all' shares one embedding, but the vocabularies have {config.source_vocab} and "
             f"{config.target_vocab} entries; use a joint tokenizer or tie = 'target'"
-        )
-    if config.encoder == "recurrent" and config.bidirectional and config.width % 2:
-        raise ConfigError(
-            f"width {config.width} cannot be halved between the two directions of the encoder; make it even or set "
-            "bidirectional = false"
         )

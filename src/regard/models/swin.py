@@ -18,15 +18,25 @@ from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
-from pydantic import Field, model_validator
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.attention.dropout import Dropout
 from regard.attention.multihead import MultiHeadAttention
+from regard.config import Fraction, refuse_uneven
 from regard.errors import ConfigError
 from regard.layers.blocks import Activation, FeedForward, NormOrder, Residual
-from regard.layers.vision import GridPositions, Patches, PatchesConfig, drop_rates, small_weights, spans
+from regard.layers.vision import (
+    GridPositions,
+    Patches,
+    PatchesConfig,
+    drop_rates,
+    refuse_coarse,
+    refuse_thin,
+    small_weights,
+    spans,
+)
 from regard.layers.windows import CosineHeads, DistanceNetwork, DistanceTable, WindowAttention
 
 T: dict[str, Any] = {"width": 96, "depths": (2, 2, 6, 2), "heads": (3, 6, 12, 24)}
@@ -59,27 +69,31 @@ class SwinConfig(PatchesConfig):
     """Sizes and choices of a Swin Transformer; the defaults are Swin-T."""
 
     version: Literal[1, 2] = 1
-    patch: int = Field(4, gt=0)
-    width: int = Field(96, gt=0)  # of the first stage; it doubles with every stage
-    depths: tuple[int, ...] = (2, 2, 6, 2)
-    heads: tuple[int, ...] = (3, 6, 12, 24)
-    window: int = Field(7, gt=0)
-    trained_windows: tuple[int, ...] | None = None  # of V2's stages, where its biases were learnt; 0: as window
-    ffn_ratio: float = Field(4.0, gt=0)
+    patch: PositiveInt = 4
+    width: PositiveInt = 96  # of the first stage; it doubles with every stage
+    depths: tuple[PositiveInt, ...] = (2, 2, 6, 2)
+    heads: tuple[PositiveInt, ...] = (3, 6, 12, 24)
+    window: PositiveInt = 7
+    trained_windows: tuple[NonNegativeInt, ...] | None = None  # of V2's stages when biases were learnt; 0: as window
+    ffn_ratio: PositiveFloat = 4.0
     activation: Activation = "gelu"
     attention_bias: bool = True  # of queries, keys (in V1) and values
     positions: bool = False  # learned ones besides, added to the patches
-    norm_eps: float = Field(1e-5, gt=0)
-    dropout: float = Field(0.0, ge=0, lt=1)
-    attention_dropout: float = Field(0.0, ge=0, lt=1)
-    drop_path: float = Field(0.1, ge=0, lt=1)  # of the last layer
+    norm_eps: PositiveFloat = 1e-5
+    dropout: Fraction = 0.0
+    attention_dropout: Fraction = 0.0
+    drop_path: Fraction = 0.1  # of the last layer
 
     @model_validator(mode="after")
     def _check_stages(self) -> "SwinConfig":
-        if not self.depths or len(self.depths) != len(self.heads) or min(self.depths) < 1:
-            raise ConfigError(f"depths {self.depths} and heads {self.heads} must name each stage, with numbers above 0")
+        if not self.depths or len(self.depths) != len(self.heads):
+            raise ConfigError(f"depths = {self.depths}: as many stages are needed as in heads = {self.heads}")
+        for stage, heads in enumerate(self.heads):
+            refuse_uneven(f"the width of stage {stage + 1}", self.stage_width(stage), f"heads[{stage}]", heads)
+        refuse_coarse("patch", self.patch, self.image_size)
+        refuse_thin(self.ffn_ratio, self.width)
         if self.trained_windows and (self.version == 1 or len(self.trained_windows) < len(self.depths)):
-            raise ConfigError(f"trained_windows {self.trained_windows} are for V2, and must name each stage")
+            raise ConfigError(f"trained_windows = {self.trained_windows}: are for V2, and must name each stage")
         return self
 
     def stage_width(self, stage: int) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
-from pydantic import Field
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor, nn
 
 from regard.attention import masks
@@ -21,7 +21,7 @@ from regard.attention.dropout import Dropout
 from regard.attention.multihead import Memory, MultiHeadAttention
 from regard.attention.packing import Packing, packed, packing_for, unpacked
 from regard.attention.positions import RelativeBias
-from regard.config import Config
+from regard.config import Config, Fraction
 from regard.errors import ConfigError
 from regard.layers.blocks import Activation, DecoderLayer, EncoderLayer, Factors, FeedForward, Output
 from regard.models.transformer import TransformerState, fixed_state
@@ -41,23 +41,32 @@ PRESETS: dict[str, dict[str, Any]] = {
 class T5Config(Config):
     """Sizes and choices of a T5; the defaults are the small one of the paper."""
 
-    source_vocab: int = Field(gt=0)  # one embedding serves both sides, so the two are equal
-    target_vocab: int = Field(gt=0)
-    pad: int = 0
-    width: int = Field(512, gt=0)
-    heads: int = Field(8, gt=0)
-    head_width: int = Field(64, gt=0)  # heads times this need not be the width
-    encoder_depth: int = Field(6, gt=0)
-    decoder_depth: int = Field(6, gt=0)
-    ffn_width: int = Field(2048, gt=0)
+    source_vocab: PositiveInt  # one embedding serves both sides, so the two are equal
+    target_vocab: PositiveInt
+    pad: NonNegativeInt = 0
+    width: PositiveInt = 512
+    heads: PositiveInt = 8
+    head_width: PositiveInt = 64  # heads times this need not be the width
+    encoder_depth: PositiveInt = 6
+    decoder_depth: PositiveInt = 6
+    ffn_width: PositiveInt = 2048
     activation: Activation = "relu"
     gated: bool = False
-    buckets: int = 32  # of relative positions
-    max_distance: int = 128  # beyond which all distances share a bucket
-    norm_eps: float = Field(1e-6, gt=0)
+    buckets: int = Field(32, ge=4)  # of relative positions
+    max_distance: PositiveInt = 128  # beyond which all distances share a bucket
+    norm_eps: PositiveFloat = 1e-6
     tie: bool = True  # the embedding is also the output matrix
     scale_output: bool = True  # divide what goes into the output matrix by √width
-    dropout: float = Field(0.1, ge=0, lt=1)
+    dropout: Fraction = 0.1
+
+    @model_validator(mode="after")
+    def _check_distances(self) -> "T5Config":
+        if self.max_distance <= self.buckets // 2:
+            raise ConfigError(
+                f"max_distance = {self.max_distance}: must be above half of buckets = {self.buckets}, which stand for "
+                "single distances"
+            )
+        return self
 
 
 class T5(nn.Module):

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
+from pydantic import NonNegativeInt, PositiveInt, model_validator
 from torch import Tensor, nn
 
 from regard.attention import masks
@@ -25,7 +26,7 @@ from regard.attention.positions import (
     Rotary,
     SinusoidalPositions,
 )
-from regard.config import Config
+from regard.config import Config, Fraction, refuse_even, refuse_odd_heads, refuse_uneven
 from regard.errors import ConfigError
 from regard.layers.blocks import Activation, DecoderLayer, EncoderLayer, Factors, FeedForward, NormOrder, Output
 from regard.layers.convolution import ConvolutionEncoder
@@ -41,27 +42,36 @@ PRESETS: dict[str, dict[str, Any]] = {
 class TransformerConfig(Config):
     """Sizes and choices of a Transformer; the defaults are the paper's base model."""
 
-    source_vocab: int
-    target_vocab: int
-    pad: int = 0
-    width: int = 512
-    heads: int = 8
-    encoder_depth: int = 6
-    decoder_depth: int = 6
-    ffn_width: int = 2048
-    dropout: float = 0.1
-    attention_dropout: float = 0.0
-    activation_dropout: float = 0.0
+    source_vocab: PositiveInt
+    target_vocab: PositiveInt
+    pad: NonNegativeInt = 0
+    width: PositiveInt = 512
+    heads: PositiveInt = 8
+    encoder_depth: PositiveInt = 6
+    decoder_depth: PositiveInt = 6
+    ffn_width: PositiveInt = 2048
+    dropout: Fraction = 0.1
+    attention_dropout: Fraction = 0.0
+    activation_dropout: Fraction = 0.0
     activation: Activation = "relu"
     norm: NormOrder = "post"
     positions: Literal["sinusoidal", "sinusoidal_halves", "learned", "linear", "rotary"] = "sinusoidal"
     join_positions: Literal["add", "concatenate"] = "add"  # to the embeddings; rotary positions are never joined
-    max_length: int = 1024  # of learned positions; the others have no limit
+    max_length: PositiveInt = 1024  # of learned positions; the others have no limit
     tie: Literal["none", "target", "all"] = "target"  # which embeddings share the output matrix
     output_bias: bool = False
     scale_embedding: bool = True  # multiply embeddings by √width
     encoder: Literal["attention", "convolution"] = "attention"
-    kernel: int = 3  # of the convolutional encoder
+    kernel: PositiveInt = 3  # of the convolutional encoder
+
+    @model_validator(mode="after")
+    def _check_shape(self) -> "TransformerConfig":
+        refuse_uneven("width", self.width, "heads", self.heads)
+        if self.positions == "rotary":
+            refuse_odd_heads(self.heads, self.width // self.heads)
+        if self.encoder == "convolution":
+            refuse_even("kernel", self.kernel)
+        return self
 
 
 class TransformerState:

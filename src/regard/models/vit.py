@@ -11,13 +11,14 @@ from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
-from pydantic import Field
+from pydantic import PositiveFloat, PositiveInt, model_validator
 from torch import Tensor, nn
 
 from regard.attention.dropout import Dropout
 from regard.attention.multihead import MultiHeadAttention
+from regard.config import Fraction, refuse_uneven
 from regard.layers.blocks import Activation, EncoderLayer, FeedForward
-from regard.layers.vision import GridPositions, Patches, PatchesConfig, drop_rates, small_weights
+from regard.layers.vision import GridPositions, Patches, PatchesConfig, drop_rates, refuse_coarse, small_weights
 
 TI: dict[str, Any] = {"width": 192, "heads": 3, "depth": 12, "ffn_width": 768}
 S: dict[str, Any] = {"width": 384, "heads": 6, "depth": 12, "ffn_width": 1536}
@@ -41,16 +42,22 @@ PRESETS: dict[str, dict[str, Any]] = {
 class VitConfig(PatchesConfig):
     """Sizes and choices of a Vision Transformer; the defaults are ViT-B/16."""
 
-    heads: int = Field(12, gt=0)
-    depth: int = Field(12, gt=0)
-    ffn_width: int = Field(3072, gt=0)
+    heads: PositiveInt = 12
+    depth: PositiveInt = 12
+    ffn_width: PositiveInt = 3072
     pool: Literal["class", "mean"] = "class"  # what the head reads: a token of its own, or the mean of all patches
     activation: Activation = "gelu"
     attention_bias: bool = True  # of queries, keys and values
-    norm_eps: float = Field(1e-6, gt=0)
-    dropout: float = Field(0.0, ge=0, lt=1)
-    attention_dropout: float = Field(0.0, ge=0, lt=1)
-    drop_path: float = Field(0.0, ge=0, lt=1)  # of the last layer
+    norm_eps: PositiveFloat = 1e-6
+    dropout: Fraction = 0.0
+    attention_dropout: Fraction = 0.0
+    drop_path: Fraction = 0.0  # of the last layer
+
+    @model_validator(mode="after")
+    def _check_shape(self) -> "VitConfig":
+        refuse_uneven("width", self.width, "heads", self.heads)
+        refuse_coarse("patch", self.patch, self.image_size)
+        return self
 
 
 class Vit(nn.Module):

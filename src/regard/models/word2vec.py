@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
-from pydantic import Field
+from pydantic import PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -25,11 +25,11 @@ PRESETS: dict[str, dict[str, Any]] = {
 class Word2VecConfig(Config):
     """Sizes and choices of word vectors."""
 
-    vocab: int = Field(gt=0)
-    width: int = Field(100, gt=0)
+    vocab: PositiveInt
+    width: PositiveInt = 100
     kind: Literal["skipgram", "cbow"] = "skipgram"  # a word foretells those around it, or they foretell it
-    window: int = Field(5, gt=0)  # at most so many words to either side; of each word by chance fewer
-    negatives: int = Field(5, gt=0)  # noise words to every word
+    window: PositiveInt = 5  # at most so many words to either side; of each word by chance fewer
+    negatives: PositiveInt = 5  # noise words to every word
 
 
 class Scores(NamedTuple):

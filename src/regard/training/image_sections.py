@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, Self
 import pydantic
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
-from regard.config import Config
+from regard.config import Config, Fraction
 from regard.errors import ConfigError
 from regard.training.sections import LoopSection, Metric
 
@@ -65,7 +65,7 @@ class ImageLoopSection(LoopSection):
 class LabelLoopSection(ImageLoopSection):
     """[training] of classifiers of pictures."""
 
-    label_smoothing: float = pydantic.Field(default=0.0, ge=0, lt=1)
+    label_smoothing: Fraction = 0.0
 
 
 class PixelsSection(ImageSection):

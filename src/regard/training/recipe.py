@@ -10,9 +10,8 @@ from typing import Any, ClassVar, Literal, Self
 
 import pydantic
 import tomli_w
-from pydantic import NonNegativeInt
 
-from regard.config import Config
+from regard.config import Config, Seed
 from regard.data.augmentation import Augmentation
 from regard.data.tokenizers import TokenizerConfig
 from regard.data.vocabularies import VocabularyConfig
@@ -54,7 +53,7 @@ class AnyRecipe(Config):
     metrics: ClassVar[set[str]]  # that the task measures
 
     task: str
-    seed: NonNegativeInt = 1
+    seed: Seed = 1
     model: ModelSection
     training: LoopSection
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, Self
 import pydantic
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
-from regard.config import Config
+from regard.config import Config, Fraction
 from regard.data.documents_text import Documents
 from regard.data.filters import FilterConfig
 from regard.data.labelled import Table
@@ -66,7 +66,7 @@ class ModelSection(Config):
         entry = MODELS[self.name]
         sizes = {"vocab": target_vocab, "source_vocab": source_vocab, "target_vocab": target_vocab, "pad": pad}
         sizes = {key: size for key, size in sizes.items() if key in entry.config.model_fields}
-        return entry.config.parse({**self._settings(), **sizes}, where="[model]")
+        return entry.config.parse({**self._settings(), **sizes}, section="model")
 
     def resolved(self) -> ModelSection:
         """The same section with every value of the model written out, so that it outlives changes of presets."""
@@ -143,8 +143,8 @@ class LoopSection(Config):
     precision: Literal["fp32", "tf32", "bf16", "bf16-stream"] = "fp32"
     device: Literal["auto", "cpu", "cuda"] = "auto"
     weight_decay: NonNegativeFloat = 0.01
-    betas: tuple[float, float] = (0.9, 0.98)
-    ema: float = pydantic.Field(default=0.0, ge=0, lt=1)
+    betas: tuple[Fraction, Fraction] = (0.9, 0.98)
+    ema: Fraction = 0.0
     average: NonNegativeInt = 0
     validate_every: NonNegativeInt = 500
     checkpoint_every: NonNegativeInt = 500
@@ -213,7 +213,7 @@ class BlockLoopSection(TextLoopSection):
 class WritingSection(TextLoopSection):
     """[training] of models that write answers, some of which are decoded to measure them."""
 
-    label_smoothing: float = pydantic.Field(default=0.0, ge=0, lt=1)
+    label_smoothing: Fraction = 0.0
     validate_sentences: NonNegativeInt = 200  # how many are decoded; 0 measures the loss alone
 
     @pydantic.model_validator(mode="after")
@@ -226,7 +226,7 @@ class WritingSection(TextLoopSection):
 class TrainingSection(WritingSection, AgreeingSection):
     """[training] of translators."""
 
-    label_smoothing: float = pydantic.Field(default=0.1, ge=0, lt=1)
+    label_smoothing: Fraction = 0.1
     guide: NonNegativeFloat = 0.0  # weight of learning where to look, from links found by statistics
     round_lengths: PositiveInt = 1  # sentences are padded to a multiple of so many tokens: fewer shapes, more padding
 
@@ -274,7 +274,7 @@ class TextSection(PlainSection):
 class WordsSection(PlainSection):
     """[data] of word vectors."""
 
-    subsample: float = pydantic.Field(default=1e-3, ge=0, lt=1)  # words with a greater share are thinned out; 0: none
+    subsample: Fraction = 1e-3  # words with a greater share are thinned out; 0: none
 
 
 class MaskedSection(TextSection):
