@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -19,20 +18,16 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from regard.checkpoints import complete_checkpoints
 from regard.checkpoints.folder import is_sealed
 from regard.errors import UsageError
-from regard.serve.problems import Conflict, NoRoom, NotFound
-from regard.serve.progress import LOG, RECORD, Job, Record, report
+from regard.serve.problems import Conflict, NotFound
+from regard.serve.progress import LOG, Job, Record, Run, report, summary
 from regard.serve.recipes import DEMO_SETS, brings_data, needs_data, suited
+from regard.serve.runs import DEMO, Runs
 from regard.serve.uploads import check_language, count_pairs, keep_pairs
 from regard.studies.demo import RECIPE as DEMO_RECIPE
-from regard.studies.demo import demo_folder
 from regard.training.recipe import load_recipe
 
-NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,40}")
-DEMO = "demo"
-CURRENT = ".current"
 UPLOAD = "upload"
 LIMIT = 256 * 2**20  # bytes of training data
 PATIENCE = 10.0  # seconds to wait for a run to save and end
@@ -43,33 +38,51 @@ log = logging.getLogger("regard.jobs")
 
 
 class Jobs:
-    """The training job of a server, whose runs are kept in the folder `runs`.
+    """The trainings of a server, kept in the folder `runs`; one at a time is running.
 
-    `on_finished` is told the folder of every model that is trained, from a thread of its own; it answers with the id
-    by which the model can now be used.
+    `on_finished` is told the folder and name of every model that is trained, from a thread of its own; it answers with
+    the id by which the model can now be used. `on_removed` is told the id of a model that is there no longer.
     """
 
     def __init__(
-        self, runs: Path, *, limit: int = LIMIT, on_finished: Callable[[Path], str] = lambda folder: folder.name
+        self,
+        runs: Path,
+        *,
+        limit: int = LIMIT,
+        on_finished: Callable[[Path, str], str] = lambda folder, name: name,
+        on_removed: Callable[[str], None] = lambda name: None,
     ) -> None:
-        self.runs, self.limit, self.on_finished = runs.absolute(), limit, on_finished
+        self.kept, self.limit = Runs(runs), limit
+        self.on_finished, self.on_removed = on_finished, on_removed
         self._changing = threading.Lock()
         self._watcher: threading.Thread | None = None
         self._terminate: Callable[[], None] = lambda: None
         self._find_again()
+
+    @property
+    def runs(self) -> Path:
+        return self.kept.root
 
     # What a page asks
 
     def current(self) -> Job | None:
         """The job as it stands."""
         active = self._active  # asked first: a run that ends right now is shown once more as it was
-        record = self._record()
-        return None if record is None else report(record, self._folder(record.name), active=active)
+        record = self.kept.current
+        return None if record is None else report(record, self.kept.folder(record.name), active=active)
 
-    def finished_models(self) -> list[Path]:
-        """The folders of the models that have been trained here."""
-        folders = sorted(self.runs.iterdir()) if self.runs.is_dir() else []
-        return [folder for folder in folders if NAME.fullmatch(folder.name) and is_sealed(folder)]
+    def all(self) -> list[Run]:
+        """Every training that was begun here and not deleted, newest first."""
+        return [self._run(record) for name in self.kept.names() if (record := self.kept.record(name))]
+
+    def models(self) -> dict[str, Path]:
+        """The folders of the models that have been trained here, by name."""
+        return self.kept.models()
+
+    def _run(self, record: Record) -> Run:
+        active = self._is_running(record)
+        job = report(record, self.kept.folder(record.name), active=active)
+        return summary(job, usable=not active and self.kept.has_model(record))
 
     # What a page orders
 
@@ -87,7 +100,7 @@ class Jobs:
         """Train by a shipped recipe on the pairs of `files`, which are moved away, or on what the recipe brings."""
         with self._changing:
             self._refuse_if_active()
-            folder = self._new_folder(name)
+            folder = self.kept.create(name)
             try:
                 sets = self._settings(files, folder, recipe, source, target, steps)
                 if minutes is not None:
@@ -103,7 +116,7 @@ class Jobs:
         """Train the built-in translator, or finish what was begun of it."""
         with self._changing:
             self._refuse_if_active()
-            folder = demo_folder()
+            folder = self.kept.folder(DEMO)
             if is_sealed(folder):
                 raise Conflict("the demo model is trained already")
             folder.mkdir(parents=True, exist_ok=True)
@@ -114,22 +127,22 @@ class Jobs:
     def stop(self) -> Job:
         """Let the run save and end; answers when it has, or after some seconds all the same."""
         with self._changing:
-            record = self._record()
+            record = self.kept.current
             if record is None or not self._active:
                 raise Conflict("no training is running")
             if not record.stopping:  # a second signal would end it without saving
-                self._write(record.replace(stopping=True))
+                self.kept.write(record.replace(stopping=True))
                 self._terminate()
             watcher = self._watcher
         if watcher is not None:
             watcher.join(PATIENCE)
         return self._now()
 
-    def resume(self) -> Job:
-        """Go on where a run stopped or failed."""
+    def resume(self, name: str = "") -> Job:
+        """Go on where a run stopped or failed: the current one, or the one of that name."""
         with self._changing:
             self._refuse_if_active()
-            record = self._record()
+            record = self.kept.known(name) if name else self.kept.current
             if record is None:
                 raise NotFound("there is no training to go on with; start one")
             if record.code == 0:
@@ -137,11 +150,44 @@ class Jobs:
             self._launch(record)
         return self._now()
 
+    def use(self, name: str) -> Run:
+        """Take the model of a run into use: of one that has not ended, what it has learnt so far."""
+        with self._changing:
+            record = self._idle(name)
+            folder = self.kept.model(record)
+            self._withdraw(record)
+            used = record.replace(model=self.on_finished(folder, record.name))
+            self.kept.write(used)
+            return self._run(used)
+
+    def rename(self, name: str, new: str) -> Run:
+        """Give a run and its model another name."""
+        with self._changing:
+            record = self._idle(name)
+            renamed = self.kept.rename(record, new)
+            if record.model is not None:
+                self._withdraw(record)
+                renamed = renamed.replace(model=self._taken_into_use(renamed, self.kept.model(renamed)))
+                self.kept.write(renamed)
+            return self._run(renamed)
+
+    def delete(self, name: str) -> None:
+        """Remove a run and its model for good."""
+        with self._changing:
+            record = self._idle(name)
+            self.kept.delete(record)
+            self._withdraw(record)
+
+    def model(self, name: str) -> Path:
+        """The folder of a run's model, to be sent."""
+        with self._changing:
+            return self.kept.model(self._idle(name))
+
     def forget(self) -> None:
         """Make place for another job; what was trained stays where it is."""
         with self._changing:
             self._refuse_if_active()
-            (self.runs / CURRENT).unlink(missing_ok=True)
+            self.kept.current = None
 
     def close(self) -> None:
         """Stop the run before the server ends; the next server can resume it."""
@@ -151,27 +197,7 @@ class Jobs:
             except Conflict:
                 log.info("the run ended by itself")
 
-    # Folders and records
-
-    def _folder(self, name: str) -> Path:
-        return demo_folder() if name == DEMO else self.runs / name
-
-    def _new_folder(self, name: str) -> Path:
-        if not NAME.fullmatch(name) or name == DEMO:
-            raise UsageError(
-                f"the name {name[:80]!r} cannot be used; expected up to 41 of a-z, 0-9 and -, not beginning with -, "
-                f"and not {DEMO!r}"
-            )
-        folder = self.runs / name
-        if (folder / RECORD).is_file() and not is_sealed(folder) and not complete_checkpoints(folder):
-            shutil.rmtree(folder)  # a run that never trained anything is nothing to keep
-        try:
-            folder.mkdir(parents=True)
-        except FileExistsError:
-            raise Conflict(f"there is already a training called {name}; choose another name") from None
-        except OSError as error:
-            raise NoRoom(f"nothing can be written into the folder of runs: {error.strerror}") from error
-        return folder
+    # Data
 
     def _settings(
         self, files: Sequence[Path], folder: Path, recipe: str, source: str, target: str, steps: int | None
@@ -191,17 +217,6 @@ class Jobs:
             *suited(recipe, pairs=count, steps=steps),
         )
 
-    def _record(self) -> Record | None:
-        """The record of the current job, if there is one."""
-        try:
-            name = (self.runs / CURRENT).read_text(encoding="utf-8")
-            return Record.model_validate_json((self._folder(name) / RECORD).read_bytes())
-        except (OSError, ValueError):
-            return None
-
-    def _write(self, record: Record) -> None:
-        _replace(self._folder(record.name) / RECORD, record.model_dump_json())
-
     def _now(self) -> Job:
         job = self.current()
         assert job is not None
@@ -215,13 +230,24 @@ class Jobs:
         return self._watcher is not None and self._watcher.is_alive()
 
     def _refuse_if_active(self) -> None:
-        record = self._record() if self._active else None
+        record = self.kept.current if self._active else None
         if record is not None:
             raise Conflict(f"{record.name} is being trained; one training runs at a time: stop it, or wait")
 
+    def _is_running(self, record: Record) -> bool:
+        current = self.kept.current if self._active else None
+        return current is not None and current.name == record.name
+
+    def _idle(self, name: str) -> Record:
+        """The record of a run that is not running."""
+        record = self.kept.known(name)
+        if self._is_running(record):
+            raise Conflict(f"{record.name} is being trained; stop it first")
+        return record
+
     def _launch(self, record: Record) -> None:
         """Start the run, or go on with it, from within its folder: so no path of this machine gets into its files."""
-        folder = self._folder(record.name)
+        folder = self.kept.folder(record.name)
         changes = [part for change in record.sets for part in ("--set", change)]
         with (folder / LOG).open("wb") as errors:
             process = subprocess.Popen(
@@ -234,20 +260,20 @@ class Jobs:
                 start_new_session=True,  # Ctrl-C in the server's terminal is not for it
             )
         os.setpriority(os.PRIO_PROCESS, process.pid, os.getpriority(os.PRIO_PROCESS, 0) + NICENESS)
-        self._write(record.replace(pid=process.pid, born=_birth(process.pid), code=None, stopping=False))
-        _replace(self.runs / CURRENT, record.name)
+        self.kept.write(record.replace(pid=process.pid, born=_birth(process.pid), code=None, stopping=False))
+        self.kept.current = record
         self._watch(process.wait, process.terminate)
 
     def _find_again(self) -> None:
         """Watch a run that outlived a crash of the server, or note that it ended meanwhile."""
-        record = self._record()
+        record = self.kept.current
         if record is None or record.code is not None:
             return
 
         def wait() -> int:
             while _is_alive(record):
                 time.sleep(0.2)
-            return 0 if is_sealed(self._folder(record.name)) else -signal.SIGTERM
+            return 0 if is_sealed(self.kept.folder(record.name)) else -signal.SIGTERM
 
         def terminate() -> None:
             if _is_alive(record):
@@ -261,28 +287,30 @@ class Jobs:
         def watch() -> None:
             code = wait()
             with self._changing:
-                record = self._record()
-                if record is not None:  # nobody removed its folder
-                    self._write(record.replace(code=code, model=None if code else self._taken_into_use(record.name)))
+                record = self.kept.current
+                if record is None:  # somebody removed its folder
+                    return
+                model = record.model  # what was taken into use before the end stays in use
+                if code == 0:
+                    self._withdraw(record)
+                    model = self._taken_into_use(record, self.kept.folder(record.name))
+                self.kept.write(record.replace(code=code, model=model))
 
         self._terminate = terminate
         self._watcher = threading.Thread(target=watch, name="regard-job", daemon=True)
         self._watcher.start()
 
-    def _taken_into_use(self, name: str) -> str | None:
+    def _taken_into_use(self, record: Record, folder: Path) -> str | None:
         try:
-            return self.on_finished(self._folder(name))
+            return self.on_finished(folder, record.name)
         except Exception:
-            log.exception("the model %s is trained, but could not be taken into use", name)
+            log.exception("the model %s is trained, but could not be taken into use", record.name)
             return None
 
-
-def _replace(file: Path, text: str) -> None:
-    """Write a small file so that whoever reads it finds the old or the new one, whole."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    temporary = file.with_name(f"{file.name}.new")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(file)
+    def _withdraw(self, record: Record) -> None:
+        """The model of a run is there no longer, or another one takes its place."""
+        if record.model is not None:
+            self.on_removed(record.model)
 
 
 def _birth(pid: int) -> str:

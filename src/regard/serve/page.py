@@ -6,20 +6,23 @@ import json
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
-from regard.data.passages import split_passage
+from regard.data.detection import Detected
+from regard.data.languages import same_language
 from regard.errors import UsageError
 from regard.inference.attending import kind_of
 from regard.inference.foretelling import TOP
 from regard.inference.pipelines import Partial, Translation, Translator, joined
-from regard.inference.tree import grow_tree, path_to
+from regard.inference.tree import Growth, path_to
 from regard.inference.writing import Writer
 from regard.layers.vision import ImageConfig
 from regard.look.figures import View, save
@@ -27,6 +30,7 @@ from regard.look.page import quantise
 from regard.look.scenes import Scene
 from regard.serve.answers import answered, error_response, streamed
 from regard.serve.desk import Desk, Spoken, ranked
+from regard.serve.files import FORMATS
 from regard.serve.libre import ERRORS
 from regard.serve.shelf import Exhibit
 from regard.serve.sights import (
@@ -43,7 +47,10 @@ from regard.serve.sights import (
 from regard.studies.costs import COSTS
 from regard.studies.plan import make_plan
 from regard.studies.units import byte_size, scaled
+from regard.training.metrics import METRICS, read_metrics
 
+EXAMPLES = 3  # sentences to try a model with
+AUTO = "auto"  # the language is to be detected
 MEDIA = {"html": "text/html", "svg": "image/svg+xml", "png": "image/png", "json": "application/json"}
 
 
@@ -58,6 +65,10 @@ class Asked(BaseModel):
 
 
 class TranslateRequest(Asked):
+    """A text to translate: by the model named, or by one that the server picks for the two languages."""
+
+    source: str = ""  # a language, or auto
+    format: Literal["text", "html"] = "text"
     beam: Annotated[int, Field(ge=1)] | None = None
     n_best: Annotated[int, Field(ge=1)] = 1
     search: bool = False
@@ -119,7 +130,8 @@ def page_router(desk: Desk) -> APIRouter:
     def models() -> dict[str, Any]:
         listed = [_entry(desk, exhibit) for exhibit in desk.shelf.exhibits()]
         translating = [each["id"] for each in listed if each["ability"] == "translate"]
-        return {"models": listed, "default": next(iter(translating), None)}
+        limits = {"characters": desk.settings.characters, "bytes": desk.settings.body}
+        return {"models": listed, "default": next(iter(translating), None), "limits": limits, "documents": FORMATS}
 
     @router.get("/models/{name:path}")
     def model(name: str) -> dict[str, Any]:
@@ -132,9 +144,8 @@ def page_router(desk: Desk) -> APIRouter:
 
     @router.post("/translate/stream", response_class=StreamingResponse)
     async def stream(request: Request, asked: TranslateRequest) -> StreamingResponse:
-        exhibit, to, (text,) = _question(desk, asked)
-        changes: dict[str, Any] = {"beam": min(asked.beam, desk.settings.beam)} if asked.beam else {}
-        return await streamed(request, _events(desk.stream(exhibit, to, text, **changes)), seconds=seconds)
+        """The translation as it grows; the last event has all that `/api/translate` answers."""
+        return await streamed(request, sent_events(_growing(desk, asked)), seconds=seconds)
 
     @router.post("/look")
     async def look(request: Request, asked: LookRequest) -> dict[str, Any]:
@@ -151,7 +162,8 @@ def page_router(desk: Desk) -> APIRouter:
     @router.post("/look/stream", response_class=StreamingResponse)
     async def write(request: Request, asked: Looked) -> StreamingResponse:
         """What a model writes, as it is written; looking at it afterwards does not write it again."""
-        return await streamed(request, _events(_written(desk, sights, _looked(desk, asked))), seconds=seconds)
+        told = ({"text": each.text} async for each in _written(desk, sights, _looked(desk, asked)))
+        return await streamed(request, sent_events(told), seconds=seconds)
 
     @router.post("/look/export", response_class=Response)
     async def export(request: Request, asked: ExportRequest) -> Response:
@@ -166,14 +178,6 @@ def page_router(desk: Desk) -> APIRouter:
         return Response(content, media_type=MEDIA[asked.format], headers={"content-disposition": disposition})
 
     return router
-
-
-def _question(desk: Desk, asked: Asked, *more: str) -> tuple[Exhibit, str, list[str]]:
-    """The model asked, its target language, and the texts, all checked."""
-    exhibit = desk.shelf.find(asked.model)
-    if exhibit.ability != "translate":
-        raise UsageError(f"{exhibit.id} does not translate; ask it through the OpenAI API")
-    return exhibit, desk.target(exhibit, asked.to), desk.checked([asked.text, *more])
 
 
 def _looked(desk: Desk, asked: Looked) -> Question:
@@ -212,48 +216,135 @@ def _written(desk: Desk, sights: Sights, question: Question) -> AsyncIterator[Pa
 # Translations
 
 
-async def _translate(desk: Desk, asked: TranslateRequest) -> dict[str, Any]:
-    exhibit, to, (text,) = _question(desk, asked)
-    limits = desk.settings
+@dataclass(frozen=True)
+class Choice:
+    """What is to be translated, by which model, and how."""
+
+    text: str
+    exhibit: Exhibit | None  # None: the text is in the target language already
+    to: str
+    detected: Detected | None
+    changes: dict[str, Any]
+
+
+async def _choose(desk: Desk, asked: TranslateRequest) -> Choice:
+    """The model that was named, or the one for the languages, which may have to be detected."""
+    (text,), limits, detected = desk.checked([asked.text]), desk.settings, None
     if (asked.beam or 1) > limits.beam or asked.n_best > limits.alternatives + 1:
         raise UsageError(f"beam may be {limits.beam} at most, and n_best {limits.alternatives + 1}")
-    changes = {"n_best": asked.n_best} | ({"beam": asked.beam} if asked.beam else {})
-    began = time.monotonic()
-    (spoken,) = await desk.translate(exhibit, to, [text], **changes)
-    milliseconds = round(1000 * (time.monotonic() - began), 1)
+    changes = ({"n_best": asked.n_best} if asked.n_best > 1 else {}) | ({"beam": asked.beam} if asked.beam else {})
+    if asked.model or not asked.source:
+        return Choice(text, *_named(desk, asked), None, changes)
+    source = asked.source
+    if source == AUTO:
+        detected = (await run_in_threadpool(desk.detect, text, asked.to))[0]
+        source = detected.language
+    if same_language(source, asked.to):
+        return Choice(text, None, asked.to, detected, changes)
+    return Choice(text, *desk.choose(source, asked.to), detected, changes)
+
+
+def _named(desk: Desk, asked: TranslateRequest) -> tuple[Exhibit, str]:
+    exhibit = desk.shelf.find(asked.model)
+    if exhibit.ability != "translate":
+        raise UsageError(f"{exhibit.id} does not translate; ask it through the OpenAI API")
+    if asked.source not in ("", AUTO) and not same_language(exhibit.source, asked.source):
+        raise UsageError(f"{exhibit.id} reads {exhibit.source}, not {asked.source}; choose another model")
+    return exhibit, desk.target(exhibit, asked.to)
+
+
+async def _translate(desk: Desk, asked: TranslateRequest) -> dict[str, Any]:
+    choice, began = await _choose(desk, asked), time.monotonic()
+    exhibit = choice.exhibit
+    if exhibit is None or asked.format == "html" or asked.search:
+        return [event async for event in _told(desk, asked, choice)][-1]["answer"]
+    (spoken,) = await desk.translate(exhibit, choice.to, [choice.text], **choice.changes)
+    return await _explained(desk, asked, choice, spoken, None, time.monotonic() - began)
+
+
+async def _growing(desk: Desk, asked: TranslateRequest) -> AsyncIterator[dict[str, Any]]:
+    """What a stream tells: that a model is loaded first, the text as it grows, and the whole answer."""
+    choice = await _choose(desk, asked)
+    if choice.exhibit is not None and not desk.shelf.is_loaded(choice.exhibit.id):
+        yield {"loading": choice.exhibit.id}
+    async for event in _told(desk, asked, choice):
+        yield event
+
+
+async def _told(desk: Desk, asked: TranslateRequest, choice: Choice) -> AsyncIterator[dict[str, Any]]:
+    """The text as it grows, then the whole answer; each sentence is computed once."""
+    exhibit, began, growth = choice.exhibit, time.monotonic(), Growth()
+    if exhibit is None or not choice.text.strip():
+        yield {"done": True, "answer": _plain(choice, choice.text)}
+        return
+    if asked.format == "html":
+        (page,), truncated = await desk.translate_html(exhibit, choice.to, [choice.text])
+        yield {"done": True, "answer": _plain(choice, page, truncated, time.monotonic() - began)}
+        return
+    watch = growth.watch if asked.search else lambda search: None
+    async for growing in desk.stream(exhibit, choice.to, choice.text, watch=watch, **choice.changes):
+        yield {"text": growing.text}
+    assert growing.spoken is not None
+    tree = growth if asked.search else None
+    answer = await _explained(desk, asked, choice, growing.spoken, tree, time.monotonic() - began)
+    yield {"done": True, "answer": answer} | ({"truncated": True} if growing.truncated else {})
+
+
+def _answer(choice: Choice, seconds: float) -> dict[str, Any]:
+    """What every answer has."""
+    return {
+        "model": choice.exhibit.id if choice.exhibit else None,
+        "source": choice.text,
+        "from": choice.exhibit.source if choice.exhibit else choice.to,
+        "to": choice.to,
+        "detected": choice.detected._asdict() if choice.detected else None,
+        "milliseconds": round(1000 * seconds, 1),
+    }
+
+
+def _plain(choice: Choice, text: str, truncated: bool = False, seconds: float = 0.0) -> dict[str, Any]:
+    """An answer that is a text and nothing to look at: HTML, or what came back as it was."""
+    translation = {"text": text, "score": None, "tokens": [], "truncated": truncated, "words": [], "alignment": []}
+    translations = [translation | {"attention": None}] if text.strip() else []
+    nothing = {"source_words": [], "source_tokens": [], "search": None}
+    return _answer(choice, seconds) | nothing | {"translations": translations}
+
+
+async def _explained(
+    desk: Desk, asked: TranslateRequest, choice: Choice, spoken: Spoken, growth: Growth | None, seconds: float
+) -> dict[str, Any]:
+    """A translation with its words, tokens, attention and search."""
+    assert choice.exhibit is not None
+    name, to = choice.exhibit.id, choice.to
 
     def explain() -> dict[str, Any]:
-        translator = desk.shelf.translator(exhibit.id)
-        answers = _ranked(spoken)
-        first = split_passage(text, exhibit.source).sentences[:1]
-        tree = _tree(translator, first[0], to, changes) if asked.search and first else None
+        translator = desk.shelf.translator(name)
+        ways = _ranked(spoken)
         tokens = [translator.tokenizer.source_ids([each.source], to)[0] for each in spoken.sentences]
         return {
-            "source_words": answers[0].source_words if answers else [],
+            "source_words": [word for each in spoken.sentences for word in each.source_words],
             "source_tokens": [piece for ids in tokens for piece in translator.tokenizer.source.pieces(ids)],
-            "translations": [_translation(each, translator, asked.attention) for each in answers],
-            "search": tree,
+            "translations": [_translation(text, way, translator, asked.attention) for text, way in ways.items()],
+            "search": _tree(translator, growth) if growth and growth.search else None,
         }
 
-    explained = await desk.engine.run(explain, accepted=True)
-    if explained["translations"]:
-        explained["translations"][0]["text"] = spoken.text  # with the line breaks of the source
-    return {"model": exhibit.id, "source": text, "to": to, "milliseconds": milliseconds} | explained
+    return _answer(choice, seconds) | await desk.engine.run(explain, accepted=True)
 
 
-def _ranked(spoken: Spoken) -> list[Translation]:
-    """The best translation of a whole text, the next best, and so on, all different."""
-    if not spoken.sentences:
-        return []
-    most = max(len(each.alternatives) for each in spoken.sentences)
-    answers = [joined([ranked(each, rank) for each in spoken.sentences]) for rank in range(most + 1)]
-    return list({answer.text: answer for answer in reversed(answers)}.values())[::-1]
+def _ranked(spoken: Spoken) -> dict[str, Translation]:
+    """The best translation of a whole text, the next best, and so on, by their texts, which are all different."""
+    most = max((len(each.alternatives) for each in spoken.sentences), default=-1)
+    ways: dict[str, Translation] = {}
+    for rank in range(most + 1):
+        ways.setdefault(spoken.ranked(rank), joined([ranked(each, rank) for each in spoken.sentences]))
+    return ways
 
 
-def _translation(answer: Translation, translator: Translator, attention: bool) -> dict[str, Any]:
+def _translation(text: str, answer: Translation, translator: Translator, attention: bool) -> dict[str, Any]:
+    """One way to say a whole text; `text` has the spaces and line breaks of the source."""
     looks = attention and translator.alignment is not None and answer.target_words
     return {
-        "text": answer.text,
+        "text": text,
         "score": answer.score,
         "tokens": answer.tokens,
         "truncated": answer.truncated,
@@ -263,10 +354,10 @@ def _translation(answer: Translation, translator: Translator, attention: bool) -
     }
 
 
-def _tree(translator: Translator, sentence: str, to: str, changes: dict[str, Any]) -> dict[str, Any]:
-    settings = translator.search_settings(changes)
-    search = translator.begin(sentence, to=to, settings=settings)
-    nodes, found = grow_tree(search)
+def _tree(translator: Translator, growth: Growth) -> dict[str, Any]:
+    search, nodes = growth.search, growth.nodes
+    assert search is not None
+    found = search.results()[0]
     best = path_to(nodes, found[0], search.vocabulary.end)
     pieces_of = translator.tokenizer.target.pieces
     listed = [
@@ -280,15 +371,15 @@ def _tree(translator: Translator, sentence: str, to: str, changes: dict[str, Any
     return {"width": search.width, "nodes": listed}
 
 
-async def _events(partials: AsyncIterator[Partial]) -> AsyncIterator[str]:
-    """A text in the making as server-sent events."""
-    began = truncated = False
+async def sent_events(told: AsyncIterator[dict[str, Any]]) -> AsyncIterator[str]:
+    """A text in the making as server-sent events, of which the last says that it is done."""
+    began = done = False
     try:
-        async for partial in partials:
-            truncated |= partial.truncated
-            yield _event({"text": partial.text})
-            began = True
-        yield _event({"done": True} | ({"truncated": True} if truncated else {}))
+        async for event in told:
+            yield _event(event)
+            began, done = True, "done" in event
+        if not done:
+            yield _event({"done": True})
     except Exception as error:
         if not began:
             raise
@@ -331,7 +422,22 @@ def _entry(desk: Desk, exhibit: Exhibit) -> dict[str, Any]:
         "attention": bool(exhibit.layers),
         "ability": exhibit.ability,
         "foretells": exhibit.foretells,
+        "examples": _examples(exhibit),
     }
+
+
+def _examples(exhibit: Exhibit) -> list[str]:
+    """Sentences to try a translator with: held-out ones of its own training, where its folder has some."""
+    file = exhibit.folder / METRICS
+    return _held_out(file, file.stat().st_mtime_ns) if exhibit.ability == "translate" and file.is_file() else []
+
+
+@lru_cache(maxsize=64)
+def _held_out(file: Path, changed: int) -> list[str]:
+    """The shortest of the sentences that were translated last while training; `changed` is when the file was."""
+    samples = [row for row in read_metrics(file) if row.get("kind") == "samples"]
+    found = {pair["source"] for row in samples[-1:] for pair in row["pairs"]}
+    return sorted(found, key=lambda each: (len(each), each))[:EXAMPLES]
 
 
 def _details(exhibit: Exhibit) -> dict[str, Any]:
@@ -340,7 +446,7 @@ def _details(exhibit: Exhibit) -> dict[str, Any]:
         "config": exhibit.config.model_dump(mode="json"),
         "card": _text(exhibit.folder / "README.md") or "",
         "recipe": _text(exhibit.folder / "recipe.toml"),
-        "metrics": _metrics(exhibit.folder / "metrics.jsonl"),
+        "metrics": _metrics(exhibit.folder / METRICS),
         "layers": [{"name": name, "kind": kind_of(name), "heads": heads} for name, heads in exhibit.layers.items()],
         "plan": _costs(exhibit),
     }
@@ -376,6 +482,6 @@ def _text(file: Path) -> str | None:
 
 def _metrics(file: Path) -> dict[str, Any] | None:
     """What was measured at the end of training: on the test set where there was one."""
-    rows = [json.loads(line) for line in (_text(file) or "").splitlines() if line.strip()]
+    rows = read_metrics(file)
     measured = {row["kind"]: row for row in rows if row.get("kind") in ("valid", "test")}
     return measured.get("test") or measured.get("valid")

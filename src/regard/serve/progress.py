@@ -35,7 +35,7 @@ class Record(Config):
     born: str = ""  # when the process began, to tell it from another one that was given its number
     stopping: bool = False
     code: int | None = None
-    model: str | None = None  # the id of the finished model
+    model: str | None = None  # the id by which its model can be used
 
 
 class Validation(Config):
@@ -73,6 +73,27 @@ class Job(Config):
     samples: list[SampleTranslation]
     summary: str
     model: str | None
+
+
+class Run(Config):
+    """A training in the list of all of them."""
+
+    name: str
+    recipe: str
+    state: State
+    step: int
+    steps: int
+    message: str
+    bleu: float | None  # the best so far
+    usable: bool  # there is something to use or download
+    model: str | None
+
+
+def summary(job: Job, *, usable: bool) -> Run:
+    """A job in few words."""
+    bleu = max((each.bleu for each in job.valid if each.bleu is not None), default=None)
+    shared = {name: getattr(job, name) for name in ("name", "recipe", "state", "step", "steps", "message", "model")}
+    return Run(**shared, bleu=bleu, usable=usable)
 
 
 def report(record: Record, folder: Path, *, active: bool) -> Job:

@@ -146,6 +146,12 @@ class Shelf:
             self._exhibits[exhibit.id] = exhibit
             return exhibit.id
 
+    def remove(self, name: str) -> None:
+        """Take a model off the shelf, if it is there."""
+        with self._lock:
+            self._exhibits.pop(name, None)
+            self._loaded.pop(name, None)
+
     def exhibits(self) -> list[Exhibit]:
         with self._lock:
             return list(self._exhibits.values())

@@ -40,9 +40,9 @@ async def stream_translation(
     """Server-sent events: what is settled so far, piece by piece; then why it ended; then what it took."""
     telling, sent, reason = Telling(asked.model), "", "stop"
     try:
-        async for text, truncated in desk.stream(exhibit, to, prompt, settled=True, **asked.changes()):
-            cut, stopped = _cut(text, asked.stops)
-            reason = "length" if truncated else reason
+        async for growing in desk.stream(exhibit, to, prompt, settled=True, **asked.changes()):
+            cut, stopped = _cut(growing.text, asked.stops)
+            reason = "length" if growing.truncated else reason
             if len(cut) > len(sent):
                 yield telling.delta(cut[len(sent) :])
                 sent = cut

@@ -1,21 +1,27 @@
 """Training jobs as real processes: they start, stop, go on, fail in words, and are found again after a crash."""
 
 import gzip
+import io
 import os
 import subprocess
 import sys
 import time
+import zipfile
 
 import pytest
 
+import regard
 from regard.checkpoints import verify
 from regard.data.phrasebook import phrases
 from regard.errors import CheckpointError, DataError, RegardError, UsageError
 from regard.serve import jobs as module
+from regard.serve import runs as kept_runs
 from regard.serve.jobs import Jobs
 from regard.serve.problems import Conflict, NotFound, TooLarge
 from regard.serve.progress import Job, Record
 from regard.serve.recipes import offers, suited
+from regard.serve.runs import zipped
+from regard.serve.shelf import Shelf
 from regard.training.recipe import load_recipe
 
 PATIENCE = 120
@@ -86,7 +92,7 @@ def test_a_job_outlives_its_server_is_stopped_by_the_next_and_goes_on_to_the_end
 
     told = []
 
-    def tell(folder):
+    def tell(folder, name):
         told.append(folder)
         return "mine-2"
 
@@ -104,7 +110,7 @@ def test_a_job_outlives_its_server_is_stopped_by_the_next_and_goes_on_to_the_end
         jobs.resume()
     jobs.stop()
     stopped = wait_for(jobs, ended)
-    assert stopped.state == "stopped" and not jobs.finished_models()
+    assert stopped.state == "stopped" and not jobs.models()
     with pytest.raises(Conflict, match="no training is running"):
         jobs.stop()
 
@@ -116,7 +122,7 @@ def test_a_job_outlives_its_server_is_stopped_by_the_next_and_goes_on_to_the_end
     assert job.loss[0][0] == 1 and job.loss[-1][0] == 40  # what was told before the stop is still there
     assert job.loss[-1][1] < job.loss[0][1]
     assert len(job.samples) >= 5 and {sample.step for sample in job.samples} == {40}
-    assert told == jobs.finished_models() == [runs / "mine"]
+    assert told == list(jobs.models().values()) == [runs / "mine"]
     verify(runs / "mine")
     for name in ("recipe.toml", "README.md", "metrics.jsonl"):
         assert str(tmp_path) not in (runs / "mine" / name).read_text(encoding="utf-8")
@@ -125,7 +131,7 @@ def test_a_job_outlives_its_server_is_stopped_by_the_next_and_goes_on_to_the_end
     with pytest.raises(Conflict, match="already a training called mine"):
         begin(jobs, tsv)
     jobs.forget()
-    assert jobs.current() is None and jobs.finished_models()
+    assert jobs.current() is None and jobs.models()
 
 
 def test_a_run_that_fails_says_why_in_one_line_and_its_name_is_free_again(tmp_path, jobs):
@@ -150,10 +156,66 @@ def test_a_job_whose_process_is_gone_is_stopped(jobs, tsv):
     begin(jobs, tsv)
     jobs.close()
     wait_for(jobs, ended)
-    record = jobs._record()
-    jobs._write(record.replace(code=None, pid=os.getpid()))  # its number belongs to another process now
+    record = jobs.kept.current
+    jobs.kept.write(record.replace(code=None, pid=os.getpid()))  # its number belongs to another process now
     again = Jobs(jobs.runs)
     assert wait_for(again, ended).state == "stopped"
+
+
+def test_what_a_stopped_run_has_learnt_is_used_renamed_sent_and_deleted(tmp_path, tsv):
+    shelf = Shelf()
+    jobs = Jobs(tmp_path / "runs", on_finished=shelf.add, on_removed=shelf.remove)
+    begin(jobs, tsv, steps=100_000)
+    wait_for(jobs, lambda job: job.step)
+    for refused in (jobs.use, jobs.delete, jobs.model, lambda name: jobs.rename(name, "other")):
+        with pytest.raises(Conflict, match="mine is being trained; stop it first"):
+            refused("mine")
+    jobs.stop()
+    wait_for(jobs, ended)
+    jobs.forget()
+    (run,) = jobs.all()
+    assert (run.name, run.state, run.usable, run.model) == ("mine", "stopped", True, None) and run.step > 0
+
+    assert jobs.use("mine").model == "mine"
+    learnt = shelf.translator("mine").translate("we eat bread")
+    verify(shelf.find("mine").folder)
+    assert Jobs(jobs.runs).models() == {"mine": jobs.runs / "mine" / "model"}  # and so after a restart
+    assert jobs.rename("mine", "yours").model == "yours" and [each.id for each in shelf.exhibits()] == ["yours"]
+    assert shelf.translator("yours").translate("we eat bread") == learnt
+
+    archive = zipfile.ZipFile(io.BytesIO(b"".join(zipped(jobs.model("yours"), "yours"))))
+    archive.extractall(tmp_path / "sent")
+    assert regard.load(tmp_path / "sent" / "yours").translate("we eat bread") == learnt
+
+    assert jobs.resume("yours").name == "yours"  # what is in use stays so while it goes on
+    assert jobs.current().model == "yours" and shelf.find("yours")
+    jobs.close()
+    wait_for(jobs, ended)
+    jobs.delete("yours")
+    assert jobs.all() == [] and jobs.current() is None and not shelf.exhibits() and not any(jobs.runs.glob("*"))
+
+
+def test_only_runs_are_renamed_and_deleted(tmp_path, jobs, monkeypatch):
+    monkeypatch.setattr(kept_runs, "demo_folder", lambda: tmp_path / "cache" / "demo")
+    for name in ("demo", "mine", "other"):
+        record = Record(name=name, recipe="pairs-transformer", steps=1, code=-15)
+        jobs.kept.write(record)
+    write(tmp_path / "outside", job_json=record.model_dump_json())
+    for name in ("../outside", "outside", "..", "", ".current", "MINE", "mine/../other"):
+        for order in (jobs.delete, jobs.use, jobs.model, lambda name: jobs.rename(name, "new")):
+            with pytest.raises(NotFound):
+                order(name)
+    for name in ("../outside", "", "demo", "Mine", "a/b"):
+        with pytest.raises(UsageError, match="cannot be used"):
+            jobs.rename("mine", name)
+    with pytest.raises(Conflict, match="already a training called other"):
+        jobs.rename("mine", "other")
+    with pytest.raises(Conflict, match="saved nothing yet"):
+        jobs.use("mine")
+    for order in (jobs.delete, lambda name: jobs.rename(name, "new")):
+        with pytest.raises(UsageError, match="built-in translator"):
+            order("demo")
+    assert (tmp_path / "outside").exists() and {run.name for run in jobs.all()} == {"demo", "mine", "other"}
 
 
 def test_a_model_that_was_finished_without_a_server_is_found(tmp_path):
@@ -164,7 +226,7 @@ def test_a_model_that_was_finished_without_a_server_is_found(tmp_path):
     assert (job.state, job.model) == ("finished", "mine")
     write(tmp_path / "mine", job_json=record.model_dump_json())
 
-    def damaged(folder):
+    def damaged(folder, name):
         raise CheckpointError("damaged")
 
     job = wait_for(Jobs(tmp_path, on_finished=damaged), ended)
@@ -172,7 +234,7 @@ def test_a_model_that_was_finished_without_a_server_is_found(tmp_path):
 
 
 def test_the_demo_is_trained_into_its_own_folder_once(tmp_path, monkeypatch, jobs):
-    monkeypatch.setattr(module, "demo_folder", lambda: tmp_path / "cache" / "demo")
+    monkeypatch.setattr(kept_runs, "demo_folder", lambda: tmp_path / "cache" / "demo")
     job = jobs.start_demo()
     assert (job.name, job.recipe, job.state) == ("demo", "phrasebook", "preparing")
     with pytest.raises(Conflict):
@@ -182,11 +244,11 @@ def test_the_demo_is_trained_into_its_own_folder_once(tmp_path, monkeypatch, job
     (tmp_path / "cache" / "demo" / "manifest.json").write_text("{}")
     with pytest.raises(Conflict, match="already"):
         jobs.start_demo()
-    assert jobs.finished_models() == []  # which are those of the runs
+    assert jobs.models() == {}  # which are those of the runs
 
 
 def test_nothing_to_stop_resume_or_show(jobs):
-    assert jobs.current() is None and jobs.finished_models() == []
+    assert jobs.current() is None and jobs.models() == []
     with pytest.raises(Conflict):
         jobs.stop()
     with pytest.raises(NotFound):
