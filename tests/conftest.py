@@ -212,9 +212,9 @@ def serving(folders: list[Path], runs: Path, **settings: object) -> Iterator[Ser
     """Run a server in a thread while the fixture lasts."""
     chosen = ServeSettings.parse({"port": 0, **settings})
     shelf = Shelf(folders, memory=chosen.memory)
-    app = create_app(shelf, Jobs(runs, on_finished=shelf.add), chosen)
+    app = create_app(shelf, Jobs(runs, on_finished=shelf.add, on_removed=shelf.remove), chosen)
     listening = listen(chosen)
-    server = uvicorn.Server(uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=5))
+    server = uvicorn.Server(uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=5, proxy_headers=False))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()
     url = f"http://127.0.0.1:{listening.getsockname()[1]}"

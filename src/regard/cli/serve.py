@@ -23,6 +23,19 @@ def serve(
     api_key: Annotated[
         list[str], typer.Option("--api-key", help="A key that clients must send; also REGARD_API_KEYS, by commas.")
     ] = [],  # noqa: B006
+    allowed_host: Annotated[
+        list[str], typer.Option("--allowed-host", help="A name it is reached by, as behind a proxy: example.org.")
+    ] = [],  # noqa: B006
+    origin: Annotated[
+        list[str], typer.Option("--origin", help="Another site whose pages may ask (CORS): https://example.org.")
+    ] = [],  # noqa: B006
+    trusted_proxy: Annotated[
+        list[str], typer.Option("--trusted-proxy", help="Address of a proxy whose X-Forwarded-* are believed.")
+    ] = [],  # noqa: B006
+    training: Annotated[bool, typer.Option("--training/--no-training", help="Whether clients may train.")] = True,
+    max_runs: Annotated[int, typer.Option(help="Trainings kept; one more is refused until one is deleted.")] = 100,
+    upload: Annotated[int, typer.Option(help="MiB of training data taken at once.")] = 256,
+    uploads: Annotated[int, typer.Option(help="MiB of training data kept in all.")] = 4096,
     memory: Annotated[int, typer.Option(help="MiB of weights kept loaded; the longest unused leave first.")] = 4096,
     characters: Annotated[int, typer.Option(help="Longest text taken.")] = 10_000,
     seconds: Annotated[float, typer.Option(help="Longest time a request may take.")] = 60.0,
@@ -43,11 +56,13 @@ def serve(
     import platformdirs
 
     from regard.serve.run import run
-    from regard.serve.settings import ServeSettings
+    from regard.serve.settings import MIB, ServeSettings
 
     keys = [*api_key, *filter(None, os.environ.get("REGARD_API_KEYS", "").split(","))]
     settings = ServeSettings.parse({
         "host": host, "port": port, "api_keys": keys, "memory": memory, "characters": characters,
+        "allowed_hosts": allowed_host, "origins": origin, "trusted_proxies": trusted_proxy, "training": training,
+        "runs": max_runs, "upload": upload * MIB, "uploads": uploads * MIB,
         "seconds": seconds, "queue": queue, "device": device, "precision": precision,
         "body": max(ServeSettings().body, 8 * characters),  # so that the longest text fits in, even escaped
     })  # fmt: skip

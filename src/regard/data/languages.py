@@ -32,6 +32,11 @@ NAMES = {  # by ISO 639-1 code
     "uk": "Ukrainian", "ur": "Urdu", "uz": "Uzbek", "ve": "Venda", "vi": "Vietnamese", "vo": "Volapük",
     "wa": "Walloon", "wo": "Wolof", "xh": "Xhosa", "yi": "Yiddish", "yo": "Yoruba", "zh": "Chinese", "zu": "Zulu",
 }  # fmt: skip
+NAMES_OF_MORE = {  # by ISO 639-3 code; languages that have no shorter one and may be detected
+    "ace": "Acehnese", "bcl": "Central Bikol", "crh": "Crimean Tatar", "ext": "Extremaduran",
+    "gcf": "Guadeloupean Creole", "gcr": "Guianese Creole", "gom": "Konkani", "guw": "Gun", "kab": "Kabyle",
+    "lij": "Ligurian", "ltg": "Latgalian", "nso": "Northern Sotho", "pcm": "Nigerian Pidgin", "vec": "Venetian",
+}  # fmt: skip
 SCRIPTS = {"hans": "Simplified", "hant": "Traditional", "cyrl": "Cyrillic", "latn": "Latin"}
 
 
@@ -53,7 +58,8 @@ def find_language(codes: Iterable[str], wanted: str) -> str | None:
 def language_name(code: str) -> str:
     """The English name of a language: "Portuguese" for `pt`, "Portuguese (BR)" for `pt-br`; the code if unknown."""
     language, *details = _subtags(code)
-    if language not in NAMES:
+    name = NAMES.get(language) or NAMES_OF_MORE.get(language)
+    if name is None:
         return code
     shown = ", ".join(SCRIPTS.get(detail, detail.upper()) for detail in details)
-    return f"{NAMES[language]} ({shown})" if shown else NAMES[language]
+    return f"{name} ({shown})" if shown else name

@@ -17,6 +17,7 @@ from starlette.staticfiles import StaticFiles
 from regard.serve.answers import handle_errors
 from regard.serve.completions import openai_router
 from regard.serve.desk import Desk
+from regard.serve.documents import documents_router
 from regard.serve.engine import Engine
 from regard.serve.guard import Guard, Metrics
 from regard.serve.jobs import Jobs
@@ -26,6 +27,7 @@ from regard.serve.page import page_router
 from regard.serve.pictures import picture_router
 from regard.serve.settings import ServeSettings
 from regard.serve.shelf import Shelf
+from regard.serve.spool import Spool
 from regard.serve.training import training_router
 
 LENS = Path(__file__).with_name("lens")
@@ -36,7 +38,7 @@ def create_app(shelf: Shelf, jobs: Jobs, settings: ServeSettings) -> FastAPI:
     """The whole server as an ASGI application."""
     metrics = Metrics()
     engine = Engine(shelf, queue=settings.queue, batch=settings.batch, note=metrics.batch)
-    desk = Desk(shelf, engine, settings)
+    desk, spool = Desk(shelf, engine, settings), Spool()
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
@@ -44,16 +46,18 @@ def create_app(shelf: Shelf, jobs: Jobs, settings: ServeSettings) -> FastAPI:
         yield
         engine.close()
         jobs.close()
+        spool.close()
 
     app = FastAPI(title="Regard", version=version("regard"), lifespan=life, docs_url=None, redoc_url=None)
     app.state.jobs, app.state.engine = jobs, engine
     app.add_middleware(Guard, settings=settings, metrics=metrics)
     handle_errors(app)
-    app.include_router(libre_router(desk, Keys(settings.api_keys), jobs.runs))
+    app.include_router(libre_router(desk, Keys(settings.api_keys), jobs.runs, spool))
     app.include_router(openai_router(desk))
     app.include_router(page_router(desk))
     app.include_router(picture_router(desk))
-    app.include_router(training_router(jobs))
+    app.include_router(documents_router(desk, spool))
+    app.include_router(training_router(jobs, spool, settings))
 
     @app.get("/health")
     def health() -> dict[str, str]:

@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from anyio import CapacityLimiter, to_thread
 
-from regard.data.detection import Detected, detect
+from regard.data.detection import Detected, decide, detect
 from regard.data.hypertext import translate_html
-from regard.data.languages import same_language
+from regard.data.languages import language_name, same_language
 from regard.data.markup import Translate, Translated
 from regard.data.passages import Passage, split_passage
 from regard.data.pieces import well_formed
 from regard.errors import UsageError
 from regard.inference.alignment import Link
 from regard.inference.pipelines import Partial, Translation
+from regard.inference.search import Search
 from regard.serve.engine import Engine
 from regard.serve.problems import Busy
 from regard.serve.settings import ServeSettings
@@ -25,6 +26,7 @@ from regard.serve.shelf import Exhibit, Shelf
 
 T = TypeVar("T")
 LONG = 2000  # characters
+AT_ONCE = 16  # sentences of a stream in a batch: a reader sees them come
 DOCUMENTS = 16  # worked through at once; more only wait for the same engine
 
 
@@ -57,10 +59,28 @@ class Desk:
             raise UsageError(f"{exhibit.id} translates into {', '.join(exhibit.targets)}, not into {wanted}")
         return to
 
+    def sources(self, target: str) -> list[str]:
+        """The languages that some model translates into the target."""
+        found = [each.source for each in self.shelf.translations() if each.target(target)]
+        if not found:
+            raise UsageError(f"{target} is not supported")
+        return list(dict.fromkeys(found))
+
     def detect(self, text: str, target: str = "") -> list[Detected]:
-        """The languages a text may be in: of those that some model reads, and can turn into `target`."""
-        readable = {each.source for each in self.shelf.translations() if not target or each.target(target)}
-        return detect(text, among=sorted(readable) or None)
+        """The languages a text may be in, best first.
+
+        With a `target` the first is the language to translate from, or the target's own; any other is refused.
+        """
+        found = detect(text, [each.source for each in self.shelf.translations()])
+        if not target:
+            return found
+        best = decide(text, sources := self.sources(target), target)
+        if not any(same_language(best.language, each) for each in (*sources, target)):
+            raise UsageError(
+                f"the text is in {_named([best.language])}, and the models here translate into {_named([target])} only "
+                f"from {_named(sources)}; if it is in one of these, give that as the source"
+            )
+        return [best, *(each for each in found if each.language != best.language)]
 
     def checked(self, texts: Sequence[str]) -> list[str]:
         """The texts, if the server takes so much."""
@@ -86,23 +106,37 @@ class Desk:
         # What takes many milliseconds goes to a thread: nobody else waits, and it is not begun for who has left.
         return split() if sum(map(len, texts)) < LONG else await to_thread.run_sync(split)
 
-    def stream(
-        self, exhibit: Exhibit, to: str, text: str, *, settled: bool = False, **changes: Any
-    ) -> AsyncIterator[Partial]:
-        """The translation of a text as it grows; with `settled`, only what cannot change any more."""
+    async def stream(
+        self,
+        exhibit: Exhibit,
+        to: str,
+        text: str,
+        *,
+        settled: bool = False,
+        watch: Callable[[Search], None] = lambda search: None,
+        **changes: Any,
+    ) -> AsyncIterator[Growing]:
+        """The translation of a text as it grows; with `settled`, only what cannot change any more.
+
+        Every sentence is computed once: the first step by step, watched by `watch`, the others in batches.
+        """
+        (passage,) = await self._split([text], exhibit.source)
+        first, rest, answers = passage.sentences[:1], passage.sentences[1:], list[Translation]()
 
         def begin() -> Iterator[Partial]:
             translator = self.shelf.translator(exhibit.id)
-            passage, done, truncated = split_passage(text, exhibit.source), list[str](), False
-            for sentence in passage.sentences:
-                newest = Partial("")
-                for newest in translator.stream(sentence, to=to, settled=settled, **changes):
-                    yield Partial(_beginning(passage, [*done, newest.text]))
-                done.append(newest.text)
-                truncated |= newest.truncated
-            yield Partial(passage.join(done), truncated)
+            for sentence in first:
+                yield from translator.stream(sentence, to=to, settled=settled, watch=watch, **changes)
 
-        return self.engine.stream(begin)
+        async for partial in self.engine.stream(begin):
+            answers += [partial.whole] if partial.whole else []
+            yield Growing(_beginning(passage, [partial.text]))
+        while rest:
+            some, rest = rest[:AT_ONCE], rest[AT_ONCE:]
+            answers += await self.engine.translate(exhibit.id, some, to=to, accepted=True, **changes)
+            yield Growing(_beginning(passage, [each.text for each in answers]))
+        spoken = Spoken(passage, answers)
+        yield Growing(spoken.text, spoken.truncated, spoken)
 
     async def translate_html(self, exhibit: Exhibit, to: str, texts: Sequence[str]) -> tuple[list[str], bool]:
         """Translate the words of HTML; the tags stay with the words they were around."""
@@ -168,10 +202,20 @@ class Spoken:
     def alternatives(self, count: int) -> list[str]:
         """Other translations, made of each sentence's next best ones, all different."""
         most = max((len(each.alternatives) for each in self.sentences), default=0)
-        others = [
-            self.passage.join([ranked(each, rank).text for each in self.sentences]) for rank in range(1, most + 1)
-        ]
+        others = [self.ranked(rank) for rank in range(1, most + 1)]
         return [each for each in dict.fromkeys(others) if each != self.text][:count]
+
+    def ranked(self, rank: int) -> str:
+        """The text made of each sentence's translation of a rank, 0 being the best."""
+        return self.passage.join([ranked(each, rank).text for each in self.sentences])
+
+
+class Growing(NamedTuple):
+    """A translation in the making; the last one is whole."""
+
+    text: str
+    truncated: bool = False
+    spoken: Spoken | None = None
 
 
 def _beginning(passage: Passage, translations: list[str]) -> str:
@@ -183,6 +227,11 @@ def _beginning(passage: Passage, translations: list[str]) -> str:
 def ranked(answer: Translation, rank: int) -> Translation:
     """The translation of a rank, 0 being the best; the last one where there are fewer."""
     return [answer, *answer.alternatives][: rank + 1][-1]
+
+
+def _named(codes: Sequence[str]) -> str:
+    """Languages for people: English (en), German (de)."""
+    return ", ".join(f"{language_name(code)} ({code})" for code in codes)
 
 
 def _links(answer: Translation) -> list[Link]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import shutil
-import tempfile
 import threading
 import time
 from pathlib import Path, PurePath
@@ -13,16 +12,32 @@ from regard.data.documents import translate_document
 from regard.data.markup import Translate
 from regard.errors import DataError, UsageError
 from regard.serve.problems import NotFound
+from regard.serve.spool import Spool
 
 FORMATS = (".txt", ".po", ".xlf", ".xliff", ".srt", ".html", ".htm")
 MOST, SECONDS = 100, 3600
 
 
-class TranslatedFiles:
-    """A temporary folder of uploads and their translations; the oldest leave first."""
+class Listener:
+    """Stands where a translator would, gives every text back as it is, and remembers them."""
 
     def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="regard-files-")
+        self._texts: list[str] = []
+
+    def __call__(self, texts: list[str]) -> list[str]:
+        self._texts += texts
+        return texts
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self._texts)
+
+
+class TranslatedFiles:
+    """Uploads and their translations, in the spool; the oldest leave first when they are more than `MOST`."""
+
+    def __init__(self, spool: Spool) -> None:
+        self._folder = spool.folder
         self._names: dict[str, tuple[float, str]] = {}  # by token: when it came, and what the client called it
         self._lock = threading.Lock()
 
@@ -36,7 +51,7 @@ class TranslatedFiles:
         with self._lock:
             self._forget()
             self._names[token] = (time.monotonic(), name)
-        path = Path(self._folder.name) / token / f"document{suffix}"
+        path = self._folder / token / f"document{suffix}"
         path.parent.mkdir()
         path.write_bytes(content)
         return path
@@ -50,6 +65,17 @@ class TranslatedFiles:
             raise DataError(str(error).replace(f"{path.parent}/", "")) from None
         return path.parent.name
 
+    def words(self, path: Path, source: str, target: str) -> str:
+        """What is to be translated of a kept document, if it is one of these languages: to tell its language by."""
+        heard = Listener()
+        self.translate(path, heard, source, target)
+        return heard.text
+
+    def unchanged(self, path: Path) -> str:
+        """Keep a document as its own translation."""
+        shutil.copyfile(path, path.with_name(f"translated{path.suffix}"))
+        return path.parent.name
+
     def find(self, token: str) -> tuple[Path, str]:
         """A translated document and the name to give it."""
         with self._lock:
@@ -58,7 +84,7 @@ class TranslatedFiles:
         if known is None:
             raise NotFound("there is no such file, or no longer")
         name = PurePath(known[1])
-        path = Path(self._folder.name) / token / f"translated{name.suffix.lower()}"
+        path = self._folder / token / f"translated{name.suffix.lower()}"
         if not path.is_file():
             raise NotFound("this file has not been translated")
         return path, f"{name.stem}.translated{name.suffix}"
@@ -69,4 +95,4 @@ class TranslatedFiles:
         surplus = list(self._names)[: max(0, len(self._names) - MOST)]
         for token in {*old, *surplus}:
             del self._names[token]
-            shutil.rmtree(Path(self._folder.name) / token, ignore_errors=True)
+            shutil.rmtree(self._folder / token, ignore_errors=True)

@@ -9,17 +9,18 @@ import asyncio
 import json
 import logging
 import time
-from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from regard.serve.answers import error_response
 from regard.serve.keys import Keys, bearer
 from regard.serve.problems import Busy, Forbidden, Problem, TooLarge, Unauthorised
-from regard.serve.settings import ServeSettings
+from regard.serve.proxies import Names, Proxies
+from regard.serve.settings import ANY, ServeSettings
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
@@ -31,7 +32,12 @@ HEADERS = {
     "referrer-policy": "no-referrer",
     "cross-origin-resource-policy": "same-origin",
 }
-LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
+CORS = {  # what pages of the origins that were named may send and read
+    "access-control-allow-methods": "GET, HEAD, POST, DELETE",
+    "access-control-allow-headers": "authorization, content-type",
+    "access-control-max-age": "600",
+}
+READING = ("GET", "HEAD", "OPTIONS")
 KEYED = ("/api", "/v1", "/metrics")  # the LibreTranslate routes look for a key in the request's own fields
 LARGE = ("/api/train", "/api/picture")  # where training data and pictures arrive
 access = logging.getLogger("regard.access")
@@ -61,22 +67,43 @@ class Guard:
 
     def __init__(self, app: ASGIApp, settings: ServeSettings, metrics: Metrics) -> None:
         self.app, self.settings, self.metrics = app, settings, metrics
-        self.keys = Keys(settings.api_keys)
+        self.keys, self.proxies, self.names = (
+            Keys(settings.api_keys),
+            Proxies(settings.trusted_proxies),
+            Names(settings),
+        )
+        self._receiving = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        began, sent = time.monotonic(), _Sent(send)
+        method, scope = scope["method"], self.proxies.unwrap(scope)
+        began, sent = time.monotonic(), _Sent(send, self._shared_with(scope), bodiless=method == "HEAD")
+        if method == "HEAD":  # as GET, without the body
+            scope = {**scope, "method": "GET"}
         try:
             self._check(scope)
-            await self.app(scope, self._bounded(scope, receive), sent)
+            await self._pass_on(scope, self._bounded(scope, receive), sent)
         except Problem as problem:
             await self._refuse(scope, receive, sent, problem)
         except asyncio.CancelledError:  # the server ends and waits no longer
             await self._refuse(scope, receive, sent, Busy("the server is shutting down", retry_after=5))
         finally:
-            self._note(scope, sent, time.monotonic() - began)
+            self._note({**scope, "method": method}, sent, time.monotonic() - began)
+
+    async def _pass_on(self, scope: Scope, receive: Receive, sent: _Sent) -> None:
+        if _is_preflight(scope):
+            await Response(status_code=204, headers=CORS)(scope, receive, sent)
+            return
+        large = scope["path"] in LARGE and scope["method"] not in READING
+        if large and self._receiving >= self.settings.receiving:
+            raise Busy(f"{self._receiving} uploads are arriving already; try again later", retry_after=10)
+        self._receiving += large
+        try:
+            await self.app(scope, receive, sent)
+        finally:
+            self._receiving -= large
 
     @staticmethod
     async def _refuse(scope: Scope, receive: Receive, sent: _Sent, problem: Problem) -> None:
@@ -87,25 +114,36 @@ class Guard:
 
     def _check(self, scope: Scope) -> None:
         headers = Headers(scope=scope)
-        host = _name_of(headers.get("host", ""))
-        # A page of another site may call itself by any name, but not by ours: this stops DNS rebinding.
-        if self.settings.local and host not in LOCAL_NAMES:
-            raise Forbidden("this server answers only to its own machine's name; use http://127.0.0.1")
-        if scope["method"] not in ("GET", "HEAD", "OPTIONS") and self._from_elsewhere(headers):
-            raise Forbidden("this server does not answer pages of other sites")
+        if not self.names.accept(scope):
+            raise Forbidden(
+                "this server does not answer to the name in the Host header; use its address, or start it with "
+                "--allowed-host NAME"
+            )
+        if (scope["method"] not in READING or _is_preflight(scope)) and self._from_elsewhere(scope, headers):
+            raise Forbidden(
+                "this server does not answer pages of other sites; whoever runs it can let one in with --origin"
+            )
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > self._limit(scope):
             raise TooLarge(f"the request has {length} bytes; at most {self._limit(scope)} are taken")
-        if scope["path"].startswith(KEYED) and not self.keys.accept(bearer(headers)):
+        if scope["path"].startswith(KEYED) and not _is_preflight(scope) and not self.keys.accept(bearer(headers)):
             raise Unauthorised("a valid API key is needed; send it as Authorization: Bearer KEY")
 
-    @staticmethod
-    def _from_elsewhere(headers: Headers) -> bool:
-        """Whether a browser says that another site's page is asking."""
-        origin = headers.get("origin")
-        if origin is not None and origin.partition("://")[2] != headers.get("host", ""):
+    def _from_elsewhere(self, scope: Scope, headers: Headers) -> bool:
+        """Whether a browser says that a page is asking which is neither ours nor one that was let in."""
+        origin, host = headers.get("origin"), headers.get("host", "")
+        if origin is not None and self._shared_with(scope):
+            return False
+        # Without a proxy that tells how the browser came, it may have come over TLS or not.
+        schemes = [scope["scheme"]] if self.settings.trusted_proxies else ["http", "https"]
+        if origin is not None and origin not in [f"{scheme}://{host}" for scheme in schemes]:
             return True
         return headers.get("sec-fetch-site") in ("cross-site", "same-site")
+
+    def _shared_with(self, scope: Scope) -> str:
+        """The origin of the page that asks, if it is another site's that was let in."""
+        origin = Headers(scope=scope).get("origin", "")
+        return origin if origin and {origin.lower(), ANY} & {*self.settings.origins} else ""
 
     def _limit(self, scope: Scope) -> int:
         return self.settings.upload if scope["path"] in LARGE else self.settings.body
@@ -146,25 +184,26 @@ class Guard:
         access.info(json.dumps(line))
 
 
-def _name_of(host: str) -> str:
-    """The name in a Host header, without the port."""
-    try:
-        return urlsplit(f"//{host}").hostname or ""
-    except ValueError:  # such as an address whose bracket is never closed
-        return ""
+def _is_preflight(scope: Scope) -> bool:
+    """Whether a browser asks whether it may ask."""
+    return scope["method"] == "OPTIONS" and "access-control-request-method" in Headers(scope=scope)
 
 
 class _Sent:
     """Passes messages on, with our headers, and remembers what was sent."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, origin: str, *, bodiless: bool) -> None:
         self.send, self.status, self.bytes = send, 0, 0
+        self._bodiless = bodiless
+        self._headers = HEADERS | ({"access-control-allow-origin": origin, "vary": "Origin"} if origin else {})
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             headers = MutableHeaders(scope=message)
-            for name, value in HEADERS.items():
+            for name, value in self._headers.items():
                 headers.setdefault(name, value)
+        elif self._bodiless and message["type"] == "http.response.body":
+            message = {**message, "body": b""}
         self.bytes += len(message.get("body", b""))
         await self.send(message)

@@ -11,15 +11,19 @@ from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import FileResponse
 
+from regard.data.detection import Detected
+from regard.data.hypertext import translate_html
 from regard.data.languages import language_name, same_language
-from regard.errors import UsageError
+from regard.errors import DataError, UsageError
 from regard.serve.answers import answered
 from regard.serve.desk import Desk
 from regard.serve.fields import read_fields, required, texts, uploaded, whole
-from regard.serve.files import FORMATS, TranslatedFiles
+from regard.serve.files import FORMATS, Listener, TranslatedFiles
 from regard.serve.keys import Keys, bearer
 from regard.serve.problems import Forbidden
+from regard.serve.spool import Spool
 
+AUTO = "auto"  # the language is to be detected
 SUGGESTIONS, MOST_SUGGESTED = "suggestions.jsonl", 16 * 2**20
 TEXT, NUMBER = {"type": "string"}, {"type": "integer"}
 TEXTS = {"oneOf": [TEXT, {"type": "array", "items": TEXT}]}
@@ -34,10 +38,10 @@ def _body(**properties: Any) -> dict[str, Any]:
     return {"requestBody": {"content": {kind: {"schema": schema} for kind in kinds}}}
 
 
-def libre_router(desk: Desk, keys: Keys, folder: Path) -> APIRouter:
-    """The routes; `folder` keeps what users suggest."""
+def libre_router(desk: Desk, keys: Keys, folder: Path, spool: Spool) -> APIRouter:
+    """The routes; `folder` keeps what users suggest, `spool` their documents for a while."""
     router = APIRouter(tags=["LibreTranslate"], responses=ERRORS)
-    settings, files = desk.settings, TranslatedFiles()
+    settings, files = desk.settings, TranslatedFiles(spool)
 
     async def fields(request: Request) -> dict[str, Any]:
         given = await read_fields(request)
@@ -52,7 +56,7 @@ def libre_router(desk: Desk, keys: Keys, folder: Path) -> APIRouter:
         found = desk.checked(found)
         source, target = required(given, "source"), required(given, "target")
         form, count = str(given.get("format") or "text"), whole(given, "alternatives", settings.alternatives)
-        detected = await run_in_threadpool(_detect, desk, found, target) if source == "auto" else []
+        detected = await run_in_threadpool(_detect, desk, found, target, form) if source == AUTO else []
         sources = [each["language"] for each in detected] or [source] * len(found)
         work = _translated(desk, found, sources, target, form, count)
         answers = await answered(request, work, seconds=settings.seconds)
@@ -65,12 +69,13 @@ def libre_router(desk: Desk, keys: Keys, folder: Path) -> APIRouter:
             values["truncated"] = [each.truncated for each in answers]
         return values if several else {name: each[0] for name, each in values.items()}
 
-    @router.post("/detect", openapi_extra=_body(q=TEXT))
-    async def detect(request: Request) -> list[dict[str, Any]]:
-        given = await fields(request)
-        (text,) = desk.checked([required(given, "q")])
-        found = await run_in_threadpool(desk.detect, text)
-        return [{"confidence": each.confidence, "language": each.language} for each in found]
+    @router.post("/detect", openapi_extra=_body(q=TEXTS))
+    async def detect(request: Request) -> list[Any]:
+        """The languages a text may be in, best first; a list of these for a list of texts."""
+        found, several = texts(await fields(request))
+        found = desk.checked(found)
+        told = await run_in_threadpool(lambda: [[_confidence(each) for each in desk.detect(text)] for text in found])
+        return told if several else told[0]
 
     @router.api_route("/languages", methods=["GET"])
     @router.api_route("/languages", methods=["POST"], include_in_schema=False)  # libretranslatepy sends it so
@@ -84,15 +89,21 @@ def libre_router(desk: Desk, keys: Keys, folder: Path) -> APIRouter:
             "properties": {"file": {**TEXT, "format": "binary"}, "source": TEXT, "target": TEXT, "api_key": TEXT},
         }}}}},
     )  # fmt: skip
-    async def translate_file(request: Request) -> dict[str, str | bool]:
+    async def translate_file(request: Request) -> dict[str, Any]:
         given = await fields(request)
         upload, source, target = uploaded(given, "file"), required(given, "source"), required(given, "target")
-        exhibit, to = desk.choose(source, target)
-        path = files.keep(upload.name, upload.content)
-        work = desk.aside(exhibit, to, lambda translate: files.translate(path, translate, exhibit.source, to))
-        token, truncated = await answered(request, work, seconds=settings.seconds)
-        address = str(request.url_for("download_file", token=token))
-        return {"translatedFileUrl": address} | ({"truncated": True} if truncated else {})
+        path, told = files.keep(upload.name, upload.content), dict[str, Any]()
+        if source == AUTO:
+            found = await run_in_threadpool(detect_document, desk, files, path, target)
+            source, told["detectedLanguage"] = found.language, _confidence(found)
+        if told and same_language(source, target):
+            token = files.unchanged(path)
+        else:
+            exhibit, to = desk.choose(source, target)
+            work = desk.aside(exhibit, to, lambda translate: files.translate(path, translate, exhibit.source, to))
+            token, truncated = await answered(request, work, seconds=settings.seconds)
+            told |= {"truncated": True} if truncated else {}
+        return {"translatedFileUrl": str(request.url_for("download_file", token=token)), **told}
 
     @router.get("/download_file/{token}")
     def download_file(token: str) -> FileResponse:
@@ -148,9 +159,32 @@ async def _translated(
     return answers
 
 
-def _detect(desk: Desk, found: list[str], target: str) -> list[dict[str, Any]]:
-    best = [desk.detect(text, target)[0] for text in found]
-    return [{"confidence": each.confidence, "language": each.language} for each in best]
+def _detect(desk: Desk, found: list[str], target: str, form: str) -> list[dict[str, Any]]:
+    """The language of each text, by its words alone where it is HTML."""
+    words = [_words(desk, text, target) for text in found] if form == "html" else found
+    return [_confidence(desk.detect(text, target)[0]) for text in words]
+
+
+def _words(desk: Desk, page: str, target: str) -> str:
+    heard = Listener()
+    translate_html([page], heard, desk.sources(target)[0])
+    return heard.text
+
+
+def detect_document(desk: Desk, files: TranslatedFiles, path: Path, target: str) -> Detected:
+    """The language of a document that one of the models for the target can read."""
+    sources = desk.sources(target)
+    for source in sources:
+        try:
+            return desk.detect(files.words(path, source, target), target)[0]
+        except DataError:  # such as an XLIFF file that says to be in another language
+            if source == sources[-1]:
+                raise
+    raise UsageError(f"{target} is not supported")
+
+
+def _confidence(found: Detected) -> dict[str, Any]:
+    return {"confidence": round(found.confidence, 2), "language": found.language}
 
 
 def _languages(desk: Desk) -> list[dict[str, Any]]:

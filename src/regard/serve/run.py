@@ -20,6 +20,7 @@ from regard.serve.app import create_app
 from regard.serve.jobs import Jobs
 from regard.serve.settings import ServeSettings
 from regard.serve.shelf import Shelf
+from regard.serve.spool import remove_left
 from regard.studies.demo import demo_folder
 
 HURRY = 1.0  # seconds that whoever presses Ctrl-C twice waits at most for the batch in the works
@@ -31,18 +32,23 @@ def run(models: Sequence[str], runs: Path, settings: ServeSettings) -> None:
     signal.signal(signal.SIGTERM, _leave)  # uvicorn passes the signal on when it has finished
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a script's background jobs are started to ignore it
     shelf = Shelf(models, memory=settings.memory, device=settings.device, precision=settings.precision)
-    jobs = Jobs(runs, limit=settings.upload, on_finished=shelf.add)
+    jobs = Jobs(runs, limit=settings.upload, on_finished=shelf.add, on_removed=shelf.remove)
     if not models and is_sealed(demo_folder()):
         shelf.add(demo_folder())
-    for folder in jobs.finished_models():
+    for name, folder in jobs.models().items():
         try:
-            shelf.add(folder)
+            shelf.add(folder, name)
         except RegardError as error:  # one damaged run must not keep the others from being served
-            print(f"regard: warning: {folder.name} is left out: {error}", file=sys.stderr)
+            print(f"regard: warning: {name} is left out: {error}", file=sys.stderr)
+    remove_left()
     app = create_app(shelf, jobs, settings)
     listening = listen(settings)
     host, port = listening.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
+    if settings.public and not settings.api_keys:
+        deeds = "use its models, and train others on this machine" if settings.training else "use its models"
+        remedy = "give --api-key KEY" + (" or --no-training" if settings.training else "")
+        print(f"regard: warning: no API key is set: whoever reaches this server can {deeds}; {remedy}", file=sys.stderr)
     print(f"Regard is at http://{shown}:{port}  (stop with Ctrl-C)", file=sys.stderr, flush=True)
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     config = uvicorn.Config(
@@ -50,6 +56,7 @@ def run(models: Sequence[str], runs: Path, settings: ServeSettings) -> None:
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # believed by the guard, from the proxies that were named
         timeout_graceful_shutdown=math.ceil(settings.seconds),
         backlog=BACKLOG,
     )

@@ -3,12 +3,45 @@
 from __future__ import annotations
 
 import ipaddress
+import re
+from typing import Annotated
+from urllib.parse import urlsplit
 
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import AfterValidator, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from regard.config import Config
+from regard.errors import ConfigError
 
 MIB = 2**20
+ANY = "*"
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+NAME = re.compile(r"(?:\*\.)?[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?")
+
+
+def _host(given: str) -> str:
+    """A name by which browsers reach the server: example.org, *.example.org, an address, or * for any."""
+    name = given.lower().removeprefix("[").removesuffix("]")
+    if name == ANY or NAME.fullmatch(name) or _is_address(name):
+        return name
+    raise ValueError("expected the name of a host such as example.org, without scheme and port")
+
+
+def _origin(given: str) -> str:
+    """A site whose pages may ask: https://example.org, or * for any."""
+    origin = given.lower().rstrip("/")
+    parts = urlsplit(origin)
+    if origin == ANY or (parts.scheme in ("http", "https") and parts.netloc and origin.count("/") == 2):
+        return origin
+    raise ValueError("expected scheme and host such as https://example.org")
+
+
+def _proxy(given: str) -> str:
+    """The address of a proxy, or a network of them: 127.0.0.1, 10.0.0.0/8."""
+    try:
+        ipaddress.ip_network(given)
+    except ValueError:
+        raise ValueError("expected an address such as 127.0.0.1, or a network such as 10.0.0.0/8") from None
+    return given
 
 
 class ServeSettings(Config):
@@ -17,9 +50,16 @@ class ServeSettings(Config):
     host: str = "127.0.0.1"
     port: int = 5000
     api_keys: tuple[str, ...] = ()  # none: everyone may ask
+    allowed_hosts: tuple[Annotated[str, AfterValidator(_host)], ...] = ()  # names it answers to, beside its own
+    origins: tuple[Annotated[str, AfterValidator(_origin)], ...] = ()  # other sites whose pages may ask (CORS)
+    trusted_proxies: tuple[Annotated[str, AfterValidator(_proxy)], ...] = ()  # whose X-Forwarded-* are believed
+    training: bool = True  # whether clients may start, change and delete trainings
     memory: PositiveInt = 4096  # MiB of weights kept loaded; the least recently used model leaves first
     body: PositiveInt = 2 * MIB  # bytes of a request
-    upload: PositiveInt = 256 * MIB  # bytes of training data sent by the page
+    upload: PositiveInt = 256 * MIB  # bytes of training data in a request
+    uploads: PositiveInt = 4096 * MIB  # bytes of training data and documents kept on the disk
+    receiving: PositiveInt = 4  # requests with training data or pictures that may arrive at once
+    runs: PositiveInt = 100  # trainings kept
     characters: PositiveInt = 10_000  # of one text
     texts: PositiveInt = 64  # in one request
     alternatives: NonNegativeInt = 10
@@ -30,12 +70,26 @@ class ServeSettings(Config):
     device: str = "cpu"
     precision: str = "fp32"  # of models that write, on a CPU
 
+    @model_validator(mode="after")
+    def _check_openness(self) -> ServeSettings:
+        if ANY in (*self.allowed_hosts, *self.origins) and not self.api_keys:
+            raise ConfigError(f"{ANY!r} as an allowed host or origin lets any web page in; give an API key with it")
+        return self
+
     @property
     def local(self) -> bool:
-        """Whether only this machine can reach the server."""
-        if self.host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+        """Whether the server listens to its own machine only."""
+        return self.host in LOOPBACK or (_is_address(self.host) and ipaddress.ip_address(self.host).is_loopback)
+
+    @property
+    def public(self) -> bool:
+        """Whether others may reach the server: by its own address, or through a proxy."""
+        return not self.local or bool(self.trusted_proxies) or not set(self.allowed_hosts) <= set(LOOPBACK)
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import math
 import shutil
-import tempfile
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Depends, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import FormData, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect
+from starlette.responses import StreamingResponse
 
 from regard.config import Config
 from regard.errors import UsageError
-from regard.serve.jobs import Jobs
-from regard.serve.problems import TooLarge
-from regard.serve.progress import Job
+from regard.serve.jobs import UPLOAD, Jobs
+from regard.serve.problems import Conflict, Forbidden, NoRoom, TooLarge
+from regard.serve.progress import Job, Run
 from regard.serve.recipes import Offer, offers
+from regard.serve.runs import zipped
+from regard.serve.settings import ServeSettings
+from regard.serve.spool import Spool
 from regard.serve.uploads import suffix_of
 
 TEXT_FIELDS = ("name", "recipe", "source", "target")
@@ -60,9 +63,26 @@ class JobOrNone(Config):
     job: Job | None
 
 
-def training_router(jobs: Jobs) -> APIRouter:
+class AllRuns(Config):
+    """Every training begun here, newest first."""
+
+    runs: list[Run]
+
+
+class NewName(Config):
+    """What a training is to be called."""
+
+    name: str
+
+
+def training_router(jobs: Jobs, spool: Spool, settings: ServeSettings) -> APIRouter:
     """The routes of the page's Train tab; `jobs.limit` bounds what is sent to them."""
-    router = APIRouter(prefix="/api", tags=["training"])
+
+    def check_allowed(request: Request) -> None:
+        if not settings.training and request.method != "GET":
+            raise Forbidden("training is switched off on this server (--no-training)")
+
+    router = APIRouter(prefix="/api", tags=["training"], dependencies=[Depends(check_allowed)])
 
     @router.get("/recipes")
     def recipes() -> Offers:
@@ -74,9 +94,10 @@ def training_router(jobs: Jobs) -> APIRouter:
 
     @router.post("/train", status_code=201, openapi_extra=FORM_SCHEMA)
     async def start(request: Request) -> Job:
+        await run_in_threadpool(_check_room, jobs, settings)
         form = await _read_form(request, jobs.limit)
         try:
-            return await run_in_threadpool(_start, jobs, form)
+            return await run_in_threadpool(_start, jobs, form, spool)
         finally:
             await form.close()
 
@@ -91,6 +112,34 @@ def training_router(jobs: Jobs) -> APIRouter:
     @router.post("/train/resume")
     def resume() -> Job:
         return jobs.resume()
+
+    @router.get("/train/runs")
+    def runs() -> AllRuns:
+        return AllRuns(runs=jobs.all())
+
+    @router.post("/train/runs/{name}/resume")
+    def resume_run(name: str) -> Job:
+        return jobs.resume(name)
+
+    @router.post("/train/runs/{name}/use")
+    def use(name: str) -> Run:
+        return jobs.use(name)
+
+    @router.post("/train/runs/{name}/rename")
+    def rename(name: str, wanted: NewName) -> Run:
+        return jobs.rename(name, wanted.name)
+
+    @router.get("/train/runs/{name}/download", response_class=StreamingResponse)
+    def download(name: str) -> StreamingResponse:
+        folder = jobs.model(name)
+        disposition = f'attachment; filename="{name}.zip"'  # what names a run has nothing to escape
+        headers = {"content-disposition": disposition}
+        return StreamingResponse(zipped(folder, name), media_type="application/zip", headers=headers)
+
+    @router.delete("/train/runs/{name}")
+    def delete(name: str) -> AllRuns:
+        jobs.delete(name)
+        return AllRuns(runs=jobs.all())
 
     @router.delete("/train")
     def forget() -> JobOrNone:
@@ -119,13 +168,24 @@ async def _bounded(request: Request, limit: int) -> AsyncGenerator[bytes, None]:
         yield chunk
 
 
-def _start(jobs: Jobs, form: FormData) -> Job:
+def _check_room(jobs: Jobs, settings: ServeSettings) -> None:
+    """Refuse another training where as much is kept as may be."""
+    if len(jobs.all()) >= settings.runs:
+        raise Conflict(f"{settings.runs} trainings are kept here, which is the limit; delete one first")
+    kept = sum(file.stat().st_size for file in jobs.runs.glob(f"*/{UPLOAD}/*"))
+    if kept >= settings.uploads:
+        raise NoRoom(
+            f"the training data kept here have {kept:,} bytes; the limit is {settings.uploads:,}: delete a run"
+        )
+
+
+def _start(jobs: Jobs, form: FormData, spool: Spool) -> Job:
     name, recipe, source, target = (_text(form, field) for field in TEXT_FIELDS)
     uploads = [value for value in form.getlist("files") if isinstance(value, UploadFile) and value.filename]
     steps, minutes = _number(form, "steps", MOST_STEPS), _number(form, "minutes", MOST_MINUTES)
     if steps is not None and steps != int(steps):
         raise UsageError(f"steps is {steps}; expected a whole number")
-    with tempfile.TemporaryDirectory(prefix="regard-") as folder:
+    with spool.temporary() as folder:
         files = [_save(upload, Path(folder), index) for index, upload in enumerate(uploads)]
         return jobs.start(
             files,

@@ -11,6 +11,8 @@ from fastapi.testclient import TestClient
 from regard.data.phrasebook import phrases
 from regard.errors import RegardError
 from regard.serve.jobs import Jobs
+from regard.serve.settings import ServeSettings
+from regard.serve.spool import Spool
 from regard.serve.training import training_router
 
 FORM = {"name": "mine", "recipe": "pairs-transformer", "source": "en", "target": "es", "steps": "20"}
@@ -33,13 +35,15 @@ def jobs(tmp_path):
 @pytest.fixture
 def client(jobs):
     app = FastAPI()
-    app.include_router(training_router(jobs))
+    spool = Spool()
+    app.include_router(training_router(jobs, spool, ServeSettings()))
 
     @app.exception_handler(RegardError)
     def say(request: Request, error: RegardError) -> JSONResponse:
         return JSONResponse({"error": str(error)}, status_code=getattr(error, "status", 400))
 
-    return TestClient(app)
+    yield TestClient(app)
+    spool.close()
 
 
 def post(client, *files, **changes):

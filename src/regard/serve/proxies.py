@@ -1,0 +1,93 @@
+"""Who asks, and by which name: what proxies tell of a request, believed only from those that were named."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import socket
+from collections.abc import Sequence
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import Scope
+
+from regard.serve.settings import ANY, LOOPBACK, ServeSettings
+
+HOST = re.compile(r"(?P<name>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9_.-]+)(?::[0-9]{1,5})?")
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+class Proxies:
+    """The proxies of a server, by address or network."""
+
+    def __init__(self, named: Sequence[str]) -> None:
+        self._networks = [ipaddress.ip_network(each) for each in named]
+
+    def trusts(self, client: str) -> bool:
+        address = _address(client)
+        return address is not None and any(address in network for network in self._networks)
+
+    def unwrap(self, scope: Scope) -> Scope:
+        """The request as it came to the outermost trusted proxy; from anyone else, the request as it is.
+
+        Each proxy appends to these headers, so that only the last value is the word of the one that is trusted.
+        """
+        if not self.trusts(_client(scope)):
+            return scope
+        headers = Headers(scope=scope)
+        unwrapped = {**scope, "headers": list(scope["headers"])}
+        if host := _last(headers, "x-forwarded-host"):
+            MutableHeaders(scope=unwrapped)["host"] = host
+        if (scheme := _last(headers, "x-forwarded-proto").lower()) in ("http", "https"):
+            unwrapped["scheme"] = scheme
+        hops = [hop for value in headers.getlist("x-forwarded-for") for hop in value.split(",") if hop.strip()]
+        while hops and self.trusts(_client(unwrapped)):
+            unwrapped["client"] = (hops.pop().strip(), 0)
+        return unwrapped
+
+
+class Names:
+    """The names that a server answers to: any other in a Host header may be an attack by DNS rebinding.
+
+    These are the names given, those of the loopback, and on a server that others reach its own host name and the
+    address a connection came in at. A page of another site can get its name to mean this machine, but none of these.
+    """
+
+    def __init__(self, settings: ServeSettings) -> None:
+        self._given = settings.allowed_hosts
+        self._own = {*LOOPBACK} if settings.local else {*LOOPBACK, socket.gethostname().lower(), settings.host.lower()}
+        self._local = settings.local
+
+    def accept(self, scope: Scope) -> bool:
+        hosts = Headers(scope=scope).getlist("host")
+        found = HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
+        if found is None:
+            return False
+        name = found["name"].lower().strip("[]")
+        return name in self._own or any(_fits(name, given) for given in self._given) or self._is_here(name, scope)
+
+    def _is_here(self, name: str, scope: Scope) -> bool:
+        """Whether this is the address at which the connection came in."""
+        here = (scope.get("server") or ("",))[0]
+        return not self._local and _address(name) is not None and _address(name) == _address(here)
+
+
+def _fits(name: str, given: str) -> bool:
+    return given == ANY or name == given or (given.startswith("*.") and name.endswith(given[1:]))
+
+
+def _client(scope: Scope) -> str:
+    return str((scope.get("client") or ("",))[0])
+
+
+def _last(headers: Headers, name: str) -> str:
+    values = headers.getlist(name)
+    return values[-1].rpartition(",")[2].strip() if values else ""
+
+
+def _address(text: str) -> Address | None:
+    """An address, of version 4 where one of version 6 only wraps it."""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address
