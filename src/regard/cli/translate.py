@@ -42,6 +42,12 @@ def translate(
         Path | None, typer.Option("-o", "--output", help="Where to write; for documents, as --input.")
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Also replace translations a document has.")] = False,
+    review: Annotated[
+        bool, typer.Option("--review", help="Mark new translations as to be reviewed: fuzzy in PO, by state in XLIFF.")
+    ] = False,
+    encoding: Annotated[
+        str, typer.Option(help="Encoding of --input, such as utf-16, latin-1 or cp1251. Default: found, and kept.")
+    ] = "",
     length_penalty: Annotated[float | None, typer.Option(help="0 prefers short, 1 is the mean per token.")] = None,
     min_length: Annotated[int | None, typer.Option(help="Fewest tokens of a translation.")] = None,
     max_length: Annotated[int | None, typer.Option(help="Most tokens of a translation.")] = None,
@@ -73,7 +79,10 @@ def translate(
     if (document or stream) and (as_json or align or attention or n_best > 1):
         way = "--stream" if stream else "--input with --output"
         raise UsageError(f"{way} gives the translation alone; leave out --json, --align, --attention and --n-best")
-    lines = _given(text) if text else _lines(input_file, document)
+    if (review and not document) or (encoding and not input_file):
+        raise UsageError("--review is for documents (--input with --output), --encoding for files (--input)")
+    if input_file and not document:
+        _refuse_document(input_file)
     given = {
         "beam": beam, "length_penalty": length_penalty, "min_length": min_length, "max_length": max_length,
         "no_repeat_ngram": no_repeat_ngram, "temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed,
@@ -83,8 +92,10 @@ def translate(
     translator = load_translator(model, device, allow_pickle, precision)
     translator.target_language(to)  # refused before anything is read
     if input_file and output:
-        _document(translator, model, existing(input_file), output, overwrite, changes)
+        options = {"overwrite": overwrite, "review": review}
+        _document(translator, model, existing(input_file), output, encoding, options, changes)
         return
+    lines = _given(text) if text else _lines(input_file, translator.tokenizer.source_language, encoding)
     with _writer(output) as out:
         if stream:
             _stream(translator, lines, out, changes)
@@ -107,16 +118,19 @@ def _given(texts: list[str]) -> Iterator[str]:
     return map(well_formed, texts)
 
 
-def _lines(path: str, document: bool) -> Iterator[str]:
-    """The lines of a plain file, or of standard input."""
+def _refuse_document(path: str) -> None:
     from regard.data.documents import document_format
+
+    if document_format(existing(path)) != ".txt":
+        raise UsageError(f"{path} is a document; say with --output where its translation goes")
+
+
+def _lines(path: str, language: str, encoding: str) -> Iterator[str]:
+    """The lines of a plain file, or of standard input."""
+    from regard.data.documents import read_document_lines
     from regard.data.lines import read_lines
 
-    if not path:
-        return read_lines(sys.stdin.buffer)
-    if not document and document_format(existing(path)) != ".txt":
-        raise UsageError(f"{path} is a document; say with --output where its translation goes")
-    return read_lines(existing(path))
+    return read_document_lines(existing(path), language, encoding) if path else read_lines(sys.stdin.buffer)
 
 
 def _writer(output: Path | None) -> AbstractContextManager[IO[str]]:
@@ -196,7 +210,13 @@ def _stream(translator: Translator, texts: Iterable[str], out: IO[str], changes:
 
 
 def _document(
-    translator: Translator, models: list[str], source: Path, target: Path, overwrite: bool, changes: dict[str, Any]
+    translator: Translator,
+    models: list[str],
+    source: Path,
+    target: Path,
+    encoding: str,
+    options: dict[str, bool],
+    changes: dict[str, Any],
 ) -> None:
     import torch
 
@@ -213,7 +233,7 @@ def _document(
     parts = Parts.of(target, source, models=models, languages=languages, options=changes)
     if parts.wanted():
         with joined(torch.device("cpu")) as ranks:
-            count = translate_shared(source, target, answers, languages[0], parts, ranks.wait)
+            report = translate_shared(source, target, answers, languages[0], parts, ranks.wait, encoding)
     else:
-        count = translate_document(source, target, answers, *languages, overwrite=overwrite)
-    print(f"segments translated: {count}, written to {target}", file=sys.stderr)
+        report = translate_document(source, target, answers, *languages, encoding=encoding, **options)
+    print(f"{report}, written to {target}", file=sys.stderr)

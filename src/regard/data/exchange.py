@@ -14,11 +14,13 @@ from regard.data.languages import find_language, same_language
 from regard.data.lines import Damage, Errors, decode, on_damage, open_bytes
 from regard.errors import DataError
 
-XML_LANG = "{http://www.w3.org/XML/1998/namespace}lang"
+XML = "{http://www.w3.org/XML/1998/namespace}"
+XML_LANG, XML_SPACE = f"{XML}lang", f"{XML}space"
 # Inline elements whose content is native code, not text (TMX 1.4 section 4, XLIFF 1.2 section 2.4)
 CODES = frozenset({"bpt", "ept", "ph", "it", "ut"})
 XLIFF_UNITS = ("trans-unit", "unit")
 UNTRANSLATED_STATES = frozenset({"new", "needs-translation", "initial"})
+SETTLED_STATES = frozenset({"final", "signed-off"})
 Texts = tuple[str, str]
 
 
@@ -135,8 +137,37 @@ def check_languages(owner: Any, source: str, target: str, path: Path) -> None:
 
 def is_translated(segment: Any, there: Any) -> bool:
     """Whether a target holds a translation that its file does not itself call untranslated."""
-    states = {segment.get("state"), there.get("state")}
-    return (len(there) > 0 or bool(text_within(there))) and not states & UNTRANSLATED_STATES
+    return has_content(there) and not _states(segment, there) & UNTRANSLATED_STATES
+
+
+def is_settled(segment: Any, there: Any) -> bool:
+    """Whether a translation has been approved, so that no machine should replace it."""
+    return has_content(there) and (segment.get("approved") == "yes" or bool(_states(segment, there) & SETTLED_STATES))
+
+
+def _states(segment: Any, there: Any) -> set[str]:
+    return {state for state in (segment.get("state"), there.get("state")) if state}
+
+
+def has_content(element: Any) -> bool:
+    """Whether a segment says anything, be it by a placeholder; the marks that cut it into segments say nothing."""
+    return bool(text_within(element)) or any(name_of(inner) not in ("", "mrk") for inner in element.iterdescendants())
+
+
+def is_forbidden(segment: Any) -> bool:
+    """Whether translate="no" is said of a segment, or of what it is part of and not taken back."""
+    said = (each.get("translate") for each in (segment, *segment.iterancestors()))
+    return next(filter(None, said), "yes") == "no"
+
+
+def segments_within(unit: Any) -> list[Any]:
+    """The stretches that a unit of XLIFF 1.2 is cut into, in its <seg-source>; none if it is not."""
+    cut = child(unit, "seg-source")
+    return [] if cut is None else segment_marks(cut)
+
+
+def segment_marks(element: Any) -> list[Any]:
+    return [mark for mark in element.iter("{*}mrk") if mark.get("mtype") == "seg"]
 
 
 def read_po(path: Path, target: str, errors: Errors) -> Iterator[Texts]:
@@ -170,13 +201,23 @@ def load_po(path: Path, errors: Errors) -> Any:
     """Parse a PO file in the encoding that its header states."""
     with open_bytes(path) as stream:
         raw = stream.read()
-    stated = re.search(rb"charset=([\w.:-]+)", raw[:10_000])
-    encoding = stated[1].decode() if stated and stated[1] != b"CHARSET" else "utf-8"
+    encoding = stated_charset(raw) or "utf-8"
     try:
-        # the closing line end keeps polib from ever taking the content for the name of a file
-        return polib.pofile(_decode_po(raw, encoding, path, errors).removeprefix("\ufeff") + "\n", encoding=encoding)
+        return parse_po(_decode_po(raw, encoding, path, errors), encoding, path)
     except (LookupError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: cannot be read as {encoding} ({error})") from None
+
+
+def stated_charset(raw: bytes) -> str | None:
+    """The encoding that the header of a PO file states, if it is not the gap in a template."""
+    stated = re.search(rb"charset=([\w.:-]+)", raw[:10_000])
+    return stated[1].decode() if stated and stated[1] != b"CHARSET" else None
+
+
+def parse_po(text: str, encoding: str, path: Path) -> Any:
+    try:
+        # the closing line end keeps polib from ever taking the content for the name of a file
+        return polib.pofile(text.removeprefix("\ufeff") + "\n", encoding=encoding)
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: not a well-formed PO file ({error})") from None
 

@@ -1,15 +1,14 @@
-"""The inline elements of TMX and XLIFF segments as marks, and back."""
+"""The inline elements of TMX and XLIFF segments as marks, each with its tags as they are written."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
-from lxml import etree
-
 from regard.data.exchange import name_of
-from regard.data.markup import Mark, Piece, parse
+from regard.data.markup import Mark, Piece, Translate, letters_of, parse, translate_marked
+from regard.data.xml_edits import XmlDocument
 
 # Inline elements that come in two halves, by what tells which halves belong together
 HALVES = {
@@ -18,49 +17,57 @@ HALVES = {
     "sc": ("open", "id"), "ec": ("close", "startRef"),
 }  # fmt: skip
 WRAPPERS = frozenset({"g", "pc", "mrk", "hi", "sub"})
+PROTECTED = frozenset({"protected", "x-protected", "x-DNT"})  # types of <mrk> whose text is not to be translated
 
 
-def inline_pieces(element: Any) -> Iterator[Piece]:
+def translate_elements(document: XmlDocument, elements: Sequence[Any], translate: Translate) -> list[str]:
+    """The translated content of each element, as it is to be written."""
+    pieces = [list(inline_pieces(document, element)) for element in elements]
+    done = translate_marked(pieces, translate)
+    return [
+        document.inner(element) if _same(before, after) else "".join(_spell(document, after))
+        for element, before, after in zip(elements, pieces, done, strict=True)
+    ]
+
+
+def _same(before: Sequence[Piece], after: Sequence[Piece]) -> bool:
+    """Whether nothing but white space has changed."""
+    return letters_of(before) == letters_of(after) and _marks(before) == _marks(after)
+
+
+def _marks(pieces: Sequence[Piece]) -> list[Mark]:
+    return [piece for piece in pieces if isinstance(piece, Mark)]
+
+
+def _spell(document: XmlDocument, pieces: Sequence[Piece]) -> Iterator[str]:
+    for piece in pieces:
+        yield document.escape(piece) if isinstance(piece, str) else piece.content
+
+
+def inline_pieces(document: XmlDocument, element: Any) -> Iterator[Piece]:
     """The text and inline elements of a segment, outermost text first."""
-    yield from parse(element.text or "")
+    yield from _text_pieces(document, element.text)
     for inner in element:
-        if name_of(inner) in WRAPPERS:
-            yield Mark(inner, "open", inner, firm=True)
-            yield from inline_pieces(inner)
-            yield Mark(inner, "close", inner, firm=True)
+        if _is_wrapper(document, inner):
+            opening, closing = document.tags(inner)
+            yield Mark(opening, "open", inner, firm=True)
+            yield from inline_pieces(document, inner)
+            yield Mark(closing, "close", inner, firm=True)
         elif name_of(inner) in HALVES:
             role, *names = HALVES[name_of(inner)]
             key = next((inner.get(name) for name in names if inner.get(name) is not None), None)
-            yield Mark(inner, "open" if role == "open" else "close", ("half", key))
+            yield Mark(document.outer(inner), "open" if role == "open" else "close", ("half", key))
         elif name_of(inner):
-            yield Mark(inner)
-        yield from parse(inner.tail or "")
+            yield Mark(document.outer(inner))
+        yield from _text_pieces(document, inner.tail)
 
 
-def rebuild(element: Any, pieces: Sequence[Piece]) -> None:
-    """Make an element's content anew from text, placeholders and inline elements."""
-    for inner in list(element):
-        element.remove(inner)
-    element.text = None
-    for piece in pieces:
-        if isinstance(piece, str) or isinstance(piece.content, str):
-            _append_text(element, piece if isinstance(piece, str) else piece.content)
-        elif not piece.firm:
-            element.append(_bare(piece.content))
-        elif piece.role == "open":
-            element = etree.SubElement(element, piece.content.tag, dict(piece.content.attrib), piece.content.nsmap)
-        else:
-            element = element.getparent()
+def _is_wrapper(document: XmlDocument, inner: Any) -> bool:
+    if name_of(inner) not in WRAPPERS or document.span(inner).is_empty:
+        return False
+    return inner.get("translate") != "no" and inner.get("mtype") not in PROTECTED
 
 
-def _append_text(element: Any, text: str) -> None:
-    if len(element):
-        element[-1].tail = (element[-1].tail or "") + text
-    else:
-        element.text = (element.text or "") + text
-
-
-def _bare(element: Any) -> Any:
-    twin = copy.copy(element)
-    twin.tail = None
-    return twin
+def _text_pieces(document: XmlDocument, text: str | None) -> Iterator[Piece]:
+    for piece in parse(text or ""):
+        yield piece if isinstance(piece, str) else replace(piece, content=document.escape(piece.content))

@@ -7,6 +7,7 @@ and marks; `translate_marked` translates the text alone and lets `regard.data.re
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -15,19 +16,33 @@ from regard.data.reinsertion import Links, Slot, reinsert
 from regard.errors import DataError
 
 OBJECT = "\ufffc"  # stands for a mark while a segment is taken apart
+# Symbols that are not punctuation, and what may follow them in an emoji; letters and numbers in circles
+SYMBOLS = (
+    "$¢-©¬®-±´¶¸×÷\u2020-\u2023\u2030\u20a0-\u20cf\u2100\u2101\u2103-\u2109\u2114\u2116-\u2118\u211e-\u2123"
+    "\u2190-\u2bff\u3004\u3012\u3013\u3020\u3036\uffe0-\uffe6\U0001f000-\U0001fbff"
+)
+MODIFIERS = "\u200d\u20e3\ufe0e\ufe0f\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f"
 PLACEHOLDER = re.compile(
     rf"""
       (?P<tag> </?[A-Za-z][^<>]*> )
-    | (?:https?|ftp)://[^\s<>"{OBJECT}]*[^\s<>".,;:!?)'\]{OBJECT}]   # a URL, less the punctuation that follows it
+    | (?:(?:https?|ftp|file)://|www\.(?=\w)|mailto:)[^\s<>"{OBJECT}]*[^\s<>".,;:!?)'\]{OBJECT}]   # a URL, less the
+                                                                                # punctuation that follows it
+    | (?<![\w.+-])[\w.+-]+@\w[\w-]*(?:\.\w[\w-]*)+        # an e-mail address
     | \$?\{{(?:[^{{}}]|\{{[^{{}}]*\}})*\}}                 # {{name}}, {{0}}, ${{VAR}}, ICU's {{n, plural, one {{..}}}}
     | %\([^()\s]*\)[\#0+-]*\d*(?:\.\d+)?[a-zA-Z]      # %(name)s
     | %\{{[^{{}}\s]*\}} | %%                              # %{{name}}
     | (?<!\d)%(?:\d+\$)?[\#0+-]*\d*(?:\.\d+)?(?:hh?|ll?|[zjt])?[diouxXeEfFgGcrsa@]   # %s, %1$s, %5.2f
-    | &(?:\#\d+|\#x[0-9A-Fa-f]+|[A-Za-z]\w*);         # &amp;, &#160;
+    | (?<![\w%])%\d+(?![\w%])                            # Qt's %1
+    | &(?:\#\d+|\#x[0-9A-Fa-f]+|[A-Za-z]\w*); | &&      # &amp;, &#160;, an ampersand that is no mnemonic
     | \$[A-Za-z_]\w* | \\[nrt"'] | {OBJECT}
+    | (?P<symbol> (?:[{SYMBOLS}][{MODIFIERS}]*)+ | [0-9\#*]\ufe0f?\u20e3
+      | (?<!\S)(?!-+(?!\S))[-+=<>|~^*\#/\\@]+(?!\S) )      # + and => only where they stand alone
     """,
     re.VERBOSE,
 )
+# The letter to press for a menu entry: &File, E&xit (Windows, Qt), _File (GTK), ~File (LibreOffice)
+MNEMONIC = re.compile(r"(?<![\w&])[&_~](?=[^\W\d_])|(?<![\w&])[&_](?=\d)|(?<=[^\W\d_])[&_](?=[^\W\d_])")
+LABEL = 6  # words at most that a text with mnemonics has
 VOID = frozenset({"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"})
 ENCLOSING = {"(": ")", "[": "]", '"': '"', "'": "'", "«": "»", "“": "”", "„": "“", "‘": "’", "`": "`"}
 CODE = re.compile(r"[\w/@:.+=\\-]*")
@@ -50,12 +65,14 @@ Translate = Callable[[list[str]], Sequence[str | Translated]]
 class Mark:
     """Something to keep: a placeholder, or one end of a pair of tags, whose two ends share a key.
 
-    A firm pair is an XML element: no other pair may close across its ends."""
+    A firm pair is an XML element: no other pair may close across its ends. A light pair only shapes the words between
+    its ends, and goes where all of them do."""
 
     content: Any
     role: Literal["single", "open", "close"] = "single"
     key: object = None
     firm: bool = False
+    light: bool = False
 
 
 Piece = str | Mark
@@ -65,29 +82,37 @@ Piece = str | Mark
 
 
 def parse(text: str) -> list[Piece]:
-    """Split a string into its text and its placeholders and tags."""
+    """Split a string into its text and its placeholders, symbols and tags."""
     pieces: list[Piece] = []
     end = 0
-    for start, stop, tag in _spans(text):
-        pieces += [text[end:start], _tag(text[start:stop]) if tag else Mark(text[start:stop])]
+    for start, stop, kind in _spans(text):
+        pieces += [text[end:start], _tag(text[start:stop]) if kind == "tag" else Mark(text[start:stop])]
         end = stop
     return [piece for piece in [*pieces, text[end:]] if piece != ""]
 
 
-def _spans(text: str) -> list[tuple[int, int, bool]]:
-    """Where marks stand and whether each is a tag; placeholders joined by code (`%s/%s`) are one mark."""
-    spans: list[tuple[int, int, bool]] = []
+def _spans(text: str) -> list[tuple[int, int, str | None]]:
+    """Where marks stand and of which kind each is; placeholders joined by code (`%s/%s`) are one mark."""
+    spans: list[tuple[int, int, str | None]] = []
     for match in PLACEHOLDER.finditer(text):
         free = spans[-1][1] if spans else 0
         start, stop = match.span()
         if start < free:  # the mark before has taken it in
             continue
-        if not match["tag"]:
+        kind = match.lastgroup
+        beside = text[max(free, start - 1) : start] + text[stop : stop + 1]
+        if kind is None or (kind == "symbol" and any(map(str.isdigit, beside))):  # "20°C" is one, "go→on" is not
             start, stop = _widen(text, free, start, stop)
-            if spans and not spans[-1][2] and CODE.fullmatch(text, free, start):
-                start = spans.pop()[0]
-        spans.append((start, stop, bool(match["tag"])))
+        before = spans[-1][2] if spans else "tag"
+        if kind != "tag" and before != "tag" and _is_joint(text, free, start, kind, before):
+            start, kind = spans.pop()[0], None if kind is None or before is None else "symbol"
+        spans.append((start, stop, kind))
     return spans
+
+
+def _is_joint(text: str, free: int, start: int, kind: str | None, before: str | None) -> bool:
+    """Whether what stands between two marks is code, so that all is one mark; symbols need to be neighbours."""
+    return free == start if kind or before else bool(CODE.fullmatch(text, free, start))
 
 
 def _widen(text: str, free: int, start: int, stop: int) -> tuple[int, int]:
@@ -149,13 +174,15 @@ class _Parts:
     slots: list[Slot]
     marks: list[Mark]
     tail: str
+    keys: list[str]  # mnemonics, such as &F
 
     @property
     def has_words(self) -> bool:
         return any(map(str.isalnum, self.text))
 
 
-def _take_apart(pieces: Sequence[Piece]) -> _Parts:
+def _take_apart(given: Sequence[Piece]) -> _Parts:
+    pieces, keys = _without_mnemonics(given)
     marks = [piece for piece in pieces if isinstance(piece, Mark)]
     joined = "".join(piece if isinstance(piece, str) else OBJECT for piece in pieces)
     body = joined.strip()
@@ -167,9 +194,8 @@ def _take_apart(pieces: Sequence[Piece]) -> _Parts:
     else:
         led = 0
     text, slots = _without_marks(body, marks[led:])
-    return _Parts(
-        pieces, list(_with_marks(space, marks[:led])), text, slots, marks[led:], joined[len(joined.rstrip()) :]
-    )
+    tail = joined[len(joined.rstrip()) :]
+    return _Parts(given, list(_with_marks(space, marks[:led])), text, slots, marks[led:], tail, keys)
 
 
 def _with_marks(text: str, marks: Sequence[Mark]) -> Iterator[Piece]:
@@ -211,5 +237,74 @@ def _joint(text: str, gap: str, word: str, parted: bool) -> str:
 def _put_together(parts: _Parts, output: str | Translated) -> list[Piece]:
     translated = Translated(output) if isinstance(output, str) else output
     body = reinsert(parts.text, parts.slots, " ".join(translated.text.split()), translated.links)
-    pieces = [piece if isinstance(piece, str) else parts.marks[piece] for piece in body]
-    return [piece for piece in [*parts.lead, *pieces, parts.tail] if piece != ""]
+    pieces = [piece if isinstance(piece, str) else parts.marks[piece] for piece in _without_empty(body, parts)]
+    return [piece for piece in [*parts.lead, *_with_mnemonics(pieces, parts.keys), parts.tail] if piece != ""]
+
+
+def _without_empty(body: Sequence[str | int], parts: _Parts) -> list[str | int]:
+    """Leave out light pairs that have lost all that was between them."""
+    kept: list[str | int] = []
+    for item in body:
+        if isinstance(item, int) and kept and isinstance(kept[-1], int):
+            opening, closing = parts.marks[kept[-1]], parts.marks[item]
+            wrapped = parts.slots[kept[-1]].wraps and opening.role == "open" and closing.role == "close"
+            if wrapped and closing.light and opening.key == closing.key:
+                kept.pop()
+                continue
+        kept.append(item)
+    return kept
+
+
+def letters_of(pieces: Sequence[Piece]) -> str:
+    """The text of pieces without its white space."""
+    return "".join("".join(piece for piece in pieces if isinstance(piece, str)).split())
+
+
+# Mnemonics: taken out before translation, put back on a letter of the translation
+
+
+def _without_mnemonics(pieces: Sequence[Piece]) -> tuple[list[Piece], list[str]]:
+    """The pieces without mnemonics, and these, each with its letter; a long text has none."""
+    words = sum(len(piece.split()) for piece in pieces if isinstance(piece, str))
+    keys: list[str] = []
+    bare: list[Piece] = []
+    for piece in pieces:
+        if isinstance(piece, str) and words <= LABEL:
+            found = [match.start() for match in MNEMONIC.finditer(piece) if _is_mnemonic(piece, match.start())]
+            keys += [piece[place : place + 2] for place in found]
+            piece = "".join(letter for place, letter in enumerate(piece) if place not in found)
+        bare.append(piece)
+    return bare, keys
+
+
+def _is_mnemonic(text: str, place: int) -> bool:
+    """E&xit and C_ut, but neither AT&T nor file_name."""
+    if place == 0 or not text[place - 1].isalnum():
+        return text.count(text[place]) == 1 or text[place] == "&"
+    word = re.split(r"\s", text[:place])[-1]
+    return text.count(text[place]) == 1 and word[0].isupper() and text[place + 1].islower()
+
+
+def _with_mnemonics(pieces: Sequence[Piece], keys: Sequence[str]) -> list[Piece]:
+    """Put each mnemonic before its letter, at best where a word begins with it, else before the first letter.
+
+    Where no word is written in letters that keyboards have, it follows in brackets, as in 文件(&F)."""
+    done = list(pieces)
+    for key in keys:
+        places = [
+            ((letter.lower() != key[1].lower()) * 2 + (start > 0 and piece[start - 1].isalnum()), number, start)
+            for number, piece in enumerate(done) if isinstance(piece, str)
+            for start, letter in enumerate(piece)
+            if letter.isalnum() and not _is_ideograph(letter) and piece[start - 1 : start] not in ("&", "_", "~")
+        ]  # fmt: skip
+        if places:
+            _, number, start = min(places)
+            piece = str(done[number])
+            done[number] = piece[:start] + key[0] + piece[start:]
+        else:
+            done.append(f"({key})")
+    return done
+
+
+def _is_ideograph(letter: str) -> bool:
+    return unicodedata.east_asian_width(letter) in "WF"

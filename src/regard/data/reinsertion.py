@@ -163,7 +163,23 @@ class _Layout:
             pair = owner[run[0]]
             if pair is not None and len(run) > len(runs.get(id(pair), ())):
                 runs[id(pair)] = run
+        self._settle([pair for pair in pairs if id(pair) not in runs], runs, node, low, high)
         return [(pair, (runs[id(pair)][0], runs[id(pair)][-1] + 1)) for pair in pairs if id(pair) in runs]
+
+    def _settle(self, lost: Sequence[Node], runs: dict[int, list[int]], node: Node, low: int, high: int) -> None:
+        """Give each pair whose words were not translated the nearest word that no other pair has, if there is one."""
+        if not lost:
+            return
+        taken = {place for run in runs.values() for place in range(run[0], run[-1] + 1)}
+        free = [place for place in range(low, high) if self.units[place].part == 0 and place not in taken]
+        for pair in lost:
+            gap = self._gap(pair, node, low, high)
+            right = bisect_left(free, gap)
+            near = free[max(right - 1, 0) : right + 1]
+            if near:
+                place = min(near, key=lambda each: abs(each + 0.4 - gap))  # of equals the one after the gap
+                free.remove(place)
+                runs[id(pair)] = [place]
 
     def _gap(self, child: Node, node: Node, low: int, high: int) -> int:
         """The target gap for a mark: after the word aligned with the one before it, or before the one after it."""

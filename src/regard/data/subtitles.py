@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import accumulate, pairwise
 
 from regard.data.markup import OBJECT, Mark, Piece, Translate, parse
@@ -72,7 +73,12 @@ def _pieces(lines: Sequence[Line]) -> list[Piece]:
     lead, dash = (parse(dashed[1]), [Mark(dashed[2])]) if dashed else ([], [])
     rest = KARAOKE.split(text[dashed.end() if dashed else 0 :])
     pieces = [[Mark(part)] if place % 2 else parse(part) for place, part in enumerate(rest)]
-    return [*lead, *dash, *(piece for each in pieces for piece in each)]
+    return [_lightened(piece) for piece in [*lead, *dash, *(piece for each in pieces for piece in each)]]
+
+
+def _lightened(piece: Piece) -> Piece:
+    """Italics and the like may go with their words."""
+    return replace(piece, light=True) if isinstance(piece, Mark) and piece.key in ("b", "i", "u", "font") else piece
 
 
 # Lines of about the same length
@@ -82,7 +88,7 @@ def _broken(lines: Sequence[Line], pieces: Sequence[Piece]) -> str:
     """The text in as many lines as there were, or as it has words, with their line ends."""
     marks = iter([piece.content for piece in pieces if isinstance(piece, Mark)])
     text = "".join(OBJECT if isinstance(piece, Mark) else piece.replace(OBJECT, "") for piece in pieces).strip()
-    if not text.strip(OBJECT):  # an empty line would end the cue
+    if not text.replace(OBJECT, "").strip():  # an empty line would end the cue
         return "".join(says + end for says, end in lines)
     rows = [re.sub(OBJECT, lambda _: next(marks), row) for row in break_lines(text, len(lines))]
     ends = [end for _, end in lines]

@@ -205,16 +205,20 @@ def _shown(value: object) -> str:
 def read_objects(path: Path, errors: Errors) -> Iterator[tuple[str, dict[str, Any]]]:
     """The objects of a JSONL file, each with where it stands; empty lines are passed over."""
     for number, line in enumerate(read_lines(path, on_damage(errors)), 1):
-        where = f"{path}, line {number}"
-        if not line.strip():
-            continue
-        try:
-            value = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"{where}: not JSON ({error}): {_shown(line)}") from None
-        if not isinstance(value, dict):
-            raise DataError(f'{where}: expected an object such as {{"en": .., "de": ..}}, {_shown(value)} came')
-        yield where, value
+        if line.strip():
+            where = f"{path}, line {number}"
+            yield where, parse_object(line, where)
+
+
+def parse_object(line: str, where: str) -> dict[str, Any]:
+    """The object in a line of JSONL."""
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{where}: not JSON ({error}): {_shown(line)}") from None
+    if not isinstance(value, dict):
+        raise DataError(f'{where}: expected an object such as {{"en": .., "de": ..}}, {_shown(value)} came')
+    return value
 
 
 def sides(record: Mapping[str, Any]) -> Any:

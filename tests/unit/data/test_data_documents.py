@@ -45,7 +45,7 @@ def test_plain_text_sentence_by_sentence_with_its_ends(tmp_path: Path):
         return shout(texts)
 
     (tmp_path / "a.txt").write_bytes("\ufeffOne two.  Three!\r\n\r\nfour\n five\r".encode())
-    assert translate_document(tmp_path / "a.txt", tmp_path / "b.txt", note, "en", "de") == 4
+    assert translate_document(tmp_path / "a.txt", tmp_path / "b.txt", note, "en", "de").translated == 4
     assert (tmp_path / "b.txt").read_bytes() == "\ufeffONE TWO.  THREE!\r\n\r\nFOUR\n FIVE\r".encode()
     assert sent == ["One two.", "Three!", "four", "five"]
 
@@ -53,7 +53,7 @@ def test_plain_text_sentence_by_sentence_with_its_ends(tmp_path: Path):
 def test_subtitles(tmp_path: Path):
     film = "\ufeff1\r\n00:00:01,000 --> 00:00:02,000\r\n<i>Hello\r\nthere</i>\r\n\r\n"
     (tmp_path / "a.srt").write_bytes(film.encode())
-    assert translate_document(tmp_path / "a.srt", tmp_path / "b.srt", shout, "en", "de") == 1
+    assert translate_document(tmp_path / "a.srt", tmp_path / "b.srt", shout, "en", "de").translated == 1
     assert (tmp_path / "b.srt").read_bytes().decode() == film.replace("Hello", "HELLO").replace("there", "THERE")
     with pytest.raises(UsageError, match="keeps its format"):
         translate_document(tmp_path / "a.srt", tmp_path / "b.vtt", shout, "en", "de")
@@ -62,7 +62,7 @@ def test_subtitles(tmp_path: Path):
 @pytest.mark.parametrize("head", ["", "\ufeff", "<meta charset=utf-8>"])
 def test_html(tmp_path: Path, head: str):
     (tmp_path / "a.html").write_bytes(f"{head}<p>a <b>bé</b>.\r\n</p>".encode())
-    assert translate_document(tmp_path / "a.html", tmp_path / "b.htm", reverse, "en", "de") == 1
+    assert translate_document(tmp_path / "a.html", tmp_path / "b.htm", reverse, "en", "de").translated == 1
     assert (tmp_path / "b.htm").read_bytes().decode() == f"{head}<p><b>bé</b>. a\r\n</p>"
 
 
@@ -205,7 +205,7 @@ def test_xliff_1_2_keeps_inline_elements(tmp_path: Path):
         for i, t in targets.items()
         if t is not None
     }
-    state = 'state="needs-review-translation"'
+    state = 'state="translated"'
     assert inner["1"].strip() == (
         f'<target {state}><x id="3"/>now <g id="1" ctype="bold"><g id="2">house</g> the {{name}}</g> see</target>'
     )
@@ -236,7 +236,7 @@ def test_xliff_2_fills_segments(tmp_path: Path):
 
 def test_packed_in_packed_out(tmp_path: Path):
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"one\n"))
-    assert translate_document(tmp_path / "a.txt.gz", tmp_path / "b.txt.gz", shout, "en", "de") == 1
+    assert translate_document(tmp_path / "a.txt.gz", tmp_path / "b.txt.gz", shout, "en", "de").translated == 1
     assert gzip.decompress((tmp_path / "b.txt.gz").read_bytes()) == b"ONE\n"
 
 
@@ -265,7 +265,7 @@ def test_a_suffix_may_be_a_language(tmp_path: Path):
     """Moses' names for pairs of files: news.en and news.de."""
     (tmp_path / "news.en").write_text("one\ntwo\n")
     for out in ("news.de", "news.zh", "news.txt", "news"):
-        assert translate_document(tmp_path / "news.en", tmp_path / out, shout, "en", "de") == 2
+        assert translate_document(tmp_path / "news.en", tmp_path / out, shout, "en", "de").translated == 2
         assert (tmp_path / out).read_text() == "ONE\nTWO\n"
     with pytest.raises(UsageError, match="keeps its format"):
         translate_document(tmp_path / "news.en", tmp_path / "news.po", shout, "en", "de")

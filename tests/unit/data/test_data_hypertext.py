@@ -1,5 +1,6 @@
 import html
 import re
+from collections import Counter
 from html.parser import HTMLParser
 
 import pytest
@@ -54,7 +55,7 @@ def test_tags_follow_the_words_and_blocks_part_them(source: str, expected: str):
         "<!DOCTYPE html>", "<!-- a <b> c -->", "<script>if (a<b) f('</p>')</script>", "<STYLE>p > b {x: y}</style>",
         "<pre>a <b>b</b></pre>", '<p translate="no">a <b>b</b></p>', "<div class='x notranslate'>a<div>b</div>c</div>",
         "<span translate=no>a b</span>", "<textarea>a b</textarea>", "<svg><text>a</text></svg>",
-        "<?xml version='1.0'?>", "<!-- open", "<script>open", "<img alt='a b'>", "<br/>", "<![CDATA[a b]]>",
+        "<?xml version='1.0'?>", "<!-- open", "<script>open", "<img src='a b'>", "<br/>", "<![CDATA[a b]]>",
         "<kbd>ctrl</kbd>",
     ],
 )  # fmt: skip
@@ -67,7 +68,7 @@ def test_what_is_copied(kept: str):
 
 def test_what_only_looks_untranslated():
     assert one("<p translate=yes class=notranslate2>a</p>") == "<p translate=yes class=notranslate2>A</p>"
-    assert one("<p data-translate='no' title='notranslate'>a</p>") == "<p data-translate='no' title='notranslate'>A</p>"
+    assert one("<p data-translate='no' id='notranslate'>a</p>") == "<p data-translate='no' id='notranslate'>A</p>"
 
 
 def test_an_open_end_of_what_is_kept_is_the_next_block():
@@ -78,7 +79,7 @@ def test_an_open_end_of_what_is_kept_is_the_next_block():
     ("source", "expected"),
     [
         ("caf&eacute; &amp; t&#233; &lt;b&gt; x", "CAFÉ &amp; TÉ &lt;b&gt; X"),
-        ("5 < 6 & 7 > 6", "5 &lt; 6 &amp; 7 &gt; 6"),
+        ("5 < 6 & 7 > a", "5 &lt; 6 &amp; 7 &gt; A"),
         ("10&nbsp;km\xa0far", "10&nbsp;KM FAR"),
         ("a <b unclosed", "A &lt;B UNCLOSED"),
         ("see https://a.b/?c=1&amp;d=2 now", "SEE https://a.b/?c=1&amp;d=2 NOW"),
@@ -141,7 +142,7 @@ documents = st.recursive(
     lambda inner: st.builds(
         lambda name, attribute, parts: f"<{name}{attribute}>{''.join(parts)}</{name}>",
         names,
-        st.sampled_from(["", " class='x y'", ' title="a>b"', " translate=no"]),
+        st.sampled_from(["", " class='x y'", ' data-x="a>b"', " translate=no"]),
         st.lists(inner, max_size=5),
     ),
     max_leaves=20,
@@ -166,8 +167,9 @@ def test_any_translation_keeps_every_tag_and_their_nesting(
     document: str, words: list[str], links: list[tuple[int, int]]
 ):
     out = one(document, lambda texts: [Translated(" ".join(words), links) for _ in texts])
-    tags = re.findall(r"<[^>]*?(?:\"[^\"]*\"[^>]*)?>", out)
-    assert sorted(tags) == sorted(re.findall(r"<[^>]*?(?:\"[^\"]*\"[^>]*)?>", document))
+    before, after = (Counter(re.findall(r"<[^>]*?(?:\"[^\"]*\"[^>]*)?>", text)) for text in (document, out))
+    assert not after - before
+    assert all(re.match(r"</?[bi]\b", tag) for tag in before - after)  # which may go with the words they shaped
     stack = []
     for slash, name in re.findall(r"<(/?)([a-z-]+)", out):
         if slash:

@@ -48,7 +48,8 @@ def test_segments_without_words_are_copied_and_never_translated(text: str):
     "placeholder",
     ["%s", "%d", "%5.2f", "%(name)s", "%1$s", "%@", "{}", "{0}", "{name}", "{{name}}", "${VAR}", "$VAR", "&amp;",
      "&#160;", "&#xA0;", "https://example.org/a?b=c", "<br>", "<a href='x y'>", "</p>", "%{name}",
-     "{n, plural, one {# file} other {# files}}"],
+     "{n, plural, one {# file} other {# files}}", "www.example.org", "mailto:a@b.org", "j.doe+x@mail.example.org", "%1",
+     "$%1$s", "♪", "→", "©", "™", "€", "👩🏽‍🚀", "🇩🇪🇫🇷", "1️⃣", "①", "&&", "=>", "20°C", "$", "|"],
 )  # fmt: skip
 def test_what_counts_as_a_placeholder(placeholder: str):
     text, mark, rest = parse(f"one {placeholder} two")
@@ -56,7 +57,10 @@ def test_what_counts_as_a_placeholder(placeholder: str):
     assert isinstance(mark, Mark) and mark.content == placeholder
 
 
-@pytest.mark.parametrize("text", ["50% of it costs $5", "5 < 6 and 7 > 6", "100% sure", "R&D a{", "Tom & Jerry"])
+@pytest.mark.parametrize(
+    "text",
+    ["50% of it costs 5", "x<6 and 7>x", "100% sure", "R&D a{", "Tom & Jerry", "Madrid - Rome", "a well-known b#c"],
+)
 def test_what_does_not(text: str):
     assert parse(text) == [text]
 
