@@ -4,6 +4,10 @@ S sentences are decoded together, W hypotheses each, as a grid. A hypothesis is 
 its length (the end token counted) to the power of `length_penalty`: 0 prefers short answers, 1 is the mean per token.
 The prefix is never fed again: the model's state remembers it. Every decision about a sentence depends on that sentence
 alone, so a batch yields what its sentences yield one by one.
+
+Answers come in order of their scores. A search prefers answers that ended by themselves to those that the length limit
+cut: a cut one is given only behind those that ended, and only where it scores no better than they do. How many answers
+are asked for never changes the first: see `search`. Drawn answers are all given.
 """
 
 import math
@@ -209,11 +213,15 @@ class Search:
 
     def results(self) -> list[list[Hypothesis]]:
         """The best hypotheses of every sentence, best first."""
+        return [found[: self.settings.n_best] for found in self.ordered()]
+
+    def ordered(self) -> list[list[Hypothesis]]:
+        """All that was found for every sentence, as far as it can be put into one order."""
         groups = [
             [hypothesis for found in self.found[first : first + self.samples] for hypothesis in found]
             for first in range(0, len(self.found), self.samples)
         ]
-        return [sorted(group, key=lambda h: (-h.finished, -h.score))[: self.settings.n_best] for group in groups]
+        return [_by_score(group) if self.settings.sample else _in_order(group) for group in groups]
 
     def _turn(self) -> Turn:
         """One step of the model, and what comes of it."""
@@ -331,12 +339,40 @@ def search(
     first: Int[Tensor, "S"] | None = None,
     stop: Stop | None = None,
 ) -> list[list[Hypothesis]]:
-    """The n best answers for each of S sentences, best first; see `Search`."""
-    with torch.inference_mode():
-        running = Search(steps, source, source_mask, settings, vocabulary, prefixes, first=first, stop=stop)
+    """The n best answers for each of S sentences, best first; see `Search`.
+
+    The first answer is the one that the beam finds, however many are asked for. More of them than the beam is wide come
+    from a second, wider search; what that search alone finds and scores higher than the first answer is left out, so
+    that there may be fewer than n.
+    """
+
+    def run(chosen: SearchSettings) -> Search:
+        running = Search(steps, source, source_mask, chosen, vocabulary, prefixes, first=first, stop=stop)
         while not running.done:
             running.advance()
-    return running.results()
+        return running
+
+    with torch.inference_mode():
+        if settings.sample or settings.n_best <= settings.beam:
+            return run(settings).results()
+        answers = [found[0] for found in run(settings.replace(n_best=1)).results()]
+        wider = run(settings).ordered()
+    return [
+        [answer, *(each for each in others if each.tokens != answer.tokens and each.score <= answer.score)][
+            : settings.n_best
+        ]
+        for answer, others in zip(answers, wider, strict=True)
+    ]
+
+
+def _in_order(found: Sequence[Hypothesis]) -> list[Hypothesis]:
+    """Hypotheses by score: those that ended, then the cut ones that score no better."""
+    ended, cut = (_by_score([each for each in found if each.finished == finished]) for finished in (True, False))
+    return [*ended, *(each for each in cut if not ended or each.score <= ended[-1].score)]
+
+
+def _by_score(found: Sequence[Hypothesis]) -> list[Hypothesis]:
+    return sorted(found, key=lambda each: -each.score)
 
 
 def _noise(source: Int[Tensor, "S L"], source_mask: Bool[Tensor, "S L"], settings: SearchSettings) -> list[Random]:

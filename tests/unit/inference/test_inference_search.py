@@ -110,6 +110,32 @@ def test_a_batch_gives_what_its_sentences_give_one_by_one(settings):
         assert [h.score for h in alone] == pytest.approx([h.score for h in together[row]], abs=1e-4)
 
 
+@pytest.mark.parametrize("length_penalty", [0.0, 0.6, 1.0])
+def test_answers_come_in_order_of_score_and_their_number_never_changes_the_first(length_penalty):
+    cut = fewer = 0
+    for seed in range(3):
+        model, (source, mask) = transformer(seed), ragged(16, seed)
+        for beam, limit in ((1, 3), (3, 5)):
+            settings = SearchSettings(beam=beam, max_length=limit, length_penalty=length_penalty)
+            alone = [found[0] for found in search(model, source, mask, settings, VOCABULARY)]
+            for n_best in (2, 7):
+                several = search(model, source, mask, settings.replace(n_best=n_best), VOCABULARY)
+                for best, found in zip(alone, several, strict=True):
+                    assert found[0].tokens == best.tokens
+                    scores, ended = ([getattr(each, name) for each in found] for name in ("score", "finished"))
+                    assert scores == sorted(scores, reverse=True)
+                    assert len({tuple(each.tokens) for each in found}) == len(found) <= n_best
+                    cut, fewer = cut + (True in ended and False in ended), fewer + (len(found) < n_best)
+    assert cut and fewer  # both rare cases occur
+
+
+def test_every_drawn_answer_is_given_in_order_of_score():
+    model, (source, mask) = transformer(), ragged(6)
+    for found in search(model, source, mask, SearchSettings(sample=True, n_best=9, max_length=3), VOCABULARY):
+        scores = [each.score for each in found]
+        assert len(found) == 9 and scores == sorted(scores, reverse=True)
+
+
 def test_greedy_follows_the_best_token():
     model, (source, mask) = transformer(), ragged(10)
     for row, (best,) in enumerate(search(model, source, mask, SearchSettings(max_length=9), VOCABULARY)):
