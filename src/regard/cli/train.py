@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from regard.cli.options import Sets
+from regard.errors import UsageError
 
 
 def train(
@@ -25,6 +26,8 @@ def train(
     from regard.training.recipe import load_recipe
 
     folder = out or Path("runs") / Path(recipe).stem
+    if resume and not folder.is_dir():
+        raise UsageError(f"there is no run in {folder} to resume; leave out --resume to begin one")
     run(load_recipe(recipe, sets), folder, resume=resume)
     if Share.launched().rank == 0:
         print(folder)

@@ -1,21 +1,17 @@
-"""What keeps a run safe: one run per folder, signals that end it politely, and the search for the first bad number."""
+"""What keeps a run safe: signals that end it politely, and the search for the first bad number."""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable
 from types import FrameType
 from typing import Any, Self
 
-import filelock
 import torch
 from torch import Tensor, nn
 
-from regard.errors import RegardError, UsageError
+from regard.errors import RegardError
 
-LOCK = ".lock"
 Poll = Callable[[], None]  # called where work may stop; raises if it should
 
 
@@ -67,25 +63,6 @@ class Signals:
     def _handle(self, signum: int, frame: FrameType | None) -> None:
         signal.signal(signum, signal.SIG_DFL)
         self.received = signum
-
-
-@contextmanager
-def claim(folder: Path, *, resume: bool) -> Iterator[None]:
-    """Hold `folder` for one run; refused while another run has it, or when it holds files and `resume` is off."""
-    lock = filelock.FileLock(folder / LOCK)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock.acquire(timeout=0)
-    except filelock.Timeout:
-        raise UsageError(f"{folder} is in use by another run; wait for it, or train into another folder") from None
-    except OSError as error:
-        raise UsageError(f"cannot write into {folder}: {error}; choose a folder that you may write into") from None
-    try:
-        if not resume and any(entry.name != LOCK for entry in folder.iterdir()):
-            raise UsageError(f"{folder} is not empty; continue its run with --resume, or train into another folder")
-        yield
-    finally:
-        lock.release()
 
 
 class _FoundError(Exception):

@@ -6,7 +6,7 @@ import itertools
 import math
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -19,17 +19,18 @@ from regard.checkpoints import complete_checkpoints, newest_complete, write_mode
 from regard.checkpoints.folder import CHECKPOINTS, TRAIN_STATE
 from regard.checkpoints.models import fill
 from regard.errors import TrainingError, UsageError
-from regard.inference.products import multiplies_bf16
 from regard.layers.blocks import keep_half
+from regard.processor import multiplies_bf16
 from regard.training.distributed import ALONE, Ranks, engine, full, joined, local
-from regard.training.guards import SignalError, Signals, claim, first_bad_module
+from regard.training.guards import SignalError, Signals, first_bad_module
 from regard.training.metrics import MetricsLog, Reporter, Silence, shown
 from regard.training.objectives import Loss
 from regard.training.optim import adamw, ema_update, guarded_step, schedule
-from regard.training.publishing import RECIPE, better, mean_of, publish_model, settle_recipe, weights_of, write_beside
+from regard.training.publishing import RECIPE, better, mean_of, publish_model, weights_of, write_beside
 from regard.training.recipe import AnyRecipe
 from regard.training.replay import CudaGraphs, Repeated
 from regard.training.saving import Saver
+from regard.training.starting import claim
 from regard.training.state import Place, Progress, load_state, read_progress, save_state, seed_draws, seed_everything
 from regard.training.tasks import TASKS, Task, TrainingBatch
 
@@ -40,15 +41,14 @@ def train(recipe: AnyRecipe, out: Path, *, resume: bool = False) -> Path:
     device = find_device(recipe.training.device)
     with Signals() as signals, ExitStack() as held:
         with joined(device) as ranks:
-            ranks.lead(lambda: held.enter_context(claim(out, resume=resume)))
-            ranks.lead(lambda: settle_recipe(recipe, out))
+            start = ranks.lead(lambda: held.enter_context(claim(out, recipe, resume=resume)))
             seed_everything(recipe.seed)
             torch.set_float32_matmul_precision("high" if recipe.training.precision == "tf32" else "highest")
             task = ranks.after_first(lambda: TASKS[recipe.task](recipe, out / "data", device, signals.check))
             trainer = Trainer(recipe, task, out, device, signals, ranks)
             held.callback(trainer.log.close)
             try:
-                trainer.fit()
+                trainer.fit(start.begin if ranks.first else _nothing)
             finally:
                 trainer.release()
         if ranks.first:
@@ -59,9 +59,10 @@ def train(recipe: AnyRecipe, out: Path, *, resume: bool = False) -> Path:
 def prepare(recipe: AnyRecipe, out: Path) -> str:
     """Make the data of a recipe ready in `out`, where `train` with `resume` finds them; returns what they are."""
     recipe = recipe.resolved()
-    with Signals() as signals, claim(out, resume=(out / RECIPE).exists()):
-        settle_recipe(recipe, out)
-        return TASKS[recipe.task](recipe, out / "data", torch.device("cpu"), signals.check).summary
+    with Signals() as signals, claim(out, recipe, resume=(out / RECIPE).exists()) as start:
+        task = TASKS[recipe.task](recipe, out / "data", torch.device("cpu"), signals.check)
+        start.keep()
+        return task.summary
 
 
 def find_device(name: str) -> torch.device:
@@ -69,6 +70,10 @@ def find_device(name: str) -> torch.device:
     if name == "cuda" and not torch.cuda.is_available():
         raise UsageError("training.device is 'cuda', but torch sees no GPU; use 'auto' or 'cpu'")
     return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+def _nothing() -> None:
+    """Nobody waits for the first step."""
 
 
 def _averaged_tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -159,9 +164,9 @@ class Trainer:
             return None
         return Repeated(lambda batch, tokens: self._update([batch], tokens), self.device, CudaGraphs(self.device))
 
-    def fit(self) -> None:
-        """Train until the steps, the time or the patience are used up."""
-        batches = self.task.batches(self.progress.loader)
+    def fit(self, begin: Callable[[], None] = _nothing) -> None:
+        """Train until the steps, the time or the patience are used up; `begin` is called after the first step."""
+        batches, first = self.task.batches(self.progress.loader), True
         with self.reporter:
             self.reporter.say(self.task.summary)
             self._between_steps()
@@ -173,6 +178,10 @@ class Trainer:
                         self._between_steps()
                     raise
                 self.step(*taken)
+                if first:
+                    self.log.open()
+                    begin()
+                    first = False
                 self._between_steps()
             self._settle()
 

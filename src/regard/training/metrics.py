@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import IO, Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -18,6 +18,7 @@ DURING = ("train", "valid", "samples")  # the kinds of rows that are written bef
 class Silence:
     """The log and the reporter of ranks that leave it to the first to tell."""
 
+    def open(self) -> None: ...
     def write(self, step: int, kind: str, values: Mapping[str, Any]) -> None: ...
     def last(self, kind: str, step: int) -> dict[str, Any]:
         return {}
@@ -33,22 +34,30 @@ class Silence:
 
 
 class MetricsLog:
-    """Appends to metrics.jsonl and to TensorBoard event files.
+    """Appends to metrics.jsonl and to TensorBoard event files, once it has something to tell.
 
-    A run that resumes at `step` tells again what came after it, and its end: those rows are dropped.
+    A run that resumes at `step` tells again what came after it, and its end: those rows are dropped then.
     """
 
     def __init__(self, folder: Path, *, step: int) -> None:
+        self._folder, self._path, self._step = folder, folder / METRICS, step
+        self._file: IO[str] | None = None
+
+    def open(self) -> None:
+        """Begin to tell; a run whose first step fails never does."""
         from tensorboardX import SummaryWriter  # its import takes a second or two, and only training needs it
 
-        self._path = folder / METRICS
-        kept = [row for row in read_metrics(self._path) if row["step"] <= step and row["kind"] in DURING]
+        kept = [row for row in read_metrics(self._path) if row["step"] <= self._step and row["kind"] in DURING]
         self._path.write_text("".join(_line(row) for row in kept), encoding="utf-8")
         self._file = self._path.open("a", encoding="utf-8")
-        self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1 if step else None)
+        purged = self._step + 1 if self._step else None
+        self._board = SummaryWriter(str(self._folder / "tensorboard"), purge_step=purged)
 
     def write(self, step: int, kind: str, values: Mapping[str, Any]) -> None:
         """Add one row, of kind `train`, `valid` or `samples`, or of the end of a run: `average`, `test`."""
+        if self._file is None:
+            self.open()
+        assert self._file is not None
         self._file.write(_line({"step": step, "kind": kind, **values}))
         self._file.flush()
         for name, value in values.items():
@@ -61,8 +70,9 @@ class MetricsLog:
         return {name: value for name, value in rows[-1].items() if name not in ("kind", "step")} if rows else {}
 
     def close(self) -> None:
-        self._file.close()
-        self._board.close()
+        if self._file is not None:
+            self._file.close()
+            self._board.close()
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

@@ -10,10 +10,8 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from regard.checkpoints import load_model, model_card, publish, write_folder, write_model
-from regard.checkpoints.folder import MANIFEST
 from regard.checkpoints.models import own_tensors
 from regard.config import Config
-from regard.errors import UsageError
 from regard.training.metrics import METRICS
 from regard.training.optim import mean_weights
 from regard.training.recipe import AnyRecipe, load_recipe
@@ -32,21 +30,17 @@ FIXED = (
 )  # what a resumed run must share with its beginning
 
 
-def settle_recipe(recipe: AnyRecipe, out: Path) -> None:
-    """Write the recipe of a new run; let a resumed run change only how it trains, not what or on what."""
-    path = out / RECIPE
-    if path.exists():
-        before = load_recipe(path).resolved()  # it may be older than some keys of its model
-        changed = [name for name in FIXED if getattr(before, name, None) != getattr(recipe, name, None)]
-        if changed:
-            raise UsageError(
-                f"{out} was begun with another {' and '.join(changed)}; --resume may change only [training] and "
-                "[decoding]. Train into another folder, or leave the rest of the recipe as it was"
-            )
-    (out / MANIFEST).unlink(missing_ok=True)  # a published folder is incomplete again until this run ends
-    temporary = path.with_suffix(".new")
+def differences(recipe: AnyRecipe, out: Path) -> list[str]:
+    """The parts of a recipe in which a run differs from how it was begun, though it must not."""
+    before = load_recipe(out / RECIPE).resolved()  # it may be older than some keys of its model
+    return [name for name in FIXED if getattr(before, name, None) != getattr(recipe, name, None)]
+
+
+def write_recipe(recipe: AnyRecipe, out: Path) -> None:
+    """Put the recipe of a run into its folder, whole or not at all."""
+    temporary = (out / RECIPE).with_suffix(".new")
     temporary.write_text(recipe.to_toml(), encoding="utf-8")
-    temporary.replace(path)
+    temporary.replace(out / RECIPE)
 
 
 def better(metric: str, value: float, best: float | None) -> bool:

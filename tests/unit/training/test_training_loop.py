@@ -11,12 +11,13 @@ from torch import nn
 from regard.checkpoints import complete_checkpoints, load_model, resolve, verify
 from regard.data.batch import Batch, collate
 from regard.errors import TrainingError, UsageError
-from regard.training.guards import Signals, claim
+from regard.training.guards import Signals
 from regard.training.loop import Trainer, train
 from regard.training.metrics import MetricsLog, read_metrics
 from regard.training.objectives import Loss, cross_entropy
 from regard.training.publishing import better, weights_of
 from regard.training.recipe import load_recipe
+from regard.training.starting import claim
 
 TINY = [
     "model.width=16", "model.heads=2", "model.encoder_depth=1", "model.decoder_depth=1", "model.ffn_width=32",
@@ -320,7 +321,7 @@ def test_where_bf16_would_crawl_training_goes_on_in_fp32(tmp_path, monkeypatch, 
 
 
 def test_a_folder_serves_one_run_at_a_time(tmp_path):
-    with claim(tmp_path, resume=False), pytest.raises(UsageError, match="in use by another run"):
+    with claim(tmp_path, tiny(), resume=False), pytest.raises(UsageError, match="in use by another run"):
         train(tiny(), tmp_path)
     (tmp_path / "something").write_text("")
     with pytest.raises(UsageError, match="not empty"):
