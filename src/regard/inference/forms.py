@@ -18,7 +18,7 @@ from regard.attention.dropout import Dropout
 from regard.attention.multihead import Memory, MultiHeadAttention
 from regard.errors import UsageError
 from regard.inference.native_layers import compiled, real_places
-from regard.inference.products import check_precision, product
+from regard.inference.products import product, resolve_precision
 from regard.layers.blocks import DropPath, Output
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -28,8 +28,8 @@ GPU_PRECISIONS: dict[str, torch.dtype] = {"fp32": torch.float32, "bf16": torch.b
 def inference_form(model: Model, precision: str = "fp32") -> Model:
     """The twin of a model; on a GPU that of a copy in half precision, where that is asked for."""
     if is_on_cpu(model):
-        check_precision(precision)
-        return _twin(model, precision, {})
+        return _twin(model, resolve_precision(precision), {})
+    precision = "fp32" if precision == "auto" else precision
     if precision not in GPU_PRECISIONS:
         raise UsageError(f"on a GPU there is no precision {precision!r}; choose one of {', '.join(GPU_PRECISIONS)}")
     return _twin(model if precision == "fp32" else copy.deepcopy(model).to(GPU_PRECISIONS[precision]), precision, {})

@@ -309,3 +309,5 @@ extern "C" void product(const Product* p, const float* x, float* y, int64_t rows
 }
 
 extern "C" int32_t has_tiles() { return tiles::READY; }
+extern "C" int32_t vector_bits() { return 32 * WIDE; }
+extern "C" const char* bytes_by() { return BYTES_BY; }  // how bytes are multiplied

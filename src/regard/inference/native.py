@@ -1,7 +1,8 @@
 """New tokens through a layer in one call of compiled code (native.cpp), where the machine has a C++ compiler.
 
-Compiled once, in a few seconds, for the processor at hand, and kept in the user's cache folder. Without a compiler, or
-with REGARD_NATIVE=0, nothing is missing: the same is computed by torch, one operation after another.
+Compiled once, in a few seconds, for the CPU at hand, and kept in the user's cache folder. Without a compiler, or with
+REGARD_NATIVE=0, nothing is missing: the same is computed by torch, one operation after another. REGARD_NATIVE=LEVEL
+compiles for a level of instructions below that of the CPU, which is how the tests see other CPUs.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import platform
 import shutil
 import subprocess
 import tempfile
+import warnings
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -22,10 +24,32 @@ import platformdirs
 import torch
 from torch import Tensor
 
+from regard import processor
+from regard.errors import UsageError
+
 SOURCE = Path(__file__).with_name("native.cpp")
 INCLUDED = ("native_choosing.h", "native_products.h", "native_tiles.h")
 # Unscheduled: to bring loads forward, as gcc does on ARM, takes registers that hold sums.
-FLAGS = ("-std=c++17", "-O3", "-march=native", "-ffast-math", "-fno-schedule-insns", "-fopenmp", "-fPIC")
+FLAGS = ("-std=c++17", "-O3", "-ffast-math", "-fno-schedule-insns", "-fopenmp", "-fPIC")
+NATIVE = "native"
+# What to compile for, and the instructions that a CPU of that level has, named as torch names them.
+X86_LEVELS = {
+    "x86-64": (("-march=x86-64",), ()),
+    "avx2": (("-march=haswell",), ("avx2", "fma3", "f16c", "bmi2")),
+    "avx2-vnni": (("-march=haswell", "-mavxvnni"), ("avx2", "fma3", "f16c", "bmi2", "avx_vnni")),
+    # The same arithmetic on vectors of the same width, by the instruction as AVX-512 encodes it.
+    "avx2-vnni-by-avx512": (
+        ("-march=haswell", "-mavx512vl", "-mavx512vnni", "-mprefer-vector-width=256", "-DREGARD_NARROW"),
+        ("avx512_f", "avx512_vl", "avx512_vnni"),
+    ),
+    "avx512": (("-march=skylake-avx512",), ("avx512_f", "avx512_bw", "avx512_dq", "avx512_vl", "avx512_cd")),
+    "avx512-vnni": (("-march=cascadelake",), ("avx512_f", "avx512_bw", "avx512_dq", "avx512_vl", "avx512_vnni")),
+    "amx": (("-march=sapphirerapids",), ("avx512_f", "avx512_vnni", "avx512_fp16", "amx_tile", "amx_bf16", "amx_int8")),
+}
+ARM_LEVELS = {
+    "neon": (("-march=armv8-a",), ()),
+    "neon-dot": (("-march=armv8.2-a+dotprod",), ("dot",)),
+}
 LANES = 32  # as in native.cpp
 Pointer, Int = ctypes.c_void_p, ctypes.c_int64
 
@@ -74,13 +98,15 @@ class Layer(ctypes.Structure):
 @cache
 def library() -> Any:
     """The compiled code; None where it is not wanted or cannot be had."""
-    compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
-    if os.environ.get("REGARD_NATIVE") == "0" or compiler is None:
+    level, compiler = os.environ.get("REGARD_NATIVE") or NATIVE, compiler_command()
+    if level == "0" or compiler is None:
         return None
+    _check_level(level)
     try:
         _show_threads()
-        found = ctypes.CDLL(str(_compiled(compiler)))
-    except (OSError, subprocess.SubprocessError):
+        found = ctypes.CDLL(str(_compiled(compiler, level)))
+    except (OSError, subprocess.SubprocessError) as error:
+        warnings.warn(f"models run without compiled code, slower: {compiler} failed ({_reason(error)})", stacklevel=2)
         return None
     found.layer_step.argtypes = [
         Pointer, Pointer, Int, Int, Pointer, Pointer, Pointer, Pointer, Int, ctypes.c_int32, Pointer, Int,
@@ -91,7 +117,34 @@ def library() -> Any:
     ]  # fmt: skip
     found.layer_step.restype = found.product.restype = None
     found.choose_best.restype = Int
+    found.bytes_by.restype = ctypes.c_char_p
     return found
+
+
+def compiler_command() -> str | None:
+    return os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
+
+
+def levels() -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
+    """The levels of instructions of this architecture: compiler flags, and what a CPU must have."""
+    return ARM_LEVELS if processor.is_arm() else X86_LEVELS
+
+
+def runnable_levels() -> list[str]:
+    """The levels whose code this CPU can run."""
+    return [name for name, (_, needed) in levels().items() if processor.has(*needed)]
+
+
+def _check_level(level: str) -> None:
+    if level != NATIVE and level not in runnable_levels():
+        known = ", ".join(["0", NATIVE, *runnable_levels()])
+        raise UsageError(f"REGARD_NATIVE={level} is no level that this CPU can run; choose one of {known}")
+
+
+def _reason(error: Exception) -> str:
+    """The first error a compiler printed; else what failed."""
+    lines = (getattr(error, "stderr", None) or b"").decode(errors="replace").splitlines()
+    return next((line for line in lines if "error" in line), str(error))
 
 
 def has_tiles() -> bool:
@@ -106,10 +159,11 @@ def _show_threads() -> None:
             ctypes.CDLL(str(file), mode=ctypes.RTLD_GLOBAL | getattr(os, "RTLD_NOLOAD", 0))
 
 
-def _compiled(compiler: str) -> Path:
-    """The file of the code for this source, compiler and processor, made if it is not there."""
+def _compiled(compiler: str, level: str) -> Path:
+    """The file of the code for this source, compiler and level, made if it is not there."""
     code = [file.read_text("utf-8") for file in (SOURCE, *map(SOURCE.with_name, INCLUDED))]
-    identity = "\n".join([*code, compiler, *FLAGS, *_processor()])
+    flags = [*FLAGS, *(("-march=native",) if level == NATIVE else levels()[level][0])]
+    identity = "\n".join([*code, compiler, *flags, *_processor()])
     name = hashlib.sha256(identity.encode()).hexdigest()[:20]
     file = Path(platformdirs.user_cache_dir("regard")) / "native" / f"{name}.so"
     if file.is_file():
@@ -118,7 +172,7 @@ def _compiled(compiler: str) -> Path:
     with tempfile.TemporaryDirectory(dir=file.parent) as folder:
         parts, whole = Path(folder) / "native.o", Path(folder) / "native.so"
         # Linked without -fopenmp, so that the threads are torch's; without -ffast-math, which would change its sums.
-        for command in ([*FLAGS, "-c", str(SOURCE), "-o", str(parts)], ["-shared", str(parts), "-o", str(whole)]):
+        for command in ([*flags, "-c", str(SOURCE), "-o", str(parts)], ["-shared", str(parts), "-o", str(whole)]):
             subprocess.run([compiler, *command], check=True, capture_output=True, timeout=120)
         whole.replace(file)
     return file

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <utility>
 #include <vector>
-#if defined(__AVX512VNNI__)
+#if defined(__x86_64__)
 #include <immintrin.h>
 #elif defined(__aarch64__)
 #include <arm_neon.h>
@@ -27,7 +27,8 @@ struct Product {  // y = x Wᵀ + b; W is float, or, with `scale` (one of each r
 using Floats = std::vector<float>;
 constexpr int LANES = 32;  // outputs whose weights lie side by side
 // Numbers in a vector; sums that stay in registers beside what is multiplied; rows that are computed at once, at most.
-#if defined(__AVX512F__)
+#if defined(__AVX512BW__) && !defined(REGARD_NARROW)
+#define WIDE_VECTORS  // of 512 bits
 constexpr int WIDE = 16, REGISTERS = 24, ROWS = 8;
 #elif defined(__aarch64__)
 constexpr int WIDE = 4, REGISTERS = 24, ROWS = 5;
@@ -37,7 +38,11 @@ constexpr int WIDE = 8, REGISTERS = 12, ROWS = 6;
 constexpr int WIDE = 4, REGISTERS = 12, ROWS = 3;
 #endif
 constexpr int VECTORS = LANES / WIDE;
-constexpr int together(int rows) { return rows * VECTORS <= REGISTERS ? VECTORS : VECTORS / 2; }  // vectors of a row
+constexpr int together(int rows, int registers) {  // vectors of a row whose sums fit into the registers
+    int vectors = VECTORS;
+    while (vectors > 1 && rows * vectors > registers) vectors /= 2;
+    return vectors;
+}
 typedef float FloatVector __attribute__((vector_size(4 * WIDE)));
 typedef int32_t IntVector __attribute__((vector_size(4 * WIDE)));
 template <class Vector, int R>
@@ -65,27 +70,77 @@ struct Ahead {
     }
 };
 
-#if defined(__ARM_FEATURE_DOTPROD)
-constexpr int EXCESS = 0;  // its instruction takes signed numbers
-#else
-constexpr int EXCESS = 128;  // that x, unsigned, has in every number
-#endif
-
 static inline FloatVector add(FloatVector sums, const float* x, const float* weight) {
     return sums + *x * load<FloatVector>(weight);
 }
 
-static inline IntVector add(IntVector sums, const uint8_t* x, const int8_t* weight) {  // x0 w0 + x1 w1 + x2 w2 + x3 w3
-#if defined(__AVX512VNNI__)
-    int32_t same;
-    std::memcpy(&same, x, 4);
-    return (IntVector)_mm512_dpbusd_epi32((__m512i)sums, _mm512_set1_epi32(same), _mm512_loadu_si512(weight));
+// x0 w0 + x1 w1 + x2 w2 + x3 w3 for every output, in whole numbers and exactly on every processor. `Byte` is what x is
+// rounded to. The instruction that every x86 has for bytes (maddubs) cuts sums off at 16 bits, so it is not used.
+template <class Number>
+static inline IntVector repeated(const Number* x) {  // 32 bits of x in every lane
+    int32_t bits;
+    std::memcpy(&bits, x, sizeof bits);
+    return IntVector{} + bits;
+}
+
+#if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
+#define BYTES_BY "VNNI"
+using Byte = uint8_t;
+constexpr int EXCESS = 128;  // the instruction takes x without a sign: this is added to every number of x
+constexpr int BYTE_REGISTERS = REGISTERS;
+static inline IntVector add(IntVector sums, const Byte* x, const int8_t* weight) {
+    IntVector same = repeated(x), weights = load<IntVector>(weight);
+#if defined(WIDE_VECTORS)
+    return (IntVector)_mm512_dpbusd_epi32((__m512i)sums, (__m512i)same, (__m512i)weights);
+#elif defined(__AVXVNNI__)
+    return (IntVector)_mm256_dpbusd_avx_epi32((__m256i)sums, (__m256i)same, (__m256i)weights);
 #else
+    return (IntVector)_mm256_dpbusd_epi32((__m256i)sums, (__m256i)same, (__m256i)weights);
+#endif
+}
+#elif defined(__x86_64__)
+#define BYTES_BY "16-bit products"
+using Byte = int16_t;  // of every four numbers of x: the first, the third, the second, the fourth
+#define BYTES_CROSSED
+constexpr int EXCESS = 0;
+constexpr int BYTE_REGISTERS = WIDE == 16 ? 16 : 8;  // weights of 16 bits take some of them
+typedef int16_t ShortVector __attribute__((vector_size(4 * WIDE)));
+static inline IntVector multiply_pairs(ShortVector a, IntVector b) {  // a0 b0 + a1 b1 of neighbours
+#if defined(WIDE_VECTORS)
+    return (IntVector)_mm512_madd_epi16((__m512i)a, (__m512i)b);
+#elif defined(__AVX2__)
+    return (IntVector)_mm256_madd_epi16((__m256i)a, (__m256i)b);
+#else
+    return (IntVector)_mm_madd_epi16((__m128i)a, (__m128i)b);
+#endif
+}
+static inline IntVector add(IntVector sums, const Byte* x, const int8_t* weight) {
+    ShortVector odd = load<ShortVector>(weight), even = (odd << 8) >> 8;  // w0 and w2 are the lower bytes
+    return sums + multiply_pairs(even, repeated(x)) + multiply_pairs(odd >> 8, repeated(x + 2));
+}
+#else
+using Byte = int8_t;
+constexpr int EXCESS = 0;
+constexpr int BYTE_REGISTERS = REGISTERS;
+#if defined(__ARM_FEATURE_DOTPROD)
+#define BYTES_BY "dot products"
+#elif defined(__aarch64__)
+#define BYTES_BY "16-bit sums of two products"
+static inline IntVector add(IntVector sums, const Byte* x, const int8_t* weight) {
+    int8x16_t weights = vld1q_s8(weight);
+    int8x8_t same = vreinterpret_s8_s32(vld1_dup_s32(reinterpret_cast<const int32_t*>(x)));
+    int16x8_t low = vmull_s8(vget_low_s8(weights), same), high = vmull_s8(vget_high_s8(weights), same);
+    return (IntVector)vpadalq_s16((int32x4_t)sums, vpaddq_s16(low, high));  // 2 x 127 x 127 fits into 16 bits
+}
+#else
+#define BYTES_BY "plain loops"
+static inline IntVector add(IntVector sums, const Byte* x, const int8_t* weight) {
     for (int n = 0; n < WIDE; n++)
         for (int i = 0; i < 4; i++) sums[n] += static_cast<int32_t>(x[i]) * static_cast<int32_t>(weight[4 * n + i]);
     return sums;
-#endif
 }
+#endif
+#endif
 
 // Sums of R rows of x, `apart` from each other, for LANES outputs, whose weights lie one after another, for every input
 // or for every four bytes.
@@ -93,7 +148,7 @@ template <int R, class Vector, class Number, class Weight>
 static void block(
     const Weight* weight, const Number* x, int64_t inputs, int64_t apart, Sums<Vector, R>& sums, Ahead ahead
 ) {
-    constexpr int STEP = 4 / sizeof(Number), TOGETHER = together(R);
+    constexpr int STEP = 4 / sizeof(Weight), TOGETHER = together(R, STEP > 1 ? BYTE_REGISTERS : REGISTERS);
     for (int from = 0; from < VECTORS; from += TOGETHER) {
         Vector totals[R][TOGETHER] = {};
         for (int64_t k = 0; k < inputs; k += STEP) {
@@ -137,7 +192,7 @@ template <int R, class Vector, class Number, class Weight>
 static void block_by_parts(
     const Weight* weight, const Number* x, int64_t inputs, int64_t apart, Sums<Vector, R>& sums, Ahead ahead
 ) {
-    constexpr int STEP = 4 / sizeof(Number), TOGETHER = together(R);
+    constexpr int STEP = 4 / sizeof(Weight), TOGETHER = together(R, REGISTERS);
     constexpr int64_t NEXT = LANES * STEP;  // weights
     int64_t whole = inputs - inputs % (4 * STEP);  // floats are a multiple of four
     for (int from = 0; from < VECTORS; from += TOGETHER) {
@@ -171,7 +226,7 @@ static void block(
 #if defined(__ARM_FEATURE_DOTPROD)
 template <int R>
 static void block(
-    const int8_t* weight, const uint8_t* x, int64_t inputs, int64_t apart, Sums<IntVector, R>& sums, Ahead ahead
+    const int8_t* weight, const Byte* x, int64_t inputs, int64_t apart, Sums<IntVector, R>& sums, Ahead ahead
 ) {
     block_by_parts<R, IntVector>(weight, x, inputs, apart, sums, ahead);
 }
@@ -182,7 +237,7 @@ constexpr int64_t SLICE = INT64_MAX;
 
 // What every product of a call may use: x as bytes, each row on a scale of its own, or in pieces for tiles.
 struct Scratch {
-    std::vector<uint8_t> x;
+    std::vector<Byte> x;
     Floats scale;
     std::vector<tiles::Line> pieces;
     void reserve(int64_t rows, int64_t inputs) {
@@ -191,16 +246,34 @@ struct Scratch {
     }
 };
 
+// The smallest number that torch divides by, see as_bytes in products.py.
+constexpr float SMALLEST = 1e-30f;
+
+// Compute `value` here and now: what is added to it later is not to be joined with it in one operation of another
+// rounding. So compiled code rounds as torch does, and few rows are what many are.
+template <class Value>
+static inline void settle(Value& value) {
+    asm volatile("" : : "r"(&value) : "memory");
+}
+
 // Everything from here on is called by all threads of a team: each does its share, and they meet at the end.
 static void round(const float* x, Scratch& bytes, int64_t rows, int64_t inputs) {
 #pragma omp for schedule(static)
     for (int64_t r = 0; r < rows; r++) {
-        float largest = 1e-37f;
-        for (int64_t k = 0; k < inputs; k++) largest = std::max(largest, std::fabs(x[r * inputs + k]));
-        bytes.scale[r] = largest / 127.0f;
+        const float* from = x + r * inputs;
+        Byte* to = bytes.x.data() + r * inputs;
+        float largest = SMALLEST;
+        for (int64_t k = 0; k < inputs; k++) largest = std::max(largest, std::fabs(from[k]));
+        float most = 127.0f;
+        settle(most);  // else compilers multiply by its reciprocal, which is rounded
+        bytes.scale[r] = largest / most;
+        float steps = most / largest;
+        settle(steps);
         for (int64_t k = 0; k < inputs; k++)
-            bytes.x[r * inputs + k] =
-                static_cast<uint8_t>(static_cast<int32_t>(std::nearbyint(x[r * inputs + k] / bytes.scale[r])) + EXCESS);
+            to[k] = static_cast<Byte>(static_cast<int32_t>(std::nearbyint(from[k] * steps)) + EXCESS);
+#if defined(BYTES_CROSSED)
+        for (int64_t k = 1; k < inputs; k += 4) std::swap(to[k], to[k + 1]);
+#endif
     }
 }
 
@@ -293,10 +366,13 @@ static void part(const Panel& panel, const float* x, const Scratch& bytes, float
             FloatVector scale = load<FloatVector>(p.scale + panel.first + vector * WIDE);
             IntVector excess = EXCESS * load<IntVector>(p.sum + panel.first + vector * WIDE);
             for (int r = 0; r < R; r++) {
-                FloatVector exact = __builtin_convertvector(totals[r][vector] - excess, FloatVector);
-                sums[r][vector] = exact * scale * bytes.scale[at + r];
+                sums[r][vector] = __builtin_convertvector(totals[r][vector] - excess, FloatVector) * scale;
             }
         }
+        settle(sums);
+        for (int r = 0; r < R; r++)
+            for (FloatVector& sum : sums[r]) sum *= bytes.scale[at + r];
+        settle(sums);
     } else {
         const float* weight = reinterpret_cast<const float*>(panel.weight());
         block<R>(weight, x + from, panel.inputs, p.inputs, sums, ahead);

@@ -22,10 +22,10 @@ from regard.data.batch import Batch, collate, pad_rows
 from regard.errors import UsageError
 from regard.inference.drafting import running_form
 from regard.inference.encoders import Readers
-from regard.inference.products import multiplies_bf16
 from regard.inference.search import SearchSettings, Vocabulary, search
 from regard.models.bert import Bert
 from regard.models.transformer import Transformer
+from regard.processor import multiplies_bf16
 from regard.studies.joey import Joey
 from regard.studies.twins import TorchBert, TorchTransformer
 from regard.training.objectives import cross_entropy
