@@ -5,7 +5,7 @@ history has its full length from the start; so that a step of the search can be 
 """
 
 import math
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -28,6 +28,7 @@ class SearchSettings(Config):
     max_length: int | None = None  # None: `max_ratio` times the source length plus `max_extra`
     max_ratio: float = 2.0
     max_extra: int = 20
+    longest: int | None = None  # most tokens of an answer where `max_length` is not given
     context: int | None = None  # most tokens of prompt and answer together, for models that continue their source
     min_length: int = 0
     no_repeat_ngram: int = 0  # never repeat n tokens in a row; 0 allows it
@@ -44,8 +45,18 @@ class SearchSettings(Config):
 
     def limit(self, source_length: int) -> int:
         """How many tokens an answer to a source of this length may have."""
-        most = self.max_length or int(self.max_ratio * source_length) + self.max_extra
+        usual = int(self.max_ratio * source_length) + self.max_extra
+        most = self.max_length or min(usual, self.longest or usual)
         return most if self.context is None else min(most, self.context - source_length + 1)
+
+    @property
+    def widens(self) -> bool:
+        """Whether more answers are asked for than the beam can give, so that a wider search must find the others."""
+        return not self.sample and self.n_best > self.beam
+
+    def widened(self) -> Self:
+        """The settings of that search, which also finds the first answer, and others that cannot follow it."""
+        return self.replace(n_best=2 * self.n_best)
 
     @property
     def width(self) -> int:

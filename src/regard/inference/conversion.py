@@ -14,8 +14,8 @@ from regard.data.text_tokenizers import TextTokenizer
 from regard.data.tokenizers import PairTokenizer
 from regard.errors import UsageError
 from regard.inference.attending import ALIGNMENT
+from regard.inference.decoding import GENERATION, RECIPE, read_decoding, their_settings
 from regard.inference.encoders import POOLING
-from regard.inference.pipelines import GENERATION, RECIPE
 from regard.inference.words import WordVectors
 from regard.layers.vision import ImageConfig
 
@@ -64,7 +64,8 @@ def convert(source: str | Path, target: Path, form: str, *, allow_pickle: bool =
         )  # fmt: skip
     elif isinstance(tokenizer, PairTokenizer) and loaded.name == "transformer":
         side = tokenizer.target
-        export_marian(loaded.model, target, start=side.start, end=side.end, extras=extras)
+        decoding = their_settings(read_decoding(loaded.folder).settings)
+        export_marian(loaded.model, target, start=side.start, end=side.end, decoding=decoding, extras=extras)
     else:
         export_model(loaded.name, loaded.model, target, values=_numbers(loaded.name, tokenizer), extras=extras)
 

@@ -53,7 +53,7 @@ class Perplexity:
 class LanguageModel(Writer):
     """A GPT, or a recurrent language model, with its tokenizer."""
 
-    kinds, samples = (Gpt, Lstm), True
+    kinds, samples, continues = (Gpt, Lstm), True, True
     model: Gpt | Lstm
 
     def read(self, prompt: str) -> list[int]:
@@ -171,7 +171,7 @@ class LanguageModel(Writer):
 class TextToText(Writer):
     """A T5 with its tokenizer: tasks are written at the beginning of the text, as in "summarize: …"."""
 
-    kinds, samples = (T5,), False
+    kinds, samples, continues = (T5,), False, False
     model: T5
 
     def read(self, prompt: str) -> list[int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -29,11 +28,11 @@ from regard.inference.attending import (
     forced_passes,
     within,
 )
+from regard.inference.decoding import read_decoding
 from regard.inference.drafting import learned_positions, running_form
 from regard.inference.graphs import captured
-from regard.inference.search import Ensemble, Hypothesis, Search, SearchSettings, Steps, Vocabulary, search
+from regard.inference.search import Ensemble, Hypothesis, Search, SearchSettings, Steps, Vocabulary, search, with_others
 
-RECIPE, GENERATION = "recipe.toml", "generation_config.json"
 LONGEST_SOURCE = 512  # tokens; a longer text is cut into sentences, and a longer sentence is refused
 LONGEST_PIECE = 20  # characters; more than a token has on average
 BATCH_TOKENS, BATCH_SENTENCES = 4096, 64
@@ -151,7 +150,7 @@ class Translator:
         return cls(
             [each.model for each in loaded],
             tokenizers[0],
-            settings=_decoding(first),
+            settings=read_decoding(first).settings,
             alignment=_alignment(first),
             name=Path(folders[0]).name,
             precision=precision,
@@ -200,14 +199,19 @@ class Translator:
         """
         settings, to, done = self.search_settings(changes), self.target_language(to), ""
         parts, found = self.sentences(text), list[list[Hypothesis]]()
+        shown = settings.replace(n_best=1) if settings.widens else settings
         for part in parts:
-            running = self.begin(part, to=to, settings=settings, prefix=prefix)
+            running = self.begin(part, to=to, settings=shown, prefix=prefix)
             while not running.done:
                 running.advance()
                 watch(running)
                 so_far = self._settled(running.common()) if settled else running.history[0, 0].tolist()
                 yield Partial(f"{done} {self.tokenizer.target.decode(so_far)}".strip())
-            found.append(running.results()[0])
+            answers = running.results()
+            if settings.widens:
+                wider = self.begin(part, to=to, settings=settings.widened(), prefix=prefix).to_the_end()
+                answers = with_others(answers, wider, settings.n_best)
+            found += answers
             done = f"{done} {self._text(part, found[-1][0].tokens, to)}".strip()
             yield Partial(done)
         if parts:
@@ -309,8 +313,8 @@ class Translator:
         settings = self.settings.replace(**changes)
         if self.positions is None:
             return settings
-        most = self.positions - 1  # the start token takes one
-        return settings.replace(max_length=min(settings.max_length or most, most))
+        room = self.positions - 1  # the start token takes one
+        return settings.replace(max_length=min(settings.max_length or settings.longest or room, room))
 
     def _fits(self, text: str) -> bool:
         """Whether the model can read a text at once; the beginning of a very long one is enough to say no."""
@@ -423,17 +427,6 @@ def _along_diagonal(blocks: Sequence[np.ndarray]) -> np.ndarray:
         whole[row : row + block.shape[0], column : column + block.shape[1]] = block
         row, column = row + block.shape[0], column + block.shape[1]
     return whole
-
-
-def _decoding(folder: Path) -> SearchSettings | None:
-    """How the model was meant to be decoded: by its recipe, or by Hugging Face's generation config."""
-    if (folder / RECIPE).is_file():
-        values = tomllib.loads((folder / RECIPE).read_text("utf-8")).get("decoding", {})
-        return SearchSettings.parse(values, where=str(folder / RECIPE))
-    if (folder / GENERATION).is_file():
-        theirs = json.loads((folder / GENERATION).read_text("utf-8"))
-        return SearchSettings(beam=theirs.get("num_beams", 1), length_penalty=theirs.get("length_penalty", 1.0))
-    return None
 
 
 def _alignment(folder: Path) -> AlignmentSettings | None:

@@ -199,6 +199,12 @@ class Search:
             self._continue(self.live)
             self._drop_finished_rows()
 
+    def to_the_end(self) -> "Search":
+        """Take all steps that are left."""
+        while not self.done:
+            self.advance()
+        return self
+
     def common(self, sentence: int = 0) -> list[int]:
         """The tokens that every hypothesis of a sentence begins with, open or ended: no answer can differ in them."""
         ended = [hypothesis.tokens for hypothesis in self.found[sentence]]
@@ -348,20 +354,19 @@ def search(
 
     def run(chosen: SearchSettings) -> Search:
         running = Search(steps, source, source_mask, chosen, vocabulary, prefixes, first=first, stop=stop)
-        while not running.done:
-            running.advance()
-        return running
+        return running.to_the_end()
 
     with torch.inference_mode():
-        if settings.sample or settings.n_best <= settings.beam:
+        if not settings.widens:
             return run(settings).results()
-        answers = [found[0] for found in run(settings.replace(n_best=1)).results()]
-        wider = run(settings).ordered()
+        return with_others(run(settings.replace(n_best=1)).results(), run(settings.widened()), settings.n_best)
+
+
+def with_others(answers: Sequence[Sequence[Hypothesis]], wider: Search, count: int) -> list[list[Hypothesis]]:
+    """The best answers with others from a wider search, in order of score, `count` together at most."""
     return [
-        [answer, *(each for each in others if each.tokens != answer.tokens and each.score <= answer.score)][
-            : settings.n_best
-        ]
-        for answer, others in zip(answers, wider, strict=True)
+        [best, *(each for each in others if each.tokens != best.tokens and each.score <= best.score)][:count]
+        for (best, *_), others in zip(answers, wider.ordered(), strict=True)
     ]
 
 

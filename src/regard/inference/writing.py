@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import tomllib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -22,20 +20,17 @@ from regard.data.batch import pad_rows
 from regard.data.text_tokenizers import TextTokenizer
 from regard.errors import CheckpointError, UsageError
 from regard.inference.attending import require_attention
+from regard.inference.decoding import read_decoding
 from regard.inference.drafting import running_form
 from regard.inference.foretelling import TOP, Foretold, check_top, foretell
 from regard.inference.graphs import captured
-from regard.inference.pipelines import GENERATION, RECIPE, batches_by_length, find_device
+from regard.inference.pipelines import batches_by_length, find_device
 from regard.inference.search import Hypothesis, Search, SearchSettings, Steps, Stop, Vocabulary, search
 
 Kind = TypeVar("Kind", bound="Writer")
 Reason = Literal["", "stop", "length"]  # not ended yet; by itself or a stop string; by the limit
 MAX_TOKENS = 128
 BROKEN = "\ufffd"  # what the first bytes of an unfinished character decode to
-THEIR_SETTINGS = {  # ours -> Hugging Face's
-    "temperature": "temperature", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p", "beam": "num_beams",
-    "repetition_penalty": "repetition_penalty", "length_penalty": "length_penalty",
-}  # fmt: skip
 CONTEXT = 8  # tokens before a piece of text that decide how it is written: whether a space comes first
 
 
@@ -96,6 +91,7 @@ class Writer(ABC):
 
     kinds: tuple[type[nn.Module], ...]  # the models it runs
     samples: bool  # whether it draws at random where no temperature is given
+    continues: bool  # whether its answer goes on from the prompt
 
     def __init__(
         self,
@@ -137,7 +133,7 @@ class Writer(ABC):
             expected = " or ".join(kind.__name__.lower() for kind in cls.kinds)
             raise UsageError(f"{folder} is a {loaded.name} model; expected a {expected}")
         tokenizer = TextTokenizer.load(loaded.folder)
-        settings, ends = _generation(loaded.folder)
+        settings, ends = read_decoding(loaded.folder, answers=not cls.continues)
         options: dict[str, Any] = {"name": Path(folder).name, "precision": precision, "graphs": graphs}
         return cls(loaded.model, tokenizer, settings=settings, ends=ends, **options)
 
@@ -173,7 +169,7 @@ class Writer(ABC):
             some = [rows[i] for i in chosen]
             answers = search(*self._task(some, settings), **self._options(some, stops))
             for i, hypotheses in zip(chosen, answers, strict=True):
-                found[i] = (sorted(hypotheses, key=lambda h: -h.score) if settings.sample else hypotheses)[:n]
+                found[i] = hypotheses[:n]
         results = []
         for text, row, hypotheses in zip(texts, rows, found, strict=True):
             best, *others = (self._completion(text, row, each, stops) for each in hypotheses)
@@ -356,18 +352,3 @@ def _settled(text: str, stops: Sequence[str]) -> str:
     text = text.rstrip(BROKEN)
     held = (n for each in stops for n in range(1, len(each)) if text.endswith(each[:n]))
     return text[: len(text) - max(held, default=0)]
-
-
-def _generation(folder: Path) -> tuple[SearchSettings, list[int]]:
-    """How a folder says its model decodes, and its end tokens."""
-    if (folder / RECIPE).is_file():
-        decoding = tomllib.loads((folder / RECIPE).read_text("utf-8")).get("decoding", {})
-        return SearchSettings.parse(decoding, where=str(folder / RECIPE)), []
-    theirs: dict[str, Any] = {}
-    for name in ("config.json", GENERATION):
-        if (folder / name).is_file():
-            content = json.loads((folder / name).read_text("utf-8"))
-            theirs |= {key: value for key, value in content.items() if value is not None}
-    ours = {our: theirs[their] for our, their in THEIR_SETTINGS.items() if their in theirs}
-    ends = theirs.get("eos_token_id", [])
-    return SearchSettings.parse(ours, where=str(folder / GENERATION)), [ends] if isinstance(ends, int) else ends
