@@ -12,7 +12,7 @@ from itertools import accumulate, pairwise
 
 import sentencex
 
-from regard.data.markup import Mark, Piece, Translate, parse, translate_marked
+from regard.data.markup import Mark, Piece, Translate, letters_of, parse, translate_marked
 from regard.errors import DataError
 
 LINE_END = re.compile("(\\A\ufeff|\r\n|\r|\n)")  # a byte order mark at the very beginning belongs to no line either
@@ -56,13 +56,18 @@ class Passage:
     gaps: list[str]
 
     def join(self, translations: Sequence[str]) -> str:
-        """The text with a translation in the place of each sentence; line breaks within a translation become spaces."""
+        """The text with a translation in the place of each sentence; line breaks within a translation become spaces.
+
+        Sentences that had no space between them, as in 「はい。いいえ。」 or after a slip, get the one that their
+        translations need.
+        """
         if len(translations) != len(self.sentences):
             raise DataError(f"{len(translations)} translations came for {len(self.sentences)} sentences")
         parts = self.gaps[:1]
         for place, sentence in enumerate(self.sentences, 1):
             line, gap = re.sub(r"[\r\n]+", " ", translations[place - 1]), self.gaps[place]
-            parts += [line, gap if gap or place == len(self.sentences) else _missing_space(sentence, line)]
+            glued = not gap and place < len(self.sentences) and line != sentence
+            parts += [line, " " if glued and line and not _is_wide(line) else gap]
         return "".join(parts)
 
 
@@ -126,7 +131,7 @@ def translate_sentences(segments: Sequence[Sequence[Piece]], translate: Translat
 def _rejoined(sentences: Sequence[list[Piece]], done: Iterator[list[Piece]]) -> Iterator[Piece]:
     for place, sentence in enumerate(sentences, 1):
         pieces = next(done) if _has_words(sentence) else sentence
-        if _letters(pieces) == _letters(sentence):  # the translation is the same, so nothing need move
+        if letters_of(pieces) == letters_of(sentence):  # the translation is the same, so nothing need move
             pieces = sentence
         yield from pieces
         if place < len(sentences) and (space := _missing_space(text_of(sentence), text_of(pieces))):
@@ -135,10 +140,6 @@ def _rejoined(sentences: Sequence[list[Piece]], done: Iterator[list[Piece]]) -> 
 
 def _has_words(pieces: Sequence[Piece]) -> bool:
     return any(map(str.isalnum, text_of(pieces)))
-
-
-def _letters(pieces: Sequence[Piece]) -> str:
-    return "".join(text_of(pieces).split())
 
 
 def text_of(pieces: Sequence[Piece]) -> str:

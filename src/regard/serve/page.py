@@ -131,7 +131,13 @@ def page_router(desk: Desk) -> APIRouter:
         listed = [_entry(desk, exhibit) for exhibit in desk.shelf.exhibits()]
         translating = [each["id"] for each in listed if each["ability"] == "translate"]
         limits = {"characters": desk.settings.characters, "bytes": desk.settings.body}
-        return {"models": listed, "default": next(iter(translating), None), "limits": limits, "documents": FORMATS}
+        return {
+            "models": listed,
+            "default": next(iter(translating), None),
+            "limits": limits,
+            "documents": FORMATS,
+            "training": desk.settings.training,
+        }
 
     @router.get("/models/{name:path}")
     def model(name: str) -> dict[str, Any]:

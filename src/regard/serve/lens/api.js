@@ -34,9 +34,9 @@ async function json(path, options) {
   return (await request(path, options)).json();
 }
 
-/** The events of a stream, one by one, as they come. */
+/** The events of a stream, one by one, as they come; `body` is what is asked, or a form with a file. */
 export async function* stream(path, body, signal) {
-  const answer = await request(path, posting(body, signal));
+  const answer = await request(path, body instanceof FormData ? { method: "POST", body, signal } : posting(body, signal));
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {
@@ -53,13 +53,19 @@ export async function* stream(path, body, signal) {
 
 /** Fetch a file and hand it to the reader's downloads; its name comes from the server. */
 export async function download(path, body) {
-  const answer = await request(path, posting(body));
-  const named = /filename="?([^";]+)"?/.exec(answer.headers.get("Content-Disposition") || "");
+  const answer = await request(path, body ? posting(body) : {});
+  const name = nameOf(answer.headers.get("Content-Disposition") ?? "");
   const address = URL.createObjectURL(await answer.blob());
-  const link = Object.assign(document.createElement("a"), { href: address, download: named ? named[1] : `regard.${body.format}` });
+  const link = Object.assign(document.createElement("a"), { href: address, download: name });
   link.click();
   setTimeout(() => URL.revokeObjectURL(address), 60_000);
   return link.download;
+}
+
+/** The name of a file in a Content-Disposition header, which spells letters beyond ASCII in percents. */
+function nameOf(header) {
+  const spelt = /filename\*=utf-8''([^;]+)/i.exec(header), plain = /filename="?([^";]+)"?/.exec(header);
+  return spelt ? decodeURIComponent(spelt[1]) : plain?.[1] ?? "regard";
 }
 
 async function request(path, options, attempt = 0) {

@@ -8,7 +8,7 @@ const SIZE = { width: 460, height: 220, left: 46, right: 14, top: 14, bottom: 38
 /** Draw `points` ([[step, value], …]) into an element; `most` is a value the scale should reach. */
 export function drawChart(place, { points, title, unit, lastStep, most = 0, digits = 2 }) {
   const values = points.map(([, value]) => value);
-  const top = niceCeiling(Math.max(most, ...values, 1e-6));
+  const top = points.length || most ? niceCeiling(Math.max(most, ...values, Number.MIN_VALUE)) : 0;
   const right = Math.max(lastStep || 0, points.at(-1)?.[0] ?? 0, 1);
   const x = (step) => SIZE.left + (step / right) * (SIZE.width - SIZE.left - SIZE.right);
   const y = (value) => SIZE.height - SIZE.bottom - (value / top) * (SIZE.height - SIZE.top - SIZE.bottom);
@@ -17,9 +17,9 @@ export function drawChart(place, { points, title, unit, lastStep, most = 0, digi
     : `${title}: nothing measured yet`;
   const drawing = makeSvg("svg", { viewBox: `0 0 ${SIZE.width} ${SIZE.height}`, role: "img", "aria-label": words, class: "chart" });
   for (const share of [0, 0.25, 0.5, 0.75, 1]) {
-    const height = y(top * share);
-    drawing.append(makeSvg("line", { class: "grid", x1: SIZE.left, x2: SIZE.width - SIZE.right, y1: height, y2: height }),
-      text(SIZE.left - 8, height + 4, short(top * share), "end"));
+    const height = SIZE.height - SIZE.bottom - share * (SIZE.height - SIZE.top - SIZE.bottom);
+    drawing.append(makeSvg("line", { class: "grid", x1: SIZE.left, x2: SIZE.width - SIZE.right, y1: height, y2: height }));
+    if (top) drawing.append(text(SIZE.left - 8, height + 4, short(top * share), "end"));
   }
   for (const [share, anchor] of [[0, "start"], [0.5, "middle"], [1, "end"]]) {
     drawing.append(text(x(right * share), SIZE.height - SIZE.bottom + 17, count(Math.round(right * share)), anchor));

@@ -47,6 +47,26 @@ export function onDrop(element, take) {
   element.addEventListener("drop", (event) => { event.preventDefault(); take([...event.dataTransfer.files]); });
 }
 
+/** Put a text on the clipboard; a page that came without TLS from another machine may only do it by a marked field. */
+export async function copyText(text) {
+  if (navigator.clipboard) return navigator.clipboard.writeText(text);
+  const field = make("textarea", { value: text });
+  document.body.append(field);
+  field.select();
+  const done = document.execCommand("copy");
+  field.remove();
+  if (!done) throw new Error("the browser does not copy");
+}
+
+/** A button that copies `textOf()` and says so for a moment. */
+export function copyButton(button, textOf) {
+  const words = button.textContent;
+  button.addEventListener("click", async () => {
+    button.textContent = await copyText(textOf()).then(() => "Copied", () => "Could not copy");
+    setTimeout(() => { button.textContent = words; }, 1600);
+  });
+}
+
 export const calm = matchMedia("(prefers-reduced-motion: reduce)");
 export const within = (value, low, high) => Math.max(low, Math.min(high, value));
 

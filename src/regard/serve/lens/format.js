@@ -14,7 +14,7 @@ export function millions(number) {
 export function bytes(number) {
   if (number >= 1e9) return `${(number / 1e9).toFixed(1)} GB`;
   if (number >= 1e6) return `${(number / 1e6).toFixed(1)} MB`;
-  return number >= 1e3 ? `${Math.round(number / 1e3)} kB` : `${number} bytes`;
+  return number >= 1e3 ? `${Math.round(number / 1e3)} kB` : plural(number, "byte");
 }
 
 export function duration(seconds) {

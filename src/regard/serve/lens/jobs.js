@@ -40,4 +40,6 @@ export const startJob = async (form) => take(await upload("/api/train", form));
 export const startDemo = async () => take(await post("/api/train/demo"));
 export const stopJob = async () => take(await post("/api/train/stop"));
 export const resumeJob = async () => take(await post("/api/train/resume"));
+export const resumeRun = async (name) => take(await post(`/api/train/runs/${encodeURIComponent(name)}/resume`));
+export const useJob = async () => (await post(`/api/train/runs/${encodeURIComponent(job.name)}/use`)).model;
 export const forgetJob = async () => take((await remove("/api/train")).job);

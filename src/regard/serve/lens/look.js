@@ -1,5 +1,6 @@
 // The Look tab: every layer and head of a model on one input. The server is asked for what is shown, in pieces.
 
+import { writeAddress } from "./address.js";
 import { download, isAbort, post, stream, wordsOf } from "./api.js";
 import { Atlas } from "./atlas.js";
 import { byId, calm, say } from "./dom.js";
@@ -55,16 +56,23 @@ export function startLook() {
   return pointing;
 }
 
-/** The tab is opened: look at what was translated, unless something is shown already. */
-export function refreshLook(text) {
+/** The tab is opened: look at what a link says or what was translated, unless something is shown already. */
+export function refreshLook(text, { text: linked, model, to, target } = {}) {
+  if (linked !== undefined) {
+    if (model) chooser.choose(model, to);
+    [byId("look-text").value, byId("look-target").value] = [linked, target ?? ""];
+    clear();
+  }
   fitForm();
   if (!byId("look-text").value) byId("look-text").value = text;
   if (!sight && byId("look-text").value.trim() && chooser.model?.attention && ability() !== "write") look();
 }
 
+/** Look into a model: at once, where there is a text to look at. */
 export function lookWith(id) {
   chooser.choose(id);
-  changeModel();
+  clear();
+  refreshLook(chooser.model?.examples?.[0] ?? "");
 }
 
 const ability = () => chooser.model?.ability ?? "translate";
@@ -181,6 +189,8 @@ async function showWriting(wish, signal) {
 
 function show(answer, wish) {
   [sight, asked] = [answer, wish];
+  writeAddress("look", { model: wish.model, to: wish.to, text: wish.text, target: wish.target });
+  byId("look-said").lang = wish.to;
   const panels = [...(answer.alignment ? [{ ...answer.alignment, name: ALIGNMENT }] : []), ...answer.panels];
   const before = view;
   views = panels.flatMap((panel) => Array.from({ length: panel.heads }, (_, head) => ({ panel, head })));

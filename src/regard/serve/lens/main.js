@@ -1,8 +1,10 @@
 // The page: its tabs, and what happens when it is opened.
 
+import { readAddress } from "./address.js";
 import { wordsOf } from "./api.js";
 import { drawLegends, onTheme } from "./colours.js";
 import { refreshCompare, startCompare } from "./compare.js";
+import { refreshDocuments, startDocuments } from "./documents.js";
 import { byId, say } from "./dom.js";
 import { percent } from "./format.js";
 import { greet } from "./greeting.js";
@@ -12,22 +14,24 @@ import { startModels } from "./models.js";
 import { startPicture } from "./picture.js";
 import { loadShelf, shelf } from "./shelf.js";
 import { refreshTrain, startTrain } from "./train.js";
-import { currentText, EXAMPLES, refreshTranslate, startTranslate, translateWith } from "./translate.js";
+import { currentText, refreshTranslate, startTranslate, translateWith } from "./translate.js";
 
 const tabs = [...document.querySelectorAll("[role=tab]")];
 const REFRESH = {
   translate: refreshTranslate,
-  look: () => refreshLook(currentText()),
-  compare: () => refreshCompare(currentText()),
+  documents: refreshDocuments,
+  look: (values) => refreshLook(currentText(), values),
+  compare: (values) => refreshCompare(currentText(), values),
   picture: () => {},
   train: refreshTrain,
   models: () => attempt(loadShelf),
 };
 
-/** Show the tab the address names; without any model the first is a greeting. */
+/** Show the tab the address names, and what it says of it; without any model the first is a greeting. */
 function open() {
-  const name = tabs.some((tab) => `#${tab.dataset.tab}` === location.hash) ? location.hash.slice(1) : "translate";
-  const needsOne = ["translate", "look", "compare"].includes(name);
+  const { tab: wanted, values } = readAddress();
+  const name = tabs.some((tab) => tab.dataset.tab === wanted) ? wanted : "translate";
+  const needsOne = ["translate", "documents", "look", "compare"].includes(name);
   const hasModels = name === "look" ? shelf.models.length > 0 : shelf.first !== null;
   for (const tab of tabs) {
     const isChosen = tab.dataset.tab === name;
@@ -35,10 +39,10 @@ function open() {
     tab.tabIndex = isChosen ? 0 : -1;
     byId(tab.getAttribute("aria-controls")).hidden = !isChosen || (!hasModels && needsOne);
   }
-  byId("greeting").hidden = shelf.models.length > 0 || !needsOne;
+  byId("greeting").hidden = shelf.models.length > 0 || !needsOne || !shelf.training;
   say(byId("page-error"), "");
-  if (hasModels || !needsOne) REFRESH[name]();
-  else if (shelf.models.length) say(byId("page-error"), "No model here translates. Train one on the Train tab, or start the server with -m FOLDER.");
+  if (hasModels || !needsOne) REFRESH[name](values);
+  else if (shelf.models.length || !shelf.training) say(byId("page-error"), "No model here translates. Train one on the Train tab, or start the server with -m FOLDER.");
 }
 
 function listenToTabs() {
@@ -55,15 +59,17 @@ function listenToTabs() {
   addEventListener("hashchange", open);
 }
 
-async function use(id, text = "") {
+/** Translate with a model; with one that was just trained, a sentence that it has never seen. */
+async function use(id, isNew = false) {
   await attempt(loadShelf);
-  location.hash = "translate";
+  history.pushState(null, "", "#translate");
   open();
-  translateWith(id, text);
+  translateWith(id, isNew);
 }
 
 function lookInto(id) {
-  location.hash = "look";
+  history.pushState(null, "", "#look");
+  open();
   lookWith(id);
 }
 
@@ -85,7 +91,7 @@ async function followJob(job, before) {
   if (isRunning(job)) chip.textContent = `Training ${job.name}${job.steps ? ` ${percent(job.step / job.steps)}` : ""}`;
   if (job?.state !== "finished" || !before || before.state === "finished") return;
   const wasEmpty = shelf.first === null;
-  if (wasEmpty && job.model) await use(job.model, EXAMPLES[0]);
+  if (wasEmpty && job.model) await use(job.model, true);
   else await attempt(loadShelf);
 }
 
@@ -93,8 +99,9 @@ async function start() {
   drawLegends();
   onTheme(drawLegends);
   const pointings = [startTranslate(), startLook(), ...startCompare()];
+  startDocuments();
   startPicture();
-  startTrain(use);
+  startTrain((id) => use(id, true), () => attempt(loadShelf));
   startModels(use, lookInto);
   listenToTabs();
   document.addEventListener("keydown", (event) => { if (event.key === "Escape") pointings.forEach((pointing) => pointing.release()); });
@@ -103,7 +110,7 @@ async function start() {
   if (!answered) shelf.first = null;
   open();
   if (!answered) byId("greeting").hidden = true;
-  else if (!shelf.models.length) await greet();
+  else if (!shelf.models.length && shelf.training) await greet();
   else await attempt(loadJob);
 }
 

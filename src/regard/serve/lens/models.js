@@ -8,7 +8,7 @@ import { shelf, watchShelf } from "./shelf.js";
 
 let actions;
 
-/** `use(id)` translates with a model, `lookInto(id)` opens any other. */
+/** `use(id)` translates with a model, `lookInto(id)` shows its attention. */
 export function startModels(use, lookInto) {
   actions = { use, lookInto };
   watchShelf(show);
@@ -28,16 +28,18 @@ function closed(id) {
 }
 
 function card(model, details) {
-  const translates = model.ability === "translate", label = translates ? "Translate with it" : "Look into it";
-  const use = make("button", { type: "button", textContent: label, "aria-label": label.replace(/it$/, model.id) });
-  use.addEventListener("click", () => (translates ? actions.use : actions.lookInto)(model.id));
+  const translates = model.ability === "translate";
+  const buttons = [
+    ...(translates ? [button("Translate with it", actions.use, model)] : []),
+    ...(model.ability === "see" || (translates && !model.attention) ? [] : [button("Look into it", actions.lookInto, model)]),
+  ];
   const targets = model.targets.map(languageName).join(", ");
   return make("article", { className: "card model", data: { model: model.id } },
     make("div", { className: "bar" },
       make("h2", { textContent: model.id }),
       make("span", { className: "badge", textContent: FAMILIES[model.family] ?? model.family }),
       make("span", { className: "badge", textContent: model.loaded ? "in memory" : "loads when used" }),
-      use),
+      make("div", { className: "row" }, ...buttons)),
     make("p", { className: "pair", textContent: translates ? `${languageName(model.source)} → ${targets}` : ABILITIES[model.ability] }),
     facts({
       Parameters: millions(model.parameters),
@@ -45,6 +47,12 @@ function card(model, details) {
       Attention: model.attention ? "can be looked at" : "none: one fixed vector",
     }),
     details);
+}
+
+function button(label, action, { id }) {
+  const made = make("button", { type: "button", textContent: label, "aria-label": label.replace(/it$/, id) });
+  made.addEventListener("click", () => action(id));
+  return made;
 }
 
 function facts(values) {

@@ -5,7 +5,7 @@ import { fillSelect } from "./dom.js";
 import { languageName, modelLabel } from "./format.js";
 
 const watchers = [];
-export const shelf = { models: [], first: null, get translators() { return this.models.filter((model) => model.ability === "translate"); } };
+export const shelf = { models: [], first: null, limits: { characters: Infinity, bytes: Infinity }, documents: [], training: true, get translators() { return this.models.filter((model) => model.ability === "translate"); } };
 
 export const watchShelf = (action) => watchers.push(action);
 export const modelCalled = (id) => shelf.models.find((model) => model.id === id);
@@ -13,7 +13,7 @@ export const modelCalled = (id) => shelf.models.find((model) => model.id === id)
 /** Ask the server again, and tell everyone who shows models. */
 export async function loadShelf() {
   const answer = await get("/api/models");
-  [shelf.models, shelf.first] = [answer.models, answer.default];
+  Object.assign(shelf, { models: answer.models, first: answer.default, limits: answer.limits, documents: answer.documents, training: answer.training });
   watchers.forEach((action) => action());
 }
 
@@ -38,14 +38,14 @@ export class Chooser {
     this.#fillTargets();
   }
 
-  choose(id) {
+  choose(id, to = "") {
     this.modelSelect.value = id;
-    this.#fillTargets();
+    this.#fillTargets(to);
     this.#remember();
   }
 
-  #fillTargets() {
-    const chosen = this.to || sessionStorage.getItem(`${this.name}-to`);
+  #fillTargets(to = "") {
+    const chosen = to || this.to || sessionStorage.getItem(`${this.name}-to`);
     fillSelect(this.targetSelect, (this.model?.targets ?? []).map((code) => [code, languageName(code)]), chosen);
     this.targetSelect.closest("label").hidden = !this.targetSelect.options.length;
   }

@@ -4,21 +4,23 @@ import { get, wordsOf } from "./api.js";
 import { byId, make, onDrop, say } from "./dom.js";
 import { bytes, FAMILIES, languageName, millions } from "./format.js";
 import { checkFiles, guessLanguages, guessName } from "./files.js";
-import { forgetJob, isRunning, isTold, job, loadJob, resumeJob, startJob, stopJob, watchJob } from "./jobs.js";
+import { forgetJob, isRunning, isTold, job, loadJob, resumeJob, startJob, stopJob, useJob, watchJob } from "./jobs.js";
 import { Progress } from "./progress.js";
+import { listRuns, startRuns } from "./runs.js";
 import { shelf, watchShelf } from "./shelf.js";
 
 const CODES = "ar cs da de el en es fi fr he hi hu id it ja ko nl no pl pt ro ru sv tr uk vi zh".split(" "); // suggestions
 let files = [], progress, buttons, useModel;
 let listed = Promise.resolve(); // of the recipes: whoever is quicker with the form waits for them
 
-/** `use(id)` is called when the reader wants to translate with the finished model. */
-export function startTrain(use) {
+/** `use(id)` is called when the reader wants to translate with a model, `changed()` when models came or went. */
+export function startTrain(use, changed) {
   useModel = use;
+  startRuns(use, async () => { await Promise.all([changed(), loadJob()]); });
   buttons = {
     stop: button("job-stop", "Stop and save", stopJob),
     resume: button("job-resume", "Go on training", resumeJob),
-    use: button("job-use", "Use this model", async () => useModel(job.model)),
+    use: button("job-use", "Use this model", async () => useModel(job.state === "finished" ? job.model : await useJob())),
     forget: button("job-forget", "Train another", forgetJob),
   };
   buttons.use.className = "main";
@@ -36,7 +38,7 @@ export function startTrain(use) {
 export function refreshTrain() {
   if (!isTold()) loadJob().catch(() => {}); // what failed is said with the recipes
   listed = listRecipes();
-  return listed;
+  return Promise.all([listed, listRuns()]);
 }
 
 async function listRecipes() {
@@ -64,15 +66,20 @@ function button(id, words, action) {
   return made;
 }
 
-function showJob(current) {
+function showJob(current, before = current) {
   byId("job").hidden = !current;
-  byId("train-form").hidden = Boolean(current);
+  byId("train-form").hidden = Boolean(current) || !shelf.training;
+  byId("train-off").hidden = shelf.training;
+  if (current?.state !== before?.state || current?.name !== before?.name) listRuns();
   if (!current) return;
   progress.show(current);
+  const isCut = ["stopped", "failed"].includes(current.state);
   buttons.stop.hidden = !isRunning(current);
-  buttons.resume.hidden = !["stopped", "failed"].includes(current.state);
-  buttons.use.hidden = !current.model || !shelf.models.some((model) => model.id === current.model);
+  buttons.resume.hidden = !isCut;
+  buttons.use.hidden = isCut ? !current.step : !current.model || !shelf.models.some((model) => model.id === current.model);
+  buttons.use.textContent = isCut ? "Use what is there" : "Use this model";
   buttons.forget.hidden = isRunning(current);
+  if (!shelf.training) for (const each of Object.values(buttons)) each.hidden = each !== buttons.use || isCut;
 }
 
 function chosenRecipe() {

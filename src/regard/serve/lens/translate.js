@@ -1,80 +1,132 @@
 // The Translate tab: the translation as it is produced, then what the model looked at, what else it could have said,
-// and how it searched.
+// and how it searched. One request brings all of it.
 
-import { isAbort, post, stream, wordsOf } from "./api.js";
-import { byId, debounce, make, say } from "./dom.js";
-import { languageName, milliseconds, signed } from "./format.js";
+import { writeAddress } from "./address.js";
+import { isAbort, Problem, stream, wordsOf } from "./api.js";
+import { byId, copyButton, debounce, make, say } from "./dom.js";
+import { count, languageName, milliseconds, signed } from "./format.js";
+import { AUTO, Languages } from "./languages.js";
 import { Matrix } from "./matrix.js";
 import { Pointing, shareOfKey, shareOfQuery } from "./pointing.js";
-import { Chooser } from "./shelf.js";
+import { shelf } from "./shelf.js";
 import { Ribbons } from "./threads.js";
 import { BeamTree } from "./tree.js";
 import { WeightMap } from "./weights.js";
-import { asColumn, asRow, fillWords, listenToWords, shadeWords, tell } from "./words.js";
+import { asColumn, asRow, fillText, fillWords, listenToWords, shadeWords, tell } from "./words.js";
 
-export const EXAMPLES = ["we are eating bread", "Lucas is visiting Rio in December"]; // the demo's phrasebook knows these
+const EXAMPLES = ["we are eating bread", "Lucas is visiting Rio in December"]; // for models that bring none of their own
 const KEPT = "translate-text"; // where this tab remembers the text
 const LONG = 40; // words from which the alignment is shown as a matrix alone
 
 const TRUNCATED = "The translation stops here because it reached its length limit, so its end may be missing. Shorter sentences avoid this.";
 
 const pointing = new Pointing();
-let box, output, chooser, matrix, ribbons, tree, running, answer, map;
+let box, output, languages, matrix, ribbons, tree, running, answer, shown, map;
 
 export function startTranslate() {
   [box, output] = [byId("translate-text"), byId("translation")];
-  chooser = new Chooser("translate", byId("translate-model"), byId("translate-to"), () => { nameSource(); translate(); });
+  const selects = { source: byId("translate-from"), target: byId("translate-to"), model: byId("translate-model") };
+  languages = new Languages("translate", selects, () => { answer = null; translate(); });
   matrix = new Matrix(byId("translate-matrix"), pointing, { label: "Word alignment" });
   ribbons = new Ribbons(byId("ribbons"), pointing);
   tree = new BeamTree();
   box.value = sessionStorage.getItem(KEPT) ?? "";
   const soon = debounce(400, translate);
-  box.addEventListener("input", () => { running?.abort(); sessionStorage.setItem(KEPT, box.value); soon(); });
-  byId("translate-copy").addEventListener("click", copy);
+  box.addEventListener("input", () => { running?.abort(); keepText(); soon(); });
+  byId("translate-html").addEventListener("change", translate);
+  byId("translate-swap").addEventListener("click", swap);
+  byId("translate-clear").addEventListener("click", () => { setText(""); translate(); box.focus(); });
+  copyButton(byId("translate-copy"), () => shown.text);
+  copyButton(byId("translate-link"), () => location.href);
   byId("alignment-card").addEventListener("pointerleave", () => { if (!pointing.held) pointing.release(); });
   output.addEventListener("pointerleave", () => { if (!pointing.held) pointing.release(); });
   listenToWords(byId("source-words"), pointing, asColumn);
   for (const list of [byId("target-words"), output]) listenToWords(list, pointing, asRow);
   pointing.watch(light);
-  byId("examples").append("Try ", ...EXAMPLES.map(exampleButton));
   return pointing;
 }
 
-/** Models are there: show their languages, and translate what is in the box. */
-export function refreshTranslate() {
-  nameSource();
-  const isDemo = chooser.model?.id === "demo";
-  if (!box.value && isDemo && sessionStorage.getItem(KEPT) === null) box.value = EXAMPLES[0];
+/** Models are there: show their languages, and translate what is in the box, or in a link that was opened. */
+export function refreshTranslate({ text, from, to, model, format } = {}) {
+  if (text !== undefined) {
+    setText(text);
+    languages.choose({ from, to, model: model ?? "" });
+    byId("translate-html").checked = format === "html";
+    answer = null;
+  }
+  const isDemo = languages.chosen?.id === "demo";
+  if (!box.value && isDemo && sessionStorage.getItem(KEPT) === null) setText(EXAMPLES[0]);
   if (box.value.trim() && !answer) translate();
+  else { fitDesk(); keepAddress(); }
 }
 
-export function translateWith(id, text = "") {
-  chooser.choose(id);
-  if (text) box.value = text;
-  sessionStorage.setItem(KEPT, box.value);
-  nameSource();
+/** Translate with a model: what is in the box or, for a model that was just trained, a sentence it has never seen. */
+export function translateWith(id, isNew = false) {
+  languages.choose({ model: id });
+  if (isNew || !box.value.trim()) setText(examples()[0] ?? box.value);
   translate();
 }
 
 export const currentText = () => box.value.trim();
 
-function nameSource() {
-  const source = chooser.model?.source;
-  byId("translate-source").textContent = source ? languageName(source) : "Text";
-  byId("examples").hidden = source !== "en" || Boolean(box.value.trim());
+const examples = () => {
+  const { chosen } = languages, own = chosen?.id === "demo" ? [] : chosen?.examples ?? [];
+  return own.length ? own : chosen?.source === "en" ? EXAMPLES : [];
+};
+
+function setText(text) {
+  box.value = text;
+  keepText();
+}
+
+function keepText() {
+  sessionStorage.setItem(KEPT, box.value);
+  fitDesk();
+}
+
+function keepAddress() {
+  const text = box.value.trim();
+  writeAddress("translate", text ? { ...languages.values, format: byId("translate-html").checked ? "html" : "", text } : {});
+}
+
+/** All that depends on the text and the languages, whether translated or not. */
+function fitDesk() {
+  const most = shelf.limits.characters, length = [...box.value].length;
+  byId("translate-count").textContent = `${count(length)} / ${count(most)}`;
+  byId("translate-count").classList.toggle("bad", length > most);
+  byId("translate-clear").hidden = !box.value;
+  byId("translate-link").hidden = !box.value.trim();
+  const offered = box.value.trim() ? [] : examples();
+  byId("examples").hidden = !offered.length;
+  byId("examples").replaceChildren("Try ", ...offered.map(exampleButton));
+  const reason = languages.whyNoSwap(answer?.from);
+  byId("translate-swap").setAttribute("aria-disabled", Boolean(reason));
+  byId("translate-swap").title = reason || "Swap the languages";
+  box.lang = languages.from === AUTO ? answer?.from ?? "" : languages.from;
+  output.lang = languages.to;
+}
+
+function swap() {
+  const reason = languages.whyNoSwap(answer?.from);
+  say(byId("translate-error"), reason);
+  if (reason) return;
+  languages.swap(answer?.from);
+  if (shown) setText(shown.text);
+  answer = null;
+  translate();
 }
 
 async function translate() {
   running?.abort();
-  const text = box.value.trim();
-  byId("examples").hidden = Boolean(text) || chooser.model?.source !== "en";
-  if (!text || !chooser.model) { clear(); return; }
   const { signal } = (running = new AbortController());
-  const request = { model: chooser.model.id, text, to: chooser.to, beam: 4, n_best: 4, search: true, attention: true };
+  const text = box.value.trim() ? box.value : "";
+  fitDesk();
+  keepAddress();
+  if (!text || !shelf.translators.length) { clear(); return; }
+  const format = byId("translate-html").checked ? "html" : "text";
   setState("busy");
   try {
-    await showStream(request, signal);
-    showAnswer(await post("/api/translate", request, signal));
+    await follow({ ...languages.wish, text, format, n_best: 4, search: true, attention: true }, signal);
   } catch (error) {
     if (isAbort(error) || signal.aborted) return;
     clear("error");
@@ -82,72 +134,91 @@ async function translate() {
   }
 }
 
-function setState(state) {
-  output.dataset.state = state;
-  output.setAttribute("aria-busy", state === "busy");
-  if (state !== "error") say(byId("translate-error"), "");
-}
-
-async function showStream(request, signal) {
+/** Show the translation as it grows, then all that led to it. */
+async function follow(request, signal) {
   for await (const event of stream("/api/translate/stream", request, signal)) {
-    if (event.error || event.done) return; // the whole answer follows, or says in words what is wrong
-    if (!signal.aborted) output.replaceChildren(event.text);
+    if (signal.aborted) return;
+    if (event.error) throw new Problem(event.error);
+    if (event.loading) setState("loading", `Loading the model ${event.loading}…`);
+    else if (event.done) showAnswer(event.answer);
+    else setState("busy", event.text);
   }
 }
 
+function setState(state, text) {
+  output.dataset.state = state;
+  output.setAttribute("aria-busy", ["busy", "loading"].includes(state));
+  if (text !== undefined) output.replaceChildren(text);
+  if (state !== "error") say(byId("translate-error"), "");
+}
+
 function clear(state = "empty") {
-  answer = map = null;
+  answer = map = shown = null;
   output.replaceChildren();
   setState(state);
   byId("findings").hidden = true;
   byId("translate-empty").hidden = false;
   byId("translate-copy").hidden = true;
   byId("translate-time").textContent = "";
-  say(byId("translate-warning"), "");
+  for (const place of ["translate-warning", "translate-unknown"]) say(byId(place), "");
+  fitDesk();
 }
 
 function showAnswer(full) {
+  if (!full.translations.length) { clear(); return; }
   answer = full;
   setState("done");
-  byId("findings").hidden = false;
-  byId("translate-empty").hidden = true;
   byId("translate-copy").hidden = false;
-  byId("n-best").replaceChildren(...full.translations.map(nBestEntry));
-  byId("n-best-card").hidden = full.translations.length < 2;
+  const hasOthers = full.translations.length > 1;
+  byId("n-best").replaceChildren(...(hasOthers ? full.translations.map(nBestEntry) : []));
+  byId("n-best-card").hidden = !hasOthers;
   byId("tree-card").hidden = !full.search?.nodes.length;
   choose(0);
+  const sights = ["alignment-card", "n-best-card", "tree-card"];
+  byId("findings").hidden = sights.every((id) => byId(id).hidden);
+  byId("translate-empty").hidden = true;
+  sayUnknown(full.unknown ?? []);
   const sentences = full.source_tokens.filter((token) => token === "</s>").length;
   byId("tree-title").textContent = sentences > 1 ? "How it searched, in the first sentence" : "How it searched";
   if (full.search?.nodes.length) tree.show(full.search);
+  fitDesk();
+}
+
+function sayUnknown(unknown) {
+  const place = byId("translate-unknown");
+  const words = unknown.flatMap((word, index) => [index ? ", " : "", make("b", { textContent: word, lang: answer.from })]);
+  const small = answer.model === "demo" ? " It is the small built-in one, which knows a phrasebook of everyday sentences and little else." : "";
+  place.hidden = !unknown.length;
+  if (unknown.length) place.replaceChildren("This model does not know ", ...words, `.${small}`);
 }
 
 /** Show one of the translations and its alignment. */
 function choose(rank) {
-  const chosen = answer.translations[rank];
-  const words = chosen.words.length ? chosen.words : ["(nothing)"];
-  map = chosen.attention ? WeightMap.of(chosen.words, answer.source_words, chosen.attention) : null;
+  shown = answer.translations[rank];
+  map = shown.attention ? WeightMap.of(shown.words, answer.source_words, shown.attention) : null;
   byId("alignment-card").hidden = !map;
   byId("findings").classList.toggle("no-alignment", !map);
   [...byId("n-best").querySelectorAll("button")].forEach((button, index) => button.setAttribute("aria-pressed", index === rank));
-  fillWords(output, words);
-  keepSpaces(output, chosen.text);
-  const facts = [milliseconds(answer.milliseconds), `score ${signed(chosen.score, 3)}`, ...(map ? [] : ["this model has no attention to show"])];
-  byId("translate-time").textContent = facts.join(" · ");
-  say(byId("translate-warning"), chosen.truncated ? TRUNCATED : "");
+  fillText(output, shown.words, shown.text || "(nothing)");
+  byId("translate-time").textContent = facts().join(" · ");
+  say(byId("translate-warning"), shown.truncated ? TRUNCATED : "");
   if (map) showAlignment();
 }
 
-/** Between the words, what the text has between them: spaces and line breaks. */
-function keepSpaces(list, text) {
-  const gaps = text.trim().match(/\s+/g) ?? [];
-  [...list.children].forEach((word, index) => word.after(gaps[index] ?? ""));
+function facts() {
+  const { model, detected, from, to } = answer;
+  const language = detected ? [`${languageName(from)} (detected)`] : [];
+  if (!model) return [...language, `this is in ${languageName(to)} already`];
+  const score = shown.score === null ? [] : [`score ${signed(shown.score, 3)}`, ...(map ? [] : ["this model has no attention to show"])];
+  return [...language, `by ${model}`, milliseconds(answer.milliseconds), ...score];
 }
 
 function showAlignment() {
   const isLong = Math.max(map.rows, map.columns) > LONG;
   byId("ribbons").classList.toggle("long", isLong);
-  fillWords(byId("source-words"), map.keys);
+  fillWords(byId("source-words"), map.keys, answer.unknown);
   fillWords(byId("target-words"), map.queries);
+  [byId("source-words").lang, byId("target-words").lang] = [answer.from, answer.to];
   pointing.release();
   matrix.show(map);
   ribbons.show(isLong ? null : map);
@@ -166,21 +237,14 @@ function nBestEntry(translation, rank) {
   const bar = make("span", { className: "likelihood", "aria-hidden": "true" });
   bar.style.setProperty("--share", Math.exp(Math.min(0, translation.score - best)).toFixed(3));
   const button = make("button", { type: "button", "aria-pressed": rank === 0 },
-    make("span", { className: "said", textContent: translation.text || "(nothing)", dir: "auto" }),
+    make("span", { className: "said", textContent: translation.text || "(nothing)", dir: "auto", lang: answer.to }),
     make("span", { className: "score", textContent: signed(translation.score, 3), title: "mean log-probability of a token" }), bar);
   button.addEventListener("click", () => choose(rank));
   return make("li", { data: { rank } }, button);
 }
 
 function exampleButton(sentence) {
-  const button = make("button", { type: "button", className: "example", textContent: sentence });
-  button.addEventListener("click", () => { box.value = sentence; sessionStorage.setItem(KEPT, sentence); translate(); box.focus(); });
+  const button = make("button", { type: "button", className: "example", textContent: sentence, lang: languages.chosen?.source ?? "" });
+  button.addEventListener("click", () => { setText(sentence); translate(); box.focus(); });
   return button;
-}
-
-async function copy() {
-  const button = byId("translate-copy");
-  const done = await navigator.clipboard.writeText(output.textContent).then(() => "Copied", () => "Could not copy");
-  button.textContent = done;
-  setTimeout(() => { button.textContent = "Copy"; }, 1600);
 }

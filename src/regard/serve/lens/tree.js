@@ -1,7 +1,7 @@
 // Beam search as a tree: a column for every step, its candidates from the most to the least probable, and the branches
 // they grew from. It can be stepped through; which path wins is shown at the last step only, as in the search itself.
 
-import { byId, calm, make, makeSvg, within } from "./dom.js";
+import { byId, calm, make, makeSvg, onWidth, within } from "./dom.js";
 import { percent, plainToken, plural, signed } from "./format.js";
 
 const COLUMN = 132, ROW = 50, BOX = { width: 106, height: 38 }, MARGIN = 10;
@@ -23,6 +23,8 @@ export class BeamTree {
     this.frame.addEventListener("pointerover", (event) => this.#pointAt(event.target.closest?.(".node")));
     this.frame.addEventListener("pointerleave", () => this.#pointAt(null));
     byId("tree-legend").replaceChildren(...legend());
+    this.frame.addEventListener("scroll", () => this.#cue(), { passive: true });
+    onWidth(this.frame, () => this.#cue());
   }
 
   show(search) {
@@ -40,6 +42,7 @@ export class BeamTree {
     this.#draw(Math.max(1, ...Object.values(ranks)));
     this.go(this.steps);
     this.frame.scrollTo({ left: 0, top: 0, behavior: "instant" });
+    this.#cue();
   }
 
   go(step) {
@@ -162,6 +165,15 @@ export class BeamTree {
     const together = `together ${signed(chosen.total)} over ${plural(chosen.step, "step")}, score ${signed(chosen.score, 3)}`;
     this.readout.replaceChildren(make("b", { textContent: said, dir: "auto" }),
       ` · this token ${signed(own)} (${percent(Math.exp(own))}), ${together} · ${STATES[chosen.state]}`);
+  }
+
+  /** Show on which sides there is more to see than fits. */
+  #cue() {
+    const { scrollLeft, scrollWidth, clientWidth } = this.frame;
+    const hidden = scrollWidth - clientWidth;
+    byId("tree-frame").classList.toggle("more-left", scrollLeft > 4);
+    byId("tree-frame").classList.toggle("more-right", hidden - scrollLeft > 4);
+    byId("tree-more").hidden = hidden <= 4;
   }
 
   #scrollTo(step) {

@@ -19,9 +19,30 @@ export function listenToWords(list, pointing, placeOf) {
 export const asRow = (row) => ({ row, column: null });
 export const asColumn = (column) => ({ row: null, column });
 
-export function fillWords(list, words) {
-  const element = (word, index) => make("span", { textContent: word, title: word, dir: "auto", tabIndex: index ? -1 : 0, data: { index } });
-  list.replaceChildren(...words.map(element));
+export function fillWords(list, words, unknown = []) {
+  list.replaceChildren(...words.map((word, index) => wordElement(word, index, unknown)));
+}
+
+/** The words of a text, with all that stands between them in it: spaces and line breaks. */
+export function fillText(list, words, text) {
+  const parts = [];
+  let at = 0;
+  words.forEach((word, index) => {
+    const found = text.indexOf(word, at);
+    if (found < 0) return;
+    parts.push(text.slice(at, found), wordElement(word, index, []));
+    at = found + word.length;
+  });
+  list.replaceChildren(...parts, text.slice(at));
+}
+
+const LETTERS = /[\p{L}\p{N}]+(?:['’-][\p{L}\p{N}]+)*/gu;
+const bare = (word) => (word.match(LETTERS) ?? [word]).join(" ").toLowerCase();
+
+function wordElement(word, index, unknown) {
+  const isUnknown = unknown.some((each) => each === word || bare(each) === bare(word));
+  const title = isUnknown ? `${word}: the model does not know this word` : word;
+  return make("span", { textContent: word, title, className: isUnknown ? "unknown" : "", dir: "auto", tabIndex: index ? -1 : 0, data: { index } });
 }
 
 function moveAmongWords(event, pointing) {

@@ -1,0 +1,68 @@
+// From which language into which: the server picks the model for them, unless the reader names one.
+
+import { fillSelect } from "./dom.js";
+import { languageName, modelLabel } from "./format.js";
+import { modelCalled, shelf, watchShelf } from "./shelf.js";
+
+export const AUTO = "auto";
+const unique = (codes) => [...new Set(codes)];
+
+/** Three selects that belong together; what was chosen is remembered for this tab under `name`. */
+export class Languages {
+  constructor(name, { source, target, model }, onChange) {
+    Object.assign(this, { name, source, target, model, onChange });
+    for (const select of [source, target, model]) select.addEventListener("change", () => { this.fill(); this.#remember(); onChange(); });
+    watchShelf(() => this.fill());
+  }
+
+  get from() { return this.source.value; }
+  get to() { return this.target.value; }
+
+  /** The model that was named, or else the one that the server will pick: the first for the two languages. */
+  get chosen() { return modelCalled(this.model.value) ?? modelFor(this.from, this.to); }
+
+  /** What to ask the server. */
+  get wish() { return { model: this.model.value, source: this.model.value ? "" : this.from, to: this.to }; }
+
+  /** What a link to this choice holds. */
+  get values() { return { from: this.from, to: this.to, model: this.model.value }; }
+
+  /** Take what a link or a button says; what is not offered is left as it is. */
+  choose({ from, to, model }) {
+    if (model !== undefined && (!model || modelCalled(model))) this.model.value = model;
+    this.fill({ from, to });
+    this.#remember();
+  }
+
+  fill({ from = "", to = "" } = {}) {
+    const kept = (field, select) => select.value || sessionStorage.getItem(`${this.name}-${field}`);
+    fillSelect(this.model, [["", "chosen by language"], ...shelf.translators.map((each) => [each.id, modelLabel(each)])], kept("model", this.model));
+    const named = modelCalled(this.model.value);
+    const sources = named ? [named.source] : unique(shelf.translators.map((each) => each.source));
+    const codes = named || sources.length < 2 ? sources : [AUTO, ...sources]; // one language need not be told from others
+    const offered = codes.includes(AUTO) || named ? codes : [...codes, AUTO];
+    fillSelect(this.source, offered.map((code) => [code, code === AUTO ? "Detect language" : languageName(code)]), from || kept("from", this.source));
+    const targets = unique((named ? [named] : shelf.translators.filter((each) => [AUTO, each.source].includes(this.from))).flatMap((each) => each.targets));
+    fillSelect(this.target, targets.map((code) => [code, languageName(code)]), to || kept("to", this.target));
+  }
+
+  /** Why the languages cannot be swapped, in words; `detected` is what a text was found to be in. */
+  whyNoSwap(detected) {
+    const from = this.from === AUTO ? detected : this.from;
+    if (!from) return "The languages can be swapped once the language of the text is known.";
+    return modelFor(this.to, from) ? "" : `No model here translates ${languageName(this.to)} into ${languageName(from)}.`;
+  }
+
+  swap(detected) {
+    const from = this.from === AUTO ? detected : this.from;
+    this.choose({ model: "", from: this.to, to: from });
+  }
+
+  #remember() {
+    for (const [field, value] of Object.entries(this.values)) sessionStorage.setItem(`${this.name}-${field}`, value);
+  }
+}
+
+function modelFor(from, to) {
+  return shelf.translators.find((each) => [AUTO, each.source].includes(from) && each.targets.includes(to));
+}
