@@ -92,8 +92,9 @@ def translate(
     translator = load_translator(model, device, allow_pickle, precision)
     translator.target_language(to)  # refused before anything is read
     if input_file and output:
-        options = {"overwrite": overwrite, "review": review}
-        _document(translator, model, existing(input_file), output, encoding, options, changes)
+        _document(
+            translator, model, existing(input_file), output, encoding, changes, overwrite=overwrite, review=review
+        )
         return
     lines = _given(text) if text else _lines(input_file, translator.tokenizer.source_language, encoding)
     with _writer(output) as out:
@@ -215,8 +216,10 @@ def _document(
     source: Path,
     target: Path,
     encoding: str,
-    options: dict[str, bool],
     changes: dict[str, Any],
+    *,
+    overwrite: bool,
+    review: bool,
 ) -> None:
     import torch
 
@@ -235,5 +238,7 @@ def _document(
         with joined(torch.device("cpu")) as ranks:
             report = translate_shared(source, target, answers, languages[0], parts, ranks.wait, encoding)
     else:
-        report = translate_document(source, target, answers, *languages, encoding=encoding, **options)
+        report = translate_document(
+            source, target, answers, *languages, overwrite=overwrite, review=review, encoding=encoding
+        )
     print(f"{report}, written to {target}", file=sys.stderr)
