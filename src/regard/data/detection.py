@@ -14,13 +14,13 @@ from regard.data.languages import find_language
 
 CHARACTERS = 10_000  # of a text are enough
 SHORT = 8  # words; longer texts speak for themselves
-WORD_ODDS = 30.0  # how much likelier a common word makes a language
+WORD_ODDS = 100.0  # how much likelier a common word makes a language
 WIDE_ODDS = 8.0  # how much likelier a widely written language is before a word is read
 SOURCE_ODDS = 2.0  # how much likelier a text is in a language that can be translated than in the target
 # A text is taken for a language that was not expected if that one is so many times likelier, and probable by itself (in
 # per cent) unless the expected ones are next to impossible, as in another script.
 CLEARLY, PROBABLE, IMPOSSIBLE = 5.0, 25.0, 0.1
-LEAST = 1.0  # per cent; what is less likely is left out, unless it is the best
+LEAST, MOST = 1.0, 10  # per cent and number: less likely languages are left out
 FALLBACK = "en"
 WORDLESS = "zxx"  # the detector's label of what is in no language
 WORD = re.compile(r"[^\s\d.,;:!?¡¿…\"'’()«»„“”]+")
@@ -45,7 +45,8 @@ COMMON_WORDS = {
     " a an and or but is are am was were be it its this that these those i me my we us our he him his she her they"
     " them their not what how where when why who which world house water bread to of in on at for with from by do"
     " does did have has had can will would there here very much many name one two three day man woman child book"
-    " dog cat car city street friend food time love like want go see eat read new old big small red blue green",
+    " dog cat car city street friend food time love like want go see eat read die hat war new old big small red"
+    " blue green",
     "eo": "saluton jes ne dankon bonvolu kaj estas la mi vi ni ili kio kiel kie tre bona mondo domo akvo pano",
     "es": "hola sí no gracias favor buenos buenas días tardes noches adiós perdón y o es son está están el la los las"
     " un una unos yo tú él ella nosotros ellos me te se mi tu su qué que cómo como dónde cuándo quién por para con"
@@ -115,12 +116,12 @@ def detect(text: str, codes: Sequence[str] = ()) -> list[Detected]:
     """The languages a text may be in, best first, of all that are known; there is always a best one.
 
     A language is called by the code in `codes` that means it, such as pt-BR, if there is one. Confidences are shares
-    of 100; languages below 1 are left out. A text without letters is English (or the first code) with confidence 0.
+    of 100; of the ten best those below 1 are left out. A text without letters is English (or the first code) with 0.
     """
     found = [Detected(*each) for each in sorted(_chances(text, codes).items(), key=lambda each: -each[1])]
     if not found:
         return [Detected(FALLBACK if not codes or FALLBACK in codes else codes[0], 0.0)]
-    return found[:1] + [each for each in found[1:] if each.confidence >= LEAST]
+    return found[:1] + [each for each in found[1:MOST] if each.confidence >= LEAST]
 
 
 def decide(text: str, sources: Sequence[str], target: str = "") -> Detected:

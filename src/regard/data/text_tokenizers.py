@@ -25,6 +25,12 @@ class Encoded(NamedTuple):
     segments: list[int]
 
 
+class Marked(str):
+    """A text in which the names of special tokens stand for them, and that has all it needs: a rendered chat."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True)
 class TextTokenizer:
     """What cuts the texts of a pre-trained model. Equal when their files are."""
@@ -117,12 +123,18 @@ class TextTokenizer:
         firsts = [well_formed(text) for text in texts]
         seconds = None if pairs is None else [well_formed(text) for text in pairs]
         rows = firsts if seconds is None else list(zip(firsts, seconds, strict=True))
-        found = library.encode_batch(rows)
+        complete = all(isinstance(text, Marked) for text in texts)
+        found = (self.marking if complete else library).encode_batch(rows, add_special_tokens=not complete)
         if longest is not None:
             for number, cut in enumerate(found):
                 if len(cut.ids) > longest:
                     found[number] = self._shortened(library, rows[number], longest)
         return [Encoded(cut.ids, cut.type_ids) for cut in found]
+
+    def reads(self, texts: Sequence[str]) -> list[bool]:
+        """Of each text, whether the tokenizer knows all of it: no part becomes the unknown token."""
+        found = self.library.encode_batch([well_formed(text) for text in texts], add_special_tokens=False)
+        return [self.unknown not in cut.ids for cut in found]
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of `ids`; special tokens are skipped."""

@@ -20,7 +20,8 @@ from regard.errors import CheckpointError
 WHOLE, WORDS, PAIRS, MERGES = "tokenizer.json", "vocab.txt", "vocab.json", "merges.txt"
 SENTENCEPIECE = ("spiece.model", "sentencepiece.model", "tokenizer.model")
 SETTINGS, SPECIALS, ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
-FILES = (WHOLE, WORDS, PAIRS, MERGES, *SENTENCEPIECE, SETTINGS, SPECIALS, ADDED)
+TEMPLATE = "chat_template.jinja"
+FILES = (WHOLE, WORDS, PAIRS, MERGES, *SENTENCEPIECE, SETTINGS, SPECIALS, ADDED, TEMPLATE)
 ROLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # what folders call it, and the usual tokens
     "pad": (("pad_token",), ("[PAD]", "<pad>")),
     "unknown": (("unk_token",), ("[UNK]", "<unk>")),
@@ -56,10 +57,11 @@ def read_tokenizer(files: Mapping[str, bytes]) -> tokenizers.Tokenizer:
 
 
 def _word_pieces(files: Mapping[str, bytes]) -> tokenizers.Tokenizer:
-    settings = _settings(files, SETTINGS)
+    settings = read_settings(files, SETTINGS)
     words = files[WORDS].decode().split("\n")
     vocabulary = {word.rstrip("\r"): number for number, word in enumerate(words[:-1] if words[-1] == "" else words)}
-    library = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token=_token(settings.get("unk_token")) or "[UNK]"))
+    unknown = token_text(settings.get("unk_token")) or "[UNK]"
+    library = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token=unknown))
     library.normalizer = normalizers.BertNormalizer(
         clean_text=True,
         handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
@@ -76,7 +78,7 @@ def _byte_pairs(files: Mapping[str, bytes]) -> tokenizers.Tokenizer:
     if wrong := [merge for merge in merges if len(merge) != 2]:
         raise CheckpointError(f"{MERGES} has the line {' '.join(wrong[0])!r}; expected two pieces on each")
     library = tokenizers.Tokenizer(models.BPE(json.loads(files[PAIRS]), [(a, b) for a, b in merges]))
-    spaced = bool(_settings(files, SETTINGS).get("add_prefix_space", False))
+    spaced = bool(read_settings(files, SETTINGS).get("add_prefix_space", False))
     library.pre_tokenizer, library.decoder = pre_tokenizers.ByteLevel(add_prefix_space=spaced), decoders.ByteLevel()
     return library
 
@@ -93,7 +95,7 @@ def _sentence_pieces(files: Mapping[str, bytes], name: str) -> tokenizers.Tokeni
     library = tokenizers.Tokenizer(models.Unigram(pieces, unk_id=proto.trainer_spec.unk_id))
     library.normalizer = normalizers.Sequence(
         [
-            *(_albert_normalizers(_settings(files, SETTINGS)) if ("[CLS]", 0.0) in pieces else ()),
+            *(_albert_normalizers(read_settings(files, SETTINGS)) if ("[CLS]", 0.0) in pieces else ()),
             normalizers.Precompiled(proto.normalizer_spec.precompiled_charsmap),
             normalizers.Replace(Regex(" {2,}"), " "),
         ]
@@ -150,7 +152,7 @@ def _albert_normalizers(settings: Mapping[str, Any]) -> list[normalizers.Normali
 
 def _add_tokens(library: tokenizers.Tokenizer, files: Mapping[str, bytes]) -> None:
     """Tell the library which tokens are special, and those that were added to the vocabulary later."""
-    added = _settings(files, ADDED)
+    added = read_settings(files, ADDED)
     library.add_tokens(sorted(added, key=lambda token: added[token]))
     if wrong := [token for token, number in added.items() if library.token_to_id(token) != number]:
         raise CheckpointError(f"{ADDED} numbers {wrong[0]!r} as {added[wrong[0]]}, which is not the next free number")
@@ -160,10 +162,10 @@ def _add_tokens(library: tokenizers.Tokenizer, files: Mapping[str, bytes]) -> No
 
 def special_tokens(files: Mapping[str, bytes], library: tokenizers.Tokenizer) -> dict[str, str]:
     """The special tokens of a folder by role: as it declares them, else those with the usual names."""
-    declared = {**_settings(files, SETTINGS), **_settings(files, SPECIALS)}
+    declared = {**read_settings(files, SETTINGS), **read_settings(files, SPECIALS)}
     found = {}
     for role, (keys, usual) in ROLES.items():
-        candidates = [*(_token(declared.get(key)) for key in keys), *usual]
+        candidates = [*(token_text(declared.get(key)) for key in keys), *usual]
         known = [token for token in candidates if token and library.token_to_id(token) is not None]
         if known:
             found[role] = known[0]
@@ -184,14 +186,14 @@ def _template(library: tokenizers.Tokenizer, roles: Mapping[str, str]) -> proces
     return TemplateProcessing(single=f"{start} $A {end}", pair=f"{start} $A {end} $B:1 {end}:1", special_tokens=tokens)
 
 
-def _settings(files: Mapping[str, bytes], name: str) -> dict[str, Any]:
+def read_settings(files: Mapping[str, bytes], name: str) -> dict[str, Any]:
     values = json.loads(files.get(name, b"{}"))
     if not isinstance(values, dict):
         raise CheckpointError(f"{name} holds a JSON {type(values).__name__}; expected an object")
     return values
 
 
-def _token(value: Any) -> str:
+def token_text(value: Any) -> str:
     """A token as folders write it: its text, or an object that has it as content."""
     if isinstance(value, dict):
         value = value.get("content")

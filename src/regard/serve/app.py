@@ -25,6 +25,7 @@ from regard.serve.keys import Keys
 from regard.serve.libre import libre_router
 from regard.serve.page import page_router
 from regard.serve.pictures import picture_router
+from regard.serve.reference import reference_router
 from regard.serve.settings import ServeSettings
 from regard.serve.shelf import Shelf
 from regard.serve.spool import Spool
@@ -58,6 +59,8 @@ def create_app(shelf: Shelf, jobs: Jobs, settings: ServeSettings) -> FastAPI:
     app.include_router(picture_router(desk))
     app.include_router(documents_router(desk, spool))
     app.include_router(training_router(jobs, spool, settings))
+
+    app.include_router(reference_router(app))
 
     @app.get("/health")
     def health() -> dict[str, str]:

@@ -1,21 +1,25 @@
-"""The OpenAI API: models, completions and embeddings, each model doing what it can."""
+"""The OpenAI API: models, completions, chats and embeddings, each model doing what it can."""
 
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, cast
 
 from fastapi import APIRouter, Request
 from starlette.responses import StreamingResponse
 
+from regard.data.chat import chat_prompt
+from regard.data.pieces import well_formed
 from regard.errors import UsageError
 from regard.inference.images import ImageClassifier
 from regard.inference.pipelines import Translator
 from regard.inference.words import WordVectors
+from regard.inference.writing import Writer
 from regard.serve.answers import answered, streamed
 from regard.serve.desk import Desk
 from regard.serve.libre import ERRORS
-from regard.serve.shapes import CompletionRequest, EmbeddingRequest, Prompt
+from regard.serve.problems import NotFound
+from regard.serve.shapes import ChatRequest, CompletionRequest, EmbeddingRequest, Prompt
 from regard.serve.shelf import Exhibit
 from regard.serve.translating import complete_translation, stream_translation
 from regard.serve.writing import complete_text, embed_texts, stream_text
@@ -39,14 +43,9 @@ def openai_router(desk: Desk) -> APIRouter:
         _find(desk, name)
         return _model(name, created)
 
-    @router.post("/completions", response_model=None, responses=STREAM)
-    async def completions(request: Request, asked: CompletionRequest) -> dict[str, Any] | StreamingResponse:
-        exhibit, to = _find(desk, asked.model)
-        prompts = await answered(request, _prompts(desk, exhibit, asked.prompt), seconds=seconds)
-        if asked.stream and len(prompts) > 1:
-            raise UsageError("a stream carries one prompt; send the others by themselves")
-        if exhibit.ability == "embed":
-            raise UsageError(f"{exhibit.id} makes vectors of texts and completes none; ask /v1/embeddings")
+    async def answer(
+        request: Request, exhibit: Exhibit, to: str, prompts: list[str], asked: CompletionRequest
+    ) -> dict[str, Any] | StreamingResponse:
         translates = exhibit.ability == "translate"
         asked.check(*NEVER, *(NOT_TRANSLATING if translates else ()))
         if asked.stream:
@@ -62,6 +61,21 @@ def openai_router(desk: Desk) -> APIRouter:
             else complete_text(desk, exhibit, prompts, asked)
         )
         return await answered(request, whole, seconds=seconds)
+
+    @router.post("/completions", response_model=None, responses=STREAM)
+    async def completions(request: Request, asked: CompletionRequest) -> dict[str, Any] | StreamingResponse:
+        exhibit, to = _find(desk, asked.model)
+        prompts = await answered(request, _prompts(desk, exhibit, asked.prompt), seconds=seconds)
+        if asked.stream and len(prompts) > 1:
+            raise UsageError("a stream carries one prompt; send the others by themselves")
+        return await answer(request, _writing(exhibit), to, prompts, asked)
+
+    @router.post("/chat/completions", response_model=None, responses=STREAM)
+    async def chat(request: Request, asked: ChatRequest) -> dict[str, Any] | StreamingResponse:
+        """A translator translates the last message of the user; a language model answers by its chat template."""
+        exhibit, to = _find(desk, asked.model)
+        prompt = await answered(request, _chat_prompt(desk, _writing(exhibit), asked), seconds=seconds)
+        return await answer(request, exhibit, to, [prompt], asked.completion(prompt))
 
     @router.post("/embeddings")
     async def embeddings(request: Request, asked: EmbeddingRequest) -> dict[str, Any]:
@@ -79,12 +93,44 @@ def _names(exhibit: Exhibit) -> list[str]:
 
 
 def _find(desk: Desk, name: str) -> tuple[Exhibit, str]:
-    for exhibit in desk.shelf.exhibits():
+    """The model of a name as `/v1/models` lists it, and its target language."""
+    exhibits = desk.shelf.exhibits()
+    for exhibit in exhibits:
+        targets = {f"{exhibit.id}:{target}": target for target in exhibit.targets}
+        if name in targets:
+            return exhibit, targets[name]
+        if name == exhibit.id and len(targets) > 1:
+            raise UsageError(f"{name} translates into several languages; say which: {' or '.join(targets)}")
         if name == exhibit.id:
-            return exhibit, desk.target(exhibit, "") if exhibit.ability == "translate" else ""
-        if name in _names(exhibit):
-            return exhibit, name.removeprefix(f"{exhibit.id}:")
-    return desk.shelf.find(name or "?"), ""
+            return exhibit, next(iter(exhibit.targets), "")
+    known = [name for exhibit in exhibits for name in _names(exhibit)]
+    raise NotFound(f"there is no model {name!r}; there are: {', '.join(known) or 'none yet'}")
+
+
+def _writing(exhibit: Exhibit) -> Exhibit:
+    """The model, if it answers in words."""
+    if exhibit.ability == "embed":
+        raise UsageError(f"{exhibit.id} makes vectors of texts and completes none; ask /v1/embeddings")
+    if exhibit.ability == "see":
+        raise UsageError(f"{exhibit.id} looks at pictures and reads no texts; ask it on the page")
+    return exhibit
+
+
+async def _chat_prompt(desk: Desk, exhibit: Exhibit, asked: ChatRequest) -> str:
+    """What a model is to complete: for a translator the last message of the user, for others the whole chat."""
+    messages = asked.spoken()
+    if exhibit.ability == "translate":
+        said = [message["content"] for message in messages if message["role"] == "user"]
+        if not said:
+            raise UsageError("there is no message of the role user, which is what a translator answers")
+        return desk.checked(said[-1:])[0]
+    desk.checked(["\n".join(message["content"] for message in messages)])
+    spoken = [{**message, "content": well_formed(message["content"])} for message in messages]
+
+    def rendered() -> str:
+        return chat_prompt(cast(Writer, desk.shelf.model(exhibit.id)).tokenizer.files, spoken)
+
+    return await desk.engine.run(rendered)
 
 
 def _model(name: str, created: int) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from regard.errors import UsageError
 
 Prompt = str | list[str] | list[int] | list[list[int]]
 Penalty = Annotated[float, Field(ge=-2, le=2)]
-MOST_CHOICES, MOST_LOGPROBS = 16, 5
+MOST_CHOICES, MOST_LOGPROBS = 16, 20
 COLDEST = 1e-3  # temperature; below it nothing but the best would ever be drawn
 LAST = "data: [DONE]\n\n"
 
@@ -46,6 +46,15 @@ class CompletionRequest(BaseModel):
     def choices(self) -> int:
         return self.n or 1
 
+    def telling(self) -> Telling:
+        """The shape of the answers."""
+        return Telling(self.model)
+
+    @property
+    def usual_tokens(self) -> int:
+        """How many tokens are written where nothing else is asked for: as few as by OpenAI."""
+        return 16
+
     @property
     def stops(self) -> list[str]:
         found = [self.stop] if isinstance(self.stop, str) else self.stop or []
@@ -71,6 +80,77 @@ class CompletionRequest(BaseModel):
                 raise UsageError(f"{name} is not supported by this model; leave it out")
         if self.stream and (self.choices > 1 or self.best_of not in (None, 1) or self.logprobs is not None):
             raise UsageError("a stream carries one choice without logprobs; leave out n, best_of and logprobs")
+
+
+class Message(BaseModel):
+    """One message of a chat; its content is a text, or a list of parts that are texts."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
+    content: str | list[dict[str, Any]] | None = None
+
+    @property
+    def text(self) -> str:
+        if not isinstance(self.content, list):
+            return self.content or ""
+        for part in self.content:
+            if part.get("type") != "text" or not isinstance(part.get("text"), str):
+                raise UsageError(f"a part of a message is of type {part.get('type')!r}; only text is understood")
+        return "".join(part["text"] for part in self.content)
+
+
+class ChatRequest(BaseModel):
+    """POST /v1/chat/completions."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    model: str
+    messages: Annotated[list[Message], Field(min_length=1)]
+    max_tokens: Annotated[int, Field(ge=1, le=4096)] | None = None
+    max_completion_tokens: Annotated[int, Field(ge=1, le=4096)] | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] | None = None
+    stop: str | list[str] | None = None
+    stream: bool | None = None
+    stream_options: dict[str, Any] | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=MOST_LOGPROBS)] | None = None
+    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
+    logit_bias: dict[int, Annotated[float, Field(ge=-100, le=100)]] | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    tools: list[Any] | None = None
+    response_format: dict[str, Any] | None = None
+    user: str | None = None
+
+    def spoken(self) -> list[dict[str, str]]:
+        """The messages with their texts."""
+        return [{"role": each.role, "content": each.text} for each in self.messages]
+
+    def completion(self, prompt: str) -> ChatCompletion:
+        """The same as a completion of a prompt."""
+        if self.tools or (self.response_format or {}).get("type", "text") != "text":
+            raise UsageError("the models here call no tools and answer in plain text; leave out tools, response_format")
+        if self.top_logprobs and not self.logprobs:
+            raise UsageError("top_logprobs are told with logprobs only; set logprobs to true")
+        shared = {name: getattr(self, name) for name in self.model_fields_set & CompletionRequest.model_fields.keys()}
+        logprobs = (self.top_logprobs or 0) if self.logprobs else None
+        limit = self.max_completion_tokens or self.max_tokens
+        return ChatCompletion(**{**shared, "prompt": prompt, "logprobs": logprobs, "max_tokens": limit})
+
+
+class ChatCompletion(CompletionRequest):
+    """A completion that is answered in the shape of a chat."""
+
+    @property
+    def usual_tokens(self) -> int:
+        """An answer ends by itself, or here."""
+        return 512
+
+    def telling(self) -> Telling:
+        return ChatTelling(self.model)
 
 
 class EmbeddingRequest(BaseModel):
@@ -101,6 +181,47 @@ class Telling:
 
     def delta(self, text: str, reason: str | None = None) -> str:
         return self.event([choice(0, text, reason)])
+
+
+class ChatTelling(Telling):
+    """The answers to one request of a chat."""
+
+    def __init__(self, model: str) -> None:
+        super().__init__(model)
+        self.base |= {"id": f"chat{self.base['id']}", "object": "chat.completion"}
+        self._begun = False
+
+    def whole(self, choices: list[dict[str, Any]], usage: dict[str, int]) -> dict[str, Any]:
+        return super().whole([_as_message(each) for each in choices], usage)
+
+    def event(self, choices: list[dict[str, Any]], **more: Any) -> str:
+        return super().event(choices, object="chat.completion.chunk", **more)
+
+    def delta(self, text: str, reason: str | None = None) -> str:
+        told = {} if self._begun else {"role": "assistant"}
+        self._begun = True
+        told |= {"content": text} if text or reason is None else {}
+        return self.event([{"index": 0, "delta": told, "logprobs": None, "finish_reason": reason}])
+
+
+def _as_message(told: dict[str, Any]) -> dict[str, Any]:
+    """A choice of a completion as one of a chat."""
+    message = {"role": "assistant", "content": told["text"], "refusal": None}
+    logprobs = told["logprobs"] and {"content": _as_content(told["logprobs"]), "refusal": None}
+    return {"index": told["index"], "message": message, "logprobs": logprobs, "finish_reason": told["finish_reason"]}
+
+
+def _as_content(told: dict[str, Any]) -> list[dict[str, Any]]:
+    """The log-probabilities of the tokens of an answer, one object for each."""
+
+    def entry(token: str, value: float) -> dict[str, Any]:
+        return {"token": token, "logprob": value, "bytes": list(token.encode())}
+
+    rows = zip(told["tokens"], told["token_logprobs"], told["top_logprobs"], strict=True)
+    return [
+        entry(token, value) | {"top_logprobs": [entry(*each) for each in (top or {}).items()]}
+        for token, value, top in rows
+    ]
 
 
 def choice(index: int, text: str, reason: str | None, logprobs: dict[str, Any] | None = None) -> dict[str, Any]:

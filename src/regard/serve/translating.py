@@ -8,7 +8,7 @@ from typing import Any
 from regard.inference.pipelines import Translation, Translator
 from regard.serve.answers import error_response
 from regard.serve.desk import Desk
-from regard.serve.shapes import LAST, CompletionRequest, Telling, choice, usage
+from regard.serve.shapes import LAST, CompletionRequest, choice, usage
 from regard.serve.shelf import Exhibit
 
 
@@ -31,14 +31,14 @@ async def complete_translation(
             each_choice["logprobs"] = values
     read = await desk.engine.run(lambda: _count_source(desk.shelf.translator(exhibit.id), prompts), accepted=True)
     written = sum(len(sentence.tokens) for each in spoken for sentence in each.sentences)
-    return Telling(asked.model).whole(choices, usage(read, written))
+    return asked.telling().whole(choices, usage(read, written))
 
 
 async def stream_translation(
     desk: Desk, exhibit: Exhibit, to: str, prompt: str, asked: CompletionRequest
 ) -> AsyncIterator[str]:
     """Server-sent events: what is settled so far, piece by piece; then why it ended; then what it took."""
-    telling, sent, reason = Telling(asked.model), "", "stop"
+    telling, sent, reason = asked.telling(), "", "stop"
     try:
         async for growing in desk.stream(exhibit, to, prompt, settled=True, **asked.changes()):
             cut, stopped = _cut(growing.text, asked.stops)

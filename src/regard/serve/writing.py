@@ -12,10 +12,8 @@ from regard.inference.words import WordVectors
 from regard.inference.writing import Completion, Writer
 from regard.serve.answers import error_response
 from regard.serve.desk import Desk
-from regard.serve.shapes import COLDEST, LAST, CompletionRequest, EmbeddingRequest, Telling, choice, usage
+from regard.serve.shapes import COLDEST, LAST, CompletionRequest, EmbeddingRequest, choice, usage
 from regard.serve.shelf import Exhibit
-
-MAX_TOKENS = 16  # of an answer where nothing else is asked for, as in OpenAI's API
 
 
 async def complete_text(desk: Desk, exhibit: Exhibit, prompts: list[str], asked: CompletionRequest) -> dict[str, Any]:
@@ -34,14 +32,14 @@ async def complete_text(desk: Desk, exhibit: Exhibit, prompts: list[str], asked:
                 choices.append(choice(len(choices), text, each.reason or "stop", told))
         read = sum(len(answer.prompt_ids) for answer in answers)
         written = sum(len(each.ids) for answer in answers for each in (answer, *answer.alternatives))
-        return Telling(asked.model).whole(choices, usage(read, written))
+        return asked.telling().whole(choices, usage(read, written))
 
     return await desk.engine.run(write)
 
 
 async def stream_text(desk: Desk, exhibit: Exhibit, prompt: str, asked: CompletionRequest) -> AsyncIterator[str]:
     """The same piece by piece, as soon as a piece cannot change any more."""
-    telling, sent, pieces = Telling(asked.model), prompt if asked.echo else "", list[str]()
+    telling, sent, pieces = asked.telling(), prompt if asked.echo else "", list[str]()
     if sent:
         yield telling.delta(sent)
 
@@ -108,7 +106,7 @@ def _settings(asked: CompletionRequest) -> dict[str, Any]:
         "logit_bias": asked.logit_bias,
     }  # fmt: skip
     chosen = {name: value for name, value in given.items() if value is not None}
-    return {"max_tokens": asked.max_tokens or MAX_TOKENS, "stop": asked.stops, **chosen}
+    return {"max_tokens": asked.max_tokens or asked.usual_tokens, "stop": asked.stops, **chosen}
 
 
 def _logprobs(answer: Completion, top: int) -> dict[str, Any]:
