@@ -8,6 +8,7 @@ sentence's previous hypotheses (W may change: one start becomes a whole beam), `
 """
 
 from collections.abc import Iterable
+from copy import copy
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -99,11 +100,11 @@ class GrowingCache:
             self.ancestry = self.ancestry[:, : self.length]
 
     def fork(self) -> "GrowingCache":
-        """A copy that grows by itself."""
-        self._put_in_order()
-        twin = GrowingCache(self.sentences, self.capacity)
-        twin.length = self.length
-        twin.k, twin.v = (each if each is None else each.clone() for each in (self.k, self.v))
+        """A copy that grows by itself; this one stays as it is, down to where its rows lie."""
+        twin = copy(self)
+        if self.ancestry is None:
+            twin.k, twin.v = (each if each is None else each.clone() for each in (self.k, self.v))
+        twin._put_in_order()  # which moves the rows into storage of the copy's own
         return twin
 
     def reorder(self, origin: Int[Tensor, "S W2"]) -> None:

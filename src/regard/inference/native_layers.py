@@ -1,7 +1,8 @@
 """Layers whose steps of a few tokens are one call of compiled code; anything else they do as the layers they are.
 
 What is computed is the same: the products are those of the layer's own parts, and the cache is the same object. A layer
-that is being recorded takes the long way, where there is something to see.
+that is being recorded is run twice: by torch on a copy of the cache, which is what the recorder sees, and by compiled
+code for its answer, which is so the same to the last bit as without a recorder.
 """
 
 from ctypes import byref
@@ -48,14 +49,19 @@ class CompiledStep:
         mask: Tensor | None = None,
         bias: Tensor | None = None,
     ) -> bool:
-        """Whether compiled code can take this step: few tokens, nobody watching, masks that are the same for all."""
+        """Whether compiled code can take this step: few tokens, and masks that are the same for all."""
         if (mask is not None and mask.shape[1:3] != (1, 1)) or (bias is not None and len(bias) > 1):
             return False
         few = x.shape[0] * x.shape[1] <= self.most
         if cache is None:
             few = x.shape[1] <= LONGEST and (few or self._spares(x, mask))
         known = x.dtype == torch.float32 and (cache is None or isinstance(cache, GrowingCache))
-        return few and known and not any(attend._forward_hooks for attend in self.attends)
+        return few and known
+
+    @property
+    def watched(self) -> bool:
+        """Whether someone records the layer."""
+        return any(attend._forward_hooks for attend in self.attends)
 
     def _spares(self, x: Float[Tensor, "R T D"], mask: Bool[Tensor, "R 1 1 T"] | None) -> bool:
         """Whether so many tokens only fill up rows that compiled code, which leaves them out, is quicker than torch."""
@@ -118,9 +124,11 @@ class CompiledEncoderLayer(EncoderLayer):
         first: int | Int[Tensor, "B"] | None = None,
         packing: Packing | None = None,
     ) -> Float[Tensor, "B T D"]:
-        if packing is None and self.compiled.fits(x, cache, mask, bias):
-            return self.compiled(x, cache, causal=causal, mask=mask, bias=bias, first=first)
-        return super().forward(x, mask, bias=bias, causal=causal, cache=cache, first=first, packing=packing)
+        if packing is not None or not self.compiled.fits(x, cache, mask, bias):
+            return super().forward(x, mask, bias=bias, causal=causal, cache=cache, first=first, packing=packing)
+        if self.compiled.watched:
+            super().forward(x, mask, bias=bias, causal=causal, cache=_copy(cache), first=first)
+        return self.compiled(x, cache, causal=causal, mask=mask, bias=bias, first=first)
 
 
 class CompiledDecoderLayer(DecoderLayer):
@@ -138,9 +146,11 @@ class CompiledDecoderLayer(DecoderLayer):
         bias: Float[Tensor, "1 H T Tk"] | None = None,
         packing: Packing | None = None,
     ) -> Float[Tensor, "R T D"]:
-        if packing is None and self.compiled.fits(x, cache, memory.mask, bias):
-            return self.compiled(x, cache, bias=bias, memory=memory)
-        return super().forward(x, memory, cache, bias, packing)
+        if packing is not None or not self.compiled.fits(x, cache, memory.mask, bias):
+            return super().forward(x, memory, cache, bias, packing)
+        if self.compiled.watched:
+            super().forward(x, memory, _copy(cache), bias)
+        return self.compiled(x, cache, bias=bias, memory=memory)
 
 
 def compiled(layer: Any) -> nn.Module:
@@ -151,16 +161,25 @@ def compiled(layer: Any) -> nn.Module:
     return kind(layer)
 
 
+def _copy(cache: LayerCache | None) -> GrowingCache | None:
+    return cache.fork() if isinstance(cache, GrowingCache) else None
+
+
 def _is_known(layer: EncoderLayer | DecoderLayer) -> bool:
     looks = [module for module in (layer.attention, getattr(layer, "cross", None)) if module is not None]
     residuals = [module for module in layer.children() if isinstance(module, Residual)]
     return (
-        all(look.prepare is None or isinstance(look.prepare, Rotary) for look in looks)
+        all(look.prepare is None or _is_steady(look.prepare) for look in looks)
         and all(look.position is None and isinstance(look.output, FixedProduct) for look in looks)
         and all(each.order in ("pre", "post") and type(each.norm) in (nn.LayerNorm, nn.RMSNorm) for each in residuals)
         and layer.feed_forward.activation in ACTIVATIONS.values()
         and not any(module.inputs % 4 for module in layer.modules() if isinstance(module, FixedProduct))
     )
+
+
+def _is_steady(prepare: Any) -> bool:
+    """Whether it rotates by the same angles however long the text is."""
+    return isinstance(prepare, Rotary) and prepare.growth is None
 
 
 def _look(attention: Any, into: FixedProduct, residual: Residual) -> native.Look:
