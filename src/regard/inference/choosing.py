@@ -5,7 +5,7 @@ history has its full length from the start; so that a step of the search can be 
 """
 
 import math
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -54,7 +54,7 @@ class SearchSettings(Config):
         """Whether more answers are asked for than the beam can give, so that a wider search must find the others."""
         return not self.sample and self.n_best > self.beam
 
-    def widened(self) -> Self:
+    def widened(self) -> "SearchSettings":
         """The settings of that search, which also finds the first answer, and others that cannot follow it."""
         return self.replace(n_best=2 * self.n_best)
 
