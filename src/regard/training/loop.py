@@ -30,7 +30,7 @@ from regard.training.publishing import RECIPE, better, mean_of, publish_model, w
 from regard.training.recipe import AnyRecipe
 from regard.training.replay import CudaGraphs, Repeated
 from regard.training.saving import Saver
-from regard.training.starting import claim
+from regard.training.starting import DATA, claim
 from regard.training.state import Place, Progress, load_state, read_progress, save_state, seed_draws, seed_everything
 from regard.training.tasks import TASKS, Task, TrainingBatch
 
@@ -44,7 +44,7 @@ def train(recipe: AnyRecipe, out: Path, *, resume: bool = False) -> Path:
             start = ranks.lead(lambda: held.enter_context(claim(out, recipe, resume=resume)))
             seed_everything(recipe.seed)
             torch.set_float32_matmul_precision("high" if recipe.training.precision == "tf32" else "highest")
-            task = ranks.after_first(lambda: TASKS[recipe.task](recipe, out / "data", device, signals.check))
+            task = ranks.after_first(lambda: TASKS[recipe.task](recipe, out / DATA, device, signals.check))
             trainer = Trainer(recipe, task, out, device, signals, ranks)
             held.callback(trainer.log.close)
             try:
@@ -60,7 +60,7 @@ def prepare(recipe: AnyRecipe, out: Path) -> str:
     """Make the data of a recipe ready in `out`, where `train` with `resume` finds them; returns what they are."""
     recipe = recipe.resolved()
     with Signals() as signals, claim(out, recipe, resume=(out / RECIPE).exists()) as start:
-        task = TASKS[recipe.task](recipe, out / "data", torch.device("cpu"), signals.check)
+        task = TASKS[recipe.task](recipe, out / DATA, torch.device("cpu"), signals.check)
         start.keep()
         return task.summary
 

@@ -11,7 +11,7 @@ from typing import IO, Any, Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-METRICS = "metrics.jsonl"
+METRICS, BOARD = "metrics.jsonl", "tensorboard"
 DURING = ("train", "valid", "samples")  # the kinds of rows that are written before the end of a run
 
 
@@ -51,7 +51,7 @@ class MetricsLog:
         self._path.write_text("".join(_line(row) for row in kept), encoding="utf-8")
         self._file = self._path.open("a", encoding="utf-8")
         purged = self._step + 1 if self._step else None
-        self._board = SummaryWriter(str(self._folder / "tensorboard"), purge_step=purged)
+        self._board = SummaryWriter(str(self._folder / BOARD), purge_step=purged)
 
     def write(self, step: int, kind: str, values: Mapping[str, Any]) -> None:
         """Add one row, of kind `train`, `valid` or `samples`, or of the end of a run: `average`, `test`."""

@@ -18,7 +18,7 @@ from regard.training.recipe import AnyRecipe, load_recipe
 from regard.training.sections import HIGHER_IS_BETTER
 from regard.training.tasks import Task
 
-RECIPE = "recipe.toml"
+RECIPE, NEW_RECIPE = "recipe.toml", "recipe.toml.new"
 CARD = "README.md"
 FIXED = (
     "task",
@@ -38,7 +38,7 @@ def differences(recipe: AnyRecipe, out: Path) -> list[str]:
 
 def write_recipe(recipe: AnyRecipe, out: Path) -> None:
     """Put the recipe of a run into its folder, whole or not at all."""
-    temporary = (out / RECIPE).with_suffix(".new")
+    temporary = out / NEW_RECIPE
     temporary.write_text(recipe.to_toml(), encoding="utf-8")
     temporary.replace(out / RECIPE)
 

@@ -16,13 +16,24 @@ from pathlib import Path
 
 import filelock
 
-from regard.checkpoints.folder import MANIFEST
+from regard.checkpoints.folder import CHECKPOINTS, MANIFEST, tidy
 from regard.errors import UsageError
 from regard.training.guards import SignalError
-from regard.training.publishing import RECIPE, differences, write_recipe
+from regard.training.metrics import BOARD, METRICS
+from regard.training.publishing import NEW_RECIPE, RECIPE, differences, write_recipe
 from regard.training.recipe import AnyRecipe
 
-LOCK, STARTING = ".lock", ".starting"
+LOCK, STARTING, DATA = ".lock", ".starting", "data"
+OWN = (
+    RECIPE,
+    NEW_RECIPE,
+    METRICS,
+    BOARD,
+    CHECKPOINTS,
+    DATA,
+    f"{DATA}.parts",
+    STARTING,
+)  # what a run puts into its folder
 
 
 @dataclass
@@ -51,9 +62,10 @@ class Start:
         self.begun = True
 
     def undo(self) -> None:
-        """Remove what was not there before, the note last: whoever is killed here has left one."""
-        names = {entry.name for entry in self.folder.iterdir()} - self.before - {LOCK}
-        for name in sorted(names, key=lambda name: name == STARTING):
+        """Remove what a run made that was not there before, the note last: whoever is killed here has left one."""
+        tidy(self.folder)
+        names = {entry.name for entry in self.folder.iterdir()} - self.before
+        for name in sorted(names.intersection(OWN), key=OWN.index):
             entry = self.folder / name
             if entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry)
@@ -94,11 +106,13 @@ def claim(folder: Path, recipe: AnyRecipe, *, resume: bool) -> Iterator[Start]:
 
 
 def _start(folder: Path, recipe: AnyRecipe, resume: bool) -> Start:
+    tidy(folder)
     names = frozenset(entry.name for entry in folder.iterdir()) - {LOCK}
-    if STARTING in names:
-        return _taken_over(folder, recipe, resume)
-    if names and not resume:
+    killed = STARTING in names
+    if names.difference(OWN if killed else ()) and not resume:
         raise UsageError(f"{folder} is not empty; continue its run with --resume, or train into another folder")
+    if killed:
+        return _taken_over(folder, recipe, resume)
     start = Start(folder, recipe, names)
     if RECIPE not in names:
         start.note()

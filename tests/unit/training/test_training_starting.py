@@ -121,6 +121,13 @@ def test_to_resume_it_by_another_recipe_prepares_other_data(killed, pairs):
     assert "size = 100" in (killed / "recipe.toml").read_text()
 
 
+def test_what_was_added_since_is_not_removed(killed, pairs):
+    (killed / "notes.txt").write_text("mine")
+    with pytest.raises(UsageError, match="not empty"):
+        train(recipe(pairs), killed)
+    assert (killed / "notes.txt").read_text() == "mine"
+
+
 def test_a_start_that_is_running_is_not_taken_over(killed, pairs):
     with claim(killed, recipe(pairs), resume=False), pytest.raises(UsageError, match="in use by another run"):
         train(recipe(pairs), killed)
