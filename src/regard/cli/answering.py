@@ -5,14 +5,60 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
 from regard.errors import DataError
 
+if TYPE_CHECKING:
+    from regard.data.unknown import UnknownWord
+
 Answer = TypeVar("Answer")
 LINES_AT_A_TIME = 512
+MOST_NAMED = 1000  # unknown words remembered to name some
+
+
+class Unknown:
+    """What of the texts that go in a model does not know, told on stderr: of each text that was typed, as it comes; of
+    the lines of a file, in one line at the end."""
+
+    def __init__(self, find: Callable[[str], list[UnknownWord]], *, typed: bool, unit: str = "lines") -> None:
+        self.find, self.typed, self.unit = find, typed or sys.stdin.isatty(), unit
+        self.count = self.some = 0
+        self.mostly: list[tuple[int, float]] = []
+        self.words: list[UnknownWord] = []
+
+    def note(self, text: str, words: list[UnknownWord] | None = None) -> None:
+        """Take note of the next text; `words` are its unknown ones, where they have been looked for."""
+        self.count += 1
+        words = self.find(text) if words is None else words
+        if not words:
+            return
+        if self.typed:
+            from regard.look.terminal import print_unknown
+
+            sys.stdout.flush()
+            print_unknown(text, words)
+            return
+        from regard.data.unknown import is_mostly_unknown, unknown_share
+
+        self.some += 1
+        self.words += words[: MOST_NAMED - len(self.words)]
+        if is_mostly_unknown(text, words):
+            self.mostly.append((self.count, unknown_share(text, words)))
+
+    def tell(self) -> None:
+        """Sum up what was noted of the lines of a file."""
+        from regard.data.unknown import named
+
+        if not self.some:
+            return
+        told = f"{self.some:,} of {self.count:,} {self.unit} have words that this model does not know"
+        if self.mostly:
+            number, share = self.mostly[0]
+            told = f"warning: {told}; {len(self.mostly):,} are mostly unknown (the first is {number:,}: {share:.0%})"
+        print(f"regard: {told}: {named(self.words)}", file=sys.stderr)
 
 
 def given_texts(texts: list[str] | None) -> Iterator[str]:
@@ -24,18 +70,26 @@ def given_texts(texts: list[str] | None) -> Iterator[str]:
 
 
 def answer_lines(
-    lines: Iterator[str], answer: Callable[[list[str]], Sequence[Answer]], show: Callable[[str, Answer | None], str]
+    lines: Iterator[str],
+    answer: Callable[[list[str]], Sequence[Answer]],
+    show: Callable[[str, Answer | None], str],
+    unknown: Unknown | None = None,
 ) -> None:
     """Print what `show` makes of each line's answer, many computed at a time unless someone is typing them.
 
-    A line that is refused is shown with the answer None and a message on stderr, and the exit code is 1.
+    A line that is refused is shown with the answer None and a message on stderr, and the exit code is 1. `unknown`
+    tells what of the lines is not known.
     """
     number = refused = 0
     while chunk := list(islice(lines, 1 if sys.stdin.isatty() else LINES_AT_A_TIME)):
         for line, found in zip(chunk, _answers(chunk, answer, number), strict=True):
             refused += found is None
             print(show(line, found), flush=True)
+            if unknown is not None:
+                unknown.note(line)
         number += len(chunk)
+    if unknown is not None:
+        unknown.tell()
     if refused:
         raise typer.Exit(1)
 

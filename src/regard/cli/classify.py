@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.answering import answer_lines, given_texts
+from regard.cli.answering import Unknown, answer_lines, given_texts
 from regard.cli.options import (
     AllowPickle,
     AsJson,
@@ -57,7 +57,8 @@ def classify(
         firsts, seconds = zip(*map(_pair, lines), strict=True)
         return encoder.classify(firsts, seconds, truncate=truncate)
 
-    answer_lines(given_texts(text), answer, lambda line, found: _shown("text", line, found, as_json))
+    unknown = Unknown(encoder.unknown_words, typed=bool(text))
+    answer_lines(given_texts(text), answer, lambda line, found: _shown("text", line, found, as_json), unknown)
 
 
 def _shown(kind: str, line: str, found: Labelled | None, as_json: bool) -> str:

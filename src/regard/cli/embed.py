@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.answering import answer_lines, given_texts
+from regard.cli.answering import Unknown, answer_lines, given_texts
 from regard.cli.options import AllowPickle, AsJson, Device, Model, Truncate, existing, load_embedder
 from regard.errors import DataError, UsageError
 
@@ -58,8 +58,15 @@ def embed(
         raise UsageError("give texts or --input, not both")
     encoder = load_embedder(model, device, allow_pickle)
 
+    unknown = Unknown(encoder.unknown_words, typed=bool(text))
+
     def answer(lines: list[str]) -> Tensor:
         return encoder.embed(lines, pooling=pooling, normalise=not raw, truncate=truncate)
+
+    def noted(lines: list[str]) -> Tensor:
+        for line in lines:
+            unknown.note(line)
+        return answer(lines)
 
     def show(line: str, vector: Tensor | None) -> str:
         if vector is None:
@@ -71,15 +78,17 @@ def embed(
 
     lines = read_lines(existing(input_file)) if input_file else given_texts(text)
     if output is None:
-        answer_lines(lines, lambda lines: list(answer(lines)), show)
+        answer_lines(lines, lambda lines: list(answer(lines)), show, unknown)
         return
     if input_file:
         options = {"model": model, "pooling": pooling, "raw": raw, "truncate": truncate}
         parts = Parts.of(output, Path(input_file), **options)
         with joined(torch.device("cpu")) as ranks:
-            parts.work(lines, PART, lambda some: _npy(answer(some)), lambda places: _join(places, output), ranks.wait)
+            parts.work(lines, PART, lambda some: _npy(noted(some)), lambda places: _join(places, output), ranks.wait)
+        unknown.tell()
         return
-    output.write_bytes(_npy(answer(list(lines))))
+    output.write_bytes(_npy(noted(list(lines))))
+    unknown.tell()
     _tell(output)
 
 

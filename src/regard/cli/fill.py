@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.answering import answer_lines, given_texts
+from regard.cli.answering import Unknown, answer_lines, given_texts
 from regard.cli.options import AllowPickle, AsJson, Device, Model, load_encoder
 
 if TYPE_CHECKING:
@@ -34,7 +34,8 @@ def fill(
     def answer(lines: list[str]) -> list[str]:
         return [_line(encoder, line, top, as_json) for line in lines]
 
-    answer_lines(given_texts(text), answer, lambda _, found: found or ("null" if as_json else ""))
+    unknown = Unknown(encoder.unknown_words, typed=bool(text))
+    answer_lines(given_texts(text), answer, lambda _, found: found or ("null" if as_json else ""), unknown)
 
 
 def _line(encoder: TextEncoder, text: str, top: int, as_json: bool) -> str:

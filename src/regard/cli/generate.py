@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.answering import answer_lines, given_texts
+from regard.cli.answering import Unknown, answer_lines, given_texts
 from regard.cli.options import AllowPickle, AsJson, Device, Model, Precision, load_writer
 from regard.cli.pictures import make_pictures, makes_pictures
 from regard.errors import UsageError
@@ -103,16 +103,15 @@ def generate(
         if found is None:
             return "null" if as_json else ""
         if as_json:
-            return json.dumps(
-                _as_json(found) | {"alternatives": list(map(_as_json, found.alternatives))}, ensure_ascii=False
-            )
+            unknown, others = [each.to_json() for each in found.unknown], list(map(_as_json, found.alternatives))
+            return json.dumps(_as_json(found) | {"unknown": unknown, "alternatives": others}, ensure_ascii=False)
         texts = [each.text if prompt else _one_line(each.text) for each in (found, *found.alternatives)]
         if n == 1:
             return texts[0]
         scores = [each.score for each in (found, *found.alternatives)]
         return "\n".join(f"{score:.4f}\t{text}" for score, text in zip(scores, texts, strict=True))
 
-    answer_lines(given_texts(prompt), answer, show)
+    answer_lines(given_texts(prompt), answer, show, Unknown(writer.unknown_words, typed=bool(prompt)))
 
 
 def _bias(given: list[str]) -> dict[int, float]:
@@ -124,11 +123,14 @@ def _bias(given: list[str]) -> dict[int, float]:
 
 
 def _stream(writer: Writer, prompts: Iterator[str], changes: dict[str, Any], *, broken: bool) -> None:
+    unknown = Unknown(writer.unknown_words, typed=broken)
     for prompt in prompts:
         for chunk in writer.stream(prompt, **changes):
             sys.stdout.write(chunk.text if broken else _one_line(chunk.text))
             sys.stdout.flush()
         print(flush=True)
+        unknown.note(prompt)
+    unknown.tell()
 
 
 def _one_line(text: str) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from regard.cli.answering import Unknown
 from regard.cli.options import AllowPickle, Device, Models, To, built_in, reads_pictures
 from regard.cli.pictures import look_at_picture, makes_pictures
 
@@ -52,12 +53,14 @@ def look(
     import regard
     from regard.data.pieces import well_formed
     from regard.look.figures import save
-    from regard.look.scenes import set_scene
+    from regard.look.scenes import Viewed, set_scene
 
     given = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
     writing: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     found = regard.load(*(model or [str(built_in())]), device=device, allow_pickle=allow_pickle)
     text, pair, target = map(well_formed, (text, pair, target))
     sight = set_scene(found, text, pair=pair, to=to, target=target, **writing).sight(top=top)
+    assert isinstance(found, Viewed)  # others cannot be looked at with a text
+    Unknown(found.unknown_words, typed=True).note(f"{text}\t{pair}" if pair else text)
     save(sight, output, panels=None if layers == "*" else layers, head=head, view="heads")
     print(f"attention drawn to {output}", file=sys.stderr)

@@ -48,7 +48,9 @@ def load_encoder(name: str, device: str = "cpu", allow_pickle: bool = False) -> 
     from regard.checkpoints.hub import local_folder
     from regard.inference.encoders import TextEncoder
 
-    return TextEncoder.load(local_folder(name), device=device, allow_pickle=allow_pickle)
+    encoder = TextEncoder.load(local_folder(name), device=device, allow_pickle=allow_pickle)
+    encoder.warns = False  # the verbs tell it themselves
+    return encoder
 
 
 def reads_pictures(name: str) -> bool:
@@ -89,6 +91,7 @@ def load_embedder(name: str, device: str = "cpu", allow_pickle: bool = False) ->
     if not isinstance(found, TextEncoder | WordVectors):
         raise UsageError(f"{name} is a {type(found).__name__}, which makes no vectors of texts; expected a bert, "
                          "an elmo or a word2vec")  # fmt: skip
+    found.warns = False  # the verbs tell it themselves
     return found
 
 

@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.answering import Unknown
 from regard.cli.options import AllowPickle, AsJson, Device, Models, Precision, To, existing, load_translator
 from regard.errors import DataError, UsageError
 
@@ -53,7 +54,9 @@ def translate(
     max_length: Annotated[int | None, typer.Option(help="Most tokens of a translation.")] = None,
     no_repeat_ngram: Annotated[int | None, typer.Option(help="Never repeat so many tokens in a row.")] = None,
     prefix: Annotated[str, typer.Option(help="How every translation must begin.")] = "",
-    sample: Annotated[bool, typer.Option("--sample", help="Draw at random instead of searching.")] = False,
+    sample: Annotated[
+        bool | None, typer.Option("--sample/--search", help="Draw at random, or search. Default: the model's own.")
+    ] = None,
     temperature: Annotated[float | None, typer.Option(help="Sampling: below 1 is bolder, above 1 wilder.")] = None,
     top_k: Annotated[int | None, typer.Option(help="Sampling: from the k most probable tokens only.")] = None,
     top_p: Annotated[float | None, typer.Option(help="Sampling: from the most probable tokens of this mass.")] = None,
@@ -86,9 +89,10 @@ def translate(
     given = {
         "beam": beam, "length_penalty": length_penalty, "min_length": min_length, "max_length": max_length,
         "no_repeat_ngram": no_repeat_ngram, "temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed,
+        "sample": sample,
     }  # fmt: skip
     changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
-    changes |= {"n_best": n_best, "sample": sample, "prefix": prefix, "to": to}
+    changes |= {"n_best": n_best, "prefix": prefix, "to": to}
     translator = load_translator(model, device, allow_pickle, precision)
     translator.target_language(to)  # refused before anything is read
     if input_file and output:
@@ -99,14 +103,17 @@ def translate(
     lines = _given(text) if text else _lines(input_file, translator.tokenizer.source_language, encoding)
     with _writer(output) as out:
         if stream:
-            _stream(translator, lines, out, changes)
+            _stream(translator, lines, out, changes, Unknown(translator.unknown_words, typed=bool(text)))
             return
-        refused = 0
+        refused, unknown = 0, Unknown(translator.unknown_words, typed=bool(text))
         for answer in _answers(translator, lines, changes):
             refused += answer is None
             print(_line(answer, align=align, as_json=as_json), file=out, flush=True)
+            if answer:
+                unknown.note(answer.source, answer.unknown)
             if attention and answer:
                 _draw(translator, answer, attention)
+        unknown.tell()
     if refused:
         raise typer.Exit(1)
 
@@ -169,7 +176,9 @@ def _line(answer: Translation | None, *, align: bool, as_json: bool) -> str:
         return "null" if as_json else ""
     if as_json:
         others = [_as_json(each, align) for each in answer.alternatives]
-        return json.dumps(_as_json(answer, align) | {"alternatives": others}, ensure_ascii=False)
+        unknown = [each.to_json() for each in answer.unknown]
+        values = _as_json(answer, align) | {"unknown": unknown, "alternatives": others}
+        return json.dumps(values, ensure_ascii=False)
     if not answer.alternatives:
         return _aligned(answer, align)
     return "\n".join(f"{each.score:.4f}\t{_aligned(each, align)}" for each in (answer, *answer.alternatives))
@@ -200,7 +209,9 @@ def _draw(translator: Translator, answer: Translation, file: Path) -> None:
     print(f"attention drawn to {file}", file=sys.stderr)
 
 
-def _stream(translator: Translator, texts: Iterable[str], out: IO[str], changes: dict[str, Any]) -> None:
+def _stream(
+    translator: Translator, texts: Iterable[str], out: IO[str], changes: dict[str, Any], unknown: Unknown
+) -> None:
     """On a terminal the line is rewritten at every step; elsewhere only the end of it is written."""
     for text in texts:
         shown = ""
@@ -208,6 +219,8 @@ def _stream(translator: Translator, texts: Iterable[str], out: IO[str], changes:
             if out.isatty():
                 print(f"\r\x1b[K{shown}", end="", file=out, flush=True)
         print(f"\r\x1b[K{shown}" if out.isatty() else shown, file=out, flush=True)
+        unknown.note(text)
+    unknown.tell()
 
 
 def _document(
@@ -230,8 +243,11 @@ def _document(
 
     def answers(texts: list[str]) -> list[Translated]:
         found = translator.translate(texts, **changes)
+        for each in found:
+            unknown.note(each.source, each.unknown)
         return [Translated(each.text, each.alignment if translator.alignment else ()) for each in found]
 
+    unknown = Unknown(translator.unknown_words, typed=False, unit="segments")
     languages = translator.tokenizer.source_language, translator.target_language(changes["to"])
     parts = Parts.of(target, source, models=models, languages=languages, options=changes)
     if parts.wanted():
@@ -241,4 +257,5 @@ def _document(
         report = translate_document(
             source, target, answers, *languages, overwrite=overwrite, review=review, encoding=encoding
         )
+    unknown.tell()
     print(f"{report}, written to {target}", file=sys.stderr)

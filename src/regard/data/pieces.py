@@ -32,6 +32,10 @@ class Tokenizer(ABC):
     def words_in(self, text: str) -> list[int]:
         """For each id of `text` the index of the whitespace word of `text` it stands for, unknown tokens included."""
 
+    def reads(self, texts: Sequence[str]) -> list[bool]:
+        """Of each text, whether the tokenizer knows all of it: no part becomes the unknown token."""
+        return [self.unknown not in ids for ids in self.encode(texts)]
+
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """The display form of each id."""
         return [self.vocabulary[i] for i in ids]

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple, cast, get_args
@@ -17,6 +17,7 @@ from regard.attention import record
 from regard.checkpoints import load_model
 from regard.data.batch import pad_rows
 from regard.data.text_tokenizers import Encoded, TextTokenizer
+from regard.data.unknown import UnknownWord, unknown_words, warn_of_unknown
 from regard.errors import CheckpointError, DataError, UsageError
 from regard.inference.attending import require_attention
 from regard.inference.foretelling import TOP, Choice, Foretold, check_top
@@ -47,6 +48,7 @@ class Labelled:
 
     labels: dict[str, float]
     value: float | None = None
+    unknown: list[UnknownWord] = field(default_factory=list)  # words of the text that the model does not know
 
     @property
     def label(self) -> str:
@@ -89,6 +91,7 @@ class TextEncoder:
         self.model, self.tokenizer, self.name, self.pooling = model.eval(), tokenizer, name, pooling
         self.config: BertConfig | ElmoConfig = model.config
         self.device, self.readers = next(model.parameters()).device, Readers(self.model)
+        self.warns = True  # of texts that are mostly unknown, where the result cannot say it
         if tokenizer.size > self.config.vocab:
             raise CheckpointError(
                 f"the tokenizer of {name or 'this model'} has {tokenizer.size:,} tokens, but the model knows "
@@ -121,6 +124,7 @@ class TextEncoder:
         if pooling not in ("", *get_args(Pooling)):
             raise UsageError(f"pooling is {pooling!r}; known are mean and cls")
         rows = self._encode(_several(texts), truncate=truncate)
+        self._warn_of_unknown([text for text, row in zip(_several(texts), rows, strict=True) if self._has_unknown(row)])
         vectors = torch.empty(len(rows), self.width)
         for chosen in batches_by_length([len(row.ids) for row in rows]):
             tokens, mask, segments = self._padded([rows[i] for i in chosen])
@@ -137,6 +141,20 @@ class TextEncoder:
         """How many tokens each text has."""
         return [len(row.ids) for row in self.tokenizer.encode(texts)]
 
+    def unknown_words(self, text: str, pair: str = "") -> list[UnknownWord]:
+        """The words of a text and its partner that become unknown tokens; hidden words are not among them."""
+        for name in filter(None, (ANY_MASK, self.mask_name)):
+            text = text.replace(name, " " * len(name))
+        return unknown_words(f"{text}\t{pair}" if pair else text, self.tokenizer.reads)
+
+    def _has_unknown(self, row: Encoded) -> bool:
+        """Whether a text may have unknown words: a quick look, since few have."""
+        return self.tokenizer.unknown in row.ids
+
+    def _warn_of_unknown(self, texts: Sequence[str]) -> None:
+        if self.warns:
+            warn_of_unknown(texts, self.unknown_words)
+
     def fill(self, text: str, top: int = 5) -> list[Guess]:
         """The most probable tokens for the one hidden word of a text, written [MASK]."""
         guesses = self.fill_each(text, top)
@@ -147,6 +165,7 @@ class TextEncoder:
     def fill_each(self, text: str, top: int = 5) -> list[list[Guess]]:
         """The most probable tokens for every hidden word, each guessed while the others stay hidden."""
         text, name = self._hidden(text)
+        self._warn_of_unknown([text])
         return [
             [
                 Guess(self.tokenizer.spelled(token)[0], probability, self._put(token, text, name, number))
@@ -167,6 +186,7 @@ class TextEncoder:
     def fill_all(self, text: str) -> str:
         """The text with every hidden word replaced by its most probable token."""
         text, name = self._hidden(text)
+        self._warn_of_unknown([text])
         for (token, _), *_ in self._guesses(text, top=1).values():
             text = self._put(token, text, name, 0)
         return text
@@ -186,12 +206,16 @@ class TextEncoder:
             raise UsageError(f"{self._who()} has the head {self.config.head!r}, not 'classify'; fine-tune it first")
         pairs = None if pairs is None else _several(pairs)
         rows = self._encode(_several(texts), pairs, truncate=truncate, longest=longest)
+        unknown = [
+            self.unknown_words(*both) if self._has_unknown(row) else []
+            for row, *both in zip(rows, _several(texts), *([] if pairs is None else [pairs]), strict=True)
+        ]
         answers: list[Labelled | None] = [None] * len(rows)
         for chosen in batches_by_length([len(row.ids) for row in rows]):
             logits = self._read([rows[i] for i in chosen]).logits
             assert isinstance(logits, Tensor)
             for i, scores in zip(chosen, logits.float().cpu(), strict=True):
-                answers[i] = self._labelled(scores)
+                answers[i] = replace(self._labelled(scores), unknown=unknown[i])
         return cast(list[Labelled], answers)
 
     @torch.inference_mode()

@@ -31,6 +31,7 @@ class Perplexity:
     tokens: int
     words: int
     bytes: int
+    unknown: int = 0  # tokens that stand for what the model does not know: it foretells these all too well
 
     @property
     def per_token(self) -> float:
@@ -125,7 +126,8 @@ class LanguageModel(Writer):
             total = sum(self._foretold_reading_on(self.model, ids))
         else:
             raise UsageError(f"the stride is {stride}, but a recurrent model has no windows; leave it out")
-        return Perplexity(total, len(ids) - 1, len(text.split()), len(well_formed(text).encode()))
+        unknown = 0 if self.tokenizer.reads([text])[0] else ids[1:].count(self.tokenizer.unknown)
+        return Perplexity(total, len(ids) - 1, len(text.split()), len(well_formed(text).encode()), unknown)
 
     def _foretold_in_windows(self, model: Gpt, ids: Sequence[int], stride: int | None) -> Iterator[float]:
         """The log-probability of what each window has that the one before it had not."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -17,6 +18,7 @@ from regard.checkpoints import load_model
 from regard.data.batch import collate, pad_rows
 from regard.data.passages import cut_sentences
 from regard.data.tokenizers import PairTokenizer
+from regard.data.unknown import UnknownWord, unknown_words
 from regard.errors import CheckpointError, DataError, UsageError
 from regard.inference.alignment import Link
 from regard.inference.attending import (
@@ -64,6 +66,11 @@ class Translation:
     @property
     def target_words(self) -> list[str]:
         return self.text.split()
+
+    @cached_property
+    def unknown(self) -> list[UnknownWord]:
+        """The words of the source that the model does not know, those among them that were copied from it."""
+        return self.translator.unknown_in(self) if self.translator is not None else []
 
     @cached_property
     def attention(self) -> np.ndarray:
@@ -285,6 +292,25 @@ class Translator:
             )
         return self.alignment
 
+    def unknown_words(self, text: str) -> list[UnknownWord]:
+        """The words of a text that become unknown tokens."""
+        return unknown_words(text, self.tokenizer.source.reads)
+
+    def unknown_in(self, answer: Translation) -> list[UnknownWord]:
+        """The unknown words of a source, and those that were copied because the model has no word for them."""
+        found, end = self.unknown_words(answer.source), 0
+        for part, ids in answer.parts:
+            begin = answer.source.index(part, end)
+            end = begin + len(part)
+            words = list(re.finditer(r"\S+", part))
+            copied = [_core(words[place], begin) for place in self._copied(part, ids, answer.to)]
+            found += [
+                UnknownWord(answer.source[first:last], first, last)
+                for first, last in copied
+                if not any(first < each.end and each.start < last for each in found)
+            ]
+        return sorted(found, key=lambda each: each.start)
+
     def target_language(self, to: str = "") -> str:
         """The target language asked for; models with one target need none."""
         targets = self.tokenizer.target_languages
@@ -367,15 +393,19 @@ class Translator:
 
         Where the source has unknown words too, it becomes one of these: that is what it most often stands for.
         """
+        words = source.split()
+        return self.tokenizer.target.decode(ids, unknown=[words[place] for place in self._copied(source, ids, to)])
+
+    def _copied(self, source: str, ids: list[int], to: str) -> list[int]:
+        """For each unknown token of an answer the number of the source word that it becomes."""
         unknown = self.tokenizer.target.unknown
         if unknown not in ids or self.alignment is None:
-            return self.tokenizer.target.decode(ids)
+            return []
         (seen,) = self.passes([source], [ids], to=to, layers=self.alignment.layer)
         tokens = zip(self.tokenizer.source_ids([source], to)[0], seen.source_words_of, strict=True)
         unread = {word for token, word in tokens if token == self.tokenizer.source.unknown}
-        words, heaviest = source.split(), seen.heaviest_words(self.alignment, among=unread)
-        copies = [words[heaviest[place]] for place, token in enumerate(ids) if token == unknown]
-        return self.tokenizer.target.decode(ids, unknown=copies)
+        heaviest = seen.heaviest_words(self.alignment, among=unread)
+        return [heaviest[place] for place, token in enumerate(ids) if token == unknown]
 
 
 def joined(answers: Sequence[Translation]) -> Translation:
@@ -390,6 +420,13 @@ def joined(answers: Sequence[Translation]) -> Translation:
         parts=[part for each in answers for part in each.parts],
         alternatives=[],
     )
+
+
+def _core(word: re.Match[str], offset: int) -> tuple[int, int]:
+    """Where a word stands without the punctuation around it."""
+    core = re.search(r"\w(.*\w)?", word[0]) or re.search(r".+", word[0])
+    assert core is not None
+    return offset + word.start() + core.start(), offset + word.start() + core.end()
 
 
 def find_device(name: str) -> torch.device:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +18,7 @@ from torch.nn import functional
 from regard.checkpoints import load_model
 from regard.data.lines import read_lines, refuse
 from regard.data.text_tokenizers import TextTokenizer
+from regard.data.unknown import UnknownWord, warn_of_unknown
 from regard.errors import DataError, UsageError
 from regard.inference.pipelines import find_device
 from regard.models.word2vec import Word2Vec
@@ -35,6 +37,7 @@ class WordVectors:
     def __init__(self, words: Sequence[str], vectors: Float[Tensor, "N D"], *, lowercase: bool = False, name: str = ""):
         self.words, self.vectors, self.lowercase, self.name = list(words), vectors, lowercase, name
         self.numbers = {word: number for number, word in enumerate(self.words)}
+        self.warns = True  # of texts that are mostly unknown
 
     @classmethod
     def load(cls, folder: str | Path, *, device: str = "cpu", allow_pickle: bool = False) -> WordVectors:
@@ -86,6 +89,14 @@ class WordVectors:
         """How many words each text has."""
         return [len(text.split()) for text in texts]
 
+    def unknown_words(self, text: str) -> list[UnknownWord]:
+        """The words of a text that have no vector."""
+        return [
+            UnknownWord(match[0], *match.span())
+            for match in re.finditer(r"\S+", text)
+            if (match[0].lower() if self.lowercase else match[0]) not in self.numbers
+        ]
+
     def __getitem__(self, word: str) -> Float[Tensor, D]:
         return self.vectors[self.number(word)]
 
@@ -117,7 +128,10 @@ class WordVectors:
         """One vector for each text: the mean of the vectors of its known words, no text being too long for that."""
         if pooling not in ("", "mean"):
             raise UsageError(f"pooling is {pooling!r}; word vectors know only mean")
-        found = torch.stack([self._mean(text) for text in ([texts] if isinstance(texts, str) else texts)])
+        texts = [texts] if isinstance(texts, str) else texts
+        if self.warns:
+            warn_of_unknown(texts, self.unknown_words)
+        found = torch.stack([self._mean(text) for text in texts])
         return functional.normalize(found, dim=-1) if normalise else found
 
     def _mean(self, text: str) -> Float[Tensor, D]:

@@ -18,6 +18,7 @@ from regard.attention import record
 from regard.checkpoints import load_model
 from regard.data.batch import pad_rows
 from regard.data.text_tokenizers import TextTokenizer
+from regard.data.unknown import UnknownWord, unknown_words
 from regard.errors import CheckpointError, UsageError
 from regard.inference.attending import require_attention
 from regard.inference.decoding import read_decoding
@@ -69,6 +70,11 @@ class Completion:
     def tokens(self) -> list[str]:
         """The answer's tokens, as they are displayed."""
         return self._writer.tokenizer.pieces(self.ids)
+
+    @cached_property
+    def unknown(self) -> list[UnknownWord]:
+        """The words of the prompt that the model does not know."""
+        return self._writer.unknown_words(self.prompt)
 
     @cached_property
     def attention(self) -> Attention:
@@ -199,6 +205,10 @@ class Writer(ABC):
                 shown = len(settled)
         last = self._completion(prompt, row, running.results()[0][0], stops)
         yield Chunk(last.text[shown:], last.reason, last)
+
+    def unknown_words(self, text: str) -> list[UnknownWord]:
+        """The words of a text that become unknown tokens."""
+        return unknown_words(text, self.tokenizer.reads)
 
     @abstractmethod
     def read(self, prompt: str) -> list[int]:

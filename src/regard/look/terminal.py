@@ -12,13 +12,15 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
+from regard.data.unknown import MOSTLY, UnknownWord, named, unknown_share
 from regard.look.sight import Panel
 
 LABEL_WIDTH = 16  # columns for the target words
 HEADER_HEIGHT = 12  # letters of a source word that is written downwards
 SHADES = ((0.7, "█"), (0.45, "▓"), (0.2, "▒"), (0.05, "░"))  # weight from which a block is used
 BLUE = Style(color="#4a86d8")  # shows on dark and on light terminals
-FAINT = Style(dim=True)
+FAINT, UNDERLINED = Style(dim=True), Style(underline=True)
+SHOWN_WORDS = 60  # of longer texts only the unknown words are printed
 
 
 def print_alignment(
@@ -34,6 +36,28 @@ def print_alignment(
         console.print(line, no_wrap=True, overflow="ignore", crop=False)
     if arrows:
         console.print(Text(arrows))
+
+
+def print_unknown(text: str, unknown: Sequence[UnknownWord], console: Console | None = None) -> None:
+    """Print on stderr what of a text a model does not know: underlined, or between asterisks where no line shows."""
+    console = console or Console(stderr=True)
+    share, words = unknown_share(text, unknown), sum(1 for _ in text.split())
+    lead = "regard: warning: mostly unknown to this model" if share >= MOSTLY else "regard: unknown to this model"
+    line = Text(f"{lead}, {share:.0%} of the text: ")
+    if words > SHOWN_WORDS:
+        line.append(named(UnknownWord(_clean(each.word), each.start, each.end) for each in unknown))
+    else:
+        line.append_text(_marked(text, unknown, underlined=console.is_terminal))
+    console.print(line, soft_wrap=True, highlight=False, markup=False)
+
+
+def _marked(text: str, unknown: Sequence[UnknownWord], *, underlined: bool) -> Text:
+    marked, last = Text(), 0
+    for word, start, end in unknown:
+        marked.append(_clean(text[last:start]))
+        marked.append(_clean(word) if underlined else f"*{_clean(word)}*", UNDERLINED if underlined else "")
+        last = end
+    return marked.append(_clean(text[last:]))
 
 
 def alignment_table(
