@@ -127,9 +127,8 @@ def test_llama_configs_of_older_versions_are_read(tmp_path):
 @pytest.mark.parametrize(
     ("kind", "change", "named"),
     [
-        ("llama", {"rope_scaling": {"type": "linear", "factor": 2.0}}, r"rope_scaling\.type 'linear'"),
-        ("llama", {"rope_scaling": {"rope_type": "llama3"}}, r"rope_scaling\.rope_type 'llama3'"),
-        ("llama", {"rope_parameters": {"rope_type": "yarn"}}, r"rope_parameters\.rope_type 'yarn'"),
+        ("llama", {"quantization_config": {"bits": 4}}, "quantization_config"),
+        ("llama", {"per_layer_config": {"0": {"intermediate_size": 11}}}, "per_layer_config"),
         ("llama", {"hidden_act": "mish"}, r"'hidden_act': 'mish'"),
         ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx True"),
         ("gpt2", {"add_cross_attention": True}, "add_cross_attention True"),

@@ -5,9 +5,13 @@ import math
 from typing import Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional
+
+from regard.config import Config
+from regard.errors import ConfigError
 
 Layout = Literal["interleaved", "halves"]
 
@@ -73,15 +77,23 @@ class LearnedPositions(nn.Module):
 
     def forward(self, length: int, first: int | Int[Tensor, "*B"] = 0) -> Float[Tensor, "*B T D"]:
         """The vectors of the positions from `first` on; with one `first` a row, below 0 for the padding before it."""
-        last = length if isinstance(first, Tensor) else first + length
-        if last > len(self.table):
-            raise ValueError(
-                f"position {last} asked for, but only {len(self.table)} were learned; "
-                "raise max_length, or use sinusoidal or rotary positions"
-            )
+        self._require(length if isinstance(first, Tensor) else first + length)
         if isinstance(first, Tensor):  # answers that ended go on beyond the last position until all have ended
             return functional.embedding(_places(length, first).clamp(0, len(self.table) - 1), self.table)
         return self.table[first : first + length]
+
+    def counted(self, real: Bool[Tensor, "B T"], before: int) -> Float[Tensor, "B T D"]:
+        """The vectors of tokens of which only the real ones count: the first has the position after `before`, and those
+        that only fill a row, wherever they stand, have `before` itself."""
+        self._require(before + 1 + real.shape[1])
+        return functional.embedding(real.cumsum(1) * real + before, self.table)
+
+    def _require(self, positions: int) -> None:
+        if positions > len(self.table):
+            raise ValueError(
+                f"position {positions} asked for, but only {len(self.table)} were learned; "
+                "raise max_length, or use sinusoidal or rotary positions"
+            )
 
 
 def _places(length: int, first: Int[Tensor, "*B"]) -> Int[Tensor, "*B T"]:
@@ -111,16 +123,58 @@ class Concatenated(nn.Module):
         return self.mix(torch.cat([x, where.expand_as(x)], dim=-1))
 
 
+class RotaryScaling(Config):
+    """How rotary positions reach beyond the length a model was first trained on.
+
+    `linear` divides all angles by `factor` (Chen 2023). `dynamic` raises the base for texts longer than the model's
+    `max_length`. `llama3` and `yarn` (Peng 2023) divide the angles of slow rotations only: those that turn less than
+    `slow` times in the original length; those that turn more than `fast` times stay, and a ramp lies between.
+    """
+
+    kind: Literal["linear", "dynamic", "llama3", "yarn"]
+    factor: float = Field(gt=0)
+    original_length: int | None = Field(None, gt=0)  # None: the model's max_length
+    slow: float = Field(1.0, gt=0)
+    fast: float = Field(32.0, gt=0)
+    whole: bool = True  # yarn: the ramp begins and ends at whole features
+    attention_factor: float | None = None  # yarn: what queries and keys are multiplied by; None: 1 + ln(factor) / 10
+
+    @model_validator(mode="after")
+    def _check(self) -> "RotaryScaling":
+        if self.kind == "dynamic" and self.original_length is not None:
+            raise ConfigError("rotary_scaling.original_length: dynamic scaling begins at max_length; leave it out")
+        if self.kind in ("llama3", "yarn") and self.fast <= self.slow:
+            raise ConfigError(f"rotary_scaling.fast = {self.fast:g}: must be above slow = {self.slow:g}")
+        return self
+
+    @property
+    def score_factor(self) -> float:
+        """What all scores are multiplied by: the attention factor of the queries times that of the keys."""
+        if self.kind != "yarn":
+            return 1.0
+        usual = 1 + math.log(max(self.factor, 1.0)) / 10
+        return (usual if self.attention_factor is None else self.attention_factor) ** 2
+
+
 class Rotary:
     """Rotate each pair of features by an angle that grows with the position, so that q·k depends on the distance alone.
 
     Su 2021 (RoFormer). Pairs are (i, i + K/2), as in the Hugging Face layout. Used as `prepare` of MultiHeadAttention.
+    With dynamic scaling, the longest text of a batch decides how far the base is raised for all of them.
     """
 
-    def __init__(self, head_width: int, base: float = 10000.0):
+    def __init__(
+        self, head_width: int, base: float = 10000.0, scaling: RotaryScaling | None = None, max_length: int = 0
+    ):
         if head_width % 2:
             raise ValueError(f"rotary positions need an even head width, got {head_width}")
-        self.frequencies = base ** -(torch.arange(0, head_width, 2, dtype=torch.float32) / head_width)
+        self.head_width, self.base, self.max_length = head_width, base, max_length
+        self.growth = scaling.factor if scaling is not None and scaling.kind == "dynamic" else None
+        if self.growth is not None and head_width < 4:
+            raise ValueError(f"dynamic scaling of rotary positions needs a head width of 4 or more, got {head_width}")
+        self.frequencies = _frequencies(head_width, base)
+        if scaling is not None and scaling.kind != "dynamic":
+            self.frequencies = _slowed(self.frequencies, base, scaling, scaling.original_length or max_length)
 
     def __call__(self, heads: Float[Tensor, "B H T K"], first: int | Int[Tensor, "*B"]) -> Float[Tensor, "B H T K"]:
         if self.frequencies.device != heads.device:  # moved once: copying to a GPU at every call would make it wait
@@ -128,10 +182,59 @@ class Rotary:
         where = torch.arange(heads.shape[2], device=heads.device, dtype=torch.float32)
         # one position for the whole batch, or one a row: [B, 1, T]
         where = first[:, None, None] + where if isinstance(first, Tensor) and first.dim() else first + where
-        angle = where[..., None] * self.frequencies  # [(B 1) T K/2]
+        angle = where[..., None] * self._frequencies_of(first, heads.shape[2])  # [(B 1) T K/2]
         cos, sin = angle.cos().to(heads.dtype), angle.sin().to(heads.dtype)
         a, b = heads.chunk(2, dim=-1)
         return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
+
+    def _frequencies_of(self, first: int | Int[Tensor, "*B"], tokens: int) -> Float[Tensor, "*T pairs"]:
+        """The frequencies of some tokens, of which the first stands at `first`."""
+        if self.growth is None:
+            return self.frequencies
+        if isinstance(first, Tensor):
+            length = (first.max() + tokens)[None, None]
+        elif first + tokens <= self.max_length:
+            return self.frequencies
+        else:  # tokens that are added to a text are each the last of a longer text, as when they come one by one
+            shortest = first + 1 if first else tokens
+            length = torch.arange(shortest, first + tokens + 1, device=self.frequencies.device)[:, None]
+        stretched = self.growth * length.clamp(min=self.max_length) / self.max_length - (self.growth - 1)
+        base = self.base * stretched ** (self.head_width / (self.head_width - 2))
+        return _frequencies(self.head_width, base, self.frequencies.device)
+
+
+def _frequencies(
+    head_width: int, base: float | Float[Tensor, "T 1"], device: torch.device | None = None
+) -> Float[Tensor, "*T pairs"]:
+    """The angle between neighbouring positions, for each pair of features."""
+    return 1 / base ** (torch.arange(0, head_width, 2, dtype=torch.float32, device=device) / head_width)
+
+
+def _slowed(
+    frequencies: Float[Tensor, "pairs"], base: float, scaling: RotaryScaling, original: int
+) -> Float[Tensor, "pairs"]:
+    """The frequencies divided by the factor, all of them or the low ones."""
+    if scaling.kind == "linear":
+        return frequencies / scaling.factor
+    if scaling.kind == "llama3":
+        turns = original * frequencies / (2 * math.pi)
+        kept = ((turns - scaling.slow) / (scaling.fast - scaling.slow)).clamp(0, 1)
+    else:
+        kept = 1 - _yarn_ramp(len(frequencies), base, scaling, original)
+    return frequencies / scaling.factor * (1 - kept) + frequencies * kept
+
+
+def _yarn_ramp(pairs: int, base: float, scaling: RotaryScaling, original: int) -> Float[Tensor, "pairs"]:
+    """From 0 for the features that turn often enough to 1 for those that turn too slowly (Peng 2023, §3.2)."""
+    begin, end = (
+        pairs * math.log(original / (turns * 2 * math.pi)) / math.log(base) for turns in (scaling.fast, scaling.slow)
+    )
+    if scaling.whole:
+        begin, end = math.floor(begin), math.ceil(end)
+    begin, end = max(begin, 0), min(end, 2 * pairs - 1)
+    if begin == end:
+        end += 0.001
+    return ((torch.arange(pairs, dtype=torch.float32) - begin) / (end - begin)).clamp(0, 1)
 
 
 def relative_buckets(

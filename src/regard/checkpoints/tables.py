@@ -16,6 +16,7 @@ import pydantic
 from torch import Tensor
 
 from regard.checkpoints.operations import Drop, Op, Tie
+from regard.checkpoints.rope import read_rope, write_rope
 from regard.checkpoints.weights import listing
 from regard.config import Config
 from regard.errors import CheckpointError
@@ -35,6 +36,9 @@ TABLES = {
     "resnet": "resnet.toml",
     "imagegpt": "imagegpt.toml",
 }
+
+# keys with which their library changes the layers of any model: weights of few bits, values for single layers
+FOREIGN = {"quantization_config", "per_layer_config"}
 
 Names = Annotated[tuple[str, ...], pydantic.BeforeValidator(lambda v: (v,) if isinstance(v, str) else tuple(v))]
 
@@ -76,6 +80,7 @@ class Alternative(Config):
 
     theirs: dict[str, Any]
     ours: dict[str, Any]
+    implied: dict[str, Any] = pydantic.Field(default_factory=dict)  # further values of theirs, which may be left out
 
 
 class Clue(Config):
@@ -88,13 +93,12 @@ class Clue(Config):
 
 
 class ConfigTable(Config):
-    """How configs correspond: the same values under other names, and choices among alternatives.
-
-    Values that theirs keep in a section of their own are called `section.key`.
-    """
+    """How configs correspond: the same values under other names, and choices among alternatives."""
 
     same: dict[str, str]  # ours -> theirs
     optional: dict[str, str] = pydantic.Field(default_factory=dict)  # ours -> theirs, left out where ours is None
+    aliases: dict[str, str] = pydantic.Field(default_factory=dict)  # theirs -> what else theirs call the same value
+    rope: bool = False  # whether theirs may describe rotary positions, which has many spellings
     unset: tuple[str, ...] = ()  # ours that must be None or empty: theirs have nothing for them
     assumed: dict[str, Any] = pydantic.Field(default_factory=dict)  # ours when reading; export does not ask for them
     required: dict[str, Any] = pydantic.Field(default_factory=dict)  # theirs when reading: all we have
@@ -108,7 +112,8 @@ class ConfigTable(Config):
 
     def to_ours(self, theirs: Mapping[str, Any], file: Path) -> dict[str, Any]:
         """Our config values from those of their config.json."""
-        known = {**self.defaults, **{key: value for key, value in _flat(theirs) if value is not None}}
+        given = self._renamed({key: value for key, value in theirs.items() if value is not None}, file)
+        known = {**self.defaults, **given}
         for key, origin in {**self.fallbacks, **self.copies}.items():
             known.setdefault(key, known.get(origin))
         if missing := [key for key in self.same.values() if known.get(key) is None]:
@@ -116,6 +121,8 @@ class ConfigTable(Config):
         for key, origin in self.copies.items():
             if known[key] != known[origin]:
                 raise CheckpointError(f"{file} has {key} {known[key]} but {origin} {known[origin]}; they must be equal")
+        for key in FOREIGN & given.keys():
+            raise CheckpointError(f"{file} has {key}, which changes the model in ways that are not supported")
         for key, value in self.required.items():
             if known.get(key) != value:
                 raise CheckpointError(f"{file} has {key} {known.get(key)!r}; only {value!r} is supported")
@@ -124,6 +131,12 @@ class ConfigTable(Config):
         for alternatives in self.choices:
             chosen = _choose(known, [choice.theirs for choice in alternatives], f"{file} cannot be read")
             ours |= alternatives[chosen].ours
+            for key, value in alternatives[chosen].implied.items():
+                if known.get(key, value) != value:
+                    wanted = alternatives[chosen].theirs
+                    raise CheckpointError(f"{file} has {key} {known[key]!r}, but {wanted} means {key} {value!r}")
+        if self.rope:
+            ours |= read_rope(theirs, ours["max_length"], file)
         return ours | (_read_labels(theirs, self.labels, file) if self.labels else {})
 
     def to_theirs(self, ours: Mapping[str, Any]) -> dict[str, Any]:
@@ -140,7 +153,19 @@ class ConfigTable(Config):
         for alternatives in self.choices:
             chosen = _choose(ours, [choice.ours for choice in alternatives], "the model cannot be exported")
             theirs |= alternatives[chosen].theirs
+        if self.rope:
+            theirs |= write_rope(ours)
         return {**self.written, **theirs, **(_write_labels(ours, self.labels) if self.labels else {})}
+
+    def _renamed(self, theirs: dict[str, Any], file: Path) -> dict[str, Any]:
+        """Their values, each under its one name."""
+        for alias, name in self.aliases.items():
+            if alias in theirs and theirs.setdefault(name, theirs[alias]) != theirs[alias]:
+                raise CheckpointError(
+                    f"{file} has {alias} {theirs[alias]} but {name} {theirs[name]}, which are two names of one value; "
+                    "remove the wrong one"
+                )
+        return theirs
 
 
 class NameTable(Config):
@@ -241,14 +266,6 @@ def _holds(values: Mapping[str, Any], conditions: Mapping[str, Any]) -> bool:
     )
 
 
-def _flat(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Every key with its value, those inside a section under `section.key` too."""
-    for key, value in values.items():
-        yield key, value
-        if isinstance(value, dict):
-            yield from ((f"{key}.{inner}", each) for inner, each in value.items())
-
-
 def _read_labels(theirs: Mapping[str, Any], keys: tuple[str, str], file: Path) -> dict[str, Any]:
     """How many labels there are, and their names where someone gave them any."""
     number_key, names_key = keys
@@ -257,6 +274,8 @@ def _read_labels(theirs: Mapping[str, Any], keys: tuple[str, str], file: Path) -
         return {number_key: theirs.get("num_labels") or 2}
     if not isinstance(names, dict) or {*names} != {str(number) for number in range(len(names))}:
         raise CheckpointError(f"{file} has id2label {names!r}; expected the labels' numbers, from 0 on, and names")
+    if theirs.get("num_labels", len(names)) != len(names):
+        raise CheckpointError(f"{file} has num_labels {theirs['num_labels']} but names {len(names)} labels in id2label")
     ordered = tuple(str(names[str(number)]) for number in range(len(names)))
     nameless = ordered == _numbered(len(names))
     return {number_key: len(names), names_key: () if nameless else ordered}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -162,6 +162,12 @@ class LanguageModel(Writer):
         (found,) = self.tokenizer.encode([text])
         start = self.tokenizer.start
         return found.ids if start is None or found.ids[:1] == [start] else [start, *found.ids]
+
+    def _batches(self, lengths: Sequence[int]) -> Iterable[list[int]]:
+        """Texts whose angles depend on the longest of a batch are written one by one."""
+        if isinstance(self.model, Gpt) and self.model.grows:
+            return ([number] for number in range(len(lengths)))
+        return super()._batches(lengths)
 
     def _first(self, rows: Sequence[list[int]]) -> Tensor:
         return torch.tensor([row[-1] for row in rows], device=self.device)

@@ -22,7 +22,7 @@ from regard.layers.blocks import ACTIVATIONS, DecoderLayer, EncoderLayer, FeedFo
 
 NOTHING = native.Bias()
 SPARED = 0.85  # of the tokens of a batch, or fewer, are real: to leave out the others gains more than torch's products
-MOST_SPARED = 4096  # real tokens: what is computed on the way takes memory, which is kept
+MOST = 4096  # tokens: what is computed on the way takes memory, which is kept
 LONGEST = 128  # tokens that come at once and look at each other; of more, torch's attention is quicker
 
 
@@ -32,7 +32,7 @@ class CompiledStep:
     def __init__(self, layer: Any):
         own, self.cross = layer.attention, getattr(layer, "cross", None)
         self.library, self.groups, self.head_width = native.library(), own.kv_heads, own.head_width
-        self.rotates, self.most = own.prepare is not None, own.output.most
+        self.rotates, self.most = own.prepare is not None, min(own.output.most, MOST)
         self.attends = [own.attend] if self.cross is None else [own.attend, self.cross.attend]
         self.layer = native.Layer(
             own=_look(own, own.together, layer.after_attention),
@@ -67,7 +67,7 @@ class CompiledStep:
         """Whether so many tokens only fill up rows that compiled code, which leaves them out, is quicker than torch."""
         if mask is None or self.cross is not None:
             return False
-        return int(mask.sum()) <= min(MOST_SPARED, SPARED * x.shape[0] * x.shape[1])
+        return int(mask.sum()) <= min(MOST, SPARED * x.shape[0] * x.shape[1])
 
     def __call__(
         self,

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
-from pydantic import Field, model_validator
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -22,8 +22,8 @@ from regard.attention import masks
 from regard.attention.cache import GrowingCache, LayerCache, Slots, StaticCache, growing, rounded
 from regard.attention.dropout import Dropout
 from regard.attention.multihead import MultiHeadAttention
-from regard.attention.positions import LearnedPositions, Rotary
-from regard.config import Config
+from regard.attention.positions import LearnedPositions, Rotary, RotaryScaling
+from regard.config import Config, Fraction, refuse_odd_heads, refuse_uneven
 from regard.errors import ConfigError
 from regard.layers.blocks import Activation, EncoderLayer, Factors, FeedForward, Norm, Output
 
@@ -56,35 +56,54 @@ PRESETS: dict[str, dict[str, Any]] = {
 class GptConfig(Config):
     """Sizes and choices of a language model; the defaults are the small GPT-2."""
 
-    vocab: int = Field(gt=0)
-    width: int = Field(768, gt=0)
-    heads: int = Field(12, gt=0)
-    kv_heads: int | None = Field(None, gt=0)  # None: as many as heads
-    head_width: int | None = Field(None, gt=0)  # None: width / heads
-    depth: int = Field(12, gt=0)
-    ffn_width: int = Field(3072, gt=0)  # 4 width where none is given
-    max_length: int = Field(1024, gt=0)  # of learned positions; rotary ones go on, untrained
+    vocab: PositiveInt
+    width: PositiveInt = 768
+    heads: PositiveInt = 12
+    kv_heads: PositiveInt | None = None  # None: as many as heads
+    head_width: PositiveInt | None = None  # None: width / heads
+    depth: PositiveInt = 12
+    ffn_width: PositiveInt = 3072  # 4 width where none is given
+    max_length: PositiveInt = 1024  # of learned positions; rotary ones go on, untrained
     positions: Literal["learned", "rotary"] = "learned"
-    rotary_base: float = Field(10000.0, gt=0)
+    rotary_base: PositiveFloat = 10000.0
+    rotary_scaling: RotaryScaling | None = None  # for texts longer than those of the first training
     norm: Literal["layer", "rms"] = "layer"
-    norm_eps: float = Field(1e-5, gt=0)
+    norm_eps: PositiveFloat = 1e-5
     activation: Activation = "gelu_new"
     gated: bool = False
     attention_bias: bool = True
     ffn_bias: bool = True
     scaled: bool = True  # divide attention scores by √head_width
     tie: bool = True  # the embedding is also the output matrix
-    unpredicted: int = Field(0, ge=0)  # the last tokens of the vocabulary, only ever given (iGPT's start of image)
-    dropout: float = Field(0.1, ge=0, lt=1)
-    embedding_dropout: float = Field(0.1, ge=0, lt=1)
-    attention_dropout: float = Field(0.0, ge=0, lt=1)
+    unpredicted: NonNegativeInt = 0  # the last tokens of the vocabulary, only ever given (iGPT's start of image)
+    dropout: Fraction = 0.1
+    embedding_dropout: Fraction = 0.1
+    attention_dropout: Fraction = 0.0
 
     @model_validator(mode="after")
     def _check_outputs(self) -> "GptConfig":
         if self.unpredicted and self.tie:
-            raise ConfigError("unpredicted tokens need an output matrix of its own; set tie = false")
+            raise ConfigError(f"unpredicted = {self.unpredicted}: needs an output matrix of its own; set tie = false")
         if self.unpredicted >= self.vocab:
-            raise ConfigError(f"unpredicted is {self.unpredicted} of {self.vocab} tokens, which leaves none to predict")
+            raise ConfigError(f"unpredicted = {self.unpredicted}: of {self.vocab} tokens, none is left to predict")
+        return self
+
+    @model_validator(mode="after")
+    def _check_heads(self) -> "GptConfig":
+        if self.head_width is None:
+            refuse_uneven("width", self.width, "heads", self.heads)
+        if self.kv_heads is not None:
+            refuse_uneven("heads", self.heads, "kv_heads", self.kv_heads)
+        if self.positions == "rotary":
+            refuse_odd_heads(self.heads, self.head_width or self.width // self.heads)
+        return self
+
+    @model_validator(mode="after")
+    def _check_scaling(self) -> "GptConfig":
+        if self.rotary_scaling is not None and self.positions != "rotary":
+            raise ConfigError(f"rotary_scaling: needs rotary positions, but positions = {self.positions!r}")
+        if self.rotary_scaling is not None and self.rotary_base <= 1:
+            raise ConfigError(f"rotary_scaling: needs a base above 1, but rotary_base = {self.rotary_base:g}")
         return self
 
     @model_validator(mode="before")
@@ -180,7 +199,7 @@ class Gpt(nn.Module):
         self.embedding = nn.Embedding(c.vocab, c.width)
         self.positions = LearnedPositions(c.width, c.max_length) if c.positions == "learned" else None
         self.dropout = Dropout(c.embedding_dropout)
-        rotary = Rotary(c.head_width or c.width // c.heads, c.rotary_base) if c.positions == "rotary" else None
+        rotary = self._rotary() if c.positions == "rotary" else None
         kind = nn.LayerNorm if c.norm == "layer" else nn.RMSNorm
         norm: Norm = partial(kind, eps=c.norm_eps)
         self.decoder = nn.ModuleList(self._layer(rotary, norm) for _ in range(c.depth))
@@ -205,7 +224,11 @@ class Gpt(nn.Module):
         # Whichever side is padded, the last column holds last tokens and padding only.
         before = (source_mask & (source_mask.cumsum(1) < lengths[:, None]))[:, :-1]
         padded = not bool(source_mask.all())
-        if source.shape[1] > 1:
+        if self.grows:  # the angles of a prompt are those of its whole length
+            self._read(source, source_mask if padded else None, caches)
+            for cache in caches:
+                cache.forget(1)
+        elif source.shape[1] > 1:
             self._read(source[:, :-1], before if padded else None, caches)
         return GptState(caches, lengths - 1, before) if padded else GptState(caches, source.shape[1] - 1, None)
 
@@ -263,11 +286,28 @@ class Gpt(nn.Module):
             x = layer(x, mask, causal=True, first=first, cache=None if caches is None else caches[number])
         return self.norm(x)
 
+    @property
+    def grows(self) -> bool:
+        """Whether a token's rotary angles depend on how long the text is (dynamic scaling)."""
+        return self.config.rotary_scaling is not None and self.config.rotary_scaling.kind == "dynamic"
+
+    def _rotary(self) -> Rotary:
+        c = self.config
+        return Rotary(c.head_width or c.width // c.heads, c.rotary_base, c.rotary_scaling, c.max_length)
+
+    def _scale(self) -> float | None:
+        """What scores are multiplied by; None: 1/√head_width."""
+        c = self.config
+        scale = (c.head_width or c.width // c.heads) ** -0.5 if c.scaled else 1.0
+        if c.rotary_scaling is not None:
+            return scale * c.rotary_scaling.score_factor
+        return None if c.scaled else scale
+
     def _layer(self, rotary: Rotary | None, norm: Norm) -> EncoderLayer:
         c = self.config
         attention = MultiHeadAttention(
             c.width, c.heads, kv_heads=c.kv_heads, head_width=c.head_width, bias=c.attention_bias,
-            scale=None if c.scaled else 1.0, dropout=c.attention_dropout, prepare=rotary,
+            scale=self._scale(), dropout=c.attention_dropout, prepare=rotary,
         )  # fmt: skip
         feed_forward = FeedForward(c.width, c.ffn_width, c.activation, gated=c.gated, bias=c.ffn_bias)
         return EncoderLayer(attention, feed_forward, c.dropout, "pre", norm)
