@@ -13,6 +13,7 @@ Reads = Callable[[Sequence[str]], Sequence[bool]]  # of each text, whether every
 MOSTLY = 0.5  # share of a text from which on its answer has little to do with it
 APOSTROPHES = "'’"
 WHITE = re.compile(r"\s+")
+TAGS = re.compile(r"<!--.*?-->|<(script|style)\b.*?</\1\s*>|<[^>]*>", re.DOTALL | re.IGNORECASE)
 NAMED = 5  # unknown words in a message
 
 
@@ -45,6 +46,13 @@ def unknown_share(text: str, unknown: Iterable[UnknownWord]) -> float:
     """How much of a text its unknown words are, counted in characters, white space aside."""
     count = len(WHITE.sub("", text))
     return min(1.0, sum(len(each.word) for each in unknown) / count) if count else 0.0
+
+
+def find_words(page: str, words: Iterable[str]) -> list[UnknownWord]:
+    """Where words stand in HTML, outside its tags; what is written with entities is not found."""
+    plain, choices = TAGS.sub(lambda tag: " " * len(tag[0]), page), "|".join(map(re.escape, dict.fromkeys(words)))
+    found = re.finditer(rf"(?<!\w)(?:{choices})(?!\w)", plain) if choices else ()
+    return [UnknownWord(each[0], *each.span()) for each in found]
 
 
 def is_mostly_unknown(text: str, unknown: Sequence[UnknownWord]) -> bool:

@@ -15,11 +15,13 @@ from regard.data.languages import language_name, same_language
 from regard.data.markup import Translate, Translated
 from regard.data.passages import Passage, split_passage
 from regard.data.pieces import well_formed
+from regard.data.unknown import UnknownWord, find_words
 from regard.errors import UsageError
 from regard.inference.alignment import Link
 from regard.inference.pipelines import Partial, Translation
 from regard.inference.search import Search
 from regard.serve.engine import Engine
+from regard.serve.files import Listener
 from regard.serve.problems import Busy
 from regard.serve.settings import ServeSettings
 from regard.serve.shelf import Exhibit, Shelf
@@ -142,6 +144,19 @@ class Desk:
         """Translate the words of HTML; the tags stay with the words they were around."""
         return await self.aside(exhibit, to, lambda translate: translate_html(texts, translate, exhibit.source))
 
+    async def unknown_in_html(self, exhibit: Exhibit, pages: Sequence[str]) -> list[list[UnknownWord]]:
+        """The words of HTML that the model does not know, where they can be found in it."""
+
+        def find() -> list[list[UnknownWord]]:
+            translator, found = self.shelf.translator(exhibit.id), list[list[UnknownWord]]()
+            for page in pages:
+                heard = Listener()
+                translate_html([page], heard, exhibit.source)
+                found.append(find_words(page, [each.word for each in translator.unknown_words(heard.text)]))
+            return found
+
+        return await self.engine.run(find, accepted=True)
+
     async def aside(self, exhibit: Exhibit, to: str, work: Callable[[Translate], T]) -> tuple[T, bool]:
         """Work through a document in a thread, which asks for translations as it goes, until its client leaves.
 
@@ -198,6 +213,16 @@ class Spoken:
     @property
     def truncated(self) -> bool:
         return any(each.truncated for each in self.sentences)
+
+    @property
+    def unknown(self) -> list[UnknownWord]:
+        """The words of the text that the model does not know."""
+        found, offset = list[UnknownWord](), 0
+        for gap, each in zip(self.passage.gaps, self.sentences, strict=False):
+            offset += len(gap)
+            found += [UnknownWord(word, offset + start, offset + end) for word, start, end in each.unknown]
+            offset += len(each.source)
+        return found
 
     def alternatives(self, count: int) -> list[str]:
         """Other translations, made of each sentence's next best ones, all different."""

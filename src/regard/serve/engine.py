@@ -205,6 +205,7 @@ class Engine:
         try:
             answers = translator.translate([sentence for _, sentence in taken], to=first.to, **first.changes)
             for (job, _), answer in zip(taken, answers, strict=True):
+                answer.unknown  # noqa: B018 - looked for now, since it may need the model
                 job.answers.append(answer)
         except Exception:
             for job, sentence in taken:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from starlette.responses import FileResponse
 from regard.data.detection import Detected
 from regard.data.hypertext import translate_html
 from regard.data.languages import language_name, same_language
+from regard.data.unknown import UnknownWord
 from regard.errors import DataError, UsageError
 from regard.serve.answers import answered
 from regard.serve.desk import Desk
@@ -67,6 +69,8 @@ def libre_router(desk: Desk, keys: Keys, folder: Path, spool: Spool) -> APIRoute
             values["alternatives"] = [each.others for each in answers]
         if any(each.truncated for each in answers):  # ours: no other field could tell it
             values["truncated"] = [each.truncated for each in answers]
+        if any(each.unknown for each in answers):  # ours too
+            values["unknown"] = [[word.to_json() for word in each.unknown] for each in answers]
         return values if several else {name: each[0] for name, each in values.items()}
 
     @router.post("/detect", openapi_extra=_body(q=TEXTS))
@@ -125,11 +129,13 @@ def libre_router(desk: Desk, keys: Keys, folder: Path, spool: Spool) -> APIRoute
 
 
 class Answer(NamedTuple):
-    """A translated text, other ways to say it, and whether something may be missing from it."""
+    """A translated text, other ways to say it, whether something may be missing from it, and the words of the source
+    that the model does not know."""
 
     text: str
     others: list[str]
     truncated: bool = False
+    unknown: Sequence[UnknownWord] = ()
 
 
 async def _translated(
@@ -146,11 +152,14 @@ async def _translated(
         exhibit, to = desk.choose(source, target)
         if form == "html":
             pages, truncated = await desk.translate_html(exhibit, to, chosen)
-            spoken = [Answer(page, [], truncated) for page in pages]
+            unknown = await desk.unknown_in_html(exhibit, chosen)
+            spoken = [Answer(page, [], truncated, words) for page, words in zip(pages, unknown, strict=True)]
         else:
             changes = {"n_best": count + 1} if count else {}
             answers_here = await desk.translate(exhibit, to, chosen, **changes)
-            spoken = [Answer(each.text, each.alternatives(count), each.truncated) for each in answers_here]
+            spoken = [
+                Answer(each.text, each.alternatives(count), each.truncated, each.unknown) for each in answers_here
+            ]
         for place, answer in zip(places, spoken, strict=True):
             answers[place] = answer
 

@@ -285,7 +285,9 @@ async def _told(desk: Desk, asked: TranslateRequest, choice: Choice) -> AsyncIte
         return
     if asked.format == "html":
         (page,), truncated = await desk.translate_html(exhibit, choice.to, [choice.text])
-        yield {"done": True, "answer": _plain(choice, page, truncated, time.monotonic() - began)}
+        (unknown,) = await desk.unknown_in_html(exhibit, [choice.text])
+        answer = _plain(choice, page, truncated, time.monotonic() - began)
+        yield {"done": True, "answer": answer | {"unknown": [each.to_json() for each in unknown]}}
         return
     watch = growth.watch if asked.search else lambda search: None
     async for growing in desk.stream(exhibit, choice.to, choice.text, watch=watch, **choice.changes):
@@ -312,7 +314,7 @@ def _plain(choice: Choice, text: str, truncated: bool = False, seconds: float = 
     """An answer that is a text and nothing to look at: HTML, or what came back as it was."""
     translation = {"text": text, "score": None, "tokens": [], "truncated": truncated, "words": [], "alignment": []}
     translations = [translation | {"attention": None}] if text.strip() else []
-    nothing = {"source_words": [], "source_tokens": [], "search": None}
+    nothing = {"source_words": [], "source_tokens": [], "search": None, "unknown": []}
     return _answer(choice, seconds) | nothing | {"translations": translations}
 
 
@@ -332,6 +334,7 @@ async def _explained(
             "source_tokens": [piece for ids in tokens for piece in translator.tokenizer.source.pieces(ids)],
             "translations": [_translation(text, way, translator, asked.attention) for text, way in ways.items()],
             "search": _tree(translator, growth) if growth and growth.search else None,
+            "unknown": [each.to_json() for each in spoken.unknown],
         }
 
     return _answer(choice, seconds) | await desk.engine.run(explain, accepted=True)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import time
 import uuid
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from regard.data.unknown import UnknownWord
 from regard.errors import UsageError
 
 Prompt = str | list[str] | list[int] | list[list[int]]
@@ -226,6 +228,11 @@ def _as_content(told: dict[str, Any]) -> list[dict[str, Any]]:
 
 def choice(index: int, text: str, reason: str | None, logprobs: dict[str, Any] | None = None) -> dict[str, Any]:
     return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason}
+
+
+def unknown_field(unknown: Sequence[Sequence[UnknownWord]]) -> dict[str, Any]:
+    """A field of our own, where there is something to tell: the words of each text that the model does not know."""
+    return {"unknown": [[each.to_json() for each in words] for words in unknown]} if any(unknown) else {}
 
 
 def usage(read: int, written: int) -> dict[str, int]:

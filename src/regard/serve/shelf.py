@@ -199,6 +199,8 @@ class Shelf:
                     precision = self.precision if exhibit.ability in ("translate", "write") else "fp32"
                     loaded = regard.load(exhibit.folder, device=self.device, precision=precision)
                     assert not isinstance(loaded, ImageSegmenter | Painter | PictureMaker)  # refused when they came
+                    if isinstance(loaded, TextEncoder | WordVectors):
+                        loaded.warns = False  # answers say what is unknown
                     here = self._loaded[exhibit.id] = loaded
                 except (CheckpointError, OSError) as error:
                     raise Unloadable(f"the model {exhibit.id} cannot be loaded; the server's log says why") from error

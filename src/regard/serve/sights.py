@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 
 from regard.errors import UsageError
+from regard.inference.encoders import TextEncoder
 from regard.inference.foretelling import Foretold
+from regard.inference.pipelines import Translator
 from regard.inference.writing import Completion, Writer
 from regard.look.page import quantise
 from regard.look.scenes import WORDS, Layer, Scene, set_scene, written_scene
@@ -99,7 +101,13 @@ class Recording:
             "panels": [layer._asdict() for layer in self.scene.layers.values()],
             "alignment": alignment and alignment._asdict() | {"kind": ALIGNMENT},
             "places": self.scene.places,
+            "unknown": self._unknown(),
         }
+
+    def _unknown(self) -> list[dict[str, str | int]]:
+        """The words of the text that the model does not know."""
+        known = isinstance(self.model, Translator | TextEncoder | Writer)
+        return [each.to_json() for each in self.model.unknown_words(self.question.text)] if known else []
 
     def _record(self, name: str) -> None:
         """Record a layer and, while they are not too many weights, others that will be asked for next: those after it,

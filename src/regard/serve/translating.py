@@ -8,7 +8,7 @@ from typing import Any
 from regard.inference.pipelines import Translation, Translator
 from regard.serve.answers import error_response
 from regard.serve.desk import Desk
-from regard.serve.shapes import LAST, CompletionRequest, choice, usage
+from regard.serve.shapes import LAST, CompletionRequest, choice, unknown_field, usage
 from regard.serve.shelf import Exhibit
 
 
@@ -31,7 +31,8 @@ async def complete_translation(
             each_choice["logprobs"] = values
     read = await desk.engine.run(lambda: _count_source(desk.shelf.translator(exhibit.id), prompts), accepted=True)
     written = sum(len(sentence.tokens) for each in spoken for sentence in each.sentences)
-    return asked.telling().whole(choices, usage(read, written))
+    told = asked.telling().whole(choices, usage(read, written))
+    return told | unknown_field([each.unknown for each in spoken])
 
 
 async def stream_translation(

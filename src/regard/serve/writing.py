@@ -12,7 +12,7 @@ from regard.inference.words import WordVectors
 from regard.inference.writing import Completion, Writer
 from regard.serve.answers import error_response
 from regard.serve.desk import Desk
-from regard.serve.shapes import COLDEST, LAST, CompletionRequest, EmbeddingRequest, choice, usage
+from regard.serve.shapes import COLDEST, LAST, CompletionRequest, EmbeddingRequest, choice, unknown_field, usage
 from regard.serve.shelf import Exhibit
 
 
@@ -32,7 +32,8 @@ async def complete_text(desk: Desk, exhibit: Exhibit, prompts: list[str], asked:
                 choices.append(choice(len(choices), text, each.reason or "stop", told))
         read = sum(len(answer.prompt_ids) for answer in answers)
         written = sum(len(each.ids) for answer in answers for each in (answer, *answer.alternatives))
-        return asked.telling().whole(choices, usage(read, written))
+        told = asked.telling().whole(choices, usage(read, written))
+        return told | unknown_field([answer.unknown for answer in answers])
 
     return await desk.engine.run(write)
 
@@ -89,7 +90,7 @@ async def embed_texts(desk: Desk, exhibit: Exhibit, texts: list[str], asked: Emb
             "data": data,
             "model": asked.model,
             "usage": {"prompt_tokens": read, "total_tokens": read},
-        }
+        } | unknown_field([encoder.unknown_words(text) for text in texts])
 
     return await desk.engine.run(embed)
 

@@ -177,7 +177,7 @@ function showAnswer(full) {
   const sights = ["alignment-card", "n-best-card", "tree-card"];
   byId("findings").hidden = sights.every((id) => byId(id).hidden);
   byId("translate-empty").hidden = true;
-  sayUnknown(full.unknown ?? []);
+  sayUnknown([...new Set(full.unknown.map(({ word }) => word))]);
   const sentences = full.source_tokens.filter((token) => token === "</s>").length;
   byId("tree-title").textContent = sentences > 1 ? "How it searched, in the first sentence" : "How it searched";
   if (full.search?.nodes.length) tree.show(full.search);

@@ -40,7 +40,7 @@ const LETTERS = /[\p{L}\p{N}]+(?:['’-][\p{L}\p{N}]+)*/gu;
 const bare = (word) => (word.match(LETTERS) ?? [word]).join(" ").toLowerCase();
 
 function wordElement(word, index, unknown) {
-  const isUnknown = unknown.some((each) => each === word || bare(each) === bare(word));
+  const isUnknown = unknown.some((each) => each.word === word || bare(each.word) === bare(word));
   const title = isUnknown ? `${word}: the model does not know this word` : word;
   return make("span", { textContent: word, title, className: isUnknown ? "unknown" : "", dir: "auto", tabIndex: index ? -1 : 0, data: { index } });
 }
