@@ -156,7 +156,6 @@ def saved(tmp_path_factory):
     def extras(folder):
         (folder / "train_state").mkdir()
         (folder / "train_state" / "optimiser.bin").write_bytes(random.randbytes(500))
-        (folder / "README.md").write_text(checkpoints.model_card("transformer", SMALL))
 
     folder = tmp_path_factory.mktemp("saved") / "m"
     checkpoints.save_model(folder, "transformer", Transformer(SMALL), extras)
@@ -164,7 +163,7 @@ def saved(tmp_path_factory):
     return folder
 
 
-FILES = ["model.safetensors", "config.json", "manifest.json", "README.md", "train_state/optimiser.bin"]
+FILES = ["model.safetensors", "config.json", "manifest.json", "train_state/optimiser.bin"]
 
 
 def refused(folder, name, damaged):

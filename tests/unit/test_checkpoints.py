@@ -163,6 +163,40 @@ def test_publishing_leaves_out_the_training_state_and_keeps_what_else_the_run_ho
     assert checkpoints.resolve(run) == run
 
 
+def with_notes(folder):
+    nested(folder)
+    (folder / "README.md").write_text("a card")
+    (folder / "metrics.jsonl").write_text("{}")
+
+
+def name_notes_in_the_manifest(folder):
+    """As earlier versions wrote it."""
+    entries = {name: folders._read_manifest(folder)[name] for name in ("a.txt", "train_state/b.bin")}
+    for name in ("README.md", "metrics.jsonl"):
+        content = (folder / name).read_bytes()
+        entries[name] = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    (folder / "manifest.json").write_bytes(folders._render(entries))
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_what_nothing_is_computed_with_may_be_edited_and_removed(older, tmp_path):
+    checkpoint = tmp_path / "run" / "checkpoints" / "step-00000001"
+    checkpoints.write_folder(checkpoint, with_notes)
+    if older:
+        name_notes_in_the_manifest(checkpoint)
+    (checkpoint / "README.md").write_text("a better card")
+    (checkpoint / "metrics.jsonl").unlink()
+    checkpoints.verify(checkpoint)
+    assert checkpoints.newest_complete(tmp_path / "run") == checkpoint
+    checkpoints.publish(checkpoint, tmp_path / "run")
+    checkpoints.verify(tmp_path / "run")
+    assert (tmp_path / "run" / "README.md").read_text() == "a better card"
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()
+    (checkpoint / "a.txt").write_text("other")
+    with pytest.raises(CheckpointError, match=r"a\.txt is damaged"):
+        checkpoints.verify(checkpoint)
+
+
 @pytest.mark.parametrize("survived", range(3))
 def test_publishing_cut_short_leaves_a_run_that_resolves_to_its_checkpoint(survived, tmp_path, monkeypatch):
     (first, second) = run_with_steps(tmp_path, 1, 2)
@@ -313,7 +347,7 @@ def test_a_folder_that_is_no_model_of_ours_is_explained(config, says, tmp_path):
     [
         ({"model": "gpt9", "config": {}}, "asks for the model 'gpt9'; known are"),
         ({"model": "transformer", "config": {"widht": 3}}, "widht|source_vocab"),
-        ({"model": "transformer", "config": {**SMALL.model_dump(), "heads": 3}}, "cannot be built"),
+        ({"model": "transformer", "config": {**SMALL.model_dump(), "heads": 3}}, "heads = 3: must divide width"),
     ],
 )
 def test_a_config_that_makes_no_model_is_explained(about, says, tmp_path):

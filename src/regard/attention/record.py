@@ -1,9 +1,9 @@
 """Seeing where a model looks, beside the fast path and never inside it.
 
 `record` puts a hook on the attention modules of interest. The hook recomputes the weights from the very queries, keys,
-masks and biases that passed; the model's own computation is untouched, so its outputs stay bit-identical. So do those of
-an inference form: a layer that compiled code computes is run once more, by torch, for the hooks alone. Rows of tokens
-that only fill up a batch are without meaning.
+masks and biases that passed; the model's own computation is untouched, so its outputs stay bit-identical. So do those
+of an inference form: a layer that compiled code computes is run once more, by torch, for the hooks alone. Rows of
+tokens that only fill up a batch are without meaning.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,6 +1,7 @@
 """Crash-safe folders: whatever happens while one is written, the last complete one stays whole and findable.
 
-A folder is complete when its manifest.json names every file with its size and SHA-256. It is written under a hidden
+A folder is complete when its manifest.json names every file that is computed with, its size and its SHA-256. What people
+only read (the card, the log of metrics) they may edit or remove. A folder is written under a hidden
 name beside its place, synced to the disk, and renamed; a writer holds a lock on what it hides, so that leftovers of a
 killed writer can be told from work in progress.
 """
@@ -27,6 +28,7 @@ CHECKPOINTS = "checkpoints"
 WRITING, REPLACED = "writing", "replaced"
 HIDDEN = re.compile(rf"\.(?P<name>.+)\.[0-9a-f]{{8}}\.(?P<state>{WRITING}|{REPLACED})")
 STEP = re.compile(r"step-(\d+)")
+NOTES = ("*.md", "metrics.jsonl")  # names of files that nothing is computed with
 JSON_LIMIT = 32 * 2**20
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
@@ -50,12 +52,11 @@ def new_folder(folder: Path, *, needs: int = 0) -> Iterator[Path]:
 
 def publish(checkpoint: Path, run: Path) -> None:
     """Copy a complete checkpoint, without its training state, into a run folder that holds other things as well."""
-    files = {
-        name: entry for name, entry in _read_manifest(checkpoint).items() if PurePosixPath(name).parts[0] != TRAIN_STATE
-    }
+    files = {name: entry for name, entry in _read_manifest(checkpoint).items() if not _is_train_state(name)}
     _check_sizes(checkpoint, files)
-    with _hidden_folder(run / "published", sum(entry["size"] for entry in files.values())) as temporary:
-        for name in files:
+    names = [*files, *(name for name in _names(checkpoint) if _is_note(name) and not _is_train_state(name))]
+    with _hidden_folder(run / "published", sum((checkpoint / name).stat().st_size for name in names)) as temporary:
+        for name in names:
             (temporary / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(checkpoint / name, temporary / name)
         _seal(temporary)
@@ -64,14 +65,14 @@ def publish(checkpoint: Path, run: Path) -> None:
         # From here until the new manifest is in place `run` is incomplete, and `resolve` answers with a checkpoint.
         (run / MANIFEST).unlink(missing_ok=True)
         _sync(run)
-        for name in [*files, MANIFEST]:
+        for name in [*names, MANIFEST]:
             (run / name).parent.mkdir(parents=True, exist_ok=True)
             (temporary / name).replace(run / name)
             _sync((run / name).parent)
 
 
 def verify(folder: Path) -> None:
-    """Compare every file of a folder with its manifest; CheckpointError names the first that differs."""
+    """Compare every file that is computed with to its entry in the manifest; the error names the first that differs."""
     files = _read_manifest(folder)
     _check_sizes(folder, files)
     for name, entry in files.items():
@@ -211,13 +212,28 @@ def _explain(error: OSError | RuntimeError, folder: Path, temporary: Path) -> No
 
 def _seal(folder: Path) -> None:
     """Add the manifest, and bring every file and folder to the disk, the manifest last."""
-    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / MANIFEST)
-    entries = {path: {"size": path.stat().st_size, "sha256": _digest(path)} for path in paths}
-    for path in paths:
-        _sync(path)
-    (folder / MANIFEST).write_bytes(_render({path.relative_to(folder).as_posix(): entries[path] for path in paths}))
+    names = _names(folder)
+    checked = (name for name in names if not _is_note(name))
+    entries = {n: {"size": (folder / n).stat().st_size, "sha256": _digest(folder / n)} for n in checked}
+    for name in names:
+        _sync(folder / name)
+    (folder / MANIFEST).write_bytes(_render(entries))
     for path in [folder / MANIFEST, *(path for path in folder.rglob("*") if path.is_dir()), folder]:
         _sync(path)
+
+
+def _names(folder: Path) -> list[str]:
+    """All files of a folder but the manifest, by their paths in it."""
+    paths = (path for path in folder.rglob("*") if path.is_file() and path != folder / MANIFEST)
+    return sorted(path.relative_to(folder).as_posix() for path in paths)
+
+
+def _is_note(name: str) -> bool:
+    return any(PurePosixPath(name).match(pattern) for pattern in NOTES)
+
+
+def _is_train_state(name: str) -> bool:
+    return PurePosixPath(name).parts[0] == TRAIN_STATE
 
 
 def _sync(path: Path) -> None:
@@ -252,7 +268,10 @@ def _render(files: dict[str, Any]) -> bytes:
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
-    """The files of a manifest; it must read exactly as it would be written, so that no flipped bit passes unnoticed."""
+    """The files of a manifest that are computed with; older ones name notes, too.
+
+    It must read exactly as it would be written, so that no flipped bit passes unnoticed.
+    """
     file = folder / MANIFEST
     files = read_json(file).get("files")
     if not isinstance(files, dict) or _render(files) != file.read_bytes():
@@ -263,7 +282,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
             raise CheckpointError(f"{file} names {name!r}; expected only files inside the folder")
         if not isinstance(entry, dict) or set(entry) != {"size", "sha256"}:
             raise CheckpointError(f"{file} is damaged: the entry of {name!r} is {entry!r}; {_ADVICE}")
-    return files
+    return {name: entry for name, entry in files.items() if not _is_note(name)}
 
 
 def _check_sizes(folder: Path, files: dict[str, Any]) -> None:
