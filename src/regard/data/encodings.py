@@ -79,7 +79,8 @@ def given_encoding(path: Path, name: str) -> str:
 
 def _without_mark(head: bytes) -> str | None:
     """UTF-16 or UTF-32 without a byte order mark: told by zero bytes, and only if it makes sense as text."""
-    if b"\0" not in head:
+    zeros = head.count(0)
+    if not zeros or (head.isascii() and zeros < 0.3 * len(head)):  # which text that is all ASCII would not have
         return None
     likely: dict[str, int] = {}
     for name, width in (("utf-32-le", 4), ("utf-32-be", 4), ("utf-16-le", 2), ("utf-16-be", 2)):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -43,6 +44,8 @@ PLACEHOLDER = re.compile(
 # The letter to press for a menu entry: &File, E&xit (Windows, Qt), _File (GTK), ~File (LibreOffice)
 MNEMONIC = re.compile(r"(?<![\w&])[&_~](?=[^\W\d_])|(?<![\w&])[&_](?=\d)|(?<=[^\W\d_])[&_](?=[^\W\d_])")
 LABEL = 6  # words at most that a text with mnemonics has
+MNEMONICS = {0x13000: "&", 0x13001: "_", 0x13002: "~"}  # by what stands for each in a translation: a letter, so that no
+# mark comes between it and its word
 VOID = frozenset({"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"})
 ENCLOSING = {"(": ")", "[": "]", '"': '"', "'": "'", "«": "»", "“": "”", "„": "“", "‘": "’", "`": "`"}
 CODE = re.compile(r"[\w/@:.+=\\-]*")
@@ -174,15 +177,14 @@ class _Parts:
     slots: list[Slot]
     marks: list[Mark]
     tail: str
-    keys: list[str]  # mnemonics, such as &F
+    mnemonics: list[_Mnemonic]
 
     @property
     def has_words(self) -> bool:
         return any(map(str.isalnum, self.text))
 
 
-def _take_apart(given: Sequence[Piece]) -> _Parts:
-    pieces, keys = _without_mnemonics(given)
+def _take_apart(pieces: Sequence[Piece]) -> _Parts:
     marks = [piece for piece in pieces if isinstance(piece, Mark)]
     joined = "".join(piece if isinstance(piece, str) else OBJECT for piece in pieces)
     body = joined.strip()
@@ -194,8 +196,9 @@ def _take_apart(given: Sequence[Piece]) -> _Parts:
     else:
         led = 0
     text, slots = _without_marks(body, marks[led:])
+    text, mnemonics = _without_mnemonics(text, slots)
     tail = joined[len(joined.rstrip()) :]
-    return _Parts(given, list(_with_marks(space, marks[:led])), text, slots, marks[led:], tail, keys)
+    return _Parts(pieces, list(_with_marks(space, marks[:led])), text, slots, marks[led:], tail, mnemonics)
 
 
 def _with_marks(text: str, marks: Sequence[Mark]) -> Iterator[Piece]:
@@ -236,9 +239,10 @@ def _joint(text: str, gap: str, word: str, parted: bool) -> str:
 
 def _put_together(parts: _Parts, output: str | Translated) -> list[Piece]:
     translated = Translated(output) if isinstance(output, str) else output
-    body = reinsert(parts.text, parts.slots, " ".join(translated.text.split()), translated.links)
-    pieces = [piece if isinstance(piece, str) else parts.marks[piece] for piece in _without_empty(body, parts)]
-    return [piece for piece in [*parts.lead, *_with_mnemonics(pieces, parts.keys), parts.tail] if piece != ""]
+    target = _with_mnemonics(" ".join(translated.text.split()), parts, translated.links)
+    body = _without_empty(reinsert(parts.text, parts.slots, target, translated.links), parts)
+    pieces = [piece.translate(MNEMONICS) if isinstance(piece, str) else parts.marks[piece] for piece in body]
+    return [piece for piece in [*parts.lead, *pieces, parts.tail] if piece != ""]
 
 
 def _without_empty(body: Sequence[str | int], parts: _Parts) -> list[str | int]:
@@ -263,47 +267,70 @@ def letters_of(pieces: Sequence[Piece]) -> str:
 # Mnemonics: taken out before translation, put back on a letter of the translation
 
 
-def _without_mnemonics(pieces: Sequence[Piece]) -> tuple[list[Piece], list[str]]:
-    """The pieces without mnemonics, and these, each with its letter; a long text has none."""
-    words = sum(len(piece.split()) for piece in pieces if isinstance(piece, str))
-    keys: list[str] = []
-    bare: list[Piece] = []
-    for piece in pieces:
-        if isinstance(piece, str) and words <= LABEL:
-            found = [match.start() for match in MNEMONIC.finditer(piece) if _is_mnemonic(piece, match.start())]
-            keys += [piece[place : place + 2] for place in found]
-            piece = "".join(letter for place, letter in enumerate(piece) if place not in found)
-        bare.append(piece)
-    return bare, keys
+class _Mnemonic(NamedTuple):
+    """A mnemonic such as the & of E&xit: with its letter, the word it is in and its place there."""
+
+    sign: str
+    letter: str
+    word: int
+    offset: int
+
+
+def _without_mnemonics(text: str, slots: Sequence[Slot]) -> tuple[str, list[_Mnemonic]]:
+    """A text without its mnemonics, and these; the places of marks move with it. A long text has none."""
+    if text.count(" ") >= LABEL:
+        return text, []
+    places = [match.start() for match in MNEMONIC.finditer(text) if _is_mnemonic(text, match.start())]
+    found = []
+    for before, place in enumerate(places):
+        start = text.rfind(" ", 0, place) + 1
+        offset = place - start - sum(start <= other for other in places[:before])
+        found.append(_Mnemonic(text[place], text[place + 1], text.count(" ", 0, place), offset))
+    for slot in slots:
+        slot.offset -= bisect_left(places, slot.offset)
+    return "".join(letter for place, letter in enumerate(text) if place not in places), found
 
 
 def _is_mnemonic(text: str, place: int) -> bool:
     """E&xit and C_ut, but neither AT&T nor file_name."""
+    sign, letter = text[place : place + 2]
+    if _is_ideograph(letter):
+        return False
     if place == 0 or not text[place - 1].isalnum():
-        return text.count(text[place]) == 1 or text[place] == "&"
-    word = re.split(r"\s", text[:place])[-1]
-    return text.count(text[place]) == 1 and word[0].isupper() and text[place + 1].islower()
+        return sign == "&" or text.count(sign) == 1
+    word = text[text.rfind(" ", 0, place) + 1 : place]
+    return text.count(sign) == 1 and word[0].isupper() and letter.islower()
 
 
-def _with_mnemonics(pieces: Sequence[Piece], keys: Sequence[str]) -> list[Piece]:
-    """Put each mnemonic before its letter, at best where a word begins with it, else before the first letter.
+def _with_mnemonics(target: str, parts: _Parts, links: Links) -> str:
+    """Put a stand-in for each mnemonic before its letter: at best in the word that translates its own, and first there.
 
-    Where no word is written in letters that keyboards have, it follows in brackets, as in 文件(&F)."""
-    done = list(pieces)
-    for key in keys:
+    Without its letter it goes before another; where no word is written in letters that keyboards have, it follows in
+    brackets, as in 文件(&F)."""
+    words = target.split(" ") if target else []
+    old = parts.text.split(" ")
+    for sign, letter, word, offset in parts.mnemonics:
+        aligned = {j for i, j in links if i == word} or {word * len(words) // len(old)}
         places = [
-            ((letter.lower() != key[1].lower()) * 2 + (start > 0 and piece[start - 1].isalnum()), number, start)
-            for number, piece in enumerate(done) if isinstance(piece, str)
-            for start, letter in enumerate(piece)
-            if letter.isalnum() and not _is_ideograph(letter) and piece[start - 1 : start] not in ("&", "_", "~")
+            (
+                each.lower() != letter.lower(),
+                number not in aligned,
+                at != (offset if candidate == old[word] else 0),
+                number,
+                at,
+            )
+            for number, candidate in enumerate(words)
+            for at, each in enumerate(candidate)
+            if each.isalnum() and not _is_ideograph(each) and ord(each) not in MNEMONICS
+            and ord(candidate[at - 1] if at else " ") not in MNEMONICS
         ]  # fmt: skip
+        stand_in = chr(next(code for code, mark in MNEMONICS.items() if mark == sign))
         if places:
-            _, number, start = min(places)
-            piece = str(done[number])
-            done[number] = piece[:start] + key[0] + piece[start:]
+            *_, number, at = min(places)
+            words[number] = words[number][:at] + stand_in + words[number][at:]
         else:
-            done.append(f"({key})")
-    return done
+            words[-1:] = [f"{words[-1] if words else ''}({stand_in}{letter})"]
+    return " ".join(words)
 
 
 def _is_ideograph(letter: str) -> bool:

@@ -187,3 +187,105 @@ def test_elements_stay_nested_whatever_overlaps_them(pieces: list, target: list[
     assert_nested([mark.content for mark in marks if mark.firm])
     if any(isinstance(piece, str) for piece in pieces):
         assert "".join(piece for piece in out if isinstance(piece, str)).split() == target
+
+
+KEPT = st.sampled_from([
+    "%s", "%1$s", "%(n)s", "%d", "%5.2f", "%1", "{0}", "{name}", "{{x}}", "${var}", "$VAR", "$%2$s", "a.b@c.org", "♪",
+    "→", "©", "™", "€", "👍🏽", "👩\u200d🚀", "🇪🇸", "https://a.org/x?y=1", "www.a.org",
+    "&nbsp;", "20°C", "=>", "•", "№", "%%", "\\n",
+])  # fmt: skip
+
+
+@st.composite
+def strings_with_marks(draw: st.DrawFn) -> tuple[str, list[str]]:
+    """Words with placeholders and symbols between them, beside them, in brackets and in quotes."""
+    kept: list[str] = []
+    parts: list[str] = []
+    for _ in range(draw(st.integers(1, 7))):
+        if draw(st.booleans()):
+            kept.append(draw(KEPT))
+            parts.append(draw(st.sampled_from(["{}", "({})", '"{}"', "{},", "{}.", "{}:"])).replace("{}", kept[-1], 1))
+        else:
+            parts.append(draw(words) + draw(st.sampled_from(["", ",", "!"])))
+    return " ".join(parts), kept
+
+
+@st.composite
+def careless_translators(draw: st.DrawFn):
+    """A translator that drops, repeats, reorders and invents words, with links that may be wrong."""
+    numbers = draw(st.lists(st.integers(0, 8), max_size=8))
+    invented = draw(st.lists(words, max_size=2))
+    links = draw(st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), max_size=12))
+
+    def translate(texts: list[str]) -> list[Translated]:
+        known = [text.split() for text in texts]
+        return [Translated(" ".join([*(w[n] for n in numbers if n < len(w)), *invented]), links) for w in known]
+
+    return translate
+
+
+@given(strings_with_marks(), careless_translators())
+def test_every_placeholder_and_symbol_is_there_once_whatever_the_model_says(marked, translate):
+    source, kept = marked
+    out = translate_texts([source], translate)[0]
+    left = out
+    for mark in sorted(kept, key=len, reverse=True):  # the longer ones first: "$%2$s" holds others
+        assert mark in left
+        left = left.replace(mark, " ", 1)
+    assert not any(mark in left for mark in kept)
+
+
+@pytest.mark.parametrize(
+    ("source", "translation", "links", "expected"),
+    [
+        ("&File", "Archivo", "0-0", "&Archivo"),
+        ("&Open", "Abrir", "0-0", "&Abrir"),
+        ("E&xit", "Salir", "0-0", "&Salir"),
+        ("E&xit", "Exit", "0-0", "E&xit"),
+        ("Can&cel", "Cancelar", "0-0", "&Cancelar"),
+        ("Save &As...", "Guardar como...", "0-0 1-1", "Gu&ardar como..."),
+        ("Format &file", "Formatear fichero", "0-0 1-1", "Formatear &fichero"),
+        ("_Open", "Abrir", "0-0", "_Abrir"),
+        ("C_ut", "Cortar", "0-0", "_Cortar"),
+        ("~Help", "Ayuda", "0-0", "~Ayuda"),
+        ("&File", "文件", "0-0", "文件(&F)"),
+        ("&File", "Файл", "0-0", "&Файл"),
+        ("&Print %s", "Imprimir", "0-0", "Im&primir %s"),
+        ("<b>&Print</b> all", "Alles drucken", "0-1 1-0", "Alles <b>&drucken</b>"),
+        ("&Yes / &No", "Sí No", "0-0 1-1", "&Sí / &No"),
+        ("&File", "", "", "(&F)"),
+        ("&1 item", "1 cosa", "0-0 1-1", "&1 cosa"),
+    ],
+)
+def test_mnemonics_go_to_a_letter_of_the_translation(source: str, translation: str, links: str, expected: str):
+    pairs = [(int(i), int(j)) for i, j in (link.split("-") for link in links.split())]
+    sent: list[str] = []
+    out = translate_texts([source], lambda texts: sent.extend(texts) or [Translated(translation, pairs)])[0]
+    assert out == expected
+    assert not re.search("[&_~]", sent[0])
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["AT&T pays", "R&D", "Q&A here", "file_name", "set file_name here", "__init__ is here", "a & b", "&amp; so",
+     "one two three four five six seven _eight"],
+)  # fmt: skip
+def test_what_is_no_mnemonic_goes_to_the_translator(text: str):
+    sent: list[str] = []
+    assert translate_texts([text], lambda texts: sent.extend(texts) or texts) == [text]
+    assert sent == [text.replace("&amp; ", "")]
+
+
+@given(
+    st.lists(words.map(str.capitalize), min_size=1, max_size=4),
+    st.integers(0, 3),
+    st.sampled_from("&_~"),
+    careless_translators(),
+)
+def test_a_mnemonic_is_there_once_and_before_a_letter(label: list[str], place: int, sign: str, translate):
+    label[place % len(label)] = sign + label[place % len(label)]
+    source = " ".join(label)
+    out = translate_texts([source], translate)[0]
+    assert out.count(sign) == 1
+    assert out[out.index(sign) + 1].isalnum()
+    assert translate_texts([source], lambda texts: texts) == [source]
