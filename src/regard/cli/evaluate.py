@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -137,6 +138,11 @@ def _labels(encoder: TextEncoder, data: str, model: str, as_json: bool) -> None:
 
 
 def _print(results: Mapping[str, object], as_json: bool) -> None:
+    from regard.data.unknown import MOSTLY
+
+    share = results.get("unknown")
+    if isinstance(share, float) and share >= MOSTLY:
+        warnings.warn(f"{share:.0%} of what was measured on is unknown to this model", stacklevel=1)
     if as_json:
         print(json.dumps(results, ensure_ascii=False))
         return

@@ -26,6 +26,7 @@ IDS = ("source", "target")
 TEXTS = ("source_text", "target_text", "to")
 LINKS = "links"
 ROWS = 1000  # written at once
+LOOKED_AT, LOOKS = 1 << 20, 64  # values that are counted at once, and how often
 KEPT = 1 << 26  # bytes of a file that may stay in memory once they were read
 T = TypeVar("T")
 
@@ -50,6 +51,14 @@ class Column:
 
     def lengths(self) -> NDArray[np.int64]:
         return np.diff(self.offsets)
+
+    def share(self, value: int) -> float:
+        """How much of the array is one value; of a large one, by parts that are evenly spread over it."""
+        parts = range(0, len(self.values), max(LOOKED_AT, len(self.values) // LOOKS))
+        seen = [self.values[first : first + LOOKED_AT] for first in parts]
+        found = sum(int(np.count_nonzero(part == value)) for part in seen)
+        self.let_go()
+        return found / max(1, sum(map(len, seen)))
 
     def let_go(self) -> None:
         """Give back the memory of what was read, where it is much: the kernel maps 16 pages for each that is touched,
@@ -89,6 +98,10 @@ class PairStore:
         """The pair as text, where `has_text`."""
         source, target, to = (self._columns[name][row].tobytes().decode() for name in TEXTS)
         return Pair(source, target, to=to)
+
+    def shares(self, source: int, target: int) -> dict[str, float]:
+        """How much of each side is one token."""
+        return {side: self._columns[side].share(value) for side, value in zip(IDS, (source, target), strict=True)}
 
     def let_go(self) -> None:
         """Give back the memory of what was read of a large corpus."""

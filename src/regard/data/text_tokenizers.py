@@ -86,6 +86,11 @@ class TextTokenizer:
         return self.specials.get("unknown")
 
     @property
+    def only_unknown(self) -> int | None:
+        """The unknown token, if it is nothing else: GPT-2's also ends texts, and never stands for a part of one."""
+        return None if self.unknown in (self.start, self.end) else self.unknown
+
+    @property
     def start(self) -> int | None:
         return self.specials.get("start")
 

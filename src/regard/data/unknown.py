@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import compress
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ APOSTROPHES = "'’"
 WHITE = re.compile(r"\s+")
 TAGS = re.compile(r"<!--.*?-->|<(script|style)\b.*?</\1\s*>|<[^>]*>", re.DOTALL | re.IGNORECASE)
 NAMED = 5  # unknown words in a message
+WORTH_TELLING = 0.001  # share of unknown tokens in training data
 
 
 class UnknownWord(NamedTuple):
@@ -48,6 +49,13 @@ def unknown_share(text: str, unknown: Iterable[UnknownWord]) -> float:
     return min(1.0, sum(len(each.word) for each in unknown) / count) if count else 0.0
 
 
+def share_of_all(texts: Iterable[str], find: Callable[[str], list[UnknownWord]]) -> dict[str, float]:
+    """The share of several texts that is unknown, as a result beside others; nothing where all is known."""
+    counts = [(sum(len(each.word) for each in find(text)), len(WHITE.sub("", text))) for text in texts]
+    unknown, count = (sum(each) for each in zip(*counts, strict=True))
+    return {"unknown": unknown / count} if unknown else {}
+
+
 def find_words(page: str, words: Iterable[str]) -> list[UnknownWord]:
     """Where words stand in HTML, outside its tags; what is written with entities is not found."""
     plain, choices = TAGS.sub(lambda tag: " " * len(tag[0]), page), "|".join(map(re.escape, dict.fromkeys(words)))
@@ -64,6 +72,19 @@ def named(unknown: Iterable[UnknownWord]) -> str:
     """Different unknown words for a message, a few of them."""
     words = list(dict.fromkeys(each.word for each in unknown))
     return ", ".join(words[:NAMED]) + (f" and {len(words) - NAMED} more" if len(words) > NAMED else "")
+
+
+def unknown_tokens(shares: Mapping[str, float]) -> str:
+    """What is told of training data: the share of unknown tokens of each side. Warns where it is most of a side."""
+    told = ", ".join(f"{share:.1%} of the {side}" for side, share in shares.items() if share >= WORTH_TELLING)
+    if any(share >= MOSTLY for share in shares.values()):
+        warnings.warn(
+            f"most of the training data is unknown to the tokenizer: {told}; another tokenizer, a larger vocabulary or "
+            "other data is needed",
+            UnknownTextWarning,
+            stacklevel=3,
+        )
+    return f"; unknown tokens: {told}" if told else ""
 
 
 class UnknownTextWarning(UserWarning):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from regard.data.unknown import share_of_all
 from regard.errors import DataError, UsageError
 from regard.inference.encoders import TextEncoder
 from regard.training.publishing import RECIPE
@@ -32,7 +33,8 @@ def evaluate_labels(encoder: TextEncoder, data: str, tables: LabelledSection) ->
         raise DataError(f"{data} has no labelled text")
     texts, pairs, true = zip(*examples, strict=True)
     answers = encoder.classify(texts, None if table.pair is None else pairs, truncate=True, longest=tables.longest)
+    found = {"texts": len(examples), **share_of_all(texts, encoder.unknown_words)}
     if not table.labels:
-        return {"texts": len(examples), **value_scores([float(answer.value or 0.0) for answer in answers], true)}
+        return found | value_scores([float(answer.value or 0.0) for answer in answers], true)
     guessed = [table.labels.index(answer.label) for answer in answers]
-    return {"texts": len(examples), **label_scores(guessed, true, len(table.labels))}
+    return found | label_scores(guessed, true, len(table.labels))

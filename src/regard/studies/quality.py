@@ -12,6 +12,7 @@ import sacrebleu
 from regard.data.documents_text import read_text
 from regard.data.phrasebook import phrases
 from regard.data.text import GoldPair, Pair, read_gold, read_pairs
+from regard.data.unknown import share_of_all
 from regard.errors import DataError, UsageError
 from regard.inference.alignment import (
     SymmetryMethod,
@@ -71,7 +72,7 @@ def evaluate_text(writer: Writer, path: str, stride: int | None = None) -> dict[
         "tokens": found.tokens,
         "words": found.words,
         "bytes": found.bytes,
-    }
+    } | ({"unknown": found.unknown / found.tokens} if found.unknown else {})
 
 
 def evaluate_pairs(
@@ -88,6 +89,7 @@ def evaluate_pairs(
         ):
             answers[row] = answer.text
     scores: dict[str, object] = {"sentences": len(pairs)} | text_scores(answers, [pair.target for pair in pairs])
+    scores |= share_of_all((pair.source for pair in pairs), translator.unknown_words)
     if translator.alignment is not None and all(pair.links is not None for pair in pairs):
         scores["alignment_error_rate"] = _gold_error_rate(translator, pairs)
     return scores, answers

@@ -19,6 +19,7 @@ from regard.data.batch import LabelledBatch, pad_rows
 from regard.data.labelled import Example
 from regard.data.loader import Loader, Place, Rows, plan_batches
 from regard.data.text_tokenizers import Encoded
+from regard.data.unknown import unknown_tokens
 from regard.errors import DataError
 from regard.models.bert import BertConfig
 from regard.models.elmo import ElmoConfig
@@ -73,10 +74,15 @@ class Classification(TextTask[LabelledBatch]):
         counts = {part: f"{len(examples):,}" for part, examples in self.examples.items()}
         self.summary = (
             f"{counts['train']} labelled texts from {recipe.data.train}; {counts['valid']} for validation, "
-            f"{counts['test']} for testing; {self.cut:,} cut to {self._longest()} tokens"
+            f"{counts['test']} for testing; {self.cut:,} cut to {self._longest()} tokens{self._unknown()}"
         )
         self.shown: list[Sample] = []
         self.loader = Loader(self._plan, self.texts["train"], **loading(recipe.training, device))
+
+    def _unknown(self) -> str:
+        tokens = [token for row in self.texts["train"].rows for token in row.ids]
+        unknown = self.tokenizer.only_unknown
+        return "" if unknown is None else unknown_tokens({"text": tokens.count(unknown) / max(1, len(tokens))})
 
     def build(self) -> nn.Module:
         """The given model with a new head."""

@@ -15,6 +15,7 @@ from regard.data.batch import Batch
 from regard.data.loader import BatchLoader
 from regard.data.segmentation import PairSampler
 from regard.data.text import Pair
+from regard.data.unknown import unknown_tokens
 from regard.errors import ConfigError, DataError, UsageError
 from regard.inference.attending import (
     ALIGNMENT,
@@ -86,7 +87,9 @@ class Translation:
         self.recipe, self.device = recipe, device
         self.carried: dict[str, Tensor] = {}
         self.corpus = prepare(recipe, folder, poll)
-        self.summary = _summary(recipe, self.corpus.report)
+        tokenizer = self.corpus.tokenizer
+        shares = self.corpus.train.shares(tokenizer.source.unknown, tokenizer.target.unknown)
+        self.summary = _summary(recipe, self.corpus.report) + unknown_tokens(shares)
         if recipe.training.validate_every and not self.corpus.valid:
             raise DataError(
                 "there is no validation pair; give data.valid, set more aside with data.split, "

@@ -23,6 +23,7 @@ from regard.data.spans import SpanTexts, sentinels
 from regard.data.store import EncodedPair, PairStore
 from regard.data.text import Pair
 from regard.data.text_tokenizers import TextTokenizer
+from regard.data.unknown import unknown_tokens
 from regard.data.vocabularies import train_vocabulary
 from regard.errors import DataError
 from regard.training.corpus import PairFile
@@ -165,6 +166,9 @@ class Prompts(TextToTextTask):
             f"{counts[0]} prompts of {len(recipe.data.train)} kinds ({', '.join(recipe.data.train)}); {counts[1]} for "
             f"validation, {counts[2]} for testing"
         )
+        if (unknown := self.tokenizer.only_unknown) is not None:
+            shares = self.store.shares(unknown, unknown).values()
+            self.summary += unknown_tokens(dict(zip(("prompts", "answers"), shares, strict=True)))
         side = self.coder.target
         make = PairBatches(self.store, side.pad, side.start, recipe.seed, None)
         self.loader = Loader(self._plan, make, **loading(recipe.training, device))

@@ -21,6 +21,7 @@ from regard.data.blocks import EncodedLine, TokenStore
 from regard.data.documents_text import Line, read_texts, split_text
 from regard.data.phrasebook import phrases
 from regard.data.text_tokenizers import TextTokenizer
+from regard.data.unknown import unknown_tokens
 from regard.data.vocabularies import Style, VocabularyConfig, train_vocabulary
 from regard.errors import CheckpointError, DataError, UsageError
 from regard.models.catalog import MODELS
@@ -48,10 +49,11 @@ class TextCorpus:
     @property
     def summary(self) -> str:
         counts = [f"{len(store.tokens):,}" for store in (self.train, self.valid, self.test)]
-        documents = len(self.train.documents) - 1
+        documents, unknown = len(self.train.documents) - 1, self.tokenizer.only_unknown
+        told = "" if unknown is None else unknown_tokens({"text": self.train.lines.share(unknown)})
         return (
             f"{counts[0]} tokens in {documents:,} document{'s' * (documents > 1)}; {counts[1]} for validation, "
-            f"{counts[2]} for testing; {self.tokenizer.size:,} different ones"
+            f"{counts[2]} for testing; {self.tokenizer.size:,} different ones{told}"
         )
 
 
