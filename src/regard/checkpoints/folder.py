@@ -1,9 +1,9 @@
 """Crash-safe folders: whatever happens while one is written, the last complete one stays whole and findable.
 
-A folder is complete when its manifest.json names every file that is computed with, its size and its SHA-256. What people
-only read (the card, the log of metrics) they may edit or remove. A folder is written under a hidden
-name beside its place, synced to the disk, and renamed; a writer holds a lock on what it hides, so that leftovers of a
-killed writer can be told from work in progress.
+A folder is complete when its manifest.json names every file that is computed with, its size and its SHA-256. What is
+only read by people (the card, the log of metrics) may be edited or removed. A folder is written under a hidden name
+beside its place, synced to the disk, and renamed; a writer holds a lock on what it hides, so that leftovers of a killed
+writer can be told from work in progress.
 """
 
 import contextlib

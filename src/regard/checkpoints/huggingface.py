@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from regard.checkpoints.folder import write_folder
 from regard.checkpoints.models import CONFIG, bare, own_tensors, write_json
@@ -26,12 +26,24 @@ def export_model(
 
     `values` are further entries of config.json (token numbers, mostly); `extras` adds further files (tokenizer).
     """
-    module = bare(model)
-    config = module.config
+    config = bare(model).config
     assert isinstance(config, Config)
+    export_tensors(name, config, own_tensors(model), folder, values=values, extras=extras)
+
+
+def export_tensors(
+    name: str,
+    config: Config,
+    ours: Mapping[str, Tensor],
+    folder: Path,
+    *,
+    values: Mapping[str, Any] | None = None,
+    extras: Callable[[Path], None] | None = None,
+) -> None:
+    """Write what `export_model` does, of the tensors of a model with this config."""
     table = table_for(name, config)
     theirs = {**table.config.to_theirs(config.model_dump(mode="json")), **(values or {})}
-    tensors = table.to_theirs(own_tensors(module), config)
+    tensors = table.to_theirs(ours, config)
 
     def write(temporary: Path) -> None:
         write_json(temporary / CONFIG, theirs)

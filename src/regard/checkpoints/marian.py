@@ -1,39 +1,77 @@
-"""Export to the Marian layout of Hugging Face, so that `MarianMTModel.from_pretrained` loads what was trained here."""
+"""Export to the Marian layout of Hugging Face, so that `MarianMTModel.from_pretrained` loads what was trained here.
 
+Marian's positions hold all sines first and all cosines after; ours alternate, unless `positions = "sinusoidal_halves"`.
+Nothing in a Transformer depends on the order of its width, so the export puts everything along it into Marian's order.
+"""
+
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from regard.checkpoints.huggingface import export_model
-from regard.checkpoints.models import bare, write_json
+from regard.checkpoints.huggingface import export_tensors
+from regard.checkpoints.models import bare, own_tensors, write_json
+from regard.errors import CheckpointError
 from regard.models.transformer import TransformerConfig
+
+READING = re.compile(r"(.*_embedding\.weight|output_weight|.*\.(query|key|value|up)\.weight)")  # [..., width]
+WRITING = re.compile(r".*\.(output|down|norm)\.(weight|bias)")  # [width, ...]
+LONGEST = 512  # tokens of an answer, where the model itself has no limit
 
 
 def export_marian(
-    model: nn.Module,
-    folder: Path,
-    *,
-    start: int,
-    end: int,
-    decoding: Mapping[str, Any] | None = None,
-    extras: Callable[[Path], None] | None = None,
+    model: nn.Module, folder: Path, *, start: int, end: int, extras: Callable[[Path], None] | None = None
 ) -> None:
-    """Write a Transformer as a Marian folder; `start`, `end`: its target tokens; `decoding`: values of its generation
-    config; `extras` adds tokenizer files."""
+    """Write a Transformer as a Marian folder; `start`, `end`: its target tokens; `extras` adds tokenizer files."""
     config = bare(model).config
     assert isinstance(config, TransformerConfig)
+    _check(config)
+    tensors = own_tensors(model)
+    if config.positions == "sinusoidal":
+        config, tensors = config.replace(positions="sinusoidal_halves"), sines_first(tensors, config.width)
     tokens = {"decoder_start_token_id": start, "eos_token_id": end, "forced_eos_token_id": end}
-    longest = min(512, config.max_length)  # their position table ends there
     generation = {
-        **tokens, "pad_token_id": config.pad, "bad_words_ids": [[config.pad]], "max_length": longest, "num_beams": 4,
-        **(decoding or {}),
-    }  # fmt: skip
+        **tokens,
+        "pad_token_id": config.pad,
+        "bad_words_ids": [[token] for token in sorted({config.pad, start} - {end})],  # no answer of ours has them
+        "max_length": min(LONGEST, config.max_length),  # their position table ends there
+        "num_beams": 4,
+    }
 
     def write(folder: Path) -> None:
         write_json(folder / "generation_config.json", generation)
         if extras is not None:
             extras(folder)
 
-    export_model("transformer", model, folder, values={**tokens, "bos_token_id": None}, extras=write)
+    values = {**tokens, "bos_token_id": None}
+    export_tensors("transformer", config, tensors, folder, values=values, extras=write)
+
+
+def sines_first(tensors: Mapping[str, Tensor], width: int) -> dict[str, Tensor]:
+    """The tensors of a Transformer whose positions alternate sines and cosines, with the sines' half of the width first.
+
+    The heads and the inner width of the feed-forward stay as they are.
+    """
+    order = torch.cat([torch.arange(0, width, 2), torch.arange(1, width, 2)])
+
+    def put_in_order(name: str, tensor: Tensor) -> Tensor:
+        axis = -1 if READING.fullmatch(name) else 0 if WRITING.fullmatch(name) else None
+        return tensor if axis is None else tensor.index_select(axis, order.to(tensor.device))
+
+    return {name: put_in_order(name, tensor) for name, tensor in tensors.items()}
+
+
+def _check(config: TransformerConfig) -> None:
+    """Refuse what MarianMTModel has no layer for."""
+    c = config
+    odd = [f"encoder = {c.encoder!r}"] if c.encoder != "attention" else []
+    odd += [f"positions = {c.positions!r}"] if not c.positions.startswith("sinusoidal") else []
+    odd += [f"join_positions = {c.join_positions!r}"] if c.join_positions != "add" else []
+    odd += [f"norm = {c.norm!r}"] if c.norm != "post" else []
+    if odd:
+        raise CheckpointError(
+            f"transformers has no class for a translator with {' and '.join(odd)}: MarianMTModel has attention, norms "
+            "after each sum, and sinusoidal positions that are added; use --to onnx, or --to ctranslate2 where it can"
+        )
