@@ -43,7 +43,7 @@ PLACEHOLDER = re.compile(
 )
 # The letter to press for a menu entry: &File, E&xit (Windows, Qt), _File (GTK), ~File (LibreOffice)
 MNEMONIC = re.compile(r"(?<![\w&])[&_~](?=[^\W\d_])|(?<![\w&])[&_](?=\d)|(?<=[^\W\d_])[&_](?=[^\W\d_])")
-LABEL = 6  # words at most that a text with mnemonics has
+LABEL = 6, 200  # words and characters at most that a text with mnemonics has
 MNEMONICS = {0x13000: "&", 0x13001: "_", 0x13002: "~"}  # by what stands for each in a translation: a letter, so that no
 # mark comes between it and its word
 VOID = frozenset({"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"})
@@ -278,7 +278,7 @@ class _Mnemonic(NamedTuple):
 
 def _without_mnemonics(text: str, slots: Sequence[Slot]) -> tuple[str, list[_Mnemonic]]:
     """A text without its mnemonics, and these; the places of marks move with it. A long text has none."""
-    if text.count(" ") >= LABEL:
+    if text.count(" ") >= LABEL[0] or len(text) > LABEL[1]:
         return text, []
     places = [match.start() for match in MNEMONIC.finditer(text) if _is_mnemonic(text, match.start())]
     found = []

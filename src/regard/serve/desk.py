@@ -142,7 +142,7 @@ class Desk:
 
     async def translate_html(self, exhibit: Exhibit, to: str, texts: Sequence[str]) -> tuple[list[str], bool]:
         """Translate the words of HTML; the tags stay with the words they were around."""
-        return await self.aside(exhibit, to, lambda translate: translate_html(texts, translate, exhibit.source))
+        return await self.aside(exhibit, to, lambda translate: translate_html(texts, translate, exhibit.source, to))
 
     async def unknown_in_html(self, exhibit: Exhibit, pages: Sequence[str]) -> list[list[UnknownWord]]:
         """The words of HTML that the model does not know, where they can be found in it."""

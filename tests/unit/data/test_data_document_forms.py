@@ -209,7 +209,7 @@ def test_a_refusal_tells_where_and_what_to_do(tmp_path: Path):
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Cn", "Co"]), max_size=10))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_utf_8_is_ever_taken_for_something_else(tmp_path: Path, text: str):
     """With a line of Latin letters, as every real file has one, the wide encodings are told without a mark too."""
     for codec in ("utf-8", "utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"):
@@ -249,7 +249,7 @@ cells = st.text(st.sampled_from('ab ,;"\n\té|'), max_size=8)
     st.sampled_from(["\n", "\r\n"]),
     st.sampled_from([csv.QUOTE_ALL, csv.QUOTE_MINIMAL]),
 )
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_csv_that_python_writes_is_read_and_filled(tmp_path: Path, rows, delimiter: str, end: str, quoting):
     file = io.StringIO()
     writer = csv.writer(file, delimiter=delimiter, lineterminator=end, quoting=quoting)
@@ -396,7 +396,7 @@ inline = st.recursive(
     st.lists(st.sampled_from(["x", "y&", "<z."]), max_size=5),
     st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=6),
 )
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_translation_keeps_xml_sound_with_every_element(tmp_path: Path, source: str, words, links):
     raw = unit(f"<source>{source}</source>").encode()
     out, _ = rewrite(tmp_path, "a.xlf", raw, lambda texts: [Translated(" ".join(words), links) for _ in texts])
@@ -460,7 +460,7 @@ texts = st.text(st.sampled_from('ab \n"\\é\t%s'), max_size=200)
 
 
 @given(st.lists(st.tuples(texts, st.booleans(), st.booleans()), max_size=4), texts, st.sampled_from(["\n", "\r\n"]))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_catalogues_are_read_and_written_as_polib_does(tmp_path: Path, entries, translation: str, end: str):
     made = polib.POFile()
     made.metadata = {"Content-Type": "text/plain; charset=UTF-8", "Language": "de"}
