@@ -24,6 +24,7 @@ from regard.serve.problems import Conflict, NotFound
 from regard.serve.progress import LOG, Job, Record, Run, report, summary
 from regard.serve.recipes import DEMO_SETS, brings_data, needs_data, suited
 from regard.serve.runs import DEMO, Runs
+from regard.serve.spool import making
 from regard.serve.uploads import check_language, count_pairs, keep_pairs
 from regard.studies.demo import RECIPE as DEMO_RECIPE
 from regard.training.recipe import load_recipe
@@ -102,10 +103,11 @@ class Jobs:
             self._refuse_if_active()
             folder = self.kept.create(name)
             try:
-                sets = self._settings(files, folder, recipe, source, target, steps)
-                if minutes is not None:
-                    sets += (f"training.time_limit={minutes}",)
-                settled = load_recipe(recipe, sets).training.steps
+                with making(folder):
+                    sets = self._settings(files, folder, recipe, source, target, steps)
+                    if minutes is not None:
+                        sets += (f"training.time_limit={minutes}",)
+                    settled = load_recipe(recipe, sets).training.steps
                 self._launch(Record(name=name, recipe=recipe, sets=sets, steps=settled, minutes=minutes))
             except BaseException:
                 shutil.rmtree(folder)

@@ -20,7 +20,7 @@ from regard.serve.app import create_app
 from regard.serve.jobs import Jobs
 from regard.serve.settings import ServeSettings
 from regard.serve.shelf import Shelf
-from regard.serve.spool import remove_left
+from regard.serve.spool import remove_left_spools
 from regard.studies.demo import demo_folder
 
 HURRY = 1.0  # seconds that whoever presses Ctrl-C twice waits at most for the batch in the works
@@ -40,7 +40,7 @@ def run(models: Sequence[str], runs: Path, settings: ServeSettings) -> None:
             shelf.add(folder, name)
         except RegardError as error:  # one damaged run must not keep the others from being served
             print(f"regard: warning: {name} is left out: {error}", file=sys.stderr)
-    remove_left()
+    remove_left_spools()
     app = create_app(shelf, jobs, settings)
     listening = listen(settings)
     host, port = listening.getsockname()[:2]

@@ -13,6 +13,7 @@ from regard.checkpoints.folder import is_sealed, newest_complete, publish
 from regard.errors import UsageError
 from regard.serve.problems import Conflict, NoRoom, NotFound
 from regard.serve.progress import LOG, RECORD, Record
+from regard.serve.spool import remove_left
 from regard.studies.demo import demo_folder
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,40}")
@@ -28,6 +29,7 @@ class Runs:
 
     def __init__(self, root: Path) -> None:
         self.root = root.absolute()
+        remove_left(self.root)
         for left in self.root.glob(f"{DELETED}*"):  # by a server that was killed while it deleted a run
             shutil.rmtree(left, ignore_errors=True)
 

@@ -1,4 +1,4 @@
-"""A folder for what clients send: removed when the server ends or, if it was killed, by the next one that starts."""
+"""What clients send and what is half made of it: removed when the server ends or, if it was killed, by the next one."""
 
 from __future__ import annotations
 
@@ -7,22 +7,20 @@ import os
 import shutil
 import tempfile
 import weakref
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 PREFIX = "regard-spool-"
-MARK = ".in-use"  # written once the folder is locked: a folder without it is just being made
+MARK = ".in-use"  # a file that is locked as long as its process lives, however that ends
 
 
 class Spool:
-    """A temporary folder that is locked as long as its process lives, however that ends."""
+    """A temporary folder that goes with its server."""
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix=PREFIX))
-        self._lock = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)  # closed in child processes
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
-        (self.folder / MARK).touch()
-        self._end = weakref.finalize(self, _remove, self.folder, self._lock)
+        self._end = weakref.finalize(self, _remove, self.folder, _mark(self.folder))
 
     def close(self) -> None:
         self._end()
@@ -32,31 +30,44 @@ class Spool:
         return tempfile.TemporaryDirectory(dir=self.folder)
 
 
-def remove_left() -> list[Path]:
-    """Remove the folders of servers that were killed; those of running servers and of other users stay."""
-    marks = Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{MARK}")
-    return [mark.parent for mark in marks if _removed_if_left(mark.parent)]
-
-
-def _removed_if_left(folder: Path) -> bool:
+@contextmanager
+def making(folder: Path) -> Iterator[None]:
+    """While a folder is being made: if the process is killed meanwhile, `remove_left` removes the folder."""
+    lock = _mark(folder)
     try:
-        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except OSError:  # removed meanwhile, or not ours to read
-        return False
-    try:
-        if os.fstat(lock).st_uid != os.getuid():
-            return False
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:  # its server runs
-        return False
-    else:
-        shutil.rmtree(folder, ignore_errors=True)
-        return True
+        yield
     finally:
+        (folder / MARK).unlink(missing_ok=True)
         os.close(lock)
+
+
+def remove_left(place: Path, names: str = "*") -> None:
+    """Remove the folders that killed servers left in a place; those of running servers and of other users stay."""
+    for mark in place.glob(f"{names}/{MARK}"):
+        with suppress(OSError):  # removed meanwhile, locked by its server, or not ours
+            lock = os.open(mark, os.O_RDWR | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.fstat(lock).st_uid == os.getuid():
+                    shutil.rmtree(mark.parent)
+            finally:
+                os.close(lock)
+
+
+def remove_left_spools() -> None:
+    remove_left(Path(tempfile.gettempdir()), f"{PREFIX}*")
+
+
+def _mark(folder: Path) -> int:
+    """Put the mark into a folder; it gets its name when it is locked, so that nobody takes it for one left behind."""
+    new = folder / f"{MARK}.new"
+    lock = os.open(new, os.O_RDWR | os.O_CREAT, 0o600)  # closed in child processes
+    with suppress(OSError):  # some file systems of networks have no locks; there nothing is removed
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    new.rename(folder / MARK)
+    return lock
 
 
 def _remove(folder: Path, lock: int) -> None:
     shutil.rmtree(folder, ignore_errors=True)
-    with suppress(OSError):
-        os.close(lock)
+    os.close(lock)

@@ -1,5 +1,6 @@
 """Language models and encoders behind the OpenAI API, by its real client, against what the models say themselves."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +39,47 @@ def test_a_language_model_goes_on(client, gpt_folder: Path):
     assert chunks[-1].choices[0].finish_reason == expected.reason
     echoed = client.completions.create(model="gpt-writer", prompt=PROMPT, max_tokens=12, temperature=0, echo=True)
     assert echoed.choices[0].text == PROMPT + expected.text
+
+
+CHAT = [
+    {"role": "user", "content": "the fox"},
+    {"role": "assistant", "content": "saw"},
+    {"role": "user", "content": "owl"},
+]
+TEMPLATE = "{% for m in messages %}{{ bos_token }}{{ m.role }} {{ m.content }}{% endfor %}{{ bos_token }}assistant"
+
+
+def test_a_language_model_answers_a_chat(start_server, gpt_folder: Path, tmp_path: Path):
+    made = shutil.copytree(gpt_folder, tmp_path / "chatty")
+    (made / "chat_template.jinja").write_text(TEMPLATE)
+    served = start_server([gpt_folder, made])
+    settings = {"temperature": 0.0, "max_tokens": 8}
+    with openai.OpenAI(base_url=f"{served.url}/v1", api_key="none", max_retries=0) as client:
+        plain = client.chat.completions.create(model="gpt-writer", messages=CHAT, **settings)
+        answer = client.chat.completions.create(
+            model="chatty", messages=CHAT, **settings, logprobs=True, top_logprobs=7
+        )
+        usage = {"include_usage": True}
+        chunks = list(client.chat.completions.create(
+            model="chatty", messages=CHAT, **settings, stream=True, stream_options=usage
+        ))  # fmt: skip
+        long = client.chat.completions.create(model="chatty", messages=CHAT, temperature=0)
+    writer = regard.load(gpt_folder)
+    on = writer.generate("the fox\nsaw\nowl", **settings)
+    assert plain.choices[0].message.content == on.text  # without a template it just writes on
+    cut = [
+        writer.tokenizer.encode([text])[0].ids for text in ("user the fox", "assistant saw", "user owl", "assistant")
+    ]
+    ids = [token for part in cut for token in (writer.tokenizer.end, *part)]
+    assert answer.usage.prompt_tokens == len(ids) == chunks[-1].usage.prompt_tokens
+    log_p = writer.log_probabilities(ids, [0])  # how probable every first token is after the whole chat
+    told = answer.choices[0].logprobs.content
+    assert len(told) == answer.usage.completion_tokens == 8 and len(told[0].top_logprobs) == 7
+    assert told[0].logprob == pytest.approx(log_p[0].max().item(), abs=1e-4)
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == (
+        answer.choices[0].message.content
+    )
+    assert long.usage.completion_tokens > 16  # an answer in a chat is no completion of a few words
 
 
 def test_recurrent_models_go_on_and_words_have_vectors(start_server, make_writer, tmp_path: Path):

@@ -24,7 +24,10 @@ def test_libretranslatepy(served, spanish):
     assert client.translate(SENTENCE, "en", "es") == spanish
     languages = {each["code"]: each for each in client.languages()}
     assert languages["en"]["name"] == "English" and set(languages["en"]["targets"]) == {"es", "pt"}
-    assert client.detect("¿Dónde está la biblioteca?")[0]["confidence"] <= 100
+    found = client.detect("¿Dónde está la biblioteca?")[0]
+    assert found["language"] == "es" and 90 < found["confidence"] <= 100
+    assert client.translate(SENTENCE, "auto", "es") == spanish
+    assert client.translate("¿Dónde está la biblioteca?", "auto", "es") == "¿Dónde está la biblioteca?"
 
 
 def test_deep_translator(served, spanish):
@@ -126,6 +129,41 @@ def test_detect(served):
     answer = served.client.post("/detect", json={"q": "The library is closed on Sundays."}).json()
     assert answer[0]["language"] == "en" and 0 <= answer[0]["confidence"] <= 100
     assert served.client.post("/detect", json={}).status_code == 400
+    assert {each["language"] for each in served.client.post("/detect", json={"q": "la casa"}).json()} >= {"es", "it"}
+
+
+def test_detect_takes_lists(served):
+    answer = served.client.post(
+        "/detect", json={"q": ["我们在河边吃面包。", "Wir essen Brot am Fluss.", "hello"]}
+    ).json()
+    assert [each[0]["language"] for each in answer] == ["zh", "de", "en"]
+    assert served.client.post("/detect", json={"q": ["x"] * 65}).status_code == 400
+
+
+FOREIGN = {
+    "zh": "我们在河边的小房子里吃面包。",
+    "de": "Wir essen Brot in dem kleinen Haus.",
+    "ru": "Мы едим хлеб у реки.",
+}
+
+
+@pytest.mark.parametrize("code", FOREIGN)
+def test_what_no_model_reads_is_refused_in_words(served, code):
+    answer = served.client.post("/translate", json={**ASKED, "q": FOREIGN[code], "source": "auto"})
+    assert answer.status_code == 400 and list(answer.json()) == ["error"]
+    assert f"({code})" in answer.json()["error"] and "English (en)" in answer.json()["error"]
+
+
+@pytest.mark.parametrize("text", ["Hola", "Hola, ¿cómo estás?", "Estamos comiendo pan en la casa pequeña."])
+def test_what_is_in_the_target_already_comes_back_as_it_is(served, text):
+    answer = served.client.post("/translate", json={**ASKED, "q": text, "source": "auto"}).json()
+    assert answer["translatedText"] == text and answer["detectedLanguage"]["language"] == "es"
+
+
+def test_the_tags_of_html_are_in_no_language(served):
+    page = "<div class='container'><p>¿Dónde está la casa?</p><script>var name = this.value;</script></div>"
+    answer = served.client.post("/translate", json={**ASKED, "q": page, "source": "auto", "format": "html"}).json()
+    assert answer["translatedText"] == page and answer["detectedLanguage"]["language"] == "es"
 
 
 def test_keys(locked):
@@ -174,6 +212,23 @@ def test_xliff_file(served, spanish):
 def test_srt_file(served, spanish):
     content = f"1\n00:00:01,000 --> 00:00:02,000\n{SENTENCE}\n\n"
     assert translated_file(served, "film.srt", content.encode()).decode() == content.replace(SENTENCE, spanish)
+
+
+def test_the_language_of_a_file_is_detected(served, spanish):
+    def sent(name: str, text: str):
+        form = {"source": "auto", "target": "es"}
+        return served.client.post("/translate_file", data=form, files={"file": (name, text.encode())})
+
+    answer = sent("a.txt", f"{SENTENCE}\n").json()
+    assert answer["detectedLanguage"]["language"] == "en"
+    assert served.client.get(answer["translatedFileUrl"]).text == f"{spanish}\n"
+    page = "<html lang='es'><p class='the'>Estamos comiendo pan en la casa.</p></html>"
+    answer = sent("a.html", page).json()
+    assert answer["detectedLanguage"]["language"] == "es"
+    assert served.client.get(answer["translatedFileUrl"]).text == page
+    refused = sent("a.srt", "1\n00:00:01,000 --> 00:00:02,000\nWir essen das Brot.\n")
+    assert refused.status_code == 400 and "German (de)" in refused.json()["error"]
+    assert sent("a.txt", "12\n").status_code == 200
 
 
 BOMB = b'<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]><xliff version="1.2">&b;</xliff>'

@@ -1,5 +1,6 @@
 """The OpenAI API, by its real client."""
 
+import asyncio
 import math
 from pathlib import Path
 
@@ -116,10 +117,11 @@ def test_bad_requests(client, name, wrong):
 
 
 def test_unknown_models_and_embeddings(client, name):
-    with pytest.raises(openai.NotFoundError, match="nothing"):
+    with pytest.raises(openai.NotFoundError, match=f"nothing.*{name}.*fixed"):
         client.completions.create(model="nothing", prompt="x")
-    with pytest.raises(openai.BadRequestError, match="say which"):
+    with pytest.raises(openai.BadRequestError, match=f"say which: {name} or {name[:-3]}:pt"):
         client.completions.create(model=name.removesuffix(":es"), prompt="x")
+    assert client.completions.create(model="fixed:es", prompt="x").choices  # a model of one target may be named so
     with pytest.raises(openai.BadRequestError, match="no embeddings"):
         client.embeddings.create(model="fixed", input="x")
 
@@ -130,3 +132,91 @@ def test_keys(locked):
         stranger.models.list()
     with openai.OpenAI(base_url=f"{locked.url}/v1", api_key="sesame", max_retries=0) as friend:
         assert friend.models.list().data
+
+
+# Chats
+
+
+def asked(text: str = SENTENCE) -> list[dict[str, str]]:
+    return [{"role": "system", "content": "Translate."}, {"role": "user", "content": "x"},
+            {"role": "assistant", "content": "y"}, {"role": "user", "content": text}]  # fmt: skip
+
+
+def test_a_translator_answers_the_last_message_of_the_user(client, name, translator):
+    answer = client.chat.completions.create(model=name, messages=asked())
+    (choice,) = answer.choices
+    assert choice.message.role == "assistant" and choice.message.content == translator.translate(SENTENCE, to="es").text
+    assert (answer.object, choice.finish_reason) == ("chat.completion", "stop")
+    assert answer.usage.prompt_tokens + answer.usage.completion_tokens == answer.usage.total_tokens > 0
+    other = client.chat.completions.create(model=name.replace(":es", ":pt"), messages=asked())
+    assert other.choices[0].message.content == translator.translate(SENTENCE, to="pt").text
+
+
+def test_a_message_may_come_in_parts(client, name):
+    parts = [{"type": "text", "text": "we are "}, {"type": "text", "text": "eating bread"}]
+    answer = client.chat.completions.create(model=name, messages=[{"role": "user", "content": parts}])
+    whole = client.chat.completions.create(model=name, messages=[{"role": "user", "content": SENTENCE}])
+    assert answer.choices[0].message.content == whole.choices[0].message.content
+
+
+def test_a_chat_is_streamed(client, name):
+    text = "We are eating bread. She reads a book.\nThe old house is red."
+    whole = client.chat.completions.create(model=name, messages=asked(text)).choices[0].message.content
+    usage = {"include_usage": True}
+    chunks = list(client.chat.completions.create(model=name, messages=asked(text), stream=True, stream_options=usage))
+    told = [chunk.choices[0] for chunk in chunks if chunk.choices]
+    assert "".join(each.delta.content or "" for each in told) == whole
+    assert told[0].delta.role == "assistant" and told[-1].finish_reason == "stop"
+    assert chunks[-1].usage.total_tokens > 0 and {chunk.object for chunk in chunks} == {"chat.completion.chunk"}
+
+
+def test_a_chat_has_choices_limits_and_log_probabilities(client, name, translator):
+    create = client.chat.completions.create
+    best = translator.translate(SENTENCE, to="es", n_best=3)
+    answer = create(model=name, messages=asked(), n=3)
+    assert [each.message.content for each in answer.choices] == [best.text, *(each.text for each in best.alternatives)]
+    for limit in ({"max_tokens": 1}, {"max_completion_tokens": 1}):
+        assert create(model=name, messages=asked(), **limit).choices[0].finish_reason == "length"
+    stop = best.text[-3:]
+    assert create(model=name, messages=asked(), stop=stop).choices[0].message.content == best.text.split(stop)[0]
+    drawn = {create(model=name, messages=asked(), temperature=1.5, seed=s).choices[0].message.content for s in range(6)}
+    assert len(drawn) > 1
+    told = create(model=name, messages=asked(), logprobs=True, top_logprobs=2).choices[0].logprobs.content
+    plain = client.completions.create(model=name, prompt=SENTENCE, logprobs=2).choices[0].logprobs
+    assert [each.token for each in told] == plain.tokens
+    assert [each.logprob for each in told] == plain.token_logprobs
+    assert all(len(each.top_logprobs) == 2 for each in told)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"messages": []}, {"messages": [{"role": "system", "content": "x"}]},
+     {"messages": [{"role": "king", "content": "x"}]},
+     {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, {"n": 0},
+     {"tools": [{"type": "function", "function": {"name": "f"}}]}, {"response_format": {"type": "json_object"}},
+     {"logit_bias": {"5": 1}}, {"top_logprobs": 2}, {"stream": True, "n": 2}, {"temperature": 9}],
+)  # fmt: skip
+def test_bad_chats_are_refused(client, name, wrong):
+    with pytest.raises(openai.BadRequestError) as error:
+        client.chat.completions.create(**{"model": name, "messages": asked(), **wrong})
+    assert set(error.value.body) == {"message", "type", "param", "code"} and error.value.body["message"]
+
+
+def test_chats_with_unknown_models_name_those_there_are(client, name):
+    with pytest.raises(openai.NotFoundError, match=f"nothing.*{name}"):
+        client.chat.completions.create(model="nothing", messages=asked())
+    with pytest.raises(openai.BadRequestError, match=name):
+        client.chat.completions.create(model=name.removesuffix(":es"), messages=asked())
+
+
+def test_the_asynchronous_client(served, name, translator):
+    async def ask() -> tuple[str, str]:
+        async with openai.AsyncOpenAI(base_url=f"{served.url}/v1", api_key="none", max_retries=0) as client:
+            assert name in [model.id async for model in await client.models.list()]
+            whole = await client.chat.completions.create(model=name, messages=asked())
+            stream = await client.chat.completions.create(model=name, messages=asked(), stream=True)
+            pieces = [chunk.choices[0].delta.content or "" async for chunk in stream]
+        return whole.choices[0].message.content, "".join(pieces)
+
+    expected = translator.translate(SENTENCE, to="es").text
+    assert asyncio.run(ask()) == (expected, expected)
