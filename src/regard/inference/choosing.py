@@ -9,39 +9,47 @@ from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
-from pydantic import Field
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor
 
 from regard.config import Config
-from regard.errors import UsageError
+from regard.errors import ConfigError
 from regard.inference import native
 
 BLOCK, MANY_SCORES = 64, 20_000  # see `_top`
+WIDEST = 1024  # hypotheses of a sentence
+COLDEST = 1e-6  # temperature: by less, logits would become infinite
 
 
 class SearchSettings(Config):
     """How to decode. Sampling when `sample` is set, else beam search, which with `beam = 1` is greedy."""
 
-    beam: int = 1
-    n_best: int = 1
-    length_penalty: float = 1.0
-    max_length: int | None = None  # None: `max_ratio` times the source length plus `max_extra`
-    max_ratio: float = 2.0
-    max_extra: int = 20
-    longest: int | None = None  # most tokens of an answer where `max_length` is not given
-    context: int | None = None  # most tokens of prompt and answer together, for models that continue their source
-    min_length: int = 0
-    no_repeat_ngram: int = 0  # never repeat n tokens in a row; 0 allows it
-    repetition_penalty: float = 1.0  # above 1: tokens said before, and those of a prompt, become less probable
+    beam: int = Field(1, ge=1, le=WIDEST)
+    n_best: PositiveInt = 1
+    length_penalty: float = Field(1.0, ge=-10, le=10)
+    max_length: PositiveInt | None = None  # None: `max_ratio` times the source length plus `max_extra`
+    max_ratio: float = Field(2.0, ge=0, le=1000)
+    max_extra: NonNegativeInt = 20
+    longest: PositiveInt | None = None  # most tokens of an answer where `max_length` is not given
+    context: PositiveInt | None = None  # most tokens of prompt and answer, for models that continue their source
+    min_length: NonNegativeInt = 0
+    no_repeat_ngram: NonNegativeInt = 0  # never repeat n tokens in a row; 0 allows it
+    repetition_penalty: PositiveFloat = 1.0  # above 1: tokens said before, or in a prompt, become less probable
     presence_penalty: float = 0.0  # taken from the logits of tokens that the answer has
     frequency_penalty: float = 0.0  # taken from them once for each time that it has them
-    logit_bias: dict[int, float] = Field(default_factory=dict)  # added to the logits of these tokens
+    logit_bias: dict[NonNegativeInt, float] = Field(default_factory=dict)  # added to the logits of these tokens
     sample: bool = False
-    temperature: float = 1.0
-    top_k: int = 0  # draw from the k most probable tokens only; 0 from all
-    top_p: float = 1.0  # draw from the smallest set of tokens with this much probability
-    min_p: float = 0.0  # draw from the tokens with at least this share of the best one's probability
-    seed: int = 0
+    temperature: PositiveFloat = 1.0
+    top_k: NonNegativeInt = 0  # draw from the k most probable tokens only; 0 from all
+    top_p: float = Field(1.0, gt=0, le=1)  # draw from the smallest set of tokens with this much probability
+    min_p: float = Field(0.0, ge=0, le=1)  # draw from the tokens with at least this share of the best one's probability
+    seed: int = Field(0, ge=-(2**63), lt=2**63)
+
+    @model_validator(mode="after")
+    def _check_width(self) -> "SearchSettings":
+        if not self.sample and self.n_best > WIDEST:
+            raise ConfigError(f"n_best = {self.n_best}: a search finds {WIDEST} answers at most; sample more of them")
+        return self
 
     def limit(self, source_length: int) -> int:
         """How many tokens an answer to a source of this length may have."""
@@ -56,33 +64,12 @@ class SearchSettings(Config):
 
     def widened(self) -> "SearchSettings":
         """The settings of that search, which also finds the first answer, and others that cannot follow it."""
-        return self.replace(n_best=2 * self.n_best)
+        return self.model_copy(update={"n_best": 2 * self.n_best})
 
     @property
     def width(self) -> int:
         """How many hypotheses a sentence has."""
         return 1 if self.sample else max(self.beam, self.n_best)
-
-    def check(self) -> None:
-        """Refuse what cannot be."""
-        for name, value, low in (
-            ("beam", self.beam, 1),
-            ("n_best", self.n_best, 1),
-            ("min_length", self.min_length, 0),
-            ("no_repeat_ngram", self.no_repeat_ngram, 0),
-            ("top_k", self.top_k, 0),
-        ):
-            if value < low:
-                raise UsageError(f"{name} is {value}; it must be at least {low}")
-        if self.temperature <= 0 or not 0 < self.top_p <= 1:
-            raise UsageError(
-                f"temperature {self.temperature} must be above 0 and top_p {self.top_p} within (0, 1]; "
-                "for the most probable answer leave `sample` off"
-            )
-        if not 0 <= self.min_p <= 1 or self.repetition_penalty <= 0:
-            raise UsageError(
-                f"min_p {self.min_p} must be within [0, 1] and repetition_penalty {self.repetition_penalty} above 0"
-            )
 
 
 class Vocabulary(NamedTuple):
@@ -248,7 +235,7 @@ class Choosing:
 
 def drawable(log_p: Float[Tensor, "N V"], settings: SearchSettings) -> tuple[Float[Tensor, "N C"], Int[Tensor, "N C"]]:
     """The tokens of tempered distributions, most probable first, with their weights: 0 where they were cut off."""
-    tempered = log_p / settings.temperature
+    tempered = log_p / max(settings.temperature, COLDEST)
     few = 0 < settings.top_k < tempered.shape[1]
     scores, order = tempered.topk(settings.top_k) if few else tempered.sort(dim=-1, descending=True)
     probability = scores.softmax(dim=-1)

@@ -145,7 +145,6 @@ class Search:
         first: Int[Tensor, "S"] | None = None,
         stop: Stop | None = None,
     ):
-        settings.check()
         samples = settings.n_best if settings.sample else 1
         self.state = steps.start(source, source_mask)
         if samples > 1:  # every sample is a search of its own; their source is read once
