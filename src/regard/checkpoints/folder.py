@@ -163,7 +163,7 @@ def _hidden_folder(folder: Path, needs: int) -> Iterator[Path]:
         with _lock(temporary):
             yield temporary
     except (OSError, RuntimeError) as error:
-        _explain(error, folder, temporary)
+        _explain(error, folder, temporary, needs)
         raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -198,7 +198,7 @@ def _full_disk(parent: Path, wanted: str, free: int) -> str:
     return f"the disk of {parent} is full: {wanted}, free {free:,}; {advice}"
 
 
-def _explain(error: OSError | RuntimeError, folder: Path, temporary: Path) -> None:
+def _explain(error: OSError | RuntimeError, folder: Path, temporary: Path, needs: int) -> None:
     """Raise what went wrong with the disk in plain words; return if the disk had no part in it."""
     if isinstance(error, OSError) and error.errno not in FULL:
         raise CheckpointError(f"{folder} cannot be written: {error}; complete checkpoints are untouched") from error
@@ -206,8 +206,8 @@ def _explain(error: OSError | RuntimeError, folder: Path, temporary: Path) -> No
     if isinstance(error, RuntimeError) and free > 2**20:  # torch.save reports a full disk as a RuntimeError
         return
     written = sum(path.stat().st_size for path in temporary.rglob("*") if path.is_file())
-    message = _full_disk(folder.parent, f"needed more than the {written:,} bytes written so far", free)
-    raise CheckpointError(message) from error
+    needed = f"needed about {needs:,} bytes" if needs > written else f"needed more than {written:,} bytes"
+    raise CheckpointError(_full_disk(folder.parent, needed, free + written)) from error  # what is written is removed
 
 
 def _seal(folder: Path) -> None:

@@ -422,10 +422,15 @@ class Trainer:
         """Write a checkpoint, or begin to: several ranks go on meanwhile."""
         self.progress.window = self.window.tolist()
         self.progress.seconds = time.monotonic() - self.began
-        self.saver.save(self.checkpoint(self.progress.step), self._write)
+        self.saver.save(self.checkpoint(self.progress.step), self._write, needs=self._checkpoint_bytes())
         self._tidy()
         self.saved = self.progress.step
         self.signals.trained = True
+
+    def _checkpoint_bytes(self) -> int:
+        """About as many as a checkpoint has: weights to publish, weights to go on with, two moments, and their mean."""
+        weights = sum(parameter.numel() * parameter.element_size() for parameter in self.model.parameters())
+        return weights * (5 if self.average else 4)
 
     def _write(self, folder: Path) -> Future[Any]:
         """Put a checkpoint into a folder: the first rank writes the model, all write the state."""

@@ -22,14 +22,15 @@ class Saver:
         self._behind = ThreadPoolExecutor(1)
         self._pending: Future[Any] | None = None
 
-    def save(self, folder: Path, write: Callable[[Path], Future[Any]]) -> None:
+    def save(self, folder: Path, write: Callable[[Path], Future[Any]], *, needs: int = 0) -> None:
         """Let all ranks `write` into a folder that the first has opened, which is put in place when all have finished.
 
-        What `write` returns is done when the pieces of this rank are written; on the first, when those of all are.
+        `needs` are the bytes that all of them will write. What `write` returns is done when the pieces of this rank are
+        written; on the first, when those of all are.
         """
         self.settle()
         with ExitStack() as opened:
-            written = write(self._ranks.lead(lambda: opened.enter_context(new_folder(folder))))
+            written = write(self._ranks.lead(lambda: opened.enter_context(new_folder(folder, needs=needs))))
             if self._ranks.count > 1:
                 first = self._ranks.first
                 self._pending = self._behind.submit(_close, opened.pop_all(), written) if first else written

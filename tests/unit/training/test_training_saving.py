@@ -4,6 +4,7 @@ import errno
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from torch.distributed.checkpoint import CheckpointException
@@ -72,5 +73,21 @@ def test_what_a_rank_could_not_write_is_told_and_removed(tmp_path):
 def test_one_process_has_saved_when_it_goes_on(tmp_path):
     writing = Writing()
     writing.written.set_result(None)
-    Saver(ALONE).save(tmp_path / "step-1", writing)
+    Saver(ALONE).save(tmp_path / "step-1", writing, needs=1)
     verify(tmp_path / "step-1")
+
+
+def test_a_full_disk_is_told_with_what_is_needed_and_what_is_free(tmp_path, monkeypatch):
+    disk = SimpleNamespace(free=5000)
+    monkeypatch.setattr("regard.checkpoints.folder.shutil.disk_usage", lambda _: disk)
+    with pytest.raises(CheckpointError, match=r"full: needed 123,456 bytes, free 5,000; free some space"):
+        Saver(ALONE).save(tmp_path / "step-1", Writing(), needs=123_456)
+    disk.free = 200_000
+
+    def write(folder: Path) -> Future[None]:
+        (folder / "state").write_bytes(b"x" * 636)
+        disk.free = 1000  # somebody else has filled it meanwhile
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(CheckpointError, match=r"full: needed about 123,456 bytes, free 1,636; "):
+        Saver(ALONE).save(tmp_path / "step-1", write, needs=123_456)
