@@ -1,11 +1,13 @@
 """Training from the page: a person who never opens a terminal gets a translator."""
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, Route, expect
 
+import regard
 from regard.data.phrasebook import phrases
 
 
@@ -43,25 +45,72 @@ def test_from_a_table_to_a_translator(page: Page, table: Path):
     expect(job).to_have_attribute("data-state", "finished", timeout=120_000)
     expect(job.locator("figure")).to_have_count(2)  # loss and BLEU
     assert job.locator("tbody tr").count() >= 5  # samples
+    held_out = job.locator("tbody tr td:first-child").all_inner_texts()
     page.click("#job-use")
     expect(page.locator("#panel-translate")).to_be_visible()
     expect(page.locator("#translate-model")).to_have_value("mine")
-    page.fill("#translate-text", "we are eating bread")
     expect(page.locator("#translation")).to_have_attribute("data-state", "done")
+    assert page.locator("#translate-text").input_value() in held_out  # no sentence of the demo's
     page.click("#tab-models")
     expect(page.locator("#model-cards article[data-model='mine']")).to_be_visible()
 
 
-def test_stop_and_resume(page: Page, table: Path):
+def test_a_stopped_training_is_no_dead_end(page: Page, table: Path, tmp_path: Path):
     fill(page, "longer", table, steps=100_000)
-    job = page.locator("#job")
+    job, run = page.locator("#job"), page.locator("#run-list [data-run='longer']")
+    expect(job).to_have_attribute("data-state", "running", timeout=60_000)
+    expect(run.locator("button")).to_have_count(0)  # what is running is neither renamed nor deleted
+    page.locator(".job-left", has_text=re.compile(r"step [1-9]")).wait_for(timeout=60_000)
+    page.click("#job-stop")
+    expect(job).to_have_attribute("data-state", "stopped", timeout=60_000)
+    page.click("#job-forget")
+    expect(page.locator("#train-form")).to_be_visible()
+
+    run.locator("[data-order='resume']").click()  # from the list, though another could be begun now
     expect(job).to_have_attribute("data-state", "running", timeout=60_000)
     page.click("#job-stop")
     expect(job).to_have_attribute("data-state", "stopped", timeout=60_000)
-    page.click("#job-resume")
-    expect(job).to_have_attribute("data-state", "running", timeout=60_000)
-    page.click("#job-stop")
-    expect(job).to_have_attribute("data-state", "stopped", timeout=60_000)
+    expect(page.locator("#job-use")).to_have_text("Use what is there")
+    page.click("#job-use")
+    expect(page.locator("#translate-model")).to_have_value("longer")
+    expect(page.locator("#translation")).to_have_attribute("data-state", "done")
+
+    page.click("#tab-train")
+    run.locator("[data-order='rename']").click()
+    page.fill("#ask-input", "shorter")
+    page.click("#ask-yes")
+    run = page.locator("#run-list [data-run='shorter']")
+    with page.expect_download() as download:
+        run.locator("[data-order='download']").click()
+    assert download.value.suggested_filename == "shorter.zip"
+    download.value.save_as(tmp_path / "shorter.zip")
+    shutil.unpack_archive(tmp_path / "shorter.zip", tmp_path)
+    assert regard.load(tmp_path / "shorter").translate("we eat bread", to="es").target_words
+
+    run.locator("[data-order='delete']").click()
+    page.click("#ask-dialog button:not(#ask-yes)")
+    expect(run).to_be_visible()  # nothing is deleted without a yes
+    run.locator("[data-order='delete']").click()
+    page.click("#ask-yes")
+    expect(run).to_have_count(0)
+    page.click("#tab-models")
+    expect(page.locator("#model-cards article[data-model='shorter']")).to_have_count(0)
+
+
+def test_an_axis_without_data_has_no_numbers(page: Page):
+    page.evaluate("""async () => {
+        const { drawChart } = await import("/lens/chart.js");
+        document.body.append(Object.assign(document.createElement("div"), { id: "empty-chart" }));
+        drawChart(document.getElementById("empty-chart"), { points: [], title: "Loss", unit: "loss", lastStep: 100 });
+    }""")
+    assert page.locator("#empty-chart text").all_inner_texts() == [
+        "0",
+        "50",
+        "100",
+        "step",
+        "loss",
+        "nothing measured yet",
+    ]
 
 
 def test_a_wrong_file_is_explained(page: Page, tmp_path: Path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -314,7 +315,7 @@ def _plain(choice: Choice, text: str, truncated: bool = False, seconds: float = 
     """An answer that is a text and nothing to look at: HTML, or what came back as it was."""
     translation = {"text": text, "score": None, "tokens": [], "truncated": truncated, "words": [], "alignment": []}
     translations = [translation | {"attention": None}] if text.strip() else []
-    nothing = {"source_words": [], "source_tokens": [], "search": None, "unknown": []}
+    nothing = {"source_words": [], "source_tokens": [], "search": None, "unknown": [], "unknown_at": []}
     return _answer(choice, seconds) | nothing | {"translations": translations}
 
 
@@ -335,9 +336,20 @@ async def _explained(
             "translations": [_translation(text, way, translator, asked.attention) for text, way in ways.items()],
             "search": _tree(translator, growth) if growth and growth.search else None,
             "unknown": [each.to_json() for each in spoken.unknown],
+            "unknown_at": _unknown_at(spoken),
         }
 
     return _answer(choice, seconds) | await desk.engine.run(explain, accepted=True)
+
+
+def _unknown_at(spoken: Spoken) -> list[int]:
+    """Which of the source words have something that the model does not know."""
+    unknown = [
+        any(word.start() < end and start < word.end() for _, start, end in each.unknown)
+        for each in spoken.sentences
+        for word in re.finditer(r"\S+", each.source)
+    ]
+    return [place for place, is_unknown in enumerate(unknown) if is_unknown]
 
 
 def _ranked(spoken: Spoken) -> dict[str, Translation]:

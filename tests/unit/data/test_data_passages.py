@@ -91,6 +91,9 @@ def test_sentences_without_spaces_between_them_gain_some_where_the_translation_n
     passage = split_passage("はい。いいえ。\n好", "ja")
     assert passage.join(["Yes.", "No.", "Good"]) == "Yes. No.\nGood"
     assert passage.join(["是。", "不。", "好"]) == "是。不。\n好"
+    passage = split_passage("We eat bread.She reads.", "en")
+    assert passage.join(["Comemos pan.", "Ella lee."]) == "Comemos pan. Ella lee."
+    assert passage.join(passage.sentences) == "We eat bread.She reads."  # nothing was translated, nothing changes
 
 
 def test_the_number_of_translations_is_checked():

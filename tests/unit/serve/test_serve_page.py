@@ -14,6 +14,7 @@ from regard.inference.search import SearchSettings
 from regard.inference.tree import ROOT, grow_tree, path_to
 from regard.look.page import quantise
 from regard.look.scenes import translated_scene, translation_scene
+from regard.serve import documents
 
 SENTENCE = "we are eating bread"
 
@@ -75,8 +76,79 @@ def test_a_stream_ends_with_the_translation(served, ask, translator_folder):
     asked = {"model": translator_folder.name, "text": "We eat bread. She reads a book.", "to": "es", "beam": 2}
     with served.client.stream("POST", "/api/translate/stream", json=asked) as answer:
         events = [json.loads(line.removeprefix("data: ")) for line in answer.iter_lines() if line]
-    assert events[-1]["done"] is True
-    assert events[-2]["text"] == ask("translate", text=asked["text"], beam=2)["translations"][0]["text"]
+    whole = ask("translate", text=asked["text"], beam=2)
+    assert events[-1]["done"] is True and events[-2]["text"] == whole["translations"][0]["text"]
+    assert {**events[-1]["answer"], "milliseconds": 0} == {**whole, "milliseconds": 0}
+
+
+@pytest.mark.parametrize("path", ["translate", "translate/stream"])
+def test_each_sentence_is_searched_once(served, translator_folder, monkeypatch, path):
+    translator, sentences = served.shelf.translator(translator_folder.name), []
+    begin, decode = translator.begin, translator._decode
+    monkeypatch.setattr(translator, "begin", lambda text, **more: sentences.append(text) or begin(text, **more))
+    monkeypatch.setattr(translator, "_decode", lambda some, *more: sentences.extend(some) or decode(some, *more))
+    text = [f"We eat {word}." for word in ("bread", "fish", "rice") * 7]
+    asked = {"model": translator_folder.name, "text": " ".join(text), "to": "es", "search": True, "n_best": 3}
+    assert served.client.post(f"/api/{path}", json=asked).status_code == 200
+    assert sorted(sentences) == sorted(text)
+
+
+def test_the_server_picks_a_model_for_the_languages(served, folders):
+    def ask(**asked):
+        return served.client.post("/api/translate", json={"text": "The children are reading a book.", **asked})
+
+    named = ask(model=folders[0].name, to="pt").json()
+    for source in ("en", "en-GB", "auto"):
+        told = ask(source=source, to="pt").json()
+        assert (told["model"], told["from"], told["to"]) == (folders[0].name, "en", "pt")
+        assert told["translations"] == named["translations"]
+        assert (told["detected"] is None) == (source != "auto")
+    already = ask(source="auto", to="es", text="Los niños están leyendo un libro en el jardín de la casa.").json()
+    assert already["model"] is None and already["translations"][0]["text"] == already["source"]
+    for asked, words in (
+        ({"source": "de", "to": "es"}, "de is not supported"),
+        ({"source": "en", "to": "de"}, "de is not supported"),
+        ({"source": "de", "to": "es", "model": folders[0].name}, "reads en, not de"),
+    ):
+        refused = ask(**asked)
+        assert refused.status_code == 400 and words in refused.json()["error"]
+
+
+def test_html_is_translated_as_html(served, folders):
+    page = '<p class="x">we eat <b>bread</b></p>'
+    told = served.client.post("/api/translate", json={"text": page, "to": "es", "source": "en", "format": "html"})
+    libre = served.client.post("/translate", json={"q": page, "source": "en", "target": "es", "format": "html"})
+    (only,) = told.json()["translations"]
+    assert only["text"] == libre.json()["translatedText"] and only["attention"] is None
+
+
+def test_a_document_is_translated_with_progress(served, monkeypatch):
+    monkeypatch.setattr(documents, "OFTEN", 0.0)
+    text = "".join(f"We eat {word}.\n" for word in ("bread", "fish", "rice") * 12)
+
+    def send(name="a.txt", content=text, **fields):
+        files = {"file": (name, content.encode())}
+        with served.client.stream("POST", "/api/documents", data=fields, files=files) as answer:
+            lines = [line for line in answer.iter_lines() if line]
+        return answer.status_code, [json.loads(line.removeprefix("data: ")) for line in lines]
+
+    for source in ("en", "auto"):
+        _, events = send(source=source, to="es")
+        counts = [(event["sentences"], event["of"]) for event in events if "of" in event]
+        assert counts == sorted(counts) and {of for _, of in counts} == {36}
+        assert events[-1]["done"] is True
+        fetched = served.client.get(f"/api/documents/{events[-1]['token']}")
+        assert fetched.headers["content-disposition"] == 'attachment; filename="a.translated.txt"'
+        libre = served.client.post("/translate", json={"q": text, "source": "en", "target": "es"}).json()
+        assert fetched.text == libre["translatedText"]
+    assert served.client.get("/api/documents/nothing").status_code == 404
+    for changes, words in (
+        ({"name": "a.pdf"}, "not supported"),
+        ({"to": "de"}, "de is not supported"),
+        ({"source": ""}, "missing source"),
+    ):
+        status, (told,) = send(**{"source": "en", "to": "es", **changes})
+        assert status == 400 and words in told["error"]
 
 
 # The tree of a beam search

@@ -1,7 +1,10 @@
 """The training routes, asked as the page asks them."""
 
 import gzip
+import io
+import shutil
 import time
+import zipfile
 
 import pytest
 from fastapi import FastAPI, Request
@@ -11,6 +14,7 @@ from fastapi.testclient import TestClient
 from regard.data.phrasebook import phrases
 from regard.errors import RegardError
 from regard.serve.jobs import Jobs
+from regard.serve.progress import Record
 from regard.serve.settings import ServeSettings
 from regard.serve.spool import Spool
 from regard.serve.training import training_router
@@ -134,3 +138,30 @@ def test_the_recipes_are_listed_for_people(client):
 def test_there_is_nothing_to_stop_or_resume_at_first(client):
     assert client.post("/api/train/stop").status_code == 409
     assert client.post("/api/train/resume").status_code == 404
+
+
+def test_runs_are_listed_downloaded_renamed_and_deleted(client, jobs, translator_folder, tmp_path):
+    shutil.copytree(translator_folder, jobs.runs / "mine")
+    jobs.kept.write(Record(name="mine", recipe="pairs-transformer", steps=20, code=0, model="mine"))
+    (run,) = client.get("/api/train/runs").json()["runs"]
+    assert (run["name"], run["state"], run["usable"]) == ("mine", "finished", True)
+    sent = client.get("/api/train/runs/mine/download")
+    assert sent.headers["content-disposition"] == 'attachment; filename="mine.zip"'
+    names = zipfile.ZipFile(io.BytesIO(sent.content)).namelist()
+    assert {"mine/model.safetensors", "mine/config.json", "mine/tokenizer.json", "mine/manifest.json"} <= {*names}
+    assert not {"mine/job.json", "mine/train.log"} & {*names}
+    assert client.post("/api/train/runs/mine/rename", json={"name": "../x"}).status_code == 400
+    assert client.post("/api/train/runs/mine/rename", json={"name": "yours"}).json()["model"] == "yours"
+    assert client.delete("/api/train/runs/mine").status_code == 404
+    assert client.delete("/api/train/runs/%2e%2e").status_code in (404, 405)
+    assert client.delete("/api/train/runs/yours").json() == {"runs": []} and not (jobs.runs / "yours").exists()
+
+
+def test_runs_are_behind_the_same_guard_as_everything(served, locked):
+    for method, path in (("DELETE", ""), ("POST", "/use"), ("POST", "/resume"), ("POST", "/rename")):
+        elsewhere = served.client.request(
+            method, f"/api/train/runs/mine{path}", headers={"origin": "https://evil.test"}
+        )
+        assert elsewhere.status_code == 403
+        assert locked.client.request(method, f"/api/train/runs/mine{path}").status_code == 401
+    assert locked.client.get("/api/train/runs/mine/download").status_code == 401

@@ -191,7 +191,7 @@ class Contender {
     const { words, attention, truncated, score } = this.best;
     this.clock.textContent = `${milliseconds(answer.milliseconds)} · score ${signed(score, 3)}`;
     this.map = attention ? WeightMap.of(words, answer.source_words, attention) : null;
-    fillWords(this.sources, answer.source_words, answer.unknown);
+    fillWords(this.sources, answer.source_words, answer.unknown_at);
     fillWords(this.said, words.length ? words : ["(nothing)"]);
     [this.sources.lang, this.said.lang] = [answer.from, answer.to];
     say(this.warning, truncated ? "This translation reached its length limit; its end may be missing." : "");

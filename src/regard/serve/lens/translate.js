@@ -4,7 +4,7 @@
 import { writeAddress } from "./address.js";
 import { isAbort, Problem, stream, wordsOf } from "./api.js";
 import { byId, copyButton, debounce, make, say } from "./dom.js";
-import { count, languageName, milliseconds, signed } from "./format.js";
+import { count, languageName, milliseconds, plural, signed } from "./format.js";
 import { AUTO, Languages } from "./languages.js";
 import { Matrix } from "./matrix.js";
 import { Pointing, shareOfKey, shareOfQuery } from "./pointing.js";
@@ -16,6 +16,7 @@ import { asColumn, asRow, fillText, fillWords, listenToWords, shadeWords, tell }
 
 const EXAMPLES = ["we are eating bread", "Lucas is visiting Rio in December"]; // for models that bring none of their own
 const KEPT = "translate-text"; // where this tab remembers the text
+const MOST_NAMED = 8; // unknown words
 const LONG = 40; // words from which the alignment is shown as a matrix alone
 
 const TRUNCATED = "The translation stops here because it reached its length limit, so its end may be missing. Shorter sentences avoid this.";
@@ -186,10 +187,11 @@ function showAnswer(full) {
 
 function sayUnknown(unknown) {
   const place = byId("translate-unknown");
-  const words = unknown.flatMap((word, index) => [index ? ", " : "", make("b", { textContent: word, lang: answer.from })]);
+  const words = unknown.slice(0, MOST_NAMED).flatMap((word, index) => [index ? ", " : "", make("b", { textContent: word, lang: answer.from })]);
   const small = answer.model === "demo" ? " It is the small built-in one, which knows a phrasebook of everyday sentences and little else." : "";
+  const more = unknown.length > MOST_NAMED ? ` and ${plural(unknown.length - MOST_NAMED, "other word")}` : "";
   place.hidden = !unknown.length;
-  if (unknown.length) place.replaceChildren("This model does not know ", ...words, `.${small}`);
+  if (unknown.length) place.replaceChildren("This model does not know ", ...words, `${more}.${small}`);
 }
 
 /** Show one of the translations and its alignment. */
@@ -216,7 +218,7 @@ function facts() {
 function showAlignment() {
   const isLong = Math.max(map.rows, map.columns) > LONG;
   byId("ribbons").classList.toggle("long", isLong);
-  fillWords(byId("source-words"), map.keys, answer.unknown);
+  fillWords(byId("source-words"), map.keys, answer.unknown_at);
   fillWords(byId("target-words"), map.queries);
   [byId("source-words").lang, byId("target-words").lang] = [answer.from, answer.to];
   pointing.release();

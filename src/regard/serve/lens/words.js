@@ -19,8 +19,9 @@ export function listenToWords(list, pointing, placeOf) {
 export const asRow = (row) => ({ row, column: null });
 export const asColumn = (column) => ({ row: null, column });
 
+/** Words, of which those at the places `unknown` are marked as ones that the model does not know. */
 export function fillWords(list, words, unknown = []) {
-  list.replaceChildren(...words.map((word, index) => wordElement(word, index, unknown)));
+  list.replaceChildren(...words.map((word, index) => wordElement(word, index, unknown.includes(index))));
 }
 
 /** The words of a text, with all that stands between them in it: spaces and line breaks. */
@@ -30,17 +31,13 @@ export function fillText(list, words, text) {
   words.forEach((word, index) => {
     const found = text.indexOf(word, at);
     if (found < 0) return;
-    parts.push(text.slice(at, found), wordElement(word, index, []));
+    parts.push(text.slice(at, found), wordElement(word, index));
     at = found + word.length;
   });
   list.replaceChildren(...parts, text.slice(at));
 }
 
-const LETTERS = /[\p{L}\p{N}]+(?:['’-][\p{L}\p{N}]+)*/gu;
-const bare = (word) => (word.match(LETTERS) ?? [word]).join(" ").toLowerCase();
-
-function wordElement(word, index, unknown) {
-  const isUnknown = unknown.some((each) => each.word === word || bare(each.word) === bare(word));
+function wordElement(word, index, isUnknown = false) {
   const title = isUnknown ? `${word}: the model does not know this word` : word;
   return make("span", { textContent: word, title, className: isUnknown ? "unknown" : "", dir: "auto", tabIndex: index ? -1 : 0, data: { index } });
 }

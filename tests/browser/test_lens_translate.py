@@ -1,0 +1,232 @@
+"""The Translate and Documents tabs: languages first, an exact copy, links, files; and nothing is computed twice."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import BrowserContext, Page, expect
+
+import regard
+
+PASSAGE = "We eat bread.She reads.\n\n  Lucas   sleeps. \n"
+
+
+@pytest.fixture
+def clipboard(context: BrowserContext, served) -> None:
+    context.grant_permissions(["clipboard-read", "clipboard-write"], origin=served.url)
+
+
+@pytest.fixture
+def there_and_back(open_lens, start_server, folders: list[Path], monkeypatch) -> Iterator[Page]:
+    """A server with a model that says to translate from English, and one that says to translate back from Spanish."""
+    served = start_server([folders[0], folders[2]])
+    back = served.shelf.find(folders[2].name)
+    monkeypatch.setitem(
+        served.shelf._exhibits, back.id, type(back)(**{**vars_of(back), "source": "es", "targets": ("en",)})
+    )
+    with open_lens(served.url) as page:
+        yield page
+
+
+def vars_of(exhibit) -> dict[str, object]:
+    return {name: getattr(exhibit, name) for name in type(exhibit).__dataclass_fields__}
+
+
+def translated(page: Page, text: str) -> None:
+    page.fill("#translate-text", text)
+    with page.expect_response("**/api/translate/stream") as answer:
+        pass
+    answer.value.finished()
+    expect(page.locator("#translation")).to_have_attribute("data-state", "done")
+
+
+def copied(page: Page) -> str:
+    page.click("#translate-copy")
+    expect(page.locator("#translate-copy")).to_have_text("Copied")
+    return page.evaluate("navigator.clipboard.readText()")
+
+
+def test_the_copy_is_exactly_the_answer(page: Page, clipboard, served, translator_folder: Path):
+    page.select_option("#translate-model", translator_folder.name)
+    page.select_option("#translate-to", "es")
+    translated(page, PASSAGE)
+    asked = {"model": translator_folder.name, "text": PASSAGE, "to": "es", "n_best": 4}
+    ways = served.client.post("/api/translate", json=asked).json()["translations"]
+    first, second, third = (regard.load(translator_folder).translate(each, to="es").text
+                            for each in ("We eat bread.", "She reads.", "Lucas   sleeps."))  # fmt: skip
+    assert ways[0]["text"] == f"{first} {second}\n\n  {third} \n"
+    assert copied(page) == ways[0]["text"] == page.locator("#translation").evaluate("place => place.textContent")
+    page.wait_for_timeout(1700)  # until the button says Copy again
+    page.locator("#n-best li").nth(1).locator("button").click()
+    assert copied(page) == ways[1]["text"] != ways[0]["text"]
+
+
+def test_a_text_is_asked_for_once_and_each_sentence_searched_once(page: Page, served, translator_folder, monkeypatch):
+    translator, sentences, asked = served.shelf.translator(translator_folder.name), [], []
+    begin, decode = translator.begin, translator._decode
+    monkeypatch.setattr(translator, "begin", lambda text, **more: sentences.append(text) or begin(text, **more))
+    monkeypatch.setattr(translator, "_decode", lambda some, *more: sentences.extend(some) or decode(some, *more))
+    page.on("request", lambda request: asked.append(request.url) if "/api/translate" in request.url else None)
+    page.select_option("#translate-model", translator_folder.name)
+    text = [f"We eat {word}." for word in ("bread", "fish", "rice") * 7]
+    translated(page, " ".join(text))
+    assert page.locator("#beam-tree .node").count() > 1
+    assert sorted(sentences) == sorted(text)
+    assert [url.rpartition("/api/")[2] for url in asked] == ["translate/stream"]
+
+
+def test_languages_come_first_and_the_server_picks_the_model(page: Page, folders: list[Path]):
+    expect(page.locator("#translate-model")).to_have_value("")
+    page.select_option("#translate-to", "pt")
+    translated(page, "we eat bread")
+    expect(page.locator("#translate-time")).to_contain_text(f"by {folders[0].name}")
+    expect(page.locator("#translation")).to_have_attribute("lang", "pt")
+    expect(page.locator("#translate-text")).to_have_attribute("lang", "en")
+    page.select_option("#translate-model", "fixed")  # which writes Spanish alone
+    assert page.locator("#translate-to option").all_inner_texts() == ["Spanish"]
+    expect(page.locator("#translate-time")).to_contain_text("by fixed")
+    swap = page.locator("#translate-swap")
+    expect(swap).to_have_attribute("aria-disabled", "true")
+    expect(swap).to_have_attribute("title", "No model here translates Spanish into English.")
+    swap.click()
+    expect(page.locator("#translate-error")).to_have_text("No model here translates Spanish into English.")
+
+
+def test_detect_and_swap(there_and_back: Page, folders: list[Path]):
+    page = there_and_back
+    expect(page.locator("#translate-from")).to_have_value("auto")  # as there are two languages to tell apart
+    page.select_option("#translate-to", "es")
+    translated(page, "The children are reading a book in the garden.")
+    expect(page.locator("#translate-time")).to_contain_text("English (detected)")
+    said = page.locator("#translation").evaluate("place => place.textContent")
+    page.click("#translate-swap")
+    expect(page.locator("#translate-from")).to_have_value("es")
+    expect(page.locator("#translate-to")).to_have_value("en")
+    expect(page.locator("#translate-text")).to_have_value(said)
+    expect(page.locator("#translate-time")).to_contain_text(f"by {folders[2].name}")
+    page.select_option("#translate-from", "auto")
+    page.select_option("#translate-to", "en")
+    text = "The children are reading a book in the garden."
+    translated(page, text)  # is in English already
+    expect(page.locator("#translation")).to_have_text(text)
+    expect(page.locator("#translate-time")).to_contain_text("in English already")
+
+
+def test_counted_and_cleared(page: Page):
+    page.fill("#translate-text", "we 🍞")
+    expect(page.locator("#translate-count")).to_have_text("4 / 10,000")
+    page.click("#translate-clear")
+    expect(page.locator("#translate-text")).to_have_value("")
+    expect(page.locator("#translation")).to_have_attribute("data-state", "empty")
+    page.fill("#translate-text", "x " * 5_001)
+    expect(page.locator("#translate-count")).to_have_class("facts bad")
+
+
+def test_a_link_brings_back_text_languages_and_model(page: Page, open_lens, served):
+    page.select_option("#translate-model", "rnn")
+    page.select_option("#translate-to", "pt")
+    translated(page, "we eat & drink?\nbread #1")
+    said = page.locator("#translation").inner_text()
+    link = page.url
+    assert link.startswith(f"{served.url}/#translate?")
+    page.evaluate("sessionStorage.clear()")
+    with open_lens(link) as other:
+        expect(other.locator("#translate-text")).to_have_value("we eat & drink?\nbread #1")
+        expect(other.locator("#translate-model")).to_have_value("rnn")
+        expect(other.locator("#translate-to")).to_have_value("pt")
+        expect(other.locator("#translation")).to_have_attribute("data-state", "done")
+        assert other.locator("#translation").inner_text() == said
+    with open_lens(f"{served.url}/#look?text=we+eat&model=rnn&to=pt") as other:
+        expect(other.locator("#look-text")).to_have_value("we eat")
+        expect(other.locator("#atlas button[data-drawn]").first).to_be_visible()
+
+
+def test_html_stays_html(page: Page):
+    page.check("#translate-html")
+    translated(page, '<p class="a">we eat <b>bread</b></p>')
+    said = page.locator("#translation").evaluate("place => place.textContent")
+    assert said.startswith('<p class="a">') and said.endswith("</p>") and said.count("<b>") == said.count("</b>") == 1
+    expect(page.locator("#findings")).to_be_hidden()
+
+
+def test_a_model_is_loaded_in_plain_sight(open_lens, start_server, folders: list[Path], monkeypatch):
+    served = start_server(folders[:1])
+    with open_lens(served.url) as page:
+        page.evaluate("""() => {
+            window.states = [];
+            const place = document.getElementById("translation");
+            new MutationObserver(() => states.push(place.dataset.state + " " + place.textContent))
+                .observe(place, { attributes: true, childList: true });
+        }""")
+        translated(page, "we eat")
+        assert any(each == f"loading Loading the model {folders[0].name}…" for each in page.evaluate("states"))
+
+
+def test_words_that_the_model_does_not_know_are_marked(page: Page, served, monkeypatch):
+    page.route("**/api/translate/stream", lambda route: route.fulfill(
+        content_type="text/event-stream",
+        body='data: {"done": true, "answer": {"model": "demo", "source": "my Zorp", "from": "en", "to": "es",'
+        ' "detected": null, "milliseconds": 1, "source_words": ["my", "Zorp."], "source_tokens": [], "search": null,'
+        ' "unknown": [{"word": "Zorp", "start": 3, "end": 7}], "unknown_at": [1],'
+        ' "translations": [{"text": "mi Zorp", "score": -1, "tokens": [], "truncated": false,'
+        ' "words": ["mi", "Zorp"], "alignment": [], "attention": {"data": "////AA==", "shape": [2, 2]}}]}}\n\n',
+    ))  # fmt: skip
+    translated(page, "my Zorp")
+    expect(page.locator("#source-words .unknown")).to_have_text("Zorp.")
+    expect(page.locator("#translate-unknown")).to_contain_text("does not know Zorp. It is the small built-in one")
+
+
+def test_a_document_is_translated_and_fetched(page: Page, tmp_path: Path):
+    page.click("#tab-documents")
+    page.select_option("#document-to", "es")
+    text = "we eat bread.\n\n  She reads. \n"
+    page.set_input_files("#document-file", {"name": "añejo.txt", "mimeType": "text/plain", "buffer": text.encode()})
+    card = page.locator("#document-list li").first
+    expect(card).to_have_attribute("data-state", "done")
+    with page.expect_download() as download:
+        card.locator("button").click()
+    assert download.value.suggested_filename == "añejo.translated.txt"
+    download.value.save_as(tmp_path / "done.txt")
+    lines = (tmp_path / "done.txt").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 3 and not lines[1] and lines[2].startswith("  ") and lines[0] != "we eat bread."
+    for name, content, words in (("a.pdf", b"x", ".po, .xlf"), ("a.txt", b"", "empty"), ("a.xlf", b"<no", "XML|XLIFF")):
+        page.set_input_files("#document-file", {"name": name, "mimeType": "text/plain", "buffer": content})
+        card = page.locator("#document-list li").first
+        expect(card).to_have_attribute("data-state", "error")
+        assert any(word in card.inner_text() for word in words.split("|")), card.inner_text()
+
+
+def test_compare_takes_two_different_models_and_marks_what_differs(page: Page, folders: list[Path]):
+    page.click("#tab-compare")
+    selects = page.locator(".contender select")
+    expect(selects.nth(0)).to_have_value(folders[0].name)
+    expect(selects.nth(1)).to_have_value(folders[1].name)
+    page.fill("#compare-text", "we are eating bread")
+    expect(page.locator("#compare-verdict")).not_to_be_empty()
+    said = [page.locator(f".contender[data-side='{side}'] .said [data-index]") for side in (0, 1)]
+    kept = [
+        each.evaluate_all("all => all.filter(e => !e.matches('.differs')).map(e => e.textContent)") for each in said
+    ]
+    assert kept[0] == kept[1]  # what is not marked is what both say
+    assert page.locator(".contender .differs").count() > 0
+    selects.nth(0).select_option(folders[1].name)  # the other side gives way
+    expect(selects.nth(1)).to_have_value(folders[0].name)
+
+
+def test_look_from_the_card_of_a_translator(page: Page, folders: list[Path]):
+    page.click("#tab-models")
+    page.get_by_role("button", name=f"Look into {folders[1].name}").click()
+    expect(page.locator("#panel-look")).to_be_visible()
+    expect(page.locator("#look-model")).to_have_value(folders[1].name)
+    assert page.get_by_role("button", name="Look into fixed").count() == 0  # it has no attention
+
+
+def test_there_is_one_heading_and_the_tree_says_that_there_is_more(page: Page):
+    assert page.locator("h1").all_inner_texts() == ["Regard"]
+    page.set_viewport_size({"width": 390, "height": 844})
+    translated(page, "we are eating bread")
+    frame = page.locator("#tree-frame")
+    expect(frame).to_have_class("tree-frame more-right")
+    expect(page.locator("#tree-more")).to_be_visible()
+    page.locator("#beam-tree").evaluate("tree => tree.scrollTo({ left: tree.scrollWidth, behavior: 'instant' })")
+    expect(frame).to_have_class("tree-frame more-left")
