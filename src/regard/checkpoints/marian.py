@@ -7,6 +7,7 @@ Nothing in a Transformer depends on the order of its width, so the export puts e
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,9 +23,16 @@ LONGEST = 512  # tokens of an answer, where the model itself has no limit
 
 
 def export_marian(
-    model: nn.Module, folder: Path, *, start: int, end: int, extras: Callable[[Path], None] | None = None
+    model: nn.Module,
+    folder: Path,
+    *,
+    start: int,
+    end: int,
+    decoding: Mapping[str, Any] | None = None,
+    extras: Callable[[Path], None] | None = None,
 ) -> None:
-    """Write a Transformer as a Marian folder; `start`, `end`: its target tokens; `extras` adds tokenizer files."""
+    """Write a Transformer as a Marian folder; `start`, `end`: its target tokens; `decoding`: values of its generation
+    config; `extras` adds tokenizer files."""
     config = bare(model).config
     assert isinstance(config, TransformerConfig)
     _check(config)
@@ -38,6 +46,7 @@ def export_marian(
         "bad_words_ids": [[token] for token in sorted({config.pad, start} - {end})],  # no answer of ours has them
         "max_length": min(LONGEST, config.max_length),  # their position table ends there
         "num_beams": 4,
+        **(decoding or {}),
     }
 
     def write(folder: Path) -> None:
@@ -50,7 +59,7 @@ def export_marian(
 
 
 def sines_first(tensors: Mapping[str, Tensor], width: int) -> dict[str, Tensor]:
-    """The tensors of a Transformer whose positions alternate sines and cosines, with the sines' half of the width first.
+    """The tensors of a Transformer whose positions alternate sines and cosines, with the width of the sines first.
 
     The heads and the inner width of the feed-forward stay as they are.
     """
