@@ -75,8 +75,8 @@ def _draws_within_a_beam(theirs: Mapping[str, Any]) -> bool:
 
 def _tell_unsupported(theirs: Mapping[str, Any], folder: Path) -> None:
     asked = [key for key, neutral in NOT_SUPPORTED.items() if key in theirs and theirs[key] not in neutral]
-    pad = [[theirs.get("pad_token_id")]]
-    if theirs.get("bad_words_ids", pad) not in (pad, []):  # padding is never written here either
+    unsaid = [[theirs.get("pad_token_id")], [theirs.get("decoder_start_token_id")]]  # by no answer here either
+    if any(words not in unsaid for words in theirs.get("bad_words_ids") or []):
         asked.append("bad_words_ids")
     if _draws_within_a_beam(theirs):
         asked.append("do_sample with num_beams")
