@@ -68,6 +68,11 @@ def load(*folders: str | Path, device: str = "cpu", allow_pickle: bool = False, 
     from regard.inference.words import WordVectors
     from regard.inference.writing import Writer
 
+    for folder in folders:
+        if not isinstance(folder, str | os.PathLike):
+            raise UsageError(f"load takes model folders or hf:owner/name, not {folder!r:.60} ({type(folder).__name__})")
+    if not folders:
+        raise UsageError("load takes a model folder or hf:owner/name; none came")
     places = [local_folder(folder) for folder in folders]
     if len(places) == 1 and not PairTokenizer.is_in(resolve(places[0])):
         name, _, _ = identify(resolve(places[0]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
@@ -59,6 +59,13 @@ class Unknown:
             number, share = self.mostly[0]
             told = f"warning: {told}; {len(self.mostly):,} are mostly unknown (the first is {number:,}: {share:.0%})"
         print(f"regard: {told}: {named(self.words)}", file=sys.stderr)
+
+
+def refuse_pictures(texts: Iterable[str]) -> None:
+    """Refuse the file of a picture where a text is expected."""
+    from regard.data.given import refuse_pictures as refuse
+
+    refuse(texts)
 
 
 def given_texts(texts: list[str] | None) -> Iterator[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import existing, numbers
+from regard.cli.options import existing, finite, numbers
 
 if TYPE_CHECKING:
     from regard.studies.bench import Result
@@ -29,8 +29,8 @@ def bench(
     batch: Annotated[str, typer.Option(help="How many at once, one measurement each. For train, 125.")] = "",
     beam: Annotated[str, typer.Option(help="Hypotheses of translate and generate, one measurement each.")] = "1,5",
     engines: Annotated[str, typer.Option(help="Only these beside regard, comma between.")] = "",
-    seconds: Annotated[float, typer.Option(help="For each measurement.")] = 6.0,
-    threads: Annotated[int, typer.Option(help="Of each engine.")] = 2,
+    seconds: Annotated[float, typer.Option(min=0, callback=finite, help="For each measurement.")] = 6.0,
+    threads: Annotated[int, typer.Option(min=1, help="Of each engine.")] = 2,
     joeynmt_python: Annotated[
         str, typer.Option(help="For train: the Python of an environment that has JoeyNMT, to compare with.")
     ] = "",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.answering import Unknown, answer_lines, given_texts
+from regard.cli.answering import Unknown, answer_lines, given_texts, refuse_pictures
 from regard.cli.options import (
     AllowPickle,
     AsJson,
@@ -49,6 +49,7 @@ def classify(
         classifier = load_classifier(model, device, allow_pickle)
         answer_lines(given_texts(text), classifier.classify, lambda line, found: _shown("image", line, found, as_json))
         return
+    refuse_pictures(text or ())
     encoder = load_encoder(model, device, allow_pickle)
 
     def answer(lines: list[str]) -> list[Labelled]:

@@ -25,7 +25,7 @@ def compare(
     ] = [],  # noqa: B006
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Where to draw: FILE.svg or .png.")] = None,
     to: Annotated[str, typer.Option("--to", help="Target language.")] = "",
-    count: Annotated[int, typer.Option(help="length: sentences per bin.")] = 100,
+    count: Annotated[int, typer.Option(min=1, help="length: sentences per bin.")] = 100,
     bins: Annotated[str, typer.Option(help="length: bins of source words.")] = BINS,
     lengths: Annotated[str, typer.Option(help="sequences: the lengths to measure.")] = LENGTHS,
     counts: Annotated[str, typer.Option(help="data: the numbers of pictures to learn from.")] = COUNTS,
@@ -34,7 +34,7 @@ def compare(
         Path, typer.Option(help="data: where to train; what is complete there is not trained again.")
     ] = RUNS,
     sides: Annotated[str, typer.Option(help="pictures: the sides to measure.")] = SIDES,
-    width: Annotated[int, typer.Option(help="sequences: the width of every layer.")] = 128,
+    width: Annotated[int, typer.Option(min=1, help="sequences: the width of every layer.")] = 128,
     as_json: AsJson = False,
     device: Device = "cpu",
 ) -> None:
@@ -62,7 +62,7 @@ def compare(
     elif what == "pictures":
         _pictures(output, numbers(sides, ","), device, as_json)
     elif what in CLAIMS:
-        _claim(what, as_json)
+        _claim(what, output, as_json)
     else:
         raise UsageError(f"cannot compare {what!r}; choose length, sequences, data, pictures, {', '.join(CLAIMS)}")
 
@@ -171,7 +171,7 @@ def _pictures(output: Path | None, sides: list[int], device: str, as_json: bool)
                    y_label="peak memory of a forward pass (MB)", logarithmic=True)  # fmt: skip
 
 
-def _claim(what: str, as_json: bool) -> None:
+def _claim(what: str, output: Path | None, as_json: bool) -> None:
     from regard.studies import claims
 
     if what == "gradients":
@@ -182,7 +182,15 @@ def _claim(what: str, as_json: bool) -> None:
         rows = claims.saturation([4, 16, 64, 256, 1024])
     if as_json:
         print(json.dumps(rows))
-        return
-    print("".join(f"{name:>26}" for name in rows[0]))
-    for row in rows:
-        print("".join(f"{value:26.3g}" if isinstance(value, float) else f"{value!s:>26}" for value in row.values()))
+    else:
+        print("".join(f"{name:>26}" for name in rows[0]))
+        for row in rows:
+            cells = (f"{value:26.3g}" if isinstance(value, float) else f"{value!s:>26}" for value in row.values())
+            print("".join(cells))
+    if output:
+        from regard.look.charts import line_chart
+
+        chart = claims.CHARTS[what]
+        x, lines = chart.lines(rows)
+        line_chart(output, x, lines, title=chart.title, x_label=chart.x_label, y_label=chart.y_label,
+                   logarithmic=chart.logarithmic, log_x=True)  # fmt: skip

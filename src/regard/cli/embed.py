@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.answering import Unknown, answer_lines, given_texts
+from regard.cli.answering import Unknown, answer_lines, given_texts, refuse_pictures
 from regard.cli.options import AllowPickle, AsJson, Device, Model, Truncate, existing, load_embedder
 from regard.errors import DataError, UsageError
 
@@ -56,6 +56,7 @@ def embed(
 
     if input_file and text:
         raise UsageError("give texts or --input, not both")
+    refuse_pictures(text or ())
     encoder = load_embedder(model, device, allow_pickle)
 
     unknown = Unknown(encoder.unknown_words, typed=bool(text))

@@ -16,6 +16,7 @@ from regard.cli.options import (
     AsJson,
     Device,
     Models,
+    Precision,
     To,
     labels_texts,
     load_classifier,
@@ -39,14 +40,14 @@ def evaluate(
     model: Models = [],  # noqa: B006 - typer's way to say "none given"
     to: To = "",
     beam: Annotated[int | None, typer.Option(help="Beam width. Default: the model's own.")] = None,
-    count: Annotated[int, typer.Option(help="How many sentences of the phrasebook, per target language.")] = 500,
-    min_words: Annotated[int, typer.Option(help="Phrasebook: shortest sentences.")] = 1,
-    max_words: Annotated[int, typer.Option(help="Phrasebook: longest sentences.")] = 60,
-    seed: Annotated[int, typer.Option(help="Phrasebook: which draw.")] = 1,
+    count: Annotated[int, typer.Option(min=1, help="How many sentences of the phrasebook, per target language.")] = 500,
+    min_words: Annotated[int, typer.Option(min=1, help="Phrasebook: shortest sentences.")] = 1,
+    max_words: Annotated[int, typer.Option(min=1, help="Phrasebook: longest sentences.")] = 60,
+    seed: Annotated[int, typer.Option(min=0, help="Phrasebook: which draw.")] = 1,
     gold: Annotated[
         str, typer.Option(help="Hand-made alignments, TSV: source, target, links (i-j sure, ipj possible).")
     ] = "",
-    gold_first: Annotated[int, typer.Option(help="What the gold counts its words from.")] = 1,
+    gold_first: Annotated[int, typer.Option(min=0, help="What the gold counts its words from.")] = 1,
     backward: Annotated[str, typer.Option(help="A model of the opposite direction: align with both, merged.")] = "",
     merge: Annotated[
         str,
@@ -61,11 +62,12 @@ def evaluate(
     strip_accents: Annotated[bool, typer.Option("--strip-accents", help="Remove accents from the gold text.")] = False,
     text: Annotated[str, typer.Option(help="A text file (also .gz): how well a language model foretells it.")] = "",
     stride: Annotated[
-        int | None, typer.Option(help="With --text: tokens from one window to the next. Default: half a window.")
+        int | None, typer.Option(min=1, help="With --text: tokens from one window to the next. Default: half a window.")
     ] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the translations here.")] = None,
     as_json: AsJson = False,
     device: Device = "cpu",
+    precision: Precision = "fp32",
     allow_pickle: AllowPickle = False,
 ) -> None:
     """Measure a translator on held-out pairs (BLEU, chrF, exact match) or its alignments against gold (AER), or a
@@ -79,8 +81,10 @@ def evaluate(
     if text:
         if data or gold or len(model) != 1:
             raise UsageError("--text measures one language model: give it with -m, and no pairs and no --gold")
-        _print(quality.evaluate_text(load_writer(model[0], device, allow_pickle), text, stride), as_json)
+        _print(quality.evaluate_text(load_writer(model[0], device, allow_pickle, precision), text, stride), as_json)
         return
+    if precision != "fp32" and len(model) == 1 and (reads_pictures(model[0]) or labels_texts(model[0])):
+        raise UsageError("--precision is for models that write or translate; this one is measured in fp32")
     if len(model) == 1 and reads_pictures(model[0]):
         _pictures(load_classifier(model[0], device, allow_pickle), data, count, seed, as_json)
         return
@@ -96,7 +100,7 @@ def evaluate(
     if merge not in quality.MERGES:
         raise UsageError(f"cannot merge by {merge!r}; known: {', '.join(quality.MERGES)}")
     by_hand = quality.gold_pairs(gold, first=gold_first, strip_accents=strip_accents) if gold else []
-    translator = load_translator(model, device, allow_pickle)
+    translator = load_translator(model, device, allow_pickle, precision)
     results: dict[str, object] = {}
     if data:
         pairs = quality.held_out_pairs(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.answering import Unknown, answer_lines, given_texts
+from regard.cli.answering import Unknown, answer_lines, given_texts, refuse_pictures
 from regard.cli.options import AllowPickle, AsJson, Device, Model, load_encoder
 
 if TYPE_CHECKING:
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 def fill(
     model: Model,
     text: Annotated[list[str] | None, typer.Argument(help="Texts with [MASK]; without any, lines of stdin.")] = None,
-    top: Annotated[int, typer.Option(help="Above 1: so many lines per text, probability TAB token TAB text.")] = 1,
+    top: Annotated[
+        int, typer.Option(min=1, help="Above 1: so many lines per text, probability TAB token TAB text.")
+    ] = 1,
     as_json: AsJson = False,
     device: Device = "cpu",
     allow_pickle: AllowPickle = False,
@@ -29,6 +31,7 @@ def fill(
 
     Example: regard fill "Paris is the [MASK] of France." -m hf:google-bert/bert-base-uncased --top 5
     """
+    refuse_pictures(text or ())
     encoder = load_encoder(model, device, allow_pickle)
 
     def answer(lines: list[str]) -> list[str]:

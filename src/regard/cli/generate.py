@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.answering import Unknown, answer_lines, given_texts
-from regard.cli.options import AllowPickle, AsJson, Device, Model, Precision, load_writer
+from regard.cli.answering import Unknown, answer_lines, given_texts, refuse_pictures
+from regard.cli.options import AllowPickle, AsJson, Device, Model, Precision, finite, load_writer
 from regard.cli.pictures import make_pictures, makes_pictures
 from regard.errors import UsageError
 
@@ -28,10 +28,16 @@ def generate(
         ),
     ] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Pictures: where to write them, a PNG.")] = None,
-    keep: Annotated[float, typer.Option(help="Pictures: the upper share of a given one that stays.")] = 0.5,
-    max_tokens: Annotated[int, typer.Option(help="Most tokens of an answer.")] = 128,
+    keep: Annotated[
+        float,
+        typer.Option(min=0, max=1, callback=finite, help="Pictures: the upper share of a given one that stays."),
+    ] = 0.5,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of an answer.")] = 128,
     temperature: Annotated[
-        float | None, typer.Option(help="0: always the most probable token; below 1 is bolder, above 1 wilder.")
+        float | None,
+        typer.Option(
+            min=0, callback=finite, help="0: always the most probable token; below 1 is bolder, above 1 wilder."
+        ),
     ] = None,
     top_k: Annotated[int | None, typer.Option(help="Draw from the k most probable tokens only.")] = None,
     top_p: Annotated[float | None, typer.Option(help="Draw from the most probable tokens of this mass.")] = None,
@@ -50,9 +56,11 @@ def generate(
     ] = None,
     no_repeat_ngram: Annotated[int | None, typer.Option(help="Never repeat so many tokens in a row.")] = None,
     beam: Annotated[int | None, typer.Option(help="Above 1: a beam search instead of drawing at random.")] = None,
-    n: Annotated[int, typer.Option("-n", help="Above 1: so many answers per prompt, best first, score TAB text.")] = 1,
+    n: Annotated[
+        int, typer.Option("-n", min=1, help="Above 1: so many answers per prompt, best first, score TAB text.")
+    ] = 1,
     best_of: Annotated[
-        int | None, typer.Option(help="Write so many and keep the most probable, by the mean per token.")
+        int | None, typer.Option(min=1, help="Write so many and keep the most probable, by the mean per token.")
     ] = None,
     stop: Annotated[list[str] | None, typer.Option(help="End an answer before this text. Repeatable.")] = None,
     seed: Annotated[int | None, typer.Option(help="Same seed, same answer.")] = None,
@@ -90,6 +98,7 @@ def generate(
         return
     if output is not None:
         raise UsageError("-o is for models that make pictures; this one writes texts to standard output")
+    refuse_pictures(prompt or ())
     changes |= {"max_tokens": max_tokens, "stop": stop or []}
     writer = load_writer(model, device, allow_pickle, precision)
     if stream:

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from regard.cli.answering import Unknown
-from regard.cli.options import AllowPickle, Device, Models, To, built_in, reads_pictures
+from regard.cli.answering import Unknown, refuse_pictures
+from regard.cli.options import AllowPickle, Device, Models, To, built_in, finite, reads_pictures
 from regard.cli.pictures import look_at_picture, makes_pictures
 
 
@@ -22,15 +22,17 @@ def look(
     output: Annotated[Path, typer.Option("-o", "--output", help="FILE.html, .svg, .png or .json.")] = Path("look.html"),
     target: Annotated[str, typer.Option(help="Look at this translation or answer instead of the model's own.")] = "",
     max_tokens: Annotated[
-        int | None, typer.Option(help="Let a GPT write on for so many tokens. Default: none.")
+        int | None, typer.Option(min=0, help="Let a GPT write on for so many tokens. Default: none.")
     ] = None,
-    temperature: Annotated[float | None, typer.Option(help="As for generate; 0: the most probable token.")] = None,
+    temperature: Annotated[
+        float | None, typer.Option(min=0, callback=finite, help="As for generate; 0: the most probable token.")
+    ] = None,
     top_k: Annotated[int | None, typer.Option(help="Draw from the k most probable tokens only.")] = None,
     top_p: Annotated[float | None, typer.Option(help="Draw from the most probable tokens of this mass.")] = None,
     seed: Annotated[int | None, typer.Option(help="Same seed, same text.")] = None,
-    top: Annotated[int, typer.Option(help="How many tokens to name where one is foretold.")] = 10,
+    top: Annotated[int, typer.Option(min=1, help="How many tokens to name where one is foretold.")] = 10,
     layers: Annotated[str, typer.Option(help="Pattern of layers, such as 'decoder.*.cross'.")] = "*",
-    head: Annotated[int | None, typer.Option(help="One head only, counted from 0.")] = None,
+    head: Annotated[int | None, typer.Option(min=0, help="One head only, counted from 0.")] = None,
     at: Annotated[
         list[str] | None, typer.Option(help="Pictures: the place that looks, as X,Y from 0,0 to 1,1. Repeatable.")
     ] = None,
@@ -50,6 +52,7 @@ def look(
     if len(model) == 1 and (reads_pictures(model[0]) or makes_pictures(model[0])):
         look_at_picture(text, model[0], output, layers, head, at or [], device, allow_pickle)
         return
+    refuse_pictures((text, pair))
     import regard
     from regard.data.pieces import well_formed
     from regard.look.figures import save

@@ -23,7 +23,7 @@ def neighbours(
     analogy: Annotated[
         bool, typer.Option("--analogy", help="Three words, a b c: what is to c as b is to a (one triple a line).")
     ] = False,
-    top: Annotated[int, typer.Option("-n", "--top", help="How many.")] = 10,
+    top: Annotated[int, typer.Option("-n", "--top", min=1, help="How many.")] = 10,
     as_json: AsJson = False,
     device: Device = "cpu",
     allow_pickle: AllowPickle = False,
@@ -34,8 +34,6 @@ def neighbours(
 
     Example: regard neighbours man king woman --analogy -m runs/words
     """
-    if top < 1:
-        raise UsageError(f"--top is {top}; expected at least 1")
     vectors = load_word_vectors(model, device, allow_pickle)
 
     def answer(asked: list[str]) -> list[list[Neighbour]]:

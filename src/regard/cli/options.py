@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -26,7 +27,11 @@ Sets = Annotated[list[str], typer.Option("--set", help="Change a value of the re
 To = Annotated[str, typer.Option("--to", help="Target language, for models that know several.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda or auto.")]
 Precision = Annotated[
-    str, typer.Option(help="fp32 is exact; fp16 (int8 on a CPU, bf16 on a GPU) reads fewer bytes; answers may differ.")
+    str,
+    typer.Option(
+        help="fp32; int8 on a CPU, bf16 or fp16 on a GPU: fewer bytes, faster, answers may differ; auto: the fastest "
+        "here. `regard doctor` tells what each becomes."
+    ),
 ]
 AllowPickle = Annotated[bool, typer.Option("--allow-pickle", help="Also read .bin weights (tensors only, no code).")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object per line, for machines.")]
@@ -132,6 +137,13 @@ def existing(path: str) -> Path:
     if not Path(path).is_file():
         raise UsageError(f"there is no file {path!r}")
     return Path(path)
+
+
+def finite(number: float | None) -> float | None:
+    """For options with a fraction: what typer's own limits let pass, nan above all, is refused."""
+    if number is not None and not math.isfinite(number):
+        raise typer.BadParameter(f"{number} is not a finite number.")
+    return number
 
 
 def numbers(text: str, separator: str, count: int | None = None) -> list[int]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from regard.cli.options import AsJson, Sets
+from regard.cli.options import AsJson, Sets, finite
 
 if TYPE_CHECKING:
     from regard.studies.cluster import ClusterPlan
@@ -44,11 +44,11 @@ def plan(
     ],
     sets: Sets = [],  # noqa: B006 - typer's way to say "none given"
     batch: Annotated[
-        int | None, typer.Option(help="Sentences in a batch. Default: as many as batch_tokens hold.")
+        int | None, typer.Option(min=1, help="Sentences in a batch. Default: as many as batch_tokens hold.")
     ] = None,
-    source_length: Annotated[int | None, typer.Option(help="Tokens of a source sentence. Default: 32.")] = None,
+    source_length: Annotated[int | None, typer.Option(min=1, help="Tokens of a source sentence. Default: 32.")] = None,
     target_length: Annotated[
-        int | None, typer.Option(help="Tokens of a target sentence. Default: 32, of a picture its pixels.")
+        int | None, typer.Option(min=1, help="Tokens of a target sentence. Default: 32, of a picture its pixels.")
     ] = None,
     timed: Annotated[
         bool, typer.Option("--time", help="Measure this machine at the model's sizes, and foretell the time of a step.")
@@ -60,7 +60,7 @@ def plan(
     threads: Annotated[int, typer.Option(min=1, help="Of --time and --measure.")] = 1,
     rounds: Annotated[int, typer.Option(min=1, help="Of --time and --measure: more are more exact.")] = 5,
     gpus: Annotated[int, typer.Option(min=0, help="Plan a training on so many GPUs, with --batch on each.")] = 0,
-    tokens: Annotated[float, typer.Option(help="Of that training.")] = 1e12,
+    tokens: Annotated[float, typer.Option(min=1, callback=finite, help="Of that training.")] = 1e12,
     cluster: Annotated[
         list[str],
         typer.Option(

@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.answering import Unknown
+from regard.cli.answering import Unknown, refuse_pictures
 from regard.cli.options import AllowPickle, AsJson, Device, Models, Precision, To, existing, load_translator
 from regard.errors import DataError, UsageError
 
@@ -47,7 +47,7 @@ def translate(
         bool, typer.Option("--review", help="Mark new translations as to be reviewed: fuzzy in PO, by state in XLIFF.")
     ] = False,
     encoding: Annotated[
-        str, typer.Option(help="Encoding of --input, such as utf-16, latin-1 or cp1251. Default: found, and kept.")
+        str, typer.Option(help="Encoding of the input, such as utf-16 or cp1251. Default: found, and kept.")
     ] = "",
     length_penalty: Annotated[float | None, typer.Option(help="0 prefers short, 1 is the mean per token.")] = None,
     min_length: Annotated[int | None, typer.Option(help="Fewest tokens of a translation.")] = None,
@@ -82,8 +82,10 @@ def translate(
     if (document or stream) and (as_json or align or attention or n_best > 1):
         way = "--stream" if stream else "--input with --output"
         raise UsageError(f"{way} gives the translation alone; leave out --json, --align, --attention and --n-best")
-    if (review and not document) or (encoding and not input_file):
-        raise UsageError("--review is for documents (--input with --output), --encoding for files (--input)")
+    if (review and not document) or (encoding and text):
+        raise UsageError(
+            "--review is for documents (--input with --output), --encoding for what is read, not for texts"
+        )
     if input_file and not document:
         _refuse_document(input_file)
     given = {
@@ -94,7 +96,8 @@ def translate(
     changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     changes |= {"n_best": n_best, "prefix": prefix, "to": to}
     translator = load_translator(model, device, allow_pickle, precision)
-    translator.target_language(to)  # refused before anything is read
+    translator.target_language(to)  # what is wrong is refused before anything is read or written
+    translator.search_settings({key: value for key, value in changes.items() if key not in ("prefix", "to")})
     if input_file and output:
         _document(
             translator, model, existing(input_file), output, encoding, changes, overwrite=overwrite, review=review
@@ -121,6 +124,7 @@ def translate(
 def _given(texts: list[str]) -> Iterator[str]:
     from regard.data.pieces import well_formed
 
+    refuse_pictures(texts)
     for name in filter(os.path.isfile, texts):  # which takes any text; Path's method fails on one too long for a name
         warnings.warn(f"{name} is a file, but its name is translated; for its lines use --input {name}", stacklevel=1)
     return map(well_formed, texts)
@@ -136,9 +140,8 @@ def _refuse_document(path: str) -> None:
 def _lines(path: str, language: str, encoding: str) -> Iterator[str]:
     """The lines of a plain file, or of standard input."""
     from regard.data.documents import read_document_lines
-    from regard.data.lines import read_lines
 
-    return read_document_lines(existing(path), language, encoding) if path else read_lines(sys.stdin.buffer)
+    return read_document_lines(existing(path) if path else sys.stdin.buffer, language, encoding)
 
 
 def _writer(output: Path | None) -> AbstractContextManager[IO[str]]:

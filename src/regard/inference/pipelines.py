@@ -16,6 +16,7 @@ import torch
 
 from regard.checkpoints import load_model
 from regard.data.batch import collate, pad_rows
+from regard.data.given import all_texts
 from regard.data.passages import cut_sentences
 from regard.data.tokenizers import PairTokenizer
 from regard.data.unknown import UnknownWord, unknown_words
@@ -33,7 +34,7 @@ from regard.inference.attending import (
 from regard.inference.decoding import read_decoding
 from regard.inference.drafting import learned_positions, running_form
 from regard.inference.graphs import captured
-from regard.inference.search import Ensemble, Hypothesis, Search, SearchSettings, Steps, Vocabulary, search, with_others
+from regard.inference.search import Ensemble, Hypothesis, Search, SearchSettings, Steps, Vocabulary, search
 
 LONGEST_SOURCE = 512  # tokens; a longer text is cut into sentences, and a longer sentence is refused
 LONGEST_PIECE = 20  # characters; more than a token has on average
@@ -179,7 +180,7 @@ class Translator:
         sentence.
         """
         settings = self.search_settings(changes)
-        texts = [text] if isinstance(text, str) else list(text)
+        texts = all_texts(text)
         to = self.target_language(to)
         pieces = [self.sentences(each) for each in texts]
         decoded = iter(self._decode([part for parts in pieces for part in parts], to, settings, prefix))

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from regard.checkpoints import load_model
+from regard.data.given import all_texts
 from regard.data.lines import read_lines, refuse
 from regard.data.text_tokenizers import TextTokenizer
 from regard.data.unknown import UnknownWord, warn_of_unknown
@@ -128,7 +129,7 @@ class WordVectors:
         """One vector for each text: the mean of the vectors of its known words, no text being too long for that."""
         if pooling not in ("", "mean"):
             raise UsageError(f"pooling is {pooling!r}; word vectors know only mean")
-        texts = [texts] if isinstance(texts, str) else texts
+        texts = all_texts(texts)
         if self.warns:
             warn_of_unknown(texts, self.unknown_words)
         found = torch.stack([self._mean(text) for text in texts])

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import regard
+from regard.data.given import refuse_pictures
+from regard.errors import UsageError
 from regard.inference.images import PictureReader
 from regard.look.figures import save
 from regard.look.page import render_page
@@ -52,6 +54,8 @@ def look(model: Any, text: str | Path, pair: str = "", *, to: str = "", target: 
     if isinstance(found, PictureReader):
         seen = picture_sight(found, Path(text), title=Path(text).name)
         return Look(seen, str(text), ", ".join(seen.meta))
-    text = str(text)
+    if not isinstance(text, str):
+        raise UsageError(f"{found.name or 'this model'} reads texts, not {text!r:.60} ({type(text).__name__})")
+    refuse_pictures((text, pair))
     scene = set_scene(found, text, pair=pair, to=to, target=target, **writing)
     return Look(scene.sight(), text, scene.said)

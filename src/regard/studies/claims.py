@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import median
 
 import torch
@@ -14,6 +15,42 @@ from regard.attention.multihead import MultiHeadAttention
 from regard.layers.recurrent import Cell, LSTMCell, RNNCell
 
 Row = dict[str, object]
+
+
+@dataclass(frozen=True)
+class Chart:
+    """How the rows of a claim are drawn: the column that lies below, those that make lines, and the words around."""
+
+    title: str
+    x: str
+    y: tuple[str, ...]
+    x_label: str
+    y_label: str
+    by: str = ""  # a column whose values are lines of their own
+    logarithmic: bool = False
+
+    def lines(self, rows: Sequence[Row]) -> tuple[list[float], dict[str, list[float]]]:
+        """What lies below, and the values above it, line by line."""
+        x = list(dict.fromkeys(float(str(row[self.x])) for row in rows))
+        if not self.by:
+            return x, {name: [float(str(row[name])) for row in rows] for name in self.y}
+        lines: dict[str, list[float]] = {}
+        for row in rows:
+            lines.setdefault(str(row[self.by]), []).append(float(str(row[self.y[0]])))
+        return x, lines
+
+
+CHARTS = {
+    "gradients": Chart(
+        "How far gradients reach back", "steps_back", ("gradient",), "steps back", "gradient, relative to one step",
+        by="network", logarithmic=True,
+    ),
+    "heads": Chart("What more heads cost: one layer, width 512", "heads", ("seconds",), "heads", "seconds"),
+    "scaling": Chart(
+        "The share of attention that falls on one of 64 keys", "width", ("scaled", "unscaled"), "width of a head",
+        "largest weight, mean",
+    ),
+}  # fmt: skip
 
 
 def gradients_through_time(steps: Sequence[int], *, width: int = 32) -> list[Row]:

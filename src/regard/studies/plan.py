@@ -179,6 +179,8 @@ def _usual_tokens(config: Config) -> int:
 
 
 def _of_preset(what: str, model: str, preset: str, sets: Sequence[str]) -> tuple[Config, LoopSection]:
+    if any(change.partition("=")[0].strip() == "model.init" for change in sets):
+        raise UsageError(f"{what} is a preset, which has a shape of its own; plan the folder of model.init instead")
     section = {"name": model, "preset": preset}
     if issubclass(MODELS[model].config, ImageConfig):
         seen = PictureOutline.parse(changed({"model": section}, sets), where=what)

@@ -51,6 +51,7 @@ class AnyRecipe(Config):
 
     models: ClassVar[tuple[str, ...]]  # that can do the task
     metrics: ClassVar[set[str]]  # that the task measures
+    anew: ClassVar[str] = ""  # why training cannot start from a model folder; empty where it can
 
     task: str
     seed: Seed = 1
@@ -67,6 +68,18 @@ class AnyRecipe(Config):
             raise ConfigError(
                 f"training.metric is {self.training.metric!r}, which task {self.task!r} does not measure; "
                 f"it measures {', '.join(sorted(self.metrics))}"
+            )
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _check_init(self) -> Self:
+        if self.model.init and self.anew:
+            raise ConfigError(
+                f"model.init = {self.model.init!r}: is not for task {self.task!r}: {self.anew}; leave it out"
+            )
+        if self.model.init and self.model.preset:
+            raise ConfigError(
+                f"model.preset = {self.model.preset!r}: the shape comes from model.init; set model.preset to ''"
             )
         return self
 
@@ -90,6 +103,7 @@ class Recipe(AnyRecipe):
 
     models: ClassVar = ("transformer", "seq2seq")
     metrics: ClassVar = {"loss", "perplexity", *DECODED}
+    anew: ClassVar = "a translator begins with random weights"
 
     task: Literal["translation"] = "translation"
     model: ModelSection = ModelSection()
@@ -100,8 +114,11 @@ class Recipe(AnyRecipe):
 
     @pydantic.model_validator(mode="after")
     def _check(self) -> Self:
-        if self.model.init:
-            raise ConfigError("model.init is for tasks on single texts; a translator begins with random weights")
+        if (
+            getattr(self.model.config(source_vocab=8, target_vocab=8, pad=0), "tie", "") == "all"
+            and not self.tokenizer.joint
+        ):
+            raise ConfigError("model.tie = 'all': shares one embedding, which needs tokenizer.joint = true")
         if self.training.guide and self.tokenizer.dropout:
             raise ConfigError(
                 "training.guide links the tokens of one segmentation, which tokenizer.dropout changes all the time; "
@@ -134,6 +151,7 @@ class WordsRecipe(AnyRecipe):
 
     models: ClassVar = ("word2vec",)
     metrics: ClassVar = {"loss"}
+    anew: ClassVar = "word vectors are learnt from scratch"
 
     task: Literal["words"]
     model: ModelSection = ModelSection(name="word2vec")
@@ -143,9 +161,9 @@ class WordsRecipe(AnyRecipe):
 
     @pydantic.model_validator(mode="after")
     def _check(self) -> Self:
-        if self.tokenizer.kind != "word" or self.model.init:
-            raise ConfigError("task 'words' learns vectors of whole words from scratch: tokenizer.kind must be 'word', "
-                              "and model.init left out")  # fmt: skip
+        if self.tokenizer.kind != "word":
+            raise ConfigError(f"tokenizer.kind = {self.tokenizer.kind!r}: task 'words' learns vectors of whole words; "
+                              "it must be 'word'")  # fmt: skip
         return self
 
 
@@ -231,6 +249,7 @@ class SegmentationRecipe(AnyRecipe):
 
     models: ClassVar = ("segmenter",)
     metrics: ClassVar = {"loss", "accuracy", "iou"}
+    anew: ClassVar = "a segmenter begins with random weights"
 
     task: Literal["segmentation"]
     model: ModelSection = ModelSection(name="segmenter")
@@ -251,6 +270,7 @@ class PixelsRecipe(AnyRecipe):
 
     models: ClassVar = ("gpt",)
     metrics: ClassVar = {"loss", "accuracy", "frechet"}
+    anew: ClassVar = "its palette is that of the training pictures"
 
     task: Literal["pixels"]
     model: ModelSection = ModelSection(name="gpt")
@@ -265,8 +285,6 @@ class PixelsRecipe(AnyRecipe):
 
     @pydantic.model_validator(mode="after")
     def _check(self) -> Self:
-        if self.model.init:
-            raise ConfigError("model.init is not for task 'pixels': its palette is that of the training pictures")
         _refuse_mixing(self)
         if self.training.metric == "accuracy" and not self.training.probe:
             raise ConfigError("training.metric is 'accuracy', that of the probe; set training.probe above 0")
@@ -281,6 +299,7 @@ class GanRecipe(AnyRecipe):
 
     models: ClassVar = ("sagan",)
     metrics: ClassVar = {"frechet"}
+    anew: ClassVar = "a generator begins with random weights"
 
     task: Literal["gan"]
     model: ModelSection = ModelSection(name="sagan")

@@ -48,11 +48,9 @@ class ModelSection(Config):
         for key in FROM_TOKENIZER:
             if key in self.overrides:
                 raise ConfigError(f"model.{key} comes from the tokenizer; leave it out of the recipe")
-        if self.init and self.preset:
-            raise ConfigError(f"model.preset is {self.preset!r}, but the shape comes from model.init; leave one out")
         known = MODELS[self.name].config.model_fields
         if self.init and (unknown := next((key for key in self.overrides if key not in known), "")):
-            raise ConfigError(f"[model]: unknown key {unknown!r}; {nearest(unknown, known)}")
+            raise ConfigError(f"unknown key {'model.' + unknown!r}; {nearest(unknown, known)}")
         if not self.init:
             self.config(source_vocab=8, target_vocab=8, pad=0)
         return self
@@ -89,6 +87,7 @@ class PhrasebookSection(Config):
     test_count: PositiveInt = 500
     min_words: PositiveInt = 1
     max_words: PositiveInt = 60
+    everyday: bool = False  # what newcomers type, capitals and full stops included, not the lectures' sentences alone
 
 
 class DataSection(Config):
