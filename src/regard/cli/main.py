@@ -17,6 +17,7 @@ from regard.cli import (
     convert,
     data,
     demo,
+    doctor,
     embed,
     evaluate,
     fill,
@@ -62,7 +63,7 @@ for verb in (
     serve.serve,
     bench.bench,
     models.models,
-    models.doctor,
+    doctor.doctor,
 ):
     app.command(context_settings=HELP)(verb)
 app.add_typer(data.data, name="data", context_settings=HELP)

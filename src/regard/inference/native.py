@@ -22,6 +22,7 @@ from typing import Any
 
 import platformdirs
 import torch
+from filelock import FileLock
 from torch import Tensor
 
 from regard import processor
@@ -169,13 +170,19 @@ def _compiled(compiler: str, level: str) -> Path:
     if file.is_file():
         return file
     file.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(file.with_suffix(".lock")):  # several processes that begin at once compile it once
+        if not file.is_file():
+            _compile(compiler, flags, file)
+    return file
+
+
+def _compile(compiler: str, flags: list[str], file: Path) -> None:
     with tempfile.TemporaryDirectory(dir=file.parent) as folder:
         parts, whole = Path(folder) / "native.o", Path(folder) / "native.so"
         # Linked without -fopenmp, so that the threads are torch's; without -ffast-math, which would change its sums.
         for command in ([*flags, "-c", str(SOURCE), "-o", str(parts)], ["-shared", str(parts), "-o", str(whole)]):
             subprocess.run([compiler, *command], check=True, capture_output=True, timeout=120)
         whole.replace(file)
-    return file
 
 
 def _processor() -> list[str]:

@@ -101,7 +101,7 @@ class ByteProduct(FixedProduct):
         rounded, scale = as_bytes(weight)
         super().__init__(rounded.to(torch.int8), bias)
         self.scale, self.sums = scale[:, 0].contiguous(), rounded.sum(dim=1).to(torch.int32)
-        if processor.is_arm() or not onednn_is_exact():  # on ARM it is slow, however many rows there are
+        if not (processor.has("amx_int8") and onednn_is_exact()):  # else compiled code is as quick, however many rows
             self.most = self.too_many = sys.maxsize
 
     @cached_property

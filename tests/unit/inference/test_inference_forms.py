@@ -7,13 +7,14 @@ import pytest
 import torch
 
 import regard
+from regard import processor
 from regard.attention import record
 from regard.cli.main import run
 from regard.errors import UsageError
 from regard.inference import native, products
 from regard.inference.drafting import running_form
 from regard.inference.forms import inference_form, of_real
-from regard.inference.products import PACKING_PAYS, PRODUCTS, DeviceProduct, multiplies_halves, product
+from regard.inference.products import PACKING_PAYS, PRODUCTS, DeviceProduct, product
 from regard.inference.search import SearchSettings, Vocabulary, search
 from regard.models.bert import Bert, BertConfig
 from regard.models.gpt import LLAMA, Gpt, GptConfig
@@ -43,7 +44,7 @@ WRITERS = {
     "llama": lambda: Gpt(GptConfig.parse(LLAMA | TEXT | {"kv_heads": 2})),
     "lstm": lambda: Lstm(LstmConfig.parse({"vocab": 60, "width": 32, "depth": 2, "tie": False})),
 }
-HALVES = pytest.mark.skipif(not multiplies_halves(), reason="the processor lacks the FHM instructions")
+HALVES = pytest.mark.skipif(processor.is_arm() and not processor.has_fp16(), reason="the CPU lacks FHM instructions")
 PRECISIONS = [pytest.param(name, marks=HALVES if name == "fp16" else ()) for name in PRODUCTS]
 
 
@@ -286,36 +287,47 @@ def test_a_row_does_not_depend_on_the_rows_beside_it(precision: str) -> None:
         torch.testing.assert_close(some(x), alone, rtol=1e-5, atol=1e-5)
 
 
-def test_a_precision_that_cannot_be_is_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_precision_is_refused_in_words() -> None:
     model = TRANSLATORS["post"]()
-    with pytest.raises(UsageError, match=r"'fp8' is unknown; choose one of fp32, fp16, int8"):
+    with pytest.raises(UsageError, match=r"'fp8' is unknown; choose one of fp32, fp16, int8, bf16, auto"):
         inference_form(model, "fp8")
     elsewhere = model.to("meta")
     with pytest.raises(UsageError, match="on a GPU there is no precision 'int8'"):
         inference_form(elsewhere, "int8")
     assert {each.dtype for each in inference_form(elsewhere, "bf16").parameters()} == {torch.bfloat16}
+    assert {each.dtype for each in inference_form(elsewhere, "auto").parameters()} == {torch.float32}
 
-    def broken(weight, bias):
-        raise RuntimeError("no such instruction\nat some address")
 
-    monkeypatch.setitem(products.PRODUCTS, "int8", broken)
-    with pytest.raises(UsageError, match=r"not possible on this machine \(no such instruction\); use fp32"):
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_a_precision_that_the_cpu_would_emulate_becomes_fp32_in_words(
+    precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processor, "capabilities", lambda: {"architecture": "x86_64", "avx512_f": True})
+    model, (source, mask) = vivid(TRANSLATORS["post"]), ragged(3)
+    inputs = torch.randint(3, 60, (3, 5))
+    with pytest.warns(UserWarning, match=f"precision {precision} is computed as fp32: "):
+        form = inference_form(model, precision)
+    with torch.inference_mode():
+        assert torch.equal(form(source, mask, inputs), inference_form(model)(source, mask, inputs))
+
+
+def test_int8_without_any_products_of_bytes_says_that_it_does_not_pay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "library", lambda: None)
+    monkeypatch.setattr(products, "onednn_is_exact", lambda: False)
+    with pytest.warns(UserWarning, match="int8 is exact here, but no faster than fp32"):
         inference_form(TRANSLATORS["post"](), "int8")
+    assert products.resolve_precision("auto") == "fp32"
+    monkeypatch.setattr(products, "onednn_is_exact", lambda: True)
+    assert products.resolve_precision("auto") == "int8"
 
 
-def test_halves_are_refused_where_their_instructions_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"architecture": "arm64", "fhm": False})
-    with pytest.raises(UsageError, match=r"fp16 is not possible on this machine \(the processor lacks"):
-        inference_form(TRANSLATORS["post"](), "fp16")
-
-
-@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("precision", ["fp32", "int8", "auto"])
 def test_the_verbs_and_load_take_a_precision(precision: str, translator_folder: Path, capsys) -> None:
     command = ["translate", "we eat bread", "-m", str(translator_folder), "--to", "es", "--precision", precision]
     assert run(command) == 0
     said = capsys.readouterr().out.strip()
     assert regard.load(translator_folder, precision=precision).translate("we eat bread", to="es").text == said
-    if precision != "int8":
+    if precision == "fp32":
         assert regard.load(translator_folder).translate("we eat bread", to="es").text == said
 
 

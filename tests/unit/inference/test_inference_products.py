@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional
 
 from regard.inference import native
-from regard.inference.products import ByteProduct, FixedProduct, PackedProduct, as_bytes, product
+from regard.inference.products import FixedProduct, PackedProduct, product
 
 # outputs, inputs
 SHAPES = [(4, 4), (33, 8), (31, 36), (48, 44), (96, 64), (257, 132), (64, 300), (40, 512), (70, 1028)]
@@ -49,19 +49,6 @@ def test_where_there_is_a_compiler_there_is_compiled_code() -> None:
 def test_few_rows_are_as_exact_as_single_precision_can_be(outputs: int, inputs: int, biased: bool) -> None:
     for rows in (1, 2, 7, 8, 9, 17, 32, 95):
         assert errors(rows, outputs, inputs, biased)[0] < 1e-6
-
-
-@pytest.mark.parametrize(("outputs", "inputs"), SHAPES)
-def test_bytes_are_multiplied_as_whole_numbers(outputs: int, inputs: int) -> None:
-    torch.manual_seed(outputs + inputs)
-    weight, bias = torch.randn(outputs, inputs), torch.randn(outputs)
-    whole, worth = (each.double() for each in as_bytes(weight))
-    for rows in (1, 3, 5, 6, 11, 32):
-        x = torch.randn(rows, inputs)
-        numbers, scales = (each.double() for each in as_bytes(x))
-        exact = numbers @ whole.t() * scales * worth.t() + bias.double()
-        y = by_compiled_code(ByteProduct(weight, bias), x)
-        torch.testing.assert_close(y.double(), exact, rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize("biased", [True, False])

@@ -1,0 +1,80 @@
+"""`make processors`: the compiled products at every level of instructions that this machine can run or emulate.
+
+Each level is compiled by itself (kernels.cpp) and run on this CPU where it has the instructions, else under qemu's user
+emulation. What nothing here can run is named in the table, and fails nothing.
+"""
+
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from regard import processor
+from regard.inference import native
+
+SOURCE = Path(__file__).with_name("kernels.cpp")
+# The emulated CPU of each level: one without the instructions of the next, so that none slips in.
+EMULATED = {"x86-64": "qemu64", "avx2": "Haswell", "neon": "cortex-a53", "neon-dot": "max"}
+
+
+@dataclass
+class Level:
+    name: str
+    flags: tuple[str, ...]
+    needed: tuple[str, ...]
+    arm: bool
+
+    @property
+    def compiler(self) -> str | None:
+        if self.arm == processor.is_arm():
+            return native.compiler_command()
+        return shutil.which("aarch64-linux-gnu-g++" if self.arm else "x86_64-linux-gnu-g++")
+
+    @property
+    def runner(self) -> list[str] | None:
+        """What stands before the program; None where nothing here can run it."""
+        if self.arm == processor.is_arm() and processor.has(*self.needed):
+            return []
+        emulator = shutil.which("qemu-aarch64" if self.arm else "qemu-x86_64")
+        if emulator is None or self.name not in EMULATED:
+            return None
+        return [emulator, "-cpu", EMULATED[self.name]]
+
+
+def main() -> int:
+    levels = [
+        *(Level(name, *each, arm=False) for name, each in native.X86_LEVELS.items()),
+        *(Level(name, *each, arm=True) for name, each in native.ARM_LEVELS.items()),
+    ]
+    print(f"{processor.capabilities().get('cpu_name') or platform.machine()}: {', '.join(native.runnable_levels())}")
+    with tempfile.TemporaryDirectory() as folder:
+        rows = [(level.name, *_check(level, Path(folder))) for level in levels]
+    for name, where, result in rows:
+        print(f"{name:20}  {where:22}  {result}")
+    missing = [name for name, where, _ in rows if where == "not run"]
+    print(f"not run on this machine: {', '.join(missing) or 'none'}")
+    return int(any(result.startswith("FAILED") for *_, result in rows))
+
+
+def _check(level: Level, folder: Path) -> tuple[str, str]:
+    """Where a level ran, and what came of it."""
+    if level.compiler is None:
+        return "not run", "no compiler for it"
+    if level.runner is None:
+        return "not run", "neither this CPU nor an emulator here has its instructions"
+    program = folder / level.name
+    command = [level.compiler, *native.FLAGS, *level.flags, "-static", str(SOURCE), "-o", str(program)]
+    compiled = subprocess.run(command, capture_output=True, text=True, check=False)
+    if compiled.returncode:
+        return "not run", f"FAILED to compile: {compiled.stderr.splitlines()[-1]}"
+    done = subprocess.run([*level.runner, str(program)], capture_output=True, text=True, check=False)
+    where = "this CPU" if not level.runner else f"{Path(level.runner[0]).name} {level.runner[-1]}"
+    said = (done.stdout.strip() or done.stderr.strip() or "no output").splitlines()[-1]
+    return where, said if done.returncode == 0 else f"FAILED ({done.returncode}): {said}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

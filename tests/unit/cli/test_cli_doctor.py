@@ -1,0 +1,68 @@
+"""`regard doctor`: the forms it names are those that a model gets."""
+
+import json
+
+import pytest
+import torch
+
+from regard import processor
+from regard.cli.main import run
+from regard.inference import native, products
+from regard.inference.products import resolve_precision
+from regard.studies import precisions
+
+
+def told(capsys) -> dict:
+    assert run(["doctor", "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.fixture(autouse=True)
+def _brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(precisions, "SECONDS", 0.01)
+
+
+@pytest.mark.filterwarnings("ignore:precision")
+def test_each_precision_is_told_as_it_is_computed(capsys) -> None:
+    forms = {(each["precision"], each["use"]): each for each in told(capsys)["precisions"]}
+    for name in ("fp32", "fp16", "int8", "bf16", "auto"):
+        form = forms[name, "inference"]
+        assert form["computed_as"] == resolve_precision(name)
+        assert all(rate > 0 for rate in form["rates"].values())
+    assert forms["bf16", "training"]["computed_as"] == ("bf16" if processor.has_bf16() else "fp32")
+
+
+def test_a_cpu_without_anything(capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processor, "capabilities", lambda: {"architecture": "x86_64", "cpu_name": "old"})
+    monkeypatch.setattr(native, "library", lambda: None)
+    monkeypatch.setattr(native, "compiler_command", lambda: None)
+    monkeypatch.setattr(products, "onednn_is_exact", lambda: False)
+    monkeypatch.setattr(precisions, "onednn_is_exact", lambda: False)
+    found = told(capsys)
+    assert (found["cpu"], found["instructions"], found["onednn_multiplies_bytes_exactly"]) == ("old", [], False)
+    assert found["compiled_code"].startswith("none: no C++ compiler")
+    computed = {(each["precision"], each["use"]): each["computed_as"] for each in found["precisions"]}
+    assert computed.pop(("int8", "inference")) == "int8"  # exact, if not faster
+    assert set(computed.values()) == {"fp32"}
+    assert run(["doctor"]) == 0
+    assert "not exactly, so it is not used for int8" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "level", "expected"),
+    [
+        ({"architecture": "x86_64", "avx512_f": True}, "", False),  # emulated: oneDNN says yes there
+        ({"architecture": "x86_64", "avx512_bf16": True}, "", True),
+        ({"architecture": "x86_64", "avx512_bf16": True}, "AVX512_CORE", False),
+        ({"architecture": "x86_64", "amx_bf16": True}, "AVX512_CORE_AMX", True),
+        ({"architecture": "arm64", "bf16": True}, "", True),
+        ({"architecture": "arm64"}, "", False),
+    ],
+)
+def test_bf16_is_used_where_the_cpu_has_it(capabilities, level, expected, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processor, "capabilities", lambda: capabilities)
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", level)
+    assert processor.has_bf16() is expected
+    assert processor.multiplies_bf16(torch.device("cuda"))

@@ -1,0 +1,188 @@
+"""What depends on the CPU, at every level of instructions that this one can run.
+
+Compiled code is compiled for each level and run. torch and oneDNN are held to lower levels by their own settings, which
+they read when they are loaded, so those checks run in processes of their own. `make processors` goes further: it runs
+levels that only an emulator has.
+"""
+
+import os
+import subprocess
+import sys
+from ctypes import byref
+from pathlib import Path
+
+import pytest
+import torch
+
+from regard import processor
+from regard.errors import UsageError
+from regard.inference import native, products
+from regard.inference.forms import inference_form
+from regard.inference.products import ByteProduct, as_bytes, by_floats, by_onednn, onednn_is_exact
+from regard.inference.search import SearchSettings, Vocabulary, search
+from regard.models.transformer import Transformer, TransformerConfig
+
+LEVELS = [os.environ["REGARD_NATIVE"]] if "REGARD_NATIVE" in os.environ else ["0", *native.runnable_levels()]
+SHAPES = [(4, 4), (33, 8), (31, 36), (257, 132), (70, 1028), (36, 2100)]  # outputs, inputs
+ROWS = (1, 3, 11, 300)
+VOCABULARY = Vocabulary(start=1, end=2, pad=0)
+
+
+@pytest.fixture(params=LEVELS)
+def level(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch):
+    """Compiled code of one level; "0" is torch alone."""
+    if native.compiler_command() is None and request.param != "0":
+        pytest.skip("no compiler here")
+    monkeypatch.setenv("REGARD_NATIVE", request.param)
+    native.library.cache_clear()
+    yield request.param
+    native.library.cache_clear()
+
+
+def examples(outputs: int, inputs: int, rows: int):
+    """Weights and inputs: random ones, and those whose sums are the largest, the smallest, and cancel out."""
+    torch.manual_seed(outputs + inputs + rows)
+    ones, other = torch.ones(outputs, inputs), torch.ones(rows, inputs)
+    turns = torch.where(torch.arange(inputs) % 2 == 0, 1.0, -1.0)
+    yield torch.randn(outputs, inputs), torch.randn(rows, inputs) * 10 ** torch.randn(rows, 1)
+    yield from ((a * ones, b * other) for a, b in ((1.0, 1.0), (1.0, -1.0), (turns, turns), (turns, -turns)))
+    yield torch.randn(outputs, inputs), torch.zeros(rows, inputs)
+
+
+def in_whole_numbers(weight: torch.Tensor, bias: torch.Tensor | None, x: torch.Tensor) -> torch.Tensor:
+    """The definition: whole numbers multiplied and added exactly, then scaled; in the order of operations of ours."""
+    (w, worth), (numbers, scales) = as_bytes(weight), as_bytes(x)
+    sums = (numbers.double() @ w.double().t()).int()  # double precision adds whole numbers of this size exactly
+    y = sums.float() * worth.t() * scales
+    return y if bias is None else y + bias
+
+
+def routes(some: ByteProduct, x: torch.Tensor) -> dict[str, torch.Tensor]:
+    """The product by every way there is here, whatever the number of rows."""
+    rounded, scale = as_bytes(x)
+    sums = {"float32": by_floats(rounded, some.slices)}
+    if onednn_is_exact():
+        sums["oneDNN"] = by_onednn(rounded, *some.packed)
+    scaled = {name: each * some.scale * scale for name, each in sums.items()}
+    found = {name: each if some.bias is None else each + some.bias for name, each in scaled.items()}
+    if native.library() is not None:
+        found["compiled"] = y = x.new_empty(len(x), len(some.weight))
+        native.library().product(byref(some.compiled), x.data_ptr(), y.data_ptr(), len(x))
+    return found | {"chosen": some(x)}
+
+
+@pytest.mark.parametrize(("outputs", "inputs"), SHAPES)
+@torch.inference_mode()
+def test_bytes_are_multiplied_in_whole_numbers_to_the_last_bit(outputs: int, inputs: int, level: str) -> None:
+    for rows in ROWS:
+        bias = torch.randn(outputs) if rows % 2 else None
+        for weight, x in examples(outputs, inputs, rows):
+            expected, some = in_whole_numbers(weight, bias, x), ByteProduct(weight, bias)
+            for name, y in routes(some, x).items():
+                assert torch.equal(y, expected), (name, rows)
+            assert all(torch.equal(some(x[row : row + 1]), expected[row : row + 1]) for row in range(min(rows, 8)))
+
+
+def test_the_compiled_code_is_that_of_the_level(level: str) -> None:
+    if level == "0":
+        assert native.library() is None
+        return
+    bits = {"x86-64": 128, "neon": 128, "neon-dot": 128}.get(level, 256 if level.startswith("avx2") else 512)
+    assert native.library().vector_bits() == bits
+    by_bytes = any(word in level for word in ("vnni", "amx", "dot"))
+    assert (native.library().bytes_by() in (b"VNNI", b"dot products")) == by_bytes
+
+
+def translator() -> Transformer:
+    torch.manual_seed(0)
+    shape = {"source_vocab": 60, "target_vocab": 60, "width": 64, "heads": 4, "ffn_width": 128}
+    model = Transformer(TransformerConfig.parse(shape | {"encoder_depth": 2, "decoder_depth": 2})).eval()
+    for parameter in model.parameters():
+        if parameter.ndim > 1:
+            torch.nn.init.normal_(parameter, std=2.0 * parameter.shape[-1] ** -0.5)
+    return model
+
+
+def answers(model, source: torch.Tensor, mask: torch.Tensor, beam: int) -> list[list[int]]:
+    settings = SearchSettings(beam=beam, max_length=14)
+    return [best.tokens for best, *_ in search(model, source, mask, settings, VOCABULARY)]
+
+
+@torch.inference_mode()
+def test_forms_and_translations_are_right(level: str) -> None:
+    model = translator()
+    lengths = torch.randint(2, 9, (40,))
+    mask = torch.arange(8) < lengths[:, None]
+    source = torch.randint(3, 60, (40, 8)).masked_fill(~mask, 0)
+    inputs = torch.randint(3, 60, (40, 6))
+    expected = model(source, mask, inputs)
+    for precision, bound in (("fp32", 1e-5), ("int8", 0.15)):
+        form = inference_form(model, precision)
+        assert (form(source, mask, inputs) - expected).std() / expected.std() < bound
+        for beam in (1, 4):
+            together = answers(form, source, mask, beam)
+            for n in range(0, 40, 8):
+                alone = source[n : n + 1, : lengths[n]], mask[n : n + 1, : lengths[n]]
+                assert answers(form, *alone, beam) == together[n : n + 1], (precision, beam)
+
+
+def test_a_level_that_the_cpu_lacks_is_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGARD_NATIVE", "avx1024")
+    native.library.cache_clear()
+    with pytest.raises(UsageError, match=r"REGARD_NATIVE=avx1024 is no level that this CPU can run; choose one of 0, "):
+        native.library()
+    monkeypatch.undo()
+    native.library.cache_clear()
+
+
+def test_a_compiler_that_fails_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "/bin/false")
+    monkeypatch.delenv("REGARD_NATIVE", raising=False)
+    native.library.cache_clear()
+    with pytest.warns(UserWarning, match="models run without compiled code, slower: /bin/false failed"):
+        assert native.library() is None
+    monkeypatch.undo()
+    native.library.cache_clear()
+
+
+def test_oneDNN_that_cuts_sums_off_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: N802
+    """As it does with the instruction that every x86 has: sums of two products in 16 bits."""
+
+    def saturating(x, weight, scales, zeros):
+        unsigned = (x + 128).int()
+        pairs = unsigned[:, None, :] * weight.int()[None]
+        cut = pairs.unflatten(-1, (-1, 2)).sum(-1).clamp(-(2**15), 2**15 - 1).sum(-1)
+        return (cut - 128 * weight.int().sum(1)).float()
+
+    monkeypatch.setattr(products, "by_onednn", saturating)
+    monkeypatch.setattr(torch.ops.onednn, "qlinear_prepack", lambda weight, shape: weight)
+    onednn_is_exact.cache_clear()
+    assert not onednn_is_exact()
+    onednn_is_exact.cache_clear()
+
+
+# What oneDNN and torch are held to, and our own code of the same level.
+HELD_TO = [("AVX512_CORE", "avx512", "avx512"), ("AVX2", "avx2", "avx2"), ("SSE41", "default", "0")]
+TOLD = (
+    "import pytest, sys, torch; from regard import processor; from regard.inference import products; "
+    "print(products.onednn_is_exact(), processor.has_bf16(), torch.backends.cpu.get_cpu_capability().lower()); "
+    "sys.exit(pytest.main(sys.argv[1:]))"
+)
+INT8 = "(int8 and (fused_products or as_close_as or number_of_rows)) or whole_numbers or translations_are_right"
+
+
+@pytest.mark.skipif(processor.is_arm(), reason="oneDNN's levels are those of x86")
+@pytest.mark.skipif("REGARD_NATIVE" in os.environ, reason="this is such a process")
+@pytest.mark.parametrize(("onednn", "aten", "ours"), HELD_TO)
+def test_int8_where_torch_and_onednn_have_no_products_of_bytes(onednn: str, aten: str, ours: str) -> None:
+    """There oneDNN cuts sums off, and would emulate bf16: neither is used."""
+    if ours not in LEVELS:
+        pytest.skip(f"this CPU has no {ours}")
+    files = [str(Path(__file__).with_name(f"test_inference_{name}.py")) for name in ("levels", "products", "forms")]
+    done = subprocess.run(
+        [sys.executable, "-c", TOLD, "-q", "-x", "-p", "no:cacheprovider", *files, "-k", INT8],
+        capture_output=True, text=True, check=False,
+        env=os.environ | {"ONEDNN_MAX_CPU_ISA": onednn, "ATEN_CPU_CAPABILITY": aten, "REGARD_NATIVE": ours},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
+    assert done.stdout.splitlines()[0].split() == ["False", "False", aten]
