@@ -6,12 +6,12 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from regard.data import exchange
 from regard.data.catalogues import translate_po
 from regard.data.document_jobs import BATCH, Job, Report, batches, writing
-from regard.data.encodings import UTF8, Stated, find_encoding, given_encoding, read_encoded
+from regard.data.encodings import UTF8, Stated, find_encoding, given_encoding, read_encoded, text_codec
 from regard.data.hypertext import stated_encoding, translate_html
 from regard.data.languages import NAMES
 from regard.data.markup import Translate, Translated, translate_texts
@@ -56,10 +56,13 @@ def translate_document(
     return job.report
 
 
-def read_document_lines(path: Path, language: str, encoding: str = "") -> Iterator[str]:
-    """The lines of a plain text in any encoding, without their ends."""
-    found = given_encoding(path, encoding) if encoding else find_encoding(path, language)
-    for number, line in enumerate(read_encoded(path, found)):
+def read_document_lines(file: Path | IO[bytes], language: str, encoding: str = "") -> Iterator[str]:
+    """The lines of a plain text without their ends; a stream is in UTF-8 if its encoding is not given."""
+    if isinstance(file, Path):
+        found = given_encoding(file, encoding) if encoding else find_encoding(file, language)
+    else:
+        found = text_codec(encoding or UTF8)
+    for number, line in enumerate(read_encoded(file, found)):
         yield re.sub(r"\r?\n\Z", "", line.removeprefix("\ufeff") if number == 0 else line)
 
 

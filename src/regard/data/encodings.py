@@ -13,8 +13,9 @@ import re
 import unicodedata
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
+from typing import IO
 
 from regard.data.lines import Damage, decode, open_bytes, read_lines
 from regard.errors import DataError, UsageError
@@ -135,18 +136,18 @@ def _legacy(head: bytes, language: str, path: Path) -> str:
                     "if it is text, give its encoding with --encoding")  # fmt: skip
 
 
-def read_encoded(path: Path, encoding: str) -> Iterator[str]:
-    """The lines of a file with their ends, a byte order mark before the first."""
+def read_encoded(path: Path | IO[bytes], encoding: str) -> Iterator[str]:
+    """The lines of a file or binary stream with their ends, a byte order mark before the first."""
     if encoding == UTF8:
         yield from read_lines(path, ends=True)
         return
-    with open_bytes(path) as stream:
+    with open_bytes(path) if isinstance(path, Path) else nullcontext(path) as stream:
         try:
             with io.TextIOWrapper(stream, encoding, newline="\n") as text:
                 yield from text
         except UnicodeDecodeError as error:
             raise DataError(
-                f"{path}: cannot be read as {encoding} ({error}); give its encoding with --encoding"
+                f"{getattr(stream, 'name', path)}: cannot be read as {encoding} ({error}); give its encoding with --encoding"
             ) from None
 
 

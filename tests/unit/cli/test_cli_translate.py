@@ -138,6 +138,38 @@ def test_documents_keep_their_form(command: list[str], tmp_path: Path, capsys: p
     assert run([*command, "-i", str(table), "-o", str(tmp_path / "out.po")]) == 2
 
 
+def test_documents_keep_their_encoding_and_what_was_done_is_told(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    film, out = tmp_path / "in.srt", tmp_path / "out.srt"
+    film.write_text("1\r\n00:00:01,000 --> 00:00:02,000\r\nwe are eating bread\r\n", "utf-16", newline="")
+    assert run([*command, "-i", str(film), "-o", str(out)]) == 0
+    assert out.read_bytes().decode("utf-16").startswith("1\r\n00:00:01,000 --> 00:00:02,000\r\n")
+    assert capsys.readouterr().err == f"segments translated: 1, written to {out}\n"
+    film.write_bytes(b"1\n00:01,0 --> 00:02,0\ncaf\xe9 \xff\n\0")
+    assert run([*command, "-i", str(film), "-o", str(out)]) == 1
+    assert "malformed UTF-8 or NUL at byte" in capsys.readouterr().err
+    catalogue = tmp_path / "a.po"
+    catalogue.write_text('msgid "we are eating bread"\nmsgstr ""\n\nmsgid "the dog"\nmsgstr "el perro"\n')
+    assert run([*command, "-i", str(catalogue), "-o", str(catalogue), "--review"]) == 0
+    assert "segments translated: 1, kept: 1 (1 already translated), written to" in capsys.readouterr().err
+    assert catalogue.read_text().startswith('#, fuzzy\nmsgid "we are eating bread"\nmsgstr "')
+    assert run([*command, SENTENCE, "--review"]) == run([*command, SENTENCE, "--encoding", "utf-8"]) == 2
+
+
+def test_lines_in_another_encoding(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*command, SENTENCE]) == 0
+    expected = capsys.readouterr().out
+    file = tmp_path / "in.txt"
+    file.write_text(f"{SENTENCE}\n", "utf-16")
+    assert run([*command, "-i", str(file)]) == 0
+    assert capsys.readouterr().out == expected
+    piped(f"{SENTENCE}\n".encode("utf-16-le"), [*command, "--encoding", "utf-16-le"], monkeypatch)
+    assert capsys.readouterr().out == expected
+
+
 def test_a_plain_file_and_an_output_file(
     command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
