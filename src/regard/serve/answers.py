@@ -20,6 +20,7 @@ from regard.serve.problems import Busy, Problem
 T = TypeVar("T")
 OPENAI = "/v1"
 TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
+UNBUFFERED = {"cache-control": "no-cache", "x-accel-buffering": "no"}  # proxies pass each event on as it comes
 GONE = 499  # the client has closed the connection: nobody reads the answer
 log = logging.getLogger("regard.serve")
 
@@ -104,7 +105,7 @@ async def streamed(request: Request, events: AsyncIterator[str], *, seconds: flo
         async for event in events:
             yield event
 
-    return StreamingResponse(all_of_them(), media_type="text/event-stream")
+    return StreamingResponse(all_of_them(), media_type="text/event-stream", headers=UNBUFFERED)
 
 
 async def _gone(request: Request) -> None:

@@ -74,7 +74,7 @@ def test_a_language_model_answers_a_chat(start_server, gpt_folder: Path, tmp_pat
     assert answer.usage.prompt_tokens == len(ids) == chunks[-1].usage.prompt_tokens
     log_p = writer.log_probabilities(ids, [0])  # how probable every first token is after the whole chat
     told = answer.choices[0].logprobs.content
-    assert len(told) == answer.usage.completion_tokens == 8 and len(told[0].top_logprobs) == 7
+    assert len(told) == answer.usage.completion_tokens == 8 and 1 < len(told[0].top_logprobs) <= 7
     assert told[0].logprob == pytest.approx(log_p[0].max().item(), abs=1e-4)
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == (
         answer.choices[0].message.content

@@ -1,0 +1,226 @@
+"""Row 26: behind nginx and Caddy with TLS, by the very configurations that docs/server.md shows."""
+
+import json
+import re
+import shutil
+import socket
+import ssl
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from server_process import ASKED, Server, running
+
+NAME = "translate.example.org"
+DOCS = Path(__file__).parents[2] / "docs" / "server.md"
+NGINX = """
+daemon off; pid {place}/nginx.pid; error_log stderr; worker_processes 1;
+events {{ }}
+http {{
+    access_log off;
+    client_body_temp_path {place}/body; proxy_temp_path {place}/proxy;
+    fastcgi_temp_path {place}/fastcgi; uwsgi_temp_path {place}/uwsgi; scgi_temp_path {place}/scgi;
+    {site}
+}}
+"""
+CADDY = """
+{{
+    admin off
+    auto_https disable_redirects
+    storage file_system {place}
+}}
+{site}
+"""
+OPTIONS = ("--allowed-host", NAME, "--trusted-proxy", "127.0.0.1")
+EVIL = "evil.example"
+
+
+def documented(language: str) -> str:
+    """The configuration that the documentation shows."""
+    (found,) = re.findall(rf"```{language}\n(.*?)```", DOCS.read_text("utf-8"), re.DOTALL)
+    return str(found)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
+
+
+class Proxy:
+    """A running proxy, and clients that come to it by its name."""
+
+    def __init__(self, port: int, certificate: Path, server: Server) -> None:
+        self.port, self.server, self.certificate = port, server, certificate
+        self.origin = f"https://{NAME}:{port}"
+
+    def client(self, **headers: str) -> httpx.Client:
+        context = ssl.create_default_context(cafile=str(self.certificate))
+        return httpx.Client(
+            base_url=f"https://127.0.0.1:{self.port}",
+            headers={"host": f"{NAME}:{self.port}", **headers},
+            transport=Named(verify=context, trust_env=False),
+            timeout=60,
+        )
+
+
+class Named(httpx.HTTPTransport):
+    """Connects to this machine and asks for the certificate of the name."""
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        request.extensions = {**request.extensions, "sni_hostname": NAME}
+        request.url = request.url.copy_with(host="127.0.0.1")
+        return super().handle_request(request)
+
+
+@pytest.fixture(scope="module")
+def server(translator_folder: Path) -> Iterator[Server]:
+    with running(translator_folder, *OPTIONS) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl on this machine; install the package openssl to test the server behind a proxy")
+    place = tmp_path_factory.mktemp("tls")
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={NAME}"]
+    files = ["-addext", f"subjectAltName=DNS:{NAME}", "-keyout", place / "key.pem", "-out", place / "certificate.pem"]
+    subprocess.run([*command, *files], check=True, capture_output=True)
+    return place / "certificate.pem"
+
+
+@pytest.fixture(scope="module", params=["nginx", "caddy"])
+def proxy(request: Any, server: Server, certificate: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
+    program = shutil.which(request.param) or shutil.which(request.param, path="/usr/sbin:/usr/local/sbin")
+    if program is None:
+        pytest.skip(
+            f"no {request.param} on this machine; install the package {request.param} to test the server behind it"
+        )
+    port, place = free_port(), tmp_path_factory.mktemp(request.param)
+    key = certificate.with_name("key.pem")
+    if request.param == "nginx":
+        site = documented("nginx").replace("listen 443", f"listen 127.0.0.1:{port}")
+        site = re.sub(r"(ssl_certificate) .*;", rf"\1 {certificate};", site)
+        site = re.sub(r"(ssl_certificate_key) .*;", rf"\1 {key};", site)
+        config = NGINX.format(place=place, site=site.replace("127.0.0.1:5000", f"127.0.0.1:{server.port}"))
+        command = [program, "-p", str(place), "-c", str(place / "config"), "-e", "stderr"]
+    else:
+        site = documented("caddyfile").replace(f"{NAME} {{", f"{NAME}:{port} {{\n    tls {certificate} {key}", 1)
+        config = CADDY.format(place=place, site=site.replace("127.0.0.1:5000", f"127.0.0.1:{server.port}"))
+        command = [program, "run", "--adapter", "caddyfile", "--config", str(place / "config")]
+    (place / "config").write_text(config)
+    with started(command, port, place / "log"):
+        yield Proxy(port, certificate, server)
+
+
+@contextmanager
+def started(command: list[str], port: int, log: Path) -> Iterator[None]:
+    with log.open("w") as errors:
+        process = subprocess.Popen(command, stdout=errors, stderr=errors)
+    try:
+        while not listens(port):
+            assert process.poll() is None, log.read_text()
+            time.sleep(0.05)
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+    except OSError:
+        return False
+    return True
+
+
+def test_the_page_and_the_apis_work(proxy: Proxy) -> None:
+    with (
+        proxy.client(origin=proxy.origin, **{"sec-fetch-site": "same-origin"}) as client,
+        proxy.server.client() as inside,
+    ):
+        assert "<title>Regard</title>" in client.get("/").text
+        assert client.get("/lens/main.js").status_code == client.head("/languages").status_code == 200
+        assert client.get("/api/models").json()["models"]
+        expected = inside.post("/translate", json=ASKED).json()
+        assert client.post("/translate", json=ASKED).json() == expected
+        assert client.post("/api/translate", json={"text": ASKED["q"], "to": "es"}).status_code == 200
+
+
+def test_a_stream_arrives_as_it_is_written(proxy: Proxy) -> None:
+    asked = {"text": "We are eating bread. She reads a book. The old house is red.", "to": "es"}
+    with (
+        proxy.client(origin=proxy.origin) as client,
+        client.stream("POST", "/api/translate/stream", json=asked) as answer,
+    ):
+        pieces = list(answer.iter_raw())
+    events = [json.loads(line.removeprefix("data: ")) for line in b"".join(pieces).decode().splitlines() if line]
+    assert len(events) > 2 and events[-1]["done"]
+    assert len(pieces) > 1  # a proxy that waited for the whole would send it in one piece
+
+
+def test_documents_are_sent_and_fetched_by_the_public_address(proxy: Proxy) -> None:
+    forged = {
+        "x-forwarded-host": EVIL,
+        "x-forwarded-proto": "http",
+        "x-forwarded-for": "203.0.113.5",
+        "forwarded": f"host={EVIL}",
+    }
+    for headers in ({}, forged):
+        with proxy.client(origin=proxy.origin, **headers) as client:
+            sent = client.post(
+                "/translate_file", data={"source": "auto", "target": "es"}, files={"file": ("a.txt", b"we eat")}
+            )
+            address = sent.json()["translatedFileUrl"]
+            assert address.startswith(f"{proxy.origin}/download_file/")
+            assert client.get(address.removeprefix(proxy.origin)).text
+
+
+def test_the_openai_client_works(proxy: Proxy) -> None:
+    with proxy.client() as client, openai.OpenAI(
+        base_url=f"https://127.0.0.1:{proxy.port}/v1", api_key="none", max_retries=0, http_client=client
+    ) as asking:  # fmt: skip
+        (name, *_) = [model.id for model in asking.models.list()]
+        messages = [{"role": "user", "content": ASKED["q"]}]
+        whole = asking.chat.completions.create(model=name, messages=messages).choices[0].message.content
+        pieces = asking.chat.completions.create(model=name, messages=messages, stream=True)
+        assert "".join(chunk.choices[0].delta.content or "" for chunk in pieces) == whole
+
+
+def test_forgeries_are_refused(proxy: Proxy) -> None:
+    with proxy.client(host=EVIL) as client:
+        for answer in (client.get("/"), client.post("/translate", json=ASKED)):
+            assert answer.status_code == 403 or not answer.content  # Caddy knows its sites and answers others itself
+    with proxy.client() as client:
+        for origin in (f"https://{EVIL}", f"https://{NAME}:{proxy.port + 1}", f"http://{NAME}:{proxy.port}", "null"):
+            assert client.post("/translate", json=ASKED, headers={"origin": origin}).status_code == 403, origin
+        assert client.post("/translate", json=ASKED, headers={"sec-fetch-site": "cross-site"}).status_code == 403
+
+
+def test_forgeries_that_go_around_the_proxy_are_refused(server: Server) -> None:
+    with server.client() as client:
+        for header in ("host", "x-forwarded-host"):
+            assert client.get("/", headers={header: EVIL}).status_code == 403
+        sent = {"data": {"source": "en", "target": "es"}, "files": {"file": ("a.txt", b"we eat")}}
+        assert client.post("/translate_file", **sent, headers={"x-forwarded-host": EVIL}).status_code == 403
+        assert client.post("/translate_file", **sent).json()["translatedFileUrl"].startswith(server.url)
+
+
+# Who is let in without a proxy
+
+
+def test_a_server_that_others_reach_without_a_key_says_so(translator_folder: Path) -> None:
+    with running(translator_folder, "--host", "0.0.0.0") as server:
+        with server.client() as client:
+            assert client.get("/health").status_code == 200
+            assert client.get("/health", headers={"host": EVIL}).status_code == 403
+        assert "no API key is set" in server.log.read_text()
+    with running(translator_folder, "--host", "0.0.0.0", "--api-key", "sesame") as server:
+        assert "no API key" not in server.log.read_text()
