@@ -62,10 +62,6 @@ class SearchSettings(Config):
         """Whether more answers are asked for than the beam can give, so that a wider search must find the others."""
         return not self.sample and self.n_best > self.beam
 
-    def widened(self) -> "SearchSettings":
-        """The settings of that search, which also finds the first answer, and others that cannot follow it."""
-        return self.model_copy(update={"n_best": 2 * self.n_best})
-
     @property
     def width(self) -> int:
         """How many hypotheses a sentence has."""

@@ -16,7 +16,6 @@ import torch
 
 from regard.checkpoints import load_model
 from regard.data.batch import collate, pad_rows
-from regard.data.given import all_texts
 from regard.data.passages import cut_sentences
 from regard.data.tokenizers import PairTokenizer
 from regard.data.unknown import UnknownWord, unknown_words
@@ -180,7 +179,7 @@ class Translator:
         sentence.
         """
         settings = self.search_settings(changes)
-        texts = all_texts(text)
+        texts = [text] if isinstance(text, str) else list(text)
         to = self.target_language(to)
         pieces = [self.sentences(each) for each in texts]
         decoded = iter(self._decode([part for parts in pieces for part in parts], to, settings, prefix))
@@ -303,8 +302,8 @@ class Translator:
         for part, ids in answer.parts:
             begin = answer.source.index(part, end)
             end = begin + len(part)
-            words = list(re.finditer(r"\S+", part))
-            copied = [_core(words[place], begin) for place in self._copied(part, ids, answer.to)]
+            spans = [match.span() for match in re.finditer(r"\S+", part)]
+            copied = ((begin + spans[word][0], begin + spans[word][1]) for word in self._copied(part, ids, answer.to))
             found += [
                 UnknownWord(answer.source[first:last], first, last)
                 for first, last in copied
@@ -421,13 +420,6 @@ def joined(answers: Sequence[Translation]) -> Translation:
         parts=[part for each in answers for part in each.parts],
         alternatives=[],
     )
-
-
-def _core(word: re.Match[str], offset: int) -> tuple[int, int]:
-    """Where a word stands without the punctuation around it."""
-    core = re.search(r"\w(.*\w)?", word[0]) or re.search(r".+", word[0])
-    assert core is not None
-    return offset + word.start() + core.start(), offset + word.start() + core.end()
 
 
 def find_device(name: str) -> torch.device:

@@ -130,7 +130,8 @@ class Search:
     """A search in progress. `advance` takes one step; `last` and `live` let a caller stream tokens or draw the tree.
 
     A model that continues its source has read it up to its last token: that token is given as `first`, and fed in place
-    of the vocabulary's start. `stop` may end answers before their end token.
+    of the vocabulary's start. `stop` may end answers before their end token. With `below`, one answer of each sentence,
+    only other answers are found that score no better.
     """
 
     def __init__(
@@ -144,6 +145,7 @@ class Search:
         *,
         first: Int[Tensor, "S"] | None = None,
         stop: Stop | None = None,
+        below: Sequence[Hypothesis] | None = None,
     ):
         samples = settings.n_best if settings.sample else 1
         self.state = steps.start(source, source_mask)
@@ -156,7 +158,7 @@ class Search:
         self.steps, self.settings, self.vocabulary, self.samples = steps, settings, vocabulary, samples
         self.width, self.choosing = settings.width, Choosing(settings, vocabulary, device)
         self.limits = [settings.limit(length) for length in source_mask.sum(1).tolist()]
-        self.prefixes, self.stop = prefixes, stop
+        self.prefixes, self.stop, self.below = prefixes, stop, below
         if isinstance(self.state, Foreseeing):
             self.state.expect(self.width, max(self.limits, default=0))
         self.noise = _noise(source, source_mask, settings) if settings.sample else []
@@ -198,12 +200,6 @@ class Search:
             self._continue(self.live)
             self._drop_finished_rows()
 
-    def to_the_end(self) -> "Search":
-        """Take all steps that are left."""
-        while not self.done:
-            self.advance()
-        return self
-
     def common(self, sentence: int = 0) -> list[int]:
         """The tokens that every hypothesis of a sentence begins with, open or ended: no answer can differ in them."""
         ended = [hypothesis.tokens for hypothesis in self.found[sentence]]
@@ -218,15 +214,12 @@ class Search:
 
     def results(self) -> list[list[Hypothesis]]:
         """The best hypotheses of every sentence, best first."""
-        return [found[: self.settings.n_best] for found in self.ordered()]
-
-    def ordered(self) -> list[list[Hypothesis]]:
-        """All that was found for every sentence, as far as it can be put into one order."""
         groups = [
             [hypothesis for found in self.found[first : first + self.samples] for hypothesis in found]
             for first in range(0, len(self.found), self.samples)
         ]
-        return [_by_score(group) if self.settings.sample else _in_order(group) for group in groups]
+        in_order = _by_score if self.settings.sample else _in_order
+        return [in_order(group)[: self.settings.n_best] for group in groups]
 
     def _turn(self) -> Turn:
         """One step of the model, and what comes of it."""
@@ -300,7 +293,10 @@ class Search:
                 self._found(row, tokens, total, len(tokens), finished=False)
 
     def _found(self, row: int, tokens: list[int], total: float, length: int, *, finished: bool) -> None:
-        self.found[self.sentence[row]].append(Hypothesis(tokens, self._score(total, length), total, finished))
+        sentence, score = self.sentence[row], self._score(total, length)
+        known = None if self.below is None else self.below[sentence]
+        if known is None or (score <= known.score and tokens != known.tokens):
+            self.found[sentence].append(Hypothesis(tokens, score, total, finished))
 
     def _score(self, total: float, length: int) -> float:
         return total / length**self.settings.length_penalty
@@ -346,27 +342,22 @@ def search(
 ) -> list[list[Hypothesis]]:
     """The n best answers for each of S sentences, best first; see `Search`.
 
-    The first answer is the one that the beam finds, however many are asked for. More of them than the beam is wide come
-    from a second, wider search; what that search alone finds and scores higher than the first answer is left out, so
-    that there may be fewer than n.
+    The first answer is the one that the beam finds, however many are asked for. If these are more than the beam is
+    wide, a second, wider search finds the others: those that score no better than the first.
     """
 
-    def run(chosen: SearchSettings) -> Search:
-        running = Search(steps, source, source_mask, chosen, vocabulary, prefixes, first=first, stop=stop)
-        return running.to_the_end()
+    def run(chosen: SearchSettings, below: Sequence[Hypothesis] | None = None) -> list[list[Hypothesis]]:
+        running = Search(steps, source, source_mask, chosen, vocabulary, prefixes, first=first, stop=stop, below=below)
+        while not running.done:
+            running.advance()
+        return running.results()
 
     with torch.inference_mode():
         if not settings.widens:
-            return run(settings).results()
-        return with_others(run(settings.replace(n_best=1)).results(), run(settings.widened()), settings.n_best)
-
-
-def with_others(answers: Sequence[Sequence[Hypothesis]], wider: Search, count: int) -> list[list[Hypothesis]]:
-    """The best answers with others from a wider search, in order of score, `count` together at most."""
-    return [
-        [best, *(each for each in others if each.tokens != best.tokens and each.score <= best.score)][:count]
-        for (best, *_), others in zip(answers, wider.ordered(), strict=True)
-    ]
+            return run(settings)
+        best = [answer for (answer,) in run(settings.replace(n_best=1))]
+        others = run(settings, best)
+    return [[answer, *more][: settings.n_best] for answer, more in zip(best, others, strict=True)]
 
 
 def _in_order(found: Sequence[Hypothesis]) -> list[Hypothesis]:

@@ -33,8 +33,9 @@ def test_values_of_hugging_face(tmp_path):
         tmp_path,
         config={"model_type": "marian", "num_beams": 6, "max_length": 512, "bad_words_ids": [[7]], "pad_token_id": 7},
         generation_config={
-            "num_beams": 3, "length_penalty": 0.6, "no_repeat_ngram_size": 2, "repetition_penalty": 1.3, "min_length": 4,
-            "do_sample": False, "temperature": None, "early_stopping": True, "eos_token_id": [2, 5], "max_length": 200,
+            "num_beams": 3, "length_penalty": 0.6, "no_repeat_ngram_size": 2, "repetition_penalty": 1.3,
+            "min_length": 4, "do_sample": False, "temperature": None, "early_stopping": True, "eos_token_id": [2, 5],
+            "max_length": 200,
         },
     )  # fmt: skip
     settings, ends = read_decoding(tmp_path)

@@ -112,7 +112,7 @@ def test_a_batch_gives_what_its_sentences_give_one_by_one(settings):
 
 @pytest.mark.parametrize("length_penalty", [0.0, 0.6, 1.0])
 def test_answers_come_in_order_of_score_and_their_number_never_changes_the_first(length_penalty):
-    cut = fewer = 0
+    cut = 0
     for seed in range(3):
         model, (source, mask) = transformer(seed), ragged(16, seed)
         for beam, limit in ((1, 3), (3, 5)):
@@ -125,8 +125,8 @@ def test_answers_come_in_order_of_score_and_their_number_never_changes_the_first
                     scores, ended = ([getattr(each, name) for each in found] for name in ("score", "finished"))
                     assert scores == sorted(scores, reverse=True)
                     assert len({tuple(each.tokens) for each in found}) == len(found) <= n_best
-                    cut, fewer = cut + (True in ended and False in ended), fewer + (len(found) < n_best)
-    assert cut and fewer  # both rare cases occur
+                    cut += True in ended and False in ended
+    assert cut  # some lists have both
 
 
 def test_every_drawn_answer_is_given_in_order_of_score():
