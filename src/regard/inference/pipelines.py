@@ -16,6 +16,7 @@ import torch
 
 from regard.checkpoints import load_model
 from regard.data.batch import collate, pad_rows
+from regard.data.given import all_texts
 from regard.data.passages import cut_sentences
 from regard.data.tokenizers import PairTokenizer
 from regard.data.unknown import UnknownWord, unknown_words
@@ -179,7 +180,7 @@ class Translator:
         sentence.
         """
         settings = self.search_settings(changes)
-        texts = [text] if isinstance(text, str) else list(text)
+        texts = all_texts(text)
         to = self.target_language(to)
         pieces = [self.sentences(each) for each in texts]
         decoded = iter(self._decode([part for parts in pieces for part in parts], to, settings, prefix))
@@ -214,11 +215,7 @@ class Translator:
                 watch(running)
                 so_far = self._settled(running.common()) if settled else running.history[0, 0].tolist()
                 yield Partial(f"{done} {self.tokenizer.target.decode(so_far)}".strip())
-            answers = running.results()
-            if settings.widens:
-                wider = self.begin(part, to=to, settings=settings.widened(), prefix=prefix).to_the_end()
-                answers = with_others(answers, wider, settings.n_best)
-            found += answers
+            found += self._decode([part], to, settings, prefix) if settings.widens else running.results()
             done = f"{done} {self._text(part, found[-1][0].tokens, to)}".strip()
             yield Partial(done)
         if parts:
@@ -302,8 +299,8 @@ class Translator:
         for part, ids in answer.parts:
             begin = answer.source.index(part, end)
             end = begin + len(part)
-            spans = [match.span() for match in re.finditer(r"\S+", part)]
-            copied = ((begin + spans[word][0], begin + spans[word][1]) for word in self._copied(part, ids, answer.to))
+            words = list(re.finditer(r"\S+", part))
+            copied = [_core(words[place], begin) for place in self._copied(part, ids, answer.to)]
             found += [
                 UnknownWord(answer.source[first:last], first, last)
                 for first, last in copied
@@ -420,6 +417,13 @@ def joined(answers: Sequence[Translation]) -> Translation:
         parts=[part for each in answers for part in each.parts],
         alternatives=[],
     )
+
+
+def _core(word: re.Match[str], offset: int) -> tuple[int, int]:
+    """Where a word stands without the punctuation around it."""
+    core = re.search(r"\w(.*\w)?", word[0]) or re.search(r".+", word[0])
+    assert core is not None
+    return offset + word.start() + core.start(), offset + word.start() + core.end()
 
 
 def find_device(name: str) -> torch.device:
