@@ -11,7 +11,7 @@ from regard.errors import UsageError
 LONGEST_PATH = 255  # characters; a system refuses to look for longer names
 
 
-def all_texts(given: str | Iterable[str]) -> list[str]:
+def all_texts(given: object) -> list[str]:
     """One text or several, as a list."""
     texts = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
     for text in texts:

@@ -38,7 +38,7 @@ from regard.inference.search import Ensemble, Hypothesis, Search, SearchSettings
 
 LONGEST_SOURCE = 512  # tokens; a longer text is cut into sentences, and a longer sentence is refused
 LONGEST_PIECE = 20  # characters; more than a token has on average
-BATCH_TOKENS, BATCH_SENTENCES = 4096, 64
+BATCH_TOKENS, BATCH_SENTENCES, BATCH_HYPOTHESES = 4096, 64, 1024
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,7 @@ class Translation:
     finished: bool  # False: the length limit came before the end of the sentence
     tokens: list[str]
     to: str = ""
+    prefix: str = ""  # what it was made to begin with
     parts: Sequence[tuple[str, list[int]]] = field(default=(), repr=False)  # sentences, and the token ids of each
     alternatives: list[Translation] = field(default_factory=list)
     translator: Translator | None = field(default=None, repr=False, compare=False)
@@ -176,16 +177,19 @@ class Translator:
     ) -> Translation | list[Translation]:
         """Translate one text or several; `changes` are values of SearchSettings, such as beam=5.
 
-        `prefix` is the beginning every translation must have. Texts too long for the model are translated sentence by
+        `prefix` is the beginning every translation must have, as it is written, also with words that the model does not
+        know. Texts too long for the model are translated sentence by
         sentence.
         """
         settings = self.search_settings(changes)
         texts = all_texts(text)
         to = self.target_language(to)
         pieces = [self.sentences(each) for each in texts]
-        decoded = iter(self._decode([part for parts in pieces for part in parts], to, settings, prefix))
+        sentences = [part for parts in pieces for part in parts]
+        prefixes = [beginning for parts in pieces for beginning in _beginnings(parts, prefix)]
+        decoded = iter(self._decode(sentences, prefixes, to, settings))
         answers = [
-            self._joined(each, parts, [next(decoded) for _ in parts], to)
+            self._joined(each, parts, [next(decoded) for _ in parts], to, prefix)
             for each, parts in zip(texts, pieces, strict=True)
         ]
         return answers[0] if isinstance(text, str) else answers
@@ -208,25 +212,25 @@ class Translator:
         settings, to, done = self.search_settings(changes), self.target_language(to), ""
         parts, found = self.sentences(text), list[list[Hypothesis]]()
         shown = settings.replace(n_best=1) if settings.widens else settings
-        for part in parts:
-            running = self.begin(part, to=to, settings=shown, prefix=prefix)
+        for part, beginning in zip(parts, _beginnings(parts, prefix), strict=True):
+            running = self.begin(part, to=to, settings=shown, prefix=beginning)
             while not running.done:
                 running.advance()
                 watch(running)
                 so_far = self._settled(running.common()) if settled else running.history[0, 0].tolist()
-                yield Partial(f"{done} {self.tokenizer.target.decode(so_far)}".strip())
-            found += self._decode([part], to, settings, prefix) if settings.widens else running.results()
-            done = f"{done} {self._text(part, found[-1][0].tokens, to)}".strip()
+                yield Partial(f"{done} {self._spoken(so_far, beginning)}".strip())
+            found += self._decode([part], [beginning], to, settings) if settings.widens else running.results()
+            done = f"{done} {self._text(part, found[-1][0].tokens, to, beginning)}".strip()
             yield Partial(done)
         if parts:
-            whole = self._joined(text, parts, found, to)
+            whole = self._joined(text, parts, found, to, prefix)
             yield Partial(whole.text, whole.truncated, whole)
 
     def begin(self, sentence: str, *, to: str, settings: SearchSettings, prefix: str = "") -> Search:
         """A search for one sentence, to be advanced by the caller."""
         source, mask = self._padded(self.tokenizer.source_ids([sentence], to))
         with torch.inference_mode():
-            return Search(self.steps, source, mask, settings, self.vocabulary, self._forced(prefix, 1))
+            return Search(self.steps, source, mask, settings, self.vocabulary, self._forced([prefix]))
 
     def _settled(self, ids: list[int]) -> list[int]:
         """Ids as far as their text is final: up to the last whole word, and to the first unknown one."""
@@ -300,7 +304,9 @@ class Translator:
             begin = answer.source.index(part, end)
             end = begin + len(part)
             words = list(re.finditer(r"\S+", part))
-            copied = [_core(words[place], begin) for place in self._copied(part, ids, answer.to)]
+            given = answer.prefix if end == len(part) else ""  # its words are no copies
+            said = self.tokenizer.target.encode([given])[0].count(self.tokenizer.target.unknown)
+            copied = [_core(words[place], begin) for place in self._copied(part, ids, answer.to)[said:]]
             found += [
                 UnknownWord(answer.source[first:last], first, last)
                 for first, last in copied
@@ -345,14 +351,15 @@ class Translator:
         return all(len(self.tokenizer.source.encode([each])[0]) < self.longest - 1 for each in (beginning, text))
 
     def _decode(
-        self, sentences: Sequence[str], to: str, settings: SearchSettings, prefix: str
+        self, sentences: Sequence[str], prefixes: Sequence[str], to: str, settings: SearchSettings
     ) -> list[list[Hypothesis]]:
         """Search in batches of similar length; the answers come back in the order of the sentences."""
         rows = self.tokenizer.source_ids(sentences, to)
         answers: list[list[Hypothesis]] = [[] for _ in rows]
-        for chosen in batches_by_length([len(row) for row in rows]):
+        for chosen in batches_by_length([len(row) for row in rows], settings.width):
             source, mask = self._padded([rows[i] for i in chosen])
-            found = search(self.steps, source, mask, settings, self.vocabulary, self._forced(prefix, len(chosen)))
+            forced = self._forced([prefixes[i] for i in chosen])
+            found = search(self.steps, source, mask, settings, self.vocabulary, forced)
             for i, hypotheses in zip(chosen, found, strict=True):
                 answers[i] = hypotheses
         return answers
@@ -361,18 +368,23 @@ class Translator:
         source, mask = pad_rows(rows, self.tokenizer.source.pad)
         return source.to(self.device), mask.to(self.device)
 
-    def _forced(self, prefix: str, count: int) -> list[list[int]] | None:
-        return self.tokenizer.target.encode([prefix]) * count if prefix else None
+    def _forced(self, prefixes: Sequence[str]) -> list[list[int]] | None:
+        return self.tokenizer.target.encode(prefixes) if any(prefixes) else None
 
-    def _joined(self, text: str, parts: list[str], found: list[list[Hypothesis]], to: str) -> Translation:
+    def _joined(
+        self, text: str, parts: list[str], found: list[list[Hypothesis]], to: str, prefix: str = ""
+    ) -> Translation:
         """One translation from the hypotheses of a text's sentences; alternatives exist for single sentences only."""
-        best = self._translation(text, parts, [hypotheses[0] for hypotheses in found], to)
-        others = [self._translation(text, parts, [other], to) for other in found[0][1:]] if len(parts) == 1 else []
-        best.alternatives.extend(others)
+        best = self._translation(text, parts, [hypotheses[0] for hypotheses in found], to, prefix)
+        others = found[0][1:] if len(parts) == 1 else []
+        best.alternatives.extend(self._translation(text, parts, [other], to, prefix) for other in others)
         return best
 
-    def _translation(self, text: str, parts: list[str], found: list[Hypothesis], to: str) -> Translation:
-        spoken = [self._text(part, hypothesis.tokens, to) for part, hypothesis in zip(parts, found, strict=True)]
+    def _translation(self, text: str, parts: list[str], found: list[Hypothesis], to: str, prefix: str) -> Translation:
+        spoken = [
+            self._text(part, hypothesis.tokens, to, beginning)
+            for part, hypothesis, beginning in zip(parts, found, _beginnings(parts, prefix), strict=True)
+        ]
         ids = [hypothesis.tokens for hypothesis in found]
         return Translation(
             source=text,
@@ -383,15 +395,30 @@ class Translator:
             parts=list(zip(parts, ids, strict=True)),
             translator=self,
             to=to,
+            prefix=prefix,
         )
 
-    def _text(self, source: str, ids: list[int], to: str) -> str:
+    def _text(self, source: str, ids: list[int], to: str, prefix: str = "") -> str:
         """The text of an answer; an unknown token becomes the source word it looked at (Luong 2015).
 
         Where the source has unknown words too, it becomes one of these: that is what it most often stands for.
         """
-        words = source.split()
-        return self.tokenizer.target.decode(ids, unknown=[words[place] for place in self._copied(source, ids, to)])
+        words, copied = source.split(), self.tokenizer.source.copied
+        copies = [copied(words[place]) for place in self._copied(source, ids, to)]
+        return self._spoken(ids, prefix, copies)
+
+    def _spoken(self, ids: list[int], prefix: str, copies: Sequence[str] = ()) -> str:
+        """The text of an answer, with `copies` for unknown tokens; where it was made to begin with a prefix, that is
+        as it was written."""
+        target = self.tokenizer.target
+        text, forced = target.decode(ids, unknown=copies), target.encode([prefix])[0]
+        if not prefix:
+            return text
+        if ids == forced[: len(ids)]:  # no more than the prefix is said, or not even all of it
+            return prefix.rstrip()
+        said = target.decode(forced, unknown=copies)
+        rest = text.removeprefix(said) if text.startswith(said) else f" {target.decode(ids[len(forced) :])}"
+        return f"{prefix.rstrip()}{rest}".rstrip()
 
     def _copied(self, source: str, ids: list[int], to: str) -> list[int]:
         """For each unknown token of an answer the number of the source word that it becomes."""
@@ -441,11 +468,17 @@ def find_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def batches_by_length(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Sentence numbers by similar length, few enough at a time to fit."""
+def _beginnings(parts: Sequence[str], prefix: str) -> list[str]:
+    """What the translation of each sentence of a text must begin with: that of the first with the prefix."""
+    return [prefix if number == 0 else "" for number in range(len(parts))]
+
+
+def batches_by_length(lengths: Sequence[int], width: int = 1) -> Iterator[list[int]]:
+    """Sentence numbers by similar length, few enough at a time to fit with `width` hypotheses each."""
+    most = max(1, min(BATCH_SENTENCES, BATCH_HYPOTHESES // width))
     batch: list[int] = []
     for i in sorted(range(len(lengths)), key=lambda i: lengths[i]):
-        if batch and (len(batch) == BATCH_SENTENCES or (len(batch) + 1) * lengths[i] > BATCH_TOKENS):
+        if batch and (len(batch) == most or (len(batch) + 1) * lengths[i] > BATCH_TOKENS):
             yield batch
             batch = []
         batch.append(i)
