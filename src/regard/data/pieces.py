@@ -7,13 +7,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 
 SPACE = "▁"  # stands for the space before a word inside pieces, as in SentencePiece
+OPENINGS = "¿¡"  # what Spanish puts before a question or an exclamation
 
 
 class Tokenizer(ABC):
     """One side of a pair: text becomes ids of pieces in which `▁` stands for a space."""
 
-    def __init__(self, vocabulary: Sequence[str], *, pad: int, start: int, end: int, unknown: int) -> None:
-        self.vocabulary = vocabulary
+    def __init__(
+        self, vocabulary: Sequence[str], *, pad: int, start: int, end: int, unknown: int, capital: int | None = None
+    ) -> None:
+        """`capital` is the token that gives the word after it a capital letter, in tokenizers that mark case."""
+        self.vocabulary, self.capital = vocabulary, capital
         self.pad, self.start, self.end, self.unknown = pad, start, end, unknown
         self.tags: Mapping[str, int] = {
             piece[2:-2]: i for i, piece in enumerate(vocabulary) if piece.startswith(">>") and piece.endswith("<<")
@@ -36,6 +40,10 @@ class Tokenizer(ABC):
         """Of each text, whether the tokenizer knows all of it: no part becomes the unknown token."""
         return [self.unknown not in ids for ids in self.encode(texts)]
 
+    def copied(self, word: str) -> str:
+        """What is copied of a whitespace word that has no translation."""
+        return word
+
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """The display form of each id."""
         return [self.vocabulary[i] for i in ids]
@@ -53,9 +61,33 @@ class Tokenizer(ABC):
 
     def _written(self, ids: Iterable[int], unknown: Iterable[str]) -> list[str]:
         words = (SPACE + word for word in unknown)
-        return [
+        ids = list(ids)
+        written = [
             self.vocabulary[i] if i not in self.specials else next(words, "") if i == self.unknown else "" for i in ids
         ]
+        return written if self.capital is None else self._joined(ids, written)
+
+    def _joined(self, ids: Sequence[int], written: Sequence[str]) -> list[str]:
+        """Pieces whose capitals are marked: a mark is the space before a word, an opening is one with its word."""
+        joined, raising, glued = list[str](), False, False
+        for i, piece in zip(ids, written, strict=True):
+            if i == self.capital:
+                joined.append(SPACE)
+                raising = True
+                continue
+            if glued:
+                piece = piece.removeprefix(SPACE)
+            if raising and any(map(str.isalpha, piece)):
+                piece, raising = _raised(piece), False
+            joined.append(piece)
+            glued = (glued and not piece) or piece.strip(SPACE) in (*OPENINGS,)
+        return joined
+
+
+def _raised(piece: str) -> str:
+    """The piece with its first letter as a capital."""
+    place = next(place for place, character in enumerate(piece) if character.isalpha())
+    return piece[:place] + piece[place].upper() + piece[place + 1 :]
 
 
 def words_of_pieces(pieces: Sequence[str]) -> list[int]:

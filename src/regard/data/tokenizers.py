@@ -2,12 +2,16 @@
 
 Every kind cuts the same way: NFC, whitespace collapsed, `▁` for the space before a word, punctuation and digits alone.
 So decoding gives back the normalised text of every sentence whose pieces are known, whatever the kind.
+
+With `mark_case` a word is cut in lower case, after a token of its own if it began with a capital letter, so that
+`We` and `we` are one piece; the Spanish `¿` and `¡` are cut off as words of their own for the same reason.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,13 +24,14 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, tra
 
 from regard.config import Config
 from regard.data.marian import read_marian
-from regard.data.pieces import SPACE, Tokenizer, well_formed, words_of_characters
+from regard.data.pieces import OPENINGS, SPACE, Tokenizer, well_formed
 from regard.data.text import Pair
 from regard.errors import CheckpointError, ConfigError, UsageError
 
-PAD, START, END, UNKNOWN = "<pad>", "<s>", "</s>", "<unk>"
+PAD, START, END, UNKNOWN, CAPITAL = "<pad>", "<s>", "</s>", "<unk>", "<capital>"
 SETTINGS = "tokenizer_config.json"
 REMEMBERED, LONGEST_REMEMBERED = 1 << 17, 64  # words whose cut is kept, and their characters
+MARKS = r"(?<!\p{L})-|-(?!\p{L})|[[\p{P}$+<=>^`|~]&&[^-]]"  # a hyphen inside a word is part of it
 LONGEST_WORDPIECE_WORD = 100  # characters; longer words are cut first, because matching is cubic in the length
 
 
@@ -37,6 +42,7 @@ class TokenizerConfig(Config):
     size: int = Field(8000, ge=8)
     joint: bool = True
     lowercase: bool = False
+    mark_case: bool = False  # capital letters as tokens; capitals inside a word are lost
     min_frequency: int = Field(2, ge=1)  # how often a merge, word or character must occur; unigram has no use for it
     dropout: float = Field(0.0, ge=0.0, lt=1.0)  # BPE dropout while training (Provilkov 2020)
 
@@ -54,7 +60,9 @@ class SubwordTokenizer(Tokenizer):
         library.encode_special_tokens = True  # '</s>' in a text is four characters, not the end of the sentence
         ids = library.get_vocab()
         vocabulary = sorted(ids, key=ids.__getitem__)
-        super().__init__(vocabulary, pad=ids[PAD], start=ids[START], end=ids[END], unknown=ids[UNKNOWN])
+        super().__init__(
+            vocabulary, pad=ids[PAD], start=ids[START], end=ids[END], unknown=ids[UNKNOWN], capital=ids.get(CAPITAL)
+        )
         self.backend = library
         self._known: dict[str, list[int]] = {}
 
@@ -63,23 +71,44 @@ class SubwordTokenizer(Tokenizer):
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Word by word, since no piece crosses a space: a corpus has few different words, and each is cut once."""
+        return [[piece for cut in cuts for piece in cut] for cuts in self._cuts(texts)]
+
+    def words_in(self, text: str) -> list[int]:
+        (cuts,) = self._cuts([text])
+        return [word for word, cut in enumerate(cuts) for _ in cut]
+
+    def copied(self, word: str) -> str:
+        """A vocabulary of words has tokens for what stands around a word (a comma, `'s`), which are said anyway."""
+        if not isinstance(self.backend.model, models.WordLevel):
+            return word
+        rest, ids = word, [piece for piece in self.encode([word])[0] if piece != self.capital]
+        while ids and ids[-1] != self.unknown:
+            rest = rest.removesuffix(self.vocabulary[ids.pop()])
+        while ids and ids[0] != self.unknown:
+            rest = rest.removeprefix(self.vocabulary[ids.pop(0)].removeprefix(SPACE))
+        return rest if ids else re.sub(r"^\W+|\W+$", "", word) or word
+
+    def _cuts(self, texts: Sequence[str]) -> list[list[list[int]]]:
+        """The ids of each word of each text."""
         texts_of_words = [well_formed(text).replace(SPACE, " ").split() for text in texts]
         cuts = {word: self._known.get(word) for words in texts_of_words for word in words}
         new = [word for word, cut in cuts.items() if cut is None]
-        found = {word: cut.ids for word, cut in zip(new, self.backend.encode_batch_fast(new), strict=True)}
+        found = dict(zip(new, self._cut(new), strict=True))
         self._remember({word: ids for word, ids in found.items() if len(word) <= LONGEST_REMEMBERED})
         known: dict[str, list[int]] = cuts | found  # type: ignore[assignment]  # what was None has been found
-        return [[piece for word in words for piece in known[word]] for words in texts_of_words]
+        return [[known[word] for word in words] for words in texts_of_words]
+
+    def _cut(self, words: Sequence[str]) -> Iterator[list[int]]:
+        plain = words if self.capital is None else [uncapitalised(word) for word in words]
+        cuts = self.backend.encode_batch_fast(plain, add_special_tokens=False)
+        for word, cut in zip(words, cuts, strict=True):
+            marked = self.capital is not None and capitalised(word)
+            yield [self.capital, *cut.ids] if marked else cut.ids  # type: ignore[list-item]  # marked: not None
 
     def _remember(self, words: Mapping[str, list[int]]) -> None:
         if len(self._known) + len(words) > REMEMBERED:
             self._known = {}
         self._known.update(words)
-
-    def words_in(self, text: str) -> list[int]:
-        text = well_formed(text)
-        words = words_of_characters(text)
-        return [words[max(end, 1) - 1] for _, end in self.backend.encode(text).offsets]
 
 
 @dataclass(frozen=True)
@@ -159,6 +188,18 @@ def train_pair_tokenizer(
     return _from_files({name: content.encode() for name, content in zip(names, contents, strict=True)})
 
 
+def capitalised(word: str) -> bool:
+    """Whether the first letter of a word is a capital."""
+    first = next(filter(str.isalpha, word), "")
+    return first != first.lower()
+
+
+def uncapitalised(word: str) -> str:
+    """A word in lower case, with a space after each opening mark: ¿Dónde -> ¿ dónde."""
+    rest = word.lstrip(OPENINGS)
+    return " ".join([*word[: len(word) - len(rest)], rest.lower()]).strip()
+
+
 def _file_names(joint: bool) -> tuple[str, ...]:
     return ("tokenizer.json",) if joint else ("source.json", "target.json")
 
@@ -172,12 +213,14 @@ def _from_files(files: Mapping[str, bytes]) -> PairTokenizer:
 
 
 def _train(texts: Iterable[str], config: TokenizerConfig, tags: Sequence[str]) -> tokenizers.Tokenizer:
-    specials = [PAD, START, END, UNKNOWN, *tags]
+    specials = [PAD, START, END, UNKNOWN, *tags, *([CAPITAL] if config.mark_case else [])]
     library = tokenizers.Tokenizer(_empty_model(config))
     library.normalizer = _normalizer(config.lowercase)
     library.pre_tokenizer = _pre_tokenizer(config)
     library.decoder = decoders.Metaspace(replacement=SPACE, prepend_scheme="always")
     texts = map(well_formed, texts)
+    if config.mark_case:
+        texts = (" ".join(map(uncapitalised, text.split())) for text in texts)
     if config.kind == "unigram":
         library.model = _train_unigram(texts, library, specials, config.size)
         library.add_special_tokens(specials)
@@ -211,7 +254,10 @@ def _pre_tokenizer(config: TokenizerConfig) -> pre_tokenizers.PreTokenizer:
     words = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always", split=True)
     if config.kind == "character":
         return pre_tokenizers.Sequence([words, pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")])
-    steps = [words, pre_tokenizers.Punctuation("isolated"), pre_tokenizers.Digits(individual_digits=True)]
+    punctuation = pre_tokenizers.Punctuation("isolated")
+    if config.mark_case:
+        punctuation = pre_tokenizers.Split(Regex(rf"{SPACE}[{OPENINGS}](?={SPACE}|$)|{MARKS}"), "isolated")
+    steps = [words, punctuation, pre_tokenizers.Digits(individual_digits=True)]
     if config.kind == "wordpiece":
         steps.append(pre_tokenizers.Split(Regex(rf"[\s\S]{{1,{LONGEST_WORDPIECE_WORD}}}"), "isolated"))
     return pre_tokenizers.Sequence(steps)

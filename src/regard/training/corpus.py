@@ -149,7 +149,15 @@ def _of_target(recipe: Recipe, part: Part, path: str, target: str) -> Iterator[P
         return read_pairs(path, recipe.data.source, target)
     book = recipe.data.phrasebook
     count = {"train": book.count, "valid": book.valid_count, "test": book.test_count}[part]
-    return phrases(target, part=part, count=count, seed=recipe.seed, min_words=book.min_words, max_words=book.max_words)
+    return phrases(
+        target,
+        part=part,
+        count=count,
+        seed=recipe.seed,
+        min_words=book.min_words,
+        max_words=book.max_words,
+        everyday=book.everyday,
+    )
 
 
 def _part(recipe: Recipe, pair: Pair) -> Part:

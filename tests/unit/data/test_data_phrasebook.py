@@ -49,7 +49,8 @@ def said(language, *clauses):
     speech = Interpreter(BOOK.tongues[language])
     for clause in clauses:
         speech.add(*(("", clause) if isinstance(clause, Clause) else clause))
-    return speech.pair(asked=isinstance(clauses[0], Clause) and bool(clauses[0].question))
+    speech.end("?" if isinstance(clauses[0], Clause) and clauses[0].question else ".")
+    return speech.pair()
 
 
 BREAD = does(WE, "eat", "progressive", a("bread"))

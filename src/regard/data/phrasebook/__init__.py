@@ -1,6 +1,8 @@
 """The built-in corpus: English sentences of our own grammar, their Spanish or Portuguese translation and gold links.
 
 The target is a function of the source. Sentences are written as in the lectures: no capital but in names, no full stop.
+Everyday ones are what newcomers type: greetings, questions and orders beside the clauses of the grammar, with or
+without capitals, end marks and contractions, and with names that are made up.
 
 Links join words by meaning. *Sure* (`Pair.links`): a word and its translation; every English word that one form
 swallows (`will eat` = comerá, `in the` = no, `there is` = hay). *Possible* (`Pair.possible`, which includes the sure
@@ -10,12 +12,14 @@ verb; an article, `de` or a personal `a` that English lacks with the noun or own
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from random import Random
 from typing import Literal
 
 from regard.data.phrasebook.drawing import draw_sentence
+from regard.data.phrasebook.everyday import draw_everyday
+from regard.data.phrasebook.manners import PLAIN, draw_manner
 from regard.data.phrasebook.morphology import LANGUAGES, lexicon
 from regard.data.text import Pair
 from regard.errors import DataError, UsageError
@@ -26,21 +30,22 @@ SALT = b"regard 61"  # with it, both sentences of the lectures are held out for 
 
 
 def phrases(
-    target: str, *, part: Part, count: int, seed: int, max_words: int = 60, min_words: int = 1
+    target: str, *, part: Part, count: int, seed: int, max_words: int = 60, min_words: int = 1, everyday: bool = False
 ) -> Iterator[Pair]:
     """Draw `count` pairs with distinct sources of `min_words` to `max_words` English words, spread over these lengths.
 
-    A hash of the source decides its part (5 % test, 5 % valid), so no sentence is in two parts, whatever the seed."""
+    A hash of the source, plainly written, decides its part (5 % test, 5 % valid), so no sentence is in two parts,
+    whatever the seed and however it is written; set phrases alone, of which there are few, are all for training."""
     if target not in LANGUAGES:
         raise UsageError(f"the phrasebook speaks {' and '.join(LANGUAGES)}, not {target!r}")
     if max_words < max(SHORTEST, min_words):
         raise UsageError(f"no phrasebook sentence has {min_words} to {max_words} words; the shortest has {SHORTEST}")
-    random, words, seen, failures = Random(seed).random, lexicon(), set[int](), 0
-    tongue, shortest = words.tongues[target], max(SHORTEST, min_words)
-    while len(seen) < count:
-        pair = draw_sentence(random, words, tongue, shortest + int((max_words - shortest + 1) * random()))
-        number = _number(pair.source)
-        if not min_words <= pair.source.count(" ") + 1 <= max_words or _part(number) != part or number in seen:
+    seen, failures = set[int](), 0
+    for pair in _drawn(target, part, Random(seed).random, (max(SHORTEST, min_words), max_words), everyday):
+        if len(seen) == count:
+            return
+        number = _number(pair.source) if pair else 0
+        if not pair or not min_words <= pair.source.count(" ") + 1 <= max_words or number in seen:
             failures += 1
             if failures > PATIENCE:
                 raise DataError(
@@ -53,8 +58,25 @@ def phrases(
         yield pair
 
 
+def _drawn(
+    target: str, part: Part, random: Callable[[], float], lengths: tuple[int, int], everyday: bool
+) -> Iterator[Pair | None]:
+    """Sentences without end, None for those of another part."""
+    words, (shortest, longest), fixed = lexicon(), lengths, False
+    tongue = words.tongues[target]
+    while True:
+        length = shortest + int((longest - shortest + 1) * random())
+        if everyday:
+            speech, fixed = draw_everyday(random, words, tongue, length)
+        else:
+            speech = draw_sentence(random, words, tongue, length)
+        own = "train" if fixed else _part(_number(speech.plainly()))
+        manner = draw_manner(random, speech.english[0], speech.sentences[-1].mark) if everyday else PLAIN
+        yield speech.pair(manner) if own == part else None
+
+
 def part_of(source: str) -> Part:
-    """The part of the corpus a source sentence belongs to."""
+    """The part of the corpus a source sentence, plainly written, belongs to."""
     return _part(_number(source))
 
 

@@ -18,7 +18,6 @@ from regard.data.phrasebook.grammar import (
 )
 from regard.data.phrasebook.interpreter import Interpreter
 from regard.data.phrasebook.morphology import FRAMES, Lexicon, Name, Noun, Tongue, Verb
-from regard.data.text import Pair
 
 Item = TypeVar("Item")
 
@@ -56,10 +55,16 @@ AFTER_COMMA = ("but", "so", "although")
 SHORT_CLAUSE, RICH_CLAUSE, LONG_QUESTION = 5, 11, 14  # English words
 
 
-def draw_sentence(random: Callable[[], float], words: Lexicon, tongue: Tongue, length: int) -> Pair:
+def draw_sentence(random: Callable[[], float], words: Lexicon, tongue: Tongue, length: int) -> Interpreter:
     """A sentence of about `length` English words: clauses of one time frame, joined until it is long enough."""
-    speech, draw = Interpreter(tongue), Drawing(random, words)
-    frame = draw.pick(FRAME_NAMES)
+    speech = Interpreter(tongue)
+    add_sentence(speech, Drawing(random, words), length)
+    return speech
+
+
+def add_sentence(speech: Interpreter, draw: Drawing, length: int) -> None:
+    """Say a sentence; `length` counts what was said before it."""
+    frame, random = draw.pick(FRAME_NAMES), draw.random
 
     def left() -> int:
         return length - len(speech.english)
@@ -73,7 +78,8 @@ def draw_sentence(random: Callable[[], float], words: Lexicon, tongue: Tongue, l
         speech.add("", draw.question(frame))
         if left() >= SHORT_CLAUSE and frame != "future":
             state("when")
-        return speech.pair(asked=True)
+        speech.end("?")
+        return
     connective = draw.pick(OPENERS[frame]) if length >= 2 * SHORT_CLAUSE and random() < 0.2 else ""
     state(connective)
     if connective:
@@ -85,7 +91,7 @@ def draw_sentence(random: Callable[[], float], words: Lexicon, tongue: Tongue, l
             speech.add(connective, draw.report(), comma)
             connective, comma = "that", False
         state(connective, comma)
-    return speech.pair(asked=False)
+    speech.end(".")
 
 
 class Drawing:
@@ -121,7 +127,7 @@ class Drawing:
         else:
             kinds += ["who"]
             kinds += ["where"] if not clause.verb.way and not is_place(clause.object) else []
-            kinds += ["when"] if clause.time is None and clause.tense in ("past", "future") else []
+            kinds += ["when"] if clause.time is None and (clause.modal or clause.tense in ("past", "future")) else []
             if isinstance(clause.object, NounPhrase) and clause.object.determiner and not is_person(clause.object):
                 kinds += ["what", "what"]
         kind = self.pick(kinds)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
 LANGUAGES = ("es", "pt")
 PERSONS = ("I", "you", "he", "we", "they")  # the order of the five verb forms
@@ -69,17 +69,24 @@ class Name:
     feminine: bool
     articles: Mapping[str, str]
     is_city: bool
+    made: bool = False  # made up, so that the translator learns to copy names it has never seen
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Adjective:
-    """An adjective: four forms a language; `state` asks for `estar`, `before` puts it in front of its noun."""
+    """An adjective: four forms a language; `state` asks for `estar`, `before` puts it in front of its noun.
+
+    A profession is one too: `a doctor`, of several people `doctors`. What is felt may ask for a verb of its own:
+    `hungry` is `tener hambre` and `estar com fome`."""
 
     english: str
+    many: str  # English has another form for several only in professions
     forms: Mapping[str, Forms]
     of: frozenset[str]
     state: bool
     before: bool
+    copula: Mapping[str, str]  # by language
+    graded: bool  # may be `very` so
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,6 +101,19 @@ class Verb:
     way: str
     needs_place: bool
     recipient: bool
+    leads: Mapping[str, str]  # by language: the preposition of its object, as in `precisar de`
+    inverse: bool  # in Spanish what is liked is the subject: `me gusta el pan`
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Modal:
+    """What goes before an infinitive: `can`, `want to`; `english` is its auxiliary, the rest and its third person."""
+
+    auxiliary: str
+    base: str
+    third: str
+    forms: Mapping[str, Forms]  # by language: its present
+    links: Mapping[str, str]  # by language: `tengo que comer`
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -117,7 +137,31 @@ class Tongue:
     clitics: Mapping[str, str]
     connectives: Mapping[str, str]
     auxiliaries: Mapping[str, Forms]  # by tense: their present forms
-    copulas: Mapping[bool, Mapping[str, Any]]  # by `Adjective.state`
+    copulas: Mapping[str, Mapping[str, Any]]  # ser, estar, tener, ter
+    likers: Forms  # who likes something, by person: me gusta
+    directions: Mapping[str, str]  # `near`, and other prepositions of several words
+    behind: Sequence[str]  # adverbs that stand after their adjective
+
+
+class Slot(NamedTuple):
+    """A place in a pattern: what fills it, and what is written right behind that (a comma, `'s`).
+
+    Where it has `forms`, one of them is said: the one that agrees with what fills the slot."""
+
+    name: str
+    behind: str = ""
+    forms: Forms = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pattern:
+    """A set phrase, by language, with places to fill: `I am from {country}`, `soy de {country}`.
+
+    `este/esta/estos/estas@thing` is the form that agrees with what fills `thing`."""
+
+    words: Mapping[str, Sequence[str | Slot]]  # English, too
+    mark: str  # at its end: . ? or !
+    slots: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,11 +172,17 @@ class Lexicon:
     people: Sequence[Name]
     verbs: Mapping[str, Sequence[Verb]]  # by time frame
     reports: Sequence[Verb]
+    wishes: Sequence[Verb]  # like, need, want: said in the present
+    modals: Sequence[Modal]
+    feelings: Sequence[Adjective]
+    jobs: Sequence[Adjective]
+    countries: Sequence[Name]
     takers: Mapping[Noun, Sequence[Verb]]  # the verbs that may have this noun as their object
     adjectives: Mapping[str, Sequence[Adjective]]  # by the kind of noun
     beside: Mapping[str, Sequence[Adjective]]  # those that stand beside it
     described: Sequence[str]  # kinds of nouns that have adjectives; people stand for three
     places: tuple[Sequence[Noun | Name], ...]
+    patterns: Mapping[str, Sequence[Pattern]]  # of everyday speech, by what they are for
     days: Sequence[Noun]
     every: Sequence[Noun]
     months: Sequence[Mapping[str, str]]
@@ -144,6 +194,12 @@ def plural(word: str, language: str) -> str:
     """The regular plural: libro -> libros, canción -> canciones, hospital -> hospitais."""
     ending, replacement = next(rule for rule in PLURALS[language] if re.search(rule[0] + "$", word))
     return re.sub(ending + "$", replacement, word, count=1)
+
+
+def _plural(words: str, language: str) -> str:
+    """The plural of a noun, of whose words, joined by `_`, the first one changes: estación_de_tren."""
+    first, joint, rest = words.partition("_")
+    return plural(first, language) + joint + rest
 
 
 def agreeing(words: str, language: str) -> Forms:
@@ -165,7 +221,20 @@ def conjugate(infinitive: str, language: str, irregular: Mapping[str, Mapping[st
         if len(forms) == 4:
             forms.insert(1, forms[1])  # você speaks like ele
         table[tense] = forms if len(forms) > 1 else forms[0]
+    table["request"], table["ban"] = _requests(table["present"], ending, language)
+    for mood in ("request", "ban"):
+        table[mood] = irregular.get(mood, {}).get(infinitive, table[mood])
     return table
+
+
+def _requests(present: Forms, ending: str, language: str) -> tuple[str, str]:
+    """How one person is told to do something, and not to do it: abre, no abras; abra, não abra."""
+    vowel = "e" if ending == "ar" else "a"
+    stem = present[0].removesuffix("o")
+    if ending == "ar":  # the sound of the stem stays
+        stem = re.sub("ç$", "c", re.sub("c$", "qu", re.sub("g$", "gu", re.sub("z$", "c", stem))))
+    subjunctive = stem + vowel
+    return (present[THIRD], subjunctive + "s") if language == "es" else (subjunctive, subjunctive)
 
 
 def english_forms(verb: str, given: Mapping[str, str]) -> dict[str, str]:
@@ -178,7 +247,7 @@ def english_forms(verb: str, given: Mapping[str, str]) -> dict[str, str]:
 
 def _noun(english: str, entry: Mapping[str, Any], kind: str = "") -> Noun:
     words = {language: entry[language].split() for language in LANGUAGES}
-    forms = {code: (word[0], word[2] if len(word) > 2 else plural(word[0], code)) for code, word in words.items()}
+    forms = {code: (word[0], word[2] if len(word) > 2 else _plural(word[0], code)) for code, word in words.items()}
     feminine = {code: word[1] == "f" for code, word in words.items()}
     plural_english = entry.get("plural", english + "s")
     number, at, owned = entry.get("number", "both"), entry.get("at", "in"), entry.get("owned", True)
@@ -192,15 +261,64 @@ def _name(english: str, entry: Mapping[str, str], is_city: bool) -> Name:
     return Name(english, forms, found["es"][1] == "f", {code: groups[2] for code, groups in found.items()}, is_city)
 
 
+def _adjective(english: str, entry: Mapping[str, Any]) -> Adjective:
+    return Adjective(
+        english=english,
+        many=entry.get("many", english),
+        forms={code: tuple(form.replace("_", " ") for form in agreeing(entry[code], code)) for code in LANGUAGES},
+        of=frozenset(entry.get("of", ())),
+        state=entry.get("state", False),
+        before=entry.get("before", False),
+        copula={code: entry[f"{code}_copula"] for code in LANGUAGES if f"{code}_copula" in entry},
+        graded=entry.get("graded", True),
+    )
+
+
+def _modal(english: str, entry: Mapping[str, Any], data: Mapping[str, Any]) -> Modal:
+    forms: dict[str, Forms] = {}
+    for code in LANGUAGES:
+        given = entry[code].split()
+        present = given if len(given) > 1 else conjugate(given[0], code, data[code]["forms"])["present"]
+        forms[code] = [*present[:1], present[1], *present[1:]] if len(present) == 4 else present
+    links = {code: entry.get(f"{code}_link", "") for code in LANGUAGES}
+    base = entry.get("base", english)
+    return Modal(entry.get("auxiliary", ""), base, entry.get("third", base), forms, links)
+
+
+def _patterns() -> dict[str, list[Pattern]]:
+    data = tomllib.loads(files(__package__).joinpath("patterns.toml").read_text(encoding="utf-8"))
+    found: dict[str, list[Pattern]] = {}
+    for use, rows in data.items():
+        for english, spanish, portuguese in rows:
+            mark = english[-1] if english[-1] in "?!" else "."
+            texts = {"en": english, "es": spanish, "pt": portuguese}
+            words = {code: [_slot(word) for word in text.rstrip("?!.").split()] for code, text in texts.items()}
+            slots = [word.name for word in words["en"] if isinstance(word, Slot)]
+            found.setdefault(use, []).append(Pattern(words, mark, slots))
+    return found
+
+
+def _slot(word: str) -> str | Slot:
+    if match := re.fullmatch(r"\{(\w+)\}(\S*)", word):
+        return Slot(*match.groups())
+    forms, at, name = word.partition("@")
+    return Slot(name, forms=forms.split("/")) if at else word
+
+
 def _tongue(code: str, table: Mapping[str, Any]) -> Tongue:
     tables = {name: value for name, value in table.items() if name != "forms"}
     tables["determiners"] = {
         word: agreeing(forms, code) if " " in forms else (forms,) * 4 for word, forms in table["determiners"].items()
     }
     tables["auxiliaries"] = {
-        tense: conjugate(verb, code, table["forms"])["present"] for tense, verb in table["auxiliaries"].items()
+        tense: forms.split() if " " in forms else conjugate(forms, code, table["forms"])["present"]
+        for tense, forms in table["auxiliaries"].items()
     }
-    copulas = {state: conjugate(verb, code, table["forms"]) for state, verb in ((True, "estar"), (False, "ser"))}
+    copulas = {
+        verb: conjugate(verb, code, table["forms"]) | {"past": past.split()} for verb, past in table["copulas"].items()
+    }
+    del tables["copulas"]
+    tables["likers"] = table["likers"].split()
     return Tongue(code=code, copulas=copulas, **tables)
 
 
@@ -211,8 +329,9 @@ def lexicon() -> Lexicon:
     nouns = {
         kind: [_noun(word, entry, kind) for word, entry in entries.items()] for kind, entries in data["nouns"].items()
     }
-    people, cities = (
-        [_name(word, entry, table == "cities") for word, entry in data[table].items()] for table in ("people", "cities")
+    people, cities, countries = (
+        [_name(word, entry, table != "people") for word, entry in data[table].items()]
+        for table in ("people", "cities", "countries")
     )
     groups: dict[str, Sequence[Noun | Name]] = {noun.english[0]: [noun] for kind in nouns.values() for noun in kind}
     groups |= {**nouns, "cities": cities, "person": [*nouns["person"], *nouns["kin"], *people]}
@@ -232,19 +351,14 @@ def lexicon() -> Lexicon:
             way=entry.get("way", ""),
             needs_place="way" in entry or entry.get("settled", False),
             recipient=entry.get("to", False),
+            leads={code: entry[f"{code}_lead"] for code in LANGUAGES if f"{code}_lead" in entry},
+            inverse=entry.get("inverse", False),
         )
 
     verbs = [verb(word, entry) for word, entry in data["verbs"].items()]
-    adjectives = [
-        Adjective(
-            english=word,
-            forms={code: agreeing(entry[code], code) for code in LANGUAGES},
-            of=frozenset(entry["of"]),
-            state=entry.get("state", False),
-            before=entry.get("before", False),
-        )
-        for word, entry in data["adjectives"].items()
-    ]
+    adjectives, feelings, jobs = (
+        [_adjective(word, entry) for word, entry in data[table].items()] for table in ("adjectives", "feelings", "jobs")
+    )
     suiting = {kind: [adjective for adjective in adjectives if kind in adjective.of] for kind in nouns}
     weekdays, periods, daily = (
         [_noun(word, entry) for word, entry in data[name].items()] for name in ("weekdays", "periods", "daily")
@@ -254,6 +368,12 @@ def lexicon() -> Lexicon:
         people=people,
         verbs={frame: [verb for verb in verbs if verb.tenses[frame]] for frame in FRAMES},
         reports=[verb(word, entry) for word, entry in data["reports"].items()],
+        wishes=[verb(word, entry) for word, entry in data["wishes"].items()],
+        modals=[_modal(word, entry, data) for word, entry in data["modals"].items()],
+        feelings=feelings,
+        jobs=jobs,
+        countries=countries,
+        patterns=_patterns(),
         takers={
             noun: [verb for verb in verbs if verb.tenses["past"] and any(noun in group for group in verb.objects)]
             for kind in nouns.values()
