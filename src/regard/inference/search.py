@@ -6,8 +6,8 @@ The prefix is never fed again: the model's state remembers it. Every decision ab
 alone, so a batch yields what its sentences yield one by one.
 
 Answers come in order of their scores. A search prefers answers that ended by themselves to those that the length limit
-cut: a cut one is given only behind those that ended, and only where it scores no better than they do. How many answers
-are asked for never changes the first: see `search`. Drawn answers are all given.
+cut: the first is an ended one if there is any, cut ones are given only where too few ended, and none that scores better
+than the first. How many answers are asked for never changes the first: see `search`. Drawn answers are all given.
 """
 
 import math
@@ -218,8 +218,16 @@ class Search:
             [hypothesis for found in self.found[first : first + self.samples] for hypothesis in found]
             for first in range(0, len(self.found), self.samples)
         ]
-        in_order = _by_score if self.settings.sample else _in_order
-        return [in_order(group)[: self.settings.n_best] for group in groups]
+        return [self._in_order(group)[: self.settings.n_best] for group in groups]
+
+    def _in_order(self, found: Sequence[Hypothesis]) -> list[Hypothesis]:
+        """Hypotheses by score; of a search, those that ended, and cut ones where these are too few."""
+        found = sorted(found, key=lambda each: -each.score)
+        ended = [each for each in found if each.finished]
+        if self.settings.sample or not ended:
+            return found
+        cut = [each for each in found if not each.finished and (self.below or each.score <= ended[0].score)]
+        return sorted([*ended, *cut[: max(0, self.settings.n_best - len(ended))]], key=lambda each: -each.score)
 
     def _turn(self) -> Turn:
         """One step of the model, and what comes of it."""
@@ -358,16 +366,6 @@ def search(
         best = [answer for (answer,) in run(settings.replace(n_best=1))]
         others = run(settings, best)
     return [[answer, *more][: settings.n_best] for answer, more in zip(best, others, strict=True)]
-
-
-def _in_order(found: Sequence[Hypothesis]) -> list[Hypothesis]:
-    """Hypotheses by score: those that ended, then the cut ones that score no better."""
-    ended, cut = (_by_score([each for each in found if each.finished == finished]) for finished in (True, False))
-    return [*ended, *(each for each in cut if not ended or each.score <= ended[-1].score)]
-
-
-def _by_score(found: Sequence[Hypothesis]) -> list[Hypothesis]:
-    return sorted(found, key=lambda each: -each.score)
 
 
 def _noise(source: Int[Tensor, "S L"], source_mask: Bool[Tensor, "S L"], settings: SearchSettings) -> list[Random]:
