@@ -4,9 +4,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from regard.checkpoints import export_marian, load_model
+from regard.checkpoints import export_marian, load_model, save_model
 from regard.checkpoints.models import own_tensors
+from regard.data.text import Pair
+from regard.data.tokenizers import PairTokenizer, TokenizerConfig, train_pair_tokenizer
 from regard.errors import CheckpointError
+from regard.inference.conversion import convert
+from regard.inference.search import SearchSettings, Vocabulary, search
 from regard.models.transformer import Transformer, TransformerConfig
 
 transformers = pytest.importorskip("transformers")
@@ -186,3 +190,71 @@ def test_what_marian_cannot_hold_is_not_exported(changes, named, tmp_path):
         export_marian(ours, tmp_path / "out", start=1, end=2)
     assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
+
+
+PAIRS = [
+    Pair("We are eating bread. Don't you?", "Estamos comiendo pan. ¿No? ¡Sí!"),
+    Pair('the house is big "2024"', "¿Dónde está? la casa es «grande» 2024"),
+]
+TEXTS = [
+    "We are eating bread. Don't you?", "  the  house\tis BIG! 2024 ñandú ", "▁x  y", "Zoom: <b>we</b>", "",
+    '"We are" ¿Dónde está? ¡¿No?! ¿¡Sí? ¿ a', "McDonald's WE (We) - We", "e\u0301xtra E\u0301xtra\u00a0we",
+]  # fmt: skip
+TOKENIZERS = {
+    "bpe": ({}, ["es", "pt"]),
+    "one target": ({"lowercase": True}, ["es"]),
+    "capitals": ({"mark_case": True}, ["es", "pt"]),
+    "two vocabularies": ({"joint": False, "mark_case": True}, ["es", "pt"]),
+    "unigram": ({"kind": "unigram"}, ["es"]),
+    "wordpiece": ({"kind": "wordpiece", "joint": False}, ["es"]),
+    "word": ({"kind": "word"}, ["es"]),
+    "character": ({"kind": "character", "mark_case": True}, ["es", "pt"]),
+}
+
+
+def saved_translator(folder, settings, targets):
+    """A random model with a tokenizer that was trained."""
+    config = TokenizerConfig(size=70, min_frequency=1, **settings)
+    tokenizer = train_pair_tokenizer(PAIRS * 3, config, "en", targets)
+    torch.manual_seed(0)
+    sizes = {"width": 16, "heads": 2, "encoder_depth": 1, "decoder_depth": 1, "ffn_width": 20}
+    model = Transformer(
+        TransformerConfig(source_vocab=tokenizer.source.size, target_vocab=tokenizer.target.size, **sizes)
+    )
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    save_model(folder, "transformer", model.eval(), tokenizer.save)
+    return tokenizer
+
+
+@pytest.mark.parametrize("kind", TOKENIZERS)
+def test_a_converted_translator_says_in_their_library_what_it_says_in_ours(kind, tmp_path):
+    settings, targets = TOKENIZERS[kind]
+    tokenizer = saved_translator(tmp_path / "ours", settings, targets)
+    convert(tmp_path / "ours", tmp_path / "theirs", "huggingface")
+    ours, theirs = load_model(tmp_path / "ours").model, transformers.MarianMTModel.from_pretrained(tmp_path / "theirs")
+    source = target = transformers.AutoTokenizer.from_pretrained(tmp_path / "theirs")
+    if tokenizer.target is not tokenizer.source:
+        target = transformers.AutoTokenizer.from_pretrained(tmp_path / "theirs", subfolder="target")
+
+    again = PairTokenizer.load(tmp_path / "theirs")  # Regard reads the folder, too
+    for to in targets:
+        tag = f">>{to}<< " if len(targets) > 1 else ""
+        ids = tokenizer.source_ids(TEXTS, to)
+        assert source([tag + text for text in TEXTS])["input_ids"] == ids == again.source_ids(TEXTS, to)
+        batch = source([tag + text for text in TEXTS], return_tensors="pt", padding=True)
+        written = theirs.generate(
+            batch["input_ids"], attention_mask=batch["attention_mask"], num_beams=1, do_sample=False,
+            max_new_tokens=12, forced_eos_token_id=None,
+        )  # fmt: skip
+        side = tokenizer.target
+        found = search(
+            ours, batch["input_ids"], batch["attention_mask"].bool(), SearchSettings(max_length=12),
+            Vocabulary(start=side.start, end=side.end, pad=side.pad),
+        )  # fmt: skip
+        for row, (best,) in zip(written.tolist(), found, strict=True):
+            assert [token for token in row if token not in (side.start, side.end, side.pad)] == best.tokens
+            assert target.decode(row, skip_special_tokens=True) == side.decode(best.tokens)
+    for text, ids in zip(TEXTS, tokenizer.target_ids(TEXTS), strict=True):
+        assert target(text)["input_ids"] == ids
+        assert target.decode(ids, skip_special_tokens=True) == tokenizer.target.decode(ids)

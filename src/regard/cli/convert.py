@@ -23,7 +23,9 @@ def convert(
     ] = "regard",
     allow_pickle: AllowPickle = False,
 ) -> None:
-    """Convert a model folder; the weights stay bit for bit the same.
+    """Convert a model folder; what the model computes stays the same.
+
+    huggingface writes a translator as a Marian model, with a tokenizer that AutoTokenizer reads.
 
     ctranslate2 and onnx need the extra `export`; what they write is for those engines and does not come back.
 
