@@ -2,17 +2,19 @@
 
 import { wordsOf } from "./api.js";
 import { byId, make, say } from "./dom.js";
-import { isRunning, job, loadJob, resumeJob, startDemo, watchJob } from "./jobs.js";
+import { isRunning, job, loadJob, resumeJob, startDemo, useJob, watchJob } from "./jobs.js";
 import { Progress } from "./progress.js";
 
-let progress, again;
+let progress, again, useIt;
 
-/** Begin the demo, unless a job is there already, and show how it goes. */
-export async function greet() {
+/** Begin the demo, unless a job is there already, and show how it goes; `use(id)` translates with a model. */
+export async function greet(use) {
   if (!progress) {
     again = make("button", { type: "button", className: "main", hidden: true });
     again.addEventListener("click", () => attempt(job?.state === "stopped" || job?.state === "failed" ? resumeJob : startDemo));
-    progress = new Progress(byId("greeting-job"), [again]);
+    useIt = make("button", { type: "button", textContent: "Use what is there", hidden: true });
+    useIt.addEventListener("click", () => attempt(async () => use(await useJob())));
+    progress = new Progress(byId("greeting-job"), [again, useIt]);
     watchJob(show);
   }
   await attempt(async () => {
@@ -27,9 +29,9 @@ async function attempt(action) {
     await action();
   } catch (error) {
     if (error.status === 409) await loadJob(); // another tab may have been faster
-    if (job) return;
+    if (error.status === 409 && isRunning()) return;
     say(byId("greeting-error"), wordsOf(error));
-    [again.hidden, again.textContent] = [false, "Train the demo now"];
+    if (!job) [again.hidden, again.textContent] = [false, "Train the demo now"];
   }
 }
 
@@ -38,4 +40,5 @@ function show(current) {
   progress.show(current);
   again.hidden = isRunning() || current.state === "finished";
   again.textContent = "Go on training";
+  useIt.hidden = again.hidden || !current.step;
 }

@@ -42,7 +42,7 @@ function open() {
   byId("greeting").hidden = shelf.models.length > 0 || !needsOne || !shelf.training;
   say(byId("page-error"), "");
   if (hasModels || !needsOne) REFRESH[name](values);
-  else if (shelf.models.length || !shelf.training) say(byId("page-error"), "No model here translates. Train one on the Train tab, or start the server with -m FOLDER.");
+  else if (shelf.models.length || !shelf.training) say(byId("page-error"), `No model here translates. ${shelf.training ? "Train one on the Train tab, or start" : "Start"} the server with -m FOLDER.`);
 }
 
 function listenToTabs() {
@@ -110,7 +110,7 @@ async function start() {
   if (!answered) shelf.first = null;
   open();
   if (!answered) byId("greeting").hidden = true;
-  else if (!shelf.models.length && shelf.training) await greet();
+  else if (!shelf.models.length && shelf.training) await greet((id) => use(id, true));
   else await attempt(loadJob);
 }
 

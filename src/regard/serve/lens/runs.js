@@ -38,7 +38,7 @@ function entry(run) {
     isOwn && order("rename", "Rename", () => rename(run, place)),
     isOwn && order("delete", "Delete", () => forget(run, place)),
   ];
-  const facts = [run.message, run.bleu === null ? "" : `best BLEU ${run.bleu.toFixed(1)}`, run.model ? "in use" : ""];
+  const facts = [run.message.replace(/\.$/, ""), run.bleu === null ? "" : `best BLEU ${run.bleu.toFixed(1)}`, run.model ? "in use" : ""];
   return make("li", { className: "run", data: { run: run.name, state: run.state } },
     make("div", { className: "bar" }, make("h3", { textContent: run.name }), make("span", { className: "badge", textContent: STATES[run.state] })),
     make("p", { className: "facts", textContent: facts.filter(Boolean).join(" · ") || `step ${count(run.step)}` }),
