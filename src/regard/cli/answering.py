@@ -54,11 +54,12 @@ class Unknown:
 
         if not self.some:
             return
-        told = f"{self.some:,} of {self.count:,} {self.unit} have words that this model does not know"
+        told = f"{self.some:,} of {self.count:,} {self.unit} have words that this model does not know: "
+        told += named(self.words)
         if self.mostly:
             number, share = self.mostly[0]
-            told = f"warning: {told}; {len(self.mostly):,} are mostly unknown (the first is {number:,}: {share:.0%})"
-        print(f"regard: {told}: {named(self.words)}", file=sys.stderr)
+            told = f"warning: {told}; mostly unknown: {len(self.mostly):,} (the first is {number:,}: {share:.0%})"
+        print(f"regard: {told}", file=sys.stderr)
 
 
 def refuse_pictures(texts: Iterable[str]) -> None:

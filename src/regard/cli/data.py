@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.options import Sets
+from regard.cli.options import DataRoot, Sets, use_data_root
 
 data = typer.Typer(help="Work on data: prepare.", rich_markup_mode=None)
 
@@ -23,6 +23,7 @@ def prepare(
     recipe: Annotated[str, typer.Argument(help="A shipped recipe (see `regard models`) or a TOML file.")],
     sets: Sets = [],  # noqa: B006 - typer's way to say "none given"
     out: Annotated[Path | None, typer.Option("-o", "--out", help="Run folder. Default: runs/RECIPE.")] = None,
+    data_root: DataRoot = "",
 ) -> None:
     """Read, filter and encode the data of a recipe into its run folder, as `regard train` would first of all.
 
@@ -35,6 +36,7 @@ def prepare(
     from regard.training.loop import prepare as run
     from regard.training.recipe import load_recipe
 
+    use_data_root(data_root)
     folder = out or Path("runs") / Path(recipe).stem
     print(run(load_recipe(recipe, sets), folder), file=sys.stderr)
     print(folder)

@@ -4,26 +4,45 @@ from __future__ import annotations
 
 import json
 import sys
+import textwrap
 
-from regard.cli.options import AsJson
+from regard.cli.options import AsJson, DataRoot, use_data_root
+
+INDENT = " " * 6
 
 
-def models(as_json: AsJson = False) -> None:
-    """List the models with their presets, and the shipped recipes.
+def models(as_json: AsJson = False, root: DataRoot = "") -> None:
+    """List the models with their presets, and the shipped recipes: what each does, its data and its time.
+
+    Data below the data root (REGARD_DATA, --data-root) are marked as there or missing. Times are those of
+    docs/results.md.
 
     Example: regard models
     """
+    from regard.data.roots import data_root
     from regard.models.catalog import MODELS
-    from regard.training.recipe import recipe_names
+    from regard.training.recipe import recipe_names, shipped
 
+    use_data_root(root)
+    recipes = {name: shipped(name) for name in recipe_names()}
     if as_json:
         presets = {name: list(entry.presets) for name, entry in MODELS.items()}
-        print(json.dumps({"models": presets, "recipes": recipe_names()}))
+        described = {name: recipe._asdict() for name, recipe in recipes.items()}
+        print(json.dumps({"models": presets, "recipes": described, "data_root": data_root()}))
         return
     print("models (train one with --set model.name=…, size with --set model.preset=…)")
     for name, entry in MODELS.items():
         purpose = (sys.modules[entry.model.__module__].__doc__ or "").split("\n")[0]
         print(f"  {name:13}{purpose}\n{'':15}presets: {', '.join(entry.presets)}")
-    print("recipes (regard train NAME)")
-    for name in recipe_names():
+    print(f"recipes (regard train NAME; data root {data_root()})")
+    for name, recipe in recipes.items():
         print(f"  {name}")
+        for line in (recipe.purpose, f"data: {_needed(recipe.data)}", f"time: {recipe.takes or 'unmeasured'}"):
+            print(textwrap.fill(line, 120, initial_indent=INDENT, subsequent_indent=INDENT, break_on_hyphens=False))
+
+
+def _needed(data: dict[str, bool] | None) -> str:
+    """The data of a recipe in words."""
+    if data is None:
+        return "yours, with --set data.train=…"
+    return ", ".join(f"{path} ({'there' if there else 'missing'})" for path, there in data.items()) or "built in"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -23,6 +24,12 @@ Models = Annotated[
 ]
 Model = Annotated[str, typer.Option("-m", "--model", help="Model folder or hf:owner/name.")]
 Truncate = Annotated[bool, typer.Option("--truncate", help="Cut texts that are too long instead of refusing them.")]
+DataRoot = Annotated[
+    str,
+    typer.Option(
+        "--data-root", help="Folder of what recipes call data:NAME. Default: that of REGARD_DATA, else ../shared/data."
+    ),
+]
 Sets = Annotated[list[str], typer.Option("--set", help="Change a value of the recipe: section.key=value. Repeatable.")]
 To = Annotated[str, typer.Option("--to", help="Target language, for models that know several.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda or auto.")]
@@ -128,6 +135,17 @@ def built_in() -> Path:
         where = f"training the built-in translator once, into {demo_folder()}"
         print(f"{where}; this takes a few minutes (-m FOLDER uses another model)", file=sys.stderr)
     return demo_model()
+
+
+def use_data_root(folder: str) -> None:
+    """Look for data files there from now on, also in processes that this one starts."""
+    from regard.data.roots import VARIABLE
+    from regard.errors import UsageError
+
+    if folder and not Path(folder).is_dir():
+        raise UsageError(f"--data-root {folder!r} is no folder")
+    if folder:
+        os.environ[VARIABLE] = folder
 
 
 def existing(path: str) -> Path:

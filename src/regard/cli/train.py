@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.options import Sets
+from regard.cli.options import DataRoot, Sets, use_data_root
 from regard.errors import UsageError
 
 
@@ -16,6 +16,7 @@ def train(
     sets: Sets = [],  # noqa: B006 - typer's way to say "none given"
     out: Annotated[Path | None, typer.Option("-o", "--out", help="Run folder. Default: runs/RECIPE.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue exactly where a run stopped.")] = False,
+    data_root: DataRoot = "",
 ) -> None:
     """Train a model by a recipe; the folder it leaves is ready for `regard translate -m`.
 
@@ -25,6 +26,7 @@ def train(
     from regard.training.loop import train as run
     from regard.training.recipe import load_recipe
 
+    use_data_root(data_root)
     folder = out or Path("runs") / Path(recipe).stem
     if resume and not folder.is_dir():
         raise UsageError(f"there is no run in {folder} to resume; leave out --resume to begin one")

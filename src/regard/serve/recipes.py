@@ -9,7 +9,7 @@ from typing import Any
 
 from regard.config import Config
 from regard.studies.plan import make_plan
-from regard.training.recipe import recipe_names, recipe_text
+from regard.training.recipe import opening_comment, recipe_names, recipe_text
 from regard.training.sections import PHRASEBOOK, TrainingSection
 
 DEMO_SETS = ("training.log_every=10", "training.validate_every=130")  # often enough to be watched
@@ -50,7 +50,7 @@ def _offer(name: str) -> Offer:
     own_data = needs_data(name)
     return Offer(
         name=name,
-        description=_opening_comment(recipe_text(name)),
+        description=opening_comment(recipe_text(name)),
         family=_values(name)["model"]["name"],
         parameters=None if own_data else make_plan(name).parameters,
         own_data=own_data,
@@ -98,12 +98,3 @@ def suited(name: str, *, pairs: int | None = None, steps: int | None = None) -> 
 
 def _values(name: str) -> dict[str, Any]:
     return tomllib.loads(recipe_text(name))
-
-
-def _opening_comment(text: str) -> str:
-    lines = []
-    for line in text.splitlines():
-        if not line.startswith("#"):
-            break
-        lines.append(line.removeprefix("#").strip())
-    return " ".join(lines)

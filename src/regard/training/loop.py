@@ -38,6 +38,7 @@ from regard.training.tasks import TASKS, Task, TrainingBatch
 def train(recipe: AnyRecipe, out: Path, *, resume: bool = False) -> Path:
     """Train by `recipe` into the folder `out`, or continue what was begun there; the finished model is in `out`."""
     recipe = recipe.resolved()
+    recipe.refuse_missing()
     device = find_device(recipe.training.device)
     with Signals() as signals, ExitStack() as held:
         with joined(device) as ranks:
@@ -59,6 +60,7 @@ def train(recipe: AnyRecipe, out: Path, *, resume: bool = False) -> Path:
 def prepare(recipe: AnyRecipe, out: Path) -> str:
     """Make the data of a recipe ready in `out`, where `train` with `resume` finds them; returns what they are."""
     recipe = recipe.resolved()
+    recipe.refuse_missing()
     with Signals() as signals, claim(out, recipe, resume=(out / RECIPE).exists()) as start:
         task = TASKS[recipe.task](recipe, out / DATA, torch.device("cpu"), signals.check)
         start.keep()

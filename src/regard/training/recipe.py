@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import pydantic
 import tomli_w
 
 from regard.config import Config, Seed
 from regard.data.augmentation import Augmentation
+from regard.data.roots import is_there, located, missing
 from regard.data.tokenizers import TokenizerConfig
 from regard.data.vocabularies import VocabularyConfig
-from regard.errors import ConfigError, UsageError
+from regard.errors import ConfigError, DataError, UsageError
 from regard.inference.search import SearchSettings
 from regard.training.image_sections import (
+    SCENES,
     GanLoopSection,
     GanSection,
     ImageLoopSection,
@@ -28,6 +31,7 @@ from regard.training.image_sections import (
 )
 from regard.training.sections import (
     DECODED,
+    PHRASEBOOK,
     AgreeingSection,
     BlockLoopSection,
     DataSection,
@@ -45,6 +49,8 @@ from regard.training.sections import (
     nearest,
 )
 
+MADE, BUILTIN = (PHRASEBOOK, SCENES), "builtin:"  # data that are no files
+
 
 class AnyRecipe(Config):
     """What the loop needs of a recipe, whatever its task; the rest is for the task alone."""
@@ -54,6 +60,7 @@ class AnyRecipe(Config):
     anew: ClassVar[str] = ""  # why training cannot start from a model folder; empty where it can
 
     task: str
+    takes: str = ""  # how long training was measured to take, and where
     seed: Seed = 1
     model: ModelSection
     training: LoopSection
@@ -88,6 +95,17 @@ class AnyRecipe(Config):
         """How many tokens a new model will know at most; 0 where they come with the model."""
         tokenizer: TokenizerConfig | VocabularyConfig | None = getattr(self, "tokenizer", None)
         return 0 if self.model.init or tokenizer is None else tokenizer.size
+
+    @property
+    def files(self) -> list[str]:
+        """The paths of its data, as far as they are files."""
+        return data_files(self.model_dump()["data"])
+
+    def refuse_missing(self) -> None:
+        """Refuse to begin where a file below the data root is not there."""
+        for path in self.files:
+            if message := missing(path):
+                raise DataError(message)
 
     def to_toml(self) -> str:
         """The recipe as a TOML document that `load_recipe` reads back unchanged."""
@@ -318,6 +336,18 @@ class GanRecipe(AnyRecipe):
         return self
 
 
+def data_files(data: Mapping[str, Any]) -> list[str]:
+    """The paths that a section [data] names, as far as they are files."""
+    found = (path for part in ("train", "valid", "test") for path in _strings(data.get(part, "")))
+    return [path for path in found if path and path not in MADE and not path.startswith(BUILTIN)]
+
+
+def _strings(value: Any) -> list[str]:
+    """All strings within a value: of a path, of several, or of a table of them."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return [value] if isinstance(value, str) else [text for each in inner for text in _strings(each)]
+
+
 def _refuse_mixing(recipe: SegmentationRecipe | PixelsRecipe | GanRecipe) -> None:
     if recipe.augmentation.mixup or recipe.augmentation.cutmix:
         raise ConfigError(
@@ -352,9 +382,31 @@ def recipe_text(name: str) -> str:
     return str((_shipped() / f"{name}.toml").read_text(encoding="utf-8"))
 
 
+class Shipped(NamedTuple):
+    """What is known of a shipped recipe before it is run."""
+
+    purpose: str
+    data: dict[str, bool] | None  # its files, and whether each is there; None where they must be given
+    takes: str  # how long it was measured to take; empty where nobody has
+
+
+def shipped(name: str) -> Shipped:
+    """What a shipped recipe does, needs and takes."""
+    text = recipe_text(name)
+    values = located(tomllib.loads(text))
+    data = {path: is_there(path) for path in data_files(values["data"])} if "data" in values else None
+    return Shipped(opening_comment(text), data, values.get("takes", ""))
+
+
+def opening_comment(text: str) -> str:
+    """What a recipe says of itself: the comment it begins with."""
+    lines = itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())
+    return " ".join(line.removeprefix("#").strip() for line in lines)
+
+
 def load_recipe(name_or_path: str | Path, sets: Sequence[str] = ()) -> AnyRecipe:
     """Read a shipped recipe by name, or a file, with `section.key=value` changes made before anything is checked."""
-    values = changed(_read(str(name_or_path)), sets)
+    values = located(changed(_read(str(name_or_path)), sets))
     task = values.get("task", "translation")
     if task not in RECIPES:
         raise ConfigError(f"{name_or_path}: task {task!r} is unknown; {nearest(str(task), RECIPES)}")
