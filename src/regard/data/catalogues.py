@@ -182,7 +182,7 @@ def _metadata(header: str, name: str) -> str:
 
 def _write(job: Job, catalogue: Catalogue, metadata: str, language: str) -> None:
     header = _with_metadata(metadata, "Language", language)
-    if lacking([str(catalogue)], job.encoding):  # it will be in UTF-8, and the header must say so
+    if "charset=CHARSET" in header or lacking([str(catalogue)], job.encoding):  # it is in UTF-8, and must say so
         header = re.sub(r"charset=[\w.:-]+", "charset=UTF-8", header)
     if catalogue.header and header != metadata:
         catalogue.set(catalogue.header, "msgstr", header)

@@ -37,6 +37,8 @@ Stated = Callable[[bytes], str | None]
 
 def find_encoding(path: Path, language: str, stated: Stated = lambda head: None) -> str:
     """The encoding of a file; `stated` finds in its first bytes what it says of itself, if anything."""
+    if path.exists() and not path.is_file():
+        raise DataError(f"{path}: not a file that can be read twice, as finding its encoding needs; give the encoding")
     with open_bytes(path) as stream:
         head = stream.read(SAMPLE)
     marked = next((name for mark, name in MARKS.items() if head.startswith(mark)), None)
@@ -146,8 +148,9 @@ def read_encoded(path: Path | IO[bytes], encoding: str) -> Iterator[str]:
             with io.TextIOWrapper(stream, encoding, newline="\n") as text:
                 yield from text
         except UnicodeDecodeError as error:
+            name = getattr(stream, "name", path)
             raise DataError(
-                f"{getattr(stream, 'name', path)}: cannot be read as {encoding} ({error}); give its encoding with --encoding"
+                f"{name}: cannot be read as {encoding} ({error}); give its encoding with --encoding"
             ) from None
 
 

@@ -219,7 +219,7 @@ def _languages(token: Token, language: str) -> Iterator[Value]:
 
 def _is_foreign(token: Token, language: str) -> bool:
     """Whether an element says that it is in another language than the page's source."""
-    if token.name in ("html", "body") or "lang" not in token.raw.lower():
+    if not language or token.name in ("html", "body") or "lang" not in token.raw.lower():
         return False
     stated = [value.text for value in _values(token.raw) if value.name in ("lang", "xml:lang") and value.text]
     return bool(stated) and not any(same_language(code, language) for code in stated)

@@ -23,21 +23,22 @@ SYMBOLS = (
     "\u2190-\u2bff\u3004\u3012\u3013\u3020\u3036\uffe0-\uffe6\U0001f000-\U0001fbff"
 )
 MODIFIERS = "\u200d\u20e3\ufe0e\ufe0f\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f"
+SIGNS = r"-+=<>|~^*\#/\\@"
 PLACEHOLDER = re.compile(
     rf"""
       (?P<tag> </?[A-Za-z][^<>]*> )
     | (?:(?:https?|ftp|file)://|www\.(?=\w)|mailto:)[^\s<>"{OBJECT}]*[^\s<>".,;:!?)'\]{OBJECT}]   # a URL, less the
                                                                                 # punctuation that follows it
     | (?<![\w.+-])[\w.+-]+@\w[\w-]*(?:\.\w[\w-]*)+        # an e-mail address
-    | \$?\{{(?:[^{{}}]|\{{[^{{}}]*\}})*\}}                 # {{name}}, {{0}}, ${{VAR}}, ICU's {{n, plural, one {{..}}}}
+    | [$\#@]?\{{(?:[^{{}}]|\{{[^{{}}]*\}})*\}}                 # {{name}}, {{0}}, ${{VAR}}, ICU's {{n, plural, ..}}
     | %\([^()\s]*\)[\#0+-]*\d*(?:\.\d+)?[a-zA-Z]      # %(name)s
-    | %\{{[^{{}}\s]*\}} | %%                              # %{{name}}
+    | %\{{[^{{}}\s]*\}} | %% | %[A-Z_][A-Z0-9_]+%           # %{{name}}, %PATH%
     | (?<!\d)%(?:\d+\$)?[\#0+-]*\d*(?:\.\d+)?(?:hh?|ll?|[zjt])?[diouxXeEfFgGcrsa@]   # %s, %1$s, %5.2f
-    | (?<![\w%])%\d+(?![\w%])                            # Qt's %1
+    | (?<![\w%])%(?:L?\d+|n)(?![\w%])                    # Qt's %1, %L1 and %n
     | &(?:\#\d+|\#x[0-9A-Fa-f]+|[A-Za-z]\w*); | &&      # &amp;, &#160;, an ampersand that is no mnemonic
     | \$[A-Za-z_]\w* | \\[nrt"'] | {OBJECT}
     | (?P<symbol> (?:[{SYMBOLS}][{MODIFIERS}]*)+ | [0-9\#*]\ufe0f?\u20e3
-      | (?<!\S)(?!-+(?!\S))[-+=<>|~^*\#/\\@]+(?!\S) )      # + and => only where they stand alone
+      | (?<![^\s("'\[])(?!-+(?![{SIGNS}]))[{SIGNS}]+(?![^\s)"'\],.:;!?]) )   # + and => only where they stand alone
     """,
     re.VERBOSE,
 )

@@ -89,7 +89,7 @@ def translate_xliff(job: Job) -> None:
                 fillings.append(filling)
     for owner in owners:
         name = exchange.language_attributes(owner)[1]
-        if not owner.get(name):
+        if job.target and not owner.get(name):
             document.set_attribute(owner, name, job.target)
     done = _translated(job, document, [part for filling in fillings for part in filling.parts])
     for filling in fillings:

@@ -49,7 +49,8 @@ def test_segments_without_words_are_copied_and_never_translated(text: str):
     ["%s", "%d", "%5.2f", "%(name)s", "%1$s", "%@", "{}", "{0}", "{name}", "{{name}}", "${VAR}", "$VAR", "&amp;",
      "&#160;", "&#xA0;", "https://example.org/a?b=c", "<br>", "<a href='x y'>", "</p>", "%{name}",
      "{n, plural, one {# file} other {# files}}", "www.example.org", "mailto:a@b.org", "j.doe+x@mail.example.org", "%1",
-     "$%1$s", "♪", "→", "©", "™", "€", "👩🏽‍🚀", "🇩🇪🇫🇷", "1️⃣", "①", "&&", "=>", "20°C", "$", "|"],
+     "$%1$s", "♪", "→", "©", "™", "€", "👩🏽‍🚀", "🇩🇪🇫🇷", "1️⃣", "①", "&&", "=>", "20°C", "$", "|", "%n", "%L1",
+     "%PATH%", "#{x}"],
 )  # fmt: skip
 def test_what_counts_as_a_placeholder(placeholder: str):
     text, mark, rest = parse(f"one {placeholder} two")
