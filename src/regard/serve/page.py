@@ -343,9 +343,13 @@ async def _explained(
 
 
 def _unknown_at(spoken: Spoken) -> list[int]:
-    """Which of the source words have something that the model does not know."""
+    """Which of the source words the model does not know, or not all of; signs beside a known word do not count."""
     unknown = [
-        any(word.start() < end and start < word.end() for _, start, end in each.unknown)
+        any(
+            word.start() < end and start < word.end()
+            for text, start, end in each.unknown
+            if any(map(str.isalnum, text))
+        )
         for each in spoken.sentences
         for word in re.finditer(r"\S+", each.source)
     ]

@@ -63,6 +63,13 @@ def test_several_sentences_look_at_themselves_alone(ask):
     assert not weights[:first, 3:].any() and not weights[first:, :3].any()
 
 
+def test_unknown_words_are_told_by_their_places(ask):
+    told = ask("translate", text="we eat ΩΩ, bread ♪\nshe reads (ΩΩ)")
+    assert told["source_words"][2] == "ΩΩ," and told["unknown_at"] == [2, 7]  # signs are no words
+    found = [(each["word"], told["source"][each["start"] : each["end"]]) for each in told["unknown"]]
+    assert [word for word, _ in found if word.isalnum()] == ["ΩΩ", "ΩΩ"] and all(word == there for word, there in found)
+
+
 def test_a_blank_text_has_no_translation(ask):
     assert ask("translate", text=" \n ", search=True)["translations"] == []
 

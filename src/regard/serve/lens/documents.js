@@ -72,24 +72,24 @@ class DocumentCard {
     for (const [name, value] of Object.entries({ model, source, to })) if (value) form.append(name, value);
     this.tell("busy", "Sending it…");
     try {
-      for await (const event of stream("/api/documents", form, this.#running.signal)) this.take(event, to);
+      for await (const event of stream("/api/documents", form, this.#running.signal)) this.take(event, source, to);
     } catch (error) {
       if (!isAbort(error)) this.fail(wordsOf(error));
     }
   }
 
-  take(event, to) {
+  take(event, source, to) {
     if (event.error) throw new Problem(event.error);
     if (event.detected) this.detected = event.detected.language;
     if (event.loading) this.tell("busy", `Loading the model ${event.loading}…`);
     if (event.of !== undefined) this.tell("busy", `${count(event.sentences)} of ${count(event.of)} sentences`, event.sentences / Math.max(event.of, 1));
-    if (event.done) this.finish(event, to);
+    if (event.done) this.finish(event, source, to);
   }
 
-  finish({ token, model, truncated, unchanged }, to) {
-    const from = this.detected ? `${languageName(this.detected)} (detected) → ` : "";
+  finish({ token, model, truncated, unchanged }, source, to) {
+    const from = this.detected ? `${languageName(this.detected)} (detected)` : languageName(source);
     const cut = truncated ? " Some sentences reached the length limit, so their ends may be missing." : "";
-    this.tell("done", unchanged ? `It is in ${languageName(to)} already, so it comes back as it is.` : `${from}${languageName(to)}, by ${model}.${cut}`, 1);
+    this.tell("done", unchanged ? `It is in ${languageName(to)} already, so it comes back as it is.` : `${from} → ${languageName(to)}, by ${model}.${cut}`, 1);
     [this.action.textContent, this.action.className] = ["Download", "main"];
     this.act = () => download(`/api/documents/${encodeURIComponent(token)}`).catch((error) => this.fail(wordsOf(error)));
   }

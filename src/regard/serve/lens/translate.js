@@ -178,7 +178,7 @@ function showAnswer(full) {
   const sights = ["alignment-card", "n-best-card", "tree-card"];
   byId("findings").hidden = sights.every((id) => byId(id).hidden);
   byId("translate-empty").hidden = true;
-  sayUnknown([...new Set(full.unknown.map(({ word }) => word))]);
+  sayUnknown([...new Set(full.unknown.map(({ word }) => word).filter((word) => /[\p{L}\p{N}]/u.test(word)))]); // not of signs
   const sentences = full.source_tokens.filter((token) => token === "</s>").length;
   byId("tree-title").textContent = sentences > 1 ? "How it searched, in the first sentence" : "How it searched";
   if (full.search?.nodes.length) tree.show(full.search);
