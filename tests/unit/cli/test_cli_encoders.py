@@ -118,3 +118,17 @@ def test_a_mistake_is_one_line(arguments, code, says, make_encoder, capsys):
     assert run([folder if each == "FOLDER" else each for each in arguments]) == code
     err = capsys.readouterr().err
     assert says in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("verb", ["embed", "fill", "classify"])
+def test_texts_that_are_mostly_unknown_are_told(make_encoder, piped, verb):
+    folder = str(make_encoder({"embed": "none", "fill": "masked", "classify": "classify"}[verb]))
+    hidden = " [MASK]" if verb == "fill" else ""
+    piped("", verb, f"Привет мир{hidden}", "-m", folder)
+    assert piped.err.endswith(f"of the text: *Привет* *мир*{hidden}\n")
+    piped(f"we are{hidden}\nПривет мир{hidden}\nмир\tмир{hidden}\n", verb, "-m", folder)
+    (told,) = piped.err.splitlines()
+    assert "2 of 3 lines have words that this model does not know: Привет, мир" in told
+    assert "mostly unknown: 2 (the first is 2" in told or verb == "fill"
+    piped(f"we are{hidden}\n", verb, "-m", folder)
+    assert piped.err == ""

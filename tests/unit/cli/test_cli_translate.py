@@ -199,3 +199,32 @@ def test_wrong_targets_models_and_devices(command: list[str], capsys: pytest.Cap
     assert run([*command, SENTENCE, "--device", "abacus"]) == 2
     assert run([*command, SENTENCE, "--beam", "0"]) == 2
     assert capsys.readouterr().out == ""
+
+
+def test_unknown_words_are_marked(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*command, "we are eating Ωμέγα", SENTENCE, "Привет мир", "--max-length", "60"]) == 0
+    told = [line for line in capsys.readouterr().err.splitlines() if "unknown" in line]
+    assert told == [
+        "regard: unknown to this model, 31% of the text: we are eating *Ωμέγα*",
+        "regard: warning: mostly unknown to this model, 100% of the text: *Привет* *мир*",
+    ]
+    for more in ([], ["--stream"]):
+        assert run([*command, "\x1b[31mΩ\x1b", *more]) == 0
+        captured = capsys.readouterr()
+        assert "\x1b" not in captured.err and "*Ω*" in captured.err
+
+
+def test_unknown_words_of_a_file_are_summed_up_in_one_line(
+    command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    piped("we are eating bread\nwe eat Ω\nПривет мир\n".encode(), [*command, "--json"], monkeypatch)
+    captured = capsys.readouterr()
+    (told,) = [line for line in captured.err.splitlines() if "limit" not in line]
+    assert told.startswith("regard: warning: 2 of 3 lines have words that this model does not know: Ω, Привет, мир")
+    assert told.endswith("; mostly unknown: 1 (the first is 3: 100%)")
+    answers = [json.loads(line) for line in captured.out.splitlines()]
+    assert [each["unknown"] for each in answers] == [
+        [],
+        [{"word": "Ω", "start": 7, "end": 8}],
+        [{"word": "Привет", "start": 0, "end": 6}, {"word": "мир", "start": 7, "end": 10}],
+    ]

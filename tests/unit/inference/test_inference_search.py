@@ -125,7 +125,6 @@ def test_answers_come_in_order_of_score_and_their_number_never_changes_the_first
                     scores, ended = ([getattr(each, name) for each in found] for name in ("score", "finished"))
                     assert scores == sorted(scores, reverse=True)
                     assert len({tuple(each.tokens) for each in found}) == len(found) == n_best
-                    assert ended[0] or True not in ended
                     cut += True in ended and False in ended
     assert cut  # some lists have both
 

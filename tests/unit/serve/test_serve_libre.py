@@ -261,3 +261,26 @@ def test_suggestions_are_kept_for_training(served):
     assert served.client.post("/suggest", data=row).json() == {"success": True}
     kept = served.app.state.jobs.runs / "suggestions.jsonl"
     assert json.loads(kept.read_text("utf-8").splitlines()[-1]) == row
+
+
+def test_words_that_the_model_does_not_know_are_named(served):
+    text = "we are eating Ωμέγα.\n\n  Привет, we eat"
+    answer = served.client.post("/translate", json={**ASKED, "q": text}).json()
+    words = [each["word"] for each in answer["unknown"]]
+    assert {"Ωμέγα", "Привет"} <= set(words)
+    assert all(text[each["start"] : each["end"]] == each["word"] for each in answer["unknown"])
+    several = served.client.post("/translate", json={**ASKED, "q": ["we are eating", text]}).json()
+    assert several["unknown"] == [[], answer["unknown"]]
+    page = {**ASKED, "q": "<p>we <b>Ωμέγα</b></p>", "format": "html"}
+    (word,) = served.client.post("/translate", json=page).json()["unknown"]
+    assert word == {"word": "Ωμέγα", "start": 9, "end": 14}
+
+
+def test_how_many_alternatives_are_asked_for_never_changes_the_answer(served, spanish):
+    for count in (0, 1, 3, 6):
+        answer = served.client.post("/translate", json={**ASKED, "alternatives": count}).json()
+        assert answer["translatedText"] == spanish
+    for more in ({}, {"n_best": 1}, {"n_best": 4, "search": True}, {"n_best": 7}):
+        answer = served.client.post("/api/translate", json={"text": SENTENCE, "to": "es", **more}).json()
+        scores = [each["score"] for each in answer["translations"]]
+        assert answer["translations"][0]["text"] == spanish and scores == sorted(scores, reverse=True)
