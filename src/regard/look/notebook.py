@@ -9,6 +9,7 @@ from typing import Any
 
 import regard
 from regard.data.given import refuse_pictures
+from regard.data.unknown import UnknownWord
 from regard.errors import UsageError
 from regard.inference.images import PictureReader
 from regard.look.figures import save
@@ -30,6 +31,7 @@ class Look:
     sight: Sight | PictureSight = field(repr=False)
     text: str
     said: str
+    unknown: list[UnknownWord] = field(default_factory=list)  # words of the text that the model does not know
 
     def _repr_html_(self) -> str:
         """The offline page in a frame of its own, so that neither its style nor its script meets the notebook's."""
@@ -58,4 +60,4 @@ def look(model: Any, text: str | Path, pair: str = "", *, to: str = "", target: 
         raise UsageError(f"{found.name or 'this model'} reads texts, not {text!r:.60} ({type(text).__name__})")
     refuse_pictures((text, pair))
     scene = set_scene(found, text, pair=pair, to=to, target=target, **writing)
-    return Look(scene.sight(), text, scene.said)
+    return Look(scene.sight(), text, scene.said, found.unknown_words(text))

@@ -71,6 +71,8 @@ class CompletionRequest(BaseModel):
         if self.temperature and self.temperature >= COLDEST:
             chance = {"sample": True, "temperature": self.temperature, "seed": self.seed or 0}
             changes |= chance | ({"top_p": self.top_p} if self.top_p else {})
+        elif self.temperature is not None:
+            changes["sample"] = False
         return changes
 
     def check(self, *unsupported: str) -> None:
