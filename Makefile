@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
-.PHONY: demo test kernels check faults bench browser clean
+.PHONY: demo test kernels check faults processors bench browser clean
 
 demo: $(VENV)/.ready
 	$(BIN)/regard demo --output build/demo
@@ -28,6 +28,11 @@ check: $(VENV)/.ready-dev
 faults: $(VENV)/.ready-dev
 	REGARD_FAULT_COUNT=200 OMP_NUM_THREADS=1 $(BIN)/python -m pytest --timeout 7200 -n 2 tests/faults \
 		tests/unit/inference/test_inference_search.py tests/unit/data
+
+# Compiled products at every level of instructions that this CPU or an emulator has (Debian: qemu-user, and
+# g++-aarch64-linux-gnu for ARM's levels), as a table; levels that nothing here can run are named.
+processors: $(VENV)/.ready-dev
+	$(BIN)/python tests/processors/run.py
 
 bench: $(VENV)/.ready-dev
 	$(BIN)/regard bench translate --shape small
