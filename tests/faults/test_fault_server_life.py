@@ -91,6 +91,27 @@ def test_a_taken_port_is_told_in_one_line(translator_folder: Path) -> None:
     assert port in line and "--port" in line
 
 
+def sent_document(server: Server) -> str:
+    """The address of a translated document."""
+    with server.client() as client:
+        sent = {"data": {"source": "en", "target": "es"}, "files": {"file": ("a.txt", b"we eat")}}
+        return str(client.post("/translate_file", **sent).json()["translatedFileUrl"])
+
+
+def test_documents_left_by_a_killed_server_are_removed_by_the_next(
+    translator_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with running(translator_folder) as alive:
+        address = sent_document(alive)
+        with running(translator_folder) as killed:
+            sent_document(killed)
+        assert len(list(tmp_path.rglob("document.txt"))) == 2
+        with running(translator_folder), alive.client() as client:
+            assert len(list(tmp_path.rglob("document.txt"))) == 1
+            assert client.get(address).status_code == 200
+
+
 # 22: no network at all
 
 

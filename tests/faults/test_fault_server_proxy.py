@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import openai
 import pytest
+from playwright.sync_api import expect, sync_playwright
 from server_process import ASKED, Server, running
 
 NAME = "translate.example.org"
@@ -152,6 +153,23 @@ def test_the_page_and_the_apis_work(proxy: Proxy) -> None:
         expected = inside.post("/translate", json=ASKED).json()
         assert client.post("/translate", json=ASKED).json() == expected
         assert client.post("/api/translate", json={"text": ASKED["q"], "to": "es"}).status_code == 200
+
+
+def test_a_browser_translates(proxy: Proxy) -> None:
+    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if program is None:
+        pytest.skip("no Chromium on this machine; install the package chromium to test the page")
+    arguments = ["--no-sandbox", "--disable-gpu", f"--host-resolver-rules=MAP {NAME} 127.0.0.1"]
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=arguments)
+        page = browser.new_page(ignore_https_errors=True)
+        page.goto(f"{proxy.origin}/#translate", timeout=60_000)
+        page.fill("#translate-text", ASKED["q"])
+        expect(page.locator("#translation")).to_have_attribute("data-state", "done", timeout=60_000)
+        said = page.locator("#translation").inner_text()
+        browser.close()
+    with proxy.server.client() as inside:
+        assert said.strip() and inside.post("/translate", json=ASKED).json()["translatedText"] in said
 
 
 def test_a_stream_arrives_as_it_is_written(proxy: Proxy) -> None:

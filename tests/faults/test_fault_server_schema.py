@@ -23,6 +23,7 @@ VALID: dict[str, dict[str, str]] = {  # what random values would hardly ever be
     "/suggest": {"source": "en", "target": "es"},
     "/translate_file": {"source": "en", "target": "es"},
     "/v1/completions": {"model": ":es"},
+    "/v1/chat/completions": {"model": ":es"},
     "/api/translate": {"model": "", "to": "es"},
     "/api/translate/stream": {"model": "", "to": "es"},
     "/api/look": {"model": "", "to": "es"},
