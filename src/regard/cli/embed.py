@@ -25,7 +25,8 @@ PART = 4096  # lines of what a process does before it leaves it for good
 def embed(
     model: Model,
     text: Annotated[list[str] | None, typer.Argument(help="Texts to embed; without any, lines of stdin.")] = None,
-    pooling: Annotated[str, typer.Option(help="mean or cls. Default: the model's own, else mean.")] = "",
+    pooling: Annotated[str, typer.Option(help="mean, cls, max, … Default: the model's own modules, else mean.")] = "",
+    prompt: Annotated[str, typer.Option(help="Name of one of the model's prompts, put before each text.")] = "",
     raw: Annotated[bool, typer.Option("--raw", help="Leave vectors as long as they are; otherwise length 1.")] = False,
     input_file: Annotated[
         str, typer.Option("-i", "--input", help="A text file, one text a line; torchrun's processes share it.")
@@ -62,7 +63,7 @@ def embed(
     unknown = Unknown(encoder.unknown_words, typed=bool(text))
 
     def answer(lines: list[str]) -> Tensor:
-        return encoder.embed(lines, pooling=pooling, normalise=not raw, truncate=truncate)
+        return encoder.embed(lines, pooling=pooling, prompt=prompt, normalise=not raw, truncate=truncate)
 
     def noted(lines: list[str]) -> Tensor:
         for line in lines:
@@ -82,7 +83,7 @@ def embed(
         answer_lines(lines, lambda lines: list(answer(lines)), show, unknown)
         return
     if input_file:
-        options = {"model": model, "pooling": pooling, "raw": raw, "truncate": truncate}
+        options = {"model": model, "pooling": pooling, "prompt": prompt, "raw": raw, "truncate": truncate}
         parts = Parts.of(output, Path(input_file), **options)
         with joined(torch.device("cpu")) as ranks:
             parts.work(lines, PART, lambda some: _npy(noted(some)), lambda places: _join(places, output), ranks.wait)

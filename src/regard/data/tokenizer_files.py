@@ -36,6 +36,7 @@ def read_tokenizer(files: Mapping[str, bytes]) -> tokenizers.Tokenizer:
     """A tokenizer of the library from whichever files a folder has."""
     if WHOLE in files:
         library = tokenizers.Tokenizer.from_str(files[WHOLE].decode())
+        _settle_normalizer(library, read_settings(files, SETTINGS))
     elif WORDS in files:
         library = _word_pieces(files)
     elif PAIRS in files and MERGES in files:
@@ -54,6 +55,20 @@ def read_tokenizer(files: Mapping[str, bytes]) -> tokenizers.Tokenizer:
     if library.post_processor is None and (template := _template(library, roles)):
         library.post_processor = template
     return library
+
+
+def _settle_normalizer(library: tokenizers.Tokenizer, settings: Mapping[str, Any]) -> None:
+    """Where both files say how BERT's texts are normalised, the settings count, as they do for transformers."""
+    if isinstance(library.normalizer, normalizers.BertNormalizer):
+        values = {
+            ours: settings.get(theirs, getattr(library.normalizer, ours))
+            for ours, theirs in (
+                ("lowercase", "do_lower_case"),
+                ("strip_accents", "strip_accents"),
+                ("handle_chinese_chars", "tokenize_chinese_chars"),
+            )
+        }
+        library.normalizer = normalizers.BertNormalizer(clean_text=library.normalizer.clean_text, **values)
 
 
 def _word_pieces(files: Mapping[str, bytes]) -> tokenizers.Tokenizer:

@@ -1,4 +1,4 @@
-"""Model folders from one form to another, weights bit for bit; and to the forms of other engines."""
+"""Model folders from one form to another, with the same answers; and to the forms of other engines."""
 
 from __future__ import annotations
 
@@ -9,20 +9,19 @@ from regard.checkpoints import LoadedModel, export_marian, export_model, load_mo
 from regard.checkpoints.ctranslate2 import export_ctranslate2
 from regard.checkpoints.hub import local_folder
 from regard.checkpoints.onnx import export_onnx
+from regard.data.fast_tokenizer import write_fast_tokenizer
 from regard.data.images import PREPROCESSING
 from regard.data.text_tokenizers import TextTokenizer
-from regard.data.tokenizers import PairTokenizer
+from regard.data.tokenizers import PairTokenizer, SubwordTokenizer
 from regard.errors import UsageError
 from regard.inference.attending import ALIGNMENT
 from regard.inference.decoding import GENERATION, RECIPE, read_decoding, their_settings
-from regard.inference.encoders import POOLING
+from regard.inference.sentences import sentence_files
 from regard.inference.words import WordVectors
 from regard.layers.vision import ImageConfig
 
 FORMS = ("regard", "huggingface", "marian", "ctranslate2", "onnx", "word2vec")
-KEPT = (  # how a model decodes, how its alignment is read, how its pictures and sentence vectors are made
-    RECIPE, ALIGNMENT, GENERATION, PREPROCESSING, str(POOLING), "modules.json", "sentence_bert_config.json",
-)  # fmt: skip
+KEPT = (RECIPE, ALIGNMENT, GENERATION, PREPROCESSING)  # how it decodes, how it aligns, how its pictures are made
 TRANSLATORS, WRITERS = ("seq2seq", "transformer"), ("gpt", "t5")
 
 
@@ -46,10 +45,15 @@ def convert(source: str | Path, target: Path, form: str, *, allow_pickle: bool =
     def extras(folder: Path) -> None:
         if tokenizer is not None:
             tokenizer.save(folder)
-        for name in KEPT:
+        for name in (*KEPT, *sentence_files(loaded.folder)):
             if (loaded.folder / name).is_file() and not (folder / name).exists():
-                (folder / name).parent.mkdir(exist_ok=True)
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(loaded.folder / name, folder / name)
+
+    def for_transformers(folder: Path) -> None:
+        extras(folder)
+        if isinstance(tokenizer, PairTokenizer) and isinstance(tokenizer.source, SubwordTokenizer):
+            write_fast_tokenizer(tokenizer, folder)
 
     if form == "regard":
         save_model(target, loaded.name, loaded.model, extras)
@@ -65,7 +69,7 @@ def convert(source: str | Path, target: Path, form: str, *, allow_pickle: bool =
     elif isinstance(tokenizer, PairTokenizer) and loaded.name == "transformer":
         side = tokenizer.target
         decoding = their_settings(read_decoding(loaded.folder).settings)
-        export_marian(loaded.model, target, start=side.start, end=side.end, decoding=decoding, extras=extras)
+        export_marian(loaded.model, target, start=side.start, end=side.end, decoding=decoding, extras=for_transformers)
     else:
         export_model(loaded.name, loaded.model, target, values=_numbers(loaded.name, tokenizer), extras=extras)
 

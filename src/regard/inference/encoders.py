@@ -1,21 +1,22 @@
 """Text in, what a BERT or an ELMo makes of it out: sentence vectors, hidden words, labels, and where it looked."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, NamedTuple, cast, get_args
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from tokenizers.normalizers import Lowercase
+from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.attention import record
 from regard.checkpoints import load_model
 from regard.data.batch import pad_rows
+from regard.data.given import all_texts
 from regard.data.text_tokenizers import Encoded, TextTokenizer
 from regard.data.unknown import UnknownWord, unknown_words, warn_of_unknown
 from regard.errors import CheckpointError, DataError, UsageError
@@ -23,13 +24,10 @@ from regard.inference.attending import require_attention
 from regard.inference.foretelling import TOP, Choice, Foretold, check_top
 from regard.inference.forms import inference_form, is_on_cpu
 from regard.inference.pipelines import batches_by_length, find_device
+from regard.inference.sentences import MODES, SentenceModules, pool, read_sentence_modules
 from regard.models.bert import Bert, BertConfig, BertOutput
 from regard.models.elmo import Elmo, ElmoConfig, ElmoOutput
 
-Pooling = Literal["mean", "cls"]
-POOLING = (
-    Path("1_Pooling") / "config.json"
-)  # how sentence-transformers folders say which pooling they were trained with
 ANY_MASK = "[MASK]"
 FEW = 64  # tokens; of more, torch's own products are as quick as those of an inference form
 
@@ -87,8 +85,16 @@ class Readers:
 class TextEncoder:
     """A BERT-like model, or an ELMo, with its tokenizer."""
 
-    def __init__(self, model: Bert | Elmo, tokenizer: TextTokenizer, *, name: str = "", pooling: Pooling = "mean"):
-        self.model, self.tokenizer, self.name, self.pooling = model.eval(), tokenizer, name, pooling
+    def __init__(
+        self,
+        model: Bert | Elmo,
+        tokenizer: TextTokenizer,
+        *,
+        name: str = "",
+        sentences: SentenceModules | None = None,
+    ):
+        self.model, self.tokenizer, self.name = model.eval(), tokenizer, name
+        self.sentences = sentences or SentenceModules()
         self.config: BertConfig | ElmoConfig = model.config
         self.device, self.readers = next(model.parameters()).device, Readers(self.model)
         self.warns = True  # of texts that are mostly unknown, where the result cannot say it
@@ -105,7 +111,8 @@ class TextEncoder:
         if not isinstance(loaded.model, Bert | Elmo):
             raise UsageError(f"{folder} is a {loaded.name} model, which reads no single texts; expected a bert or elmo")
         tokenizer = TextTokenizer.load(loaded.folder)
-        return cls(loaded.model, tokenizer, name=Path(folder).name, pooling=_pooling(loaded.folder))
+        sentences = read_sentence_modules(loaded.folder, _width(loaded.model.config), allow_pickle)
+        return cls(loaded.model, tokenizer, name=Path(folder).name, sentences=sentences)
 
     @torch.inference_mode()
     def embed(
@@ -113,33 +120,50 @@ class TextEncoder:
         texts: str | Sequence[str],
         *,
         pooling: str = "",
+        prompt: str = "",
         normalise: bool = True,
         truncate: bool = False,
     ) -> Float[Tensor, "N D"]:
-        """One vector for each text: the mean of its tokens, or its first token (cls).
+        """One vector for each text: the mean of its tokens, or what the folder's modules of sentence-transformers make.
 
-        Without `pooling` (mean or cls) it is the one the folder names, else the mean. Normalised vectors have length 1,
-        so that their products are cosines.
+        `pooling` (mean, cls, max, …) takes the place of these modules; `prompt` names one of the folder's prompts,
+        which is put before each text, in place of its usual one. Normalised vectors have length 1, so that their
+        products are cosines.
         """
-        if pooling not in ("", *get_args(Pooling)):
-            raise UsageError(f"pooling is {pooling!r}; known are mean and cls")
-        rows = self._encode(_several(texts), truncate=truncate)
-        self._warn_of_unknown([text for text, row in zip(_several(texts), rows, strict=True) if self._has_unknown(row)])
-        vectors = torch.empty(len(rows), self.width)
+        if pooling not in ("", *MODES.values()):
+            raise UsageError(f"pooling is {pooling!r}; known are {', '.join(MODES.values())}")
+        given, modes = _several(texts), (pooling,) if pooling else self.sentences.modes
+        rows = self._encode(self._prompted(given, prompt), truncate=truncate, longest=self.sentences.longest)
+        self._warn_of_unknown([text for text, row in zip(given, rows, strict=True) if self._has_unknown(row)])
+        skipped, layers = self._skipped(prompt), nn.Identity() if pooling else self.sentences.layers.to(self.device)
+        vectors = torch.empty(len(rows), _width(self.config) if pooling else self.width)
         for chosen in batches_by_length([len(row.ids) for row in rows]):
             tokens, mask, segments = self._padded([rows[i] for i in chosen])
             hidden = self.readers.of(tokens).encode(tokens, mask, segments)
-            vectors[chosen] = (hidden[:, 0] if (pooling or self.pooling) == "cls" else _mean(hidden, mask)).cpu()
+            vectors[chosen] = layers(pool(hidden, mask, modes, skipped)).cpu()
         return functional.normalize(vectors, dim=-1) if normalise else vectors
 
     @property
     def width(self) -> int:
         """Numbers of a vector."""
-        return self.config.width * (2 if isinstance(self.config, ElmoConfig) else 1)
+        return self.sentences.width or _width(self.config)
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
-        """How many tokens each text has."""
-        return [len(row.ids) for row in self.tokenizer.encode(texts)]
+        """How many tokens each text has, the usual prompt included."""
+        return [len(row.ids) for row in self.tokenizer.encode(self._prompted(texts))]
+
+    def _prompted(self, texts: Sequence[str], prompt: str = "") -> Sequence[str]:
+        """The texts as they are read for sentence vectors."""
+        before = self.sentences.prompt(prompt)
+        texts = [before + text for text in texts] if before else texts
+        return [Lowercase().normalize_str(text) for text in texts] if self.sentences.lowercase else texts
+
+    def _skipped(self, prompt: str) -> int:
+        """How many tokens at the beginning of each text are of the prompt and not pooled."""
+        if self.sentences.pools_prompt or not self.sentences.prompt(prompt):
+            return 0
+        ids = self.tokenizer.encode(self._prompted([""], prompt))[0].ids
+        return len(ids) - (ids[-1] in self.tokenizer.specials.values())
 
     def unknown_words(self, text: str, pair: str = "") -> list[UnknownWord]:
         """The words of a text and its partner that become unknown tokens; hidden words are not among them."""
@@ -329,22 +353,9 @@ class TextEncoder:
 
 
 def _several(texts: str | Sequence[str]) -> Sequence[str]:
-    return [texts] if isinstance(texts, str) else texts
+    return all_texts(texts)
 
 
-def _mean(hidden: Float[Tensor, "B T D"], mask: Tensor) -> Float[Tensor, "B D"]:
-    """The mean of the real tokens."""
-    real = mask[..., None].to(hidden.dtype)
-    return (hidden * real).sum(dim=1) / real.sum(dim=1)
-
-
-def _pooling(folder: Path) -> Pooling:
-    """The pooling a folder was trained with: it may say so as sentence-transformers does."""
-    if not (folder / POOLING).is_file():
-        return "mean"
-    settings = json.loads((folder / POOLING).read_text("utf-8"))
-    if settings.get("pooling_mode_mean_tokens"):
-        return "mean"
-    if settings.get("pooling_mode_cls_token"):
-        return "cls"
-    raise CheckpointError(f"{folder / POOLING} asks for a pooling that is not known here; known are mean and cls")
+def _width(config: BertConfig | ElmoConfig) -> int:
+    """Numbers of a token's vector."""
+    return config.width * (2 if isinstance(config, ElmoConfig) else 1)

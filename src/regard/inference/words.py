@@ -124,11 +124,19 @@ class WordVectors:
         return self._nearest(b - a + c, [one, other, third], top)
 
     def embed(
-        self, texts: str | Sequence[str], *, pooling: str = "", normalise: bool = True, truncate: bool = False
+        self,
+        texts: str | Sequence[str],
+        *,
+        pooling: str = "",
+        prompt: str = "",
+        normalise: bool = True,
+        truncate: bool = False,
     ) -> Float[Tensor, "N D"]:
         """One vector for each text: the mean of the vectors of its known words, no text being too long for that."""
         if pooling not in ("", "mean"):
             raise UsageError(f"pooling is {pooling!r}; word vectors know only mean")
+        if prompt:
+            raise UsageError(f"prompt is {prompt!r}; word vectors have no prompts")
         texts = all_texts(texts)
         if self.warns:
             warn_of_unknown(texts, self.unknown_words)

@@ -106,7 +106,7 @@ def test_classify_prints_the_value_of_a_model_that_rates(make_encoder, piped):
     [
         (["embed", "we"], 2, "Missing option '-m'"),
         (["embed", "we", "-m", "nowhere"], 1, "nowhere is not a folder"),
-        (["embed", "we", "-m", "FOLDER", "--pooling", "max"], 2, "pooling is 'max'"),
+        (["embed", "we", "-m", "FOLDER", "--pooling", "median"], 2, "pooling is 'median'"),
         (["embed", "we", "-m", "FOLDER", "-o", "out.csv"], 2, "something.npy"),
         (["fill", "[MASK]", "-m", "FOLDER"], 2, "not 'masked'"),
         (["classify", "we", "-m", "FOLDER"], 2, "not 'classify'"),
