@@ -15,7 +15,8 @@ WRONG = (
     "generate x -m m --temperature -1", "generate x -m m --temperature nan", "generate x -m m --max-tokens 0",
     "generate x -m m -n 0", "generate x -m m --best-of 0", "generate x -m m --keep nan", "generate x -m m --keep 2",
     "fill x -m m --top 0", "neighbours x -m m --top 0", "evaluate phrasebook --count 0",
-    "evaluate phrasebook --seed -1", "evaluate phrasebook --min-words 0", "plan phrasebook --batch 0", "plan phrasebook --tokens inf",
+    "evaluate phrasebook --seed -1", "evaluate phrasebook --min-words 0", "plan phrasebook --batch 0",
+    "plan phrasebook --tokens inf",
     "plan phrasebook --target-length -3", "compare length --count 0", "compare sequences --width 0",
     "bench translate --threads 0", "bench translate --seconds nan",
 )  # fmt: skip
