@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.answering import Unknown, refuse_pictures
+from regard.cli.foreign import Foreign
 from regard.cli.options import AllowPickle, AsJson, Device, Models, Precision, To, existing, load_translator
 from regard.errors import DataError, UsageError
 
@@ -103,7 +104,9 @@ def translate(
             translator, model, existing(input_file), output, encoding, changes, overwrite=overwrite, review=review
         )
         return
-    lines = _given(text) if text else _lines(input_file, translator.tokenizer.source_language, encoding)
+    source_language = translator.tokenizer.source_language
+    lines = _given(text) if text else _lines(input_file, source_language, encoding)
+    lines = Foreign(source_language, translator.target_language(to), typed=bool(text)).watch(lines)
     with _writer(output) as out:
         if stream:
             _stream(translator, lines, out, changes, Unknown(translator.unknown_words, typed=bool(text)))
@@ -248,10 +251,12 @@ def _document(
         found = translator.translate(texts, **changes)
         for each in found:
             unknown.note(each.source, each.unknown)
+            foreign.note(each.source)
         return [Translated(each.text, each.alignment if translator.alignment else ()) for each in found]
 
     unknown = Unknown(translator.unknown_words, typed=False, unit="segments")
     languages = translator.tokenizer.source_language, translator.target_language(changes["to"])
+    foreign = Foreign(*languages, typed=False, unit="segments")
     parts = Parts.of(target, source, models=models, languages=languages, options=changes)
     if parts.wanted():
         with joined(torch.device("cpu")) as ranks:
@@ -261,4 +266,5 @@ def _document(
             source, target, answers, *languages, overwrite=overwrite, review=review, encoding=encoding
         )
     unknown.tell()
+    foreign.tell()
     print(f"{report}, written to {target}", file=sys.stderr)

@@ -1,0 +1,53 @@
+"""Texts that are in another language than a translator reads: told, since their translations mean nothing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+
+LOOKED_AT = 1000  # texts; whoever sends so many knows by then
+
+
+class Foreign:
+    """Finds texts that are clearly in another language than the one expected: each if typed, else how many."""
+
+    def __init__(self, source: str, target: str, *, typed: bool, unit: str = "lines") -> None:
+        self.source, self.target, self.typed, self.unit = source, target, typed, unit
+        self.seen, self.foreign, self.first = 0, 0, ""
+
+    def watch(self, texts: Iterable[str]) -> Iterator[str]:
+        """The texts as they come; at their end it is told what was found."""
+        for text in texts:
+            self.note(text)
+            yield text
+        self.tell()
+
+    def note(self, text: str) -> None:
+        from regard.data.detection import decide
+        from regard.data.languages import language_name, same_language
+
+        if not self.source or self.seen >= LOOKED_AT:
+            return
+        self.seen += 1
+        found = decide(text, [self.source]).language
+        if same_language(found, self.source):
+            return
+        self.foreign += 1
+        already = " already, the language it is translated into" if same_language(found, self.target) else ""
+        what = f"{language_name(found)} ({found}){already}"
+        if self.typed:
+            self._say(f"the text {text[:40]!r} seems to be {what}; this model reads {language_name(self.source)}")
+        self.first = self.first or f"number {self.seen} is {what}"
+
+    def tell(self) -> None:
+        from regard.data.languages import language_name
+
+        if self.foreign and not self.typed:
+            self._say(
+                f"{self.foreign} of {self.seen} {self.unit} looked at seem to be in another language than "
+                f"{language_name(self.source)}, which this model reads; {self.first}"
+            )
+
+    @staticmethod
+    def _say(words: str) -> None:
+        print(f"regard: warning: {words}", file=sys.stderr)
