@@ -313,10 +313,10 @@ def _answer(choice: Choice, seconds: float) -> dict[str, Any]:
 
 def _plain(choice: Choice, text: str, truncated: bool = False, seconds: float = 0.0) -> dict[str, Any]:
     """An answer that is a text and nothing to look at: HTML, or what came back as it was."""
-    translation = {"text": text, "score": None, "tokens": [], "truncated": truncated, "words": [], "alignment": []}
-    translations = [translation | {"attention": None}] if text.strip() else []
-    nothing = {"source_words": [], "source_tokens": [], "search": None, "unknown": [], "unknown_at": []}
-    return _answer(choice, seconds) | nothing | {"translations": translations}
+    said: dict[str, Any] = {"text": text, "score": None, "truncated": truncated, "attention": None}
+    said |= {"tokens": [], "words": [], "alignment": []}
+    answer = _answer(choice, seconds) | {"translations": [said] if text.strip() else [], "search": None}
+    return answer | {"source_words": [], "source_tokens": [], "unknown": [], "unknown_at": []}
 
 
 async def _explained(
