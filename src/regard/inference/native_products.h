@@ -87,7 +87,7 @@ static inline IntVector repeated(const Number* x) {  // 32 bits of x in every la
 #define BYTES_BY "VNNI"
 using Byte = uint8_t;
 constexpr int EXCESS = 128;  // the instruction takes x without a sign: this is added to every number of x
-constexpr int BYTE_REGISTERS = REGISTERS;
+constexpr int BYTE_REGISTERS = REGISTERS, BYTE_ROWS = ROWS;
 static inline IntVector add(IntVector sums, const Byte* x, const int8_t* weight) {
     IntVector same = repeated(x), weights = load<IntVector>(weight);
 #if defined(WIDE_VECTORS)
@@ -103,7 +103,8 @@ static inline IntVector add(IntVector sums, const Byte* x, const int8_t* weight)
 using Byte = int16_t;  // of every four numbers of x: the first, the third, the second, the fourth
 #define BYTES_CROSSED
 constexpr int EXCESS = 0;
-constexpr int BYTE_REGISTERS = WIDE == 16 ? 16 : 8;  // weights of 16 bits take some of them
+constexpr int BYTE_REGISTERS = WIDE == 16 ? 24 : 8;  // weights of 16 bits take some of them
+constexpr int BYTE_ROWS = WIDE == 16 ? 12 : ROWS;     // which pay for turning bytes into 16 bits
 typedef int16_t ShortVector __attribute__((vector_size(4 * WIDE)));
 static inline IntVector multiply_pairs(ShortVector a, IntVector b) {  // a0 b0 + a1 b1 of neighbours
 #if defined(WIDE_VECTORS)
@@ -121,7 +122,7 @@ static inline IntVector add(IntVector sums, const Byte* x, const int8_t* weight)
 #else
 using Byte = int8_t;
 constexpr int EXCESS = 0;
-constexpr int BYTE_REGISTERS = REGISTERS;
+constexpr int BYTE_REGISTERS = REGISTERS, BYTE_ROWS = ROWS;
 #if defined(__ARM_FEATURE_DOTPROD)
 #define BYTES_BY "dot products"
 #elif defined(__aarch64__)
@@ -401,7 +402,7 @@ static void multiply(const Product& p, const float* x, Scratch& scratch, float* 
 #ifdef TILES
     if (tiles::READY && !p.scale && rows >= tiles::PAY) return multiply_by_tiles(p, x, scratch, y, rows, add);
 #endif
-    int64_t passes = (rows + ROWS - 1) / ROWS;
+    int64_t most = p.scale ? BYTE_ROWS : ROWS, passes = (rows + most - 1) / most;
     int64_t slice = p.scale || passes == 1 ? p.inputs : std::min(SLICE, p.inputs);  // inputs at a time
 #pragma omp for schedule(static)
     for (int64_t first = 0; first < p.outputs; first += LANES)
@@ -409,7 +410,7 @@ static void multiply(const Product& p, const float* x, Scratch& scratch, float* 
             Panel panel = {p, first, k, std::min(slice, p.inputs - k)};
             for (int64_t pass = 0; pass < passes; pass++) {
                 int64_t at = pass * rows / passes, count = (pass + 1) * rows / passes - at;
-                Part part = part_of(count, std::make_index_sequence<ROWS>());
+                Part part = part_of(count, std::make_index_sequence<std::max(ROWS, BYTE_ROWS)>());
                 part(panel, x, scratch, y, at, add, ahead(panel, pass, passes));
             }
         }
