@@ -21,8 +21,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.inference.choosing import Candidates, Choosing, Grid, SearchSettings, Turn, Vocabulary
+from regard.inference.choosing import WIDEST, Candidates, Choosing, Grid, SearchSettings, Turn, Vocabulary
 
+WIDENINGS = 4  # how many widths are tried to find as many answers as are asked for
 Stop = Callable[[int, list[int]], bool]  # (number of the sentence, tokens of an answer) -> whether it ends here
 
 
@@ -351,21 +352,36 @@ def search(
     """The n best answers for each of S sentences, best first; see `Search`.
 
     The first answer is the one that the beam finds, however many are asked for. If these are more than the beam is
-    wide, a second, wider search finds the others: those that score no better than the first.
+    wide, a second, wider search finds the others: those that score no better than the first. Where it finds too few of
+    them, it is made twice as wide, a few times; of a model whose greedy answer is a poor one, fewer may come.
     """
 
-    def run(chosen: SearchSettings, below: Sequence[Hypothesis] | None = None) -> list[list[Hypothesis]]:
-        running = Search(steps, source, source_mask, chosen, vocabulary, prefixes, first=first, stop=stop, below=below)
+    def run(
+        chosen: SearchSettings, rows: list[int], below: Sequence[Hypothesis] | None = None
+    ) -> list[list[Hypothesis]]:
+        index = torch.tensor(rows, dtype=torch.long, device=source.device)
+        running = Search(
+            steps, source[index], source_mask[index], chosen, vocabulary,
+            None if prefixes is None else [prefixes[row] for row in rows],
+            first=None if first is None else first[index],
+            stop=None if stop is None else lambda row, tokens: stop(rows[row], tokens),
+            below=None if below is None else [below[row] for row in rows],
+        )  # fmt: skip
         while not running.done:
             running.advance()
         return running.results()
 
+    rows = list(range(len(source)))
     with torch.inference_mode():
         if not settings.widens:
-            return run(settings)
-        best = [answer for (answer,) in run(settings.replace(n_best=1))]
-        others = run(settings, best)
-    return [[answer, *more][: settings.n_best] for answer, more in zip(best, others, strict=True)]
+            return run(settings, rows)
+        best = [answer for (answer,) in run(settings.replace(n_best=1), rows)]
+        others: dict[int, list[Hypothesis]] = {}
+        for width in (settings.n_best * 2**times for times in range(WIDENINGS)):
+            if rows and width <= WIDEST:
+                others |= dict(zip(rows, run(settings.replace(beam=width), rows, best), strict=True))
+                rows = [row for row in rows if len(others[row]) < settings.n_best - 1]
+    return [[answer, *others[row]][: settings.n_best] for row, answer in enumerate(best)]
 
 
 def _noise(source: Int[Tensor, "S L"], source_mask: Bool[Tensor, "S L"], settings: SearchSettings) -> list[Random]:
