@@ -37,8 +37,8 @@ TABLES = {
     "imagegpt": "imagegpt.toml",
 }
 
-# keys with which their library changes the layers of any model: weights of few bits, values for single layers
-FOREIGN = {"quantization_config", "per_layer_config"}
+# keys that change layers in ways we have nothing for: weights of few bits, values for single layers, short-sighted ones
+FOREIGN = {"quantization_config", "per_layer_config", "layer_types", "sliding_window"}
 
 Names = Annotated[tuple[str, ...], pydantic.BeforeValidator(lambda v: (v,) if isinstance(v, str) else tuple(v))]
 

@@ -1,0 +1,217 @@
+"""Configs of Hugging Face with aliases, contradictions and unusual values: read as transformers does, or refused."""
+
+import contextlib
+import json
+import random
+
+import pytest
+import torch
+
+from regard.checkpoints import load_model
+from regard.checkpoints.tables import TABLES, read_table
+from regard.errors import CheckpointError
+
+transformers = pytest.importorskip("transformers")
+transformers.utils.logging.disable_progress_bar()
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING  # noqa: E402
+
+ENCODER = {"num_hidden_layers": 2, "num_attention_heads": 2, "hidden_size": 16, "intermediate_size": 20}
+PICTURE = {"image_size": 16, "patch_size": 4, "num_channels": 3}
+GPT = {"vocab_size": 31, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 24}
+SWIN = {**PICTURE, "embed_dim": 8, "depths": [1, 1], "num_heads": [1, 2], "window_size": 2}
+SIZES = {
+    "bert": ("BertForMaskedLM", {"vocab_size": 31, "max_position_embeddings": 24, **ENCODER}),
+    "roberta": ("RobertaForMaskedLM", {"vocab_size": 31, "max_position_embeddings": 24, **ENCODER}),
+    "distilbert": (
+        "DistilBertForMaskedLM",
+        {"vocab_size": 31, "max_position_embeddings": 24, "dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 20},
+    ),
+    "albert": (
+        "AlbertForMaskedLM",
+        {"vocab_size": 31, "max_position_embeddings": 24, "embedding_size": 8, **ENCODER},
+    ),
+    "gpt2": ("GPT2LMHeadModel", GPT),
+    "imagegpt": ("ImageGPTForCausalImageModeling", GPT),
+    "llama": ("LlamaForCausalLM", {"vocab_size": 31, "max_position_embeddings": 24, **ENCODER}),
+    "t5": (
+        "T5ForConditionalGeneration",
+        {
+            "vocab_size": 31, "d_model": 16, "d_kv": 6, "d_ff": 20, "num_layers": 2, "num_decoder_layers": 2,
+            "num_heads": 2,
+        },
+    ),
+    "marian": (
+        "MarianMTModel",
+        {
+            "vocab_size": 31, "d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 2,
+            "decoder_attention_heads": 2, "encoder_ffn_dim": 20, "decoder_ffn_dim": 20, "pad_token_id": 30,
+            "decoder_start_token_id": 30, "max_position_embeddings": 24,
+        },
+    ),
+    "vit": ("ViTForImageClassification", {**PICTURE, **ENCODER}),
+    "swin": ("SwinForImageClassification", SWIN),
+    "swinv2": ("Swinv2ForImageClassification", SWIN),
+    "resnet": (
+        "ResNetForImageClassification",
+        {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1], "layer_type": "basic"},
+    ),
+}  # fmt: skip
+ALIASES = [(kind, alias) for kind in TABLES for alias in CONFIG_MAPPING[kind].attribute_map]
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """The folder of a small model of theirs with some values, each made once."""
+    made = {}
+
+    def save(kind, **changes):
+        key = kind, json.dumps(changes)
+        if key not in made:
+            torch.manual_seed(0)
+            name, sizes = SIZES[kind]
+            model = getattr(transformers, name)(CONFIG_MAPPING[kind](**sizes, **changes))
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter.normal_(1.0 if parameter.dim() == 1 else 0.0, std=0.15)
+            made[key] = tmp_path_factory.mktemp(kind) / "folder"
+            model.save_pretrained(made[key])
+        return made[key]
+
+    return save
+
+
+def changed(folder, target, change):
+    """A copy of a folder with another config."""
+    target.mkdir()
+    (target / "model.safetensors").hardlink_to(folder / "model.safetensors")
+    (target / "config.json").write_text(json.dumps(change(json.loads((folder / "config.json").read_text()))))
+    return target
+
+
+@torch.inference_mode()
+def assert_same_logits(folder, kind):
+    theirs, ours = getattr(transformers, SIZES[kind][0]).from_pretrained(folder).eval(), load_model(folder).model
+    torch.manual_seed(1)
+    tokens = torch.randint(2, 29, (2, 9))
+    mask = torch.ones_like(tokens, dtype=torch.bool)
+    if kind in ("vit", "swin", "swinv2", "resnet"):
+        pixels = torch.randn(2, 3, 16, 16)
+        pair = ours(pixels), theirs(pixel_values=pixels).logits
+    elif kind in ("t5", "marian"):
+        pair = ours(tokens, mask, tokens[:, :5]), theirs(input_ids=tokens, decoder_input_ids=tokens[:, :5]).logits
+    elif kind in ("gpt2", "llama", "imagegpt"):
+        pair = ours(tokens), theirs(input_ids=tokens).logits
+    else:
+        pair = ours(tokens, mask).logits, theirs(input_ids=tokens).logits
+    torch.testing.assert_close(*pair, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_every_alias_of_theirs_is_known_and_every_default_is_theirs(kind):
+    config = read_table(kind).config
+    assert config.aliases == CONFIG_MAPPING[kind].attribute_map
+    values = CONFIG_MAPPING[kind]().to_dict()
+    for key, value in config.defaults.items():
+        if key in values and key != "architectures":
+            assert value == values[key] or tuple(value) == tuple(values[key]), key
+
+
+@pytest.mark.parametrize(("kind", "alias"), ALIASES)
+def test_an_alias_alone_means_what_its_name_does(kind, alias, saved, tmp_path):
+    name = CONFIG_MAPPING[kind].attribute_map[alias]
+
+    def rename(values):
+        return {alias if key == name else key: value for key, value in values.items()}
+
+    assert_same_logits(changed(saved(kind), tmp_path / "alias", rename), kind)
+
+
+@pytest.mark.parametrize(("kind", "alias"), ALIASES)
+def test_an_alias_that_contradicts_its_name_is_refused(kind, alias, saved, tmp_path):
+    name = CONFIG_MAPPING[kind].attribute_map[alias]
+    folder = changed(saved(kind), tmp_path / "alias", lambda values: {**values, name: 4, alias: 8})
+    with pytest.raises(CheckpointError, match=f"has {alias} 8 but {name} 4, which are two names of one value"):
+        load_model(folder)
+
+
+ACTS = ["gelu", "gelu_new", "relu", "silu", "swish", "gelu_pytorch_tanh", "quick_gelu", "gelu_fast", "mish", "tanh"]
+CHANGES = {  # values that may be read or refused, but never ignored
+    "bert": {"hidden_act": ACTS, "layer_norm_eps": [1e-5, 1e-2], "is_decoder": [True], "tie_word_embeddings": [False]},
+    "roberta": {"hidden_act": ACTS, "layer_norm_eps": [1e-2], "is_decoder": [True], "pad_token_id": [0, 5]},
+    "distilbert": {"activation": ACTS, "sinusoidal_pos_embds": [True], "tie_word_embeddings": [False]},
+    "albert": {"hidden_act": ACTS, "num_hidden_groups": [2], "inner_group_num": [2], "layer_norm_eps": [1e-2]},
+    "gpt2": {
+        "activation_function": ACTS, "scale_attn_weights": [False], "scale_attn_by_inverse_layer_idx": [True],
+        "reorder_and_upcast_attn": [True], "layer_norm_epsilon": [1e-2], "add_cross_attention": [True],
+    },
+    "imagegpt": {
+        "activation_function": ACTS, "scale_attn_weights": [False], "scale_attn_by_inverse_layer_idx": [True],
+        "reorder_and_upcast_attn": [True], "layer_norm_epsilon": [1e-2],
+    },
+    "llama": {
+        "hidden_act": ACTS, "rms_norm_eps": [1e-2], "rope_theta": [50.0], "pretraining_tp": [2], "head_dim": [8],
+        "sliding_window": [3], "layer_types": [["sliding_attention"] * 2], "partial_rotary_factor": [0.5],
+    },
+    "t5": {
+        "feed_forward_proj": ["gelu", "silu", "mish"], "dense_act_fn": ["silu"], "scale_decoder_outputs": [False],
+        "tie_word_embeddings": [False], "relative_attention_max_distance": [20], "layer_norm_epsilon": [1e-2],
+        "is_gated_act": [True],
+    },
+    "marian": {
+        "activation_function": ACTS, "scale_embedding": [True], "normalize_before": [True],
+        "add_final_layer_norm": [True], "static_position_embeddings": [False], "normalize_embedding": [True],
+    },
+    "vit": {"hidden_act": ACTS, "layer_norm_eps": [1e-2], "pooler_act": ["relu"]},
+    "swin": {"hidden_act": ACTS, "layer_norm_eps": [1e-2], "num_layers": [7], "mlp_ratio": [4]},
+    "swinv2": {"hidden_act": ACTS, "layer_norm_eps": [1e-2], "pretrained_window_sizes": [[4, 4]]},
+    "resnet": {"hidden_act": ["gelu"], "downsample_in_first_stage": [True]},
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("kind", TABLES)
+def test_no_value_of_a_config_is_ignored(kind, seed, saved, tmp_path):
+    """Values of a config, whatever the weights were made with: the logits are theirs, or the folder is refused."""
+    chance = random.Random(seed)
+    keys = chance.sample(list(CHANGES[kind]), min(len(CHANGES[kind]), chance.choice([1, 1, 2])))
+    change = {key: chance.choice(CHANGES[kind][key]) for key in keys}
+    folder = changed(saved(kind), tmp_path / "changed", lambda values: {**values, **change})
+    with contextlib.suppress(CheckpointError):
+        load_model(folder)
+        assert_same_logits(folder, kind)
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "named"),
+    [
+        ("t5", {"dense_act_fn": "silu"}, "dense_act_fn 'silu', but .*relu"),
+        ("t5", {"tie_word_embeddings": False, "scale_decoder_outputs": True}, "'scale_decoder_outputs': True"),
+        ("bert", {"id2label": {"0": "a", "1": "b"}, "num_labels": 3}, "num_labels 3 but names 2 labels"),
+        ("bert", {"quantization_config": {"bits": 8}}, "quantization_config"),
+        ("gpt2", {"per_layer_config": {"0": {"n_head": 4}}}, "per_layer_config"),
+    ],
+)
+def test_contradictions_and_foreign_keys_are_refused(kind, change, named, saved, tmp_path):
+    with pytest.raises(CheckpointError, match=named):
+        load_model(changed(saved(kind), tmp_path / "changed", lambda values: {**values, **change}))
+
+
+@pytest.mark.parametrize("head", ["RobertaModel", "RobertaForMaskedLM"])
+def test_roberta_counts_real_tokens_wherever_padding_stands(head, tmp_path):
+    torch.manual_seed(0)
+    model = getattr(transformers, head)(transformers.RobertaConfig(**SIZES["roberta"][1])).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.2)
+    model.save_pretrained(tmp_path)
+    ours = load_model(tmp_path).model
+    tokens = torch.tensor([[1, 1, 1, 5, 6, 7, 8], [5, 6, 1, 7, 1, 1, 8], [5, 6, 7, 8, 9, 1, 1], [5, 6, 7, 8, 9, 2, 3]])
+    mask = tokens != 1
+    with torch.inference_mode():
+        theirs = model(input_ids=tokens, attention_mask=mask.long())
+        found = ours(tokens, mask)
+    expected = theirs.logits if "logits" in theirs else theirs.last_hidden_state
+    torch.testing.assert_close(
+        (found.hidden if found.logits is None else found.logits)[mask], expected[mask], atol=1e-5, rtol=0
+    )
