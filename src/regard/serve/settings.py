@@ -7,7 +7,7 @@ import re
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import AfterValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from regard.config import Config
 from regard.errors import ConfigError
@@ -48,7 +48,7 @@ class ServeSettings(Config):
     """Limits with the defaults of a small server that strangers may reach."""
 
     host: str = "127.0.0.1"
-    port: int = 5000
+    port: int = Field(5000, ge=0, le=65535)
     api_keys: tuple[str, ...] = ()  # none: everyone may ask
     allowed_hosts: tuple[Annotated[str, AfterValidator(_host)], ...] = ()  # names it answers to, beside its own
     origins: tuple[Annotated[str, AfterValidator(_origin)], ...] = ()  # other sites whose pages may ask (CORS)

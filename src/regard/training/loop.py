@@ -74,6 +74,15 @@ def find_device(name: str) -> torch.device:
     return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
 
 
+def _built(task: Task, device: torch.device) -> nn.Module:
+    try:
+        return task.build().to(device).train()
+    except (RuntimeError, MemoryError) as error:  # torch's own errors have no type of their own on a CPU
+        if not any(word in str(error) for word in ("memory", "overflow")):
+            raise
+        raise TrainingError("the model does not fit into memory; `regard plan` says what it needs") from error
+
+
 def _nothing() -> None:
     """Nobody waits for the first step."""
 
@@ -114,7 +123,7 @@ class Trainer:
         self.settings, self.ranks = recipe.training, ranks
         settings = self.settings
         _refuse_to_divide(recipe, task, ranks)
-        self.model = task.build().to(device).train()
+        self.model = _built(task, device)
         if settings.precision == "bf16-stream":
             keep_half(self.model)
         self.engine = engine(settings.parallel, self.model, ranks, device, compiled=self._compiled, build=task.build)
