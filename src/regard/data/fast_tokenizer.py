@@ -62,7 +62,6 @@ def _library(side: SubwordTokenizer) -> Tokenizer:
 
 def _marking() -> list[normalizers.Normalizer]:
     """As `capitalised` and `uncapitalised`: a mark before each word with a capital, and openings cut off."""
-    first, second = OPENINGS
     return [
         normalizers.Replace(Regex(rf"[\s\x1c-\x1f{SPACE}]+"), " "),
         normalizers.Strip(),
@@ -71,7 +70,7 @@ def _marking() -> list[normalizers.Normalizer]:
         normalizers.Lowercase(),
         *(
             normalizers.Replace(Regex(f"(?<= |{CAPITAL}){mark}(?=[^ ])"), f"{mark} ")
-            for mark in (first, second, first)  # a word may have both, in any order
+            for mark in OPENINGS + OPENINGS[0]  # a word may have both, in any order
         ),
     ]
 
