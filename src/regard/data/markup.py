@@ -29,6 +29,7 @@ PLACEHOLDER = re.compile(
       (?P<tag> </?[A-Za-z][^<>]*> )
     | (?:(?:https?|ftp|file)://|www\.(?=\w)|mailto:)[^\s<>"{OBJECT}]*[^\s<>".,;:!?)'\]{OBJECT}]   # a URL, less the
                                                                                 # punctuation that follows it
+    | (?<![\w/.~])(?:~|\.\.?)?(?:/[\w.+-]*[\w+-]){{2,}}      # a path of Unix
     | (?<![\w.+-])[\w.+-]+@\w[\w-]*(?:\.\w[\w-]*)+        # an e-mail address
     | [$\#@]?\{{(?:[^{{}}]|\{{[^{{}}]*\}})*\}}                 # {{name}}, {{0}}, ${{VAR}}, ICU's {{n, plural, ..}}
     | %\([^()\s]*\)[\#0+-]*\d*(?:\.\d+)?[a-zA-Z]      # %(name)s
@@ -53,6 +54,8 @@ CODE = re.compile(r"[\w/@:.+=\\-]*")
 CLOSING = tuple(",.;:!?…)]}»”’")
 # "%s: not found": what leads to the sentence is not part of it
 LEADER = re.compile(rf"(?:{OBJECT}\s*)+[:;,.!?|>–—-]+\s+")
+# "Name: %s.": the full stop ends the placeholder, not the name
+TRAILER = re.compile(rf"[:;,–—-]\s*(?:{OBJECT}\s*)+([.!?…]+)\Z")
 
 
 class Translated(NamedTuple):
@@ -196,9 +199,11 @@ def _take_apart(pieces: Sequence[Piece]) -> _Parts:
         space, body = space + leader[0], body[leader.end() :]
     else:
         led = 0
-    text, slots = _without_marks(body, marks[led:])
+    trailer = TRAILER.search(body)
+    end = trailer[1] if trailer else ""
+    text, slots = _without_marks(body.removesuffix(end), marks[led:])
     text, mnemonics = _without_mnemonics(text, slots)
-    tail = joined[len(joined.rstrip()) :]
+    tail = end + joined[len(joined.rstrip()) :]
     return _Parts(pieces, list(_with_marks(space, marks[:led])), text, slots, marks[led:], tail, mnemonics)
 
 

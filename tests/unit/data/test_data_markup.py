@@ -29,6 +29,11 @@ def translate_one(text: str, translation: str, links: list[tuple[int, int]]) -> 
         ("go to %s/%s now", "jetzt zu gehen", "0-2 1-1 2-0", "jetzt zu %s/%s gehen"),
         ("100%% sure", "100 sicher", "0-0 1-1", "100%% sicher"),
         ("turn <b>off</b>", "aus", "", "<b>aus</b>"),
+        ("the <b>red</b> house", "la casa", "0-0 2-1", "la <b>casa</b>"),
+        ("E-mail: a@b.org.", "Correo:", "0-0", "Correo: a@b.org."),
+        ("It is in /usr/local/bin, see", "Está en, véase", "1-0 2-1 3-2", "Está en /usr/local/bin, véase"),
+        ("♪ Take me home ♪", "Llévame a casa", "0-0 1-0 2-2", "♪ Llévame a casa ♪"),
+        ("Costs $%1$s today", "Hoy cuesta", "0-1 1-0", "Hoy cuesta $%1$s"),
     ],
 )
 def test_marks_follow_the_alignment(source: str, translation: str, links: str, expected: str):
@@ -50,7 +55,7 @@ def test_segments_without_words_are_copied_and_never_translated(text: str):
      "&#160;", "&#xA0;", "https://example.org/a?b=c", "<br>", "<a href='x y'>", "</p>", "%{name}",
      "{n, plural, one {# file} other {# files}}", "www.example.org", "mailto:a@b.org", "j.doe+x@mail.example.org", "%1",
      "$%1$s", "♪", "→", "©", "™", "€", "👩🏽‍🚀", "🇩🇪🇫🇷", "1️⃣", "①", "&&", "=>", "20°C", "$", "|", "%n", "%L1",
-     "%PATH%", "#{x}"],
+     "%PATH%", "#{x}", "/usr/bin/x", "~/a/b.txt"],
 )  # fmt: skip
 def test_what_counts_as_a_placeholder(placeholder: str):
     text, mark, rest = parse(f"one {placeholder} two")
