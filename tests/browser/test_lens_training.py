@@ -103,7 +103,7 @@ def test_an_axis_without_data_has_no_numbers(page: Page):
         document.body.append(Object.assign(document.createElement("div"), { id: "empty-chart" }));
         drawChart(document.getElementById("empty-chart"), { points: [], title: "Loss", unit: "loss", lastStep: 100 });
     }""")
-    assert page.locator("#empty-chart text").all_inner_texts() == [
+    assert page.locator("#empty-chart text").all_text_contents() == [
         "0",
         "50",
         "100",
