@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from regard.attention import record
 from regard.checkpoints import load_model
 from regard.data.batch import pad_rows
+from regard.data.given import all_texts
 from regard.data.text_tokenizers import TextTokenizer
 from regard.data.unknown import UnknownWord, unknown_words
 from regard.errors import CheckpointError, UsageError
@@ -167,11 +168,11 @@ class Writer(ABC):
         (by the mean log-probability of their tokens) are given, the best with the others as its `alternatives`.
         """
         settings = self._settings(max_tokens, temperature, n, best_of, changes)
-        texts, stops = [prompts] if isinstance(prompts, str) else list(prompts), _stops(stop)
+        texts, stops = all_texts(prompts), _stops(stop)
         rows = [self.read(text) for text in texts]
         found: list[list[Hypothesis]] = [[] for _ in rows]
         samples = settings.n_best if settings.sample else 1
-        for chosen in batches_by_length([samples * (len(row) + max_tokens) for row in rows]):
+        for chosen in self._batches([samples * (len(row) + max_tokens) for row in rows]):
             some = [rows[i] for i in chosen]
             answers = search(*self._task(some, settings), **self._options(some, stops))
             for i, hypotheses in zip(chosen, answers, strict=True):
@@ -295,6 +296,10 @@ class Writer(ABC):
         """Most tokens of prompt and answer together, if there is a limit."""
         return None
 
+    def _batches(self, lengths: Sequence[int]) -> Iterable[list[int]]:
+        """Which prompts are answered together, by their numbers."""
+        return batches_by_length(lengths)
+
     def _first(self, rows: Sequence[list[int]]) -> Tensor | None:
         """The tokens that answers continue; None for a model that begins them with its start token."""
         return None
@@ -307,7 +312,7 @@ class Writer(ABC):
         beam = changes.get("beam", 1 if temperature else self.settings.beam)
         if beam > 1 and (temperature or best_of):
             raise UsageError("a beam search draws nothing at random; leave out beam, or temperature and best_of")
-        sample = beam == 1 and (self.samples if temperature is None else temperature > 0)
+        sample = beam == 1 and (self.samples if temperature is None else temperature != 0)
         drawn = {"temperature": temperature} if temperature and sample else {}
         for token in changes.get("logit_bias", ()):
             if not 0 <= token < self.vocab:
