@@ -159,7 +159,8 @@ def _fill(document: XmlDocument, filling: Filling, done: Mapping[Any, str], job:
 def _joined(document: XmlDocument, here: Any, there: Any, new: Mapping[Any, str], kept: Mapping[Any, str]) -> str:
     """The content of a segmented <target>: as it was if all segments had a place there, else like <seg-source>."""
     places = {} if there is None else {mark.get("mid"): mark for mark in exchange.segment_marks(there)}
-    if all(part.get("mid") in places for part in exchange.segment_marks(here)):
+    wanted = [part.get("mid") for part in exchange.segment_marks(here)]
+    if len(set(wanted)) == len(wanted) and places.keys() >= set(wanted):
         return document.inner(there, {places[part.get("mid")]: content for part, content in new.items()})
     return document.inner(here, {**kept, **new})
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice
 
@@ -135,14 +136,11 @@ def _find_delimiter(lines: Iterator[str], job: Job) -> tuple[str, Iterator[str]]
 
 
 def _likelihood(lines: Sequence[str], delimiter: str, job: Job) -> tuple[bool, bool]:
+    """Whether a delimiter makes the header name the languages, and whether it makes all rows as long."""
     rows: list[list[str]] = []
-    try:
-        rows.extend(csv.reader(lines, delimiter=delimiter, strict=True))
-    except csv.Error:  # the last row may go on after the lines looked at
-        rows = rows[:-1] if len(lines) == LOOKED_AT else rows
-    rows = [row for row in rows if row]
+    with suppress(csv.Error):  # the last row goes on after the lines looked at, or the quotes are another's
+        rows.extend(filter(None, csv.reader(lines, delimiter=delimiter, strict=True)))
     widths = set(map(len, rows))
-    names = any(
-        find_columns([*rows[0], *added], job.source, job.target).named for added in ([], [job.target], ["target"])
-    ) if rows else False  # fmt: skip
-    return names, len(widths) == 1 and max(widths) > 1
+    wide = len(widths) == 1 and widths != {1}
+    added: list[list[str]] = [[], [job.target], ["target"]]
+    return bool(rows) and any(find_columns(rows[0] + more, job.source, job.target).named for more in added), wide
