@@ -261,6 +261,5 @@ def test_the_best_of_many_scores_are_those_of_a_full_sort(size, count):
 
 @pytest.mark.parametrize("wrong", [{"beam": 0}, {"temperature": 0.0}, {"top_p": 0.0}, {"n_best": 0}])
 def test_impossible_settings_are_refused(wrong):
-    source = torch.tensor([[3]])
-    with pytest.raises(UsageError):
-        search(RandomModel(0), source, source > 0, SearchSettings(**wrong), VOCABULARY)
+    with pytest.raises(UsageError, match=next(iter(wrong))):
+        SearchSettings.parse(wrong)

@@ -154,5 +154,5 @@ def test_drop_rates_grow_and_stages_follow_each_other():
 
 def test_names_must_fit_the_classes():
     assert ImageConfig(classes=2, class_names=("cat", "dog")).classes == 2
-    with pytest.raises(ConfigError, match="class_names names 2 classes, but classes = 3"):
+    with pytest.raises(ConfigError, match="class_names: names 2 classes, but classes = 3"):
         ImageConfig(classes=3, class_names=("cat", "dog"))

@@ -118,7 +118,7 @@ def test_presets_have_the_published_sizes():
     ("changes", "says"),
     [
         ({"head": "classify", "pooler": False}, "pooler = true"),
-        ({"labels": 3, "label_names": ("a", "b")}, "label_names names 2 labels, but labels = 3"),
+        ({"labels": 3, "label_names": ("a", "b")}, "label_names: names 2 labels, but labels = 3"),
         ({"head": "answer", "labels": 3}, "always has 2 outputs"),
         ({"positions_after_pad": True, "pad": 11}, "leaves no position"),
     ],

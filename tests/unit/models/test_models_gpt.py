@@ -159,5 +159,5 @@ def test_a_token_that_starts_an_image_is_never_predicted():
     assert tiny(**IGPT)(texts()).shape == (3, 7, 12)
     with pytest.raises(ConfigError, match="set tie = false"):
         tiny(unpredicted=1)
-    with pytest.raises(ConfigError, match="leaves none to predict"):
+    with pytest.raises(ConfigError, match="none is left to predict"):
         tiny(unpredicted=13, tie=False)

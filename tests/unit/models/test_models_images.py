@@ -145,17 +145,17 @@ def test_presets_are_as_large_as_published(name, preset, millions):
 @pytest.mark.parametrize(
     ("name", "changes", "says"),
     [
-        ("resnet", {"depths": (1,)}, r"depths \(1,\) and widths"),
+        ("resnet", {"depths": (1,)}, r"depths = \(1,\): as many stages .* as in widths"),
         ("resnet", {"nonlocal_after": (3,)}, "names stage 3; stages are 1 to 2"),
-        ("resnet", {"spatial": "local", "window": 4}, "window of 4 has no middle"),
-        ("resnet", {"spatial": "local", "heads": 3}, "do not split into 3 heads"),
-        ("swin", {"heads": (1,)}, r"depths \(2, 1\) and heads \(1,\)"),
-        ("swin", {"trained_windows": (2, 2)}, "trained_windows .* are for V2"),
-        ("mvit", {"depths": ()}, "depths .* must name each stage"),
-        ("mvit", {"heads": 3}, "does not divide by heads 3"),
+        ("resnet", {"spatial": "local", "window": 4}, "window = 4: has no middle"),
+        ("resnet", {"spatial": "local", "heads": 3}, "heads = 3: 6 must divide the .* channels of stage 1"),
+        ("swin", {"heads": (1,)}, r"depths = \(2, 1\): as many stages .* as in heads = \(1,\)"),
+        ("swin", {"trained_windows": (2, 2)}, "trained_windows = .*: are for V2"),
+        ("mvit", {"depths": ()}, "depths = .*: names no stage"),
+        ("mvit", {"heads": 3}, "heads = 3: must divide width = "),
         ("vit", {"class_names": ("a",)}, "names 1 classes, but classes = 5"),
-        ("vit", {"patch": 14, "stem": "convolutions"}, "patch must be 1, 2, 4, 8, 16 or so on, not 14"),
-        ("swin", {"patch": 3, "stem": "convolutions"}, "patch must be .*, not 3"),
+        ("vit", {"patch": 14, "stem": "convolutions"}, "patch = 14: .* it must be 1, 2, 4, 8, 16 or so on"),
+        ("swin", {"patch": 3, "stem": "convolutions"}, "patch = 3: .* it must be"),
     ],
 )
 def test_configs_that_do_not_hold_together_are_explained(name, changes, says):

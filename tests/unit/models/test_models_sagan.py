@@ -60,9 +60,9 @@ def test_attention_is_at_the_chosen_map_in_both_networks():
 
 
 def test_maps_that_cannot_be_are_explained():
-    with pytest.raises(ConfigError, match="image_size must divide by 4, not be 18"):
+    with pytest.raises(ConfigError, match="image_size = 18: must divide by 4"):
         model(image_size=18)
-    with pytest.raises(ConfigError, match=r"attention_at is 7; .*\[8\]"):
+    with pytest.raises(ConfigError, match=r"attention_at = 7: .*\[8\]"):
         model(attention_at=7)
 
 

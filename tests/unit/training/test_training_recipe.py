@@ -28,7 +28,7 @@ def test_every_shipped_recipe_is_valid_and_survives_toml(name, tmp_path):
         ("data.trian=x", "data.train"),
         ("tokenizer.sise=3", "tokenizer.size"),
         ("decoding.beams=3", "decoding.beam"),
-        ("model.widht=64", "width"),
+        ("model.widht=64", "model.width"),
         ("model.name=transfomer", "transformer"),
         ("model.preset=smal", "small"),
     ],
