@@ -3,13 +3,16 @@
 import re
 from collections import Counter
 from itertools import pairwise
+from random import Random
 
 import pytest
 
 from regard.data.phrasebook import part_of, phrases
+from regard.data.phrasebook.everyday import Everyday
 from regard.data.phrasebook.grammar import Clause, Named, NounPhrase, Place, Pronoun, Time
 from regard.data.phrasebook.interpreter import Interpreter
-from regard.data.phrasebook.morphology import ENDINGS, LANGUAGES, Name, Noun, conjugate, lexicon, plural
+from regard.data.phrasebook.manners import Manner
+from regard.data.phrasebook.morphology import ENDINGS, LANGUAGES, Name, Noun, Slot, conjugate, lexicon, plural
 from regard.errors import DataError, UsageError
 
 BOOK = lexicon()
@@ -374,9 +377,9 @@ def test_links_are_in_range_and_reach_every_word(language):
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_articles_agree_with_their_nouns(language):
-    """Whatever stands between them, an article has the gender and number of the noun that follows it."""
-    the = BOOK.tongues[language].determiners["the"]
-    some = BOOK.tongues[language].determiners["a"]
+    """Whatever stands between them, an article has the gender and number of the noun that follows it (but el agua)."""
+    tongue = BOOK.tongues[language]
+    the, some = tongue.determiners["the"], tongue.determiners["a"]
     forms = {}
     for noun in NOUNS.values():
         for number in (0, 1):
@@ -387,7 +390,8 @@ def test_articles_agree_with_their_nouns(language):
         source = pair.source.split()
         articles = {j for i, j in pair.links if source[i] in ("the", "a", "an")}
         for j in articles:
-            if words[j] in (*the, *some) and words[j + 1] in forms:
+            noun = words[j + 1] if j + 1 < len(words) else ""
+            if words[j] in (*the, *some) and noun in forms and noun not in tongue.stressed["nouns"]:
                 allowed = {table[k] for table in (the, some) for k in forms[words[j + 1]]}
                 assert words[j] in allowed, pair
                 checked += 1
@@ -438,11 +442,117 @@ def test_every_verb_has_all_its_forms(language):
             assert len(verb.forms[language][tense]) == 5
 
 
-def test_spanish_never_needs_e_or_u_for_y_and_o():
-    """`y` turns to `e` before an i-sound; no word that can follow `y` begins with one."""
-    for pair in phrases("es", part="train", count=3_000, seed=4):
-        words = pair.target.split()
-        assert not any(first == "y" and second.lower().startswith(("i", "hi")) for first, second in pairwise(words))
+def test_spanish_y_turns_to_e_before_an_i_sound():
+    for everyday in (False, True):
+        for pair in phrases("es", part="train", count=2_000, seed=4, everyday=everyday):
+            words = pair.target.lower().split()
+            assert not any(first == "y" and second.startswith(("i", "hi")) for first, second in pairwise(words)), pair
+    both = does(ME, "eat", "present", a("bread")), ("and", does(WE, "go", "future", place=Place("to", named("Rome"))))
+    assert said("es", *both).target == "como pan e iremos a Roma"
+
+
+def everyday(language, count=4_000, part="train", seed=1, longest=12):
+    return phrases(language, part=part, count=count, seed=seed, max_words=longest, everyday=True)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_an_everyday_source_has_one_target_and_links_for_every_word(language):
+    targets = {}
+    for seed in (1, 2):
+        for pair in everyday(language, seed=seed):
+            assert targets.setdefault(pair.source, pair.target) == pair.target
+            assert set(pair.links) <= set(pair.possible)
+            assert {i for i, _ in pair.possible} == set(range(len(pair.source.split())))
+            assert {j for _, j in pair.possible} == set(range(len(pair.target.split())))
+
+
+def test_everyday_sentences_are_written_in_many_ways():
+    sources = [pair.source for pair in everyday("es")]
+    share = {
+        "capital": sum(source[0].isupper() for source in sources),
+        "mark": sum(source[-1] in ".?!" for source in sources),
+        "short form": sum("'" in source or "’" in source for source in sources),
+        "lower": sum(source.islower() for source in sources),
+    }
+    assert all(0.1 < count / len(sources) < 0.9 for count in share.values()), share
+
+
+def test_questions_and_exclamations_are_opened_where_they_begin():
+    for pair in everyday("es", count=2_000):
+        assert pair.target.count("¿") == pair.target.count("?")
+        assert pair.target.count("¡") == pair.target.count("!")
+        assert not re.search(r"[¿¡][^¿¡?!]*, [¿¡]|[¿¡] ", pair.target)
+    asked = [pair for pair in everyday("es", count=6_000, longest=8) if pair.source.lower().startswith("excuse me, wh")]
+    assert asked and all(re.match("[Dd]isculpa, ¿", pair.target) for pair in asked)
+
+
+def test_no_everyday_sentence_is_in_two_parts_however_it_is_written():
+    """Contractions aside: these are written out before a sentence is given to a part."""
+    plain = {}
+    for part in ("train", "valid", "test"):
+        for pair in everyday("es", count=1_500, part=part, seed=3, longest=5):
+            words = re.sub(r"[^\w\s']", "", pair.source).lower()
+            if "'" not in words:
+                assert plain.setdefault(words, part) == part or part == "train", pair
+
+
+def test_made_up_names_are_rare_and_copied():
+    known = {name.english for name in (*BOOK.people, *BOOK.countries, *(city for city in BOOK.places[1]))}
+    pattern = re.compile(r"[Mm]y name is (\w+)\.?$")
+    drawn = [(pattern.search(pair.source), pair) for pair in everyday("pt", count=20_000, longest=5)]
+    made = [(found[1], pair) for found, pair in drawn if found and found[1] not in known and found[1][0].isupper()]
+    assert len({name for name, _ in made}) == len(made) > 3
+    assert all(re.sub(r"\W", "", pair.target.split()[-1]) == name for name, pair in made)
+
+
+PHRASES = [
+    ("Thank you!", "¡Gracias!", "Obrigado!"),
+    ("I'm not hungry.", "No tengo hambre.", "Não estou com fome."),
+    ("do they like music?", "¿a ellos les gusta la música?", "eles gostam de música?"),
+    ("Where can you buy it?", "¿Dónde lo puedes comprar?", "Onde você pode comprá-lo?"),
+    ("She is a lawyer.", "Ella es abogada.", "Ela é advogada."),
+    ("We have to work", "Tenemos que trabajar", "Temos que trabalhar"),
+    ("I do not like potatoes.", "No me gustan las patatas.", "Não gosto de batatas."),
+]
+
+
+@pytest.mark.parametrize(("english", "spanish", "portuguese"), PHRASES, ids=[row[0] for row in PHRASES])
+def test_everyday_sentences_checked_by_hand(english, spanish, portuguese):
+    music, potatoes = NounPhrase(NOUNS["music"]), NounPhrase(NOUNS["potato"], plural=True)
+    modals = {modal.base or modal.auxiliary: modal for modal in BOOK.modals}
+    wishes = {verb.english["base"]: verb for verb in BOOK.wishes}
+    clauses = {
+        "I'm not hungry.": Clause(ME, None, "present", True, adjective=BOOK.feelings[0]),
+        "do they like music?": Clause(THEY, wishes["like"], "present", object=music, question="whether"),
+        "Where can you buy it?": does(
+            YOU, "buy", "present", Pronoun("it"), modal=modals["can"], question="where"
+        ),
+        "She is a lawyer.": Clause(SHE, None, "present", adjective=next(j for j in BOOK.jobs if "lawyer" in j.english)),
+        "We have to work": does(WE, "work", "present", modal=modals["have to"]),
+        "I do not like potatoes.": Clause(ME, wishes["like"], "present", True, potatoes),
+    }  # fmt: skip
+    manner = Manner(english[0].isupper(), english[-1] in ".!", contract="'" in english)
+    for language, expected in zip(LANGUAGES, (spanish, portuguese), strict=True):
+        speech = Interpreter(BOOK.tongues[language])
+        if english in clauses:
+            speech.add("", clauses[english])
+            speech.end("?" if clauses[english].question else ".")
+        else:
+            speech.pattern(BOOK.patterns["courtesies"][0], {})
+            speech.end("!")
+        pair = speech.pair(manner)
+        assert (pair.source, pair.target) == (english, expected)
+
+
+def test_every_pattern_can_be_filled_and_says_the_same_slots_in_every_language():
+    draw = Everyday(Random(1).random, BOOK)
+    for patterns in BOOK.patterns.values():
+        for pattern in patterns:
+            for words in pattern.words.values():
+                named = [word.name for word in words if isinstance(word, Slot) and not word.forms]
+                assert sorted(named) == sorted(pattern.slots), pattern
+            for slot in pattern.slots:
+                draw.fill(slot)
 
 
 def test_mistakes_are_explained():

@@ -62,9 +62,9 @@ def draw_sentence(random: Callable[[], float], words: Lexicon, tongue: Tongue, l
     return speech
 
 
-def add_sentence(speech: Interpreter, draw: Drawing, length: int) -> None:
-    """Say a sentence; `length` counts what was said before it."""
-    frame, random = draw.pick(FRAME_NAMES), draw.random
+def add_sentence(speech: Interpreter, draw: Drawing, length: int, frame: str = "") -> None:
+    """Say a sentence of a time frame; `length` counts what was said before it."""
+    frame, random = frame or draw.pick(FRAME_NAMES), draw.random
 
     def left() -> int:
         return length - len(speech.english)

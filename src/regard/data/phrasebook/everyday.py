@@ -27,7 +27,7 @@ from regard.data.phrasebook.grammar import (
     Said,
     Time,
 )
-from regard.data.phrasebook.interpreter import Interpreter
+from regard.data.phrasebook.interpreter import Interpreter, Word
 from regard.data.phrasebook.morphology import LANGUAGES, Lexicon, Modal, Name, Noun, Pattern, Tongue, Verb
 
 CONSONANTS = ("b", "d", "j", "k", "l", "m", "n", "r", "v", "w", "y", "z", "sh", "dr", "kr", "br")
@@ -64,6 +64,11 @@ COLOURS = tuple(
 PERSONS = tuple(dict.fromkeys(SUBJECTS))
 HUES = frozenset(colour.english for colour in COLOURS)
 WEATHER = (Said("cold", {"es": "frío", "pt": "frio"}), Said("hot", {"es": "calor", "pt": "calor"}))
+WELL = (
+    Said("well", {"es": "bien", "pt": "bem"}),
+    Said("very well", {"es": "muy bien", "pt": "muito bem"}),
+    Said("badly", {"es": "mal", "pt": "mal"}),
+)
 BUSES = (
     Said("bus", {"es": "autobús", "pt": "ônibus"}),
     Said("train", {"es": "tren", "pt": "trem"}),
@@ -102,8 +107,7 @@ class Everyday(Drawing):
         topic = self.pick(DRAWN)
         opened = self.random() < OPENED
         if opened:
-            self.phrase_of(speech, "openers")
-            speech.pause()
+            self.opening(speech, topic)
         fixed = self.sentence(speech, topic, length) and not opened and not speech.sentences
         mark, end = self.mark, len(speech.english)
         if self.random() < (2 * CLOSED if topic in POLITE else CLOSED / 2):
@@ -119,6 +123,18 @@ class Everyday(Drawing):
             speech.end(self.mark)
             fixed = False
         return fixed
+
+    def opening(self, speech: Interpreter, topic: str) -> None:
+        """What comes before a sentence: a word and a comma, or `please` without one, as English often has it."""
+        if topic != "requests" and self.random() < 0.7:
+            self.phrase_of(speech, "openers")
+            speech.pause()
+            return
+        please = speech.say("please")
+        speech.words += [Word("por", please), Word("favor,", please)]
+        speech.opened = len(speech.words)
+        if self.random() < 0.3:
+            speech.english[-1] += ","
 
     def greeting(self, speech: Interpreter) -> bool:
         """A greeting, a farewell or a courtesy, alone or with a name."""
@@ -151,7 +167,11 @@ class Everyday(Drawing):
             return not pattern.slots
         self.mark = "."
         if topic == "clause":
-            add_sentence(speech, self, len(speech.english) + 2 + int((length - 2) * self.random()))
+            share = self.random() if self.random() < 0.5 else 1.0
+            early = not speech.english and length > 3 and self.random() < 0.06
+            if early:
+                self.early(speech)
+            add_sentence(speech, self, len(speech.english) + 2 + int((length - 2) * share), "past" if early else "")
             ended = speech.sentences.pop()  # something may follow it
             self.mark, speech.opened = ended.mark, ended.opened
             return False
@@ -160,6 +180,15 @@ class Everyday(Drawing):
             clause, self.mark = self.asked(clause), "?"
         speech.add("", clause)
         return False
+
+    def early(self, speech: Interpreter) -> None:
+        """When, before the sentence: `yesterday`, `last week`."""
+        if self.random() < 0.5:
+            speech.words += speech.translate("yesterday")
+        else:
+            speech.words += speech.time(Time("last", self.pick(self.words.days)))
+        if self.random() < 0.4:
+            speech.pause()
 
     def say(self, speech: Interpreter, pattern: Pattern) -> None:
         speech.pattern(pattern, {slot: self.fill(slot) for slot in pattern.slots})
@@ -357,6 +386,8 @@ class Everyday(Drawing):
                 return self.pick(TELLABLE)
             case "colour":
                 return self.pick(COLOURS)
+            case "well":
+                return self.pick(WELL)
             case "weather":
                 return self.pick(WEATHER)
             case "bus":
@@ -368,7 +399,7 @@ class Everyday(Drawing):
             case "year":
                 return _same(str(1930 + int(100 * self.random())))
             case "digits":
-                return _same("".join(self.pick("0123456789") for _ in range(4 + int(5 * self.random()))))
+                return _same("".join(self.pick("0123456789") for _ in range(3 + int(4 * self.random()))))
             case "date":
                 month, day = self.pick(self.words.months), 2 + int(27 * self.random())
                 return Said(f"{month['en']} {day}", {code: f"{day} de {month[code]}" for code in LANGUAGES})

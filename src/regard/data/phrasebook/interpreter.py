@@ -112,6 +112,9 @@ class Interpreter:
     def pair(self, manner: Manner = PLAIN) -> Pair:
         """All the sentences that have ended, written in a manner."""
         texts = [word.text for word in self.words]
+        for place, following in enumerate(texts[1:]):
+            if texts[place] in self.tongue.softened and following.lower().startswith(("i", "hi")):
+                texts[place] = self.tongue.softened[texts[place]]
         opening = bool(self.tongue.opening)
         english, texts, moved = write(self.english, texts, self.sentences, manner, opening, self.made)
         sure = {(moved[i], j) for j, (_, links, _) in enumerate(self.words) for i in links}
@@ -300,6 +303,8 @@ class Interpreter:
             form = adjective.forms[tongue.code][agreement]
             beside = [Word(tongue.before.get(form, form) if adjective.before else form, quality)]
             head = [*beside, *head] if adjective.before else [*head, *beside]
+        if words and not (adjective and adjective.before):
+            words[-1] = words[-1]._replace(text=self.article(words[-1].text, head[0].text))
         words += head
         words += after
         if phrase.relative is not None:
@@ -307,6 +312,10 @@ class Interpreter:
             words.append(Word(tongue.words["that"], self.say(pronoun)))
             words += self.clause(phrase.relative, PLURAL_THIRD if phrase.plural else THIRD)
         return words
+
+    def article(self, text: str, noun: str) -> str:
+        """Spanish has a masculine article before a feminine noun that begins with a stressed a: el agua."""
+        return self.tongue.stressed["articles"].get(text, text) if noun in self.tongue.stressed["nouns"] else text
 
     def determiner(self, phrase: NounPhrase, agreement: int) -> tuple[list[Word], list[Word]]:
         """What stands before a noun and what an owner leaves behind it: la casa de Ana, o livro dele."""
@@ -399,7 +408,7 @@ class Interpreter:
         verb = Word(form, self.say(main_text), auxiliary)
         what = self.nominal(liked)
         if not liked.determiner and liked.owner is None:
-            article = tongue.determiners["the"][agreement_of(liked, tongue.code)]
+            article = self.article(tongue.determiners["the"][agreement_of(liked, tongue.code)], what[0].text)
             what = [Word(article, (), what[0].sure), *what]
         return [*who, *negation, clitic, verb, *what]
 

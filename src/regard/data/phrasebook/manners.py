@@ -19,6 +19,7 @@ CONTRACTED = {
 }
 JOINED = {("can", "not"): "cannot"}  # also by those who never contract
 CURLED = 0.1  # of the apostrophes
+LOUD = 0.08  # of the statements
 
 Links = Iterable[tuple[int, int]]
 
@@ -37,6 +38,7 @@ class Manner(NamedTuple):
 
     capital: bool = False  # at the beginning of a sentence
     stop: bool = False  # at its end, unless it is a question
+    loud: bool = False  # with an exclamation mark for a full stop
     ask: bool = True  # whether a question has its mark
     contract: bool = False
     curly: bool = False  # the apostrophe
@@ -65,7 +67,7 @@ def draw_manner(random: Callable[[], float], first: str, mark: str) -> Manner:
     manner = next((manner for limit, manner in LIMITS if drawn < limit), PLAIN)
     if first[:1].isupper():
         manner = manner._replace(capital=manner.ask if mark == "?" else manner.stop)
-    return manner._replace(contract=random() < 0.6, curly=random() < CURLED)
+    return manner._replace(contract=random() < 0.6, curly=random() < CURLED, loud=random() < LOUD)
 
 
 def write(
@@ -90,6 +92,8 @@ def write(
     begun, told = 0, 0
     for number, (end, other_end, mark, opened) in enumerate(sentences):
         last = number == len(sentences) - 1
+        if manner.loud and mark == ".":
+            mark = "!"
         if mark == "?":
             shown, answered = ("?" if manner.ask or not last else ""), "?"
         else:

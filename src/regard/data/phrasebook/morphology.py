@@ -141,6 +141,8 @@ class Tongue:
     likers: Forms  # who likes something, by person: me gusta
     directions: Mapping[str, str]  # `near`, and other prepositions of several words
     behind: Sequence[str]  # adverbs that stand after their adjective
+    stressed: Mapping[str, Any]  # nouns that ask for other articles
+    softened: Mapping[str, str]  # words that change before an i-sound
 
 
 class Slot(NamedTuple):
