@@ -85,8 +85,8 @@ def _fields(document: Mapping[str, Any], operation: Mapping[str, Any]) -> Iterat
     """The name of every field that may be sent, of what kind it is, and whether it must be there."""
     for parameter in operation.get("parameters", []):
         yield parameter["name"], _kind(document, parameter.get("schema", {})), parameter.get("required", False)
-    content = operation.get("requestBody", {}).get("content", {})
-    schema = _resolved(document, next(iter(content.values()), {}).get("schema", {}))
+    kinds = operation.get("requestBody", {}).get("content", {}).values()
+    schema = next((_resolved(document, kind["schema"]) for kind in kinds), {})
     for name, field in schema.get("properties", {}).items():
         yield name, _kind(document, field), name in schema.get("required", [])
 

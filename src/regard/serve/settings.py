@@ -48,7 +48,7 @@ class ServeSettings(Config):
     """Limits with the defaults of a small server that strangers may reach."""
 
     host: str = "127.0.0.1"
-    port: int = Field(5000, ge=0, le=65535)
+    port: Annotated[int, Field(ge=0, le=65535)] = 5000
     api_keys: tuple[str, ...] = ()  # none: everyone may ask
     allowed_hosts: tuple[Annotated[str, AfterValidator(_host)], ...] = ()  # names it answers to, beside its own
     origins: tuple[Annotated[str, AfterValidator(_origin)], ...] = ()  # other sites whose pages may ask (CORS)

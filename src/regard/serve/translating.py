@@ -31,8 +31,8 @@ async def complete_translation(
             each_choice["logprobs"] = values
     read = await desk.engine.run(lambda: _count_source(desk.shelf.translator(exhibit.id), prompts), accepted=True)
     written = sum(len(sentence.tokens) for each in spoken for sentence in each.sentences)
-    told = asked.telling().whole(choices, usage(read, written))
-    return told | unknown_field([each.unknown for each in spoken])
+    whole = asked.telling().whole(choices, usage(read, written))
+    return whole | unknown_field([each.unknown for each in spoken])
 
 
 async def stream_translation(
