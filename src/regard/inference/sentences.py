@@ -171,8 +171,9 @@ def _read_layers(modules: Sequence[tuple[str, Path]], width: int, allow_pickle: 
     for kind, place in modules:
         match kind:
             case "Dense":
-                layers.append(_read_dense(place, width, allow_pickle))
-                width = layers[-1].linear.out_features
+                dense = _read_dense(place, width, allow_pickle)
+                layers.append(dense)
+                width = dense.linear.out_features
             case "LayerNorm":
                 layers.append(_filled(nn.ModuleDict({"norm": nn.LayerNorm(width)}), place, allow_pickle)["norm"])
             case "Normalize":
@@ -206,7 +207,7 @@ class Normalize(nn.Module):
         return functional.normalize(x, dim=-1)
 
 
-def _read_dense(place: Path, width: int, allow_pickle: bool) -> nn.Module:
+def _read_dense(place: Path, width: int, allow_pickle: bool) -> Dense:
     file = place / "config.json"
     values = read_json(file)
     names = {"module_input_name", "module_output_name"}
