@@ -23,8 +23,11 @@ class Unknown:
     """What of the texts that go in a model does not know, told on stderr: of each text that was typed, as it comes; of
     the lines of a file, in one line at the end."""
 
-    def __init__(self, find: Callable[[str], list[UnknownWord]], *, typed: bool, unit: str = "lines") -> None:
-        self.find, self.typed, self.unit = find, typed or sys.stdin.isatty(), unit
+    def __init__(
+        self, find: Callable[[str], list[UnknownWord]], *, typed: bool, unit: str = "lines", about: str = ""
+    ) -> None:
+        """`about` says what the model knows; it is told once, where something is unknown."""
+        self.find, self.typed, self.unit, self.about = find, typed or sys.stdin.isatty(), unit, about
         self.count = self.some = 0
         self.mostly: list[tuple[int, float]] = []
         self.words: list[UnknownWord] = []
@@ -40,6 +43,7 @@ class Unknown:
 
             sys.stdout.flush()
             print_unknown(text, words)
+            self._tell_about()
             return
         from regard.data.unknown import is_mostly_unknown, unknown_share
 
@@ -60,6 +64,12 @@ class Unknown:
             number, share = self.mostly[0]
             told = f"warning: {told}; mostly unknown: {len(self.mostly):,} (the first is {number:,}: {share:.0%})"
         print(f"regard: {told}", file=sys.stderr)
+        self._tell_about()
+
+    def _tell_about(self) -> None:
+        if self.about:
+            print(f"regard: {self.about}", file=sys.stderr)
+            self.about = ""
 
 
 def refuse_pictures(texts: Iterable[str]) -> None:

@@ -7,11 +7,12 @@ from typing import Annotated
 
 import typer
 
+from regard.cli.answering import Unknown
 from regard.cli.options import built_in
 
 
 def demo(
-    text: Annotated[list[str] | None, typer.Argument(help="Your own sentences, after the lectures' two.")] = None,
+    text: Annotated[list[str] | None, typer.Argument(help="Your own sentences, after ours.")] = None,
     to: Annotated[str, typer.Option(help="es or pt, for your own sentences.")] = "es",
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the heat maps.")] = Path(),
 ) -> None:
@@ -23,11 +24,12 @@ def demo(
     from regard.look.figures import save
     from regard.look.scenes import translated_scene
     from regard.look.terminal import print_alignment
-    from regard.studies.demo import EXAMPLES
+    from regard.studies.demo import EXAMPLES, about
     from regard.studies.quality import evaluate_pairs, held_out_pairs
 
     folder = built_in()
     translator = Translator.load(folder)
+    unknown = Unknown(translator.unknown_words, typed=True, about=about([str(folder)]))
     for number, (sentence, language) in enumerate([*EXAMPLES, *((each, to) for each in text or [])], start=1):
         answer = translator.translate(sentence, to=language)
         print(f"\n{sentence}\n→ {answer.text}")
@@ -36,10 +38,11 @@ def demo(
             print_alignment(sight.alignment, answer.alignment)
         file = save(sight, output / f"regard-demo-{number}.svg")
         print(f"heat map: {file}")
-    pairs = held_out_pairs(translator, "phrasebook", max_words=12, count=250)
+        unknown.note(sentence, answer.unknown)
+    pairs = held_out_pairs(translator, "phrasebook", max_words=12, count=250, everyday=True)
     scores, _ = evaluate_pairs(translator, pairs)
     print(
         f"\nheld-out sentences of up to 12 words: {scores['exact']:.1%} exactly right of {scores['sentences']}, "
         f"BLEU {scores['bleu']:.1f}, alignment error rate {scores.get('alignment_error_rate', float('nan')):.3f}"
     )
-    print(f'model: {folder}   try: regard translate "the teacher is writing a long letter" --to es')
+    print(f'model: {folder}   try: regard translate "Good morning! Where is the train station?" --to es')

@@ -109,9 +109,9 @@ def translate(
     lines = Foreign(source_language, translator.target_language(to), typed=bool(text)).watch(lines)
     with _writer(output) as out:
         if stream:
-            _stream(translator, lines, out, changes, Unknown(translator.unknown_words, typed=bool(text)))
+            _stream(translator, lines, out, changes, _unknown(translator, model, typed=bool(text)))
             return
-        refused, unknown = 0, Unknown(translator.unknown_words, typed=bool(text))
+        refused, unknown = 0, _unknown(translator, model, typed=bool(text))
         for answer in _answers(translator, lines, changes):
             refused += answer is None
             print(_line(answer, align=align, as_json=as_json), file=out, flush=True)
@@ -122,6 +122,12 @@ def translate(
         unknown.tell()
     if refused:
         raise typer.Exit(1)
+
+
+def _unknown(translator: Translator, models: list[str], *, typed: bool, unit: str = "lines") -> Unknown:
+    from regard.studies.demo import about
+
+    return Unknown(translator.unknown_words, typed=typed, unit=unit, about=about(models))
 
 
 def _given(texts: list[str]) -> Iterator[str]:
@@ -254,7 +260,7 @@ def _document(
             foreign.note(each.source)
         return [Translated(each.text, each.alignment if translator.alignment else ()) for each in found]
 
-    unknown = Unknown(translator.unknown_words, typed=False, unit="segments")
+    unknown = _unknown(translator, models, typed=False, unit="segments")
     languages = translator.tokenizer.source_language, translator.target_language(changes["to"])
     foreign = Foreign(*languages, typed=False, unit="segments")
     parts = Parts.of(target, source, models=models, languages=languages, options=changes)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 
 import platformdirs
@@ -9,14 +11,36 @@ import platformdirs
 from regard.errors import UsageError
 from regard.training.loop import train
 from regard.training.recipe import load_recipe
+from regard.training.sections import PHRASEBOOK
 
 RECIPE = "phrasebook"
-EXAMPLES = (("we are eating bread", "es"), ("Lucas is visiting Rio in December", "pt"))
+ABOUT = (
+    "this is a small built-in model for short everyday sentences: greetings, introductions, family, food, shopping, "
+    "travel, time, weather; words it does not know are copied. Train your own for more: regard train --help"
+)
+EXAMPLES = (
+    ("we are eating bread", "es"),
+    ("Lucas is visiting Rio in December", "pt"),
+    ("Hello, my name is Anna.", "es"),
+)
 
 
 def demo_folder() -> Path:
     """Where the demo's model lives."""
     return Path(platformdirs.user_cache_dir("regard")) / "demo"
+
+
+def about(models: Sequence[str]) -> str:
+    """What the built-in translator knows, if one of these models, or the default one, is such; else nothing."""
+    folders = [Path(name) for name in models] or [demo_folder()]
+    return ABOUT if any(_speaks_every_day(folder / "recipe.toml") for folder in folders) else ""
+
+
+def _speaks_every_day(recipe: Path) -> bool:
+    if not recipe.is_file():
+        return False
+    data = tomllib.loads(recipe.read_text(encoding="utf-8")).get("data", {})
+    return data.get("train") == PHRASEBOOK and bool(data.get("phrasebook", {}).get("everyday"))
 
 
 def demo_model(*, again: bool = False) -> Path:

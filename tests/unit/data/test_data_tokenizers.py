@@ -387,3 +387,31 @@ def test_a_damaged_marian_folder_is_refused(tmp_path, name, content):
     (folder / name).unlink() if content is None else (folder / name).write_bytes(content)
     with pytest.raises(CheckpointError, match=name):
         PairTokenizer.load(folder)
+
+
+MARKED = [
+    Pair("We saw Anna. where is the red-hot soup?", "¿Dónde está Ana? ¡Hola! Él ve comprá-lo, dónde", to=to)
+    for to in ("es", "pt")
+]
+
+
+@pytest.mark.parametrize("kind", ["word", "bpe", "unigram", "wordpiece", "character"])
+def test_marked_capitals_share_pieces_with_small_letters(kind):
+    config = TokenizerConfig(kind=kind, size=120, mark_case=True, min_frequency=1)
+    side = train_pair_tokenizer(MARKED, config, "en", ["es", "pt"]).source
+    for text in ("We saw Anna.", "¿Dónde está Ana? ¡Hola!", "¡ve! Él", "Where is the Red-hot soup?"):
+        (ids,) = side.encode([text])
+        assert side.decode(ids) == text
+        assert side.words_in(text) == [word if word >= 0 else there for word, there in
+                                       zip(side.words_of(ids), side.words_in(text), strict=True)]  # fmt: skip
+    small, large = side.encode(["¿dónde está ana?", "¿Dónde está Ana?"])
+    assert [piece for piece in large if piece != side.capital] == small
+    assert side.decode(side.encode(["WE"])[0]) == "We"  # capitals inside a word are lost
+
+
+def test_what_is_copied_of_an_unknown_word_leaves_out_what_is_said_anyway():
+    config = TokenizerConfig(kind="word", size=120, mark_case=True, min_frequency=1)
+    texts = [Pair("Ana's soup, is it? yes.", "¿la sopa de Ana?", to=to) for to in ("es", "pt")]
+    side = train_pair_tokenizer(texts, config, "en", ["es", "pt"]).source
+    words = ["Zoltan", "Zoltan.", "Zoltan's", "Zoltan's?", "Jean-Paul,", "soup?"]
+    assert [side.copied(word) for word in words] == ["Zoltan", "Zoltan", "Zoltan", "Zoltan", "Jean-Paul", "soup"]

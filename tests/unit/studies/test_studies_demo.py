@@ -1,0 +1,18 @@
+"""The built-in translator tells what it knows; others, and older ones, are not taken for it."""
+
+from regard.studies import demo
+
+
+def test_only_the_built_in_translator_tells_what_it_knows(tmp_path, monkeypatch):
+    for name, recipe in {
+        "everyday": '[data]\ntrain = "phrasebook"\n[data.phrasebook]\neveryday = true\n',
+        "lectures": '[data]\ntrain = "phrasebook"\n',
+        "own": '[data]\ntrain = "my.tsv"\n',
+    }.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "recipe.toml").write_text(recipe, encoding="utf-8")
+    told = {name: demo.about([str(tmp_path / name)]) for name in ("everyday", "lectures", "own", "missing")}
+    assert "small built-in model" in told.pop("everyday")
+    assert set(told.values()) == {""}
+    monkeypatch.setattr(demo, "demo_folder", lambda: tmp_path / "everyday")
+    assert demo.about([])
