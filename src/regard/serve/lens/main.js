@@ -56,7 +56,6 @@ function listenToTabs() {
     location.hash = tab.dataset.tab;
     tab.focus();
   });
-  addEventListener("hashchange", open);
 }
 
 /** Translate with a model; with one that was just trained, a sentence that it has never seen. */
@@ -109,6 +108,7 @@ async function start() {
   const answered = await attempt(loadShelf);
   if (!answered) shelf.first = null;
   open();
+  addEventListener("hashchange", open); // a tab that was chosen before is the one that has just been opened
   if (!answered) byId("greeting").hidden = true;
   else if (!shelf.models.length && shelf.training) await greet((id) => use(id, true));
   else await attempt(loadJob);
