@@ -4,12 +4,12 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
-.PHONY: demo test kernels check faults processors bench browser clean
+.PHONY: demo test kernels check faults processors bench browser proxies clean
 
 demo: $(VENV)/.ready
 	$(BIN)/regard demo --output build/demo
 
-test: check browser
+test: check browser proxies
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 	$(MAKE) kernels
 
@@ -45,6 +45,12 @@ browser:
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || \
 		{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium; } \
 		>/dev/null 2>&1 || echo "no Chromium here, and none could be installed: the page's tests will be skipped"
+
+# The server is tested behind real proxies.
+proxies:
+	@command -v nginx >/dev/null && command -v caddy >/dev/null && command -v openssl >/dev/null || \
+		{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends nginx-light caddy openssl; } \
+		>/dev/null 2>&1 || echo "nginx, caddy or openssl is missing, and could not be installed: tests behind them will be skipped"
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV) || { echo "python3 lacks venv: install it (Debian: apt-get install python3-venv)"; exit 1; }
