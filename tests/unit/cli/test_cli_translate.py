@@ -219,7 +219,7 @@ def test_unknown_words_of_a_file_are_summed_up_in_one_line(
 ) -> None:
     piped("we are eating bread\nwe eat Ω\nПривет мир\n".encode(), [*command, "--json"], monkeypatch)
     captured = capsys.readouterr()
-    (told,) = [line for line in captured.err.splitlines() if "limit" not in line]
+    (told,) = [line for line in captured.err.splitlines() if "lines have words" in line]
     assert told.startswith("regard: warning: 2 of 3 lines have words that this model does not know: Ω, Привет, мир")
     assert told.endswith("; mostly unknown: 1 (the first is 3: 100%)")
     answers = [json.loads(line) for line in captured.out.splitlines()]

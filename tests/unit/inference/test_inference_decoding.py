@@ -16,6 +16,9 @@ from regard.inference.search import SearchSettings
 SENTENCES = ["we are eating bread", "Lucas is visiting Rio", "she reads", "the red house"]
 
 
+pytestmark = pytest.mark.filterwarnings("default:line 1:UserWarning")  # the command line prints them
+
+
 def write(folder: Path, **files: dict[str, object]) -> Path:
     for name, values in files.items():
         (folder / f"{name}.json").write_text(json.dumps(values))
