@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     from regard.inference.encoders import TextEncoder
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from regard.inference.pipelines import Translator
     from regard.inference.words import WordVectors
 
-    Loaded = (
+    Loaded: TypeAlias = (
         Translator
         | TextEncoder
         | LanguageModel

@@ -73,7 +73,7 @@ class Catalogue:
             self._new[flags] = [f"#, fuzzy,{self.lines[flags][2:]}"]
 
     def __str__(self) -> str:
-        lines = []
+        lines: list[str] = []
         for number, line in enumerate([*self.lines, ""]):
             added = self._added.get(number, [])
             if added and number == len(self.lines) and lines and not lines[-1].endswith(("\n", "\r")):

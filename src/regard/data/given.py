@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from regard.data.images import SUFFIXES
 from regard.errors import UsageError
@@ -13,7 +14,7 @@ LONGEST_PATH = 255  # characters; a system refuses to look for longer names
 
 def all_texts(given: object) -> list[str]:
     """One text or several, as a list."""
-    texts = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
+    texts: list[Any] = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
     for text in texts:
         if not isinstance(text, str):
             raise UsageError(f"expected a text or a list of texts; {text!r:.60} came, of type {type(text).__name__}")

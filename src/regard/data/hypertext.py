@@ -308,7 +308,7 @@ def _pieces(tokens: Sequence[Token], language: str) -> Iterator[tuple[Piece | To
             yield from ((piece, "" if place else token.raw) for place, piece in enumerate(pieces))
         elif token.name in BLOCKS or token.raw.startswith(("<!D", "<!d", "<?")):
             yield token, token.raw
-        elif token.kind in ("single", "text"):
+        elif token.kind == "single" or token.kind == "text":
             yield Mark(token), token.raw
         else:
             key = min(number, partners.get(number, number))

@@ -299,7 +299,7 @@ def _without_mnemonics(text: str, slots: Sequence[Slot]) -> tuple[str, list[_Mne
 
 def _is_mnemonic(text: str, place: int) -> bool:
     """E&xit and C_ut, but neither AT&T nor file_name."""
-    sign, letter = text[place : place + 2]
+    sign, letter = text[place], text[place + 1]
     if _is_ideograph(letter):
         return False
     if place == 0 or not text[place - 1].isalnum():

@@ -254,7 +254,7 @@ def _pre_tokenizer(config: TokenizerConfig) -> pre_tokenizers.PreTokenizer:
     words = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always", split=True)
     if config.kind == "character":
         return pre_tokenizers.Sequence([words, pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")])
-    punctuation = pre_tokenizers.Punctuation("isolated")
+    punctuation: pre_tokenizers.PreTokenizer = pre_tokenizers.Punctuation("isolated")
     if config.mark_case:
         punctuation = pre_tokenizers.Split(Regex(rf"{SPACE}[{OPENINGS}](?={SPACE}|$)|{MARKS}"), "isolated")
     steps = [words, punctuation, pre_tokenizers.Digits(individual_digits=True)]

@@ -24,11 +24,11 @@ COLDEST = 1e-6  # temperature: by less, logits would become infinite
 class SearchSettings(Config):
     """How to decode. Sampling when `sample` is set, else beam search, which with `beam = 1` is greedy."""
 
-    beam: int = Field(1, ge=1, le=WIDEST)
+    beam: int = Field(default=1, ge=1, le=WIDEST)
     n_best: PositiveInt = 1
-    length_penalty: float = Field(1.0, ge=-10, le=10)
+    length_penalty: float = Field(default=1.0, ge=-10, le=10)
     max_length: PositiveInt | None = None  # None: `max_ratio` times the source length plus `max_extra`
-    max_ratio: float = Field(2.0, ge=0, le=1000)
+    max_ratio: float = Field(default=2.0, ge=0, le=1000)
     max_extra: NonNegativeInt = 20
     longest: PositiveInt | None = None  # most tokens of an answer where `max_length` is not given
     context: PositiveInt | None = None  # most tokens of prompt and answer, for models that continue their source
@@ -41,9 +41,9 @@ class SearchSettings(Config):
     sample: bool = False
     temperature: PositiveFloat = 1.0
     top_k: NonNegativeInt = 0  # draw from the k most probable tokens only; 0 from all
-    top_p: float = Field(1.0, gt=0, le=1)  # draw from the smallest set of tokens with this much probability
-    min_p: float = Field(0.0, ge=0, le=1)  # draw from the tokens with at least this share of the best one's probability
-    seed: int = Field(0, ge=-(2**63), lt=2**63)
+    top_p: float = Field(default=1.0, gt=0, le=1)  # draw from the smallest set of tokens with this much probability
+    min_p: float = Field(default=0.0, ge=0, le=1)  # draw from tokens of at least this share of the best probability
+    seed: int = Field(default=0, ge=-(2**63), lt=2**63)
 
     @model_validator(mode="after")
     def _check_width(self) -> "SearchSettings":

@@ -126,7 +126,7 @@ class LanguageModel(Writer):
             total = sum(self._foretold_reading_on(self.model, ids))
         else:
             raise UsageError(f"the stride is {stride}, but a recurrent model has no windows; leave it out")
-        unknown = 0 if self.tokenizer.reads([text])[0] else ids[1:].count(self.tokenizer.unknown)
+        unknown = 0 if self.tokenizer.reads([text])[0] else sum(each == self.tokenizer.unknown for each in ids[1:])
         return Perplexity(total, len(ids) - 1, len(text.split()), len(well_formed(text).encode()), unknown)
 
     def _foretold_in_windows(self, model: Gpt, ids: Sequence[int], stride: int | None) -> Iterator[float]:

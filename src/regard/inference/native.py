@@ -33,8 +33,9 @@ INCLUDED = ("native_choosing.h", "native_products.h", "native_tiles.h")
 # Unscheduled: to bring loads forward, as gcc does on ARM, takes registers that hold sums.
 FLAGS = ("-std=c++17", "-O3", "-ffast-math", "-fno-schedule-insns", "-fopenmp", "-fPIC")
 NATIVE = "native"
+Levels = dict[str, tuple[tuple[str, ...], tuple[str, ...]]]
 # What to compile for, and the instructions that a CPU of that level has, named as torch names them.
-X86_LEVELS = {
+X86_LEVELS: Levels = {
     "x86-64": (("-march=x86-64",), ()),
     "avx2": (("-march=haswell",), ("avx2", "fma3", "f16c", "bmi2")),
     "avx2-vnni": (("-march=haswell", "-mavxvnni"), ("avx2", "fma3", "f16c", "bmi2", "avx_vnni")),
@@ -47,7 +48,7 @@ X86_LEVELS = {
     "avx512-vnni": (("-march=cascadelake",), ("avx512_f", "avx512_bw", "avx512_dq", "avx512_vl", "avx512_vnni")),
     "amx": (("-march=sapphirerapids",), ("avx512_f", "avx512_vnni", "avx512_fp16", "amx_tile", "amx_bf16", "amx_int8")),
 }
-ARM_LEVELS = {
+ARM_LEVELS: Levels = {
     "neon": (("-march=armv8-a",), ()),
     "neon-dot": (("-march=armv8.2-a+dotprod",), ("dot",)),
 }
@@ -126,7 +127,7 @@ def compiler_command() -> str | None:
     return os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
 
 
-def levels() -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
+def levels() -> Levels:
     """The levels of instructions of this architecture: compiler flags, and what a CPU must have."""
     return ARM_LEVELS if processor.is_arm() else X86_LEVELS
 

@@ -117,6 +117,7 @@ class ByteProduct(FixedProduct):
     def many(self, x: Float[Tensor, "*B K"], rows: int) -> Float[Tensor, "*B N"]:
         rounded, scale = as_bytes(x)
         whole = by_onednn(rounded, *self.packed) if onednn_is_exact() else by_floats(rounded, self.slices)
+        assert self.scale is not None
         y = whole.mul_(self.scale).mul_(scale)
         return y if self.bias is None else y.add_(self.bias)
 

@@ -52,7 +52,7 @@ def look(model: Any, text: str | Path, pair: str = "", *, to: str = "", target: 
 
     For a model of pictures `text` is the file of one.
     """
-    found = regard.load(model) if isinstance(model, str | Path) else model
+    found: Any = regard.load(model) if isinstance(model, str | Path) else model
     if isinstance(found, PictureReader):
         seen = picture_sight(found, Path(text), title=Path(text).name)
         return Look(seen, str(text), ", ".join(seen.meta))

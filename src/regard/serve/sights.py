@@ -106,8 +106,9 @@ class Recording:
 
     def _unknown(self) -> list[dict[str, str | int]]:
         """The words of the text that the model does not know."""
-        known = isinstance(self.model, Translator | TextEncoder | Writer)
-        return [each.to_json() for each in self.model.unknown_words(self.question.text)] if known else []
+        if not isinstance(self.model, Translator | TextEncoder | Writer):
+            return []
+        return [each.to_json() for each in self.model.unknown_words(self.question.text)]
 
     def _record(self, name: str) -> None:
         """Record a layer and, while they are not too many weights, others that will be asked for next: those after it,

@@ -33,7 +33,7 @@ def evaluate_labels(encoder: TextEncoder, data: str, tables: LabelledSection) ->
         raise DataError(f"{data} has no labelled text")
     texts, pairs, true = zip(*examples, strict=True)
     answers = encoder.classify(texts, None if table.pair is None else pairs, truncate=True, longest=tables.longest)
-    found = {"texts": len(examples), **share_of_all(texts, encoder.unknown_words)}
+    found: dict[str, object] = {"texts": len(examples), **share_of_all(texts, encoder.unknown_words)}
     if not table.labels:
         return found | value_scores([float(answer.value or 0.0) for answer in answers], true)
     guessed = [table.labels.index(answer.label) for answer in answers]

@@ -67,7 +67,8 @@ def evaluate_text(writer: Writer, path: str, stride: int | None = None) -> dict[
     if not isinstance(writer, LanguageModel):
         raise UsageError(f"{writer.name} answers prompts; only a language model (gpt, lstm) foretells a text")
     found = writer.perplexity("".join(line.text for line in read_text(Path(path), "file")), stride)
-    return {
+    unknown: dict[str, object] = {"unknown": found.unknown / found.tokens} if found.unknown else {}
+    return unknown | {
         "perplexity": found.per_token,
         "perplexity_per_word": found.per_word,
         "perplexity_per_byte": found.per_byte,
@@ -75,7 +76,7 @@ def evaluate_text(writer: Writer, path: str, stride: int | None = None) -> dict[
         "tokens": found.tokens,
         "words": found.words,
         "bytes": found.bytes,
-    } | ({"unknown": found.unknown / found.tokens} if found.unknown else {})
+    }
 
 
 def evaluate_pairs(

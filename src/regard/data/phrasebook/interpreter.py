@@ -263,8 +263,8 @@ class Interpreter:
             return [Word(form, modal, dropped), *([Word(link, (), modal)] if link else []), infinitive]
         if clause.verb is not None and tense in tongue.auxiliaries:
             nonfinite = Word(clause.verb.forms[tongue.code][NONFINITE[tense]], main)
-            link = [Word(tongue.soon, (), auxiliary + main)] if tense == "soon" and tongue.soon else []
-            return [Word(form, auxiliary, dropped), *link, nonfinite]
+            soon = [Word(tongue.soon, (), auxiliary + main)] if tense == "soon" and tongue.soon else []
+            return [Word(form, auxiliary, dropped), *soon, nonfinite]
         if clause.verb is None or tense in ("future", "perfect"):
             return [Word(form, auxiliary + main, dropped)]
         return [Word(form, main, auxiliary + dropped)]
