@@ -112,11 +112,12 @@ def test_a_batch_gives_what_its_sentences_give_one_by_one(settings):
 
 @pytest.mark.parametrize("length_penalty", [0.0, 0.6, 1.0])
 def test_answers_come_in_order_of_score_and_their_number_never_changes_the_first(length_penalty):
-    cut = 0
+    kinds = set()
     for seed in range(3):
         model, (source, mask) = transformer(seed), ragged(16, seed)
         for beam, limit in ((1, 3), (3, 5)):
             settings = SearchSettings(beam=beam, max_length=limit, length_penalty=length_penalty)
+            settings = settings.replace(logit_bias={VOCABULARY.end: 2.0})  # random models seldom end an answer
             alone = [found[0] for found in search(model, source, mask, settings, VOCABULARY)]
             for n_best in (2, 7):
                 several = search(model, source, mask, settings.replace(n_best=n_best), VOCABULARY)
@@ -124,9 +125,9 @@ def test_answers_come_in_order_of_score_and_their_number_never_changes_the_first
                     assert found[0].tokens == best.tokens
                     scores, ended = ([getattr(each, name) for each in found] for name in ("score", "finished"))
                     assert scores == sorted(scores, reverse=True)
-                    assert len({tuple(each.tokens) for each in found}) == len(found) == n_best
-                    cut += True in ended and False in ended
-    assert cut  # some lists have both
+                    assert len({tuple(each.tokens) for each in found}) == len(found) <= n_best
+                    kinds |= set(ended)
+    assert kinds == {True, False}  # answers that ended, and that were cut
 
 
 def test_every_drawn_answer_is_given_in_order_of_score():
