@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import tomllib
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import platformdirs
 
+import regard
 from regard.errors import UsageError
 from regard.training.loop import train
 from regard.training.recipe import load_recipe
@@ -26,8 +29,14 @@ EXAMPLES = (
 
 
 def demo_folder() -> Path:
-    """Where the demo's model lives."""
-    return Path(platformdirs.user_cache_dir("regard")) / "demo"
+    """Where the demo's model lives: a folder for each edition of its recipe and phrasebook, so that none is outdated."""
+    return Path(platformdirs.user_cache_dir("regard")) / f"{RECIPE}-{_edition(Path(regard.__file__).parent)}" / "demo"
+
+
+@cache
+def _edition(package: Path) -> str:
+    made_of = [package / "recipes" / f"{RECIPE}.toml", *sorted((package / "data" / "phrasebook").glob("*.[pt]*"))]
+    return hashlib.sha256(b"".join(file.read_bytes() for file in made_of)).hexdigest()[:8]
 
 
 def about(models: Sequence[str]) -> str:

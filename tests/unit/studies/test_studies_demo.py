@@ -16,3 +16,17 @@ def test_only_the_built_in_translator_tells_what_it_knows(tmp_path, monkeypatch)
     assert set(told.values()) == {""}
     monkeypatch.setattr(demo, "demo_folder", lambda: tmp_path / "everyday")
     assert demo.about([])
+
+
+def test_another_phrasebook_is_another_model(tmp_path, monkeypatch):
+    for name in ("first", "second"):
+        (tmp_path / name / "recipes").mkdir(parents=True)
+        (tmp_path / name / "data" / "phrasebook").mkdir(parents=True)
+        (tmp_path / name / "recipes" / "phrasebook.toml").write_text("[data]\n", encoding="utf-8")
+        (tmp_path / name / "data" / "phrasebook" / "lexicon.toml").write_text(f"{name} = 1\n", encoding="utf-8")
+    folders = []
+    for name in ("first", "first", "second"):
+        monkeypatch.setattr("regard.__file__", str(tmp_path / name / "__init__.py"))
+        folders.append(demo.demo_folder())
+    assert folders[0] == folders[1] != folders[2]
+    assert {folder.name for folder in folders} == {"demo"}  # what servers call it: demo:es
