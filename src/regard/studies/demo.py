@@ -29,7 +29,7 @@ EXAMPLES = (
 
 
 def demo_folder() -> Path:
-    """Where the demo's model lives: a folder for each edition of its recipe and phrasebook, so that none is outdated."""
+    """Where the demo's model lives: a folder for each edition of recipe and phrasebook, so that none is outdated."""
     return Path(platformdirs.user_cache_dir("regard")) / f"{RECIPE}-{_edition(Path(regard.__file__).parent)}" / "demo"
 
 
