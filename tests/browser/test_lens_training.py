@@ -186,3 +186,13 @@ def test_old_news_of_the_job_is_no_news(page: Page, table: Path):
         asked[0].fulfill(json=old)
     page.wait_for_timeout(200)  # less than the second after which a page that believed it would ask again
     assert job.get_attribute("data-state") == "stopped"
+
+
+def test_a_server_that_does_not_train_has_no_tab_for_it(context, open_lens, served) -> None:
+    models = context.request.get(f"{served.url}/api/models").json() | {"training": False}
+    context.route("**/api/models", lambda route: route.fulfill(json=models))
+    with open_lens(f"{served.url}/#train") as page:
+        expect(page.get_by_role("tab", name="Translate")).to_have_attribute("aria-selected", "true")
+        expect(page.get_by_role("tab", name="Train", exact=True)).to_have_count(0)
+        page.get_by_role("tab", name="Picture").press("ArrowRight")
+        expect(page.get_by_role("tab", name="Models")).to_have_attribute("aria-selected", "true")

@@ -27,16 +27,22 @@ const REFRESH = {
   models: () => attempt(loadShelf),
 };
 
+/** The tabs of what this server does: some do not train. */
+function offered() {
+  return tabs.filter((tab) => shelf.training || tab.dataset.tab !== "train");
+}
+
 /** Show the tab the address names, and what it says of it; without any model the first is a greeting. */
 function open() {
   const { tab: wanted, values } = readAddress();
-  const name = tabs.some((tab) => tab.dataset.tab === wanted) ? wanted : "translate";
+  const name = offered().some((tab) => tab.dataset.tab === wanted) ? wanted : "translate";
   const needsOne = ["translate", "documents", "look", "compare"].includes(name);
   const hasModels = name === "look" ? shelf.models.length > 0 : shelf.first !== null;
   for (const tab of tabs) {
     const isChosen = tab.dataset.tab === name;
     tab.setAttribute("aria-selected", isChosen);
     tab.tabIndex = isChosen ? 0 : -1;
+    tab.hidden = !offered().includes(tab);
     byId(tab.getAttribute("aria-controls")).hidden = !isChosen || (!hasModels && needsOne);
   }
   byId("greeting").hidden = shelf.models.length > 0 || !needsOne || !shelf.training;
@@ -48,11 +54,11 @@ function open() {
 function listenToTabs() {
   for (const tab of tabs) tab.addEventListener("click", () => { location.hash = tab.dataset.tab; });
   document.querySelector("[role=tablist]").addEventListener("keydown", (event) => {
-    const at = tabs.indexOf(document.activeElement);
-    const next = { ArrowRight: at + 1, ArrowDown: at + 1, ArrowLeft: at - 1, ArrowUp: at - 1, Home: 0, End: tabs.length - 1 }[event.key];
+    const shown = offered(), at = shown.indexOf(document.activeElement);
+    const next = { ArrowRight: at + 1, ArrowDown: at + 1, ArrowLeft: at - 1, ArrowUp: at - 1, Home: 0, End: shown.length - 1 }[event.key];
     if (next === undefined) return;
     event.preventDefault();
-    const tab = tabs[(next + tabs.length) % tabs.length];
+    const tab = shown[(next + shown.length) % shown.length];
     location.hash = tab.dataset.tab;
     tab.focus();
   });
