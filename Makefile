@@ -33,6 +33,7 @@ faults: $(VENV)/.ready-dev
 # g++-aarch64-linux-gnu for ARM's levels), as a table; levels that nothing here can run are named.
 processors: $(VENV)/.ready-dev
 	$(BIN)/python tests/processors/run.py
+	REGARD_FAULT_COUNT=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 tests/unit/inference/test_inference_levels.py
 
 bench: $(VENV)/.ready-dev
 	$(BIN)/regard bench translate --shape small

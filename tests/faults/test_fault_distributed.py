@@ -76,7 +76,7 @@ def test_training_ends_and_one_process_goes_on(tmp_path, start, parallel):
 
 def test_a_translation_goes_on_without_loss_or_repetition(tmp_path, start, translator_folder):
     text = tmp_path / "text.txt"
-    text.write_text("".join(f"we are eating bread {n % 7}\n" for n in range(LINES)))
+    text.write_text("".join(f"we are eating {('bread', 'fish', 'rice', 'soup')[n % 4]}\n" for n in range(LINES)))
     words = ["translate", "-m", translator_folder, "--to", "es", "--beam", "1", "--max-length", "5", "-i", text, "-o"]
     out, parts = tmp_path / "shared.txt", tmp_path / "shared.txt.parts"
     job = start(*words, out)
@@ -90,9 +90,8 @@ def test_a_translation_goes_on_without_loss_or_repetition(tmp_path, start, trans
     subprocess.run([sys.executable, "-m", "regard", *map(str, words), str(tmp_path / "one.txt")], check=True)
     assert out.read_bytes() == (tmp_path / "one.txt").read_bytes()
     assert not parts.exists()
-    did = [
-        int(line.split()[2].rstrip(",")) for line in (tmp_path / "log").read_text().splitlines() if "segments" in line
-    ]
+    said = (tmp_path / "log").read_text().splitlines()
+    did = [int(line.split()[2].rstrip(",")) for line in said if "segments translated" in line]
     finished = sum(len(part.read_text().splitlines()) for part in (tmp_path / "before").glob("part-*"))
     assert finished > 0
     assert sum(did) == LINES - finished

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from server_process import ASKED, REGARD, Answer, Server, ask, connected, head, read_answer, running, until
 
-LONG = " ".join(["We are eating bread.", "She reads a book."] * 40)
+LONG = " ".join(["We are eating bread.", "She reads a book."] * 200)
 ALONE = """
 import sys
 

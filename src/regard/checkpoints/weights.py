@@ -5,6 +5,7 @@ import json
 import math
 import pickle
 import re
+import reprlib
 import struct
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -106,7 +107,7 @@ def _span(file: Path, name: str, entry: Any) -> tuple[int, int]:
             sound = len(shape) <= MOST_DIMENSIONS and all(type(n) is int and 0 <= n < 2**63 for n in shape)
             if sound and 0 <= begin <= end and math.prod(shape) * ITEM_BYTES[dtype] == end - begin:
                 return begin, end
-    raise _bad(file, f"has an impossible entry for {name[:80]!r}: {str(entry)[:120]}")
+    raise _bad(file, f"has an impossible entry for {name[:80]!r}: {reprlib.repr(entry)[:120]}")
 
 
 def _bad(file: Path, what: str) -> CheckpointError:

@@ -138,9 +138,9 @@ class WordVectors:
         if prompt:
             raise UsageError(f"prompt is {prompt!r}; word vectors have no prompts")
         texts = all_texts(texts)
+        found = torch.stack([self._mean(text) for text in texts])
         if self.warns:
             warn_of_unknown(texts, self.unknown_words)
-        found = torch.stack([self._mean(text) for text in texts])
         return functional.normalize(found, dim=-1) if normalise else found
 
     def _mean(self, text: str) -> Float[Tensor, D]:

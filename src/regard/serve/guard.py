@@ -9,6 +9,7 @@ import asyncio
 import json
 import logging
 import time
+from contextlib import suppress
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from starlette.datastructures import Headers, MutableHeaders
@@ -40,6 +41,7 @@ CORS = {  # what pages of the origins that were named may send and read
 READING = ("GET", "HEAD", "OPTIONS")
 KEYED = ("/api", "/v1", "/metrics")  # the LibreTranslate routes look for a key in the request's own fields
 LARGE = ("/api/train", "/api/picture")  # where training data and pictures arrive
+SMALL = 65536  # bytes of a request that is refused, but read
 access = logging.getLogger("regard.access")
 
 
@@ -83,7 +85,7 @@ class Guard:
         if method == "HEAD":  # as GET, without the body
             scope = {**scope, "method": "GET"}
         try:
-            self._check(scope)
+            await self._check(scope, receive)
             await self._pass_on(scope, self._bounded(scope, receive), sent)
         except Problem as problem:
             await self._refuse(scope, receive, sent, problem)
@@ -112,7 +114,14 @@ class Guard:
 
     # Before
 
-    def _check(self, scope: Scope) -> None:
+    async def _check(self, scope: Scope, receive: Receive) -> None:
+        try:
+            self._check_headers(scope)
+        except Problem:
+            await _read_small(scope, receive)
+            raise
+
+    def _check_headers(self, scope: Scope) -> None:
         headers = Headers(scope=scope)
         if not self.names.accept(scope):
             raise Forbidden(
@@ -187,6 +196,21 @@ class Guard:
 def _is_preflight(scope: Scope) -> bool:
     """Whether a browser asks whether it may ask."""
     return scope["method"] == "OPTIONS" and "access-control-request-method" in Headers(scope=scope)
+
+
+async def _read_small(scope: Scope, receive: Receive) -> None:
+    """Read what a refused client sends, if it is little and comes soon.
+
+    A connection that is closed before everything was read may lose the answer: a proxy that is still sending sees the
+    end of the connection first.
+    """
+    length = Headers(scope=scope).get("content-length", "0")
+    if not length.isdecimal() or int(length) > SMALL:
+        return
+    with suppress(TimeoutError):
+        async with asyncio.timeout(1):
+            while (await receive()).get("more_body", False):
+                pass
 
 
 class _Sent:

@@ -44,7 +44,9 @@ class MetricsLog:
         self._file: IO[str] | None = None
 
     def open(self) -> None:
-        """Begin to tell; a run whose first step fails never does."""
+        """Begin to tell, if that has not begun; a run whose first step fails never does."""
+        if self._file is not None:
+            return
         from tensorboardX import SummaryWriter  # its import takes a second or two, and only training needs it
 
         kept = [row for row in read_metrics(self._path) if row["step"] <= self._step and row["kind"] in DURING]

@@ -13,6 +13,10 @@ from regard.serve.problems import Busy, NotFound
 from regard.serve.shelf import Shelf, Unloadable
 
 
+class Answer(str):
+    unknown = ()
+
+
 class Parrot:
     """Stands for a translator: remembers its batches, and answers each sentence with itself and the target."""
 
@@ -27,7 +31,7 @@ class Parrot:
         self.batches.append(several)
         if any("bad" in text for text in several):
             raise DataError("a bad sentence")
-        answers = [f"{text}>{to}{changes.get('beam', '')}" for text in several]
+        answers = [Answer(f"{text}>{to}{changes.get('beam', '')}") for text in several]
         return answers[0] if isinstance(texts, str) else answers
 
 

@@ -248,7 +248,7 @@ def test_the_demo_is_trained_into_its_own_folder_once(tmp_path, monkeypatch, job
 
 
 def test_nothing_to_stop_resume_or_show(jobs):
-    assert jobs.current() is None and jobs.models() == []
+    assert jobs.current() is None and jobs.models() == {}
     with pytest.raises(Conflict):
         jobs.stop()
     with pytest.raises(NotFound):

@@ -158,4 +158,4 @@ def test_mistakes_about_a_cluster_are_explained(capsys):
     assert run(["plan", "gpt:nano", "--cluster", "wire=3"]) == 2
     assert "--gpus" in capsys.readouterr().err
     assert run(["plan", "gpt:nano", "--gpus", "8", "--tokens", "0"]) == 2
-    assert "--tokens is 0" in capsys.readouterr().err
+    assert "'--tokens': Input should be greater than or equal to 1" in capsys.readouterr().err
