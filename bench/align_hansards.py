@@ -10,11 +10,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from regard.data.aligner import Aligner
-from regard.data.store import PairStore, encode_corpus
-from regard.data.text import GoldPair, Pair
-from regard.data.tokenizers import PairTokenizer
-from regard.inference.alignment import Link, alignment_score, flip
+from regard.data.formats.pairs import GoldPair, Pair
+from regard.data.text.pair_store import PairStore, encode_corpus
+from regard.data.text.word_aligner import Aligner
+from regard.data.tokenizers.pair import PairTokenizer
+from regard.inference.insight.word_alignment import Link, alignment_score, flip
 from regard.studies.quality import gold_pairs
 
 

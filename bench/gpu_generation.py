@@ -30,9 +30,9 @@ from torch import nn
 
 from kernels import kernels
 from regard.checkpoints import export_marian, export_model
-from regard.inference.forms import GPU_PRECISIONS, inference_form
-from regard.inference.graphs import Captured, cuda_graph
-from regard.inference.search import SearchSettings, Vocabulary, search
+from regard.inference.decoding.cuda_graphs import Captured, cuda_graph
+from regard.inference.decoding.search import SearchSettings, Vocabulary, search
+from regard.inference.fast.convert import GPU_PRECISIONS, inference_form
 from regard.models.gpt import PRESETS as GPTS
 from regard.models.gpt import Gpt, GptConfig
 from regard.models.t5 import PRESETS as T5S

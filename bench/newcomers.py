@@ -13,7 +13,7 @@ import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 
-from regard.inference.pipelines import Translator
+from regard.inference.pipelines.translator import Translator
 
 LISTS = Path(__file__).parent / "newcomers"
 LANGUAGES = ("es", "pt")

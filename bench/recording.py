@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 from regard.attention import record
-from regard.inference.search import Hypothesis, SearchSettings, Vocabulary, search
+from regard.inference.decoding.search import Hypothesis, SearchSettings, Vocabulary, search
 from regard.models.gpt import PRESETS as GPTS
 from regard.models.gpt import Gpt, GptConfig
 from regard.models.transformer import PRESETS as TRANSFORMERS

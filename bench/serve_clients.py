@@ -26,7 +26,7 @@ from statistics import median
 
 import torch
 
-from regard.data.phrasebook import phrases
+from regard.data.synthetic.phrasebook import phrases
 from regard.studies.demo import demo_folder
 
 LONGEST = 12  # words

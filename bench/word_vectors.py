@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from regard.data.lines import read_lines
+from regard.data.formats.lines import read_lines
 from regard.training.optim import adamw
 from regard.training.recipe import WordsRecipe, load_recipe
 from regard.training.words import Words

@@ -18,7 +18,7 @@ from hypothesis import settings
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from regard.checkpoints import export_model, save_model
-from regard.data.images import Preprocessing
+from regard.data.images.reading import Preprocessing
 from regard.models.bert import Bert, BertConfig
 from regard.models.catalog import MODELS
 from regard.models.gpt import LLAMA, Gpt, GptConfig

@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
-    from regard.inference.encoders import TextEncoder
-    from regard.inference.images import ImageClassifier, ImageSegmenter
-    from regard.inference.language import LanguageModel, TextToText
-    from regard.inference.painting import Painter, PictureMaker
-    from regard.inference.pipelines import Translator
-    from regard.inference.words import WordVectors
+    from regard.inference.pipelines.generator import LanguageModel, TextToText
+    from regard.inference.pipelines.image_generation import Painter, PictureMaker
+    from regard.inference.pipelines.images import ImageClassifier, ImageSegmenter
+    from regard.inference.pipelines.text_encoder import TextEncoder
+    from regard.inference.pipelines.translator import Translator
+    from regard.inference.pipelines.word_vectors import WordVectors
 
     Loaded: TypeAlias = (
         Translator
@@ -57,16 +57,16 @@ def load(*folders: str | Path, device: str = "cpu", allow_pickle: bool = False, 
     from regard.checkpoints.folder import resolve
     from regard.checkpoints.hub import local_folder
     from regard.checkpoints.models import identify
-    from regard.data.images import PREPROCESSING
-    from regard.data.tokenizers import PairTokenizer
+    from regard.data.images.reading import PREPROCESSING
+    from regard.data.tokenizers.pair import PairTokenizer
     from regard.errors import UsageError
-    from regard.inference.encoders import TextEncoder
-    from regard.inference.images import CLASSIFIERS, ImageClassifier, ImageSegmenter
-    from regard.inference.language import LanguageModel, TextToText
-    from regard.inference.painting import Painter, PictureMaker
-    from regard.inference.pipelines import Translator
-    from regard.inference.words import WordVectors
-    from regard.inference.writing import Writer
+    from regard.inference.pipelines.generation import Writer
+    from regard.inference.pipelines.generator import LanguageModel, TextToText
+    from regard.inference.pipelines.image_generation import Painter, PictureMaker
+    from regard.inference.pipelines.images import CLASSIFIERS, ImageClassifier, ImageSegmenter
+    from regard.inference.pipelines.text_encoder import TextEncoder
+    from regard.inference.pipelines.translator import Translator
+    from regard.inference.pipelines.word_vectors import WordVectors
 
     for folder in folders:
         if not isinstance(folder, str | os.PathLike):

@@ -11,8 +11,8 @@ import torch
 from playwright.sync_api import BrowserContext, expect
 
 from regard.checkpoints import save_model
-from regard.data.text import Pair
-from regard.data.tokenizers import TokenizerConfig, train_pair_tokenizer
+from regard.data.formats.pairs import Pair
+from regard.data.tokenizers.pair import TokenizerConfig, train_pair_tokenizer
 from regard.models.transformer import Transformer, TransformerConfig
 
 LETTERS = string.ascii_lowercase[:20]

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 import regard
-from regard.data.phrasebook import phrases
+from regard.data.synthetic.phrasebook import phrases
 
 
 @pytest.fixture

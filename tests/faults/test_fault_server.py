@@ -18,7 +18,7 @@ import pytest
 from server_process import ASKED, Server, head, running
 from test_fault_text_files import BODIES, LAUGHS, QUADRATIC
 
-from regard.data.phrasebook import phrases
+from regard.data.synthetic.phrasebook import phrases
 
 COUNT = int(os.environ.get("REGARD_FAULT_COUNT", "1"))
 WORDS = 5_000 * COUNT

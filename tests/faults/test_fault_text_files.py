@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.documents import translate_document
-from regard.data.lines import Damage, read_lines
-from regard.data.text import read_pairs
+from regard.data.formats.lines import Damage, read_lines
+from regard.data.formats.pairs import read_pairs
+from regard.documents.translate import translate_document
 from regard.errors import DataError
 
 
@@ -198,7 +198,7 @@ def test_large_memories_stream(tmp_path: Path):
         file.writelines(unit.format("word " * 100) for _ in range(20_000))  # 22 MB unpacked
         file.write("</body></tmx>")
     code = (
-        "import resource, sys; from regard.data.text import read_pairs\n"
+        "import resource, sys; from regard.data.formats.pairs import read_pairs\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "count = sum(1 for _ in read_pairs(sys.argv[1], 'en', 'de'))\n"
         "print(count, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)"

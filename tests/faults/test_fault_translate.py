@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import regard
-from regard.data.phrasebook import phrases
-from regard.inference.pipelines import Translator
+from regard.data.synthetic.phrasebook import phrases
+from regard.inference.pipelines.translator import Translator
 
 COUNT = int(os.environ.get("REGARD_FAULT_COUNT", "24"))
 REGARD = [sys.executable, "-m", "regard"]

@@ -8,9 +8,9 @@ import torch
 import regard
 from regard.checkpoints.ctranslate2 import export_ctranslate2
 from regard.cli.main import run
-from regard.data.phrasebook import phrases
+from regard.data.synthetic.phrasebook import phrases
 from regard.errors import CheckpointError
-from regard.inference.search import SearchSettings, Vocabulary, search
+from regard.inference.decoding.search import SearchSettings, Vocabulary, search
 from regard.models.transformer import Transformer, TransformerConfig
 
 ctranslate2 = pytest.importorskip("ctranslate2")

@@ -6,11 +6,11 @@ from safetensors.torch import load_file, save_file
 
 from regard.checkpoints import export_marian, load_model, save_model
 from regard.checkpoints.models import own_tensors
-from regard.data.text import Pair
-from regard.data.tokenizers import PairTokenizer, TokenizerConfig, train_pair_tokenizer
+from regard.data.formats.pairs import Pair
+from regard.data.tokenizers.pair import PairTokenizer, TokenizerConfig, train_pair_tokenizer
 from regard.errors import CheckpointError
 from regard.inference.conversion import convert
-from regard.inference.search import SearchSettings, Vocabulary, search
+from regard.inference.decoding.search import SearchSettings, Vocabulary, search
 from regard.models.transformer import Transformer, TransformerConfig
 
 transformers = pytest.importorskip("transformers")

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import regard
-from regard.data.phrasebook import phrases
+from regard.data.synthetic.phrasebook import phrases
 from regard.inference.conversion import convert
 
 transformers = pytest.importorskip("transformers")

@@ -11,7 +11,7 @@ import torch
 from regard.checkpoints import load_model, save_model
 from regard.checkpoints.onnx import export_onnx
 from regard.checkpoints.optional import needed
-from regard.data.tokenizers import PairTokenizer
+from regard.data.tokenizers.pair import PairTokenizer
 from regard.errors import CheckpointError, UsageError
 from regard.models.bert import Bert, BertConfig
 from regard.models.gpt import LLAMA, Gpt, GptConfig

@@ -9,7 +9,7 @@ import torch
 
 from regard.checkpoints import export_model, load_model
 from regard.errors import CheckpointError
-from regard.inference.forms import inference_form
+from regard.inference.fast.convert import inference_form
 from regard.models.gpt import LLAMA, Gpt, GptConfig
 
 transformers = pytest.importorskip("transformers")

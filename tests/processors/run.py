@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regard import processor
-from regard.inference import native
+from regard.inference.fast import compiled
 
 SOURCE = Path(__file__).with_name("kernels.cpp")
 # The emulated CPU of each level: one without the instructions of the next, so that none slips in.
@@ -30,7 +30,7 @@ class Level:
     @property
     def compiler(self) -> str | None:
         if self.arm == processor.is_arm():
-            return native.compiler_command()
+            return compiled.compiler_command()
         return shutil.which("aarch64-linux-gnu-g++" if self.arm else "x86_64-linux-gnu-g++")
 
     @property
@@ -46,10 +46,10 @@ class Level:
 
 def main() -> int:
     levels = [
-        *(Level(name, *each, arm=False) for name, each in native.X86_LEVELS.items()),
-        *(Level(name, *each, arm=True) for name, each in native.ARM_LEVELS.items()),
+        *(Level(name, *each, arm=False) for name, each in compiled.X86_LEVELS.items()),
+        *(Level(name, *each, arm=True) for name, each in compiled.ARM_LEVELS.items()),
     ]
-    print(f"{processor.capabilities().get('cpu_name') or platform.machine()}: {', '.join(native.runnable_levels())}")
+    print(f"{processor.capabilities().get('cpu_name') or platform.machine()}: {', '.join(compiled.runnable_levels())}")
     with tempfile.TemporaryDirectory() as folder:
         rows = [(level.name, *_check(level, Path(folder))) for level in levels]
     for name, where, result in rows:
@@ -66,10 +66,10 @@ def _check(level: Level, folder: Path) -> tuple[str, str]:
     if level.runner is None:
         return "not run", "neither this CPU nor an emulator here has its instructions"
     program = folder / level.name
-    command = [level.compiler, *native.FLAGS, *level.flags, "-static", str(SOURCE), "-o", str(program)]
-    compiled = subprocess.run(command, capture_output=True, text=True, check=False)
-    if compiled.returncode:
-        return "not run", f"FAILED to compile: {compiled.stderr.splitlines()[-1]}"
+    command = [level.compiler, *compiled.FLAGS, *level.flags, "-static", str(SOURCE), "-o", str(program)]
+    built = subprocess.run(command, capture_output=True, text=True, check=False)
+    if built.returncode:
+        return "not run", f"FAILED to compile: {built.stderr.splitlines()[-1]}"
     done = subprocess.run([*level.runner, str(program)], capture_output=True, text=True, check=False)
     where = "this CPU" if not level.runner else f"{Path(level.runner[0]).name} {level.runner[-1]}"
     said = (done.stdout.strip() or done.stderr.strip() or "no output").splitlines()[-1]

@@ -12,7 +12,7 @@ import typer
 from regard.errors import DataError
 
 if TYPE_CHECKING:
-    from regard.data.unknown import UnknownWord
+    from regard.data.tokenizers.unknown_words import UnknownWord
 
 Answer = TypeVar("Answer")
 LINES_AT_A_TIME = 512
@@ -45,7 +45,7 @@ class Unknown:
             print_unknown(text, words)
             self._tell_about()
             return
-        from regard.data.unknown import is_mostly_unknown, unknown_share
+        from regard.data.tokenizers.unknown_words import is_mostly_unknown, unknown_share
 
         self.some += 1
         self.words += words[: MOST_NAMED - len(self.words)]
@@ -54,7 +54,7 @@ class Unknown:
 
     def tell(self) -> None:
         """Sum up what was noted of the lines of a file."""
-        from regard.data.unknown import named
+        from regard.data.tokenizers.unknown_words import named
 
         if not self.some:
             return
@@ -74,15 +74,15 @@ class Unknown:
 
 def refuse_pictures(texts: Iterable[str]) -> None:
     """Refuse the file of a picture where a text is expected."""
-    from regard.data.given import refuse_pictures as refuse
+    from regard.data.arguments import refuse_pictures as refuse
 
     refuse(texts)
 
 
 def given_texts(texts: list[str] | None) -> Iterator[str]:
     """The texts of the command line, or the lines of standard input when there are none."""
-    from regard.data.lines import read_lines
-    from regard.data.pieces import well_formed
+    from regard.data.formats.lines import read_lines
+    from regard.data.tokenizers.base import well_formed
 
     return map(well_formed, texts) if texts else read_lines(sys.stdin.buffer)
 

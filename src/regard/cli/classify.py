@@ -21,7 +21,7 @@ from regard.cli.options import (
 from regard.errors import DataError, UsageError
 
 if TYPE_CHECKING:
-    from regard.inference.encoders import Labelled
+    from regard.inference.pipelines.text_encoder import Labelled
 
 
 def classify(

@@ -144,7 +144,7 @@ def _data(names: list[str], output: Path | None, counts: list[int], sets: list[s
 
 
 def _pictures(output: Path | None, sides: list[int], device: str, as_json: bool) -> None:
-    from regard.inference.pipelines import find_device
+    from regard.inference.pipelines.translator import find_device
     from regard.studies.growth import attention_growth
     from regard.studies.units import byte_size
 

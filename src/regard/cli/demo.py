@@ -20,7 +20,7 @@ def demo(
 
     Example: regard demo "the red house is big"
     """
-    from regard.inference.pipelines import Translator
+    from regard.inference.pipelines.translator import Translator
     from regard.look.figures import save
     from regard.look.scenes import translated_scene
     from regard.look.terminal import print_alignment

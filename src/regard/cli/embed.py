@@ -51,8 +51,8 @@ def embed(
         raise UsageError("--output writes the vectors as one matrix to a file called something.npy, without --json")
     import torch
 
-    from regard.data.lines import read_lines
-    from regard.data.parts import Parts
+    from regard.data.formats.lines import read_lines
+    from regard.data.work_files import Parts
     from regard.training.distributed import joined
 
     if input_file and text:

@@ -28,8 +28,8 @@ from regard.cli.options import (
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
-    from regard.inference.encoders import TextEncoder
-    from regard.inference.images import ImageClassifier
+    from regard.inference.pipelines.images import ImageClassifier
+    from regard.inference.pipelines.text_encoder import TextEncoder
 
 
 def evaluate(
@@ -142,7 +142,7 @@ def _labels(encoder: TextEncoder, data: str, model: str, as_json: bool) -> None:
 
 
 def _print(results: Mapping[str, object], as_json: bool) -> None:
-    from regard.data.unknown import MOSTLY
+    from regard.data.tokenizers.unknown_words import MOSTLY
 
     share = results.get("unknown")
     if isinstance(share, float) and share >= MOSTLY:

@@ -11,7 +11,7 @@ from regard.cli.answering import Unknown, answer_lines, given_texts, refuse_pict
 from regard.cli.options import AllowPickle, AsJson, Device, Model, load_encoder
 
 if TYPE_CHECKING:
-    from regard.inference.encoders import TextEncoder
+    from regard.inference.pipelines.text_encoder import TextEncoder
 
 
 def fill(

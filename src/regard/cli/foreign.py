@@ -23,8 +23,8 @@ class Foreign:
         self.tell()
 
     def note(self, text: str) -> None:
-        from regard.data.detection import decide
-        from regard.data.languages import language_name, same_language
+        from regard.data.formats.languages import language_name, same_language
+        from regard.documents.language_id import decide
 
         if not self.source or self.seen >= LOOKED_AT:
             return
@@ -40,7 +40,7 @@ class Foreign:
         self.first = self.first or f"number {self.seen} is {what}"
 
     def tell(self) -> None:
-        from regard.data.languages import language_name
+        from regard.data.formats.languages import language_name
 
         if self.foreign and not self.typed:
             self._say(

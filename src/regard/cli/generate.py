@@ -16,7 +16,7 @@ from regard.cli.pictures import make_pictures, makes_pictures
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
-    from regard.inference.writing import Completion, Writer
+    from regard.inference.pipelines.generation import Completion, Writer
 
 
 def generate(

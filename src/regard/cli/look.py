@@ -54,7 +54,7 @@ def look(
         return
     refuse_pictures((text, pair))
     import regard
-    from regard.data.pieces import well_formed
+    from regard.data.tokenizers.base import well_formed
     from regard.look.figures import save
     from regard.look.scenes import Viewed, set_scene
 

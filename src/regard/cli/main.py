@@ -31,7 +31,7 @@ from regard.cli import (
     train,
     translate,
 )
-from regard.data.parts import Share
+from regard.data.work_files import Share
 from regard.errors import RegardError
 
 HELP = {"help_option_names": ["-h", "--help"]}

@@ -19,7 +19,7 @@ def models(as_json: AsJson = False, root: DataRoot = "") -> None:
 
     Example: regard models
     """
-    from regard.data.roots import data_root
+    from regard.data.data_root import data_root
     from regard.models.catalog import MODELS
     from regard.training.recipe import recipe_names, shipped
 

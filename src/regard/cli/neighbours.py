@@ -12,7 +12,7 @@ from regard.cli.options import AllowPickle, AsJson, Device, load_word_vectors
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
-    from regard.inference.words import Neighbour
+    from regard.inference.pipelines.word_vectors import Neighbour
 
 Vectors = Annotated[str, typer.Option("-m", "--model", help="Folder of a word2vec model, or a file of word vectors.")]
 

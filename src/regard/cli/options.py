@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from regard.inference.encoders import TextEncoder
-    from regard.inference.images import ImageClassifier
-    from regard.inference.pipelines import Translator
-    from regard.inference.words import WordVectors
-    from regard.inference.writing import Writer
+    from regard.inference.pipelines.generation import Writer
+    from regard.inference.pipelines.images import ImageClassifier
+    from regard.inference.pipelines.text_encoder import TextEncoder
+    from regard.inference.pipelines.translator import Translator
+    from regard.inference.pipelines.word_vectors import WordVectors
 
     Embedder = TextEncoder | WordVectors
 
@@ -49,7 +49,7 @@ def load_translator(
 ) -> Translator:
     """The translator of these folders, or the built-in one, trained on first use, when none is named."""
     from regard.checkpoints.hub import local_folder
-    from regard.inference.pipelines import Translator
+    from regard.inference.pipelines.translator import Translator
 
     folders = map(local_folder, names or [str(built_in())])
     return Translator.load(*folders, device=device, allow_pickle=allow_pickle, precision=precision)
@@ -58,7 +58,7 @@ def load_translator(
 def load_encoder(name: str, device: str = "cpu", allow_pickle: bool = False) -> TextEncoder:
     """The text encoder of a folder."""
     from regard.checkpoints.hub import local_folder
-    from regard.inference.encoders import TextEncoder
+    from regard.inference.pipelines.text_encoder import TextEncoder
 
     encoder = TextEncoder.load(local_folder(name), device=device, allow_pickle=allow_pickle)
     encoder.warns = False  # the verbs tell it themselves
@@ -87,7 +87,7 @@ def labels_texts(name: str) -> bool:
 def load_classifier(name: str, device: str = "cpu", allow_pickle: bool = False) -> ImageClassifier:
     """The classifier of pictures of a folder."""
     from regard.checkpoints.hub import local_folder
-    from regard.inference.images import ImageClassifier
+    from regard.inference.pipelines.images import ImageClassifier
 
     return ImageClassifier.load(local_folder(name), device=device, allow_pickle=allow_pickle)
 
@@ -96,8 +96,8 @@ def load_embedder(name: str, device: str = "cpu", allow_pickle: bool = False) ->
     """Whatever turns texts into vectors."""
     import regard
     from regard.errors import UsageError
-    from regard.inference.encoders import TextEncoder
-    from regard.inference.words import WordVectors
+    from regard.inference.pipelines.text_encoder import TextEncoder
+    from regard.inference.pipelines.word_vectors import WordVectors
 
     found = regard.load(name, device=device, allow_pickle=allow_pickle)
     if not isinstance(found, TextEncoder | WordVectors):
@@ -110,7 +110,7 @@ def load_embedder(name: str, device: str = "cpu", allow_pickle: bool = False) ->
 def load_word_vectors(name: str, device: str = "cpu", allow_pickle: bool = False) -> WordVectors:
     """The word vectors of a folder or a file."""
     from regard.checkpoints.hub import local_folder
-    from regard.inference.words import WordVectors
+    from regard.inference.pipelines.word_vectors import WordVectors
 
     return WordVectors.load(local_folder(name), device=device, allow_pickle=allow_pickle)
 
@@ -119,7 +119,7 @@ def load_writer(name: str, device: str = "cpu", allow_pickle: bool = False, prec
     """The language model or text-to-text model of a folder."""
     import regard
     from regard.errors import UsageError
-    from regard.inference.writing import Writer
+    from regard.inference.pipelines.generation import Writer
 
     found = regard.load(name, device=device, allow_pickle=allow_pickle, precision=precision)
     if not isinstance(found, Writer):
@@ -139,7 +139,7 @@ def built_in() -> Path:
 
 def use_data_root(folder: str) -> None:
     """Look for data files there from now on, also in processes that this one starts."""
-    from regard.data.roots import VARIABLE
+    from regard.data.data_root import VARIABLE
     from regard.errors import UsageError
 
     if folder and not Path(folder).is_dir():

@@ -10,8 +10,8 @@ from regard.cli.options import load_classifier
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
-    from regard.inference.images import ImageSegmenter
-    from regard.inference.painting import Painter, PictureMaker
+    from regard.inference.pipelines.image_generation import Painter, PictureMaker
+    from regard.inference.pipelines.images import ImageSegmenter
     from regard.look.pictures import Point
 
 
@@ -59,8 +59,8 @@ def make_pictures(
     """Write one sheet of pictures: those a generator makes of classes, or ways to go on below given pictures."""
     import torch
 
-    from regard.data.images import grid, png
-    from regard.inference.search import SearchSettings
+    from regard.data.images.reading import grid, png
+    from regard.inference.decoding.search import SearchSettings
 
     if output is None or output.suffix.lower() != ".png":
         raise UsageError("this model makes pictures; say where to write them: -o FILE.png")
@@ -83,7 +83,7 @@ def makes_pictures(model: str) -> bool:
     """Whether the model of a folder makes pictures: a SAGAN, or a GPT whose tokens are colours."""
     from regard.checkpoints.folder import resolve
     from regard.checkpoints.hub import local_folder
-    from regard.data.images import PREPROCESSING
+    from regard.data.images.reading import PREPROCESSING
 
     name = model_name(model)
     return name == "sagan" or (name == "gpt" and (resolve(local_folder(model)) / PREPROCESSING).is_file())
@@ -101,7 +101,7 @@ def model_name(model: str) -> str:
 def load_maker(model: str, device: str, allow_pickle: bool) -> PictureMaker:
     """The generator of pictures of a folder."""
     from regard.checkpoints.hub import local_folder
-    from regard.inference.painting import PictureMaker
+    from regard.inference.pipelines.image_generation import PictureMaker
 
     return PictureMaker.load(local_folder(model), device=device, allow_pickle=allow_pickle)
 
@@ -109,7 +109,7 @@ def load_maker(model: str, device: str, allow_pickle: bool) -> PictureMaker:
 def load_painter(model: str, device: str, allow_pickle: bool) -> Painter:
     """The model of colours of a folder."""
     from regard.checkpoints.hub import local_folder
-    from regard.inference.painting import Painter
+    from regard.inference.pipelines.image_generation import Painter
 
     return Painter.load(local_folder(model), device=device, allow_pickle=allow_pickle)
 
@@ -117,7 +117,7 @@ def load_painter(model: str, device: str, allow_pickle: bool) -> Painter:
 def load_segmenter(model: str, device: str, allow_pickle: bool) -> ImageSegmenter:
     """The model that names pixels of a folder."""
     from regard.checkpoints.hub import local_folder
-    from regard.inference.images import ImageSegmenter
+    from regard.inference.pipelines.images import ImageSegmenter
 
     return ImageSegmenter.load(local_folder(model), device=device, allow_pickle=allow_pickle)
 

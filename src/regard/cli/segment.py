@@ -14,7 +14,7 @@ from regard.cli.pictures import load_segmenter
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
-    from regard.inference.images import Segmented
+    from regard.inference.pipelines.images import Segmented
 
 
 def segment(
@@ -32,7 +32,7 @@ def segment(
 
     Example: regard segment scene.png -m runs/scenes-segmentation -o mask.png
     """
-    from regard.data.images import mask_png
+    from regard.data.images.reading import mask_png
 
     single = output.suffix.lower() == ".png"
     if single and len(picture or ()) != 1:

@@ -22,7 +22,7 @@ def train(
 
     Example: regard train pairs-transformer --set data.train=my.tsv --set data.source=en --set data.target=fr
     """
-    from regard.data.parts import Share
+    from regard.data.work_files import Share
     from regard.training.loop import train as run
     from regard.training.recipe import load_recipe
 

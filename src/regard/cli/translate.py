@@ -20,7 +20,7 @@ from regard.cli.options import AllowPickle, AsJson, Device, Models, Precision, T
 from regard.errors import DataError, UsageError
 
 if TYPE_CHECKING:
-    from regard.inference.pipelines import Translation, Translator
+    from regard.inference.pipelines.translator import Translation, Translator
 
 LINES_AT_A_TIME = 512
 
@@ -131,7 +131,7 @@ def _unknown(translator: Translator, models: list[str], *, typed: bool, unit: st
 
 
 def _given(texts: list[str]) -> Iterator[str]:
-    from regard.data.pieces import well_formed
+    from regard.data.tokenizers.base import well_formed
 
     refuse_pictures(texts)
     for name in filter(os.path.isfile, texts):  # which takes any text; Path's method fails on one too long for a name
@@ -140,7 +140,7 @@ def _given(texts: list[str]) -> Iterator[str]:
 
 
 def _refuse_document(path: str) -> None:
-    from regard.data.documents import document_format
+    from regard.documents.translate import document_format
 
     if document_format(existing(path)) != ".txt":
         raise UsageError(f"{path} is a document; say with --output where its translation goes")
@@ -148,7 +148,7 @@ def _refuse_document(path: str) -> None:
 
 def _lines(path: str, language: str, encoding: str) -> Iterator[str]:
     """The lines of a plain file, or of standard input."""
-    from regard.data.documents import read_document_lines
+    from regard.documents.translate import read_document_lines
 
     return read_document_lines(existing(path) if path else sys.stdin.buffer, language, encoding)
 
@@ -197,7 +197,7 @@ def _line(answer: Translation | None, *, align: bool, as_json: bool) -> str:
 
 
 def _aligned(answer: Translation, align: bool) -> str:
-    from regard.inference.alignment import to_pharaoh
+    from regard.inference.insight.word_alignment import to_pharaoh
 
     return f"{answer.text}\t{to_pharaoh(answer.alignment)}" if align else answer.text
 
@@ -248,9 +248,9 @@ def _document(
 ) -> None:
     import torch
 
-    from regard.data.documents import translate_document, translate_shared
-    from regard.data.markup import Translated
-    from regard.data.parts import Parts
+    from regard.data.work_files import Parts
+    from regard.documents.markup import Translated
+    from regard.documents.translate import translate_document, translate_shared
     from regard.training.distributed import joined
 
     def answers(texts: list[str]) -> list[Translated]:

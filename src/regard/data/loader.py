@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from regard.data.batch import Batch, Ids, collate, rounded_up
-from regard.data.segmentation import PairSampler
-from regard.data.store import PairStore
+from regard.data.text.bpe_dropout import PairSampler
+from regard.data.text.pair_store import PairStore
 from regard.errors import ConfigError, DataError
 
 Rows = NDArray[np.integer[Any]]

@@ -9,15 +9,15 @@ from regard.checkpoints import LoadedModel, export_marian, export_model, load_mo
 from regard.checkpoints.ctranslate2 import export_ctranslate2
 from regard.checkpoints.hub import local_folder
 from regard.checkpoints.onnx import export_onnx
-from regard.data.fast_tokenizer import write_fast_tokenizer
-from regard.data.images import PREPROCESSING
-from regard.data.text_tokenizers import TextTokenizer
-from regard.data.tokenizers import PairTokenizer, SubwordTokenizer
+from regard.data.images.reading import PREPROCESSING
+from regard.data.tokenizers.huggingface_export import write_fast_tokenizer
+from regard.data.tokenizers.pair import PairTokenizer, SubwordTokenizer
+from regard.data.tokenizers.text import TextTokenizer
 from regard.errors import UsageError
-from regard.inference.attending import ALIGNMENT
-from regard.inference.decoding import GENERATION, RECIPE, read_decoding, their_settings
-from regard.inference.sentences import sentence_files
-from regard.inference.words import WordVectors
+from regard.inference.decoding.folder_settings import GENERATION, RECIPE, read_decoding, their_settings
+from regard.inference.insight.forced_pass import ALIGNMENT
+from regard.inference.pipelines.sentence_embedding import sentence_files
+from regard.inference.pipelines.word_vectors import WordVectors
 from regard.layers.vision import ImageConfig
 
 FORMS = ("regard", "huggingface", "marian", "ctranslate2", "onnx", "word2vec")

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import regard
-from regard.data.given import refuse_pictures
-from regard.data.unknown import UnknownWord
+from regard.data.arguments import refuse_pictures
+from regard.data.tokenizers.unknown_words import UnknownWord
 from regard.errors import UsageError
-from regard.inference.images import PictureReader
+from regard.inference.pipelines.images import PictureReader
 from regard.look.figures import save
 from regard.look.page import render_page
 from regard.look.pictures import PictureSight, picture_page, picture_sight, save_picture

@@ -14,9 +14,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from regard.data.images import Pixels, png
+from regard.data.images.reading import Pixels, png
 from regard.errors import UsageError
-from regard.inference.images import MapAttention, Picture, PictureAttention, PictureReader
+from regard.inference.pipelines.images import MapAttention, Picture, PictureAttention, PictureReader
 from regard.layers.vision import Grid
 from regard.look.figures import INK, MUTED, check_suffix, save_figure
 from regard.look.page import assemble

@@ -17,12 +17,12 @@ from torch import nn
 
 from regard.attention.record import attention_names
 from regard.errors import UsageError
-from regard.inference.attending import SIDES, Kind, kind_of, require_attention
-from regard.inference.encoders import TextEncoder
-from regard.inference.foretelling import TOP, Foretold
-from regard.inference.language import TextToText
-from regard.inference.pipelines import Translation, Translator
-from regard.inference.writing import Completion, Writer
+from regard.inference.insight.forced_pass import SIDES, Kind, kind_of, require_attention
+from regard.inference.insight.predictions import TOP, Foretold
+from regard.inference.pipelines.generation import Completion, Writer
+from regard.inference.pipelines.generator import TextToText
+from regard.inference.pipelines.text_encoder import TextEncoder
+from regard.inference.pipelines.translator import Translation, Translator
 from regard.look.sight import Panel, Sight
 
 Viewed = Translator | TextEncoder | Writer  # whatever can be looked at with a text

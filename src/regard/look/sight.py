@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from regard.errors import UsageError
-from regard.inference.foretelling import Choice, Foretold
+from regard.inference.insight.predictions import Choice, Foretold
 
 Kind = Literal["self", "cross", "causal"]
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
-from regard.data.unknown import MOSTLY, UnknownWord, named, unknown_share
+from regard.data.tokenizers.unknown_words import MOSTLY, UnknownWord, named, unknown_share
 from regard.look.sight import Panel
 
 LABEL_WIDTH = 16  # columns for the target words

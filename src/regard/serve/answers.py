@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from regard.data.pieces import well_formed
+from regard.data.tokenizers.base import well_formed
 from regard.errors import DataError, RegardError, UsageError
 from regard.serve.problems import Busy, Problem
 

@@ -8,13 +8,13 @@ from typing import Any, cast
 from fastapi import APIRouter, Request
 from starlette.responses import StreamingResponse
 
-from regard.data.chat import chat_prompt
-from regard.data.pieces import well_formed
+from regard.data.tokenizers.base import well_formed
+from regard.data.tokenizers.chat_template import chat_prompt
 from regard.errors import UsageError
-from regard.inference.images import ImageClassifier
-from regard.inference.pipelines import Translator
-from regard.inference.words import WordVectors
-from regard.inference.writing import Writer
+from regard.inference.pipelines.generation import Writer
+from regard.inference.pipelines.images import ImageClassifier
+from regard.inference.pipelines.translator import Translator
+from regard.inference.pipelines.word_vectors import WordVectors
 from regard.serve.answers import answered, streamed
 from regard.serve.desk import Desk
 from regard.serve.libre import ERRORS

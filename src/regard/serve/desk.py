@@ -9,17 +9,17 @@ from typing import Any, NamedTuple, TypeVar
 
 from anyio import CapacityLimiter, to_thread
 
-from regard.data.detection import Detected, decide, detect
-from regard.data.hypertext import translate_html
-from regard.data.languages import language_name, same_language
-from regard.data.markup import Translate, Translated
-from regard.data.passages import Passage, split_passage
-from regard.data.pieces import well_formed
-from regard.data.unknown import UnknownWord, find_words
+from regard.data.formats.languages import language_name, same_language
+from regard.data.tokenizers.base import well_formed
+from regard.data.tokenizers.unknown_words import UnknownWord, find_words
+from regard.documents.html import translate_html
+from regard.documents.language_id import Detected, decide, detect
+from regard.documents.markup import Translate, Translated
+from regard.documents.sentences import Passage, split_passage
 from regard.errors import UsageError
-from regard.inference.alignment import Link
-from regard.inference.pipelines import Partial, Translation
-from regard.inference.search import Search
+from regard.inference.decoding.search import Search
+from regard.inference.insight.word_alignment import Link
+from regard.inference.pipelines.translator import Partial, Translation
 from regard.serve.engine import Engine
 from regard.serve.files import Listener
 from regard.serve.problems import Busy

@@ -11,8 +11,8 @@ from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import FileResponse, StreamingResponse
 
-from regard.data.languages import same_language
-from regard.data.markup import Translate, Translated
+from regard.data.formats.languages import same_language
+from regard.documents.markup import Translate, Translated
 from regard.serve.answers import streamed
 from regard.serve.desk import AT_ONCE, Desk
 from regard.serve.fields import read_fields, required, uploaded

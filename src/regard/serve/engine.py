@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from regard.inference.pipelines import Translation
+from regard.inference.pipelines.translator import Translation
 from regard.serve.problems import Busy
 from regard.serve.shelf import Shelf
 

@@ -8,8 +8,8 @@ import threading
 import time
 from pathlib import Path, PurePath
 
-from regard.data.documents import translate_document
-from regard.data.markup import Translate
+from regard.documents.markup import Translate
+from regard.documents.translate import translate_document
 from regard.errors import DataError, UsageError
 from regard.serve.problems import NotFound
 from regard.serve.spool import Spool

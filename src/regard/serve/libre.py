@@ -12,10 +12,10 @@ from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import FileResponse
 
-from regard.data.detection import Detected
-from regard.data.hypertext import translate_html
-from regard.data.languages import language_name, same_language
-from regard.data.unknown import UnknownWord
+from regard.data.formats.languages import language_name, same_language
+from regard.data.tokenizers.unknown_words import UnknownWord
+from regard.documents.html import translate_html
+from regard.documents.language_id import Detected
 from regard.errors import DataError, UsageError
 from regard.serve.answers import answered
 from regard.serve.desk import Desk

@@ -17,14 +17,14 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
-from regard.data.detection import Detected
-from regard.data.languages import same_language
+from regard.data.formats.languages import same_language
+from regard.documents.language_id import Detected
 from regard.errors import UsageError
-from regard.inference.attending import kind_of
-from regard.inference.foretelling import TOP
-from regard.inference.pipelines import Partial, Translation, Translator, joined
-from regard.inference.tree import Growth, path_to
-from regard.inference.writing import Writer
+from regard.inference.decoding.search_tree import Growth, path_to
+from regard.inference.insight.forced_pass import kind_of
+from regard.inference.insight.predictions import TOP
+from regard.inference.pipelines.generation import Writer
+from regard.inference.pipelines.translator import Partial, Translation, Translator, joined
 from regard.layers.vision import ImageConfig
 from regard.look.figures import View, save
 from regard.look.page import quantise

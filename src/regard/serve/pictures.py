@@ -14,10 +14,10 @@ from fastapi import APIRouter, Form, Request, UploadFile
 from pydantic import BaseModel, ConfigDict
 
 from regard.attention.record import attention_names
-from regard.data.images import png, read_image
-from regard.data.scenes import scenes
+from regard.data.images.reading import png, read_image
+from regard.data.synthetic.shapes import scenes
 from regard.errors import UsageError
-from regard.inference.images import ImageClassifier, PictureAttention
+from regard.inference.pipelines.images import ImageClassifier, PictureAttention
 from regard.look.page import quantise
 from regard.look.pictures import described, sight_of
 from regard.serve.answers import answered

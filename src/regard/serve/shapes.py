@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from regard.data.unknown import UnknownWord
+from regard.data.tokenizers.unknown_words import UnknownWord
 from regard.errors import UsageError
 
 Prompt = str | list[str] | list[int] | list[list[int]]

@@ -20,17 +20,17 @@ from regard.checkpoints import resolve
 from regard.checkpoints.hub import PREFIX, local_folder
 from regard.checkpoints.models import identify
 from regard.config import Config
-from regard.data.images import PREPROCESSING
-from regard.data.languages import find_language
-from regard.data.tokenizers import PairTokenizer
+from regard.data.formats.languages import find_language
+from regard.data.images.reading import PREPROCESSING
+from regard.data.tokenizers.pair import PairTokenizer
 from regard.errors import CheckpointError, UsageError
-from regard.inference.encoders import TextEncoder
-from regard.inference.images import CLASSIFIERS, ImageClassifier, ImageSegmenter
-from regard.inference.painting import Painter, PictureMaker
-from regard.inference.pipelines import Translator
-from regard.inference.products import check_precision
-from regard.inference.words import WordVectors
-from regard.inference.writing import Writer
+from regard.inference.fast.linear import check_precision
+from regard.inference.pipelines.generation import Writer
+from regard.inference.pipelines.image_generation import Painter, PictureMaker
+from regard.inference.pipelines.images import CLASSIFIERS, ImageClassifier, ImageSegmenter
+from regard.inference.pipelines.text_encoder import TextEncoder
+from regard.inference.pipelines.translator import Translator
+from regard.inference.pipelines.word_vectors import WordVectors
 from regard.layers.vision import ImageConfig
 from regard.models.catalog import MODELS
 from regard.serve.problems import NotFound, Problem

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from regard.errors import UsageError
-from regard.inference.encoders import TextEncoder
-from regard.inference.foretelling import Foretold
-from regard.inference.pipelines import Translator
-from regard.inference.writing import Completion, Writer
+from regard.inference.insight.predictions import Foretold
+from regard.inference.pipelines.generation import Completion, Writer
+from regard.inference.pipelines.text_encoder import TextEncoder
+from regard.inference.pipelines.translator import Translator
 from regard.look.page import quantise
 from regard.look.scenes import WORDS, Layer, Scene, set_scene, written_scene
 from regard.look.sight import foretold_to_json

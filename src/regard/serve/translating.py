@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from regard.inference.pipelines import Translation, Translator
+from regard.inference.pipelines.translator import Translation, Translator
 from regard.serve.answers import error_response
 from regard.serve.desk import Desk
 from regard.serve.shapes import LAST, CompletionRequest, choice, unknown_field, usage

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
-from regard.data.languages import find_language
-from regard.data.text import SUFFIXES, read_pairs
+from regard.data.formats.languages import find_language
+from regard.data.formats.pairs import SUFFIXES, read_pairs
 from regard.errors import DataError, UsageError
 from regard.serve.problems import NoRoom, TooLarge
 

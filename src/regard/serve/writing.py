@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any, cast
 
 from regard.errors import UsageError
-from regard.inference.encoders import TextEncoder
-from regard.inference.words import WordVectors
-from regard.inference.writing import Completion, Writer
+from regard.inference.pipelines.generation import Completion, Writer
+from regard.inference.pipelines.text_encoder import TextEncoder
+from regard.inference.pipelines.word_vectors import WordVectors
 from regard.serve.answers import error_response
 from regard.serve.desk import Desk
 from regard.serve.shapes import COLDEST, LAST, CompletionRequest, EmbeddingRequest, choice, unknown_field, usage

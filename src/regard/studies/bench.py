@@ -25,11 +25,11 @@ from torch import nn
 from regard.checkpoints import export_marian, export_model, load_model, save_model
 from regard.checkpoints.ctranslate2 import export_ctranslate2
 from regard.checkpoints.hub import local_folder
-from regard.data.phrasebook import phrases
-from regard.data.text_tokenizers import TextTokenizer
-from regard.data.tokenizers import PairTokenizer
+from regard.data.synthetic.phrasebook import phrases
+from regard.data.tokenizers.pair import PairTokenizer
+from regard.data.tokenizers.text import TextTokenizer
 from regard.errors import RegardError, UsageError
-from regard.inference.search import Vocabulary
+from regard.inference.decoding.search import Vocabulary
 from regard.models.catalog import MODELS
 from regard.studies import floors, machine
 from regard.studies.engines import CTRANSLATE2, ENGINES, OURS, THEIRS, Answer, Task

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.multihead import MultiHeadAttention
-from regard.data.phrasebook import phrases
+from regard.data.synthetic.phrasebook import phrases
 from regard.errors import UsageError
-from regard.inference.pipelines import Translator
+from regard.inference.pipelines.translator import Translator
 from regard.layers.blocks import EncoderLayer, FeedForward
 from regard.layers.convolution import ConvolutionEncoder
 from regard.layers.recurrent import Recurrent

@@ -35,7 +35,10 @@ def demo_folder() -> Path:
 
 @cache
 def _edition(package: Path) -> str:
-    made_of = [package / "recipes" / f"{RECIPE}.toml", *sorted((package / "data" / "phrasebook").glob("*.[pt]*"))]
+    made_of = [
+        package / "recipes" / f"{RECIPE}.toml",
+        *sorted((package / "data" / "synthetic" / "phrasebook").glob("*.[pt]*")),
+    ]
     return hashlib.sha256(b"".join(file.read_bytes() for file in made_of)).hexdigest()[:8]
 
 

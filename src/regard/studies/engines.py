@@ -20,9 +20,9 @@ from regard.checkpoints import load_model
 from regard.checkpoints.optional import needed
 from regard.data.batch import Batch, collate, pad_rows
 from regard.errors import UsageError
-from regard.inference.drafting import running_form
-from regard.inference.encoders import Readers
-from regard.inference.search import SearchSettings, Vocabulary, search
+from regard.inference.decoding.search import SearchSettings, Vocabulary, search
+from regard.inference.decoding.speculative import running_form
+from regard.inference.pipelines.text_encoder import Readers
 from regard.models.bert import Bert
 from regard.models.transformer import Transformer
 from regard.processor import multiplies_bf16

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from regard.config import Config
-from regard.data.image_sets import IDX_IMAGES, IDX_LABELS
+from regard.data.images.datasets import IDX_IMAGES, IDX_LABELS
 from regard.errors import UsageError
 from regard.layers.vision import ImageConfig
 from regard.models.gpt import GptConfig

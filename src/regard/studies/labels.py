@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from regard.data.unknown import share_of_all
+from regard.data.tokenizers.unknown_words import share_of_all
 from regard.errors import DataError, UsageError
-from regard.inference.encoders import TextEncoder
+from regard.inference.pipelines.text_encoder import TextEncoder
 from regard.training.publishing import RECIPE
 from regard.training.recipe import ClassificationRecipe, load_recipe
 from regard.training.scores import label_scores, value_scores

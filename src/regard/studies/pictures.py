@@ -10,10 +10,10 @@ from pathlib import Path
 from PIL import Image
 
 from regard.checkpoints.folder import is_sealed
-from regard.data.image_sets import open_images
-from regard.data.scenes import SHAPE_NAMES, scenes
+from regard.data.images.datasets import open_images
+from regard.data.synthetic.shapes import SHAPE_NAMES, scenes
 from regard.errors import DataError, UsageError
-from regard.inference.images import AT_ONCE, ImageClassifier
+from regard.inference.pipelines.images import AT_ONCE, ImageClassifier
 from regard.training.image_sections import SCENES
 from regard.training.loop import train
 from regard.training.metrics import METRICS, read_metrics

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from regard.checkpoints import resolve
 from regard.checkpoints.models import identify
 from regard.config import Config
-from regard.data.tokenizers import TokenizerConfig
+from regard.data.tokenizers.pair import TokenizerConfig
 from regard.errors import UsageError
 from regard.layers.vision import ImageConfig
 from regard.models.catalog import MODELS

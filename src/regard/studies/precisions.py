@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from regard import processor
-from regard.inference import native
-from regard.inference.products import PRODUCTS, bytes_pay, obstacle_to, onednn_is_exact
+from regard.inference.fast import compiled
+from regard.inference.fast.linear import PRODUCTS, bytes_pay, obstacle_to, onednn_is_exact
 
 OUTPUTS, INPUTS = 2048, 512  # of the product that is timed: the feed-forward of a Transformer of the base shape
 ROWS = (1, 64)
@@ -40,10 +40,10 @@ def instructions() -> list[str]:
 
 def compiled_code() -> str:
     """What our own code was compiled for, or why there is none."""
-    library = native.library()
+    library = compiled.library()
     if library is not None:
         return f"{library.vector_bits()}-bit vectors, bytes by {library.bytes_by().decode()}"
-    if native.compiler_command() is None:
+    if compiled.compiler_command() is None:
         return "none: no C++ compiler (g++ or clang++) was found; torch computes instead, slower"
     return "none: switched off by REGARD_NATIVE=0, or its compiler failed; torch computes instead, slower"
 
@@ -52,7 +52,7 @@ def forms() -> list[Form]:
     """Every precision there is, with its rates."""
     rates = {name: _rates(name) for name in PRODUCTS if obstacle_to(name) is None}
     auto = "int8" if bytes_pay() else "fp32"
-    how = {"fp32": "compiled code, and torch for many rows" if native.library() else "torch", "int8": _how_bytes()}
+    how = {"fp32": "compiled code, and torch for many rows" if compiled.library() else "torch", "int8": _how_bytes()}
 
     def inference(precision: str) -> Form:
         obstacle = obstacle_to(precision)
@@ -65,8 +65,8 @@ def forms() -> list[Form]:
 
 
 def _how_bytes() -> str:
-    if native.library() is not None:
-        return f"compiled code, {native.library().bytes_by().decode()}, exact"
+    if compiled.library() is not None:
+        return f"compiled code, {compiled.library().bytes_by().decode()}, exact"
     return (
         "oneDNN, exact" if onednn_is_exact() else "torch's fp32 products of whole numbers, exact, no faster than fp32"
     )

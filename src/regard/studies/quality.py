@@ -9,12 +9,13 @@ from typing import Any, Literal, get_args
 
 import sacrebleu
 
-from regard.data.documents_text import read_text
-from regard.data.phrasebook import phrases
-from regard.data.text import GoldPair, Pair, read_gold, read_pairs
-from regard.data.unknown import share_of_all
+from regard.data.formats.pairs import GoldPair, Pair, read_gold, read_pairs
+from regard.data.formats.plain_text import read_text
+from regard.data.synthetic.phrasebook import phrases
+from regard.data.tokenizers.unknown_words import share_of_all
 from regard.errors import DataError, UsageError
-from regard.inference.alignment import (
+from regard.inference.insight.forced_pass import CROSS, AlignmentSettings, Pass, readings
+from regard.inference.insight.word_alignment import (
     SymmetryMethod,
     alignment_error_rate,
     alignment_score,
@@ -23,10 +24,9 @@ from regard.inference.alignment import (
     merge_weights,
     symmetrise,
 )
-from regard.inference.attending import CROSS, AlignmentSettings, Pass, readings
-from regard.inference.language import LanguageModel
-from regard.inference.pipelines import Translator
-from regard.inference.writing import Writer
+from regard.inference.pipelines.generation import Writer
+from regard.inference.pipelines.generator import LanguageModel
+from regard.inference.pipelines.translator import Translator
 from regard.training.sections import PHRASEBOOK
 
 Part = Literal["valid", "test"]

@@ -15,7 +15,7 @@ from jaxtyping import UInt8
 from torch import Tensor, nn
 
 from regard.data.batch import ImageBatch
-from regard.data.images import Preprocessing, grid, png
+from regard.data.images.reading import Preprocessing, grid, png
 from regard.errors import ConfigError
 from regard.models.catalog import MODELS
 from regard.models.sagan import Sagan, SaganConfig

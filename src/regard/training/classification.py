@@ -16,10 +16,10 @@ from torch.nn import functional
 
 from regard.checkpoints import write_folder
 from regard.data.batch import LabelledBatch, pad_rows
-from regard.data.labelled import Example
+from regard.data.formats.labelled_tables import Example
 from regard.data.loader import Loader, Place, Rows, plan_batches
-from regard.data.text_tokenizers import Encoded
-from regard.data.unknown import unknown_tokens
+from regard.data.tokenizers.text import Encoded
+from regard.data.tokenizers.unknown_words import unknown_tokens
 from regard.errors import DataError
 from regard.models.bert import BertConfig
 from regard.models.elmo import ElmoConfig

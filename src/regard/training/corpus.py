@@ -11,12 +11,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal
 
-from regard.data.aligner import Aligner
-from regard.data.filters import PairFilter, split_by_hash
-from regard.data.phrasebook import phrases
-from regard.data.store import PairStore, encode_corpus
-from regard.data.text import Pair, read_pairs
-from regard.data.tokenizers import PairTokenizer, train_pair_tokenizer
+from regard.data.formats.filters import PairFilter, split_by_hash
+from regard.data.formats.pairs import Pair, read_pairs
+from regard.data.synthetic.phrasebook import phrases
+from regard.data.text.pair_store import PairStore, encode_corpus
+from regard.data.text.word_aligner import Aligner
+from regard.data.tokenizers.pair import PairTokenizer, train_pair_tokenizer
 from regard.errors import DataError
 from regard.training.guards import Poll
 from regard.training.recipe import Recipe

@@ -25,7 +25,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forwar
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from regard.data.parts import Share
+from regard.data.work_files import Share
 from regard.errors import UsageError
 from regard.training.sections import Parallel
 

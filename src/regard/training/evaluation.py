@@ -12,9 +12,9 @@ import torch
 from torch import nn
 
 from regard.data.batch import Batch, collate
+from regard.data.formats.pairs import Pair
 from regard.data.loader import plan_batches
-from regard.data.text import Pair
-from regard.inference.search import SearchSettings, Steps, Vocabulary, search
+from regard.inference.decoding.search import SearchSettings, Steps, Vocabulary, search
 from regard.training.guards import Poll
 from regard.training.objectives import cross_entropy
 

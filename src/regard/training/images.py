@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.checkpoints.models import identify
-from regard.data.augmentation import Mixed
 from regard.data.batch import ImageBatch
-from regard.data.images import Preprocessing
+from regard.data.images.augmentation import Mixed
+from regard.data.images.reading import Preprocessing
 from regard.errors import ConfigError, DataError
 from regard.layers.vision import ImageConfig
 from regard.models.catalog import MODELS

@@ -12,7 +12,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from regard.errors import ConfigError
-from regard.inference.images import ImageClassifier
+from regard.inference.pipelines.images import ImageClassifier
 from regard.training.scores import frechet
 
 Pixels = UInt8[Tensor, "B C H W"]

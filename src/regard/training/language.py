@@ -17,7 +17,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.data.batch import StreamBatch, TextBatch
-from regard.data.blocks import (
+from regard.data.formats.plain_text import Line
+from regard.data.loader import Loader, Rows
+from regard.data.text.token_blocks import (
     EncodedLine,
     NextInStreams,
     NextTokens,
@@ -27,9 +29,7 @@ from regard.data.blocks import (
     plan_streams,
     split_rows,
 )
-from regard.data.documents_text import Line
-from regard.data.loader import Loader, Rows
-from regard.data.text_tokenizers import TextTokenizer
+from regard.data.tokenizers.text import TextTokenizer
 from regard.errors import ConfigError, DataError
 from regard.models.elmo import Elmo
 from regard.models.gpt import GptConfig

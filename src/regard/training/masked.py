@@ -13,11 +13,11 @@ from torch import nn
 from torch.nn import functional
 
 from regard.data.batch import TextBatch
-from regard.data.blocks import EncodedLine, TokenStore, split_rows
-from regard.data.documents_text import Line
+from regard.data.formats.plain_text import Line
 from regard.data.loader import Loader, Rows, plan_batches
-from regard.data.masking import MaskedTexts, Masking, pieces_of, segments
-from regard.data.text_tokenizers import TextTokenizer
+from regard.data.text.masking import MaskedTexts, Masking, pieces_of, segments
+from regard.data.text.token_blocks import EncodedLine, TokenStore, split_rows
+from regard.data.tokenizers.text import TextTokenizer
 from regard.errors import ConfigError, DataError
 from regard.models.bert import BertConfig, BertOutput
 from regard.training.guards import Poll

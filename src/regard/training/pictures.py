@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.checkpoints import write_folder
-from regard.data.augmentation import Augmentation
 from regard.data.batch import ImageBatch
-from regard.data.image_sets import Example, Files, ImageStore, open_images
-from regard.data.images import Preprocessing
+from regard.data.images.augmentation import Augmentation
+from regard.data.images.datasets import Example, Files, ImageStore, open_images
+from regard.data.images.reading import Preprocessing
 from regard.data.loader import Loader, Place, Rows
-from regard.data.scenes import SHAPE_NAMES, scenes
+from regard.data.synthetic.shapes import SHAPE_NAMES, scenes
 from regard.errors import DataError
 from regard.training.guards import Poll
 from regard.training.image_sections import ImageLoopSection, ImageSection

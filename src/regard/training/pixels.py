@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.data.batch import ImageBatch
-from regard.data.images import grid, png
-from regard.data.palette import SAMPLE, Palette
+from regard.data.images.palette import SAMPLE, Palette
+from regard.data.images.reading import grid, png
 from regard.errors import ConfigError, DataError
-from regard.inference.painting import Painter
-from regard.inference.search import SearchSettings
+from regard.inference.decoding.search import SearchSettings
+from regard.inference.pipelines.image_generation import Painter
 from regard.models.catalog import MODELS
 from regard.models.gpt import Gpt, GptConfig
 from regard.training.guards import Poll

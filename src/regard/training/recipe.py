@@ -13,12 +13,12 @@ import pydantic
 import tomli_w
 
 from regard.config import Config, Seed
-from regard.data.augmentation import Augmentation
-from regard.data.roots import is_there, located, missing
-from regard.data.tokenizers import TokenizerConfig
-from regard.data.vocabularies import VocabularyConfig
+from regard.data.data_root import is_there, located, missing
+from regard.data.images.augmentation import Augmentation
+from regard.data.tokenizers.pair import TokenizerConfig
+from regard.data.tokenizers.training import VocabularyConfig
 from regard.errors import ConfigError, DataError, UsageError
-from regard.inference.search import SearchSettings
+from regard.inference.decoding.search import SearchSettings
 from regard.training.image_sections import (
     SCENES,
     GanLoopSection,

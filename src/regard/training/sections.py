@@ -10,9 +10,9 @@ import pydantic
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from regard.config import Config, Fraction
-from regard.data.documents_text import Documents
-from regard.data.filters import FilterConfig
-from regard.data.labelled import Table
+from regard.data.formats.filters import FilterConfig
+from regard.data.formats.labelled_tables import Table
+from regard.data.formats.plain_text import Documents
 from regard.errors import ConfigError
 from regard.models.catalog import MODELS
 from regard.training import fused_loss

@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from regard.attention import record
 from regard.checkpoints.models import bare
 from regard.data.batch import Batch
+from regard.data.formats.pairs import Pair
 from regard.data.loader import BatchLoader
-from regard.data.segmentation import PairSampler
-from regard.data.text import Pair
-from regard.data.unknown import unknown_tokens
+from regard.data.text.bpe_dropout import PairSampler
+from regard.data.tokenizers.unknown_words import unknown_tokens
 from regard.errors import ConfigError, DataError, UsageError
-from regard.inference.attending import (
+from regard.inference.insight.forced_pass import (
     ALIGNMENT,
     AlignmentSettings,
     Pass,

@@ -16,15 +16,15 @@ from torch import nn
 
 from regard.checkpoints import write_folder
 from regard.data.batch import Batch
-from regard.data.blocks import block_starts, plan_blocks, split_rows
+from regard.data.formats.pairs import Pair
 from regard.data.loader import Loader, PairBatches, Rows, plan_batches
-from regard.data.prompts import BUILT_IN, mixture, of_task, prompts, read_prompts
-from regard.data.spans import SpanTexts, sentinels
-from regard.data.store import EncodedPair, PairStore
-from regard.data.text import Pair
-from regard.data.text_tokenizers import TextTokenizer
-from regard.data.unknown import unknown_tokens
-from regard.data.vocabularies import train_vocabulary
+from regard.data.text.pair_store import EncodedPair, PairStore
+from regard.data.text.prompts import BUILT_IN, mixture, of_task, prompts, read_prompts
+from regard.data.text.span_corruption import SpanTexts, sentinels
+from regard.data.text.token_blocks import block_starts, plan_blocks, split_rows
+from regard.data.tokenizers.text import TextTokenizer
+from regard.data.tokenizers.training import train_vocabulary
+from regard.data.tokenizers.unknown_words import unknown_tokens
 from regard.errors import DataError
 from regard.training.corpus import PairFile
 from regard.training.evaluation import Evaluation, Sample, Side

@@ -17,12 +17,12 @@ from regard.checkpoints.folder import resolve
 from regard.checkpoints.hub import local_folder
 from regard.checkpoints.models import own_tensors
 from regard.config import Config
-from regard.data.blocks import EncodedLine, TokenStore
-from regard.data.documents_text import Line, read_texts, split_text
-from regard.data.phrasebook import phrases
-from regard.data.text_tokenizers import TextTokenizer
-from regard.data.unknown import unknown_tokens
-from regard.data.vocabularies import Style, VocabularyConfig, train_vocabulary
+from regard.data.formats.plain_text import Line, read_texts, split_text
+from regard.data.synthetic.phrasebook import phrases
+from regard.data.text.token_blocks import EncodedLine, TokenStore
+from regard.data.tokenizers.text import TextTokenizer
+from regard.data.tokenizers.training import Style, VocabularyConfig, train_vocabulary
+from regard.data.tokenizers.unknown_words import unknown_tokens
 from regard.errors import CheckpointError, DataError, UsageError
 from regard.models.catalog import MODELS
 from regard.training.guards import Poll

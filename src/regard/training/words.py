@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from regard.data.blocks import EncodedLine, TokenStore
-from regard.data.documents_text import Line
+from regard.data.formats.plain_text import Line
 from regard.data.loader import Loader, Rows
-from regard.data.text_tokenizers import TextTokenizer
-from regard.data.words import WindowBatch, WordWindows
+from regard.data.text.skipgram import WindowBatch, WordWindows
+from regard.data.text.token_blocks import EncodedLine, TokenStore
+from regard.data.tokenizers.text import TextTokenizer
 from regard.errors import DataError
 from regard.models.word2vec import Word2VecConfig
 from regard.training.guards import Poll

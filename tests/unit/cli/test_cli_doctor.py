@@ -7,8 +7,8 @@ import torch
 
 from regard import processor
 from regard.cli.main import run
-from regard.inference import native, products
-from regard.inference.products import resolve_precision
+from regard.inference.fast import compiled, linear
+from regard.inference.fast.linear import resolve_precision
 from regard.studies import precisions
 
 
@@ -34,9 +34,9 @@ def test_each_precision_is_told_as_it_is_computed(capsys) -> None:
 
 def test_a_cpu_without_anything(capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processor, "capabilities", lambda: {"architecture": "x86_64", "cpu_name": "old"})
-    monkeypatch.setattr(native, "library", lambda: None)
-    monkeypatch.setattr(native, "compiler_command", lambda: None)
-    monkeypatch.setattr(products, "onednn_is_exact", lambda: False)
+    monkeypatch.setattr(compiled, "library", lambda: None)
+    monkeypatch.setattr(compiled, "compiler_command", lambda: None)
+    monkeypatch.setattr(linear, "onednn_is_exact", lambda: False)
     monkeypatch.setattr(precisions, "onednn_is_exact", lambda: False)
     found = told(capsys)
     assert (found["cpu"], found["instructions"], found["onednn_multiplies_bytes_exactly"]) == ("old", [], False)

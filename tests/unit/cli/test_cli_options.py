@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from regard.cli.main import run
-from regard.data.roots import located, missing
+from regard.data.data_root import located, missing
 from regard.training.recipe import load_recipe, recipe_names, shipped
 
 WRONG = (

@@ -11,8 +11,8 @@ from PIL import Image
 import regard
 from regard.checkpoints import save_model
 from regard.cli.main import run
-from regard.data.images import read_image
-from regard.data.palette import Palette
+from regard.data.images.palette import Palette
+from regard.data.images.reading import read_image
 from regard.models.catalog import MODELS
 from regard.studies import growth
 from regard.studies import pictures as studies

@@ -9,8 +9,8 @@ from transformers import MarianMTModel
 
 import regard
 from regard.cli.main import run
-from regard.data.phrasebook import phrases
-from regard.inference.alignment import to_pharaoh
+from regard.data.synthetic.phrasebook import phrases
+from regard.inference.insight.word_alignment import to_pharaoh
 
 SENTENCE = "we are eating bread"
 SMALL = (

@@ -6,11 +6,11 @@ import math
 import numpy as np
 import pytest
 
-from regard.data import aligner
-from regard.data.aligner import FLOOR, NOTHING, Aligner, Direction, posteriors
-from regard.data.phrasebook import phrases
-from regard.data.store import EncodedPair, PairStore, encode_corpus
-from regard.data.tokenizers import TokenizerConfig, train_pair_tokenizer
+from regard.data.formats.pairs import word_aligner
+from regard.data.synthetic.phrasebook import phrases
+from regard.data.text.pair_store import EncodedPair, PairStore, encode_corpus
+from regard.data.text.word_aligner import FLOOR, NOTHING, Aligner, Direction, posteriors
+from regard.data.tokenizers.pair import TokenizerConfig, train_pair_tokenizer
 
 END = 2
 LINKED, IDLE = True, False
@@ -115,15 +115,15 @@ def test_the_dictionary_of_a_made_up_language_is_found(tmp_path):
 def test_the_same_corpus_gives_the_same_links_in_windows_of_any_size(tmp_path, monkeypatch):
     store, _ = dictionary_corpus(tmp_path, count=100)
     one = list(Aligner(store, 100).links(store))
-    monkeypatch.setattr(aligner, "WINDOW", 7)
+    monkeypatch.setattr(word_aligner, "WINDOW", 7)
     for left, right in zip(one, Aligner(store, 100).links(store), strict=True):
         np.testing.assert_array_equal(left, right)
 
 
 def test_a_corpus_too_large_to_learn_from_is_learnt_from_a_sample(tmp_path, monkeypatch):
     store, pairs = dictionary_corpus(tmp_path, count=1200)
-    monkeypatch.setattr(aligner, "MOST_CELLS", 10_000)
-    assert len(aligner._sample(store)) < len(pairs) / 2
+    monkeypatch.setattr(word_aligner, "MOST_CELLS", 10_000)
+    assert len(word_aligner._sample(store)) < len(pairs) / 2
     assert right_links(pairs, Aligner(store, 100).links(store)) >= 0.95 * len(pairs)
 
 

@@ -8,7 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.blocks import (
+from regard.data.formats.plain_text import read_text, split_text
+from regard.data.text.masking import MaskedTexts, Masking, segments
+from regard.data.text.prompts import mixture, prompts, read_prompts
+from regard.data.text.span_corruption import corrupted, restored, sentinels
+from regard.data.text.token_blocks import (
     EncodedLine,
     NextInStreams,
     NextTokens,
@@ -17,11 +21,7 @@ from regard.data.blocks import (
     plan_blocks,
     plan_streams,
 )
-from regard.data.documents_text import read_text, split_text
-from regard.data.masking import MaskedTexts, Masking, segments
-from regard.data.prompts import mixture, prompts, read_prompts
-from regard.data.spans import corrupted, restored, sentinels
-from regard.data.vocabularies import VocabularyConfig, train_vocabulary
+from regard.data.tokenizers.training import VocabularyConfig, train_vocabulary
 from regard.errors import ConfigError, DataError, UsageError
 
 SENTENCES = ["the cat sat on the mat\n", "a dog chased the unbelievable cat\n", "who is unbelievably late?\n"] * 20

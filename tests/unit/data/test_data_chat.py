@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from regard.data.chat import chat_prompt
-from regard.data.text_tokenizers import TextTokenizer
+from regard.data.tokenizers.chat_template import chat_prompt
+from regard.data.tokenizers.text import TextTokenizer
 from regard.errors import UsageError
 
 END = "<|endoftext|>"

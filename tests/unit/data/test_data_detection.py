@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.detection import COMMON_WORDS, COUNTED_AS, WIDELY_WRITTEN, WORDLESS, Detected, decide, detect
-from regard.data.languages import NAMES, NAMES_OF_MORE, language_name
+from regard.data.formats.languages import NAMES, NAMES_OF_MORE, language_name
+from regard.documents.language_id import COMMON_WORDS, COUNTED_AS, WIDELY_WRITTEN, WORDLESS, Detected, decide, detect
 
 SENTENCES = {
     "en": "We are eating bread in the small house near the river.",
@@ -144,7 +144,7 @@ def test_threads_may_ask_at_once():
 
 
 def test_importing_is_cheap_and_quiet():
-    code = "import sys, regard.data.detection as d; assert 'py3langid' not in sys.modules; d.detect('hello')"
+    code = "import sys, regard.documents.language_id as d; assert 'py3langid' not in sys.modules; d.detect('hello')"
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=60)
 
 

@@ -15,11 +15,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lxml import etree
 
-from regard.data.catalogues import Catalogue
-from regard.data.document_jobs import Report
-from regard.data.documents import read_document_lines, translate_document
-from regard.data.encodings import find_encoding, read_encoded
-from regard.data.markup import Translated
+from regard.data.formats.encodings import find_encoding, read_encoded
+from regard.documents.jobs import Report
+from regard.documents.markup import Translated
+from regard.documents.po import Catalogue
+from regard.documents.translate import read_document_lines, translate_document
 from regard.errors import DataError, UsageError
 
 XLIFF = 'xmlns="urn:oasis:names:tc:xliff:document:1.2"'

@@ -7,8 +7,8 @@ import polib
 import pytest
 from lxml import etree
 
-from regard.data.documents import translate_document
-from regard.data.markup import Translated
+from regard.documents.markup import Translated
+from regard.documents.translate import translate_document
 from regard.errors import DataError, UsageError
 
 XLIFF = "urn:oasis:names:tc:xliff:document:"

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.filters import FilterConfig, HashSet, PairFilter, split_by_hash, stable_hash
-from regard.data.text import Pair
+from regard.data.formats.filters import FilterConfig, HashSet, PairFilter, split_by_hash, stable_hash
+from regard.data.formats.pairs import Pair
 from regard.errors import UsageError
 
 
@@ -71,9 +71,8 @@ def test_split_is_by_source_and_in_proportion():
 
 
 def test_split_is_the_same_in_every_process():
-    code = (
-        "from regard.data.filters import split_by_hash as s; print(*[s(str(n), {'a': 1, 'b': 1}) for n in range(50)])"
-    )
+    imports = "from regard.data.formats.filters import split_by_hash as s"
+    code = f"{imports}; print(*[s(str(n), {{'a': 1, 'b': 1}}) for n in range(50)])"
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert other.split() == [split_by_hash(str(n), {"a": 1, "b": 1}) for n in range(50)]
 

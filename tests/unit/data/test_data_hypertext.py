@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from regard.data.hypertext import translate_html
-from regard.data.markup import Translated
+from regard.documents.html import translate_html
+from regard.documents.markup import Translated
 
 
 def same(texts: list[str]) -> list[str]:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from regard.data.image_sets import Example, ImageStore, open_images
+from regard.data.images.datasets import Example, ImageStore, open_images
 from regard.errors import DataError
 
 RNG = np.random.default_rng(0)

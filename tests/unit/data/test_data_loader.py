@@ -11,11 +11,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from regard.data.formats.pairs import Pair
 from regard.data.loader import BatchLoader, plan_batches
-from regard.data.segmentation import PairSampler
-from regard.data.store import EncodedPair, PairStore, encode_corpus
-from regard.data.text import Pair
-from regard.data.tokenizers import TokenizerConfig, train_pair_tokenizer
+from regard.data.text.bpe_dropout import PairSampler
+from regard.data.text.pair_store import EncodedPair, PairStore, encode_corpus
+from regard.data.tokenizers.pair import TokenizerConfig, train_pair_tokenizer
 from regard.errors import ConfigError, DataError
 
 WORDS = ["we", "are", "eating", "bread", "reading", "singing", "rapidly", "where", "is", "the", "café", "house"]
@@ -259,7 +259,7 @@ def test_a_large_corpus_does_not_fill_the_memory_as_it_is_read(tmp_path, monkeyp
     batches, file = iter(loader(large, batch_tokens=5000)), tmp_path / "store" / "source.bin"
     take(batches, 20)
     assert resident(file) > 0
-    monkeypatch.setattr("regard.data.store.KEPT", 0)
+    monkeypatch.setattr("regard.data.text.pair_store.KEPT", 0)
     assert take(batches, 20)
     assert resident(file) == 0
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from regard.data.markup import Mark, Translated, parse, translate_marked, translate_texts
+from regard.documents.markup import Mark, Translated, parse, translate_marked, translate_texts
 
 
 def translate_one(text: str, translation: str, links: list[tuple[int, int]]) -> str:

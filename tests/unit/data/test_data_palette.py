@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from regard.data.palette import Palette
+from regard.data.images.palette import Palette
 from regard.errors import CheckpointError
 
 

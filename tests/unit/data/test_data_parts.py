@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.cli.main import run
-from regard.data import documents
-from regard.data.parts import Parts, Share
+from regard.data.work_files import Parts, Share
+from regard.documents import translate
 from regard.errors import UsageError
 from regard.training.distributed import Ranks
 
@@ -112,7 +112,7 @@ def as_ranks(monkeypatch):
 
 
 def test_a_text_is_translated_in_order_whoever_does_it(translator_folder, tmp_path, monkeypatch, as_ranks, capsys):
-    monkeypatch.setattr(documents, "BATCH", 4)
+    monkeypatch.setattr(translate, "BATCH", 4)
     text = tmp_path / "text.txt"
     text.write_text("".join(f"we are eating bread {'and ' * (n % 3)}\n" if n % 5 else "\n" for n in range(70)))
     command = ["translate", "-m", str(translator_folder), "--to", "es", "--beam", "1", "--max-length", "8"]

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from regard.data.markup import Mark, Piece, Translated
-from regard.data.passages import (
+from regard.documents.markup import Mark, Piece, Translated
+from regard.documents.sentences import (
     WINDOW,
     cut_marked,
     cut_sentences,

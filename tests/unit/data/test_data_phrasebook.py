@@ -7,12 +7,12 @@ from random import Random
 
 import pytest
 
-from regard.data.phrasebook import part_of, phrases
-from regard.data.phrasebook.everyday import Everyday
-from regard.data.phrasebook.grammar import Clause, Named, NounPhrase, Place, Pronoun, Time
-from regard.data.phrasebook.interpreter import Interpreter
-from regard.data.phrasebook.manners import Manner
-from regard.data.phrasebook.morphology import ENDINGS, LANGUAGES, Name, Noun, Slot, conjugate, lexicon, plural
+from regard.data.synthetic.phrasebook import part_of, phrases
+from regard.data.synthetic.phrasebook.everyday import Everyday
+from regard.data.synthetic.phrasebook.grammar import Clause, Named, NounPhrase, Place, Pronoun, Time
+from regard.data.synthetic.phrasebook.interpreter import Interpreter
+from regard.data.synthetic.phrasebook.manners import Manner
+from regard.data.synthetic.phrasebook.morphology import ENDINGS, LANGUAGES, Name, Noun, Slot, conjugate, lexicon, plural
 from regard.errors import DataError, UsageError
 
 BOOK = lexicon()

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from regard.data.scenes import COLOURS, SHAPE_NAMES, SHAPES, Scene, Thing, scenes
+from regard.data.synthetic.shapes import COLOURS, SHAPE_NAMES, SHAPES, Scene, Thing, scenes
 from regard.errors import UsageError
 
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.markup import Translated
-from regard.data.subtitles import break_lines, translate_subtitles
+from regard.documents.markup import Translated
+from regard.documents.subtitles import break_lines, translate_subtitles
 
 FILM = """1
 00:00:01,000 --> 00:00:02,500

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.languages import find_language, same_language
-from regard.data.lines import decode
-from regard.data.text import GoldPair, Pair, read_gold, read_pairs
+from regard.data.formats.languages import find_language, same_language
+from regard.data.formats.lines import decode
+from regard.data.formats.pairs import GoldPair, Pair, read_gold, read_pairs
 from regard.errors import DataError
 
 PAIRS = [

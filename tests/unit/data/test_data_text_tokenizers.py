@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import models, pre_tokenizers, trainers
 
-from regard.data.phrasebook import phrases
-from regard.data.text_tokenizers import TextTokenizer
+from regard.data.synthetic.phrasebook import phrases
+from regard.data.tokenizers.text import TextTokenizer
 from regard.errors import CheckpointError
 
 TEXTS = [pair.source for pair in phrases("es", part="train", count=400, seed=1)]

@@ -14,10 +14,10 @@ import tokenizers as library
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.pieces import well_formed
-from regard.data.segmentation import PairSampler, SubwordSampler
-from regard.data.text import Pair
-from regard.data.tokenizers import PairTokenizer, SubwordTokenizer, TokenizerConfig, train_pair_tokenizer
+from regard.data.formats.pairs import Pair
+from regard.data.text.bpe_dropout import PairSampler, SubwordSampler
+from regard.data.tokenizers.base import well_formed
+from regard.data.tokenizers.pair import PairTokenizer, SubwordTokenizer, TokenizerConfig, train_pair_tokenizer
 from regard.errors import CheckpointError, ConfigError, UsageError
 
 SENTENCES = [
@@ -70,7 +70,7 @@ def test_texts_are_cut_word_by_word_as_the_library_cuts_them_whole(by_kind, kind
 
 
 def test_remembered_words_are_bounded(monkeypatch, by_kind):
-    monkeypatch.setattr("regard.data.tokenizers.REMEMBERED", 3)
+    monkeypatch.setattr("regard.data.tokenizers.pair.REMEMBERED", 3)
     side = SubwordTokenizer(by_kind["bpe"].source.backend)
     for text in ("we are eating", "bread we", "x" * 1000, "are we eating bread"):
         assert side.encode([text]) == [side.backend.encode(text).ids]

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import models, pre_tokenizers
 
-from regard.data.text import Pair
-from regard.data.text_tokenizers import TextTokenizer
-from regard.data.tokenizers import TokenizerConfig, train_pair_tokenizer
-from regard.data.unknown import (
+from regard.data.formats.pairs import Pair
+from regard.data.tokenizers.pair import TokenizerConfig, train_pair_tokenizer
+from regard.data.tokenizers.text import TextTokenizer
+from regard.data.tokenizers.unknown_words import (
     UnknownTextWarning,
     UnknownWord,
     find_words,

@@ -8,8 +8,8 @@ import torch
 
 import regard
 from regard.attention import record
-from regard.data.text import Pair
-from regard.inference.attending import (
+from regard.data.formats.pairs import Pair
+from regard.inference.insight.forced_pass import (
     AlignmentSettings,
     Pass,
     aligning_layers,
@@ -19,7 +19,7 @@ from regard.inference.attending import (
     readings,
     within,
 )
-from regard.inference.pipelines import Translator
+from regard.inference.pipelines.translator import Translator
 
 
 @pytest.fixture(scope="module")

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from regard.inference import native
-from regard.inference.choosing import Candidates, Choosing, Grid, SearchSettings, Vocabulary
+from regard.inference.decoding.candidates import Candidates, Choosing, Grid, SearchSettings, Vocabulary
+from regard.inference.fast import compiled
 
 VOCABULARY = Vocabulary(start=1, end=2, pad=0)
 
@@ -12,7 +12,7 @@ VOCABULARY = Vocabulary(start=1, end=2, pad=0)
 @pytest.fixture
 def ways(monkeypatch: pytest.MonkeyPatch):
     """Both ways to choose: (settings, logits, totals, length) -> candidates by compiled code and by torch."""
-    if native.library() is None:
+    if compiled.library() is None:
         pytest.skip("no compiler here")
 
     def both(settings: SearchSettings, logits, totals, length: int) -> list[Candidates]:
@@ -21,7 +21,7 @@ def ways(monkeypatch: pytest.MonkeyPatch):
         grid = Grid(totals, history, length, torch.empty(len(totals), 0, dtype=torch.long))
         found = [choosing(logits.clone(), grid)]
         with monkeypatch.context() as without:
-            without.setattr(native, "library", lambda: None)
+            without.setattr(compiled, "library", lambda: None)
             return [*found, choosing(logits.clone(), grid)]
 
     return both

@@ -9,9 +9,9 @@ import pytest
 import regard
 from regard.cli.main import run
 from regard.inference.conversion import convert
-from regard.inference.decoding import GENERATION, RECIPE, read_decoding, their_settings
-from regard.inference.pipelines import Translator
-from regard.inference.search import SearchSettings
+from regard.inference.decoding.folder_settings import GENERATION, RECIPE, read_decoding, their_settings
+from regard.inference.decoding.search import SearchSettings
+from regard.inference.pipelines.translator import Translator
 
 SENTENCES = ["we are eating bread", "Lucas is visiting Rio", "she reads", "the red house"]
 

@@ -4,10 +4,10 @@ import pytest
 import torch
 from test_inference_forms import TRANSLATORS, VOCABULARY, WRITERS, answers, ragged, vivid
 
-from regard.inference import native
-from regard.inference.drafting import FURTHEST, Drafted, running_form
-from regard.inference.forms import inference_form
-from regard.inference.search import SearchSettings, search
+from regard.inference.decoding.search import SearchSettings, search
+from regard.inference.decoding.speculative import FURTHEST, Drafted, running_form
+from regard.inference.fast import compiled
+from regard.inference.fast.convert import inference_form
 
 DRAFTABLE = {**{kind: TRANSLATORS[kind] for kind in ("post", "pre", "rotary", "t5")}, "gpt2": WRITERS["gpt2"]}
 
@@ -98,7 +98,7 @@ def test_several_sentences_go_without_the_draft() -> None:
 def test_the_models_own_draft_stays_within_learned_positions() -> None:
     model = vivid(WRITERS["gpt2"])  # has positions for 64 tokens
     steps = running_form(model, "fp32", VOCABULARY.end)
-    assert isinstance(steps, Drafted) == (native.library() is not None)
+    assert isinstance(steps, Drafted) == (compiled.library() is not None)
     source, mask, first = one_sentence(1, "gpt2")
     settings = SearchSettings(max_length=64, min_length=64, context=64)
     found, expected = (search(each, source, mask, settings, VOCABULARY, first=first) for each in (steps, model))

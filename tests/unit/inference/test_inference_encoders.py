@@ -11,7 +11,7 @@ import regard
 from regard.checkpoints import load_model
 from regard.errors import CheckpointError, DataError, UsageError
 from regard.inference.conversion import convert
-from regard.inference.encoders import FEW, TextEncoder
+from regard.inference.pipelines.text_encoder import FEW, TextEncoder
 
 TEXTS = ["we are eating bread", "", "the house is big .", "she reads", "we", "the bread, the house (big)"] * 3
 

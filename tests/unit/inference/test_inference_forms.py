@@ -11,11 +11,11 @@ from regard import processor
 from regard.attention import record
 from regard.cli.main import run
 from regard.errors import UsageError
-from regard.inference import native, products
-from regard.inference.drafting import running_form
-from regard.inference.forms import inference_form, of_real
-from regard.inference.products import PACKING_PAYS, PRODUCTS, DeviceProduct, product
-from regard.inference.search import SearchSettings, Vocabulary, search
+from regard.inference.decoding.search import SearchSettings, Vocabulary, search
+from regard.inference.decoding.speculative import running_form
+from regard.inference.fast import compiled, linear
+from regard.inference.fast.convert import inference_form, of_real
+from regard.inference.fast.linear import PACKING_PAYS, PRODUCTS, DeviceProduct, product
 from regard.models.bert import Bert, BertConfig
 from regard.models.gpt import LLAMA, Gpt, GptConfig
 from regard.models.lstm import Lstm, LstmConfig
@@ -53,8 +53,8 @@ PRECISIONS = [pytest.param(name, marks=HALVES if name == "fp16" else ()) for nam
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Every test with compiled code, where there is a compiler, without, and with the products that a GPU gets."""
     if request.param != "compiled":
-        monkeypatch.setattr(native, "library", lambda: None)
-    elif native.library() is None:
+        monkeypatch.setattr(compiled, "library", lambda: None)
+    elif compiled.library() is None:
         pytest.skip("no compiler here")
     if request.param == "device":
         monkeypatch.setitem(PRODUCTS, "fp32", DeviceProduct)
@@ -313,13 +313,13 @@ def test_a_precision_that_the_cpu_would_emulate_becomes_fp32_in_words(
 
 
 def test_int8_without_any_products_of_bytes_says_that_it_does_not_pay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native, "library", lambda: None)
-    monkeypatch.setattr(products, "onednn_is_exact", lambda: False)
+    monkeypatch.setattr(compiled, "library", lambda: None)
+    monkeypatch.setattr(linear, "onednn_is_exact", lambda: False)
     with pytest.warns(UserWarning, match="int8 is exact here, but no faster than fp32"):
         inference_form(TRANSLATORS["post"](), "int8")
-    assert products.resolve_precision("auto") == "fp32"
-    monkeypatch.setattr(products, "onednn_is_exact", lambda: True)
-    assert products.resolve_precision("auto") == "int8"
+    assert linear.resolve_precision("auto") == "fp32"
+    monkeypatch.setattr(linear, "onednn_is_exact", lambda: True)
+    assert linear.resolve_precision("auto") == "int8"
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8", "auto"])

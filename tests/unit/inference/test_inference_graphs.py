@@ -5,9 +5,9 @@ import gc
 import pytest
 import torch
 
-from regard.inference import graphs
-from regard.inference.graphs import Captured, captured, power_of_four
-from regard.inference.search import Ensemble, Search, SearchSettings, Vocabulary, search
+from regard.inference.decoding.cuda_graphs import Captured, captured, power_of_four
+from regard.inference.decoding.folder_settings import cuda_graphs
+from regard.inference.decoding.search import Ensemble, Search, SearchSettings, Vocabulary, search
 from regard.models.gpt import Gpt, GptConfig
 from regard.models.lstm import Lstm, LstmConfig
 from regard.models.t5 import T5, T5Config
@@ -19,7 +19,7 @@ CPU = torch.device("cpu")
 
 def repeat(step, device):
     """As a graph is made and replayed: the step is tried first, and later changes the same storage again."""
-    for _ in range(graphs.WARM):
+    for _ in range(cuda_graphs.WARM):
         step()
     return step
 
@@ -167,7 +167,7 @@ def test_a_loop_serves_one_search_after_the_other_and_never_two_at_once():
 
 
 def test_few_loops_wait(monkeypatch):
-    monkeypatch.setattr(graphs, "MOST", 2)
+    monkeypatch.setattr(cuda_graphs, "MOST", 2)
     runner = Captured(transformer(), repeat)
     for beam in (1, 2, 3):
         search(runner, *ragged(1), SearchSettings(beam=beam, max_length=3), VOCABULARY)

@@ -13,12 +13,12 @@ from regard.attention import record
 from regard.checkpoints import model_card, save_model
 from regard.checkpoints.folder import new_folder
 from regard.checkpoints.models import identify
-from regard.data.images import Preprocessing, png
-from regard.data.palette import Palette
+from regard.data.images.palette import Palette
+from regard.data.images.reading import Preprocessing, png
 from regard.errors import CheckpointError, DataError, UsageError
 from regard.inference.conversion import convert
-from regard.inference.images import ImageClassifier, ImageSegmenter, MapAttention, PictureAttention
-from regard.inference.painting import Painter, PictureMaker
+from regard.inference.pipelines.image_generation import Painter, PictureMaker
+from regard.inference.pipelines.images import ImageClassifier, ImageSegmenter, MapAttention, PictureAttention
 from regard.models.catalog import MODELS
 
 KINDS = ("vit", "vit-mean", "vit-stem", "swin", "swin-stem", "mvit", "resnet", "resnet-local")

@@ -12,10 +12,10 @@ from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 import regard
 from regard.checkpoints import export_model, save_model
 from regard.errors import CheckpointError, ConfigError, DataError, UsageError
-from regard.inference import language, writing
 from regard.inference.conversion import convert
-from regard.inference.graphs import Captured
-from regard.inference.language import LanguageModel, TextToText
+from regard.inference.decoding.cuda_graphs import Captured
+from regard.inference.pipelines import generation, generator
+from regard.inference.pipelines.generator import LanguageModel, TextToText
 from regard.models.gpt import LLAMA, Gpt, GptConfig
 from regard.models.lstm import Lstm, LstmConfig
 from regard.models.t5 import T5, T5Config
@@ -126,8 +126,8 @@ def test_a_batch_is_its_prompts_one_by_one(kind, changes, request):
 
 @pytest.mark.parametrize("kind", ["lm", "llama", "t5"])
 def test_captured_searches_write_the_same(kind, request, monkeypatch):
-    monkeypatch.setattr(writing, "captured", lambda steps, device: Captured(steps, lambda step, device: step))
-    monkeypatch.setattr(writing, "running_form", lambda model, precision, end: model)  # as on a GPU
+    monkeypatch.setattr(generation, "captured", lambda steps, device: Captured(steps, lambda step, device: step))
+    monkeypatch.setattr(generation, "running_form", lambda model, precision, end: model)  # as on a GPU
     plain = request.getfixturevalue(kind)
     ahead = type(plain)(plain.model, plain.tokenizer, settings=plain.settings, ends=plain.ends)
     assert isinstance(ahead.steps, Captured)
@@ -376,7 +376,7 @@ def test_perplexity_foretells_every_token_once_from_its_window(lm, stride):
 
 
 def test_a_recurrent_model_foretells_a_text_from_its_beginning(lstm, monkeypatch):
-    monkeypatch.setattr(language, "PIECE", 7)
+    monkeypatch.setattr(generator, "PIECE", 7)
     ids = [0, *lstm.tokenizer.encode([TEXT])[0].ids]
     log_p = lstm.model(torch.tensor([ids]))[0].log_softmax(-1)
     total = sum(log_p[place, token].item() for place, token in enumerate(ids[1:]))

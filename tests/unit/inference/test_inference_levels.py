@@ -16,13 +16,13 @@ import torch
 
 from regard import processor
 from regard.errors import UsageError
-from regard.inference import native, products
-from regard.inference.forms import inference_form
-from regard.inference.products import ByteProduct, as_bytes, by_floats, by_onednn, onednn_is_exact
-from regard.inference.search import SearchSettings, Vocabulary, search
+from regard.inference.decoding.search import SearchSettings, Vocabulary, search
+from regard.inference.fast import compiled, linear
+from regard.inference.fast.convert import inference_form
+from regard.inference.fast.linear import ByteProduct, as_bytes, by_floats, by_onednn, onednn_is_exact
 from regard.models.transformer import Transformer, TransformerConfig
 
-LEVELS = [os.environ["REGARD_NATIVE"]] if "REGARD_NATIVE" in os.environ else ["0", *native.runnable_levels()]
+LEVELS = [os.environ["REGARD_NATIVE"]] if "REGARD_NATIVE" in os.environ else ["0", *compiled.runnable_levels()]
 SHAPES = [(4, 4), (33, 8), (31, 36), (257, 132), (70, 1028), (36, 2100)]  # outputs, inputs
 ROWS = (1, 3, 11, 300)
 VOCABULARY = Vocabulary(start=1, end=2, pad=0)
@@ -32,12 +32,12 @@ pytestmark = pytest.mark.filterwarnings("ignore:precision int8 is exact here")  
 @pytest.fixture(params=LEVELS)
 def level(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch):
     """Compiled code of one level; "0" is torch alone."""
-    if native.compiler_command() is None and request.param != "0":
+    if compiled.compiler_command() is None and request.param != "0":
         pytest.skip("no compiler here")
     monkeypatch.setenv("REGARD_NATIVE", request.param)
-    native.library.cache_clear()
+    compiled.library.cache_clear()
     yield request.param
-    native.library.cache_clear()
+    compiled.library.cache_clear()
 
 
 def examples(outputs: int, inputs: int, rows: int):
@@ -66,9 +66,9 @@ def routes(some: ByteProduct, x: torch.Tensor) -> dict[str, torch.Tensor]:
         sums["oneDNN"] = by_onednn(rounded, *some.packed)
     scaled = {name: each * some.scale * scale for name, each in sums.items()}
     found = {name: each if some.bias is None else each + some.bias for name, each in scaled.items()}
-    if native.library() is not None:
+    if compiled.library() is not None:
         found["compiled"] = y = x.new_empty(len(x), len(some.weight))
-        native.library().product(byref(some.compiled), x.data_ptr(), y.data_ptr(), len(x))
+        compiled.library().product(byref(some.compiled), x.data_ptr(), y.data_ptr(), len(x))
     return found | {"chosen": some(x)}
 
 
@@ -86,12 +86,12 @@ def test_bytes_are_multiplied_in_whole_numbers_to_the_last_bit(outputs: int, inp
 
 def test_the_compiled_code_is_that_of_the_level(level: str) -> None:
     if level == "0":
-        assert native.library() is None
+        assert compiled.library() is None
         return
     bits = {"x86-64": 128, "neon": 128, "neon-dot": 128}.get(level, 256 if level.startswith("avx2") else 512)
-    assert native.library().vector_bits() == bits
+    assert compiled.library().vector_bits() == bits
     by_bytes = any(word in level for word in ("vnni", "amx", "dot"))
-    assert (native.library().bytes_by() in (b"VNNI", b"dot products")) == by_bytes
+    assert (compiled.library().bytes_by() in (b"VNNI", b"dot products")) == by_bytes
 
 
 def translator() -> Transformer:
@@ -129,21 +129,21 @@ def test_forms_and_translations_are_right(level: str) -> None:
 
 def test_a_level_that_the_cpu_lacks_is_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REGARD_NATIVE", "avx1024")
-    native.library.cache_clear()
+    compiled.library.cache_clear()
     with pytest.raises(UsageError, match=r"REGARD_NATIVE=avx1024 is no level that this CPU can run; choose one of 0, "):
-        native.library()
+        compiled.library()
     monkeypatch.undo()
-    native.library.cache_clear()
+    compiled.library.cache_clear()
 
 
 def test_a_compiler_that_fails_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "/bin/false")
     monkeypatch.delenv("REGARD_NATIVE", raising=False)
-    native.library.cache_clear()
+    compiled.library.cache_clear()
     with pytest.warns(UserWarning, match="models run without compiled code, slower: /bin/false failed"):
-        assert native.library() is None
+        assert compiled.library() is None
     monkeypatch.undo()
-    native.library.cache_clear()
+    compiled.library.cache_clear()
 
 
 def test_oneDNN_that_cuts_sums_off_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: N802
@@ -155,7 +155,7 @@ def test_oneDNN_that_cuts_sums_off_is_found_out(monkeypatch: pytest.MonkeyPatch)
         cut = pairs.unflatten(-1, (-1, 2)).sum(-1).clamp(-(2**15), 2**15 - 1).sum(-1)
         return (cut - 128 * weight.int().sum(1)).float()
 
-    monkeypatch.setattr(products, "by_onednn", saturating)
+    monkeypatch.setattr(linear, "by_onednn", saturating)
     monkeypatch.setattr(torch.ops.onednn, "qlinear_prepack", lambda weight, shape: weight)
     onednn_is_exact.cache_clear()
     assert not onednn_is_exact()

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 import regard
 from regard.checkpoints import save_model
-from regard.data.text import Pair
-from regard.data.tokenizers import TokenizerConfig, train_pair_tokenizer
+from regard.data.formats.pairs import Pair
+from regard.data.tokenizers.pair import TokenizerConfig, train_pair_tokenizer
 from regard.errors import CheckpointError, DataError, UsageError
-from regard.inference import pipelines
-from regard.inference.attending import AlignmentSettings, Pass
-from regard.inference.graphs import Captured
-from regard.inference.pipelines import Translator
-from regard.inference.search import Hypothesis
+from regard.inference.decoding.cuda_graphs import Captured
+from regard.inference.decoding.search import Hypothesis
+from regard.inference.insight.forced_pass import AlignmentSettings, Pass
+from regard.inference.pipelines import translator as module
+from regard.inference.pipelines.translator import Translator
 from regard.models.transformer import Transformer, TransformerConfig
 
 SENTENCE = "we are eating bread"
@@ -105,8 +105,8 @@ def test_streaming_ends_with_the_translation(translator: Translator) -> None:
 
 
 def test_a_captured_search_translates_and_streams_the_same(translator: Translator, monkeypatch) -> None:
-    monkeypatch.setattr(pipelines, "captured", lambda steps, device: Captured(steps, lambda step, device: step))
-    monkeypatch.setattr(pipelines, "running_form", lambda model, precision, end: model)  # as on a GPU
+    monkeypatch.setattr(module, "captured", lambda steps, device: Captured(steps, lambda step, device: step))
+    monkeypatch.setattr(module, "running_form", lambda model, precision, end: model)  # as on a GPU
     options = {"settings": translator.settings, "alignment": translator.alignment}
     ahead = Translator(translator.models, translator.tokenizer, **options)
     plain = Translator(translator.models, translator.tokenizer, **options, graphs=False)
@@ -235,7 +235,7 @@ def copying(monkeypatch: pytest.MonkeyPatch) -> Translator:
         return [Pass(weights, [0, 1, 2, -1], words_of, 3, 3)]
 
     found = [[Hypothesis(said, -0.5, -1.5, finished=True)]]
-    monkeypatch.setattr("regard.inference.pipelines.search", lambda *_: found)
+    monkeypatch.setattr("regard.inference.pipelines.translator.search", lambda *_: found)
     monkeypatch.setattr(translator, "passes", look)
     return translator
 

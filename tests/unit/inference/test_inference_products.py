@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from regard.inference import native
-from regard.inference.products import FixedProduct, PackedProduct, product
+from regard.inference.fast import compiled
+from regard.inference.fast.linear import FixedProduct, PackedProduct, product
 
 # outputs, inputs
 SHAPES = [(4, 4), (33, 8), (31, 36), (48, 44), (96, 64), (257, 132), (64, 300), (40, 512), (70, 1028)]
@@ -19,10 +19,10 @@ SHAPES = [(4, 4), (33, 8), (31, 36), (48, 44), (96, 64), (257, 132), (64, 300), 
 
 def by_compiled_code(some: FixedProduct, x: torch.Tensor) -> torch.Tensor:
     """Whatever the number of rows."""
-    if native.library() is None:
+    if compiled.library() is None:
         pytest.skip("no compiler here")
     y = x.new_empty(len(x), len(some.weight))
-    native.library().product(byref(some.compiled), x.data_ptr(), y.data_ptr(), len(x))
+    compiled.library().product(byref(some.compiled), x.data_ptr(), y.data_ptr(), len(x))
     return y
 
 
@@ -41,7 +41,7 @@ def errors(rows: int, outputs: int, inputs: int, biased: bool, spread: float = 1
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no compiler here")
 def test_where_there_is_a_compiler_there_is_compiled_code() -> None:
-    assert native.library() is not None  # else all of it would be skipped in silence
+    assert compiled.library() is not None  # else all of it would be skipped in silence
 
 
 @pytest.mark.parametrize("biased", [True, False])
@@ -54,7 +54,7 @@ def test_few_rows_are_as_exact_as_single_precision_can_be(outputs: int, inputs: 
 @pytest.mark.parametrize("biased", [True, False])
 @pytest.mark.parametrize(("outputs", "inputs"), SHAPES)
 def test_tiles_are_no_less_exact_than_torch(outputs: int, inputs: int, biased: bool) -> None:
-    if not native.has_tiles():
+    if not compiled.has_tiles():
         pytest.skip("this processor has no tile unit (AMX), or the system does not lend it")
     for rows in (96, 97, 112, 129, 321, 640):  # whole tiles and more; more than one share of the rows
         for spread in (1.0, 100.0):  # rows of very different sizes
@@ -85,15 +85,15 @@ import os
 import sys
 from ctypes import byref
 import torch
-from regard.inference import native
-from regard.inference.products import PackedProduct
+from regard.inference.fast import compiled
+from regard.inference.fast.linear import PackedProduct
 
 caller, *allowed = (int(each) for each in sys.argv[1:])
 torch.set_num_threads(2)
 some, x, y = PackedProduct(torch.randn(96, 64), None), torch.randn(2, 64), torch.empty(2, 96)
 
 def multiply():
-    native.library().product(byref(some.compiled), x.data_ptr(), y.data_ptr(), 2)
+    compiled.library().product(byref(some.compiled), x.data_ptr(), y.data_ptr(), 2)
 
 for each in allowed:
     os.sched_setaffinity(0, {each})
@@ -116,7 +116,7 @@ print(*sorted(places))
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2, reason="one processor")
 def test_a_thread_that_waits_where_its_caller_runs_goes_elsewhere() -> None:
     """But never to a processor that the caller may not use."""
-    if native.library() is None:
+    if compiled.library() is None:
         pytest.skip("no compiler here")
     first, second, *_ = sorted(os.sched_getaffinity(0))
     for allowed, expected in ((first, second), f"{first} {second}"), ((first,), f"{first}"):

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from regard.errors import UsageError
-from regard.inference.choosing import MANY_SCORES, _top
-from regard.inference.search import Ensemble, Search, SearchSettings, Vocabulary, search
+from regard.inference.decoding.candidates import MANY_SCORES, _top
+from regard.inference.decoding.search import Ensemble, Search, SearchSettings, Vocabulary, search
 from regard.models.transformer import Transformer, TransformerConfig
 
 VOCABULARY = Vocabulary(start=1, end=2, pad=0)

@@ -9,13 +9,13 @@ from tokenizers import models, pre_tokenizers
 
 import regard
 from regard.checkpoints import save_model
-from regard.data.unknown import UnknownTextWarning, UnknownWord
-from regard.inference.attending import AlignmentSettings
-from regard.inference.encoders import TextEncoder
-from regard.inference.language import LanguageModel
-from regard.inference.pipelines import Translator
-from regard.inference.search import Hypothesis
-from regard.inference.words import WordVectors
+from regard.data.tokenizers.unknown_words import UnknownTextWarning, UnknownWord
+from regard.inference.decoding.search import Hypothesis
+from regard.inference.insight.forced_pass import AlignmentSettings
+from regard.inference.pipelines.generator import LanguageModel
+from regard.inference.pipelines.text_encoder import TextEncoder
+from regard.inference.pipelines.translator import Translator
+from regard.inference.pipelines.word_vectors import WordVectors
 from regard.models.lstm import Lstm, LstmConfig
 
 FOREIGN = "Привет мир"

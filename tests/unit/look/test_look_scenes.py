@@ -10,7 +10,7 @@ import torch
 import regard
 from regard.attention import record
 from regard.errors import DataError, UsageError
-from regard.inference.pipelines import Translator
+from regard.inference.pipelines.translator import Translator
 from regard.look.scenes import set_scene, translated_scene
 from regard.look.sight import from_json, to_json
 from regard.models.seq2seq import PRESETS, Seq2Seq, Seq2SeqConfig

@@ -6,7 +6,7 @@ import torch
 from regard.attention import record
 from regard.attention.record import attention_names
 from regard.errors import ConfigError
-from regard.inference.forms import inference_form
+from regard.inference.fast.convert import inference_form
 from regard.models.catalog import MODELS
 
 SHAPES = {

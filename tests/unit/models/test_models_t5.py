@@ -5,7 +5,7 @@ import torch
 
 from regard.attention import record
 from regard.errors import ConfigError
-from regard.inference.attending import kind_of
+from regard.inference.insight.forced_pass import kind_of
 from regard.models.t5 import PRESETS, T5, T5Config
 
 

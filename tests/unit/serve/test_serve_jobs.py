@@ -12,7 +12,7 @@ import pytest
 
 import regard
 from regard.checkpoints import verify
-from regard.data.phrasebook import phrases
+from regard.data.synthetic.phrasebook import phrases
 from regard.errors import CheckpointError, DataError, RegardError, UsageError
 from regard.serve import jobs as module
 from regard.serve import runs as kept_runs

@@ -10,7 +10,7 @@ import torch
 
 import regard
 from regard.checkpoints import save_model
-from regard.data.vocabularies import VocabularyConfig, train_vocabulary
+from regard.data.tokenizers.training import VocabularyConfig, train_vocabulary
 from regard.models.word2vec import Word2Vec, Word2VecConfig
 
 PROMPT = "the fox saw"

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import regard
-from regard.inference.language import LanguageModel
+from regard.inference.pipelines.generator import LanguageModel
 from regard.look.page import quantise
 from regard.look.scenes import set_scene
 from regard.serve.sights import Question, Sights

@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 
 import regard
-from regard.inference.search import SearchSettings
-from regard.inference.tree import ROOT, grow_tree, path_to
+from regard.inference.decoding.search import SearchSettings
+from regard.inference.decoding.search_tree import ROOT, grow_tree, path_to
 from regard.look.page import quantise
 from regard.look.scenes import translated_scene, translation_scene
 from regard.serve import documents

@@ -11,7 +11,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from fastapi.testclient import TestClient
 
-from regard.data.phrasebook import phrases
+from regard.data.synthetic.phrasebook import phrases
 from regard.errors import RegardError
 from regard.serve.jobs import Jobs
 from regard.serve.progress import Record

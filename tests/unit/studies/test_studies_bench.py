@@ -15,7 +15,7 @@ from regard.checkpoints import load_model
 from regard.cli.main import run
 from regard.data.batch import collate
 from regard.errors import UsageError
-from regard.inference import encoders
+from regard.inference.pipelines import text_encoder
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.studies import engines, floors
 from regard.studies.bench import agreement, measure, random_subject, write_forms
@@ -160,7 +160,7 @@ def test_the_floor_counts_what_torch_counts(job: str, beam: int, tmp_path: Path)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engines, "_ours", lambda _: loaded)
         patch.setattr(engines, "running_form", lambda model, *_: model)  # what compiled code does, torch cannot count
-        patch.setattr(encoders, "inference_form", lambda model: model)
+        patch.setattr(text_encoder, "inference_form", lambda model: model)
         engine = ENGINES[job]["regard"](task)
     with FlopCounterMode(display=False) as counter:
         engine.answer()

@@ -6,11 +6,11 @@ import pytest
 import sacrebleu
 
 import regard
-from regard.data.phrasebook import phrases
-from regard.data.text import GoldPair, Pair
+from regard.data.formats.pairs import GoldPair, Pair
+from regard.data.synthetic.phrasebook import phrases
 from regard.errors import DataError, UsageError
-from regard.inference.alignment import alignment_error_rate, flip, links, merge_weights, symmetrise
-from regard.inference.pipelines import Translator
+from regard.inference.insight.word_alignment import alignment_error_rate, flip, links, merge_weights, symmetrise
+from regard.inference.pipelines.translator import Translator
 from regard.studies.quality import (
     MERGES,
     described,

@@ -9,10 +9,10 @@ import torch
 from regard.attention import record
 from regard.checkpoints import load_model
 from regard.data.loader import BatchLoader
-from regard.data.store import EncodedPair, PairStore
+from regard.data.text.pair_store import EncodedPair, PairStore
 from regard.errors import ConfigError, UsageError
-from regard.inference.attending import guided_alignment
-from regard.inference.pipelines import Translator
+from regard.inference.insight.forced_pass import guided_alignment
+from regard.inference.pipelines.translator import Translator
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.studies.quality import evaluate_pairs, held_out_pairs
 from regard.training.loop import train

@@ -12,11 +12,11 @@ from safetensors.torch import load_file
 from torch.nn import functional
 
 from regard.checkpoints import load_model, newest_complete
-from regard.data.augmentation import Augmentation
-from regard.data.images import Preprocessing, png, read_image
-from regard.data.scenes import scenes
+from regard.data.images.augmentation import Augmentation
+from regard.data.images.reading import Preprocessing, png, read_image
+from regard.data.synthetic.shapes import scenes
 from regard.errors import ConfigError, DataError
-from regard.inference.images import ImageClassifier
+from regard.inference.pipelines.images import ImageClassifier
 from regard.training import pictures
 from regard.training.guards import SignalError
 from regard.training.judging import Judge

@@ -16,10 +16,10 @@ import regard
 from regard.checkpoints import newest_complete, verify
 from regard.cli.main import run
 from regard.config import known_keys
-from regard.data.blocks import TokenStore
-from regard.data.phrasebook import phrases
+from regard.data.synthetic.phrasebook import phrases
+from regard.data.text.token_blocks import TokenStore
 from regard.errors import CheckpointError, ConfigError, DataError, UsageError
-from regard.inference.encoders import TextEncoder
+from regard.inference.pipelines.text_encoder import TextEncoder
 from regard.models.lstm import Lstm
 from regard.studies.labels import tables_of
 from regard.training.classification import Classification

@@ -11,11 +11,11 @@ import torch
 
 import regard
 from regard.cli.main import run
-from regard.data.blocks import EncodedLine, TokenStore
-from regard.data.words import WordWindows
+from regard.data.text.skipgram import WordWindows
+from regard.data.text.token_blocks import EncodedLine, TokenStore
 from regard.errors import ConfigError, DataError, UsageError
 from regard.inference.conversion import convert
-from regard.inference.words import WordVectors
+from regard.inference.pipelines.word_vectors import WordVectors
 from regard.models.word2vec import Word2Vec, Word2VecConfig
 from regard.training.loop import train
 from regard.training.objectives import negative_sampling

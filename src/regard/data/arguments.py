@@ -1,0 +1,28 @@
+"""What callers hand over as texts: anything else is refused in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from regard.data.images.reading import SUFFIXES
+from regard.errors import UsageError
+
+LONGEST_PATH = 255  # characters; a system refuses to look for longer names
+
+
+def all_texts(given: object) -> list[str]:
+    """One text or several, as a list."""
+    texts: list[Any] = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
+    for text in texts:
+        if not isinstance(text, str):
+            raise UsageError(f"expected a text or a list of texts; {text!r:.60} came, of type {type(text).__name__}")
+    return texts
+
+
+def refuse_pictures(texts: Iterable[str]) -> None:
+    """Refuse the file of a picture where a text is expected: its name would be taken for the text."""
+    for text in texts:
+        if text.lower().endswith(SUFFIXES) and len(text) <= LONGEST_PATH and Path(text).is_file():
+            raise UsageError(f"{text} is the file of a picture, but this model reads texts; choose a model of pictures")

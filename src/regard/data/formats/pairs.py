@@ -1,0 +1,273 @@
+"""Sentence pairs from files: TSV, CSV, JSONL, TMX, PO, XLIFF and Moses pairs, each also `.gz`, all but PO streamed."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from regard.data.formats import exchange
+from regard.data.formats.languages import find_language
+from regard.data.formats.lines import REPLACEMENT, Errors, on_damage, read_lines
+from regard.errors import DataError
+
+Links = tuple[tuple[int, int], ...]
+PHARAOH = re.compile(r"\d+-\d+(?: \d+-\d+)*")
+LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+EXCHANGE = {".tmx": exchange.read_tmx, ".xlf": exchange.read_xliff, ".xliff": exchange.read_xliff}
+SUFFIXES = (".tsv", ".csv", ".jsonl", ".po", *EXCHANGE)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A sentence and its translation; `links` join whitespace words, counted from 0; `to` is the target language
+    where a corpus mixes several."""
+
+    source: str
+    target: str
+    links: Links | None = None
+    to: str = ""
+    possible: Links | None = None  # gold links that may be left out; includes `links`
+
+
+@dataclass(frozen=True, slots=True)
+class GoldPair:
+    """A hand-aligned pair: words are separated by spaces and counted from 0; `possible` includes `sure`."""
+
+    source: str
+    target: str
+    sure: frozenset[tuple[int, int]]
+    possible: frozenset[tuple[int, int]]
+
+
+def read_pairs(path: str | Path, source: str, target: str, *, errors: Errors = "strict") -> Iterator[Pair]:
+    """Stream the pairs of a corpus, whose format is told by its suffix; anything else is the prefix of a Moses pair.
+
+    `errors="replace"` lets malformed UTF-8 pass as U+FFFD with a warning; XML files are always strict."""
+    path = Path(path)
+    suffix = format_of(path)
+    if suffix not in SUFFIXES:
+        return _refuse_empty(_read_moses(*_moses_files(path, source, target), errors), path)
+    if not path.is_file():
+        raise DataError(f"{path}: no such file")
+    pairs: Iterable[Pair]
+    if suffix in EXCHANGE:
+        pairs = (Pair(*texts) for texts in EXCHANGE[suffix](path, source, target))
+    elif suffix == ".po":
+        pairs = (Pair(*texts) for texts in exchange.read_po(path, target, errors))
+    elif suffix == ".jsonl":
+        pairs = _read_jsonl(path, source, target, errors)
+    else:
+        pairs = _read_table(path, source, target, errors)
+    return _refuse_empty(pairs, path)
+
+
+def format_of(path: Path) -> str:
+    """The suffix that tells a file's format, `.gz` looked through."""
+    return Path(path.stem if path.suffix == ".gz" else path.name).suffix.lower()
+
+
+def _refuse_empty(pairs: Iterable[Pair], path: Path) -> Iterator[Pair]:
+    empty = True
+    for pair in pairs:
+        empty = False
+        yield pair
+    if empty:
+        raise DataError(f"{path}: no sentence pairs in it; a corpus needs at least one")
+
+
+# Moses pairs: one file a language, line i of one translates line i of the other
+
+
+def _moses_files(path: Path, source: str, target: str) -> tuple[Path, Path]:
+    name = str(path).removesuffix(".gz")
+    for language in (source, target):
+        if name.endswith(f".{language}"):
+            name = name.removesuffix(f".{language}")
+            break
+    tried = [[Path(f"{name}.{language}{gz}") for gz in ("", ".gz")] for language in (source, target)]
+    found = [next((file for file in files if file.is_file()), None) for files in tried]
+    if found[0] and found[1]:
+        return found[0], found[1]
+    missing = ", ".join(str(file) for files, here in zip(tried, found, strict=True) if not here for file in files)
+    hint = f"; {path} is there, but its suffix names no known format ({' '.join(SUFFIXES)})" if path.is_file() else ""
+    raise DataError(f"{path}: no such corpus; tried {missing}{hint}")
+
+
+def _read_moses(source: Path, target: Path, errors: Errors) -> Iterator[Pair]:
+    sources, targets = (read_lines(file, on_damage(errors)) for file in (source, target))
+    count = 0
+    for source_line in sources:
+        target_line = next(targets, None)
+        if target_line is None:
+            raise _misaligned(source, count + 1 + sum(1 for _ in sources), target, count)
+        count += 1
+        yield Pair(source_line, target_line)
+    rest = sum(1 for _ in targets)
+    if rest:
+        raise _misaligned(source, count, target, count + rest)
+
+
+def _misaligned(source: Path, source_lines: int, target: Path, target_lines: int) -> DataError:
+    return DataError(
+        f"misaligned files: {source} has {source_lines} lines, {target} has {target_lines}; "
+        "line i of one must translate line i of the other"
+    )
+
+
+# TSV and CSV
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Where a table keeps the two languages and the word links."""
+
+    source: int = 0
+    target: int = 1
+    links: int = 2
+    named: bool = False
+
+
+def find_columns(first_row: list[str], source: str, target: str) -> Columns:
+    """The columns that a header names by language codes or 'source' and 'target'; without a header the first three."""
+    names = [cell.strip().lower() for cell in first_row]
+    here = find_language(names, source), find_language(names, target)
+    for wanted in (here, ("source", "target")):
+        if wanted[0] in names and wanted[1] in names and wanted[0] != wanted[1]:
+            links = next((names.index(name) for name in ("links", "alignment") if name in names), -1)
+            return Columns(names.index(str(wanted[0])), names.index(str(wanted[1])), links, named=True)
+    return Columns()
+
+
+def read_rows(path: Path, errors: Errors) -> Iterator[tuple[int, list[str]]]:
+    """The rows of a TSV or CSV file with their line numbers; an empty line is an empty row."""
+    lines = read_lines(path, on_damage(errors))
+    if format_of(path) == ".tsv":
+        yield from ((number, line.split("\t") if line else []) for number, line in enumerate(lines, 1))
+        return
+    rows = csv.reader((line + "\n" for line in lines), strict=True)
+    try:
+        for row in rows:
+            yield rows.line_num, row
+    except csv.Error as error:
+        raise DataError(f"{path}, line {rows.line_num}: not well-formed CSV ({error}); check the quotes") from None
+
+
+def _read_table(path: Path, source: str, target: str, errors: Errors) -> Iterator[Pair]:
+    rows = read_rows(path, errors)
+    first = next(rows, None)
+    if first is None:
+        return
+    columns = find_columns(first[1], source, target)
+    needed = max(columns.source, columns.target) + 1
+    for number, row in rows if columns.named else chain([first], rows):
+        where = f"{path}, line {number}"
+        if len(row) < needed:
+            raise DataError(f"{where}: expected {needed} columns or more, {len(row)} came: {_shown(row)}")
+        texts = row[columns.source], row[columns.target]
+        links = row[columns.links] if 0 <= columns.links < len(row) else ""
+        yield Pair(*texts, _links(links, *texts, where) if columns.named or PHARAOH.fullmatch(links) else None)
+
+
+def _links(cell: str, source: str, target: str, where: str) -> Links | None:
+    if not cell:
+        return None
+    if not PHARAOH.fullmatch(cell):
+        raise DataError(f"{where}: word links look like '0-0 1-2', {_shown(cell)} came")
+    links = tuple((int(i), int(j)) for i, j in (link.split("-") for link in cell.split()))
+    _check_links(links, source, target, where)
+    return links
+
+
+def _check_links(links: Iterable[tuple[int, int]], source: str, target: str, where: str) -> None:
+    words = len(source.split()), len(target.split())
+    for i, j in links:
+        if not (0 <= i < words[0] and 0 <= j < words[1]):
+            raise DataError(
+                f"{where}: a link joins words {i} and {j} (counted from 0), but the sentences have only "
+                f"{words[0]} and {words[1]} words"
+            )
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+# JSONL
+
+
+def read_objects(path: Path, errors: Errors) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The objects of a JSONL file, each with where it stands; empty lines are passed over."""
+    for number, line in enumerate(read_lines(path, on_damage(errors)), 1):
+        if line.strip():
+            where = f"{path}, line {number}"
+            yield where, parse_object(line, where)
+
+
+def parse_object(line: str, where: str) -> dict[str, Any]:
+    """The object in a line of JSONL."""
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{where}: not JSON ({error}): {_shown(line)}") from None
+    if not isinstance(value, dict):
+        raise DataError(f'{where}: expected an object such as {{"en": .., "de": ..}}, {_shown(value)} came')
+    return value
+
+
+def sides(record: Mapping[str, Any]) -> Any:
+    """The part of a JSONL object that maps languages (or 'source', 'target') to texts."""
+    translation = record.get("translation")
+    return translation if isinstance(translation, dict) else record
+
+
+def find_key(texts: Mapping[str, Any], language: str, role: str) -> str | None:
+    """The key of a language's text: its code, or else its role 'source' or 'target'."""
+    return find_language(texts, language) or (role if role in texts else None)
+
+
+def _read_jsonl(path: Path, source: str, target: str, errors: Errors) -> Iterator[Pair]:
+    for where, record in read_objects(path, errors):
+        texts = sides(record)
+        here = text_of(texts, source, "source", where, errors)
+        there = text_of(texts, target, "target", where, errors)
+        links = record.get("links")
+        yield Pair(here, there, _links(links, here, there, where) if isinstance(links, str) else None)
+
+
+def text_of(texts: Mapping[str, Any], language: str, role: str, where: str, errors: Errors) -> str:
+    """The text of one language in a JSONL object."""
+    key = find_key(texts, language, role)
+    if key is None:
+        raise DataError(f"{where}: no language {language!r}; the keys there are: {', '.join(texts)}")
+    text = texts[key]
+    if not isinstance(text, str):
+        raise DataError(f"{where}: the text of {key!r} should be a string, {_shown(text)} came")
+    if errors == "strict" and LONE_SURROGATE.search(text):
+        raise DataError(f"{where}: lone surrogate in the text of {key!r}; mend it, or read with errors='replace'")
+    return LONE_SURROGATE.sub(REPLACEMENT, text)
+
+
+# Gold alignments
+
+
+def read_gold(path: str | Path, first: int) -> Iterator[GoldPair]:
+    """Hand-aligned pairs: source TAB target TAB links, `i-j` sure and `ipj` possible, words counted from `first`."""
+    for number, line in enumerate(read_lines(path, on_damage("strict")), 1):
+        where = f"{path}, line {number}"
+        cells = line.split("\t")
+        if len(cells) != 3:
+            raise DataError(f"{where}: expected source, target and links between tabs, {_shown(cells)} came")
+        source, target, links = cells
+        found = [re.fullmatch(r"(\d+)([-p])(\d+)", link) for link in links.split()]
+        if None in found:
+            raise DataError(f"{where}: links look like '1-2' (sure) or '1p2' (possible), {_shown(links)} came")
+        kinds = {(int(link[1]) - first, int(link[3]) - first): link[2] for link in found if link}
+        _check_links(kinds, source, target, f"{where} (read with first={first})")
+        yield GoldPair(source, target, frozenset(k for k, kind in kinds.items() if kind == "-"), frozenset(kinds))

@@ -1,0 +1,247 @@
+"""Labelled pictures: IDX files, CIFAR's binary files, folders or archives of one folder a class; kept as bytes.
+
+`ImageStore` holds them in memory-mapped files at the size the model sees, decoded once.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import tarfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from regard.data.images.reading import SUFFIXES, Pixels, read_image
+from regard.data.text.pair_store import map_values
+from regard.errors import DataError
+
+ABOUT, PIXELS, TARGETS, MASKS = "images.json", "pixels.bin", "labels.bin", "masks.bin"
+IDX_IMAGES, IDX_LABELS = 2051, 2049  # the first four bytes of the files
+CIFAR_SIDE, CIFAR_NAMES = 32, "batches.meta.txt"
+AT_ONCE = 256  # files decoded together
+DIMENSION_LIMIT = 1 << 16
+
+
+class Example(NamedTuple):
+    """A picture [C H W] with the number of its class, and of each of its pixels where that is known."""
+
+    pixels: Pixels
+    label: int
+    mask: Pixels | None = None
+
+
+class Files(NamedTuple):
+    """Where examples come from, and whether they lie in the order of their classes."""
+
+    examples: Iterator[tuple[Image.Image, int] | str]  # a text instead of an example says why a file is left out
+    labels: tuple[str, ...]
+    by_class: bool = False
+
+
+def open_images(path: str | Path, labels: Sequence[str] = ()) -> Files:
+    """The pictures of a path: `…-images-idx3-ubyte[.gz]`, `*.bin` of CIFAR, a folder or tar archive of class folders.
+
+    `labels` names the classes where the files do not; where they do, it must agree with them.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise DataError(f"there is no file or folder {str(path)!r}")
+    if path.is_dir():
+        files = _cifar(sorted(path.glob("data_batch_*.bin"))) if any(path.glob("data_batch_*.bin")) else _folder(path)
+    elif "idx3-ubyte" in path.name:
+        files = _idx(path)
+    elif path.suffix == ".bin":
+        files = _cifar([path])
+    elif path.name.endswith((".tar", ".tar.gz", ".tgz", ".tar.xz")):
+        files = _archive(path)
+    else:
+        raise DataError(
+            f"{path} is no set of pictures; expected a file named …-images-idx3-ubyte.gz, CIFAR's *.bin, or a folder "
+            "or .tar.gz that has a folder for each class"
+        )
+    if not labels or files.by_class:
+        if labels and tuple(labels) != files.labels:
+            raise DataError(f"{path} has the classes {', '.join(files.labels)}; data.labels has {', '.join(labels)}")
+        return files
+    return files._replace(labels=tuple(labels))
+
+
+# IDX, the format of MNIST: big-endian sizes, then bytes
+
+
+def _idx(path: Path) -> Files:
+    pixels = _idx_array(path, IDX_IMAGES, 3)
+    other = path.with_name(path.name.replace("images-idx3", "labels-idx1"))
+    if other == path or not other.exists():
+        raise DataError(f"{path} has no labels: expected {other.name} beside it")
+    labels = _idx_array(other, IDX_LABELS, 1)
+    if len(labels) != len(pixels):
+        raise DataError(f"{path.name} has {len(pixels):,} pictures, but {other.name} {len(labels):,} labels")
+    names = tuple(str(number) for number in range(int(labels.max(initial=0)) + 1))
+    return Files(((Image.fromarray(each), int(label)) for each, label in zip(pixels, labels, strict=True)), names)
+
+
+def _idx_array(path: Path, magic: int, dimensions: int) -> Pixels:
+    data = _bytes_of(path)
+    header = np.frombuffer(data, dtype=">u4", count=min(len(data) // 4, 1 + dimensions))
+    if len(header) <= dimensions or header[0] != magic:
+        raise DataError(f"{path} does not begin like an IDX file of {dimensions} dimensions (magic number {magic})")
+    shape = tuple(int(each) for each in header[1:])
+    if any(side > DIMENSION_LIMIT for side in shape[1:]) or len(data) - header.nbytes != int(np.prod(shape)):
+        raise DataError(
+            f"{path} should hold {' x '.join(map(str, shape))} bytes, but has {len(data) - header.nbytes:,}"
+        )
+    return np.frombuffer(data, dtype=np.uint8, offset=header.nbytes).reshape(shape)
+
+
+def _bytes_of(path: Path) -> bytes:
+    try:
+        return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path} cannot be unpacked ({error}); fetch it again") from None
+
+
+# CIFAR's binary files: one or two bytes of labels, then 3 x 32 x 32 bytes (Krizhevsky 2009)
+
+
+def _cifar(paths: Sequence[Path]) -> Files:
+    picture = 3 * CIFAR_SIDE * CIFAR_SIDE
+    rows = [np.frombuffer(path.read_bytes(), dtype=np.uint8) for path in paths]
+    for path, each in zip(paths, rows, strict=True):
+        if not len(each) or (len(each) % (1 + picture) and len(each) % (2 + picture)):
+            raise DataError(f"{path} is not CIFAR's binary form: {len(each):,} bytes are no whole number of pictures")
+    head = 1 if all(len(each) % (1 + picture) == 0 for each in rows) else 2  # CIFAR-100: coarse label, fine label
+    table = np.concatenate([each.reshape(-1, head + picture) for each in rows])
+    labels = table[:, head - 1]
+    named = paths[0].with_name(CIFAR_NAMES)
+    names = tuple(named.read_text(encoding="utf-8").split()) if named.exists() else ()
+    names = names or tuple(str(number) for number in range(int(labels.max()) + 1))
+    pixels = table[:, head:].reshape(-1, 3, CIFAR_SIDE, CIFAR_SIDE).transpose(0, 2, 3, 1)
+    return Files(((Image.fromarray(each), int(label)) for each, label in zip(pixels, labels, strict=True)), names)
+
+
+# One folder a class
+
+
+def _folder(path: Path) -> Files:
+    files = [file for file in sorted(path.glob("*/*")) if file.suffix.lower() in SUFFIXES]
+    if not files:
+        raise DataError(f"{path} has no folders with pictures in them; expected one folder for each class")
+    labels = tuple(sorted({file.parent.name for file in files}))
+    named = ((str(file), file.read_bytes, labels.index(file.parent.name)) for file in files)
+    return Files(_decoded(named), labels, by_class=True)
+
+
+def _archive(path: Path) -> Files:
+    labels = tuple(sorted({PurePosixPath(name).parent.name for name, _ in _members(path)}))
+    if not labels:
+        raise DataError(f"{path} has no pictures; expected a folder for each class in the archive")
+
+    def files() -> Iterator[tuple[str, Callable[[], bytes], int]]:
+        for name, data in _members(path, contents=True):
+            yield f"{path}:{name}", partial(bytes, data), labels.index(PurePosixPath(name).parent.name)
+
+    return Files(_decoded(files()), labels, by_class=True)
+
+
+def _members(path: Path, contents: bool = False) -> Iterator[tuple[str, bytes]]:
+    """Names, and bytes where they are wanted, of the pictures in an archive, in one pass; nothing is unpacked."""
+    try:
+        with tarfile.open(path, "r|*") as archive:
+            for member in archive:
+                if member.isfile() and PurePosixPath(member.name).suffix.lower() in SUFFIXES:
+                    file = archive.extractfile(member) if contents else None
+                    yield member.name, file.read() if file else b""
+    except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path} cannot be read as an archive ({error}); fetch it again") from None
+
+
+def _decoded(files: Iterator[tuple[str, Callable[[], bytes], int]]) -> Iterator[tuple[Image.Image, int] | str]:
+    """Pictures in order, several decoded at a time: Pillow works outside Python's lock."""
+
+    def decode(file: tuple[str, Callable[[], bytes], int]) -> tuple[Image.Image, int] | str:
+        name, read, label = file
+        try:
+            return read_image(read(), name), label
+        except DataError as error:
+            return str(error)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        while some := list(islice(files, AT_ONCE)):
+            yield from pool.map(decode, some)
+
+
+# The store
+
+
+@dataclass(frozen=True)
+class ImageStore:
+    """Pictures of one size with their labels, read from disk page by page as they are needed."""
+
+    folder: Path
+    pixels: Pixels  # [N C H W]
+    labels: NDArray[np.int64]
+    masks: Pixels | None  # [N H W]
+    names: tuple[str, ...]  # of the classes
+    by_class: bool
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __reduce__(self) -> tuple[Callable[[Path], ImageStore], tuple[Path]]:
+        return ImageStore.open, (self.folder,)  # a loader's worker maps the files itself
+
+    @classmethod
+    def write(cls, folder: Path, examples: Iterable[Example], names: Sequence[str], *, by_class: bool = False) -> None:
+        """Write examples as they stream by, into a new folder."""
+        folder.mkdir(parents=True)
+        shape: tuple[int, ...] = (0, 0, 0)
+        count = masked = 0
+        paths = [folder / name for name in (PIXELS, TARGETS, MASKS)]
+        with paths[0].open("wb") as pixels, paths[1].open("wb") as labels, paths[2].open("wb") as masks:
+            for example in examples:
+                shape = example.pixels.shape
+                pixels.write(example.pixels.tobytes())
+                labels.write(int(example.label).to_bytes(8, "little"))
+                if example.mask is not None:
+                    masks.write(example.mask.tobytes())
+                    masked += 1
+                count += 1
+        about = {"shape": [count, *shape], "masks": masked == count > 0, "names": list(names), "by_class": by_class}
+        (folder / ABOUT).write_text(json.dumps(about), encoding="utf-8")
+
+    @classmethod
+    def open(cls, folder: Path) -> ImageStore:
+        """Map the files of a written store."""
+        try:
+            about: dict[str, Any] = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+            count, *picture = about["shape"]
+            pixels = map_values(folder / PIXELS, "u1", count * int(np.prod(picture))).reshape(count, *picture)
+            labels = map_values(folder / TARGETS, "<i8", count)
+            area = count * int(np.prod(picture[1:]))
+            masks = map_values(folder / MASKS, "u1", area).reshape(count, *picture[1:]) if about["masks"] else None
+        except (OSError, ValueError, KeyError) as error:
+            raise DataError(f"{folder} is not a complete set of pictures ({error}); prepare it again") from error
+        return cls(folder, pixels, labels, masks, tuple(about["names"]), about["by_class"])
+
+    def held_out(self, count: int) -> NDArray[np.bool_]:
+        """Which pictures are the last `count`: of the file, or, where it is in the order of classes, of every class."""
+        chosen = np.zeros(len(self), dtype=bool)
+        if not self.by_class:
+            chosen[len(self) - count :] = True
+            return chosen
+        for number, share in enumerate(np.diff(np.linspace(0, count, len(self.names) + 1).round().astype(int))):
+            rows = np.flatnonzero(self.labels == number)
+            chosen[rows[len(rows) - int(share) :]] = True
+        return chosen

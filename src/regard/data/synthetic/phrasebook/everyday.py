@@ -1,0 +1,484 @@
+"""Draws what people say every day: greetings, courtesies, introductions, questions, orders, wishes, and combinations.
+
+Names, and now and then a noun, are made up: a translator that has met a thousand unknown names learns to copy one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from regard.data.synthetic.phrasebook.drawing import (
+    NEVER_BARE,
+    NUMBERS,
+    OWNERS,
+    SUBJECTS,
+    Drawing,
+    add_sentence,
+)
+from regard.data.synthetic.phrasebook.grammar import (
+    Clause,
+    Deed,
+    Filling,
+    Named,
+    Nominal,
+    NounPhrase,
+    Place,
+    Pronoun,
+    Said,
+    Time,
+)
+from regard.data.synthetic.phrasebook.interpreter import Interpreter, Word
+from regard.data.synthetic.phrasebook.morphology import LANGUAGES, Lexicon, Modal, Name, Noun, Pattern, Tongue, Verb
+
+CONSONANTS = ("b", "d", "j", "k", "l", "m", "n", "r", "v", "w", "y", "z", "sh", "dr", "kr", "br")
+ENDINGS = ("", "", "n", "l", "r", "s", "x", "m", "rd", "nko")
+MADE_PERSON, MADE_CITY, MADE_NOUN = 0.3, 0.25, 0.02
+
+# What a sentence is about: the patterns of a topic, or, where there is none of that name, a clause of the grammar.
+TOPICS = (
+    ("introductions", 14), ("shopping", 9), ("eating", 10), ("travelling", 16), ("times", 7), ("asking", 8),
+    ("wishing", 6), ("requests", 9), ("courtesies", 7), ("short", 4), ("being", 14), ("wish", 16),
+    ("modal", 20), ("clause", 100),
+)  # fmt: skip
+DRAWN = tuple(name for name, share in TOPICS for _ in range(share))
+GREETED, NAMED, OPENED, CLOSED, FOLLOWED, ALONE = 0.1, 0.05, 0.1, 0.1, 0.04, 0.06
+POLITE = ("requests", "wish", "modal", "eating", "travelling", "shopping")
+DAYTIME = (
+    Said("tomorrow", {"es": "mañana", "pt": "amanhã"}),
+    Said("tonight", {"es": "esta noche", "pt": "hoje à noite"}),
+)
+TELLABLE = (
+    Said("your name", {"es": "tu nombre", "pt": "seu nome"}),
+    Said("the truth", {"es": "la verdad", "pt": "a verdade"}),
+    Said("the price", {"es": "el precio", "pt": "o preço"}),
+    Said("the time", {"es": "la hora", "pt": "a hora"}),
+)
+COLOURS = tuple(
+    Said(english, {"es": spanish, "pt": portuguese})
+    for english, spanish, portuguese in (
+        ("red", "rojo", "vermelho"), ("blue", "azul", "azul"), ("green", "verde", "verde"),
+        ("white", "blanco", "branco"), ("black", "negro", "preto"), ("yellow", "amarillo", "amarelo"),
+        ("brown", "marrón", "marrom"), ("grey", "gris", "cinza"),
+    )
+)  # fmt: skip
+PERSONS = tuple(dict.fromkeys(SUBJECTS))
+HUES = frozenset(colour.english for colour in COLOURS)
+WEATHER = (Said("cold", {"es": "frío", "pt": "frio"}), Said("hot", {"es": "calor", "pt": "calor"}))
+WELL = (
+    Said("well", {"es": "bien", "pt": "bem"}),
+    Said("very well", {"es": "muy bien", "pt": "muito bem"}),
+    Said("badly", {"es": "mal", "pt": "mal"}),
+)
+BUSES = (
+    Said("bus", {"es": "autobús", "pt": "ônibus"}),
+    Said("train", {"es": "tren", "pt": "trem"}),
+    Said("plane", {"es": "avión", "pt": "avião"}),
+)
+MONEY = (("euros", "euros", "euros"), ("dollars", "dólares", "dólares"), ("pesos", "pesos", "pesos"))
+SPANS = (("night", "noche", "noite"), ("day", "día", "dia"), ("week", "semana", "semana"))
+COUNTS = {  # feminine where it makes a difference
+    "one": ("un", "um", "una", "uma"), "two": ("dos", "dois", "dos", "duas"), "three": ("tres", "três"),
+    "four": ("cuatro", "quatro"), "five": ("cinco", "cinco"), "six": ("seis", "seis"), "seven": ("siete", "sete"),
+    "eight": ("ocho", "oito"), "nine": ("nueve", "nove"), "ten": ("diez", "dez"), "eleven": ("once", "onze"),
+    "twelve": ("doce", "doze"), "fifteen": ("quince", "quinze"), "twenty": ("veinte", "vinte"),
+    "thirty": ("treinta", "trinta"), "forty": ("cuarenta", "quarenta"), "fifty": ("cincuenta", "cinquenta"),
+    "sixty": ("sesenta", "sessenta"), "hundred": ("cien", "cem"),
+}  # fmt: skip
+MANY = tuple(COUNTS)[1:-1]
+HOURS = tuple(COUNTS)[1:12]
+WHERE = ("near", "behind", "in front of", "next to")
+
+
+def draw_everyday(random: Callable[[], float], words: Lexicon, tongue: Tongue, length: int) -> tuple[Interpreter, bool]:
+    """One or two everyday sentences of at most about `length` words; and whether they are set phrases alone, of which
+    there are too few to hold some back."""
+    speech, draw = Interpreter(tongue), Everyday(random, words)
+    return speech, draw.talk(speech, length)
+
+
+class Everyday(Drawing):
+    """Random everyday sentences."""
+
+    def talk(self, speech: Interpreter, length: int) -> bool:
+        if self.random() < ALONE:
+            return self.greeting(speech)
+        if self.random() < GREETED:
+            self.greeted(speech)
+        topic = self.pick(DRAWN)
+        opened = self.random() < OPENED
+        if opened:
+            self.opening(speech, topic)
+        fixed = self.sentence(speech, topic, length) and not opened and not speech.sentences
+        mark, end = self.mark, len(speech.english)
+        if self.random() < (2 * CLOSED if topic in POLITE else CLOSED / 2):
+            speech.comma()
+            self.phrase_of(speech, "closers")
+        elif self.random() < NAMED:
+            speech.comma()
+            speech.words += speech.nominal(Named((self.someone(),)))
+        fixed = fixed and len(speech.english) == end
+        speech.end(mark)
+        if self.random() < FOLLOWED:
+            self.say(speech, self.pick(self.words.patterns[self.pick(("farewells", "courtesies", "asking"))]))
+            speech.end(self.mark)
+            fixed = False
+        return fixed
+
+    def opening(self, speech: Interpreter, topic: str) -> None:
+        """What comes before a sentence: a word and a comma, or `please` without one, as English often has it."""
+        if topic != "requests" and self.random() < 0.7:
+            self.phrase_of(speech, "openers")
+            speech.pause()
+            return
+        please = speech.say("please")
+        speech.words += [Word("por", please), Word("favor,", please)]
+        speech.opened = len(speech.words)
+        if self.random() < 0.3:
+            speech.english[-1] += ","
+
+    def greeting(self, speech: Interpreter) -> bool:
+        """A greeting, a farewell or a courtesy, alone or with a name."""
+        pattern = self.pick(self.words.patterns[self.pick(("greetings", "farewells", "courtesies", "asking", "short"))])
+        self.say(speech, pattern)
+        named = self.random() < 0.4
+        if named:
+            speech.comma()
+            speech.words += speech.nominal(Named((self.someone(),)))
+        speech.end(self.mark)
+        return not named and not pattern.slots
+
+    def greeted(self, speech: Interpreter) -> None:
+        """A greeting before something else: `hello, `, `hello, Ana. `, `thank you! `."""
+        self.phrase_of(speech, "greetings" if self.random() < 0.7 else "courtesies")
+        named, pause = self.random() < 0.3, self.random() < 0.5
+        if named:
+            speech.comma()
+            speech.words += speech.nominal(Named((self.someone(),)))
+        if pause and self.mark != "?":
+            speech.pause()
+        else:
+            speech.end(self.mark if self.random() < 0.5 else ".")
+
+    def sentence(self, speech: Interpreter, topic: str, length: int) -> bool:
+        """Say a sentence without ending it, and keep its mark; tell whether it is a set phrase with nothing to fill."""
+        if topic in self.words.patterns:
+            pattern = self.pick(self.words.patterns[topic])
+            self.say(speech, pattern)
+            return not pattern.slots
+        self.mark = "."
+        if topic == "clause":
+            share = self.random() if self.random() < 0.5 else 1.0
+            early = not speech.english and length > 3 and self.random() < 0.06
+            if early:
+                self.early(speech)
+            add_sentence(speech, self, len(speech.english) + 2 + int((length - 2) * share), "past" if early else "")
+            ended = speech.sentences.pop()  # something may follow it
+            self.mark, speech.opened = ended.mark, ended.opened
+            return False
+        clause = {"being": self.described, "wish": self.wish, "modal": self.wanting}[topic]()
+        if self.random() < 0.3:
+            clause, self.mark = self.asked(clause), "?"
+        speech.add("", clause)
+        return False
+
+    def early(self, speech: Interpreter) -> None:
+        """When, before the sentence: `yesterday`, `last week`."""
+        if self.random() < 0.5:
+            speech.words += speech.translate("yesterday")
+        else:
+            speech.words += speech.time(Time("last", self.pick(self.words.days)))
+        if self.random() < 0.4:
+            speech.pause()
+
+    def say(self, speech: Interpreter, pattern: Pattern) -> None:
+        speech.pattern(pattern, {slot: self.fill(slot) for slot in pattern.slots})
+        self.mark = pattern.mark
+
+    def phrase_of(self, speech: Interpreter, use: str) -> None:
+        self.say(speech, self.pick([pattern for pattern in self.words.patterns[use] if not pattern.slots]))
+
+    # ------------------------------------------------------------------------------------------------------- clauses
+
+    def described(self) -> Clause:
+        """Someone feels something or has a profession; something is very or too much so."""
+        kind, frame = self.random(), "past" if self.random() < 0.2 else "present"
+        negated = self.random() < 0.15
+        if kind < 0.3:
+            return Clause(self.subject(), None, frame, negated, adjective=self.pick(self.words.feelings))
+        if kind < 0.5:
+            return Clause(self.subject(), None, frame, negated, adjective=self.pick(self.words.jobs))
+        clause = self.being(frame)
+        if clause.adjective is None:
+            return clause
+        return clause._replace(degree=self.pick(("very", "very", "too", "", "", "")))
+
+    def wish(self) -> Clause:
+        """Someone likes, needs, wants or has something."""
+        verb = self.pick(self.words.wishes)
+        thing = self.noun_for(verb)
+        subject = self.pick(SUBJECTS[:3]) if self.random() < 0.5 else self.subject()
+        return Clause(subject, verb, "present", self.random() < 0.2, thing)
+
+    def wanting(self) -> Clause:
+        """Someone wants, has or is able to do something."""
+        modal: Modal = self.pick(self.words.modals)
+        clause = self.doing(pronouns=True)
+        time = Time("word", self.pick(("now", "today", "tomorrow"))) if self.random() < 0.2 else None
+        subject = self.pick(SUBJECTS[:3]) if self.random() < 0.6 else self.subject()
+        if isinstance(clause.object, Pronoun) and isinstance(subject, Pronoun):
+            clause = clause._replace(object=Pronoun("it" if self.random() < 0.7 else "them"))
+        return clause._replace(subject=subject, modal=modal, negated=self.random() < 0.15, time=time)
+
+    def asked(self, clause: Clause) -> Clause:
+        """The clause as a question."""
+        if clause.modal is not None and self.random() < 0.4:
+            kinds = ["why"] if clause.verb and (clause.verb.way or clause.place) else ["where", "why", "when"]
+            kind = self.pick(kinds)
+            return clause._replace(question=kind, negated=False, time=clause.time if kind == "why" else None)
+        return clause._replace(question="whether", negated=False)
+
+    def doing(self, *, pronouns: bool = False) -> Clause:
+        """A verb with what follows it, in the present."""
+        verb = self.pick(self.words.verbs["present"])
+        target = self.object(verb, SUBJECTS[0]) if verb.objects else None
+        if isinstance(target, Pronoun) and not (pronouns and target.english in ("it", "them")):
+            target = None if verb.english["base"] in OBJECTLESS else self.noun_for(verb)
+        if isinstance(target, NounPhrase):
+            target = target._replace(relative=None)
+        place = self.place(verb.places, verb.way) if verb.needs_place else None
+        return Clause(None, verb, "present", object=target, place=place)
+
+    def noun_for(self, verb: Verb) -> Nominal:
+        """Something the verb may have as its object."""
+        word = self.pick(self.pick(verb.objects))
+        if isinstance(word, Name):
+            return Named((word,))
+        return self.noun(word, "subject" if word.kind in NEVER_BARE else "object")._replace(relative=None)
+
+    # -------------------------------------------------------------------------------------------------- words made up
+
+    def made(self) -> str:
+        """A word nobody has heard of."""
+        syllables = "".join(self.pick(CONSONANTS) + self.pick("aeiou") for _ in range(3))
+        return syllables + self.pick(ENDINGS)
+
+    def name(self, names: Sequence[Name], share: float) -> Name:
+        if self.random() > share:
+            return self.pick(names)
+        word = self.made().capitalize()
+        return Name(word, {code: [word] for code in LANGUAGES}, False, dict.fromkeys(LANGUAGES, ""),
+                    names[0].is_city, made=True)  # fmt: skip
+
+    def someone(self) -> Name:
+        return self.name(self.words.people, MADE_PERSON)
+
+    def subject(self) -> Nominal:
+        """All persons alike: a verb has a form of its own for most of them."""
+        return self.pick(PERSONS) if self.random() < 0.6 else super().subject()
+
+    def person(self) -> Nominal:
+        if not self.extra(0.4, always=0.2):
+            return Named((self.someone(),))
+        return super().person()
+
+    def place(self, places: Sequence[Sequence[Noun | Name]], way: str = "") -> Place:
+        place = super().place(places, way)
+        if isinstance(place.nominal, Named):
+            return Place(place.preposition, Named((self.city(),)))
+        return place
+
+    def phrase(self, noun: Noun, plural: bool, determiners: Sequence[str]) -> NounPhrase:
+        """Now and then with digits, with a singular or plural `that`, or with a noun that is made up."""
+        phrase = super().phrase(noun, plural, determiners)
+        if self.random() < MADE_NOUN and phrase.noun.number == "both" and phrase.adjective is None:
+            word = self.made()
+            forms = dict.fromkeys(LANGUAGES, (word, word + "s"))
+            made = replace(
+                phrase.noun, english=(word, word + "s"), forms=forms, feminine=dict.fromkeys(LANGUAGES, False)
+            )
+            phrase = phrase._replace(noun=made)
+        adjective, colours = phrase.adjective, [each for each in self.words.beside[noun.kind] if each.english in HUES]
+        if adjective and colours and adjective.english not in HUES and not adjective.before and self.random() < 0.25:
+            phrase = phrase._replace(colour=self.pick(colours))
+        if phrase.determiner in NUMBERS and self.random() < 0.3:
+            return phrase._replace(determiner=str(2 + int(98 * self.random())))
+        if phrase.determiner in ("this", "these") and self.random() < 0.4:
+            return phrase._replace(determiner={"this": "that", "these": "those"}[phrase.determiner])
+        return phrase
+
+    def city(self) -> Name:
+        return self.name([city for city in self.words.places[1] if isinstance(city, Name)], MADE_CITY)
+
+    # ---------------------------------------------------------------------------------------------------------- slots
+
+    def fill(self, slot: str) -> Filling:
+        """Something that fits a place of a pattern."""
+        nouns = self.words.nouns
+        match slot:
+            case "person":
+                return Named((self.someone(),))
+            case "city":
+                return Named((self.city(),))
+            case "country":
+                return Named((self.name(self.words.countries, 0.1),))
+            case "someone":
+                return Named((self.someone(),)) if self.random() < 0.5 else self.owned(("kin", "person"))
+            case "owned":
+                return self.owned(("kin", "person"))
+            case "family":
+                return self.owned(("kin",))
+            case "relatives" | "kinsfolk":
+                return self.relatives()
+            case "language":
+                return NounPhrase(self.pick([noun for noun in nouns["language"] if noun.english[0] != "music"]))
+            case "place" | "shop":
+                noun = self.pick(nouns["place"])
+                return NounPhrase(noun, determiner="the") if slot == "place" else NounPhrase(noun)
+            case "a_place":
+                return NounPhrase(self.pick(nouns["place"]), determiner="a")
+            case "where" | "there":
+                return self.where()
+            case "thing":
+                return self.phrase(
+                    self.of("object", "clothes", "opening", "text"), False, ("the", "this", "my", "your")
+                )
+            case "liked":
+                return self.phrase(self.of("place", "text", "show", "clothes"), False, ("the", "this", "your"))
+            case "things":
+                return self.phrase(self.of("object", "clothes", "text"), True, ("the", "these", "my", "your"))
+            case "plenty":
+                return self.phrase(self.of("object", "clothes", "text", "animal"), True, ("",))
+            case "goods":
+                plural = self.random() < 0.5
+                return self.phrase(self.of("object", "clothes"), plural, ("",) if plural else ("a",))
+            case "order" | "counted":
+                return self.order(counted=slot == "counted")
+            case "meal" | "served" | "sides":
+                return NounPhrase(self.pick([noun for noun in nouns["food"] if noun.number == "mass"]))
+            case "drink":
+                return NounPhrase(self.pick(nouns["drink"]))
+            case "vehicle":
+                return NounPhrase(self.pick(nouns["vehicle"]), determiner=self.pick(("the", "the", "the", "this")))
+            case "help":
+                noun = self.pick([noun for noun in nouns["person"] if noun.english[0] in ("doctor", "nurse", "lawyer")])
+                return NounPhrase(noun, determiner="a")
+            case "act":
+                return Deed(self.doing())
+            case "doing":
+                return Deed(self.doing(), "gerund")
+            case "request" | "ban":
+                return Deed(self.doing(), slot)
+            case "weekday":
+                day = self.pick(self.words.weekdays)
+                return Said(day.english[0], {code: day.forms[code][0] for code in LANGUAGES})
+            case "dated":
+                return self.date()
+            case "clock":
+                return self.clock()
+        return self.figure(slot)
+
+    def figure(self, slot: str) -> Said:
+        """Something with a number in it, or one of a few words."""
+        match slot:
+            case "coming":
+                return self.pick(DAYTIME)
+            case "tellable":
+                return self.pick(TELLABLE)
+            case "colour":
+                return self.pick(COLOURS)
+            case "well":
+                return self.pick(WELL)
+            case "weather":
+                return self.pick(WEATHER)
+            case "bus":
+                return self.pick(BUSES)
+            case "hour":
+                return self.count(self.pick(HOURS), feminine=True)
+            case "minutes":
+                return _same(self.minutes())
+            case "year":
+                return _same(str(1930 + int(100 * self.random())))
+            case "digits":
+                return _same("".join(self.pick("0123456789") for _ in range(3 + int(4 * self.random()))))
+            case "date":
+                month, day = self.pick(self.words.months), 2 + int(27 * self.random())
+                return Said(f"{month['en']} {day}", {code: f"{day} de {month[code]}" for code in LANGUAGES})
+            case "price" | "money":
+                unit, amount = self.pick(MONEY), self.number(10_000)
+                return _counted(amount, unit)
+            case "nights":
+                one, *others = self.pick(SPANS)
+                feminine = one != "day"
+                amount = self.number(30, feminine) if self.random() < 0.8 else self.count("one", feminine)
+                plural = "" if amount.english == "one" else "s"
+                return _counted(amount, (one + plural, *(other + plural for other in others)))
+            case "age" | "number":
+                return self.number(100)
+        raise AssertionError(f"nothing fills {slot!r}")
+
+    def of(self, *kinds: str) -> Noun:
+        return self.pick([noun for noun in self.words.nouns[self.pick(kinds)] if noun.number == "both"])
+
+    def owned(self, kinds: Sequence[str]) -> NounPhrase:
+        noun = self.pick([noun for noun in self.words.nouns[self.pick(kinds)] if noun.owned])
+        return NounPhrase(noun, determiner=self.pick(OWNERS))
+
+    def relatives(self) -> NounPhrase:
+        """`two brothers`, `a daughter`."""
+        noun = self.pick([noun for noun in self.words.nouns["kin"] if noun.number == "both"])
+        if self.random() < 0.4:
+            return NounPhrase(noun, determiner=self.pick(("a", "one")))
+        return NounPhrase(
+            noun, True, self.pick(NUMBERS[:4]) if self.random() < 0.8 else str(2 + int(8 * self.random()))
+        )
+
+    def order(self, *, counted: bool) -> NounPhrase:
+        """What one asks for at a table: `a coffee`, `the soup`, `bread`, `two beers`."""
+        noun = self.pick(self.words.nouns[self.pick(("food", "drink"))])
+        drink = noun.kind == "drink"
+        if (drink or noun.number == "both") and (counted or self.random() < 0.25):
+            return NounPhrase(
+                noun, True, self.pick(NUMBERS) if self.random() < 0.8 else str(2 + int(8 * self.random()))
+            )
+        if noun.number == "mass" and not drink:
+            return NounPhrase(noun, determiner=self.pick(("", "", "the")))
+        return NounPhrase(noun, determiner=self.pick(("a", "a", "a", "the", "one", *([""] if drink else []))))
+
+    def where(self) -> Place:
+        if self.random() < 0.15:
+            return Place(self.pick(("here", "there")), None)
+        if self.random() < 0.5:
+            return Place(self.pick(WHERE), NounPhrase(self.pick(self.words.nouns["place"]), determiner="the"))
+        return self.place(self.words.places)
+
+    def clock(self) -> Time:
+        kind = self.random()
+        if kind < 0.4:
+            return Time("at", self.pick(HOURS))
+        return Time("at", self.minutes()) if kind < 0.8 else Time("on", self.pick(self.words.weekdays))
+
+    def minutes(self) -> str:
+        return f"{2 + int(22 * self.random())}:{int(12 * self.random()) * 5:02d}"
+
+    def number(self, most: int, feminine: bool = False) -> Said:
+        """In words or in digits; small ones are more frequent."""
+        if self.random() < 0.5:
+            return self.count(self.pick(MANY), feminine)
+        return _same(str(2 + int((most - 2) * self.random() ** 2)))
+
+    def count(self, word: str, feminine: bool = False) -> Said:
+        forms = COUNTS[word]
+        spanish, portuguese = forms[2:] if feminine and len(forms) > 2 else forms[:2]
+        return Said(word, {"es": spanish, "pt": portuguese})
+
+
+OBJECTLESS = ("eat", "drink", "cook", "write", "sing", "study", "read", "pay", "clean", "paint")
+
+
+def _same(text: str) -> Said:
+    return Said(text, dict.fromkeys(LANGUAGES, text))
+
+
+def _counted(amount: Said, unit: Sequence[str]) -> Said:
+    forms = {code: f"{amount.forms[code]} {word}" for code, word in zip(LANGUAGES, unit[1:], strict=True)}
+    return Said(f"{amount.english} {unit[0]}", forms)

@@ -1,0 +1,215 @@
+"""The files of a tokenizer in a Hugging Face folder, as one tokenizer of the `tokenizers` library.
+
+Read are `tokenizer.json`; the `vocab.txt` of BERT; `vocab.json` with `merges.txt` (RoBERTa, GPT-2); the SentencePiece
+file of ALBERT, T5 and Llama. So all of them cut, mark and pair texts alike.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import tokenizers
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers.processors import TemplateProcessing
+
+from regard.data.tokenizers.base import SPACE
+from regard.errors import CheckpointError
+
+WHOLE, WORDS, PAIRS, MERGES = "tokenizer.json", "vocab.txt", "vocab.json", "merges.txt"
+SENTENCEPIECE = ("spiece.model", "sentencepiece.model", "tokenizer.model")
+SETTINGS, SPECIALS, ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
+TEMPLATE = "chat_template.jinja"
+FILES = (WHOLE, WORDS, PAIRS, MERGES, *SENTENCEPIECE, SETTINGS, SPECIALS, ADDED, TEMPLATE)
+ROLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # what folders call it, and the usual tokens
+    "pad": (("pad_token",), ("[PAD]", "<pad>")),
+    "unknown": (("unk_token",), ("[UNK]", "<unk>")),
+    "start": (("cls_token", "bos_token"), ("[CLS]", "<s>", "<|endoftext|>")),
+    "end": (("eos_token", "sep_token"), ("[SEP]", "</s>", "<|endoftext|>")),
+    "separator": (("sep_token", "eos_token"), ("[SEP]", "</s>")),
+    "mask": (("mask_token",), ("[MASK]", "<mask>")),
+}
+
+
+def read_tokenizer(files: Mapping[str, bytes]) -> tokenizers.Tokenizer:
+    """A tokenizer of the library from whichever files a folder has."""
+    if WHOLE in files:
+        library = tokenizers.Tokenizer.from_str(files[WHOLE].decode())
+        _settle_normalizer(library, read_settings(files, SETTINGS))
+    elif WORDS in files:
+        library = _word_pieces(files)
+    elif PAIRS in files and MERGES in files:
+        library = _byte_pairs(files)
+    elif model := next((name for name in SENTENCEPIECE if name in files), ""):
+        library = _sentence_pieces(files, model)
+    else:
+        raise CheckpointError(
+            f"no tokenizer is there; expected {WHOLE}, {WORDS}, {PAIRS} with {MERGES}, or {' or '.join(SENTENCEPIECE)}"
+        )
+    library.no_truncation()  # how long a text may be is the model's business
+    library.no_padding()
+    if WHOLE not in files:
+        _add_tokens(library, files)
+    roles = special_tokens(files, library)
+    if library.post_processor is None and (template := _template(library, roles)):
+        library.post_processor = template
+    return library
+
+
+def _settle_normalizer(library: tokenizers.Tokenizer, settings: Mapping[str, Any]) -> None:
+    """Where both files say how BERT's texts are normalised, the settings count, as they do for transformers."""
+    if isinstance(library.normalizer, normalizers.BertNormalizer):
+        values = {
+            ours: settings.get(theirs, getattr(library.normalizer, ours))
+            for ours, theirs in (
+                ("lowercase", "do_lower_case"),
+                ("strip_accents", "strip_accents"),
+                ("handle_chinese_chars", "tokenize_chinese_chars"),
+            )
+        }
+        library.normalizer = normalizers.BertNormalizer(clean_text=library.normalizer.clean_text, **values)
+
+
+def _word_pieces(files: Mapping[str, bytes]) -> tokenizers.Tokenizer:
+    settings = read_settings(files, SETTINGS)
+    words = files[WORDS].decode().split("\n")
+    vocabulary = {word.rstrip("\r"): number for number, word in enumerate(words[:-1] if words[-1] == "" else words)}
+    unknown = token_text(settings.get("unk_token")) or "[UNK]"
+    library = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token=unknown))
+    library.normalizer = normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
+        strip_accents=settings.get("strip_accents"),
+        lowercase=settings.get("do_lower_case", True),
+    )
+    library.pre_tokenizer, library.decoder = pre_tokenizers.BertPreTokenizer(), decoders.WordPiece(prefix="##")
+    return library
+
+
+def _byte_pairs(files: Mapping[str, bytes]) -> tokenizers.Tokenizer:
+    lines = files[MERGES].decode().split("\n")
+    merges = [line.split() for line in lines if line.strip() and not line.startswith("#version")]
+    if wrong := [merge for merge in merges if len(merge) != 2]:
+        raise CheckpointError(f"{MERGES} has the line {' '.join(wrong[0])!r}; expected two pieces on each")
+    library = tokenizers.Tokenizer(models.BPE(json.loads(files[PAIRS]), [(a, b) for a, b in merges]))
+    spaced = bool(read_settings(files, SETTINGS).get("add_prefix_space", False))
+    library.pre_tokenizer, library.decoder = pre_tokenizers.ByteLevel(add_prefix_space=spaced), decoders.ByteLevel()
+    return library
+
+
+def _sentence_pieces(files: Mapping[str, bytes], name: str) -> tokenizers.Tokenizer:
+    from sentencepiece import sentencepiece_model_pb2 as protocol
+
+    proto = protocol.ModelProto.FromString(files[name])  # type: ignore[attr-defined]
+    if proto.trainer_spec.model_type == proto.trainer_spec.BPE:
+        return _llama_pieces(proto)
+    if proto.trainer_spec.model_type != proto.trainer_spec.UNIGRAM:
+        raise CheckpointError(f"{name} is neither a unigram nor a BPE model; save the tokenizer as {WHOLE}")
+    pieces = [(piece.piece, piece.score) for piece in proto.pieces]
+    library = tokenizers.Tokenizer(models.Unigram(pieces, unk_id=proto.trainer_spec.unk_id))
+    library.normalizer = normalizers.Sequence(
+        [
+            *(_albert_normalizers(read_settings(files, SETTINGS)) if ("[CLS]", 0.0) in pieces else ()),
+            normalizers.Precompiled(proto.normalizer_spec.precompiled_charsmap),
+            normalizers.Replace(Regex(" {2,}"), " "),
+        ]
+    )
+    spaces = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always")
+    library.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), spaces])
+    library.decoder = decoders.Metaspace(replacement=SPACE, prepend_scheme="always")
+    return library
+
+
+def _llama_pieces(proto: Any) -> tokenizers.Tokenizer:
+    """SentencePiece's BPE, as Llama has it: pairs merge by the score of what they make; rare characters are bytes."""
+    ids = {piece.piece: number for number, piece in enumerate(proto.pieces)}
+    whole = [piece for piece in proto.pieces if piece.type == piece.NORMAL]
+    merges = [
+        (left, right)
+        for piece in sorted(whole, key=lambda each: -each.score)
+        for left, right in sorted(
+            ((piece.piece[:cut], piece.piece[cut:]) for cut in range(1, len(piece.piece))),
+            key=lambda pair: (ids.get(pair[0], 0), ids.get(pair[1], 0)),
+        )
+        if left in ids and right in ids
+    ]
+    unknown = proto.pieces[proto.trainer_spec.unk_id].piece
+    model = models.BPE(ids, merges, unk_token=unknown, fuse_unk=True, byte_fallback=proto.trainer_spec.byte_fallback)
+    library = tokenizers.Tokenizer(model)
+    charsmap = proto.normalizer_spec.precompiled_charsmap
+    library.normalizer = normalizers.Sequence(
+        [
+            *([normalizers.Precompiled(charsmap)] if charsmap else []),
+            *([normalizers.Prepend(SPACE)] if proto.normalizer_spec.add_dummy_prefix else []),
+            normalizers.Replace(" ", SPACE),
+        ]
+    )
+    library.decoder = decoders.Sequence(
+        [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    start = proto.trainer_spec.bos_id
+    if start >= 0:
+        token = proto.pieces[start].piece
+        library.post_processor = TemplateProcessing(
+            single=f"{token} $A", pair=f"{token} $A {token}:1 $B:1", special_tokens=[(token, start)]
+        )
+    return library
+
+
+def _albert_normalizers(settings: Mapping[str, Any]) -> list[normalizers.Normalizer]:
+    """What ALBERT does to a text before SentencePiece sees it."""
+    steps: list[normalizers.Normalizer] = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
+    if not settings.get("keep_accents", False):
+        steps += [normalizers.NFKD(), normalizers.StripAccents()]
+    return [*steps, normalizers.Lowercase()] if settings.get("do_lower_case", True) else steps
+
+
+def _add_tokens(library: tokenizers.Tokenizer, files: Mapping[str, bytes]) -> None:
+    """Tell the library which tokens are special, and those that were added to the vocabulary later."""
+    added = read_settings(files, ADDED)
+    library.add_tokens(sorted(added, key=lambda token: added[token]))
+    if wrong := [token for token, number in added.items() if library.token_to_id(token) != number]:
+        raise CheckpointError(f"{ADDED} numbers {wrong[0]!r} as {added[wrong[0]]}, which is not the next free number")
+    for role, token in special_tokens(files, library).items():
+        library.add_special_tokens([AddedToken(token, lstrip=role == "mask" and MERGES in files)])
+
+
+def special_tokens(files: Mapping[str, bytes], library: tokenizers.Tokenizer) -> dict[str, str]:
+    """The special tokens of a folder by role: as it declares them, else those with the usual names."""
+    declared = {**read_settings(files, SETTINGS), **read_settings(files, SPECIALS)}
+    found = {}
+    for role, (keys, usual) in ROLES.items():
+        candidates = [*(token_text(declared.get(key)) for key in keys), *usual]
+        known = [token for token in candidates if token and library.token_to_id(token) is not None]
+        if known:
+            found[role] = known[0]
+    return found
+
+
+def _template(library: tokenizers.Tokenizer, roles: Mapping[str, str]) -> processors.PostProcessor | None:
+    """How special tokens are put around texts where no file says so: as BERT, RoBERTa or T5 do."""
+    start, end = roles.get("start", ""), roles.get("separator", "")
+    vocabulary = library.get_vocab(with_added_tokens=True)
+    tokens = [(token, vocabulary[token]) for token in (start, end) if token]
+    if end == "</s>" and not start:
+        return TemplateProcessing(single="$A </s>", pair="$A </s> $B:0 </s>:0", special_tokens=tokens)
+    if not (start and end) or start == end:  # GPT-2 has one token between texts and puts none around them
+        return None
+    if start == "<s>":
+        return processors.RobertaProcessing(tokens[1], tokens[0], trim_offsets=True, add_prefix_space=False)
+    return TemplateProcessing(single=f"{start} $A {end}", pair=f"{start} $A {end} $B:1 {end}:1", special_tokens=tokens)
+
+
+def read_settings(files: Mapping[str, bytes], name: str) -> dict[str, Any]:
+    values = json.loads(files.get(name, b"{}"))
+    if not isinstance(values, dict):
+        raise CheckpointError(f"{name} holds a JSON {type(values).__name__}; expected an object")
+    return values
+
+
+def token_text(value: Any) -> str:
+    """A token as folders write it: its text, or an object that has it as content."""
+    if isinstance(value, dict):
+        value = value.get("content")
+    return value if isinstance(value, str) else ""

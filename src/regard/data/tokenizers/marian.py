@@ -1,0 +1,74 @@
+"""Reads the tokenizer of a Marian translation model in Hugging Face's format.
+
+A folder holds two SentencePiece models that only cut text (`source.spm`, `target.spm`) and a table from pieces to ids
+(`vocab.json`; with `separate_vocabs`, `target_vocab.json` for the target side). Decoding starts from `<pad>`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import sentencepiece
+
+from regard.data.tokenizers.base import Tokenizer, well_formed, words_of_pieces
+from regard.errors import CheckpointError
+
+REQUIRED = ("source.spm", "target.spm", "vocab.json")
+OPTIONAL = ("target_vocab.json", "tokenizer_config.json")
+
+
+class MarianTokenizer(Tokenizer):
+    """One side of a Marian model: SentencePiece cuts, the vocabulary file numbers; unlisted pieces are unknown."""
+
+    def __init__(self, model: bytes, ids: Mapping[str, int]) -> None:
+        vocabulary = _by_id(ids)
+        pad = ids["<pad>"]
+        super().__init__(vocabulary, pad=pad, start=pad, end=ids["</s>"], unknown=ids["<unk>"])
+        self._model = sentencepiece.SentencePieceProcessor(model_proto=model)
+        # The text of a user never names a special token, even where a SentencePiece model knows its name.
+        self._ids = {piece: i for piece, i in ids.items() if i not in self.specials}
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        return [[self._ids.get(piece, self.unknown) for piece in pieces] for pieces in self._cut(texts)]
+
+    def words_in(self, text: str) -> list[int]:
+        return words_of_pieces(self._cut([text])[0])
+
+    def _cut(self, texts: Sequence[str]) -> list[list[str]]:
+        return self._model.encode([well_formed(text) for text in texts], out_type=str)
+
+
+def read_marian(folder: Path) -> tuple[MarianTokenizer, MarianTokenizer, str, tuple[str, ...], dict[str, bytes]]:
+    """The source and target tokenizers of a Marian folder, its languages, and the bytes of the files it came from."""
+    if missing := [name for name in REQUIRED if not (folder / name).is_file()]:
+        raise CheckpointError(
+            f"{folder} looks like a Marian model but has no {', '.join(missing)}; copy the whole model folder."
+        )
+    files = {name: (folder / name).read_bytes() for name in (*REQUIRED, *OPTIONAL) if (folder / name).is_file()}
+    settings = json.loads(files.get("tokenizer_config.json", b"{}"))
+    target_table = "target_vocab.json" if settings.get("separate_vocabs") else "vocab.json"
+    if target_table not in files:
+        raise CheckpointError(f"{folder} has separate vocabularies but no {target_table}; copy the whole model folder.")
+    source = _side(folder, files, "source.spm", "vocab.json")
+    target = _side(folder, files, "target.spm", target_table)
+    languages = tuple(source.tags) or (settings.get("target_lang") or "",)
+    return source, target, settings.get("source_lang") or "", languages, files
+
+
+def _side(folder: Path, files: Mapping[str, bytes], model: str, table: str) -> MarianTokenizer:
+    try:
+        return MarianTokenizer(files[model], json.loads(files[table]))
+    except (ValueError, KeyError, RuntimeError) as error:
+        raise CheckpointError(
+            f"{folder}: {model} or {table} is not a Marian tokenizer ({error!r}); copy the file from the model again."
+        ) from error
+
+
+def _by_id(ids: Mapping[str, int]) -> list[str]:
+    """Pieces in the order of their ids; a number nobody uses reads as unknown."""
+    vocabulary = ["<unk>"] * (max(ids.values()) + 1)
+    for piece, i in ids.items():
+        vocabulary[i] = piece
+    return vocabulary

@@ -1,0 +1,198 @@
+"""Tokenizers of pre-trained text models, as Hugging Face folders hold them: whole texts in, numbered pieces out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import tokenizers
+from tokenizers import decoders
+
+from regard.data.tokenizers.base import SPACE, well_formed, words_of_characters
+from regard.data.tokenizers.huggingface import FILES, read_tokenizer, special_tokens
+from regard.errors import CheckpointError
+
+VISIBLE = str.maketrans({" ": SPACE, "\n": "⏎", "\r": "␍", "\t": "⇥"})
+
+
+class Encoded(NamedTuple):
+    """A text, or a pair of texts, with its special tokens; `segments` says for each token which of the two it is in."""
+
+    ids: list[int]
+    segments: list[int]
+
+
+class Marked(str):
+    """A text in which the names of special tokens stand for them, and that has all it needs: a rendered chat."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True)
+class TextTokenizer:
+    """What cuts the texts of a pre-trained model. Equal when their files are."""
+
+    files: Mapping[str, bytes] = field(repr=False)  # what `save` writes: the folder's own
+
+    @classmethod
+    def load(cls, folder: Path) -> TextTokenizer:
+        """Read the tokenizer of a model folder."""
+        files = {name: (folder / name).read_bytes() for name in FILES if (folder / name).is_file()}
+        tokenizer = cls(files)
+        try:
+            tokenizer.library  # noqa: B018 - read now, so that a damaged file is found here
+        except CheckpointError as error:
+            raise CheckpointError(f"{folder}: {error}") from error
+        except Exception as error:  # `tokenizers` raises bare Exception for a damaged file
+            raise CheckpointError(f"cannot read the tokenizer in {folder}: {error}") from error
+        return tokenizer
+
+    def save(self, folder: Path) -> None:
+        """Write the files it was read from into an existing or new folder."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in self.files.items():
+            (folder / name).write_bytes(content)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"files": self.files}  # the library's own pickle forgets some of its settings
+
+    @cached_property
+    def library(self) -> tokenizers.Tokenizer:
+        """Cuts texts in which the names of special tokens are nothing special."""
+        library = read_tokenizer(self.files)
+        library.encode_special_tokens = True
+        return library
+
+    @cached_property
+    def marking(self) -> tokenizers.Tokenizer:
+        """Cuts texts in which the names of special tokens, such as [MASK], stand for them."""
+        return read_tokenizer(self.files)
+
+    @cached_property
+    def specials(self) -> dict[str, int]:
+        """The numbers of the special tokens, by their role."""
+        vocabulary = self.library.get_vocab(with_added_tokens=True)
+        return {role: vocabulary[token] for role, token in special_tokens(self.files, self.library).items()}
+
+    @property
+    def pad(self) -> int:
+        return self.specials.get("pad", 0)
+
+    @property
+    def unknown(self) -> int | None:
+        return self.specials.get("unknown")
+
+    @property
+    def only_unknown(self) -> int | None:
+        """The unknown token, if it is nothing else: GPT-2's also ends texts, and never stands for a part of one."""
+        return None if self.unknown in (self.start, self.end) else self.unknown
+
+    @property
+    def start(self) -> int | None:
+        return self.specials.get("start")
+
+    @property
+    def end(self) -> int | None:
+        return self.specials.get("end")
+
+    @property
+    def separator(self) -> int | None:
+        return self.specials.get("separator")
+
+    @property
+    def mask(self) -> int | None:
+        return self.specials.get("mask")
+
+    @cached_property
+    def size(self) -> int:
+        """How many numbers a model must know: the greatest that can come, and one."""
+        return max(self.library.get_vocab(with_added_tokens=True).values()) + 1
+
+    def encode(
+        self,
+        texts: Sequence[str],
+        pairs: Sequence[str] | None = None,
+        *,
+        longest: int | None = None,
+        marked: bool = False,
+    ) -> list[Encoded]:
+        """The numbers of each text, or of each text with its partner in `pairs`, special tokens included.
+
+        What has more than `longest` tokens is cut at its end, the longer text of a pair first. With `marked`, the names
+        of special tokens stand for them.
+        """
+        library = self.marking if marked else self.library
+        firsts = [well_formed(text) for text in texts]
+        seconds = None if pairs is None else [well_formed(text) for text in pairs]
+        rows = firsts if seconds is None else list(zip(firsts, seconds, strict=True))
+        complete = all(isinstance(text, Marked) for text in texts)
+        found = (self.marking if complete else library).encode_batch(rows, add_special_tokens=not complete)
+        if longest is not None:
+            for number, cut in enumerate(found):
+                if len(cut.ids) > longest:
+                    found[number] = self._shortened(library, rows[number], longest)
+        return [Encoded(cut.ids, cut.type_ids) for cut in found]
+
+    def reads(self, texts: Sequence[str]) -> list[bool]:
+        """Of each text, whether the tokenizer knows all of it: no part becomes the unknown token."""
+        found = self.library.encode_batch([well_formed(text) for text in texts], add_special_tokens=False)
+        return [self.unknown not in cut.ids for cut in found]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of `ids`; special tokens are skipped."""
+        return self.library.decode(list(ids), skip_special_tokens=True)
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """The display form of each id."""
+        pieces = [self.library.id_to_token(i) or "" for i in ids]
+        if isinstance(self.library.decoder, decoders.ByteLevel):  # written in stand-ins for bytes
+            special = {*self.specials.values()}
+            return [
+                piece if i in special else self.library.decoder.decode([piece]).replace(" ", SPACE)
+                for i, piece in zip(ids, pieces, strict=True)
+            ]
+        return pieces
+
+    def shown(self, ids: Sequence[int]) -> list[str]:
+        """The display form of each id with white space made visible, for where tokens stand by themselves."""
+        return [piece.translate(VISIBLE) for piece in self.pieces(ids)]
+
+    def spelled(self, token: int) -> tuple[str, bool]:
+        """What a token adds to a text, and whether it goes on with the word before it."""
+        (piece,) = self.pieces([token])
+        if isinstance(self.library.decoder, decoders.WordPiece):
+            return piece.removeprefix("##"), piece.startswith("##")
+        return piece.replace(SPACE, " ").strip(), not piece.startswith(SPACE)
+
+    def words_of(self, text: str, pair: str | None = None, *, marked: bool = False) -> list[int]:
+        """For each id of `encode` the index of the whitespace word it stands for, a partner's words counted on from the
+        text's; -1 for special tokens around them."""
+        texts = [well_formed(text), *([] if pair is None else [well_formed(pair)])]
+        words = [words_of_characters(each) for each in texts]
+        before = [0, len(texts[0].split())]
+        cut = (self.marking if marked else self.library).encode(texts[0], texts[1] if pair is not None else None)
+        return [
+            -1 if side is None or not words[side] else before[side] + words[side][max(end, 1) - 1]
+            for side, (_, end) in zip(cut.sequence_ids, cut.offsets, strict=True)
+        ]
+
+    @staticmethod
+    def _shortened(library: tokenizers.Tokenizer, row: str | tuple[str, str], longest: int) -> tokenizers.Encoding:
+        parts = [library.encode(text, add_special_tokens=False) for text in ([row] if isinstance(row, str) else row)]
+        room = max(0, longest - library.num_special_tokens_to_add(is_pair=len(parts) > 1))
+        lengths = _fair([len(part.ids) for part in parts], room)
+        for part, length in zip(parts, lengths, strict=True):
+            part.truncate(length)
+        return library.post_process(parts[0], parts[1] if len(parts) > 1 else None)
+
+
+def _fair(lengths: list[int], room: int) -> list[int]:
+    """Lengths that fit into the room together, the longest shortened first."""
+    while sum(lengths) > room:
+        longest = lengths.index(max(lengths))
+        others = [length for place, length in enumerate(lengths) if place != longest]
+        lengths[longest] -= min(sum(lengths) - room, max(1, lengths[longest] - max(others, default=0)))
+    return lengths

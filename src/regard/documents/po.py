@@ -1,0 +1,195 @@
+"""PO catalogues filled with translations: only the fields that change are written anew."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import polib
+
+from regard.data.formats import exchange
+from regard.data.formats.encodings import lacking
+from regard.data.formats.languages import same_language
+from regard.documents.jobs import Job, batches
+from regard.documents.markup import translate_texts
+from regard.errors import DataError
+
+FIELD = re.compile(r"(msgctxt|msgid_plural|msgid|msgstr(?:\[\d+\])?)\s*(\".*)")
+OBSOLETE = re.compile(r"^#~\s*msgid\s", re.MULTILINE)
+WIDTH = 79  # of lines, as gettext's tools write them
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """An entry: its fields by name, each with the numbers of its lines, and the number of its first line."""
+
+    first: int
+    fields: dict[str, str] = field(default_factory=dict)
+    lines: dict[str, range] = field(default_factory=dict)
+
+    def forms(self, count: int) -> Iterator[tuple[str, str]]:
+        """The names of the translations that it has, or should have, each with what is to be translated."""
+        plural = self.fields.get("msgid_plural")
+        if plural is None:
+            yield "msgstr", self.fields["msgid"]
+            return
+        for form in range(count):
+            yield f"msgstr[{form}]", self.fields["msgid"] if form == 0 and count > 1 else plural
+
+
+class Catalogue:
+    """The lines of a PO file and its entries, without the obsolete ones."""
+
+    def __init__(self, text: str) -> None:
+        self.lines = re.findall(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z", text)
+        self.end = "\r\n" if "\r\n" in text else "\n"
+        self.wraps = max(map(len, self.lines), default=0) <= WIDTH + 2
+        self.entries = list(_entries(self.lines))
+        self.header = next(
+            (entry for entry in self.entries if not entry.fields["msgid"] and len(entry.fields) == 2), None
+        )
+        self._new: dict[int, list[str]] = {}  # lines in the place of others, by number
+        self._added: dict[int, list[str]] = {}  # lines before others, by number
+
+    def set(self, entry: Entry, name: str, text: str) -> None:
+        """Write a field anew, or add it after the entry's last one."""
+        if name in entry.lines:
+            place = entry.lines[name]
+            self._new |= {number: [] for number in place} | {place[0]: self._written(name, text)}
+        else:
+            self._added.setdefault(max(lines[-1] for lines in entry.lines.values()) + 1, []).extend(
+                self._written(name, text)
+            )
+
+    def mark_fuzzy(self, entry: Entry) -> None:
+        first = min(lines[0] for lines in entry.lines.values())
+        comments = range(entry.first, first)
+        flags = next((number for number in comments if self.lines[number].startswith("#,")), None)
+        if flags is None:
+            before = next((number for number in comments if self.lines[number].startswith("#|")), first)
+            self._added.setdefault(before, []).append(f"#, fuzzy{self.end}")
+        elif "fuzzy" not in re.split(r"[,\s]+", self.lines[flags]):
+            self._new[flags] = [f"#, fuzzy,{self.lines[flags][2:]}"]
+
+    def __str__(self) -> str:
+        lines: list[str] = []
+        for number, line in enumerate([*self.lines, ""]):
+            added = self._added.get(number, [])
+            if added and number == len(self.lines) and lines and not lines[-1].endswith(("\n", "\r")):
+                lines[-1] += self.end
+            lines += [*added, *self._new.get(number, [line])]
+        return "".join(lines)
+
+    def _written(self, name: str, text: str) -> list[str]:
+        rows = re.findall(r"[^\n]*\n|[^\n]+", text)
+        if self.wraps:
+            rows = [part for row in rows for part in _wrapped(row)]
+        if len(rows) > 1 or (self.wraps and rows and len(f'{name} "{polib.escape(rows[0])}"') > WIDTH):
+            rows.insert(0, "")
+        first, *rest = rows or [""]
+        return [f'{name} "{polib.escape(first)}"{self.end}', *(f'"{polib.escape(row)}"{self.end}' for row in rest)]
+
+
+def _wrapped(row: str) -> list[str]:
+    """A row cut after spaces, with all of them kept."""
+    body, end = (row[:-1], "\n") if row.endswith("\n") else (row, "")
+    if len(polib.escape(row)) + 2 <= WIDTH:
+        return [row]
+    parts: list[str] = [""]
+    for word in re.findall(r"\S*\s+|\S+", body):
+        if parts[-1] and len(polib.escape(parts[-1] + word)) + 2 > WIDTH:
+            parts.append("")
+        parts[-1] += word
+    return [*parts[:-1], parts[-1] + end]
+
+
+def _entries(lines: Sequence[str]) -> Iterator[Entry]:
+    entry: Entry | None = None
+    name = ""
+    for number, line in enumerate(lines):
+        line = line.strip()
+        found = FIELD.match(line)
+        starts = line.startswith("#") or (found and found[1] in ("msgctxt", "msgid"))
+        if entry and starts and any(each.startswith("msgstr") for each in entry.fields):
+            yield entry
+            entry = None
+        if line.startswith("#~"):  # obsolete, with the comments before it
+            entry = None
+        elif entry is None and starts:
+            entry = Entry(number)
+        if entry and found:
+            name = found[1]
+            entry.fields[name], entry.lines[name] = _unquoted(found[2]), range(number, number + 1)
+        elif entry and line.startswith('"') and name in entry.fields:
+            entry.fields[name] += _unquoted(line)
+            entry.lines[name] = range(entry.lines[name][0], number + 1)
+    if entry and "msgid" in entry.fields:
+        yield entry
+
+
+def _unquoted(value: str) -> str:
+    return polib.unescape(value.strip()[1:-1])
+
+
+# Translation
+
+
+def translate_po(job: Job) -> None:
+    text = job.text()
+    exchange.parse_po(text, job.encoding, job.path)  # refused if it is not well-formed
+    catalogue = Catalogue(text)
+    metadata = catalogue.header.fields["msgstr"] if catalogue.header else ""
+    entries = [entry for entry in catalogue.entries if entry is not catalogue.header]
+    stated = _metadata(metadata, "Language")
+    foreign = stated and not same_language(stated, job.target)
+    if foreign and not job.overwrite and any(_is_translated(entry) for entry in entries):
+        raise DataError(f"{job.path}: translates into {stated!r}, not {job.target!r}; overwrite=True replaces it all")
+    found = re.search(r"nplurals\s*=\s*(\d)", metadata)
+    done = []
+    for batch in batches(_open_forms(entries, int(found[1]) if found else 2, job)):
+        translations = translate_texts([wanted for *_, wanted in batch], job.translate)
+        done += [(entry, name, each) for (entry, name, _), each in zip(batch, translations, strict=True)]
+    for entry, name, translation in done:
+        catalogue.set(entry, name, translation)
+    for entry in dict.fromkeys(entry for entry, *_ in done) if job.review else ():
+        catalogue.mark_fuzzy(entry)
+    job.report.skipped.update({"obsolete": count} if (count := len(OBSOLETE.findall(text))) else {})
+    job.report.translated += len(done)
+    _write(job, catalogue, metadata, job.target if foreign or not stated else stated)
+
+
+def _open_forms(entries: Iterable[Entry], plurals: int, job: Job) -> Iterator[tuple[Entry, str, str]]:
+    for entry in entries:
+        count = max(plurals, sum(name.startswith("msgstr[") for name in entry.fields))
+        for name, text in entry.forms(count):
+            if not text.strip():
+                job.report.skipped["without a source text"] += 1
+            elif job.overwrite or not entry.fields.get(name):
+                yield entry, name, text
+            else:
+                job.report.kept["already translated"] += 1
+
+
+def _is_translated(entry: Entry) -> bool:
+    return any(text for name, text in entry.fields.items() if name.startswith("msgstr"))
+
+
+def _metadata(header: str, name: str) -> str:
+    found = re.search(rf"^{name}:[ \t]*(.*)$", header, re.MULTILINE)
+    return found[1].strip() if found else ""
+
+
+def _write(job: Job, catalogue: Catalogue, metadata: str, language: str) -> None:
+    header = _with_metadata(metadata, "Language", language)
+    if "charset=CHARSET" in header or lacking([str(catalogue)], job.encoding):  # it is in UTF-8, and must say so
+        header = re.sub(r"charset=[\w.:-]+", "charset=UTF-8", header)
+    if catalogue.header and header != metadata:
+        catalogue.set(catalogue.header, "msgstr", header)
+    job.write(str(catalogue))
+
+
+def _with_metadata(header: str, name: str, value: str) -> str:
+    if re.search(rf"^{name}:", header, re.MULTILINE):
+        return re.sub(rf"^{name}:.*$", lambda _: f"{name}: {value}", header, flags=re.MULTILINE)
+    return f"{header}{'' if not header or header.endswith(chr(10)) else chr(10)}{name}: {value}\n"

@@ -1,0 +1,190 @@
+"""Whole documents translated, out in the format and encoding they came in: markup, comments and line ends kept."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from regard.data.formats import exchange
+from regard.data.formats.encodings import UTF8, Stated, find_encoding, given_encoding, read_encoded, text_codec
+from regard.data.formats.languages import NAMES
+from regard.data.formats.pairs import find_key, format_of, parse_object, sides, text_of
+from regard.data.work_files import Parts
+from regard.documents.html import stated_encoding, translate_html
+from regard.documents.jobs import BATCH, Job, Report, batches, writing
+from regard.documents.markup import Translate, Translated, translate_texts
+from regard.documents.po import translate_po
+from regard.documents.sentences import translate_lines
+from regard.documents.subtitles import translate_subtitles
+from regard.documents.tables import translate_table
+from regard.documents.translation_memories import translate_tmx, translate_xliff
+from regard.documents.xml_edits import declared_encoding
+from regard.errors import UsageError
+
+PART = 4  # batches of what a process does before it leaves it for good
+
+
+def translate_document(
+    path_in: str | Path,
+    path_out: str | Path,
+    translate: Translate,
+    source: str,
+    target: str,
+    *,
+    overwrite: bool = False,
+    review: bool = False,
+    encoding: str = "",
+) -> Report:
+    """Translate a document of one of the `FORMATS`, plain or .gz, and tell how many segments were translated.
+
+    `translate` takes a list of texts and gives as many strings, or `Translated` with word links, by which markup is
+    put back. Translations already there are kept unless `overwrite`; `review` marks new ones as to be reviewed in PO
+    and XLIFF. The encoding is found if it is not given, and kept. The output appears complete or not at all."""
+    path_in, path_out = Path(path_in), Path(path_out)
+    kind = FORMATS.get(document_format(path_in))
+    if kind is None:
+        raise UsageError(f"{path_in}: cannot translate this format; known are {', '.join(filter(None, FORMATS))}")
+    if document_format(path_out) != document_format(path_in):
+        raise UsageError(f"{path_out}: a document keeps its format; give the output the suffix of {path_in.name}")
+    found = given_encoding(path_in, encoding) if encoding else find_encoding(path_in, source, kind.stated)
+    with writing(path_out, found, references=kind.references) as write:
+        job = Job(path_in, found, write, translate, source, target, overwrite, review)
+        kind.rewrite(job)
+    return job.report
+
+
+def read_document_lines(file: Path | IO[bytes], language: str, encoding: str = "") -> Iterator[str]:
+    """The lines of a plain text without their ends; a stream is in UTF-8 if its encoding is not given."""
+    if isinstance(file, Path):
+        found = given_encoding(file, encoding) if encoding else find_encoding(file, language)
+    else:
+        found = text_codec(encoding or UTF8)
+    for number, line in enumerate(read_encoded(file, found)):
+        yield re.sub(r"\r?\n\Z", "", line.removeprefix("\ufeff") if number == 0 else line)
+
+
+def translate_shared(
+    path_in: Path,
+    path_out: Path,
+    translate: Translate,
+    source: str,
+    parts: Parts,
+    wait: Callable[[], None],
+    encoding: str = "",
+) -> Report:
+    """Translate this process's share of a plain text, `wait` for the others; tells how many segments it had to do.
+
+    The output is what `translate_document` writes, since parts end where its batches do."""
+    if {document_format(path_in), document_format(path_out)} != {".txt"}:
+        raise UsageError(f"{path_in}: processes share plain text only, into plain text; translate it without torchrun")
+    found = given_encoding(path_in, encoding) if encoding else find_encoding(path_in, source)
+    report = Report()
+
+    def counted(texts: list[str]) -> list[str | Translated]:
+        report.translated += len(texts)
+        return [output for batch in batches(texts) for output in translate(batch)]
+
+    def do(lines: list[str]) -> bytes:
+        return "".join(translate_lines("".join(some), counted, source) for some in batches(lines)).encode()
+
+    def join(places: Sequence[Path]) -> None:
+        with writing(path_out, found) as write:
+            for place in places:
+                with place.open(encoding=UTF8, newline="\n") as part:
+                    for line in part:
+                        write(line)
+
+    parts.work(read_encoded(path_in, found), PART * BATCH, do, join, wait)
+    return report
+
+
+def document_format(path: Path) -> str:
+    """The suffix of the format; `news.en` is plain text, as in Moses' pairs of files."""
+    suffix = format_of(path)
+    return ".txt" if suffix[1:] in NAMES else SAME.get(suffix, suffix)
+
+
+# Formats of one segment a line, or some sentences: streamed
+
+
+def _translate_plain(job: Job) -> None:
+    for lines in batches(job.lines()):
+        job.write(translate_lines("".join(lines), job.counted, job.source))
+
+
+def _translate_jsonl(job: Job) -> None:
+    for batch in batches(enumerate(job.lines(), 1)):
+        records = [_record(line, f"{job.path}, line {number}", job) for number, line in batch]
+        todo = [record for record in records if record.key]
+        texts = translate_texts([record.text for record in todo], job.translate)
+        for record, text in zip(todo, texts, strict=True):
+            record.sides[record.key] = text
+        job.report.translated += len(todo)
+        for record in records:
+            job.write(_line(record) if record.key else record.raw)
+
+
+class _Record(NamedTuple):
+    """A line of JSONL; `key` is where its translation goes, empty if nothing is to be done."""
+
+    raw: str
+    value: Any = None
+    sides: Any = None
+    key: str = ""
+    text: str = ""
+
+
+def _record(raw: str, where: str, job: Job) -> _Record:
+    if not raw.strip():
+        return _Record(raw)
+    value = parse_object(raw, where)
+    maps = sides(value)
+    key = find_key(maps, job.target, "target") or ("target" if "source" in maps else job.target)
+    text = text_of(maps, job.source, "source", where, "replace")
+    if maps.get(key) and not job.overwrite:
+        job.report.kept["already translated"] += 1
+        return _Record(raw)
+    return _Record(raw, value, maps, key, text)
+
+
+def _line(record: _Record) -> str:
+    """An object written the way it was: compact or not, with letters beyond ASCII or escaped, and its line end."""
+    body = record.raw.rstrip()
+    compact = not re.search(r'":\s', body)
+    escaped = body.isascii() and "\\u" in body
+    text = json.dumps(record.value, ensure_ascii=escaped, separators=(",", ":") if compact else None)
+    return text + record.raw[len(body) :]
+
+
+# Subtitles and HTML
+
+
+def _translate_subtitles(job: Job) -> None:
+    job.write(*translate_subtitles([job.text()], job.counted, job.source))
+
+
+def _translate_html(job: Job) -> None:
+    job.write(*translate_html([job.text()], job.counted, job.source, job.target))
+
+
+class Format(NamedTuple):
+    """How a format is translated, how a file of it says its encoding, and whether it can spell any character."""
+
+    rewrite: Callable[[Job], None]
+    stated: Stated = lambda head: None
+    references: bool = False
+
+
+PLAIN, SUBTITLES, TABLE = Format(_translate_plain), Format(_translate_subtitles), Format(translate_table)
+HTML = Format(_translate_html, stated_encoding, references=True)
+XLIFF = Format(translate_xliff, declared_encoding, references=True)
+FORMATS = {
+    ".txt": PLAIN, "": PLAIN, ".srt": SUBTITLES, ".vtt": SUBTITLES, ".html": HTML, ".htm": HTML, ".xhtml": HTML,
+    ".tsv": TABLE, ".csv": TABLE, ".jsonl": Format(_translate_jsonl),
+    ".tmx": Format(translate_tmx, declared_encoding, references=True), ".xlf": XLIFF, ".xliff": XLIFF,
+    ".po": Format(translate_po, exchange.stated_charset), ".pot": Format(translate_po, exchange.stated_charset),
+}  # fmt: skip
+SAME = {"": ".txt", ".htm": ".html", ".xhtml": ".html", ".xlf": ".xliff", ".pot": ".po"}

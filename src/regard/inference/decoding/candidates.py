@@ -1,0 +1,259 @@
+"""What may come next, and what comes: the part of a search that works on scores, without ever looking at them.
+
+Nothing here depends on a value that the host would have to wait for, and no shape on how far the search is, if the
+history has its full length from the start; so that a step of the search can be captured as a graph (graphs.py).
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from torch import Tensor
+
+from regard.config import Config
+from regard.errors import ConfigError
+from regard.inference.fast import compiled
+
+BLOCK, MANY_SCORES = 64, 20_000  # see `_top`
+WIDEST = 1024  # hypotheses of a sentence
+COLDEST = 1e-6  # temperature: by less, logits would become infinite
+
+
+class SearchSettings(Config):
+    """How to decode. Sampling when `sample` is set, else beam search, which with `beam = 1` is greedy."""
+
+    beam: int = Field(default=1, ge=1, le=WIDEST)
+    n_best: PositiveInt = 1
+    length_penalty: float = Field(default=1.0, ge=-10, le=10)
+    max_length: PositiveInt | None = None  # None: `max_ratio` times the source length plus `max_extra`
+    max_ratio: float = Field(default=2.0, ge=0, le=1000)
+    max_extra: NonNegativeInt = 20
+    longest: PositiveInt | None = None  # most tokens of an answer where `max_length` is not given
+    context: PositiveInt | None = None  # most tokens of prompt and answer, for models that continue their source
+    min_length: NonNegativeInt = 0
+    no_repeat_ngram: NonNegativeInt = 0  # never repeat n tokens in a row; 0 allows it
+    repetition_penalty: PositiveFloat = 1.0  # above 1: tokens said before, or in a prompt, become less probable
+    presence_penalty: float = 0.0  # taken from the logits of tokens that the answer has
+    frequency_penalty: float = 0.0  # taken from them once for each time that it has them
+    logit_bias: dict[NonNegativeInt, float] = Field(default_factory=dict)  # added to the logits of these tokens
+    sample: bool = False
+    temperature: PositiveFloat = 1.0
+    top_k: NonNegativeInt = 0  # draw from the k most probable tokens only; 0 from all
+    top_p: float = Field(default=1.0, gt=0, le=1)  # draw from the smallest set of tokens with this much probability
+    min_p: float = Field(default=0.0, ge=0, le=1)  # draw from tokens of at least this share of the best probability
+    seed: int = Field(default=0, ge=-(2**63), lt=2**63)
+
+    @model_validator(mode="after")
+    def _check_width(self) -> "SearchSettings":
+        if not self.sample and self.n_best > WIDEST:
+            raise ConfigError(f"n_best = {self.n_best}: a search finds {WIDEST} answers at most; sample more of them")
+        return self
+
+    def limit(self, source_length: int) -> int:
+        """How many tokens an answer to a source of this length may have."""
+        usual = int(self.max_ratio * source_length) + self.max_extra
+        most = self.max_length or min(usual, self.longest or usual)
+        return most if self.context is None else min(most, self.context - source_length + 1)
+
+    @property
+    def widens(self) -> bool:
+        """Whether more answers are asked for than the beam can give, so that a wider search must find the others."""
+        return not self.sample and self.n_best > self.beam
+
+    @property
+    def width(self) -> int:
+        """How many hypotheses a sentence has."""
+        return 1 if self.sample else max(self.beam, self.n_best)
+
+
+class Vocabulary(NamedTuple):
+    """The token numbers a search must know."""
+
+    start: int
+    end: int
+    pad: int
+
+    @property
+    def forbidden(self) -> list[int]:
+        """The tokens that no answer has."""
+        return [token for token in {self.start, self.pad} if token != self.end]
+
+
+class Candidates(NamedTuple):
+    """Ways to continue, best first: accumulated log-probability, hypothesis continued, token added."""
+
+    total: Float[Tensor, "S C"]
+    origin: Int[Tensor, "S C"]
+    token: Int[Tensor, "S C"]
+
+
+class Grid(NamedTuple):
+    """The hypotheses so far, as many for every sentence."""
+
+    totals: Float[Tensor, "S W"]
+    history: Int[Tensor, "S W T"]  # their tokens; behind the first `length`, V, which is no token
+    length: int | Int[Tensor, ""]
+    prompt: Int[Tensor, "S P"]  # what a repetition repeats besides the answer itself
+
+
+class Turn(NamedTuple):
+    """What one step of a search decided: the candidates, which of them end an answer, and the best that go on."""
+
+    candidates: Candidates
+    ended: Bool[Tensor, "S C"]
+    live: Candidates
+
+
+class Choosing:
+    """How candidates come from logits, by the settings of a search."""
+
+    def __init__(self, settings: SearchSettings, vocabulary: Vocabulary, device: torch.device):
+        self.settings, self.end = settings, vocabulary.end
+        self.forbidden = torch.tensor(vocabulary.forbidden, dtype=torch.long, device=device)
+        self.biased = torch.tensor(list(settings.logit_bias), dtype=torch.long, device=device)
+        self.bias = torch.tensor(list(settings.logit_bias.values()), dtype=torch.float32, device=device)
+
+    @property
+    def remembers(self) -> bool:
+        """Whether what comes next depends on the history."""
+        s = self.settings
+        return bool(s.no_repeat_ngram or s.presence_penalty or s.frequency_penalty) or s.repetition_penalty != 1
+
+    def __call__(
+        self,
+        logits: Float[Tensor, "S W V"],
+        grid: Grid,
+        forced: Int[Tensor, "S"] | None = None,
+        draws: Float[Tensor, "S 1"] | None = None,
+    ) -> Candidates:
+        """The best continuations, or drawn ones; `forced` tokens must come next (where not negative)."""
+        if draws is None and forced is None and not self.remembers and not self.settings.logit_bias:
+            found = self._best_compiled(logits, grid)
+            if found is not None:
+                return found
+        logits = logits.float()
+        log_p = own = logits.log_softmax(dim=-1)
+        changed = self._biased(self._penalised(logits, grid), grid)
+        if changed is not logits:
+            log_p = changed.log_softmax(dim=-1)
+        self._forbid(log_p, grid, forced)
+        return self._best(log_p, grid) if draws is None else self._sampled(log_p, own, grid, draws)
+
+    def live(self, candidates: Candidates, ended: Bool[Tensor, "S C"]) -> Candidates:
+        """The best candidates that go on, one for each hypothesis."""
+        if candidates.total.shape[1] == 1:
+            return candidates
+        going = candidates.total.masked_fill(ended, -math.inf)
+        total, place = going.topk(min(self.settings.width, going.shape[1]), dim=-1)
+        return Candidates(total, candidates.origin.gather(1, place), candidates.token.gather(1, place))
+
+    def _penalised(self, logits: Float[Tensor, "S W V"], grid: Grid) -> Float[Tensor, "S W V"]:
+        """The logits of what was said before divided by the penalty, or multiplied if negative (Keskar et al. 2019)."""
+        if self.settings.repetition_penalty == 1:
+            return logits
+        said = _columns(logits, torch.bool).scatter_(2, grid.history, value=True)[..., :-1]
+        said.scatter_(2, grid.prompt[:, None].expand(-1, logits.shape[1], -1), value=True)
+        penalty = torch.where(logits > 0, 1 / self.settings.repetition_penalty, self.settings.repetition_penalty)
+        return torch.where(said, logits * penalty, logits)
+
+    def _biased(self, logits: Float[Tensor, "S W V"], grid: Grid) -> Float[Tensor, "S W V"]:
+        """The logits less what repeating costs, and with the bias of their tokens, as OpenAI's API defines them."""
+        settings = self.settings
+        if settings.presence_penalty or settings.frequency_penalty:
+            once = torch.ones_like(grid.history, dtype=logits.dtype)
+            counts = _columns(logits, logits.dtype).scatter_add_(2, grid.history, once)[..., :-1]
+            logits = logits - settings.frequency_penalty * counts - settings.presence_penalty * (counts > 0)
+        if settings.logit_bias:
+            logits = logits + logits.new_zeros(logits.shape[-1]).index_copy(0, self.biased, self.bias)
+        return logits
+
+    def _forbid(self, log_p: Float[Tensor, "S W V"], grid: Grid, forced: Int[Tensor, "S"] | None) -> None:
+        """Take away, in place, the tokens that may not come next."""
+        if len(self.forbidden):
+            log_p.index_fill_(2, self.forbidden, -math.inf)
+        if self.settings.min_length and self.end >= 0:
+            early = torch.as_tensor(grid.length < self.settings.min_length, device=log_p.device)
+            log_p[..., self.end].masked_fill_(early, -math.inf)
+        n = self.settings.no_repeat_ngram
+        if n and grid.history.shape[2] >= n:
+            seen = grid.history.unfold(2, n, 1)  # [S W windows n]
+            where = grid.length - n + 1 + torch.arange(n - 1, device=log_p.device)
+            recent = grid.history.index_select(2, where.clamp(min=0))
+            again = (seen[..., :-1] == recent[:, :, None]).all(-1) & (grid.length >= n)
+            next_ones = torch.where(again, seen[..., -1], log_p.shape[2])
+            log_p.masked_fill_(_columns(log_p, torch.bool).scatter_(2, next_ones, value=True)[..., :-1], -math.inf)
+        if forced is not None:
+            others = torch.arange(log_p.shape[2], device=log_p.device) != forced[:, None]
+            log_p.masked_fill_((others & (forced >= 0)[:, None])[:, None], -math.inf)
+
+    def _best_compiled(self, logits: Float[Tensor, "S W V"], grid: Grid) -> Candidates | None:
+        """What `_best` finds where nothing but some tokens is forbidden, in one look at logits on a CPU; None if it
+        cannot be found that way."""
+        known = logits.device.type == "cpu" and logits.dtype == torch.float32 and isinstance(grid.length, int)
+        if not known or logits.numel() == 0 or compiled.library() is None:
+            return None
+        early = self.end >= 0 and grid.length < self.settings.min_length
+        forbidden = torch.cat([self.forbidden, self.forbidden.new_tensor([self.end])]) if early else self.forbidden
+        sentences, width, vocab = logits.shape
+        logits, totals, count = logits.contiguous(), grid.totals.contiguous(), self._count(width * vocab)
+        total = logits.new_empty(sentences, count)
+        origin, token = (torch.empty(sentences, count, dtype=torch.long) for _ in range(2))
+        missing = compiled.library().choose_best(
+            logits.data_ptr(), totals.data_ptr(), sentences, width, vocab, forbidden.data_ptr(), len(forbidden), count,
+            total.data_ptr(), origin.data_ptr(), token.data_ptr(),
+        )  # fmt: skip
+        return None if missing else Candidates(total, origin, token)
+
+    def _count(self, most: int) -> int:
+        """How many candidates there are: twice the width, since up to half of them may be the end token."""
+        width = self.settings.width
+        return 1 if width == 1 else min(2 * width, most)
+
+    def _best(self, log_p: Float[Tensor, "S W V"], grid: Grid) -> Candidates:
+        """The most probable continuations."""
+        vocab = log_p.shape[-1]
+        totals = log_p.add_(grid.totals[:, :, None]).flatten(1)
+        total, index = _top(totals, self._count(totals.shape[1]))
+        return Candidates(total, index // vocab, index % vocab)
+
+    def _sampled(
+        self, log_p: Float[Tensor, "S 1 V"], own: Float[Tensor, "S 1 V"], grid: Grid, draws: Float[Tensor, "S 1"]
+    ) -> Candidates:
+        """One token per row, drawn from the tempered and truncated distribution; scored by the model's own."""
+        probability, order = drawable(log_p[:, 0], self.settings)
+        reached = probability.cumsum(dim=-1)
+        place = torch.searchsorted(reached, draws * reached[:, -1:], right=True)
+        token = order.gather(1, place.clamp(max=order.shape[1] - 1))
+        return Candidates(grid.totals + own[:, 0].gather(1, token), torch.zeros_like(token), token)
+
+
+def drawable(log_p: Float[Tensor, "N V"], settings: SearchSettings) -> tuple[Float[Tensor, "N C"], Int[Tensor, "N C"]]:
+    """The tokens of tempered distributions, most probable first, with their weights: 0 where they were cut off."""
+    tempered = log_p / max(settings.temperature, COLDEST)
+    few = 0 < settings.top_k < tempered.shape[1]
+    scores, order = tempered.topk(settings.top_k) if few else tempered.sort(dim=-1, descending=True)
+    probability = scores.softmax(dim=-1)
+    before = probability.cumsum(dim=-1) - probability  # the mass of everything more probable
+    unlikely = probability < settings.min_p * probability[:, :1]
+    return probability.masked_fill((before >= settings.top_p) | unlikely, 0.0), order
+
+
+def _columns(logits: Float[Tensor, "S W V"], dtype: torch.dtype) -> Tensor:
+    """Zeros, with one column more than there are tokens: for the places of a history that hold none."""
+    return torch.zeros(*logits.shape[:2], logits.shape[2] + 1, dtype=dtype, device=logits.device)
+
+
+def _top(scores: Float[Tensor, "S N"], count: int) -> tuple[Float[Tensor, "S C"], Int[Tensor, "S C"]]:
+    """`topk`, but quicker on many scores: the best can only lie in the `count` blocks with the greatest maxima."""
+    whole = scores.shape[1] - scores.shape[1] % BLOCK
+    if scores.numel() < MANY_SCORES or whole < count * BLOCK:
+        return scores.topk(count, dim=-1)
+    maxima = scores[:, :whole].unflatten(1, (-1, BLOCK)).amax(dim=-1)
+    first = maxima.topk(count, dim=-1).indices[:, :, None] * BLOCK
+    inside = (first + torch.arange(BLOCK, device=scores.device)).flatten(1)
+    rest = torch.arange(whole, scores.shape[1], device=scores.device).expand(len(scores), -1)
+    index = torch.cat([inside, rest], dim=1)
+    value, place = scores.gather(1, index).topk(count, dim=-1)
+    return value, index.gather(1, place)

@@ -1,0 +1,220 @@
+"""Layers whose steps of a few tokens are one call of compiled code; anything else they do as the layers they are.
+
+What is computed is the same: the products are those of the layer's own parts, and the cache is the same object. A layer
+that is being recorded is run twice: by torch on a copy of the cache, which is what the recorder sees, and by compiled
+code for its answer, which is so the same to the last bit as without a recorder.
+"""
+
+from ctypes import byref
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from regard.attention.cache import GrowingCache, LayerCache
+from regard.attention.multihead import Memory
+from regard.attention.packing import Packing
+from regard.attention.positions import Rotary
+from regard.inference.fast import compiled
+from regard.inference.fast.linear import FixedProduct
+from regard.layers.blocks import ACTIVATIONS, DecoderLayer, EncoderLayer, FeedForward, Residual
+
+NOTHING = compiled.Bias()
+SPARED = 0.85  # of the tokens of a batch, or fewer, are real: to leave out the others gains more than torch's products
+MOST = 4096  # tokens: what is computed on the way takes memory, which is kept
+LONGEST = 128  # tokens that come at once and look at each other; of more, torch's attention is quicker
+
+
+class CompiledStep:
+    """A layer as native.cpp knows it, and one step through it."""
+
+    def __init__(self, layer: Any):
+        own, self.cross = layer.attention, getattr(layer, "cross", None)
+        self.library, self.groups, self.head_width = compiled.library(), own.kv_heads, own.head_width
+        self.rotates, self.most = own.prepare is not None, min(own.output.most, MOST)
+        self.attends = [own.attend] if self.cross is None else [own.attend, self.cross.attend]
+        self.layer = compiled.Layer(
+            own=_look(own, own.together, layer.after_attention),
+            cross=compiled.Look() if self.cross is None else _look(self.cross, self.cross.query, layer.after_cross),
+            feed=_feed(layer.feed_forward, layer.after_feed_forward),
+            pre=layer.after_attention.order == "pre",
+            looks_across=self.cross is not None,
+        )
+
+    def fits(
+        self,
+        x: Float[Tensor, "R T D"],
+        cache: LayerCache | None,
+        mask: Tensor | None = None,
+        bias: Tensor | None = None,
+    ) -> bool:
+        """Whether compiled code can take this step: few tokens, and masks that are the same for all."""
+        if (mask is not None and mask.shape[1:3] != (1, 1)) or (bias is not None and len(bias) > 1):
+            return False
+        few = x.shape[0] * x.shape[1] <= self.most
+        if cache is None:
+            few = x.shape[1] <= LONGEST and (few or self._spares(x, mask))
+        known = x.dtype == torch.float32 and (cache is None or isinstance(cache, GrowingCache))
+        return few and known
+
+    @property
+    def watched(self) -> bool:
+        """Whether someone records the layer."""
+        return any(attend._forward_hooks for attend in self.attends)
+
+    def _spares(self, x: Float[Tensor, "R T D"], mask: Bool[Tensor, "R 1 1 T"] | None) -> bool:
+        """Whether so many tokens only fill up rows that compiled code, which leaves them out, is quicker than torch."""
+        if mask is None or self.cross is not None:
+            return False
+        return int(mask.sum()) <= min(MOST, SPARED * x.shape[0] * x.shape[1])
+
+    def __call__(
+        self,
+        x: Float[Tensor, "R T D"],
+        cache: Any = None,
+        *,
+        causal: bool = True,
+        mask: Bool[Tensor, "R 1 1 Tk"] | None = None,
+        bias: Float[Tensor, "1 H T Tk"] | None = None,
+        first: int | Int[Tensor, "R"] | None = None,
+        memory: Memory | None = None,
+    ) -> Float[Tensor, "R T D"]:
+        x = x.clone(memory_format=torch.contiguous_format)
+        rows, tokens, _ = x.shape
+        new = x.new_empty(rows, self.groups, tokens, self.head_width)
+        real = real_places(mask) if cache is None else None  # a cache keeps what fills up, too
+        if cache is None:
+            cache = GrowingCache(rows, tokens)
+        cache.lazily = True
+        keys, values = cache.room(new, new)
+        own = _keys(keys, values, cache.length, mask, cache.ancestry)
+        places = self._places(cache.length if first is None else first, rows)
+        added = NOTHING if bias is None else compiled.Bias(bias.data_ptr(), bias.stride(1), bias.stride(2))
+        source = None if memory is None else _keys(memory.k, memory.v, memory.k.shape[2], memory.mask, rows=memory.rows)
+        self.library.layer_step(
+            byref(self.layer), x.data_ptr(), rows, tokens, byref(own), byref(added), compiled.address(places),
+            source and byref(source), 1 if memory is None else memory.sequences, causal,
+            compiled.address(real), 0 if real is None else len(real),
+        )  # fmt: skip
+        cache.length += tokens
+        return x
+
+    def _places(self, first: int | Tensor, rows: int) -> Int[Tensor, "R"] | None:
+        if not self.rotates:
+            return None
+        return first.contiguous() if isinstance(first, Tensor) and first.dim() else torch.full((rows,), int(first))
+
+
+class CompiledEncoderLayer(EncoderLayer):
+    """Of an encoder or a language model."""
+
+    def __init__(self, layer: EncoderLayer):
+        self.__dict__.update(layer.__dict__)  # its parts, and what torch keeps beside them
+        self.compiled = CompiledStep(layer)
+
+    def forward(
+        self,
+        x: Float[Tensor, "B T D"],
+        mask: Bool[Tensor, "B 1 1 Tk"] | None = None,
+        *,
+        bias: Float[Tensor, "1 H T Tk"] | None = None,
+        causal: bool = False,
+        cache: LayerCache | None = None,
+        first: int | Int[Tensor, "B"] | None = None,
+        packing: Packing | None = None,
+    ) -> Float[Tensor, "B T D"]:
+        if packing is not None or not self.compiled.fits(x, cache, mask, bias):
+            return super().forward(x, mask, bias=bias, causal=causal, cache=cache, first=first, packing=packing)
+        if self.compiled.watched:
+            super().forward(x, mask, bias=bias, causal=causal, cache=_copy(cache), first=first)
+        return self.compiled(x, cache, causal=causal, mask=mask, bias=bias, first=first)
+
+
+class CompiledDecoderLayer(DecoderLayer):
+    """Of a model that reads a source."""
+
+    def __init__(self, layer: DecoderLayer):
+        self.__dict__.update(layer.__dict__)
+        self.compiled = CompiledStep(layer)
+
+    def forward(
+        self,
+        x: Float[Tensor, "R T D"],
+        memory: Memory,
+        cache: LayerCache | None = None,
+        bias: Float[Tensor, "1 H T Tk"] | None = None,
+        packing: Packing | None = None,
+    ) -> Float[Tensor, "R T D"]:
+        if packing is not None or not self.compiled.fits(x, cache, memory.mask, bias):
+            return super().forward(x, memory, cache, bias, packing)
+        if self.compiled.watched:
+            super().forward(x, memory, _copy(cache), bias)
+        return self.compiled(x, cache, bias=bias, memory=memory)
+
+
+def compiled_layer(layer: Any) -> nn.Module:
+    """A layer that takes its steps by compiled code, if that knows all its parts; else the layer."""
+    kind = {EncoderLayer: CompiledEncoderLayer, DecoderLayer: CompiledDecoderLayer}.get(type(layer))
+    if kind is None or compiled.library() is None or not _is_known(layer):
+        return layer
+    return kind(layer)
+
+
+def _copy(cache: LayerCache | None) -> GrowingCache | None:
+    return cache.fork() if isinstance(cache, GrowingCache) else None
+
+
+def _is_known(layer: EncoderLayer | DecoderLayer) -> bool:
+    looks = [module for module in (layer.attention, getattr(layer, "cross", None)) if module is not None]
+    residuals = [module for module in layer.children() if isinstance(module, Residual)]
+    return (
+        all(look.prepare is None or _is_steady(look.prepare) for look in looks)
+        and all(look.position is None and isinstance(look.output, FixedProduct) for look in looks)
+        and all(each.order in ("pre", "post") and type(each.norm) in (nn.LayerNorm, nn.RMSNorm) for each in residuals)
+        and layer.feed_forward.activation in ACTIVATIONS.values()
+        and not any(module.inputs % 4 for module in layer.modules() if isinstance(module, FixedProduct))
+    )
+
+
+def _is_steady(prepare: Any) -> bool:
+    """Whether it rotates by the same angles however long the text is."""
+    return isinstance(prepare, Rotary) and prepare.growth is None
+
+
+def _look(attention: Any, into: FixedProduct, residual: Residual) -> compiled.Look:
+    scale = attention.head_width**-0.5 if attention.scale is None else attention.scale
+    rotary = attention.prepare
+    return compiled.Look(
+        _norm(residual.norm), into.compiled, attention.output.compiled, attention.heads, attention.kv_heads,
+        attention.head_width, scale, None if rotary is None else compiled.address(rotary.frequencies),
+    )  # fmt: skip
+
+
+def _feed(feed: FeedForward, residual: Residual) -> compiled.Feed:
+    gate = compiled.Product() if feed.gate is None else feed.gate.compiled
+    kind = list(ACTIVATIONS.values()).index(feed.activation)
+    return compiled.Feed(_norm(residual.norm), feed.up.compiled, gate, feed.down.compiled, kind, feed.gate is not None)
+
+
+def _norm(norm: Any) -> compiled.Norm:
+    eps = torch.finfo(torch.float32).eps if norm.eps is None else norm.eps
+    bias = getattr(norm, "bias", None)
+    return compiled.Norm(compiled.address(norm.weight), compiled.address(bias), eps, isinstance(norm, nn.LayerNorm))
+
+
+def real_places(mask: Bool[Tensor, "R 1 1 T"] | None) -> Int[Tensor, "N"] | None:
+    """The places of tokens that do not only fill up a row; None if all are such."""
+    if mask is None or bool(mask.all()):
+        return None
+    return mask.flatten().nonzero()[:, 0]
+
+
+def _keys(
+    k: Tensor, v: Tensor, length: int, mask: Tensor | None, ancestry: Tensor | None = None, rows: Tensor | None = None
+) -> compiled.Keys:
+    strides = k.stride()
+    assert strides == v.stride() and strides[3] == 1 and (ancestry is None or ancestry.is_contiguous())
+    seen = (None, 0) if mask is None else (mask.data_ptr(), mask.stride(0) if len(mask) > 1 else 0)
+    moved = (None, 0) if ancestry is None else (ancestry.data_ptr(), ancestry.shape[1])
+    return compiled.Keys(k.data_ptr(), v.data_ptr(), *strides[:3], length, *moved, *seen, compiled.address(rows))

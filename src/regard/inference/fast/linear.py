@@ -1,0 +1,257 @@
+"""x Wᵀ + b for weights that do not change any more: laid out in advance for the machine, exactly or with fewer bits.
+
+`fp32` computes what `nn.Linear` does, to rounding. `fp16` halves and `int8` quarters the bytes of the weights, which is
+what a single token waits for. `int8` also rounds what goes in, every row on a scale of its own, so that a sentence does
+not depend on those beside it. Bytes are multiplied as whole numbers, exactly, on every CPU and by every route here, and
+scaled in the same order, so that the routes agree to the last bit.
+"""
+
+import sys
+import warnings
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from ctypes import byref
+from functools import cache, cached_property
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+
+from regard import processor
+from regard.errors import UsageError
+from regard.inference.fast import compiled
+from regard.layers.blocks import even
+
+PACKING_PAYS = 4_000_000  # multiplications; a smaller product is done before a packed one has begun
+MOST_BY_TILES = 1024  # rows: the pieces they are cut into take memory
+LARGEST = 127  # of a signed byte, used on both sides of zero
+ZERO = 128  # as an unsigned byte: oneDNN is slow with few signed ones
+SMALLEST = 1e-30  # as in native_products.h: a row whose numbers are all smaller becomes zeros
+EXACT_INPUTS = 2**24 // LARGEST**2  # whose products add up exactly in float32, whatever the order
+
+
+class FixedProduct(nn.Module):
+    """Of a few rows by compiled code, where there is some; of many by torch, where that is quicker."""
+
+    most = 256  # rows; with more, torch's products are quicker
+    too_many = 200_000_000  # multiplications, likewise
+    scale: Float[Tensor, "N"] | None = None
+    sums: Int[Tensor, "N"] | None = None
+
+    def __init__(self, weight: Tensor, bias: Float[Tensor, "N"] | None):
+        super().__init__()
+        self.weight, self.bias = weight.contiguous(), bias
+
+    @cached_property
+    def blocks(self) -> tuple[Tensor | None, ...]:
+        """As native.cpp reads them: the weights, LANES rows side by side, their scales, biases and sums; then zeros."""
+        missing, together = -len(self.weight) % compiled.LANES, 4 // self.weight.element_size()
+        rest = [
+            each if each is None else functional.pad(each, (0, missing)) for each in (self.scale, self.bias, self.sums)
+        ]
+        rows = functional.pad(self.weight, (0, 0, 0, missing)).view(
+            -1, compiled.LANES, self.inputs // together, together
+        )
+        return rows.transpose(1, 2).contiguous(), *rest
+
+    @cached_property
+    def compiled(self) -> compiled.Product:
+        """As native.cpp knows it."""
+        return compiled.Product(*map(compiled.address, self.blocks), len(self.weight), self.inputs)
+
+    @property
+    def inputs(self) -> int:
+        return self.weight.shape[1]
+
+    def forward(self, x: Float[Tensor, "*B K"]) -> Float[Tensor, "*B N"]:
+        rows, library = x.numel() // x.shape[-1], compiled.library()
+        if library is None or rows > self.most or rows * self.weight.numel() > self.too_many or self.inputs % 4:
+            return self.many(x, rows)
+        x, y = x.contiguous(), x.new_empty(*x.shape[:-1], len(self.weight))
+        library.product(byref(self.compiled), x.data_ptr(), y.data_ptr(), rows)
+        return y
+
+    @abstractmethod
+    def many(self, x: Float[Tensor, "*B K"], rows: int) -> Float[Tensor, "*B N"]: ...
+
+
+class PackedProduct(FixedProduct):
+    """float32: by the weights as they are, or, where there is enough to do, by a copy in oneDNN's layout."""
+
+    def __init__(self, weight: Float[Tensor, "N K"], bias: Float[Tensor, "N"] | None):
+        super().__init__(weight, bias)
+        if compiled.has_tiles():  # quicker than torch with many rows too, and no less exact
+            self.most, self.too_many = MOST_BY_TILES, sys.maxsize
+
+    @cached_property
+    def packed(self) -> Tensor | None:
+        """Made when it is first needed: single sentences may never need it."""
+        packs = torch.backends.mkldnn.is_available()
+        return torch.ops.mkldnn._reorder_linear_weight(self.weight, None) if packs else None
+
+    def many(self, x: Float[Tensor, "*B K"], rows: int) -> Float[Tensor, "*B N"]:
+        if rows == 1 or rows * self.weight.numel() < PACKING_PAYS or self.packed is None:
+            return functional.linear(x, self.weight, self.bias)
+        return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
+
+
+class ByteProduct(FixedProduct):
+    """Weights of 8 bits, each row of the matrix on a scale of its own, and so each row of what goes in."""
+
+    def __init__(self, weight: Float[Tensor, "N K"], bias: Float[Tensor, "N"] | None):
+        rounded, scale = as_bytes(weight)
+        super().__init__(rounded.to(torch.int8), bias)
+        self.scale, self.sums = scale[:, 0].contiguous(), rounded.sum(dim=1).to(torch.int32)
+        if not (processor.has("amx_int8") and onednn_is_exact()):  # else compiled code is as quick, however many rows
+            self.most = self.too_many = sys.maxsize
+
+    @cached_property
+    def packed(self) -> tuple[Tensor, Tensor, Tensor]:
+        """For oneDNN: the weights in its layout, scales and zero points."""
+        return torch.ops.onednn.qlinear_prepack(self.weight, None), *_neutral(len(self.weight))
+
+    @cached_property
+    def slices(self) -> list[Float[Tensor, "N _"]]:
+        """For products in float32: the weights, as many inputs at a time as add up exactly."""
+        return [each.float().contiguous() for each in self.weight.split(EXACT_INPUTS, dim=1)]
+
+    def many(self, x: Float[Tensor, "*B K"], rows: int) -> Float[Tensor, "*B N"]:
+        rounded, scale = as_bytes(x)
+        whole = by_onednn(rounded, *self.packed) if onednn_is_exact() else by_floats(rounded, self.slices)
+        assert self.scale is not None
+        y = whole.mul_(self.scale).mul_(scale)
+        return y if self.bias is None else y.add_(self.bias)
+
+
+def by_onednn(
+    x: Float[Tensor, "*B K"], packed: Tensor, scales: Float[Tensor, "N"], zeros: Int[Tensor, "N"]
+) -> Float[Tensor, "*B N"]:
+    """Whole numbers x by bytes, by oneDNN."""
+    unsigned = (x + ZERO).to(torch.uint8)
+    return torch.ops.onednn.qlinear_pointwise(
+        unsigned, 1.0, ZERO, packed, scales, zeros, None, 1.0, 0, torch.float32, "none", [], ""
+    )
+
+
+def by_floats(x: Float[Tensor, "*B K"], slices: Sequence[Float[Tensor, "N _"]]) -> Float[Tensor, "*B N"]:
+    """Whole numbers x by bytes, in float32: exact, and no faster than float32."""
+    parts = [functional.linear(some, weight) for some, weight in zip(x.split(EXACT_INPUTS, -1), slices, strict=True)]
+    return parts[0] if len(parts) == 1 else sum(part.int() for part in parts).float()  # type: ignore[union-attr]
+
+
+@cache
+def onednn_is_exact() -> bool:
+    """Whether oneDNN multiplies bytes exactly here.
+
+    Without VNNI, AMX or ARM's dot products it adds two products in 16 bits, which cuts large sums off. It is tried out
+    on the largest sums there can be, and on random ones: what it uses depends on the CPU, its settings and the shape.
+    """
+    generator = torch.Generator().manual_seed(0)
+    try:
+        return all(
+            _is_exact(outputs, inputs, rows, generator)
+            for outputs, inputs in ((16, 16), (64, 512), (40, 2052))
+            for rows in (1, 8, 300)
+        )
+    except (RuntimeError, AttributeError):  # torch without oneDNN
+        return False
+
+
+def _is_exact(outputs: int, inputs: int, rows: int, generator: torch.Generator) -> bool:
+    weight = torch.randint(-LARGEST, LARGEST + 1, (outputs, inputs), generator=generator, dtype=torch.int8)
+    weight[0], weight[1], weight[2, ::2] = LARGEST, -LARGEST, LARGEST
+    x = torch.randint(-LARGEST, LARGEST + 1, (rows, inputs), generator=generator).float()
+    x[0], x[-1, ::2] = LARGEST, -LARGEST
+    found = by_onednn(x, torch.ops.onednn.qlinear_prepack(weight, None), *_neutral(outputs))
+    return torch.equal(found, (x.double() @ weight.double().t()).float())
+
+
+def _neutral(outputs: int) -> tuple[Float[Tensor, "N"], Int[Tensor, "N"]]:
+    """Scales and zero points that change nothing."""
+    return torch.ones(outputs), torch.zeros(outputs, dtype=torch.int32)
+
+
+class HalfProduct(nn.Module):
+    """Weights of 16 bits; what goes in, and the sums, of 32."""
+
+    def __init__(self, weight: Float[Tensor, "N K"], bias: Float[Tensor, "N"] | None):
+        super().__init__()
+        self.packed = torch.ops.quantized.linear_prepack_fp16(weight, bias)
+
+    def forward(self, x: Float[Tensor, "*B K"]) -> Float[Tensor, "*B N"]:
+        return torch.ops.quantized.linear_dynamic_fp16(x, self.packed)
+
+
+class DeviceProduct(nn.Module):
+    """On a GPU: the weights as they are, an even number of them."""
+
+    def __init__(self, weight: Float[Tensor, "N K"], bias: Float[Tensor, "N"] | None):
+        super().__init__()
+        self.rows = len(weight)
+        self.weight, self.bias = even(weight, bias)
+
+    def forward(self, x: Float[Tensor, "*B K"]) -> Float[Tensor, "*B N"]:
+        return functional.linear(x, self.weight, self.bias)[..., : self.rows]
+
+
+def as_bytes(x: Float[Tensor, "*B K"]) -> tuple[Float[Tensor, "*B K"], Float[Tensor, "*B 1"]]:
+    """Whole numbers up to 127 on either side of zero, and what one of them is worth in each row."""
+    largest = x.abs().amax(dim=-1, keepdim=True).clamp_(min=SMALLEST)
+    steps = torch.full_like(largest, LARGEST).div_(largest)  # LARGEST / largest would round a reciprocal first
+    return (x * steps).round_(), largest / LARGEST
+
+
+PRODUCTS: dict[str, Callable[[Tensor, Tensor | None], nn.Module]] = {
+    "fp32": PackedProduct,
+    "fp16": HalfProduct,
+    "int8": ByteProduct,
+}
+CPU_PRECISIONS = (*PRODUCTS, "bf16", "auto")
+
+
+def product(
+    weights: Sequence[Float[Tensor, "_ K"]], biases: Sequence[Float[Tensor, "_"] | None], precision: str
+) -> nn.Module:
+    """One product that yields the outputs of several matrices side by side; a matrix without bias has one of zeros."""
+    weight = torch.cat([each.detach() for each in weights]) if len(weights) > 1 else weights[0].detach()
+    laid_out = PRODUCTS[precision] if weight.device.type == "cpu" else DeviceProduct
+    if all(each is None for each in biases):
+        return laid_out(weight, None)
+    whole = [w.new_zeros(len(w)) if b is None else b.detach() for w, b in zip(weights, biases, strict=True)]
+    return laid_out(weight, torch.cat(whole))
+
+
+def check_precision(precision: str) -> None:
+    """Refuse a precision that is unknown."""
+    if precision not in CPU_PRECISIONS:
+        raise UsageError(f"precision {precision!r} is unknown; choose one of {', '.join(CPU_PRECISIONS)}")
+
+
+def resolve_precision(precision: str) -> str:
+    """The precision that products will have on this CPU. Where it is not the one asked for, a warning says why."""
+    check_precision(precision)
+    if precision == "auto":
+        return "int8" if bytes_pay() else "fp32"
+    obstacle = obstacle_to(precision)
+    if obstacle:
+        warnings.warn(f"precision {precision} is computed as fp32: {obstacle}", stacklevel=2)
+        return "fp32"
+    if precision == "int8" and not bytes_pay():
+        warnings.warn("precision int8 is exact here, but no faster than fp32: there is no C++ compiler, and this CPU "
+                      "has no products of bytes", stacklevel=2)  # fmt: skip
+    return precision
+
+
+def obstacle_to(precision: str) -> str | None:
+    """Why the CPU would only emulate a precision; None if it would not."""
+    if precision == "fp16" and not processor.has_fp16():
+        return "this CPU has no products of fp16, and torch would convert the weights at every one"
+    if precision == "bf16":
+        return "on a CPU models infer in fp32 or int8; bf16 is for GPUs, and for training"
+    return None
+
+
+def bytes_pay() -> bool:
+    """Whether int8 is faster than fp32 here: compiled code multiplies bytes, or oneDNN does so exactly."""
+    return compiled.library() is not None or onednn_is_exact()

@@ -1,0 +1,145 @@
+"""Pictures that models make: iGPT goes on from the upper part of one, pixel by pixel, with the one search; SAGAN makes
+them of random numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
+
+import torch
+from jaxtyping import Int, UInt8
+from torch import Tensor
+from torch.nn import functional
+
+from regard.attention import record
+from regard.checkpoints import load_model
+from regard.data.images.palette import Palette
+from regard.data.images.reading import Preprocessing, read_image
+from regard.errors import CheckpointError, UsageError
+from regard.inference.decoding.search import SearchSettings, Steps, Vocabulary, search
+from regard.inference.fast.convert import inference_form
+from regard.inference.pipelines.images import PictureAttention, on_the_picture
+from regard.inference.pipelines.translator import find_device
+from regard.models.gpt import Gpt
+from regard.models.sagan import Sagan
+
+
+class Painter:
+    """A language model of colours with its palette."""
+
+    def __init__(self, model: Gpt, palette: Palette, side: int, *, name: str = "") -> None:
+        self.model, self.palette, self.side, self.name = model.eval(), palette, side, name
+        self.start, self.device = len(palette), next(model.parameters()).device
+        self.steps = cast(Steps, inference_form(self.model))
+        if model.config.vocab != self.start + 1:
+            raise CheckpointError(
+                f"{name or 'this model'} knows {model.config.vocab} tokens; {self.start} colours need one more"
+            )
+
+    @classmethod
+    def load(cls, folder: str | Path, *, device: str = "cpu", allow_pickle: bool = False) -> Painter:
+        """Read a model folder, ours or Hugging Face's."""
+        loaded = load_model(Path(folder), find_device(device), allow_pickle)
+        if not isinstance(loaded.model, Gpt):
+            raise UsageError(f"{folder} is a {loaded.name} model, which paints no pixels")
+        palette, side = Palette.load(loaded.folder)
+        return cls(loaded.model, palette, side, name=Path(folder).name)
+
+    @torch.inference_mode()
+    def paint(
+        self,
+        picture: str | Path | None = None,
+        *,
+        keep: float = 0.5,
+        count: int = 1,
+        settings: SearchSettings | None = None,
+    ) -> UInt8[Tensor, "N C H W"]:
+        """`count` pictures that share the upper part (`keep` of the rows) of a given one, or begin with nothing."""
+        chosen = (settings or SearchSettings(sample=True)).replace(n_best=count)
+        return self._continued(self._known(Path(picture) if picture is not None else None)[None], keep, chosen)
+
+    @torch.inference_mode()
+    def complete(
+        self, pictures: UInt8[Tensor, "N C H W"], *, keep: float = 0.5, settings: SearchSettings | None = None
+    ) -> UInt8[Tensor, "N C H W"]:
+        """Each picture with its lower part painted anew, `keep` of the rows left as they are; N together."""
+        known = self.palette.encode(pictures.to(self.device))
+        return self._continued(known, keep, (settings or SearchSettings(sample=True)).replace(n_best=1))
+
+    def _continued(self, known: Int[Tensor, "S T"], keep: float, settings: SearchSettings) -> UInt8[Tensor, "N C H W"]:
+        """All answers of the first picture, then those of the next."""
+        if not 0 <= keep <= 1:
+            raise UsageError(f"the part to keep is {keep}; it must lie between 0 and 1")
+        known = known[:, : int(keep * self.side) * self.side]
+        missing = self.side**2 - known.shape[1]
+        if not missing:
+            return self.palette.decode(known.repeat_interleave(settings.n_best, 0), self.side)
+        source = functional.pad(known, (1, 0), value=self.start)
+        found = search(
+            self.steps, source, torch.ones_like(source, dtype=torch.bool), settings.replace(max_length=missing),
+            Vocabulary(self.start, self.start, self.start), first=source[:, -1],
+        )  # fmt: skip
+        painted = [[*above, *each.tokens] for above, answers in zip(known.tolist(), found, strict=True)
+                   for each in answers]  # fmt: skip
+        return self.palette.decode(torch.tensor(painted), self.side)
+
+    @torch.inference_mode()
+    def attention(self, picture: str | Path, *, layers: str = "*") -> PictureAttention:
+        """Where the model looks when it predicts each pixel of a picture: only at those before it, and at the start
+        token, whose share is left out."""
+        pixels = self._known(Path(picture))
+        with record(self.model, layers) as looks:
+            self.model(functional.pad(pixels[None, :-1], (1, 0), value=self.start))
+        seen = {name: functional.pad(looks[name][..., 1:].cpu(), (0, 1)) for name in looks}  # key 0 is the start token
+        found = [on_the_picture(name, weights, self.model, {}) for name, weights in seen.items()]
+        return PictureAttention(self.palette.decode(pixels[None], self.side)[0].cpu().numpy(), found, in_order=True)
+
+    def _known(self, picture: Path | None) -> Tensor:
+        if picture is None:
+            return torch.empty(0, dtype=torch.long, device=self.device)
+        zeros, ones = (0.0,) * self.palette.channels, (1.0,) * self.palette.channels
+        preprocessing = Preprocessing(size=(self.side, self.side), resize=self.side, mean=zeros, std=ones)
+        pixels = torch.from_numpy(preprocessing.pixels(read_image(picture)))
+        return self.palette.encode(pixels[None].to(self.device))[0]
+
+
+class PictureMaker:
+    """A generator of pictures by class."""
+
+    def __init__(self, model: Sagan, *, name: str = "") -> None:
+        self.model, self.name, self.config = model.eval(), name, model.config
+        self.device = next(model.parameters()).device
+        self.labels = list(self.config.class_names) or [str(number) for number in range(self.config.classes)]
+        half = (0.5,) * self.config.channels
+        self.preprocessing = Preprocessing(size=(self.config.image_size,) * 2, mean=half, std=half)
+
+    @classmethod
+    def load(cls, folder: str | Path, *, device: str = "cpu", allow_pickle: bool = False) -> PictureMaker:
+        """Read a model folder."""
+        loaded = load_model(Path(folder), find_device(device), allow_pickle)
+        if not isinstance(loaded.model, Sagan):
+            raise UsageError(f"{folder} is a {loaded.name} model, which makes no pictures; expected a sagan")
+        return cls(loaded.model, name=Path(folder).name)
+
+    @torch.inference_mode()
+    def make(self, labels: Sequence[str], *, seed: int = 0) -> UInt8[Tensor, "N C H W"]:
+        """One picture for each label; the same seed makes the same pictures."""
+        numbers = torch.tensor([self._number(label) for label in labels], device=self.device)
+        latent = self.model.draw(numbers, torch.Generator().manual_seed(seed))
+        return self.preprocessing.restored(self.model(latent, numbers)).cpu()
+
+    def attention(self, label: str, *, seed: int = 0) -> PictureAttention:
+        """The picture of a label, and where its places looked while it was made."""
+        if self.model.generator.look is None:
+            raise UsageError(f"{self.name or 'this model'} has no attention to look at")
+        with record(self.model, "generator.*") as looks:
+            (pixels,) = self.make([label], seed=seed)
+        return PictureAttention(
+            pixels.numpy(), [on_the_picture(name, looks[name].cpu(), self.model, {}) for name in looks]
+        )
+
+    def _number(self, label: str) -> int:
+        if label not in self.labels:
+            raise UsageError(f"{self.name or 'this model'} has no class {label!r}; it has {', '.join(self.labels)}")
+        return self.labels.index(label) if self.config.conditional else 0
