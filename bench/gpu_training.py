@@ -34,11 +34,11 @@ from regard.models.gpt import Gpt, GptConfig
 from regard.models.transformer import PRESETS as TRANSFORMERS
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.training import loop
-from regard.training.guards import Signals
-from regard.training.language import Blocks
-from regard.training.objectives import Loss, cross_entropy
-from regard.training.recipe import LanguageRecipe, Recipe
-from regard.training.tasks import Translation
+from regard.training.losses import Loss, cross_entropy
+from regard.training.recipe.recipes import LanguageRecipe, Recipe
+from regard.training.safeguards import Signals
+from regard.training.tasks.language_modelling import Blocks
+from regard.training.tasks.translation import Translation
 
 AIMS = {"gpt2": 600_000, "transformer": 900_000}
 SHAPES = {"gpt2": (32, 1024), "transformer": (1024, 32)}  # rows, tokens of each

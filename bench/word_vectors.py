@@ -19,8 +19,8 @@ import torch
 
 from regard.data.formats.lines import read_lines
 from regard.training.optim import adamw
-from regard.training.recipe import WordsRecipe, load_recipe
-from regard.training.words import Words
+from regard.training.recipe.recipes import WordsRecipe, load_recipe
+from regard.training.tasks.word_vectors import Words
 
 THREADS = 2
 

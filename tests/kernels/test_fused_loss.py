@@ -5,8 +5,8 @@ import torch
 from torch.nn import functional
 
 from regard.layers.blocks import Factors
-from regard.training import fused_loss, objectives
-from regard.training.objectives import cross_entropy
+from regard.training import fused_loss, losses
+from regard.training.losses import cross_entropy
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -74,8 +74,8 @@ def test_labels_that_are_no_words_count_only_where_they_are_masked():
 @pytest.mark.parametrize("piece", [64, 1 << 20])
 def test_factors_have_the_gradients_of_whole_logits(monkeypatch, piece, bias):
     """With an odd vocabulary, which is padded, and rows taken a few at a time."""
-    monkeypatch.setattr(objectives, "IN_PLACE", piece)
-    monkeypatch.setattr(objectives, "LEAST_ROWS", 2)
+    monkeypatch.setattr(losses, "IN_PLACE", piece)
+    monkeypatch.setattr(losses, "LEAST_ROWS", 2)
     generator = torch.Generator().manual_seed(1)
     hidden, weight, offset = (torch.randn(*shape, generator=generator) for shape in ((3, 4, 8), (21, 8), (21,)))
     leaves = [each.to(DEVICE).requires_grad_() for each in ((hidden, weight, offset) if bias else (hidden, weight))]

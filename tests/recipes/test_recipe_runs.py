@@ -8,10 +8,10 @@ import torch
 from safetensors.torch import load_file
 
 from regard.checkpoints import load_model, newest_complete, verify
-from regard.training.guards import SignalError
 from regard.training.loop import Trainer, train
 from regard.training.metrics import read_metrics
-from regard.training.recipe import load_recipe
+from regard.training.recipe.recipes import load_recipe
+from regard.training.safeguards import SignalError
 
 FAULTS = int(os.environ.get("REGARD_FAULT_COUNT", "1"))
 TINY = [

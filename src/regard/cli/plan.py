@@ -104,7 +104,7 @@ def plan(
 def _whole(plan: Plan, gpus: int, tokens: float, assumptions: Sequence[str]) -> ClusterPlan:
     from regard.errors import UsageError
     from regard.studies.cluster import Cluster, on_cluster
-    from regard.training.recipe import changed
+    from regard.training.recipe.recipes import changed
 
     if not gpus:
         raise UsageError("--cluster describes GPUs; say how many there are with --gpus")
@@ -120,7 +120,7 @@ def _rehearsed(what: str, plan: Plan, sets: Sequence[str], device: str, threads:
     from regard.models.catalog import MODELS
     from regard.studies.invented import invented_recipe
     from regard.studies.rehearsal import rehearse
-    from regard.training.recipe import load_recipe
+    from regard.training.recipe.recipes import load_recipe
 
     if Path(what).is_dir():
         raise UsageError(f"{what} is a trained model; --measure trains a recipe or a preset, so name what it came from")

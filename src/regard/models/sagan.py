@@ -4,7 +4,7 @@ Presets: tiny (28 pixels, two cores), 28 and 32 (attention at maps of 14 and 16)
 Residual blocks as in Miyato et al. 2018, spectral norm in both networks, classes by conditional batch norm in the
 generator and by projection in the critic. With `conditional = false` labels are ignored.
 Deviations: the critic mirrors the generator, without the further block at the coarsest map that the authors' code has.
-The two are trained in turns with the hinge loss (`training/objectives.py`).
+The two are trained in turns with the hinge loss (`training/losses.py`).
 """
 
 from typing import Any

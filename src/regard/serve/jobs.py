@@ -27,7 +27,7 @@ from regard.serve.runs import DEMO, Runs
 from regard.serve.spool import making
 from regard.serve.uploads import check_language, count_pairs, keep_pairs
 from regard.studies.demo import RECIPE as DEMO_RECIPE
-from regard.training.recipe import load_recipe
+from regard.training.recipe.recipes import load_recipe
 
 UPLOAD = "upload"
 LIMIT = 256 * 2**20  # bytes of training data

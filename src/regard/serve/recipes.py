@@ -9,8 +9,8 @@ from typing import Any
 
 from regard.config import Config
 from regard.studies.plan import make_plan
-from regard.training.recipe import opening_comment, recipe_names, recipe_text
-from regard.training.sections import PHRASEBOOK, TrainingSection
+from regard.training.recipe.recipes import opening_comment, recipe_names, recipe_text
+from regard.training.recipe.sections import PHRASEBOOK, TrainingSection
 
 DEMO_SETS = ("training.log_every=10", "training.validate_every=130")  # often enough to be watched
 HELD_OUT = 200  # pairs for validation, where a tenth of them is as many

@@ -13,8 +13,8 @@ import platformdirs
 import regard
 from regard.errors import UsageError
 from regard.training.loop import train
-from regard.training.recipe import load_recipe
-from regard.training.sections import PHRASEBOOK
+from regard.training.recipe.recipes import load_recipe
+from regard.training.recipe.sections import PHRASEBOOK
 
 RECIPE = "phrasebook"
 ABOUT = (

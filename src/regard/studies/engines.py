@@ -28,7 +28,7 @@ from regard.models.transformer import Transformer
 from regard.processor import multiplies_bf16
 from regard.studies.joey import Joey
 from regard.studies.twins import TorchBert, TorchTransformer
-from regard.training.objectives import cross_entropy
+from regard.training.losses import cross_entropy
 from regard.training.optim import adamw, guarded_step
 
 EXTRA = "bench"

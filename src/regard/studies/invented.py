@@ -19,7 +19,7 @@ from regard.data.images.datasets import IDX_IMAGES, IDX_LABELS
 from regard.errors import UsageError
 from regard.layers.vision import ImageConfig
 from regard.models.gpt import GptConfig
-from regard.training.recipe import RECIPES, AnyRecipe, changed
+from regard.training.recipe.recipes import RECIPES, AnyRecipe, changed
 
 TASKS = {
     "transformer": "translation", "seq2seq": "translation", "t5": "prompts", "bert": "masked", "gpt": "language",

@@ -7,10 +7,10 @@ from pathlib import Path
 from regard.data.tokenizers.unknown_words import share_of_all
 from regard.errors import DataError, UsageError
 from regard.inference.pipelines.text_encoder import TextEncoder
+from regard.training.evaluation.metrics import label_scores, value_scores
 from regard.training.publishing import RECIPE
-from regard.training.recipe import ClassificationRecipe, load_recipe
-from regard.training.scores import label_scores, value_scores
-from regard.training.sections import LabelledSection
+from regard.training.recipe.recipes import ClassificationRecipe, load_recipe
+from regard.training.recipe.sections import LabelledSection
 
 
 def tables_of(folder: Path) -> LabelledSection:

@@ -14,10 +14,10 @@ from regard.data.images.datasets import open_images
 from regard.data.synthetic.shapes import SHAPE_NAMES, scenes
 from regard.errors import DataError, UsageError
 from regard.inference.pipelines.images import AT_ONCE, ImageClassifier
-from regard.training.image_sections import SCENES
 from regard.training.loop import train
 from regard.training.metrics import METRICS, read_metrics
-from regard.training.recipe import load_recipe
+from regard.training.recipe.image_sections import SCENES
+from regard.training.recipe.recipes import load_recipe
 
 
 def evaluate_pictures(

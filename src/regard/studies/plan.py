@@ -18,10 +18,10 @@ from regard.models.gpt import GptConfig
 from regard.studies import step
 from regard.studies.cost_parts import FLOAT, Cost, Costs, Matrix
 from regard.studies.costs import COSTS
-from regard.training.image_sections import ImageLoopSection
-from regard.training.recipe import PixelsRecipe, changed, load_recipe
-from regard.training.sections import LoopSection, ModelSection, TextLoopSection, TrainingSection
-from regard.training.texts import initial_folder
+from regard.training.prepare.texts import initial_folder
+from regard.training.recipe.image_sections import ImageLoopSection
+from regard.training.recipe.recipes import PixelsRecipe, changed, load_recipe
+from regard.training.recipe.sections import LoopSection, ModelSection, TextLoopSection, TrainingSection
 
 READERS = ("bert", "elmo")  # of texts that have no target
 LENGTH = 32  # tokens of a sentence, where nothing else is said

@@ -27,7 +27,7 @@ from regard.inference.insight.word_alignment import (
 from regard.inference.pipelines.generation import Writer
 from regard.inference.pipelines.generator import LanguageModel
 from regard.inference.pipelines.translator import Translator
-from regard.training.sections import PHRASEBOOK
+from regard.training.recipe.sections import PHRASEBOOK
 
 Part = Literal["valid", "test"]
 Merge = Literal["mutual"] | SymmetryMethod

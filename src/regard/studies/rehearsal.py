@@ -30,11 +30,11 @@ from regard.studies.costs import COSTS
 from regard.studies.limits import Limits
 from regard.studies.live import LiveBytes
 from regard.studies.plan import Plan
-from regard.training.guards import Signals
 from regard.training.loop import Trainer, find_device
-from regard.training.recipe import AnyRecipe, PixelsRecipe
-from regard.training.state import seed_everything
-from regard.training.tasks import TASKS
+from regard.training.recipe.recipes import AnyRecipe, PixelsRecipe
+from regard.training.run_state import seed_everything
+from regard.training.safeguards import Signals
+from regard.training.tasks.translation import TASKS
 
 ROUNDS = 5
 WRITERS = ("transformer", "gpt", "t5")  # whose steps of a search `floors.py` counts

@@ -15,8 +15,8 @@ from __future__ import annotations
 from math import ceil
 
 from regard.studies.cost_parts import FLOAT, Costs, Kind, Piece, Scored
-from regard.training.objectives import AT_A_TIME, LEAST_ROWS
-from regard.training.sections import AgreeingSection, LoopSection, WritingSection
+from regard.training.losses import AT_A_TIME, LEAST_ROWS
+from regard.training.recipe.sections import AgreeingSection, LoopSection, WritingSection
 
 MOMENTS = 2  # that AdamW remembers of every weight
 ADAMW, CLIP, AVERAGE = 7, 3, 3  # times a weight's numbers are read or written: 4 read, 3 written; 2 and 1; 2 and 1

@@ -27,7 +27,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from regard.data.work_files import Share
 from regard.errors import UsageError
-from regard.training.sections import Parallel
+from regard.training.recipe.sections import Parallel
 
 PATIENCE = timedelta(hours=2)  # the others wait while the first rank prepares data, measures or publishes
 T = TypeVar("T")

@@ -21,18 +21,26 @@ from regard.checkpoints.models import fill
 from regard.errors import TrainingError, UsageError
 from regard.layers.blocks import keep_half
 from regard.processor import multiplies_bf16
+from regard.training.checkpoint_writer import Saver
+from regard.training.cuda_graphs import CudaGraphs, Repeated
 from regard.training.distributed import ALONE, Ranks, engine, full, joined, local
-from regard.training.guards import SignalError, Signals, first_bad_module
+from regard.training.losses import Loss
 from regard.training.metrics import MetricsLog, Reporter, Silence, shown
-from regard.training.objectives import Loss
 from regard.training.optim import adamw, ema_update, guarded_step, schedule
 from regard.training.publishing import RECIPE, better, mean_of, publish_model, weights_of, write_beside
-from regard.training.recipe import AnyRecipe
-from regard.training.replay import CudaGraphs, Repeated
-from regard.training.saving import Saver
-from regard.training.starting import DATA, claim
-from regard.training.state import Place, Progress, load_state, read_progress, save_state, seed_draws, seed_everything
-from regard.training.tasks import TASKS, Task, TrainingBatch
+from regard.training.recipe.recipes import AnyRecipe
+from regard.training.run_folder import DATA, claim
+from regard.training.run_state import (
+    Place,
+    Progress,
+    load_state,
+    read_progress,
+    save_state,
+    seed_draws,
+    seed_everything,
+)
+from regard.training.safeguards import SignalError, Signals, first_bad_module
+from regard.training.tasks.translation import TASKS, Task, TrainingBatch
 
 
 def train(recipe: AnyRecipe, out: Path, *, resume: bool = False) -> Path:

@@ -14,9 +14,9 @@ from regard.checkpoints.models import own_tensors
 from regard.config import Config
 from regard.training.metrics import METRICS
 from regard.training.optim import mean_weights
-from regard.training.recipe import AnyRecipe, load_recipe
-from regard.training.sections import HIGHER_IS_BETTER
-from regard.training.tasks import Task
+from regard.training.recipe.recipes import AnyRecipe, load_recipe
+from regard.training.recipe.sections import HIGHER_IS_BETTER
+from regard.training.tasks.translation import Task
 
 RECIPE, NEW_RECIPE = "recipe.toml", "recipe.toml.new"
 CARD = "README.md"

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from regard.attention import packing
 from regard.attention.packing import Packing, packing_for
 from regard.models.catalog import MODELS
-from regard.training.objectives import cross_entropy
+from regard.training.losses import cross_entropy
 
 SIZES = {"width": 16, "heads": 4, "ffn_width": 24}
 BOTH = {"source_vocab": 11, "target_vocab": 11, "dropout": 0.0}

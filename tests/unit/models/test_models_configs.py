@@ -11,7 +11,7 @@ from regard.cli.main import run
 from regard.config import Config
 from regard.errors import ConfigError
 from regard.models.catalog import MODELS
-from regard.training.recipe import RECIPES, load_recipe, recipe_names
+from regard.training.recipe.recipes import RECIPES, load_recipe, recipe_names
 
 SIZES = {"vocab": 8, "source_vocab": 8, "target_vocab": 8}
 WHOLE, BROKEN = (0, -1, 1, 3), (-1.0, math.nan, math.inf, -math.inf)

@@ -6,7 +6,7 @@ import torch
 from regard.attention import record
 from regard.errors import ConfigError
 from regard.models.sagan import PRESETS, Sagan, SaganConfig
-from regard.training.objectives import hinge_critic, hinge_generator
+from regard.training.losses import hinge_critic, hinge_generator
 
 SMALL = SaganConfig(image_size=16, widths=(16, 8), latent=6, attention_at=8, classes=3)
 

@@ -22,7 +22,7 @@ from regard.serve.progress import Job, Record
 from regard.serve.recipes import offers, suited
 from regard.serve.runs import zipped
 from regard.serve.shelf import Shelf
-from regard.training.recipe import load_recipe
+from regard.training.recipe.recipes import load_recipe
 
 PATIENCE = 120
 BOMB = '<?xml version="1.0"?><!DOCTYPE tmx [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;">]><tmx><body>&b;</body></tmx>'

@@ -15,7 +15,7 @@ from regard.models.seq2seq import Seq2Seq
 from regard.models.t5 import V1_1
 from regard.models.word2vec import Scores, Word2Vec
 from regard.studies.costs import COSTS
-from regard.training.objectives import negative_sampling
+from regard.training.losses import negative_sampling
 
 VOCAB = 53
 SIZES = {

@@ -19,8 +19,8 @@ from regard.studies.invented import TASKS, invented_recipe
 from regard.studies.limits import Limits
 from regard.studies.plan import make_plan
 from regard.studies.rehearsal import measured_peak
-from regard.training.objectives import cross_entropy
-from regard.training.sections import LoopSection, TrainingSection
+from regard.training.losses import cross_entropy
+from regard.training.recipe.sections import LoopSection, TrainingSection
 
 B, S, T, V = 3, 16, 12, 300
 TEXTS = {"source_vocab": V, "target_vocab": V, "width": 32}

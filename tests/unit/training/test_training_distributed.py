@@ -22,7 +22,7 @@ from regard.cli.main import run
 from regard.errors import TrainingError
 from regard.training.loop import train
 from regard.training.metrics import read_metrics
-from regard.training.recipe import load_recipe
+from regard.training.recipe.recipes import load_recipe
 
 STEPS = 8
 TINY = (

@@ -16,8 +16,8 @@ from regard.inference.pipelines.translator import Translator
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.studies.quality import evaluate_pairs, held_out_pairs
 from regard.training.loop import train
-from regard.training.objectives import guidance
-from regard.training.recipe import load_recipe
+from regard.training.losses import guidance
+from regard.training.recipe.recipes import load_recipe
 
 SETS = (
     "data.target=es", "data.phrasebook.count=1000", "data.phrasebook.valid_count=30", "data.phrasebook.test_count=2",

@@ -17,14 +17,14 @@ from regard.data.images.reading import Preprocessing, png, read_image
 from regard.data.synthetic.shapes import scenes
 from regard.errors import ConfigError, DataError
 from regard.inference.pipelines.images import ImageClassifier
-from regard.training import pictures
-from regard.training.guards import SignalError
-from regard.training.judging import Judge
+from regard.training.evaluation.frechet_distance import Judge
+from regard.training.evaluation.metrics import frechet, mean_overlap
 from regard.training.loop import Trainer, train
 from regard.training.metrics import read_metrics
-from regard.training.recipe import load_recipe
-from regard.training.scores import frechet, mean_overlap
-from regard.training.tasks import TASKS
+from regard.training.prepare import images
+from regard.training.recipe.recipes import load_recipe
+from regard.training.safeguards import SignalError
+from regard.training.tasks.translation import TASKS
 
 COMMON = [
     "data.scenes.count=40", "data.scenes.valid_count=12", "data.scenes.test_count=6", "training.device=cpu",
@@ -123,7 +123,7 @@ def test_a_stem_of_convolutions_learns(tmp_path):
 
 
 def test_batches_do_not_depend_on_workers_or_on_where_pictures_wait(tmp_path, monkeypatch):
-    monkeypatch.setattr(pictures, "RESIDENT", 0)
+    monkeypatch.setattr(images, "RESIDENT", 0)
     logs = []
     for workers in (0, 2):
         out = tmp_path / f"{workers}"

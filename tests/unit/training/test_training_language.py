@@ -22,12 +22,12 @@ from regard.errors import CheckpointError, ConfigError, DataError, UsageError
 from regard.inference.pipelines.text_encoder import TextEncoder
 from regard.models.lstm import Lstm
 from regard.studies.labels import tables_of
-from regard.training.classification import Classification
-from regard.training.guards import SignalError
-from regard.training.language import _continued, language_task
 from regard.training.loop import Trainer, train
 from regard.training.metrics import read_metrics
-from regard.training.recipe import RECIPES, load_recipe
+from regard.training.recipe.recipes import RECIPES, load_recipe
+from regard.training.safeguards import SignalError
+from regard.training.tasks.language_modelling import _continued, language_task
+from regard.training.tasks.text_classification import Classification
 
 LOOP = (
     "training.device=cpu", "training.schedule=cosine", "training.warmup=10", "training.lr=5e-3",

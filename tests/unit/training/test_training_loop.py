@@ -11,13 +11,13 @@ from torch import nn
 from regard.checkpoints import complete_checkpoints, load_model, resolve, verify
 from regard.data.batch import Batch, collate
 from regard.errors import TrainingError, UsageError
-from regard.training.guards import Signals
 from regard.training.loop import Trainer, train
+from regard.training.losses import Loss, cross_entropy
 from regard.training.metrics import MetricsLog, read_metrics
-from regard.training.objectives import Loss, cross_entropy
 from regard.training.publishing import better, weights_of
-from regard.training.recipe import load_recipe
-from regard.training.starting import claim
+from regard.training.recipe.recipes import load_recipe
+from regard.training.run_folder import claim
+from regard.training.safeguards import Signals
 
 TINY = [
     "model.width=16", "model.heads=2", "model.encoder_depth=1", "model.decoder_depth=1", "model.ffn_width=32",

@@ -6,8 +6,8 @@ from torch.nn import functional
 
 from regard.layers.blocks import Factors
 from regard.studies.live import peak_bytes
-from regard.training import objectives
-from regard.training.objectives import cross_entropy, hinge_critic, hinge_generator, r_drop, symmetric_divergence
+from regard.training import losses
+from regard.training.losses import cross_entropy, hinge_critic, hinge_generator, r_drop, symmetric_divergence
 
 
 def example(seed, batch=3, length=5, vocab=11):
@@ -54,7 +54,7 @@ def test_cross_entropy_passes_gradcheck():
 
 @pytest.mark.parametrize("piece", [1, 40, 1 << 24])  # a row at a time, three rows (the last two alone), all at once
 def test_bfloat16_logits_are_summed_in_float32(monkeypatch, piece):
-    monkeypatch.setattr(objectives, "PIECE", piece)
+    monkeypatch.setattr(losses, "PIECE", piece)
     logits, labels, mask = example(1, batch=2, length=7)
     half = logits.bfloat16().requires_grad_()
     single = half.detach().float().requires_grad_()
@@ -83,8 +83,8 @@ def factors(seed, width=4, vocab=11, *, bias=True, kind=torch.float64):
 @pytest.fixture(params=[(1, 4), (22, 1), (1 << 21, 256)], ids=["four rows", "two rows", "all"])
 def piece(request, monkeypatch):
     numbers, rows = request.param
-    monkeypatch.setattr(objectives, "AT_A_TIME", {"cpu": numbers})
-    monkeypatch.setattr(objectives, "LEAST_ROWS", rows)
+    monkeypatch.setattr(losses, "AT_A_TIME", {"cpu": numbers})
+    monkeypatch.setattr(losses, "LEAST_ROWS", rows)
 
 
 def gradients_of(loss, parts):
@@ -116,8 +116,8 @@ def test_where_rows_are_not_left_out_they_count_for_nothing(piece):
     """As on a device that would have to be waited for."""
     parts, labels, mask = factors(6)
     flat = parts.hidden.flatten(0, 1), parts.weight, parts.bias, labels.flatten(), mask.flatten()
-    judge = objectives.partial(objectives._loss_and_gradient, smoothing=0.1)
-    ours = objectives._InPieces.apply(*flat, judge, True, objectives.AT_A_TIME["cpu"], False)
+    judge = losses.partial(losses._loss_and_gradient, smoothing=0.1)
+    ours = losses._InPieces.apply(*flat, judge, True, losses.AT_A_TIME["cpu"], False)
     theirs = cross_entropy(parts, labels, mask, 0.1)
     torch.testing.assert_close(ours, theirs)
     torch.testing.assert_close(gradients_of(ours, parts), gradients_of(theirs, parts))

@@ -6,7 +6,7 @@ import pytest
 
 from regard.config import known_keys
 from regard.errors import ConfigError, UsageError
-from regard.training.recipe import Recipe, load_recipe, recipe_names
+from regard.training.recipe.recipes import Recipe, load_recipe, recipe_names
 
 SMALL = {"data": {"train": "a.tsv", "source": "en", "target": "es"}}
 

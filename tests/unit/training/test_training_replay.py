@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from regard.data.batch import ImageBatch
-from regard.training.guards import Signals
-from regard.training.language import Streams
+from regard.training.cuda_graphs import MOST, WARM, Repeated
 from regard.training.loop import Trainer
-from regard.training.recipe import load_recipe
-from regard.training.replay import MOST, WARM, Repeated
-from regard.training.tasks import TASKS
+from regard.training.recipe.recipes import load_recipe
+from regard.training.safeguards import Signals
+from regard.training.tasks.language_modelling import Streams
+from regard.training.tasks.translation import TASKS
 
 CPU = torch.device("cpu")
 COMMON = [

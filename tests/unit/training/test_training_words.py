@@ -18,8 +18,8 @@ from regard.inference.conversion import convert
 from regard.inference.pipelines.word_vectors import WordVectors
 from regard.models.word2vec import Word2Vec, Word2VecConfig
 from regard.training.loop import train
-from regard.training.objectives import negative_sampling
-from regard.training.recipe import load_recipe
+from regard.training.losses import negative_sampling
+from regard.training.recipe.recipes import load_recipe
 
 LOOP = ("training.device=cpu", "training.validate_every=100", "training.checkpoint_every=0", "training.log_every=100")
 PAIRS = {"king": "queen", "man": "woman", "boy": "girl", "father": "mother"}

@@ -15,8 +15,8 @@ from regard.data.batch import Batch, collate
 from regard.data.formats.pairs import Pair
 from regard.data.loader import plan_batches
 from regard.inference.decoding.search import SearchSettings, Steps, Vocabulary, search
-from regard.training.guards import Poll
-from regard.training.objectives import cross_entropy
+from regard.training.losses import cross_entropy
+from regard.training.safeguards import Poll
 
 SENTENCES = 64  # decoded together
 SAMPLES = 8  # shown to whoever watches

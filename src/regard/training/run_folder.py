@@ -18,10 +18,10 @@ import filelock
 
 from regard.checkpoints.folder import CHECKPOINTS, MANIFEST, tidy
 from regard.errors import UsageError
-from regard.training.guards import SignalError
 from regard.training.metrics import BOARD, METRICS
 from regard.training.publishing import NEW_RECIPE, RECIPE, differences, write_recipe
-from regard.training.recipe import AnyRecipe
+from regard.training.recipe.recipes import AnyRecipe
+from regard.training.safeguards import SignalError
 
 LOCK, STARTING, DATA = ".lock", ".starting", "data"
 OWN = (

@@ -25,9 +25,9 @@ from regard.data.tokenizers.training import Style, VocabularyConfig, train_vocab
 from regard.data.tokenizers.unknown_words import unknown_tokens
 from regard.errors import CheckpointError, DataError, UsageError
 from regard.models.catalog import MODELS
-from regard.training.guards import Poll
-from regard.training.sections import PHRASEBOOK, ModelSection, PlainSection
-from regard.training.stages import Stages
+from regard.training.prepare.stages import Stages
+from regard.training.recipe.sections import PHRASEBOOK, ModelSection, PlainSection
+from regard.training.safeguards import Poll
 
 Part = Literal["train", "valid", "test"]
 PARTS: tuple[Part, ...] = ("train", "valid", "test")

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from regard.errors import ConfigError
 from regard.inference.pipelines.images import ImageClassifier
-from regard.training.scores import frechet
+from regard.training.evaluation.metrics import frechet
 
 Pixels = UInt8[Tensor, "B C H W"]
 

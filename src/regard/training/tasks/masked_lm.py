@@ -20,12 +20,12 @@ from regard.data.text.token_blocks import EncodedLine, TokenStore, split_rows
 from regard.data.tokenizers.text import TextTokenizer
 from regard.errors import ConfigError, DataError
 from regard.models.bert import BertConfig, BertOutput
-from regard.training.guards import Poll
-from regard.training.language import TextTask, no_validation
-from regard.training.objectives import Loss, cross_entropy
-from regard.training.recipe import MaskedRecipe
-from regard.training.supervised import loading
-from regard.training.texts import TextPreparation, build_model, chunks
+from regard.training.losses import Loss, cross_entropy
+from regard.training.prepare.texts import TextPreparation, build_model, chunks
+from regard.training.recipe.recipes import MaskedRecipe
+from regard.training.safeguards import Poll
+from regard.training.tasks.language_modelling import TextTask, no_validation
+from regard.training.tasks.supervised import loading
 
 MEASURED = 0  # the seed of the words that are hidden in validation, the same for every run
 

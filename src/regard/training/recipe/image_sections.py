@@ -9,7 +9,7 @@ from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
 from regard.config import Config, Fraction
 from regard.errors import ConfigError
-from regard.training.sections import LoopSection, Metric
+from regard.training.recipe.sections import LoopSection, Metric
 
 SCENES = "scenes"
 

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from regard.data.loader import Loader
 from regard.training.distributed import Ranks
-from regard.training.evaluation import Sample
-from regard.training.objectives import Loss
-from regard.training.sections import LoopSection
-from regard.training.state import Place
+from regard.training.evaluation.translation import Sample
+from regard.training.losses import Loss
+from regard.training.recipe.sections import LoopSection
+from regard.training.run_state import Place
 
 B = TypeVar("B")
 

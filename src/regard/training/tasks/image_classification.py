@@ -19,13 +19,13 @@ from regard.data.images.reading import Preprocessing
 from regard.errors import ConfigError, DataError
 from regard.layers.vision import ImageConfig
 from regard.models.catalog import MODELS
-from regard.training.guards import Poll
-from regard.training.objectives import Loss, soft_cross_entropy
-from regard.training.pictures import ImageCorpus, ImagePreparation, OnDevice, Pictures
-from regard.training.recipe import ImagesRecipe, SegmentationRecipe
-from regard.training.sections import ModelSection
-from regard.training.supervised import SupervisedTask
-from regard.training.texts import initial_folder, initialised
+from regard.training.losses import Loss, soft_cross_entropy
+from regard.training.prepare.images import ImageCorpus, ImagePreparation, OnDevice, Pictures
+from regard.training.prepare.texts import initial_folder, initialised
+from regard.training.recipe.recipes import ImagesRecipe, SegmentationRecipe
+from regard.training.recipe.sections import ModelSection
+from regard.training.safeguards import Poll
+from regard.training.tasks.supervised import SupervisedTask
 
 
 class ImageTask(SupervisedTask[ImageBatch]):

@@ -34,11 +34,11 @@ from regard.errors import ConfigError, DataError
 from regard.models.elmo import Elmo
 from regard.models.gpt import GptConfig
 from regard.models.lstm import State
-from regard.training.guards import Poll
-from regard.training.objectives import Loss, cross_entropy
-from regard.training.recipe import LanguageRecipe
-from regard.training.supervised import SupervisedTask, loading
-from regard.training.texts import TextPreparation, build_model, chunks
+from regard.training.losses import Loss, cross_entropy
+from regard.training.prepare.texts import TextPreparation, build_model, chunks
+from regard.training.recipe.recipes import LanguageRecipe
+from regard.training.safeguards import Poll
+from regard.training.tasks.supervised import SupervisedTask, loading
 
 B = TypeVar("B")
 MEASURED_STREAMS = 10  # that a text is measured in: few, since each begins without a memory

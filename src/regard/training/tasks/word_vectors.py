@@ -16,11 +16,11 @@ from regard.data.text.token_blocks import EncodedLine, TokenStore
 from regard.data.tokenizers.text import TextTokenizer
 from regard.errors import DataError
 from regard.models.word2vec import Word2VecConfig
-from regard.training.guards import Poll
-from regard.training.language import TextTask, loading, no_validation
-from regard.training.objectives import Loss, negative_sampling
-from regard.training.recipe import WordsRecipe
-from regard.training.texts import TextPreparation, build_model, chunks
+from regard.training.losses import Loss, negative_sampling
+from regard.training.prepare.texts import TextPreparation, build_model, chunks
+from regard.training.recipe.recipes import WordsRecipe
+from regard.training.safeguards import Poll
+from regard.training.tasks.language_modelling import TextTask, loading, no_validation
 
 MEASURED = 0  # the epoch whose draws are used in every validation
 

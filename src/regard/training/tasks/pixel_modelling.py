@@ -24,12 +24,12 @@ from regard.inference.decoding.search import SearchSettings
 from regard.inference.pipelines.image_generation import Painter
 from regard.models.catalog import MODELS
 from regard.models.gpt import Gpt, GptConfig
-from regard.training.guards import Poll
-from regard.training.judging import Judge
-from regard.training.objectives import Loss, cross_entropy
-from regard.training.pictures import ImagePreparation, OnDevice, Pictures
-from regard.training.recipe import PixelsRecipe
-from regard.training.supervised import SupervisedTask
+from regard.training.evaluation.frechet_distance import Judge
+from regard.training.losses import Loss, cross_entropy
+from regard.training.prepare.images import ImagePreparation, OnDevice, Pictures
+from regard.training.recipe.recipes import PixelsRecipe
+from regard.training.safeguards import Poll
+from regard.training.tasks.supervised import SupervisedTask
 
 RIDGE = 1e-2  # times the mean square of the features
 AT_ONCE = 250  # pictures that are painted together

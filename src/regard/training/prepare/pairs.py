@@ -18,10 +18,10 @@ from regard.data.text.pair_store import PairStore, encode_corpus
 from regard.data.text.word_aligner import Aligner
 from regard.data.tokenizers.pair import PairTokenizer, train_pair_tokenizer
 from regard.errors import DataError
-from regard.training.guards import Poll
-from regard.training.recipe import Recipe
-from regard.training.sections import PHRASEBOOK
-from regard.training.stages import Stages
+from regard.training.prepare.stages import Stages
+from regard.training.recipe.recipes import Recipe
+from regard.training.recipe.sections import PHRASEBOOK
+from regard.training.safeguards import Poll
 
 Part = Literal["train", "valid", "test"]
 PARTS: tuple[Part, ...] = ("train", "valid", "test")

@@ -23,14 +23,14 @@ from regard.data.tokenizers.unknown_words import unknown_tokens
 from regard.errors import DataError
 from regard.models.bert import BertConfig
 from regard.models.elmo import ElmoConfig
-from regard.training.evaluation import SAMPLES, Sample
-from regard.training.guards import Poll
-from regard.training.language import TextTask, no_validation
-from regard.training.objectives import Loss, symmetric_divergence
-from regard.training.recipe import ClassificationRecipe
-from regard.training.scores import label_scores, value_scores
-from regard.training.supervised import loading
-from regard.training.texts import PARTS, Part, build_model, initial_tokenizer
+from regard.training.evaluation.metrics import label_scores, value_scores
+from regard.training.evaluation.translation import SAMPLES, Sample
+from regard.training.losses import Loss, symmetric_divergence
+from regard.training.prepare.texts import PARTS, Part, build_model, initial_tokenizer
+from regard.training.recipe.recipes import ClassificationRecipe
+from regard.training.safeguards import Poll
+from regard.training.tasks.language_modelling import TextTask, no_validation
+from regard.training.tasks.supervised import loading
 
 CHUNK = 1000
 

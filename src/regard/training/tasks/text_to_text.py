@@ -26,15 +26,15 @@ from regard.data.tokenizers.text import TextTokenizer
 from regard.data.tokenizers.training import train_vocabulary
 from regard.data.tokenizers.unknown_words import unknown_tokens
 from regard.errors import DataError
-from regard.training.corpus import PairFile
-from regard.training.evaluation import Evaluation, Sample, Side
-from regard.training.guards import Poll
-from regard.training.language import TextTask, encode_lines, no_validation
-from regard.training.objectives import Loss, cross_entropy
-from regard.training.recipe import PromptsRecipe, SpansRecipe
-from regard.training.sections import ModelSection, WritingSection
-from regard.training.supervised import loading
-from regard.training.texts import PARTS, Part, TextPreparation, build_model, initial_tokenizer
+from regard.training.evaluation.translation import Evaluation, Sample, Side
+from regard.training.losses import Loss, cross_entropy
+from regard.training.prepare.pairs import PairFile
+from regard.training.prepare.texts import PARTS, Part, TextPreparation, build_model, initial_tokenizer
+from regard.training.recipe.recipes import PromptsRecipe, SpansRecipe
+from regard.training.recipe.sections import ModelSection, WritingSection
+from regard.training.safeguards import Poll
+from regard.training.tasks.language_modelling import TextTask, encode_lines, no_validation
+from regard.training.tasks.supervised import loading
 
 TASKS = "tasks.npy"
 

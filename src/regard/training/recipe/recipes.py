@@ -19,7 +19,7 @@ from regard.data.tokenizers.pair import TokenizerConfig
 from regard.data.tokenizers.training import VocabularyConfig
 from regard.errors import ConfigError, DataError, UsageError
 from regard.inference.decoding.search import SearchSettings
-from regard.training.image_sections import (
+from regard.training.recipe.image_sections import (
     SCENES,
     GanLoopSection,
     GanSection,
@@ -29,7 +29,7 @@ from regard.training.image_sections import (
     PixelsLoopSection,
     PixelsSection,
 )
-from regard.training.sections import (
+from regard.training.recipe.sections import (
     DECODED,
     PHRASEBOOK,
     AgreeingSection,

@@ -21,10 +21,10 @@ from regard.data.images.reading import Preprocessing
 from regard.data.loader import Loader, Place, Rows
 from regard.data.synthetic.shapes import SHAPE_NAMES, scenes
 from regard.errors import DataError
-from regard.training.guards import Poll
-from regard.training.image_sections import ImageLoopSection, ImageSection
-from regard.training.supervised import loading
-from regard.training.texts import PARTS, Part
+from regard.training.prepare.texts import PARTS, Part
+from regard.training.recipe.image_sections import ImageLoopSection, ImageSection
+from regard.training.safeguards import Poll
+from regard.training.tasks.supervised import loading
 
 RESIDENT = 8 << 30  # bytes of pictures that are kept on the device; more stay on disk and are read by the loader
 SKIPPED = "skipped.json"

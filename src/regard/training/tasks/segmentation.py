@@ -13,11 +13,11 @@ from torch.nn import functional
 from regard.data.batch import ImageBatch
 from regard.errors import ConfigError
 from regard.models.catalog import MODELS
-from regard.training.guards import Poll
-from regard.training.images import ImageTask, image_config
-from regard.training.objectives import Loss
-from regard.training.pictures import OnDevice
-from regard.training.scores import mean_overlap
+from regard.training.evaluation.metrics import mean_overlap
+from regard.training.losses import Loss
+from regard.training.prepare.images import OnDevice
+from regard.training.safeguards import Poll
+from regard.training.tasks.image_classification import ImageTask, image_config
 
 BACKGROUND = "background"
 

@@ -27,22 +27,22 @@ from regard.inference.insight.forced_pass import (
     guided_alignment,
 )
 from regard.models.catalog import MODELS
-from regard.training.adversarial import Gan
-from regard.training.classification import Classification
-from regard.training.corpus import prepare
-from regard.training.evaluation import Evaluation, Sample
-from regard.training.guards import Poll
-from regard.training.images import Images
-from regard.training.language import language_task
-from regard.training.masked import Masked
-from regard.training.objectives import Loss, cross_entropy, guidance, r_drop
-from regard.training.pixels import Pixels
-from regard.training.recipe import Recipe
-from regard.training.segmentation import Segmentation
-from regard.training.state import Place
-from regard.training.supervised import loading
-from regard.training.text_to_text import Prompts, Spans
-from regard.training.words import Words
+from regard.training.evaluation.translation import Evaluation, Sample
+from regard.training.losses import Loss, cross_entropy, guidance, r_drop
+from regard.training.prepare.pairs import prepare
+from regard.training.recipe.recipes import Recipe
+from regard.training.run_state import Place
+from regard.training.safeguards import Poll
+from regard.training.tasks.adversarial import Gan
+from regard.training.tasks.image_classification import Images
+from regard.training.tasks.language_modelling import language_task
+from regard.training.tasks.masked_lm import Masked
+from regard.training.tasks.pixel_modelling import Pixels
+from regard.training.tasks.segmentation import Segmentation
+from regard.training.tasks.supervised import loading
+from regard.training.tasks.text_classification import Classification
+from regard.training.tasks.text_to_text import Prompts, Spans
+from regard.training.tasks.word_vectors import Words
 
 ALIGNED_PAIRS = 300  # looked at to find the layer and head that align words
 

@@ -19,14 +19,14 @@ from regard.data.images.reading import Preprocessing, grid, png
 from regard.errors import ConfigError
 from regard.models.catalog import MODELS
 from regard.models.sagan import Sagan, SaganConfig
-from regard.training.evaluation import Sample
-from regard.training.guards import Poll
-from regard.training.images import image_config
-from regard.training.judging import Judge
-from regard.training.objectives import Loss, hinge_critic, hinge_generator
-from regard.training.pictures import ImagePreparation, OnDevice
-from regard.training.recipe import GanRecipe
-from regard.training.state import Place
+from regard.training.evaluation.frechet_distance import Judge
+from regard.training.evaluation.translation import Sample
+from regard.training.losses import Loss, hinge_critic, hinge_generator
+from regard.training.prepare.images import ImagePreparation, OnDevice
+from regard.training.recipe.recipes import GanRecipe
+from regard.training.run_state import Place
+from regard.training.safeguards import Poll
+from regard.training.tasks.image_classification import image_config
 
 CRITIC, GENERATOR = "critic", "generator"
 SHEET, COLUMNS = "samples.png", 10
