@@ -15,7 +15,7 @@ from regard.data.text.pair_store import PairStore, encode_corpus
 from regard.data.text.word_aligner import Aligner
 from regard.data.tokenizers.pair import PairTokenizer
 from regard.inference.insight.word_alignment import Link, alignment_score, flip
-from regard.studies.quality import gold_pairs
+from regard.studies.evaluate.translation import gold_pairs
 
 
 def main() -> None:

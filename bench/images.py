@@ -28,7 +28,7 @@ from torch.nn import functional
 
 from regard.checkpoints import load_model
 from regard.inference.fast.convert import inference_form
-from regard.studies.machine import describe
+from regard.studies.costs.machine import describe
 from regard.training.optim import adamw, guarded_step
 from turns import Times, interleaved
 

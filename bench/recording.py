@@ -26,7 +26,7 @@ from regard.models.gpt import PRESETS as GPTS
 from regard.models.gpt import Gpt, GptConfig
 from regard.models.transformer import PRESETS as TRANSFORMERS
 from regard.models.transformer import Transformer, TransformerConfig
-from regard.studies.machine import describe
+from regard.studies.costs.machine import describe
 from turns import Times, interleaved
 
 LENGTH, PROMPT, VOCAB, PAD, END = 64, 32, 8000, 1, 0

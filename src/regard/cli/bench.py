@@ -11,7 +11,7 @@ import typer
 from regard.cli.options import existing, finite, numbers
 
 if TYPE_CHECKING:
-    from regard.studies.bench import Result
+    from regard.studies.bench.run import Result
 
 
 def bench(
@@ -42,8 +42,8 @@ def bench(
 
     Example: regard bench translate -m runs/en-fr --batch 1,32 --beam 1,5 --json speed.json
     """
-    from regard.studies.bench import measure
-    from regard.studies.machine import describe
+    from regard.studies.bench.run import measure
+    from regard.studies.costs.machine import describe
 
     setting = describe(threads)
     weights = f"the weights of {model}" if model else f"random weights, shape {shape}"
@@ -68,7 +68,7 @@ def _lines(file: Path | None) -> list[str]:
 
 
 def _print(result: Result) -> None:
-    from regard.studies.units import scaled
+    from regard.studies.costs.units import scaled
 
     beam = f", beam {result.beam}, {result.length} tokens" if result.length > 1 else ""
     print(f"\nbatch {result.batch}{beam}" + (f"  ({result.disturbed})" if result.disturbed else ""))

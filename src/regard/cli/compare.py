@@ -70,7 +70,7 @@ def compare(
 def _length(names: list[str], output: Path | None, to: str, count: int, bins: str, as_json: bool, device: str) -> None:
     from regard.cli.options import load_translator
     from regard.errors import UsageError
-    from regard.studies.compare import scores_by_length
+    from regard.studies.lectures.compare import scores_by_length
 
     if not names:
         raise UsageError("name the models to compare: -m NAME=FOLDER, once for each")
@@ -99,7 +99,7 @@ def _length(names: list[str], output: Path | None, to: str, count: int, bins: st
 
 
 def _sequences(output: Path | None, lengths: list[int], width: int, as_json: bool) -> None:
-    from regard.studies.compare import rows_of, three_ways
+    from regard.studies.lectures.compare import rows_of, three_ways
 
     ways = three_ways(lengths, width=width)
     if as_json:
@@ -121,7 +121,7 @@ def _sequences(output: Path | None, lengths: list[int], width: int, as_json: boo
 
 def _data(names: list[str], output: Path | None, counts: list[int], sets: list[str], runs: Path, as_json: bool) -> None:
     from regard.errors import UsageError
-    from regard.studies.pictures import accuracy_by_count
+    from regard.studies.evaluate.images import accuracy_by_count
 
     recipes = {name or Path(recipe).stem: recipe for name, _, recipe in (each.rpartition("=") for each in names)}
     if not recipes:
@@ -145,8 +145,8 @@ def _data(names: list[str], output: Path | None, counts: list[int], sets: list[s
 
 def _pictures(output: Path | None, sides: list[int], device: str, as_json: bool) -> None:
     from regard.inference.pipelines.translator import find_device
-    from regard.studies.growth import attention_growth
-    from regard.studies.units import byte_size
+    from regard.studies.costs.units import byte_size
+    from regard.studies.lectures.growth import attention_growth
 
     rows = attention_growth(sides, find_device(device))
     if as_json:
@@ -172,7 +172,7 @@ def _pictures(output: Path | None, sides: list[int], device: str, as_json: bool)
 
 
 def _claim(what: str, output: Path | None, as_json: bool) -> None:
-    from regard.studies import claims
+    from regard.studies.lectures import claims
 
     if what == "gradients":
         rows = claims.gradients_through_time([1, 5, 10, 20, 50])

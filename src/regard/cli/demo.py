@@ -25,7 +25,7 @@ def demo(
     from regard.look.scenes import translated_scene
     from regard.look.terminal import print_alignment
     from regard.studies.demo import EXAMPLES, about
-    from regard.studies.quality import evaluate_pairs, held_out_pairs
+    from regard.studies.evaluate.translation import evaluate_pairs, held_out_pairs
 
     folder = built_in()
     translator = Translator.load(folder)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from regard.cli.options import AsJson
 
 if TYPE_CHECKING:
-    from regard.studies.precisions import Form
+    from regard.studies.bench.precisions import Form
 
 
 def doctor(as_json: AsJson = False) -> None:
@@ -27,7 +27,7 @@ def doctor(as_json: AsJson = False) -> None:
     from regard import processor
     from regard.attention import attend, attention_weights
     from regard.errors import RegardError
-    from regard.studies import precisions
+    from regard.studies.bench import precisions
 
     (packages, missing), forms = _packages(), precisions.forms()
     q, k, v = (torch.randn(2, 4, 9, 16) for _ in range(3))

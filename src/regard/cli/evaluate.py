@@ -76,12 +76,12 @@ def evaluate(
     Example: regard evaluate ../shared/data/multi30k/test_2016_flickr -m runs/en-de --beam 5
     Example: regard evaluate ../shared/data/glue/RTE/dev.tsv.gz -m runs/glue-rte-minilm
     """
-    from regard.studies import quality
+    from regard.studies.evaluate import translation
 
     if text:
         if data or gold or len(model) != 1:
             raise UsageError("--text measures one language model: give it with -m, and no pairs and no --gold")
-        _print(quality.evaluate_text(load_writer(model[0], device, allow_pickle, precision), text, stride), as_json)
+        _print(translation.evaluate_text(load_writer(model[0], device, allow_pickle, precision), text, stride), as_json)
         return
     if precision != "fp32" and len(model) == 1 and (reads_pictures(model[0]) or labels_texts(model[0])):
         raise UsageError("--precision is for models that write or translate; this one is measured in fp32")
@@ -97,29 +97,29 @@ def evaluate(
         raise UsageError("--stride is for language models; give a text with --text FILE")
     if (backward or layers) and not gold:
         raise UsageError("--backward and --layers measure alignments; give hand-made ones with --gold FILE")
-    if merge not in quality.MERGES:
-        raise UsageError(f"cannot merge by {merge!r}; known: {', '.join(quality.MERGES)}")
-    by_hand = quality.gold_pairs(gold, first=gold_first, strip_accents=strip_accents) if gold else []
+    if merge not in translation.MERGES:
+        raise UsageError(f"cannot merge by {merge!r}; known: {', '.join(translation.MERGES)}")
+    by_hand = translation.gold_pairs(gold, first=gold_first, strip_accents=strip_accents) if gold else []
     translator = load_translator(model, device, allow_pickle, precision)
     results: dict[str, object] = {}
     if data:
-        pairs = quality.held_out_pairs(
+        pairs = translation.held_out_pairs(
             translator, data, to, count=count, min_words=min_words, max_words=max_words, seed=seed
         )
-        scores, answers = quality.evaluate_pairs(translator, pairs, **({} if beam is None else {"beam": beam}))
+        scores, answers = translation.evaluate_pairs(translator, pairs, **({} if beam is None else {"beam": beam}))
         results |= scores
         if output:
             output.write_text("".join(f"{answer}\n" for answer in answers), encoding="utf-8")
     if gold:
         other = load_translator([backward], device, allow_pickle) if backward else None
-        results |= quality.evaluate_alignment(translator, by_hand, to, backward=other, merge=merge)
+        results |= translation.evaluate_alignment(translator, by_hand, to, backward=other, merge=merge)
     if layers:
-        results["layers"] = quality.error_rates_by_reading(translator, by_hand, to)
+        results["layers"] = translation.error_rates_by_reading(translator, by_hand, to)
     _print(results, as_json)
 
 
 def _pictures(classifier: ImageClassifier, data: str, count: int, seed: int, as_json: bool) -> None:
-    from regard.studies.pictures import evaluate_pictures
+    from regard.studies.evaluate.images import evaluate_pictures
 
     if not data:
         raise UsageError("say what to measure on: labelled pictures (a path as in data.test), or `scenes`")
@@ -134,7 +134,7 @@ def _pictures(classifier: ImageClassifier, data: str, count: int, seed: int, as_
 def _labels(encoder: TextEncoder, data: str, model: str, as_json: bool) -> None:
     from regard.checkpoints.folder import resolve
     from regard.checkpoints.hub import local_folder
-    from regard.studies.labels import evaluate_labels, tables_of
+    from regard.studies.evaluate.texts import evaluate_labels, tables_of
 
     if not data:
         raise UsageError("say what to measure on: a table of labelled texts, as in data.test")

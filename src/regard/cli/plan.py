@@ -12,10 +12,10 @@ import typer
 from regard.cli.options import AsJson, Sets, finite
 
 if TYPE_CHECKING:
-    from regard.studies.cluster import ClusterPlan
-    from regard.studies.cost_parts import Matrix
-    from regard.studies.plan import Plan
-    from regard.studies.rehearsal import Forecast, Rehearsal
+    from regard.studies.costs.cluster import ClusterPlan
+    from regard.studies.costs.measured_step import Forecast, Rehearsal
+    from regard.studies.costs.parts import Matrix
+    from regard.studies.costs.plan import Plan
 
 KINDS = {
     "product": "matrix products", "convolution": "convolutions", "batch_norm": "norms of pictures",
@@ -78,7 +78,7 @@ def plan(
 
     Example: regard plan gpt:llama-7b --batch 2 --target-length 4096 --gpus 1024 --tokens 1e12
     """
-    from regard.studies.plan import LECTURES, make_plan
+    from regard.studies.costs.plan import LECTURES, make_plan
 
     if what == "lectures":
         _print([figure.to_json() for figure in LECTURES], [_lectures()], as_json)
@@ -91,7 +91,7 @@ def plan(
         rehearsal = _rehearsed(what, planned, sets, device, threads, rounds)
         _print([rehearsal.to_json()], [_compared(rehearsal), _time(rehearsal.plan, rehearsal.forecast)], as_json)
     elif timed:
-        from regard.studies.rehearsal import forecast
+        from regard.studies.costs.measured_step import forecast
 
         told = forecast(planned, device=device, threads=threads, rounds=rounds)
         foretold = {"step": {"predicted": told.total}, "kinds": told.seconds, "token": told.token}
@@ -103,7 +103,7 @@ def plan(
 
 def _whole(plan: Plan, gpus: int, tokens: float, assumptions: Sequence[str]) -> ClusterPlan:
     from regard.errors import UsageError
-    from regard.studies.cluster import Cluster, on_cluster
+    from regard.studies.costs.cluster import Cluster, on_cluster
     from regard.training.recipe.recipes import changed
 
     if not gpus:
@@ -118,8 +118,8 @@ def _rehearsed(what: str, plan: Plan, sets: Sequence[str], device: str, threads:
 
     from regard.errors import UsageError
     from regard.models.catalog import MODELS
-    from regard.studies.invented import invented_recipe
-    from regard.studies.rehearsal import rehearse
+    from regard.studies.costs.made_up_data import invented_recipe
+    from regard.studies.costs.measured_step import rehearse
     from regard.training.recipe.recipes import load_recipe
 
     if Path(what).is_dir():
@@ -165,8 +165,8 @@ def _print_tables(sections: Sequence[Section]) -> None:
 
 
 def _compared(rehearsal: Rehearsal) -> Section:
-    from regard.studies.machine import warning
-    from regard.studies.units import byte_size
+    from regard.studies.costs.machine import warning
+    from regard.studies.costs.units import byte_size
 
     plan, told, disturbed = rehearsal.plan, rehearsal.forecast, warning(rehearsal.others)
     peak = sum(plan.memory.values())
@@ -192,7 +192,7 @@ def _time(plan: Plan, told: Forecast) -> Section:
 
 
 def _on_cluster(whole: ClusterPlan) -> list[Section]:
-    from regard.studies.units import byte_size, scaled
+    from regard.studies.costs.units import byte_size, scaled
 
     ways, cluster = whole.ways, whole.cluster
     fits = [byte_size(round(way.total)) + ("" if whole.fits(way) else ", too much") for way in ways]
@@ -239,7 +239,7 @@ def _batch(plan: Plan) -> str:
 
 
 def _sections(plan: Plan) -> list[Section]:
-    from regard.studies.units import byte_size, scaled
+    from regard.studies.costs.units import byte_size, scaled
 
     memory, cache, matrices = plan.memory, plan.cache, plan.costs.matrices
     total = {"parameters": plan.parameters, "flops": plan.forward_flops, "activations": memory["activations"]}
@@ -281,8 +281,8 @@ def _shape(matrix: Matrix) -> str:
 
 
 def _lectures() -> Section:
-    from regard.studies.plan import LECTURES
-    from regard.studies.units import byte_size
+    from regard.studies.costs.plan import LECTURES
+    from regard.studies.costs.units import byte_size
 
     rows = [
         [

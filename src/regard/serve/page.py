@@ -45,9 +45,9 @@ from regard.serve.sights import (
     pieces,
     score_pieces,
 )
-from regard.studies.costs import COSTS
-from regard.studies.plan import make_plan
-from regard.studies.units import byte_size, scaled
+from regard.studies.costs.models import COSTS
+from regard.studies.costs.plan import make_plan
+from regard.studies.costs.units import byte_size, scaled
 from regard.training.metrics import METRICS, read_metrics
 
 EXAMPLES = 3  # sentences to try a model with

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from regard.config import Config
-from regard.studies.plan import make_plan
+from regard.studies.costs.plan import make_plan
 from regard.training.recipe.recipes import opening_comment, recipe_names, recipe_text
 from regard.training.recipe.sections import PHRASEBOOK, TrainingSection
 

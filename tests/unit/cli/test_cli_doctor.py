@@ -9,7 +9,7 @@ from regard import processor
 from regard.cli.main import run
 from regard.inference.fast import compiled, linear
 from regard.inference.fast.linear import resolve_precision
-from regard.studies import precisions
+from regard.studies.bench import precisions
 
 
 def told(capsys) -> dict:

@@ -14,8 +14,8 @@ from regard.cli.main import run
 from regard.data.images.palette import Palette
 from regard.data.images.reading import read_image
 from regard.models.catalog import MODELS
-from regard.studies import growth
-from regard.studies import pictures as studies
+from regard.studies.evaluate import images as studies
+from regard.studies.lectures import growth
 
 
 @pytest.fixture

@@ -17,11 +17,12 @@ from regard.data.batch import collate
 from regard.errors import UsageError
 from regard.inference.pipelines import text_encoder
 from regard.models.transformer import Transformer, TransformerConfig
-from regard.studies import engines, floors
-from regard.studies.bench import agreement, measure, random_subject, write_forms
-from regard.studies.engines import ENGINES, Task
-from regard.studies.joey import Joey, renamed
-from regard.studies.machine import bandwidth, multiply_rate
+from regard.studies.bench import engines
+from regard.studies.bench.engines import ENGINES, Task
+from regard.studies.bench.joey import Joey, renamed
+from regard.studies.bench.run import agreement, measure, random_subject, write_forms
+from regard.studies.costs import roofline
+from regard.studies.costs.machine import bandwidth, multiply_rate
 
 JOEYNMT = os.environ.get("JOEYNMT_PYTHON", "")  # a Python that has it, for it to be tested too
 
@@ -165,9 +166,9 @@ def test_the_floor_counts_what_torch_counts(job: str, beam: int, tmp_path: Path)
     with FlopCounterMode(display=False) as counter:
         engine.answer()
     if job == "encode":
-        floor = floors.reading(subject.name, subject.config, 1, 20)
+        floor = roofline.reading(subject.name, subject.config, 1, 20)
     else:
-        floor = floors.decoding(subject.name, subject.config, 1, beam, 20, 16)
+        floor = roofline.decoding(subject.name, subject.config, 1, beam, 20, 16)
     assert 0.99 * counter.get_total_flops() < floor.flops < 1.04 * counter.get_total_flops()
 
 
@@ -183,7 +184,7 @@ def test_the_weights_of_a_step_are_those_of_the_decoder() -> None:
         - 2 * 16 * config.decoder_depth
     )  # their biases count as read
     read = sum(weight.numel() for weight in [*model.decoder.parameters(), model.output_weight]) - remembered
-    assert floors.decoding("transformer", config, 1, 1, 9, 5).step_bytes == 4 * read
+    assert roofline.decoding("transformer", config, 1, 1, 9, 5).step_bytes == 4 * read
 
 
 def test_rates_are_measured_however_little_time_there_is() -> None:

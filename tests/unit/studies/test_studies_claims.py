@@ -2,7 +2,7 @@
 
 import pytest
 
-from regard.studies.claims import cost_of_heads, gradients_through_time, saturation
+from regard.studies.lectures.claims import cost_of_heads, gradients_through_time, saturation
 
 
 def test_gradients_follow_the_largest_singular_value_and_the_lstm_keeps_them():

@@ -6,7 +6,7 @@ import pytest
 
 import regard
 from regard.errors import UsageError
-from regard.studies.compare import rows_of, scores_by_length, three_ways
+from regard.studies.lectures.compare import rows_of, scores_by_length, three_ways
 
 
 def test_steps_and_layers_follow_from_the_architecture() -> None:

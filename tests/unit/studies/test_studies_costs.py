@@ -14,7 +14,7 @@ from regard.models.lstm import LstmState
 from regard.models.seq2seq import Seq2Seq
 from regard.models.t5 import V1_1
 from regard.models.word2vec import Scores, Word2Vec
-from regard.studies.costs import COSTS
+from regard.studies.costs.models import COSTS
 from regard.training.losses import negative_sampling
 
 VOCAB = 53

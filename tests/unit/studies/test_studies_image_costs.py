@@ -7,7 +7,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from regard.attention import record
 from regard.models.catalog import MODELS
-from regard.studies.costs import COSTS
+from regard.studies.costs.models import COSTS
 
 SIZES = {
     "vit": {"image_size": 20, "patch": 4, "width": 32, "heads": 4, "depth": 3, "ffn_width": 80, "classes": 7},

@@ -9,8 +9,8 @@ from regard.cli.main import run
 from regard.errors import ConfigError, UsageError
 from regard.layers.vision import ImageConfig
 from regard.models.catalog import MODELS
-from regard.studies.costs import COSTS
-from regard.studies.plan import LECTURES, make_plan
+from regard.studies.costs.models import COSTS
+from regard.studies.costs.plan import LECTURES, make_plan
 
 
 def test_every_model_of_the_catalogue_has_formulas():

@@ -11,7 +11,7 @@ from regard.data.synthetic.phrasebook import phrases
 from regard.errors import DataError, UsageError
 from regard.inference.insight.word_alignment import alignment_error_rate, flip, links, merge_weights, symmetrise
 from regard.inference.pipelines.translator import Translator
-from regard.studies.quality import (
+from regard.studies.evaluate.translation import (
     MERGES,
     described,
     error_rates_by_reading,

@@ -12,13 +12,13 @@ from torch.utils._pytree import tree_leaves
 from regard.checkpoints import save_model
 from regard.cli.main import run
 from regard.models.catalog import MODELS
-from regard.studies import step
-from regard.studies.cost_parts import Piece
-from regard.studies.costs import COSTS
-from regard.studies.invented import TASKS, invented_recipe
-from regard.studies.limits import Limits
-from regard.studies.plan import make_plan
-from regard.studies.rehearsal import measured_peak
+from regard.studies.costs import training_step
+from regard.studies.costs.machine_limits import Limits
+from regard.studies.costs.made_up_data import TASKS, invented_recipe
+from regard.studies.costs.measured_step import measured_peak
+from regard.studies.costs.models import COSTS
+from regard.studies.costs.parts import Piece
+from regard.studies.costs.plan import make_plan
 from regard.training.losses import cross_entropy
 from regard.training.recipe.sections import LoopSection, TrainingSection
 
@@ -80,7 +80,7 @@ def test_tensors_that_are_read_and_written_are_those_torch_moves(case):
     update = Piece("update", (costs.total.parameters,), False)
     planned = sum(
         TOUCHES[piece.kind] * times * piece.size[0]
-        for piece, times in step.work(costs, B, LoopSection()).items()
+        for piece, times in training_step.work(costs, B, LoopSection()).items()
         if piece.kind in TOUCHES and piece != update
     )
     assert planned == pytest.approx(traffic.numbers.total(), rel=0.25)
@@ -157,16 +157,16 @@ def test_what_cannot_be_rehearsed_is_refused(tmp_path, capsys):
 
 def test_accumulating_repeats_everything_but_the_update():
     costs = make_plan("transformer:tiny").costs
-    once, often = (step.work(costs, 2, LoopSection(accumulate=count)) for count in (1, 3))
+    once, often = (training_step.work(costs, 2, LoopSection(accumulate=count)) for count in (1, 3))
     update = Piece("update", (costs.total.parameters,), False)
     assert once.keys() == often.keys() and once[update] == often[update] == 10
     assert all(often[piece] == 3 * once[piece] for piece in once if piece != update)
-    assert step.work(costs, 2, LoopSection(ema=0.9))[update] == 13
+    assert training_step.work(costs, 2, LoopSection(ema=0.9))[update] == 13
 
 
 def test_r_drop_is_two_passes():
     costs = make_plan("transformer:tiny").costs
-    twice, four = (step.work(costs, batch, training) for batch, training in (
+    twice, four = (training_step.work(costs, batch, training) for batch, training in (
         (2, TrainingSection(r_drop=1.0, label_smoothing=0.0)), (4, TrainingSection(label_smoothing=0.0))
     ))  # fmt: skip
     products = [{piece: n for piece, n in work.items() if piece.kind == "product"} for work in (twice, four)]
@@ -176,8 +176,8 @@ def test_r_drop_is_two_passes():
 def test_calls_are_hidden_behind_a_gpu_that_computes():
     pieces = {Piece("call"): 10, Piece("product", (4, 4, 4), False): 1}
     each = {Piece("call"): 1.0, Piece("product", (4, 4, 4), False): 7.0}
-    assert step.seconds(pieces, each, overlapping=False) == {"call": 10.0, "product": 7.0}
-    assert step.seconds(pieces, each, overlapping=True) == {"call": 3.0, "product": 7.0}
+    assert training_step.seconds(pieces, each, overlapping=False) == {"call": 10.0, "product": 7.0}
+    assert training_step.seconds(pieces, each, overlapping=True) == {"call": 3.0, "product": 7.0}
 
 
 def test_every_kind_of_work_can_be_measured():

@@ -14,7 +14,7 @@ from regard.errors import ConfigError, UsageError
 from regard.inference.insight.forced_pass import guided_alignment
 from regard.inference.pipelines.translator import Translator
 from regard.models.transformer import Transformer, TransformerConfig
-from regard.studies.quality import evaluate_pairs, held_out_pairs
+from regard.studies.evaluate.translation import evaluate_pairs, held_out_pairs
 from regard.training.loop import train
 from regard.training.losses import guidance
 from regard.training.recipe.recipes import load_recipe

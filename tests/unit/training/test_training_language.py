@@ -21,7 +21,7 @@ from regard.data.text.token_blocks import TokenStore
 from regard.errors import CheckpointError, ConfigError, DataError, UsageError
 from regard.inference.pipelines.text_encoder import TextEncoder
 from regard.models.lstm import Lstm
-from regard.studies.labels import tables_of
+from regard.studies.evaluate.texts import tables_of
 from regard.training.loop import Trainer, train
 from regard.training.metrics import read_metrics
 from regard.training.recipe.recipes import RECIPES, load_recipe

@@ -17,7 +17,7 @@ from regard.models.sagan import SaganConfig
 from regard.models.segmenter import SegmenterConfig, map_widths
 from regard.models.swin import SwinConfig
 from regard.models.vit import VitConfig
-from regard.studies.cost_parts import (
+from regard.studies.costs.parts import (
     FLOAT,
     Cost,
     Costs,

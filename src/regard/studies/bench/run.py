@@ -31,8 +31,8 @@ from regard.data.tokenizers.text import TextTokenizer
 from regard.errors import RegardError, UsageError
 from regard.inference.decoding.search import Vocabulary
 from regard.models.catalog import MODELS
-from regard.studies import floors, machine
-from regard.studies.engines import CTRANSLATE2, ENGINES, OURS, THEIRS, Answer, Task
+from regard.studies.bench.engines import CTRANSLATE2, ENGINES, OURS, THEIRS, Answer, Task
+from regard.studies.costs import machine, roofline
 
 ROUNDS = 5  # at least
 REST = 0.25  # seconds before a run: the threads of the one before it go on turning for a while
@@ -207,15 +207,15 @@ def write_forms(subject: Subject, folder: Path) -> dict[str, str]:
     return refused
 
 
-def floor_of(job: str, subject: Subject, task: Task, steps: int) -> floors.Floor:
+def floor_of(job: str, subject: Subject, task: Task, steps: int) -> roofline.Floor:
     """The least that the task takes, for rows and answers of the mean length."""
     batch, length = len(task.rows), max(1, sum(map(len, task.rows)) // len(task.rows))
     match job:
         case "train":
-            return floors.training(subject.name, subject.config, batch, length)
+            return roofline.training(subject.name, subject.config, batch, length)
         case "encode":
-            return floors.reading(subject.name, subject.config, batch, length)
-    return floors.decoding(subject.name, subject.config, batch, task.beam, length, steps)
+            return roofline.reading(subject.name, subject.config, batch, length)
+    return roofline.decoding(subject.name, subject.config, batch, task.beam, length, steps)
 
 
 def _compare(
@@ -252,7 +252,7 @@ def _compare(
     return Result(job, len(task.rows), task.beam, max(lengths, default=0), rows, _limit(floor), others)
 
 
-def _limit(floor: floors.Floor) -> dict[str, float]:
+def _limit(floor: roofline.Floor) -> dict[str, float]:
     """What the machine can do, measured now, and what it would need for this floor."""
     rate, reading = machine.multiply_rate(), machine.bandwidth(floor.step_bytes)
     return {

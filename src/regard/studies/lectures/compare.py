@@ -17,7 +17,7 @@ from regard.inference.pipelines.translator import Translator
 from regard.layers.blocks import EncoderLayer, FeedForward
 from regard.layers.convolution import ConvolutionEncoder
 from regard.layers.recurrent import Recurrent
-from regard.studies.quality import text_scores
+from regard.studies.evaluate.translation import text_scores
 
 Bin = tuple[int, int]  # from, to, in source words
 HEADS = 4

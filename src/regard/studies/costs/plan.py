@@ -15,9 +15,9 @@ from regard.errors import UsageError
 from regard.layers.vision import ImageConfig
 from regard.models.catalog import MODELS
 from regard.models.gpt import GptConfig
-from regard.studies import step
-from regard.studies.cost_parts import FLOAT, Cost, Costs, Matrix
-from regard.studies.costs import COSTS
+from regard.studies.costs import training_step
+from regard.studies.costs.models import COSTS
+from regard.studies.costs.parts import FLOAT, Cost, Costs, Matrix
 from regard.training.prepare.texts import initial_folder
 from regard.training.recipe.image_sections import ImageLoopSection
 from regard.training.recipe.recipes import PixelsRecipe, changed, load_recipe
@@ -72,8 +72,8 @@ class Plan:
 
     @property
     def memory(self) -> dict[str, int]:
-        """Bytes of a training step in float32 when memory is fullest; `step.py` says what is alive then."""
-        return step.memory(self.costs, self.batch, self.training)
+        """Bytes of a training step in float32 when memory is fullest; `training_step.py` says what is alive then."""
+        return training_step.memory(self.costs, self.batch, self.training)
 
     @property
     def tokens(self) -> int:

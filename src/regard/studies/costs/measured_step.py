@@ -1,6 +1,6 @@
 """The cost of a training step, foretold and then measured: the real loop, task, loader and optimiser in a new process.
 
-What is foretold comes from the formulas of `step.py` and what `limits.py` measures of the machine. Rounds of these
+The forecast comes from the formulas of `training_step.py` and what `machine_limits.py` measures. Rounds of these
 measurements and real steps take turns, so that whatever else the machine does disturbs both alike, and the ratio is the
 median over the rounds.
 """
@@ -24,12 +24,12 @@ import torch
 
 from regard.data.batch import Batch, ImageBatch, StreamBatch, TextBatch
 from regard.errors import UsageError
-from regard.studies import floors, machine, step
-from regard.studies.cost_parts import Kind, Piece
-from regard.studies.costs import COSTS
-from regard.studies.limits import Limits
-from regard.studies.live import LiveBytes
-from regard.studies.plan import Plan
+from regard.studies.costs import machine, roofline, training_step
+from regard.studies.costs.live_memory import LiveBytes
+from regard.studies.costs.machine_limits import Limits
+from regard.studies.costs.models import COSTS
+from regard.studies.costs.parts import Kind, Piece
+from regard.studies.costs.plan import Plan
 from regard.training.loop import Trainer, find_device
 from regard.training.recipe.recipes import AnyRecipe, PixelsRecipe
 from regard.training.run_state import seed_everything
@@ -37,7 +37,7 @@ from regard.training.safeguards import Signals
 from regard.training.tasks.translation import TASKS
 
 ROUNDS = 5
-WRITERS = ("transformer", "gpt", "t5")  # whose steps of a search `floors.py` counts
+WRITERS = ("transformer", "gpt", "t5")  # whose steps of a search `roofline.py` counts
 CANDIDATES = 8  # batches, of which the largest is trained on again and again
 
 
@@ -84,7 +84,7 @@ def forecast(plan: Plan, *, device: str = "cpu", threads: int = 1, rounds: int =
     """Measure the machine at the sizes of this plan, and add up."""
     torch.set_num_threads(threads)
     limits = _limits(plan, find_device(device))
-    pieces = step.work(plan.costs, plan.batch, plan.training)
+    pieces = training_step.work(plan.costs, plan.batch, plan.training)
     for _ in range(rounds):
         limits.measure(pieces)
     told = _added_up(pieces, {piece: limits.seconds(piece) for piece in pieces}, limits)
@@ -114,7 +114,7 @@ def _rehearse(recipe: AnyRecipe, device_name: str, threads: int, rounds: int) ->
     with tempfile.TemporaryDirectory() as folder:
         trainer, batches, peak = _trained_twice(recipe, Path(folder), device)
         plan, resident = _plan_of(recipe, trainer, batches[0]), _resident_bytes()
-        pieces, limits = step.work(plan.costs, plan.batch, plan.training), _limits(plan, device)
+        pieces, limits = training_step.work(plan.costs, plan.batch, plan.training), _limits(plan, device)
         foretold, measured = list[Forecast](), list[float]()
         begin, busy, own = time.perf_counter(), machine.busy_seconds(), time.process_time()
         for _ in range(rounds):
@@ -185,14 +185,14 @@ def _limits(plan: Plan, device: torch.device) -> Limits:
 
 
 def _added_up(pieces: dict[Piece, int], each: dict[Piece, float], limits: Limits) -> Forecast:
-    return Forecast(step.seconds(pieces, each, overlapping=limits.device.type == "cuda"))
+    return Forecast(training_step.seconds(pieces, each, overlapping=limits.device.type == "cuda"))
 
 
 def _token_floor(plan: Plan) -> float | None:
     """A token of a greedy answer to one sentence reads every weight once."""
     if plan.name not in WRITERS:
         return None
-    floor = floors.decoding(plan.name, plan.config, 1, 1, plan.source_length, plan.target_length)
+    floor = roofline.decoding(plan.name, plan.config, 1, 1, plan.source_length, plan.target_length)
     return floor.seconds(machine.multiply_rate(), machine.bandwidth(floor.step_bytes)) / plan.target_length
 
 

@@ -26,8 +26,8 @@ from regard.inference.pipelines.text_encoder import Readers
 from regard.models.bert import Bert
 from regard.models.transformer import Transformer
 from regard.processor import multiplies_bf16
-from regard.studies.joey import Joey
-from regard.studies.twins import TorchBert, TorchTransformer
+from regard.studies.bench.joey import Joey
+from regard.studies.bench.reference_layers import TorchBert, TorchTransformer
 from regard.training.losses import cross_entropy
 from regard.training.optim import adamw, guarded_step
 

@@ -24,8 +24,8 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from regard.config import Config
 from regard.errors import UsageError
-from regard.studies.cost_parts import FLOAT
-from regard.studies.plan import Plan
+from regard.studies.costs.parts import FLOAT
+from regard.studies.costs.plan import Plan
 
 HALF = 2  # bytes of a bf16
 DAY = 86400.0

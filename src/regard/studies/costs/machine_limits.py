@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from regard.attention.core import attend
 from regard.attention.dropout import scales
-from regard.studies.cost_parts import FLOAT, Kind, Piece
+from regard.studies.costs.parts import FLOAT, Kind, Piece
 
 SHORTEST = 0.005  # seconds that a measurement takes at least; smaller pieces are repeated
 COLD, MANY = 2**26, 64  # bytes that are enough to empty a cache, in so many tensors at most

@@ -15,9 +15,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from regard.errors import UsageError
 from regard.models.catalog import MODELS
-from regard.studies.cost_parts import FLOAT
-from regard.studies.costs import COSTS
-from regard.studies.live import peak_bytes
+from regard.studies.costs.live_memory import peak_bytes
+from regard.studies.costs.models import COSTS
+from regard.studies.costs.parts import FLOAT
 
 PATCH, WINDOW = 4, 8
 COMMON: dict[str, Any] = {"patch": PATCH, "width": 32, "classes": 2}

@@ -29,8 +29,8 @@ from regard.models.seq2seq import Seq2SeqConfig
 from regard.models.t5 import T5Config
 from regard.models.transformer import TransformerConfig
 from regard.models.word2vec import Word2VecConfig
-from regard.studies import image_costs
-from regard.studies.cost_parts import (
+from regard.studies.costs import images
+from regard.studies.costs.parts import (
     Cost,
     Costs,
     Matrix,
@@ -427,10 +427,10 @@ COSTS: dict[str, Callable[[Any, int, int], Costs]] = {
     "word2vec": word2vec,
     "elmo": elmo,
     "t5": t5,
-    "resnet": image_costs.resnet,
-    "vit": image_costs.vit,
-    "swin": image_costs.swin,
-    "mvit": image_costs.mvit,
-    "segmenter": image_costs.segmenter,
-    "sagan": image_costs.sagan,
+    "resnet": images.resnet,
+    "vit": images.vit,
+    "swin": images.swin,
+    "mvit": images.mvit,
+    "segmenter": images.segmenter,
+    "sagan": images.sagan,
 }

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from regard.studies.cost_parts import FLOAT, Cost
-from regard.studies.costs import COSTS
+from regard.studies.costs.models import COSTS
+from regard.studies.costs.parts import FLOAT, Cost
 
 ADAMW_TOUCHES = 10  # of a weight in a training step: 2 reads, its gradient written, then 4 reads and 3 writes
 

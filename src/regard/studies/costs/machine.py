@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from regard.studies.cost_parts import FLOAT
+from regard.studies.costs.parts import FLOAT
 
 BUSY = 0.2  # processors; from here on a measurement is marked as disturbed
 SIDE = 1024  # of the matrices that are multiplied, and of the rows that are read

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from math import ceil
 
-from regard.studies.cost_parts import FLOAT, Costs, Kind, Piece, Scored
+from regard.studies.costs.parts import FLOAT, Costs, Kind, Piece, Scored
 from regard.training.losses import AT_A_TIME, LEAST_ROWS
 from regard.training.recipe.sections import AgreeingSection, LoopSection, WritingSection
 
