@@ -25,10 +25,10 @@ from regard.models.gpt import LLAMA, Gpt, GptConfig
 from regard.models.lstm import Lstm, LstmConfig
 from regard.models.t5 import T5, T5Config
 from regard.serve.app import create_app
-from regard.serve.jobs import Jobs
+from regard.serve.jobs.runner import Jobs
+from regard.serve.models.registry import Shelf
 from regard.serve.run import listen
 from regard.serve.settings import ServeSettings
-from regard.serve.shelf import Shelf
 from regard.training.loop import train
 from regard.training.recipe.recipes import load_recipe
 

@@ -11,10 +11,10 @@ import schemathesis
 from hypothesis import HealthCheck, settings
 
 from regard.serve.app import create_app
-from regard.serve.jobs import Jobs
-from regard.serve.problems import Conflict
+from regard.serve.http.errors import Conflict
+from regard.serve.jobs.runner import Jobs
+from regard.serve.models.registry import Shelf
 from regard.serve.settings import ServeSettings
-from regard.serve.shelf import Shelf
 
 COUNT = int(os.environ.get("REGARD_FAULT_COUNT", "10"))  # requests to each operation
 usual = settings(max_examples=COUNT, deadline=None, suppress_health_check=list(HealthCheck))

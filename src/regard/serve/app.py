@@ -14,22 +14,22 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import FileResponse, Response
 from starlette.staticfiles import StaticFiles
 
-from regard.serve.answers import handle_errors
-from regard.serve.completions import openai_router
-from regard.serve.desk import Desk
-from regard.serve.documents import documents_router
-from regard.serve.engine import Engine
-from regard.serve.guard import Guard, Metrics
-from regard.serve.jobs import Jobs
-from regard.serve.keys import Keys
-from regard.serve.libre import libre_router
-from regard.serve.page import page_router
-from regard.serve.pictures import picture_router
-from regard.serve.reference import reference_router
+from regard.serve.http.guard import Guard, Metrics
+from regard.serve.http.keys import Keys
+from regard.serve.http.responses import handle_errors
+from regard.serve.jobs.runner import Jobs
+from regard.serve.jobs.spool import Spool
+from regard.serve.models.batching import Engine
+from regard.serve.models.registry import Shelf
+from regard.serve.models.translation_service import Desk
+from regard.serve.routes.documents import documents_router
+from regard.serve.routes.images import picture_router
+from regard.serve.routes.libretranslate import libre_router
+from regard.serve.routes.openai import openai_router
+from regard.serve.routes.page import page_router
+from regard.serve.routes.reference import reference_router
+from regard.serve.routes.training import training_router
 from regard.serve.settings import ServeSettings
-from regard.serve.shelf import Shelf
-from regard.serve.spool import Spool
-from regard.serve.training import training_router
 
 LENS = Path(__file__).with_name("lens")
 SHARED = Path(str(resources.files("regard.look"))) / "web"  # what the lens has in common with offline pages

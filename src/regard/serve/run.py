@@ -17,10 +17,10 @@ import uvicorn
 from regard.checkpoints.folder import is_sealed
 from regard.errors import RegardError, UsageError
 from regard.serve.app import create_app
-from regard.serve.jobs import Jobs
+from regard.serve.jobs.runner import Jobs
+from regard.serve.jobs.spool import remove_left_spools
+from regard.serve.models.registry import Shelf
 from regard.serve.settings import ServeSettings
-from regard.serve.shelf import Shelf
-from regard.serve.spool import remove_left_spools
 from regard.studies.demo import demo_folder
 
 HURRY = 1.0  # seconds that whoever presses Ctrl-C twice waits at most for the batch in the works

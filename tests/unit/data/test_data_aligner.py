@@ -6,8 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from regard.data.formats.pairs import word_aligner
 from regard.data.synthetic.phrasebook import phrases
+from regard.data.text import word_aligner
 from regard.data.text.pair_store import EncodedPair, PairStore, encode_corpus
 from regard.data.text.word_aligner import FLOOR, NOTHING, Aligner, Direction, posteriors
 from regard.data.tokenizers.pair import TokenizerConfig, train_pair_tokenizer

@@ -5,8 +5,8 @@ import pytest
 import torch
 from PIL import Image, ImageEnhance, ImageOps
 
+from regard.data.images import augmentation
 from regard.data.images.augmentation import BASE, COLOURS, PER_OPERATION, Augmentation
-from regard.data.images.reading import augmentation
 from regard.errors import ConfigError
 
 EVERYTHING = Augmentation(

@@ -5,8 +5,8 @@ import gc
 import pytest
 import torch
 
+from regard.inference.decoding import cuda_graphs
 from regard.inference.decoding.cuda_graphs import Captured, captured, power_of_four
-from regard.inference.decoding.folder_settings import cuda_graphs
 from regard.inference.decoding.search import Ensemble, Search, SearchSettings, Vocabulary, search
 from regard.models.gpt import Gpt, GptConfig
 from regard.models.lstm import Lstm, LstmConfig

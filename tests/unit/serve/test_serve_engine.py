@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from regard.errors import DataError, UsageError
-from regard.serve.engine import Engine
-from regard.serve.problems import Busy, NotFound
-from regard.serve.shelf import Shelf, Unloadable
+from regard.serve.http.errors import Busy, NotFound
+from regard.serve.models.batching import Engine
+from regard.serve.models.registry import Shelf, Unloadable
 
 
 class Answer(str):
@@ -201,7 +201,7 @@ def test_closing_finishes_what_was_accepted_and_takes_no_more():
 
 
 def test_room_is_made_for_a_model_that_does_not_fit_beside_others(folders: list[Path], monkeypatch):
-    monkeypatch.setattr("regard.serve.shelf.MIB", 1)  # so that the cap counts bytes
+    monkeypatch.setattr("regard.serve.models.registry.MIB", 1)  # so that the cap counts bytes
     sizes = [(folder / "model.safetensors").stat().st_size for folder in folders]
     shelf = Shelf(folders, memory=max(sizes) + min(sizes))
     names = [exhibit.id for exhibit in shelf.exhibits()]

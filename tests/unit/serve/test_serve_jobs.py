@@ -14,14 +14,14 @@ import regard
 from regard.checkpoints import verify
 from regard.data.synthetic.phrasebook import phrases
 from regard.errors import CheckpointError, DataError, RegardError, UsageError
-from regard.serve import jobs as module
-from regard.serve import runs as kept_runs
-from regard.serve.jobs import Jobs
-from regard.serve.problems import Conflict, NotFound, TooLarge
-from regard.serve.progress import Job, Record
-from regard.serve.recipes import offers, suited
-from regard.serve.runs import zipped
-from regard.serve.shelf import Shelf
+from regard.serve.http.errors import Conflict, NotFound, TooLarge
+from regard.serve.jobs import runner as module
+from regard.serve.jobs import runs as kept_runs
+from regard.serve.jobs.progress import Job, Record
+from regard.serve.jobs.recipes import offers, suited
+from regard.serve.jobs.runner import Jobs
+from regard.serve.jobs.runs import zipped
+from regard.serve.models.registry import Shelf
 from regard.training.recipe.recipes import load_recipe
 
 PATIENCE = 120
@@ -82,7 +82,7 @@ def write(folder, **files):
 def test_a_job_outlives_its_server_is_stopped_by_the_next_and_goes_on_to_the_end(tmp_path, tsv):
     runs = tmp_path / "runs"
     server = (
-        "import os, pathlib, sys; from regard.serve.jobs import Jobs\n"
+        "import os, pathlib, sys; from regard.serve.jobs.runner import Jobs\n"
         "Jobs(pathlib.Path(sys.argv[1])).start([pathlib.Path(sys.argv[2])], name='mine', recipe='pairs-transformer',"
         " source='en', target='es', steps=40)\n"
         "os._exit(9)"

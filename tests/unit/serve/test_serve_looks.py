@@ -16,7 +16,7 @@ import regard
 from regard.inference.pipelines.generator import LanguageModel
 from regard.look.page import quantise
 from regard.look.scenes import set_scene
-from regard.serve.sights import Question, Sights
+from regard.serve.models.attention_cache import Question, Sights
 
 PROMPT = "the fox saw"
 WRITING = {"max_tokens": 8, "temperature": 0.9, "top_p": 0.95, "seed": 3}
@@ -138,7 +138,7 @@ def test_too_much_for_one_answer_is_refused(client: httpx.Client) -> None:
 
 
 def test_only_so_many_recordings_are_kept(gpt_folder: Path, monkeypatch) -> None:
-    monkeypatch.setattr("regard.serve.sights.MOST", 2)
+    monkeypatch.setattr("regard.serve.models.attention_cache.MOST", 2)
     sights, writer = Sights(), regard.load(gpt_folder)
     questions = [Question("gpt-writer", f"the fox {number}") for number in range(3)]
     first, second, third = (sights.look(question, writer) for question in questions)

@@ -9,10 +9,10 @@ from fastapi.testclient import TestClient
 
 from regard.errors import ConfigError
 from regard.serve.app import create_app
-from regard.serve.jobs import Jobs
-from regard.serve.proxies import Proxies
+from regard.serve.http.proxies import Proxies
+from regard.serve.jobs.runner import Jobs
+from regard.serve.models.registry import Shelf
 from regard.serve.settings import ServeSettings
-from regard.serve.shelf import Shelf
 
 NAME = "translate.example.org"
 ASKED = {"q": "hello", "source": "en", "target": "en"}  # comes back as it is, without a model

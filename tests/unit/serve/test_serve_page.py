@@ -14,7 +14,7 @@ from regard.inference.decoding.search import SearchSettings
 from regard.inference.decoding.search_tree import ROOT, grow_tree, path_to
 from regard.look.page import quantise
 from regard.look.scenes import translated_scene, translation_scene
-from regard.serve import documents
+from regard.serve.routes import documents
 
 SENTENCE = "we are eating bread"
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from regard.serve.jobs import Jobs
-from regard.serve.spool import MARK, Spool, making, remove_left, remove_left_spools
+from regard.serve.jobs.runner import Jobs
+from regard.serve.jobs.spool import MARK, Spool, making, remove_left, remove_left_spools
 
 SERVER = """
 import sys, time
 from pathlib import Path
-from regard.serve.spool import Spool, making
+from regard.serve.jobs.spool import Spool, making
 spool, run = Spool(), Path(sys.argv[1])
 (spool.folder / "document.txt").write_text("private")
 run.mkdir(parents=True)

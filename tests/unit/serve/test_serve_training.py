@@ -13,11 +13,11 @@ from fastapi.testclient import TestClient
 
 from regard.data.synthetic.phrasebook import phrases
 from regard.errors import RegardError
-from regard.serve.jobs import Jobs
-from regard.serve.progress import Record
+from regard.serve.jobs.progress import Record
+from regard.serve.jobs.runner import Jobs
+from regard.serve.jobs.spool import Spool
+from regard.serve.routes.training import training_router
 from regard.serve.settings import ServeSettings
-from regard.serve.spool import Spool
-from regard.serve.training import training_router
 
 FORM = {"name": "mine", "recipe": "pairs-transformer", "source": "en", "target": "es", "steps": "20"}
 PAIRS = list(phrases("es", part="train", count=150, seed=1, max_words=5))

@@ -20,12 +20,12 @@ from pathlib import Path
 
 from regard.checkpoints.folder import is_sealed
 from regard.errors import UsageError
-from regard.serve.problems import Conflict, NotFound
-from regard.serve.progress import LOG, Job, Record, Run, report, summary
-from regard.serve.recipes import DEMO_SETS, brings_data, needs_data, suited
-from regard.serve.runs import DEMO, Runs
-from regard.serve.spool import making
-from regard.serve.uploads import check_language, count_pairs, keep_pairs
+from regard.serve.http.errors import Conflict, NotFound
+from regard.serve.jobs.progress import LOG, Job, Record, Run, report, summary
+from regard.serve.jobs.recipes import DEMO_SETS, brings_data, needs_data, suited
+from regard.serve.jobs.runs import DEMO, Runs
+from regard.serve.jobs.spool import making
+from regard.serve.jobs.uploads import check_language, count_pairs, keep_pairs
 from regard.studies.demo import RECIPE as DEMO_RECIPE
 from regard.training.recipe.recipes import load_recipe
 

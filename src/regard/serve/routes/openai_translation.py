@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from regard.inference.pipelines.translator import Translation, Translator
-from regard.serve.answers import error_response
-from regard.serve.desk import Desk
-from regard.serve.shapes import LAST, CompletionRequest, choice, unknown_field, usage
-from regard.serve.shelf import Exhibit
+from regard.serve.http.responses import error_response
+from regard.serve.models.registry import Exhibit
+from regard.serve.models.translation_service import Desk
+from regard.serve.routes.openai_schemas import LAST, CompletionRequest, choice, unknown_field, usage
 
 
 async def complete_translation(

@@ -10,10 +10,18 @@ from regard.errors import UsageError
 from regard.inference.pipelines.generation import Completion, Writer
 from regard.inference.pipelines.text_encoder import TextEncoder
 from regard.inference.pipelines.word_vectors import WordVectors
-from regard.serve.answers import error_response
-from regard.serve.desk import Desk
-from regard.serve.shapes import COLDEST, LAST, CompletionRequest, EmbeddingRequest, choice, unknown_field, usage
-from regard.serve.shelf import Exhibit
+from regard.serve.http.responses import error_response
+from regard.serve.models.registry import Exhibit
+from regard.serve.models.translation_service import Desk
+from regard.serve.routes.openai_schemas import (
+    COLDEST,
+    LAST,
+    CompletionRequest,
+    EmbeddingRequest,
+    choice,
+    unknown_field,
+    usage,
+)
 
 
 async def complete_text(desk: Desk, exhibit: Exhibit, prompts: list[str], asked: CompletionRequest) -> dict[str, Any]:

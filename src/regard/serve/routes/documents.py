@@ -13,14 +13,14 @@ from starlette.responses import FileResponse, StreamingResponse
 
 from regard.data.formats.languages import same_language
 from regard.documents.markup import Translate, Translated
-from regard.serve.answers import streamed
-from regard.serve.desk import AT_ONCE, Desk
-from regard.serve.fields import read_fields, required, uploaded
-from regard.serve.files import TranslatedFiles
-from regard.serve.libre import AUTO, ERRORS, detect_document
-from regard.serve.page import sent_events
-from regard.serve.shelf import Exhibit
-from regard.serve.spool import Spool
+from regard.serve.http.fields import read_fields, required, uploaded
+from regard.serve.http.responses import streamed
+from regard.serve.jobs.files import TranslatedFiles
+from regard.serve.jobs.spool import Spool
+from regard.serve.models.registry import Exhibit
+from regard.serve.models.translation_service import AT_ONCE, Desk
+from regard.serve.routes.libretranslate import AUTO, ERRORS, detect_document
+from regard.serve.routes.page import sent_events
 
 OFTEN = 0.4  # seconds between two words on how far it is
 FORM_SCHEMA = {

@@ -11,8 +11,8 @@ from pathlib import Path, PurePath
 from regard.documents.markup import Translate
 from regard.documents.translate import translate_document
 from regard.errors import DataError, UsageError
-from regard.serve.problems import NotFound
-from regard.serve.spool import Spool
+from regard.serve.http.errors import NotFound
+from regard.serve.jobs.spool import Spool
 
 FORMATS = (".txt", ".po", ".xlf", ".xliff", ".srt", ".html", ".htm")
 MOST, SECONDS = 100, 3600

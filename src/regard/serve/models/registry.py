@@ -33,7 +33,7 @@ from regard.inference.pipelines.translator import Translator
 from regard.inference.pipelines.word_vectors import WordVectors
 from regard.layers.vision import ImageConfig
 from regard.models.catalog import MODELS
-from regard.serve.problems import NotFound, Problem
+from regard.serve.http.errors import NotFound, Problem
 from regard.serve.settings import MIB
 
 Ability = Literal["translate", "write", "embed", "see"]

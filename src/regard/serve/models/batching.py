@@ -14,8 +14,8 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from regard.inference.pipelines.translator import Translation
-from regard.serve.problems import Busy
-from regard.serve.shelf import Shelf
+from regard.serve.http.errors import Busy
+from regard.serve.models.registry import Shelf
 
 T = TypeVar("T")
 TURN = 0.05  # seconds a stream may compute before others get their turn

@@ -20,11 +20,11 @@ from regard.errors import UsageError
 from regard.inference.pipelines.images import ImageClassifier, PictureAttention
 from regard.look.page import quantise
 from regard.look.pictures import described, sight_of
-from regard.serve.answers import answered
-from regard.serve.desk import Desk
-from regard.serve.libre import ERRORS
-from regard.serve.problems import NotFound
-from regard.serve.sights import encoded
+from regard.serve.http.errors import NotFound
+from regard.serve.http.responses import answered
+from regard.serve.models.attention_cache import encoded
+from regard.serve.models.translation_service import Desk
+from regard.serve.routes.libretranslate import ERRORS
 
 KEPT = 256 * 2**20  # bytes of recorded weights
 LARGEST = 64 * 2**20  # of one picture

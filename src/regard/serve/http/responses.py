@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from regard.data.tokenizers.base import well_formed
 from regard.errors import DataError, RegardError, UsageError
-from regard.serve.problems import Busy, Problem
+from regard.serve.http.errors import Busy, Problem
 
 T = TypeVar("T")
 OPENAI = "/v1"

@@ -20,11 +20,11 @@ from regard.errors import UsageError
 from regard.inference.decoding.search import Search
 from regard.inference.insight.word_alignment import Link
 from regard.inference.pipelines.translator import Partial, Translation
-from regard.serve.engine import Engine
-from regard.serve.files import Listener
-from regard.serve.problems import Busy
+from regard.serve.http.errors import Busy
+from regard.serve.jobs.files import Listener
+from regard.serve.models.batching import Engine
+from regard.serve.models.registry import Exhibit, Shelf
 from regard.serve.settings import ServeSettings
-from regard.serve.shelf import Exhibit, Shelf
 
 T = TypeVar("T")
 LONG = 2000  # characters

@@ -17,10 +17,10 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from regard.serve.answers import error_response
-from regard.serve.keys import Keys, bearer
-from regard.serve.problems import Busy, Forbidden, Problem, TooLarge, Unauthorised
-from regard.serve.proxies import Names, Proxies
+from regard.serve.http.errors import Busy, Forbidden, Problem, TooLarge, Unauthorised
+from regard.serve.http.keys import Keys, bearer
+from regard.serve.http.proxies import Names, Proxies
+from regard.serve.http.responses import error_response
 from regard.serve.settings import ANY, ServeSettings
 
 POLICY = (

@@ -17,14 +17,14 @@ from starlette.responses import StreamingResponse
 
 from regard.config import Config
 from regard.errors import UsageError
-from regard.serve.jobs import UPLOAD, Jobs
-from regard.serve.problems import Conflict, Forbidden, NoRoom, TooLarge
-from regard.serve.progress import Job, Run
-from regard.serve.recipes import Offer, offers
-from regard.serve.runs import zipped
+from regard.serve.http.errors import Conflict, Forbidden, NoRoom, TooLarge
+from regard.serve.jobs.progress import Job, Run
+from regard.serve.jobs.recipes import Offer, offers
+from regard.serve.jobs.runner import UPLOAD, Jobs
+from regard.serve.jobs.runs import zipped
+from regard.serve.jobs.spool import Spool
+from regard.serve.jobs.uploads import suffix_of
 from regard.serve.settings import ServeSettings
-from regard.serve.spool import Spool
-from regard.serve.uploads import suffix_of
 
 TEXT_FIELDS = ("name", "recipe", "source", "target")
 LONGEST_FIELD = 200

@@ -29,12 +29,9 @@ from regard.layers.vision import ImageConfig
 from regard.look.figures import View, save
 from regard.look.page import quantise
 from regard.look.scenes import Scene
-from regard.serve.answers import answered, error_response, streamed
-from regard.serve.desk import Desk, Spoken, ranked
-from regard.serve.files import FORMATS
-from regard.serve.libre import ERRORS
-from regard.serve.shelf import Exhibit
-from regard.serve.sights import (
+from regard.serve.http.responses import answered, error_response, streamed
+from regard.serve.jobs.files import FORMATS
+from regard.serve.models.attention_cache import (
     ALIGNMENT,
     Question,
     Recording,
@@ -45,6 +42,9 @@ from regard.serve.sights import (
     pieces,
     score_pieces,
 )
+from regard.serve.models.registry import Exhibit
+from regard.serve.models.translation_service import Desk, Spoken, ranked
+from regard.serve.routes.libretranslate import ERRORS
 from regard.studies.costs.models import COSTS
 from regard.studies.costs.plan import make_plan
 from regard.studies.costs.units import byte_size, scaled

@@ -17,13 +17,13 @@ from regard.data.tokenizers.unknown_words import UnknownWord
 from regard.documents.html import translate_html
 from regard.documents.language_id import Detected
 from regard.errors import DataError, UsageError
-from regard.serve.answers import answered
-from regard.serve.desk import Desk
-from regard.serve.fields import read_fields, required, texts, uploaded, whole
-from regard.serve.files import FORMATS, Listener, TranslatedFiles
-from regard.serve.keys import Keys, bearer
-from regard.serve.problems import Forbidden
-from regard.serve.spool import Spool
+from regard.serve.http.errors import Forbidden
+from regard.serve.http.fields import read_fields, required, texts, uploaded, whole
+from regard.serve.http.keys import Keys, bearer
+from regard.serve.http.responses import answered
+from regard.serve.jobs.files import FORMATS, Listener, TranslatedFiles
+from regard.serve.jobs.spool import Spool
+from regard.serve.models.translation_service import Desk
 
 AUTO = "auto"  # the language is to be detected
 SUGGESTIONS, MOST_SUGGESTED = "suggestions.jsonl", 16 * 2**20

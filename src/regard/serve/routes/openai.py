@@ -15,14 +15,14 @@ from regard.inference.pipelines.generation import Writer
 from regard.inference.pipelines.images import ImageClassifier
 from regard.inference.pipelines.translator import Translator
 from regard.inference.pipelines.word_vectors import WordVectors
-from regard.serve.answers import answered, streamed
-from regard.serve.desk import Desk
-from regard.serve.libre import ERRORS
-from regard.serve.problems import NotFound
-from regard.serve.shapes import ChatRequest, CompletionRequest, EmbeddingRequest, Prompt
-from regard.serve.shelf import Exhibit
-from regard.serve.translating import complete_translation, stream_translation
-from regard.serve.writing import complete_text, embed_texts, stream_text
+from regard.serve.http.errors import NotFound
+from regard.serve.http.responses import answered, streamed
+from regard.serve.models.registry import Exhibit
+from regard.serve.models.translation_service import Desk
+from regard.serve.routes.libretranslate import ERRORS
+from regard.serve.routes.openai_generation import complete_text, embed_texts, stream_text
+from regard.serve.routes.openai_schemas import ChatRequest, CompletionRequest, EmbeddingRequest, Prompt
+from regard.serve.routes.openai_translation import complete_translation, stream_translation
 
 STREAM: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {}}}}
 NEVER = ("suffix",)  # no model here can do this

@@ -11,9 +11,9 @@ from pathlib import Path
 from regard.checkpoints import complete_checkpoints
 from regard.checkpoints.folder import is_sealed, newest_complete, publish
 from regard.errors import UsageError
-from regard.serve.problems import Conflict, NoRoom, NotFound
-from regard.serve.progress import LOG, RECORD, Record
-from regard.serve.spool import remove_left
+from regard.serve.http.errors import Conflict, NoRoom, NotFound
+from regard.serve.jobs.progress import LOG, RECORD, Record
+from regard.serve.jobs.spool import remove_left
 from regard.studies.demo import demo_folder
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,40}")

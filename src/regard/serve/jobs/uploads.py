@@ -13,7 +13,7 @@ from pathlib import Path
 from regard.data.formats.languages import find_language
 from regard.data.formats.pairs import SUFFIXES, read_pairs
 from regard.errors import DataError, UsageError
-from regard.serve.problems import NoRoom, TooLarge
+from regard.serve.http.errors import NoRoom, TooLarge
 
 STEM = "pairs"
 LANGUAGE = re.compile(r"[A-Za-z]{2,3}(?:-[A-Za-z0-9]{2,8})*")
