@@ -12,7 +12,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from regard import processor
+from regard import cpu
 from regard.inference.fast import compiled
 
 SOURCE = Path(__file__).with_name("kernels.cpp")
@@ -29,14 +29,14 @@ class Level:
 
     @property
     def compiler(self) -> str | None:
-        if self.arm == processor.is_arm():
+        if self.arm == cpu.is_arm():
             return compiled.compiler_command()
         return shutil.which("aarch64-linux-gnu-g++" if self.arm else "x86_64-linux-gnu-g++")
 
     @property
     def runner(self) -> list[str] | None:
         """What stands before the program; None where nothing here can run it."""
-        if self.arm == processor.is_arm() and processor.has(*self.needed):
+        if self.arm == cpu.is_arm() and cpu.has(*self.needed):
             return []
         emulator = shutil.which("qemu-aarch64" if self.arm else "qemu-x86_64")
         if emulator is None or self.name not in EMULATED:
@@ -49,7 +49,7 @@ def main() -> int:
         *(Level(name, *each, arm=False) for name, each in compiled.X86_LEVELS.items()),
         *(Level(name, *each, arm=True) for name, each in compiled.ARM_LEVELS.items()),
     ]
-    print(f"{processor.capabilities().get('cpu_name') or platform.machine()}: {', '.join(compiled.runnable_levels())}")
+    print(f"{cpu.capabilities().get('cpu_name') or platform.machine()}: {', '.join(compiled.runnable_levels())}")
     with tempfile.TemporaryDirectory() as folder:
         rows = [(level.name, *_check(level, Path(folder))) for level in levels]
     for name, where, result in rows:

@@ -144,7 +144,7 @@ def _data(names: list[str], output: Path | None, counts: list[int], sets: list[s
 
 
 def _pictures(output: Path | None, sides: list[int], device: str, as_json: bool) -> None:
-    from regard.inference.pipelines.translator import find_device
+    from regard.device import find_device
     from regard.studies.costs.units import byte_size
     from regard.studies.lectures.growth import attention_growth
 

@@ -24,7 +24,7 @@ def doctor(as_json: AsJson = False) -> None:
 
     import torch
 
-    from regard import processor
+    from regard import cpu
     from regard.attention import attend, attention_weights
     from regard.errors import RegardError
     from regard.studies.bench import precisions
@@ -40,7 +40,7 @@ def doctor(as_json: AsJson = False) -> None:
         "threads": torch.get_num_threads(),
         "cores": os.cpu_count(),
         "gpu": _accelerator(),
-        "cpu": processor.capabilities().get("cpu_name") or platform.processor() or platform.machine(),
+        "cpu": cpu.capabilities().get("cpu_name") or platform.processor() or platform.machine(),
         "instructions": precisions.instructions(),
         "compiled_code": precisions.compiled_code(),
         "onednn_multiplies_bytes_exactly": precisions.onednn_is_exact(),

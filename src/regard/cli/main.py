@@ -31,8 +31,8 @@ from regard.cli import (
     train,
     translate,
 )
-from regard.data.work_files import Share
 from regard.errors import RegardError
+from regard.processes import Share
 
 HELP = {"help_option_names": ["-h", "--help"]}
 WrongUsage: Any = typer.BadParameter.__base__  # of every mistake in the arguments; typer itself gives it no name

@@ -22,7 +22,7 @@ def train(
 
     Example: regard train pairs-transformer --set data.train=my.tsv --set data.source=en --set data.target=fr
     """
-    from regard.data.work_files import Share
+    from regard.processes import Share
     from regard.training.loop import train as run
     from regard.training.recipe.recipes import load_recipe
 

@@ -16,22 +16,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from regard.errors import UsageError
+from regard.processes import Share
 
 PLAN = "plan.json"
 Item = TypeVar("Item")
-
-
-@dataclass(frozen=True)
-class Share:
-    """Which of how many processes this one is."""
-
-    rank: int = 0
-    count: int = 1
-
-    @classmethod
-    def launched(cls) -> Share:
-        """As torchrun says; one of one where it did not start us."""
-        return cls(int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1)))
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,8 @@ from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forwar
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from regard.data.work_files import Share
 from regard.errors import UsageError
+from regard.processes import Share
 from regard.training.recipe.sections import Parallel
 
 PATIENCE = timedelta(hours=2)  # the others wait while the first rank prepares data, measures or publishes

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from regard.checkpoints import complete_checkpoints, newest_complete, write_model
 from regard.checkpoints.folder import CHECKPOINTS, TRAIN_STATE
 from regard.checkpoints.models import fill
+from regard.device import find_device, multiplies_bf16
 from regard.errors import TrainingError, UsageError
 from regard.layers.blocks import keep_half
-from regard.processor import multiplies_bf16
 from regard.training.checkpoint_writer import Saver
 from regard.training.cuda_graphs import CudaGraphs, Repeated
 from regard.training.distributed import ALONE, Ranks, engine, full, joined, local
@@ -73,13 +73,6 @@ def prepare(recipe: AnyRecipe, out: Path) -> str:
         task = TASKS[recipe.task](recipe, out / DATA, torch.device("cpu"), signals.check)
         start.keep()
         return task.summary
-
-
-def find_device(name: str) -> torch.device:
-    """`auto` is the GPU where there is one."""
-    if name == "cuda" and not torch.cuda.is_available():
-        raise UsageError("training.device is 'cuda', but torch sees no GPU; use 'auto' or 'cpu'")
-    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
 
 
 def _built(task: Task, device: torch.device) -> nn.Module:

@@ -5,8 +5,9 @@ import json
 import pytest
 import torch
 
-from regard import processor
+from regard import cpu
 from regard.cli.main import run
+from regard.device import multiplies_bf16
 from regard.inference.fast import compiled, linear
 from regard.inference.fast.linear import resolve_precision
 from regard.studies.bench import precisions
@@ -29,11 +30,11 @@ def test_each_precision_is_told_as_it_is_computed(capsys) -> None:
         form = forms[name, "inference"]
         assert form["computed_as"] == resolve_precision(name)
         assert all(rate > 0 for rate in form["rates"].values())
-    assert forms["bf16", "training"]["computed_as"] == ("bf16" if processor.has_bf16() else "fp32")
+    assert forms["bf16", "training"]["computed_as"] == ("bf16" if cpu.has_bf16() else "fp32")
 
 
 def test_a_cpu_without_anything(capsys, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processor, "capabilities", lambda: {"architecture": "x86_64", "cpu_name": "old"})
+    monkeypatch.setattr(cpu, "capabilities", lambda: {"architecture": "x86_64", "cpu_name": "old"})
     monkeypatch.setattr(compiled, "library", lambda: None)
     monkeypatch.setattr(compiled, "compiler_command", lambda: None)
     monkeypatch.setattr(linear, "onednn_is_exact", lambda: False)
@@ -60,9 +61,9 @@ def test_a_cpu_without_anything(capsys, monkeypatch: pytest.MonkeyPatch) -> None
     ],
 )
 def test_bf16_is_used_where_the_cpu_has_it(capabilities, level, expected, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processor, "capabilities", lambda: capabilities)
+    monkeypatch.setattr(cpu, "capabilities", lambda: capabilities)
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", level)
-    assert processor.has_bf16() is expected
-    assert processor.multiplies_bf16(torch.device("cuda"))
+    assert cpu.has_bf16() is expected
+    assert multiplies_bf16(torch.device("cuda"))

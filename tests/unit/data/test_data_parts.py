@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.cli.main import run
-from regard.data.work_files import Parts, Share
+from regard.data.work_files import Parts
 from regard.documents import translate
 from regard.errors import UsageError
+from regard.processes import Share
 from regard.training.distributed import Ranks
 
 pytestmark = pytest.mark.filterwarnings("default::UserWarning")  # the command line prints them

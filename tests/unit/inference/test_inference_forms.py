@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import regard
-from regard import processor
+from regard import cpu
 from regard.attention import record
 from regard.cli.main import run
 from regard.errors import UsageError
@@ -44,7 +44,7 @@ WRITERS = {
     "llama": lambda: Gpt(GptConfig.parse(LLAMA | TEXT | {"kv_heads": 2})),
     "lstm": lambda: Lstm(LstmConfig.parse({"vocab": 60, "width": 32, "depth": 2, "tie": False})),
 }
-HALVES = pytest.mark.skipif(not processor.has_fp16(), reason="the CPU has no products of fp16: it becomes fp32")
+HALVES = pytest.mark.skipif(not cpu.has_fp16(), reason="the CPU has no products of fp16: it becomes fp32")
 pytestmark = pytest.mark.filterwarnings("ignore:precision int8 is exact here")  # without compiled code, on some CPUs
 PRECISIONS = [pytest.param(name, marks=HALVES if name == "fp16" else ()) for name in PRODUCTS]
 
@@ -303,7 +303,7 @@ def test_an_unknown_precision_is_refused_in_words() -> None:
 def test_a_precision_that_the_cpu_would_emulate_becomes_fp32_in_words(
     precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processor, "capabilities", lambda: {"architecture": "x86_64", "avx512_f": True})
+    monkeypatch.setattr(cpu, "capabilities", lambda: {"architecture": "x86_64", "avx512_f": True})
     model, (source, mask) = vivid(TRANSLATORS["post"]), ragged(3)
     inputs = torch.randint(3, 60, (3, 5))
     with pytest.warns(UserWarning, match=f"precision {precision} is computed as fp32: "):

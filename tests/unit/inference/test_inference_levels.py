@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from regard import processor
+from regard import cpu
 from regard.errors import UsageError
 from regard.inference.decoding.search import SearchSettings, Vocabulary, search
 from regard.inference.fast import compiled, linear
@@ -172,11 +172,11 @@ INT8 = "(int8 and (fused_products or as_close_as or number_of_rows)) or whole_nu
 @pytest.mark.skipif("ONEDNN_MAX_CPU_ISA" not in os.environ, reason="oneDNN is not held back")
 def test_what_onednn_is_not_used_for_where_it_is_held_back() -> None:
     assert not onednn_is_exact()
-    assert not processor.has_bf16()
+    assert not cpu.has_bf16()
     assert torch.backends.cpu.get_cpu_capability().lower() == os.environ["ATEN_CPU_CAPABILITY"]
 
 
-@pytest.mark.skipif(processor.is_arm(), reason="oneDNN's levels are those of x86")
+@pytest.mark.skipif(cpu.is_arm(), reason="oneDNN's levels are those of x86")
 @pytest.mark.skipif("REGARD_NATIVE" in os.environ, reason="this is such a process")
 @pytest.mark.parametrize(("onednn", "aten", "ours"), HELD_TO)
 def test_int8_where_torch_and_onednn_have_no_products_of_bytes(onednn: str, aten: str, ours: str) -> None:

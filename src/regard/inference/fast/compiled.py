@@ -25,7 +25,7 @@ import torch
 from filelock import FileLock
 from torch import Tensor
 
-from regard import processor
+from regard import cpu
 from regard.errors import UsageError
 
 SOURCE = Path(__file__).with_name("native.cpp")
@@ -129,12 +129,12 @@ def compiler_command() -> str | None:
 
 def levels() -> Levels:
     """The levels of instructions of this architecture: compiler flags, and what a CPU must have."""
-    return ARM_LEVELS if processor.is_arm() else X86_LEVELS
+    return ARM_LEVELS if cpu.is_arm() else X86_LEVELS
 
 
 def runnable_levels() -> list[str]:
     """The levels whose code this CPU can run."""
-    return [name for name, (_, needed) in levels().items() if processor.has(*needed)]
+    return [name for name, (_, needed) in levels().items() if cpu.has(*needed)]
 
 
 def _check_level(level: str) -> None:

@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regard import processor
+from regard import cpu
 from regard.errors import UsageError
 from regard.inference.fast import compiled
 from regard.layers.blocks import even
@@ -103,7 +103,7 @@ class ByteProduct(FixedProduct):
         rounded, scale = as_bytes(weight)
         super().__init__(rounded.to(torch.int8), bias)
         self.scale, self.sums = scale[:, 0].contiguous(), rounded.sum(dim=1).to(torch.int32)
-        if not (processor.has("amx_int8") and onednn_is_exact()):  # else compiled code is as quick, however many rows
+        if not (cpu.has("amx_int8") and onednn_is_exact()):  # else compiled code is as quick, however many rows
             self.most = self.too_many = sys.maxsize
 
     @cached_property
@@ -245,7 +245,7 @@ def resolve_precision(precision: str) -> str:
 
 def obstacle_to(precision: str) -> str | None:
     """Why the CPU would only emulate a precision; None if it would not."""
-    if precision == "fp16" and not processor.has_fp16():
+    if precision == "fp16" and not cpu.has_fp16():
         return "this CPU has no products of fp16, and torch would convert the weights at every one"
     if precision == "bf16":
         return "on a CPU models infer in fp32 or int8; bf16 is for GPUs, and for training"

@@ -20,6 +20,7 @@ from regard.data.arguments import all_texts
 from regard.data.batch import pad_rows
 from regard.data.tokenizers.text import TextTokenizer
 from regard.data.tokenizers.unknown_words import UnknownWord, unknown_words
+from regard.device import find_device
 from regard.errors import CheckpointError, UsageError
 from regard.inference.decoding.cuda_graphs import captured
 from regard.inference.decoding.folder_settings import read_decoding
@@ -27,7 +28,7 @@ from regard.inference.decoding.search import Hypothesis, Search, SearchSettings,
 from regard.inference.decoding.speculative import running_form
 from regard.inference.insight.forced_pass import require_attention
 from regard.inference.insight.predictions import TOP, Foretold, check_top, foretell
-from regard.inference.pipelines.translator import batches_by_length, find_device
+from regard.inference.pipelines.translator import batches_by_length
 
 Kind = TypeVar("Kind", bound="Writer")
 Reason = Literal["", "stop", "length"]  # not ended yet; by itself or a stop string; by the limit

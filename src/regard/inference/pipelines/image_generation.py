@@ -16,11 +16,11 @@ from regard.attention import record
 from regard.checkpoints import load_model
 from regard.data.images.palette import Palette
 from regard.data.images.reading import Preprocessing, read_image
+from regard.device import find_device
 from regard.errors import CheckpointError, UsageError
 from regard.inference.decoding.search import SearchSettings, Steps, Vocabulary, search
 from regard.inference.fast.convert import inference_form
 from regard.inference.pipelines.images import PictureAttention, on_the_picture
-from regard.inference.pipelines.translator import find_device
 from regard.models.gpt import Gpt
 from regard.models.sagan import Sagan
 

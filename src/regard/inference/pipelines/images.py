@@ -23,10 +23,10 @@ from regard.attention import record
 from regard.attention.record import attention_names
 from regard.checkpoints import load_model
 from regard.data.images.reading import Pixels, Preprocessing, read_image
+from regard.device import find_device
 from regard.errors import CheckpointError, UsageError
 from regard.inference.fast.convert import inference_form, is_on_cpu
 from regard.inference.pipelines.text_encoder import Labelled
-from regard.inference.pipelines.translator import find_device
 from regard.layers.vision import Grid, ImageConfig, on_the_map
 from regard.layers.windows import WindowAttention
 

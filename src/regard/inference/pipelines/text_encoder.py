@@ -19,12 +19,13 @@ from regard.data.arguments import all_texts
 from regard.data.batch import pad_rows
 from regard.data.tokenizers.text import Encoded, TextTokenizer
 from regard.data.tokenizers.unknown_words import UnknownWord, unknown_words, warn_of_unknown
+from regard.device import find_device
 from regard.errors import CheckpointError, DataError, UsageError
 from regard.inference.fast.convert import inference_form, is_on_cpu
 from regard.inference.insight.forced_pass import require_attention
 from regard.inference.insight.predictions import TOP, Choice, Foretold, check_top
 from regard.inference.pipelines.sentence_embedding import MODES, SentenceModules, pool, read_sentence_modules
-from regard.inference.pipelines.translator import batches_by_length, find_device
+from regard.inference.pipelines.translator import batches_by_length
 from regard.models.bert import Bert, BertConfig, BertOutput
 from regard.models.elmo import Elmo, ElmoConfig, ElmoOutput
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,6 +18,7 @@ from regard.data.arguments import all_texts
 from regard.data.batch import collate, pad_rows
 from regard.data.tokenizers.pair import PairTokenizer
 from regard.data.tokenizers.unknown_words import UnknownWord, unknown_words
+from regard.device import find_device
 from regard.documents.sentences import cut_sentences
 from regard.errors import CheckpointError, DataError, UsageError
 from regard.inference.decoding.cuda_graphs import captured
@@ -451,21 +451,6 @@ def _core(word: re.Match[str], offset: int) -> tuple[int, int]:
     core = re.search(r"\w(.*\w)?", word[0]) or re.search(r".+", word[0])
     assert core is not None
     return offset + word.start() + core.start(), offset + word.start() + core.end()
-
-
-def find_device(name: str) -> torch.device:
-    """The device called `cpu`, `cuda` or `cuda:N`; `auto` is the GPU where there is one.
-
-    Of the processes that torchrun started on a machine each has a GPU of its own."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name.split(":")[0] not in ("cpu", "cuda"):
-        raise UsageError(f"device {name!r} is unknown; use cpu, cuda or auto")
-    if name != "cpu" and not torch.cuda.is_available():
-        raise UsageError(f"device {name!r} was asked for, but torch sees no GPU; use cpu or auto")
-    if name == "cuda" and "LOCAL_RANK" in os.environ:
-        name = f"cuda:{os.environ['LOCAL_RANK']}"
-    return torch.device(name)
 
 
 def _beginnings(parts: Sequence[str], prefix: str) -> list[str]:

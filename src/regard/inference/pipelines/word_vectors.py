@@ -20,8 +20,8 @@ from regard.data.arguments import all_texts
 from regard.data.formats.lines import read_lines, refuse
 from regard.data.tokenizers.text import TextTokenizer
 from regard.data.tokenizers.unknown_words import UnknownWord, warn_of_unknown
+from regard.device import find_device
 from regard.errors import DataError, UsageError
-from regard.inference.pipelines.translator import find_device
 from regard.models.word2vec import Word2Vec
 
 

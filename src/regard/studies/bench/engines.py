@@ -19,13 +19,13 @@ from torch import Tensor, nn
 from regard.checkpoints import load_model
 from regard.checkpoints.optional import needed
 from regard.data.batch import Batch, collate, pad_rows
+from regard.device import multiplies_bf16
 from regard.errors import UsageError
 from regard.inference.decoding.search import SearchSettings, Vocabulary, search
 from regard.inference.decoding.speculative import running_form
 from regard.inference.pipelines.text_encoder import Readers
 from regard.models.bert import Bert
 from regard.models.transformer import Transformer
-from regard.processor import multiplies_bf16
 from regard.studies.bench.joey import Joey
 from regard.studies.bench.reference_layers import TorchBert, TorchTransformer
 from regard.training.losses import cross_entropy

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from regard import processor
+from regard import cpu
 from regard.inference.fast import compiled
 from regard.inference.fast.linear import PRODUCTS, bytes_pay, obstacle_to, onednn_is_exact
 
@@ -35,7 +35,7 @@ class Form:
 
 def instructions() -> list[str]:
     """Those of INSTRUCTIONS that the CPU has."""
-    return [name for name in INSTRUCTIONS if processor.has(name)]
+    return [name for name in INSTRUCTIONS if cpu.has(name)]
 
 
 def compiled_code() -> str:
@@ -73,7 +73,7 @@ def _how_bytes() -> str:
 
 
 def _training() -> Form:
-    if processor.has_bf16():
+    if cpu.has_bf16():
         return Form("bf16", "training", "bf16", "torch's autocast", _training_rates(torch.bfloat16))
     how = "this CPU has no arithmetic of bf16, and would emulate it"
     return Form("bf16", "training", "fp32", how, _training_rates(torch.float32))

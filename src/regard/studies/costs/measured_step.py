@@ -23,6 +23,7 @@ from typing import Any
 import torch
 
 from regard.data.batch import Batch, ImageBatch, StreamBatch, TextBatch
+from regard.device import find_device
 from regard.errors import UsageError
 from regard.studies.costs import machine, roofline, training_step
 from regard.studies.costs.live_memory import LiveBytes
@@ -30,7 +31,7 @@ from regard.studies.costs.machine_limits import Limits
 from regard.studies.costs.models import COSTS
 from regard.studies.costs.parts import Kind, Piece
 from regard.studies.costs.plan import Plan
-from regard.training.loop import Trainer, find_device
+from regard.training.loop import Trainer
 from regard.training.recipe.recipes import AnyRecipe, PixelsRecipe
 from regard.training.run_state import seed_everything
 from regard.training.safeguards import Signals

@@ -41,8 +41,3 @@ def has_bf16() -> bool:
 def has_fp16() -> bool:
     """Whether torch multiplies fp16 weights by instructions: on ARM only; on x86 it converts them at every product."""
     return is_arm() and has("fhm")
-
-
-def multiplies_bf16(device: torch.device) -> bool:
-    """Whether a device has arithmetic of bf16. Every GPU counts as having it."""
-    return device.type != "cpu" or has_bf16()
