@@ -1,4 +1,7 @@
-"""Every model by name: its configuration, its class, its presets. A new model is one more row."""
+"""Every model by name. A new model is one more row; what the project knows of models by name, it reads here.
+
+`inference/pipelines/catalog.py` is the second of the two tables: it describes the pipelines that run these models.
+"""
 
 from typing import Any, NamedTuple
 
@@ -23,27 +26,60 @@ from regard.models import (
 )
 
 
-class Entry(NamedTuple):
-    """What the rest of the project needs to build a model it only knows by name."""
+class ModelEntry(NamedTuple):
+    """One model: how it is built, what people call it, what runs it, and what trains it."""
 
     config: type[Config]
     model: type[nn.Module]
     presets: dict[str, dict[str, Any]]
+    title: str  # of the family, as people write it
+    pipeline: str  # key of the pipeline that runs it, unless its folder says otherwise
+    tasks: tuple[str, ...]  # names of the tasks that train it, the usual one first
 
 
-MODELS: dict[str, Entry] = {
-    "seq2seq": Entry(seq2seq.Seq2SeqConfig, seq2seq.Seq2Seq, seq2seq.PRESETS),
-    "transformer": Entry(transformer.TransformerConfig, transformer.Transformer, transformer.PRESETS),
-    "bert": Entry(bert.BertConfig, bert.Bert, bert.PRESETS),
-    "gpt": Entry(gpt.GptConfig, gpt.Gpt, gpt.PRESETS),
-    "lstm": Entry(lstm.LstmConfig, lstm.Lstm, lstm.PRESETS),
-    "word2vec": Entry(word2vec.Word2VecConfig, word2vec.Word2Vec, word2vec.PRESETS),
-    "elmo": Entry(elmo.ElmoConfig, elmo.Elmo, elmo.PRESETS),
-    "t5": Entry(t5.T5Config, t5.T5, t5.PRESETS),
-    "resnet": Entry(resnet.ResnetConfig, resnet.Resnet, resnet.PRESETS),
-    "vit": Entry(vit.VitConfig, vit.Vit, vit.PRESETS),
-    "swin": Entry(swin.SwinConfig, swin.Swin, swin.PRESETS),
-    "mvit": Entry(mvit.MvitConfig, mvit.Mvit, mvit.PRESETS),
-    "segmenter": Entry(segmenter.SegmenterConfig, segmenter.Segmenter, segmenter.PRESETS),
-    "sagan": Entry(sagan.SaganConfig, sagan.Sagan, sagan.PRESETS),
-}
+MODELS: dict[str, ModelEntry] = {
+    "seq2seq": ModelEntry(
+        seq2seq.Seq2SeqConfig, seq2seq.Seq2Seq, seq2seq.PRESETS, "Recurrent network", "translator", ("translation",)
+    ),
+    "transformer": ModelEntry(
+        transformer.TransformerConfig, transformer.Transformer, transformer.PRESETS, "Transformer", "translator",
+        ("translation",),
+    ),
+    "bert": ModelEntry(
+        bert.BertConfig, bert.Bert, bert.PRESETS, "BERT", "text_encoder", ("masked", "classification")
+    ),
+    "gpt": ModelEntry(gpt.GptConfig, gpt.Gpt, gpt.PRESETS, "GPT", "language_model", ("language", "pixels")),
+    "lstm": ModelEntry(lstm.LstmConfig, lstm.Lstm, lstm.PRESETS, "LSTM", "language_model", ("language",)),
+    "word2vec": ModelEntry(
+        word2vec.Word2VecConfig, word2vec.Word2Vec, word2vec.PRESETS, "Word vectors", "word_vectors", ("words",)
+    ),
+    "elmo": ModelEntry(
+        elmo.ElmoConfig, elmo.Elmo, elmo.PRESETS, "ELMo", "text_encoder", ("language", "classification")
+    ),
+    "t5": ModelEntry(t5.T5Config, t5.T5, t5.PRESETS, "T5", "text_to_text", ("prompts", "spans")),
+    "resnet": ModelEntry(
+        resnet.ResnetConfig, resnet.Resnet, resnet.PRESETS, "Residual network", "image_classifier", ("images",)
+    ),
+    "vit": ModelEntry(vit.VitConfig, vit.Vit, vit.PRESETS, "Vision Transformer", "image_classifier", ("images",)),
+    "swin": ModelEntry(swin.SwinConfig, swin.Swin, swin.PRESETS, "Swin Transformer", "image_classifier", ("images",)),
+    "mvit": ModelEntry(
+        mvit.MvitConfig, mvit.Mvit, mvit.PRESETS, "Multiscale Transformer", "image_classifier", ("images",)
+    ),
+    "segmenter": ModelEntry(
+        segmenter.SegmenterConfig, segmenter.Segmenter, segmenter.PRESETS, "Segmenter", "image_segmenter",
+        ("segmentation",),
+    ),
+    "sagan": ModelEntry(
+        sagan.SaganConfig, sagan.Sagan, sagan.PRESETS, "SAGAN", "image_generator", ("gan",)
+    ),
+}  # fmt: skip
+
+
+def models_for(task: str) -> tuple[str, ...]:
+    """The names of the models that a training task can train."""
+    return tuple(name for name, entry in MODELS.items() if task in entry.tasks)
+
+
+def models_run_by(pipeline: str) -> tuple[str, ...]:
+    """The names of the models that a pipeline runs."""
+    return tuple(name for name, entry in MODELS.items() if entry.pipeline == pipeline)

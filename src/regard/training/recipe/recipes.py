@@ -19,6 +19,7 @@ from regard.data.tokenizers.pair import TokenizerConfig
 from regard.data.tokenizers.training import VocabularyConfig
 from regard.errors import ConfigError, DataError, UsageError
 from regard.inference.decoding.search import SearchSettings
+from regard.models.catalog import models_for
 from regard.training.recipe.image_sections import (
     SCENES,
     GanLoopSection,
@@ -55,7 +56,6 @@ MADE, BUILTIN = (PHRASEBOOK, SCENES), "builtin:"  # data that are no files
 class AnyRecipe(Config):
     """What the loop needs of a recipe, whatever its task; the rest is for the task alone."""
 
-    models: ClassVar[tuple[str, ...]]  # that can do the task
     metrics: ClassVar[set[str]]  # that the task measures
     anew: ClassVar[str] = ""  # why training cannot start from a model folder; empty where it can
 
@@ -67,9 +67,10 @@ class AnyRecipe(Config):
 
     @pydantic.model_validator(mode="after")
     def _check_task(self) -> Self:
-        if self.model.name not in self.models:
+        models = models_for(self.task)
+        if self.model.name not in models:
             raise ConfigError(
-                f"model.name is {self.model.name!r}, which cannot do task {self.task!r}; use {' or '.join(self.models)}"
+                f"model.name is {self.model.name!r}, which cannot do task {self.task!r}; use {' or '.join(models)}"
             )
         if self.training.metric not in self.metrics:
             raise ConfigError(
@@ -119,7 +120,6 @@ class AnyRecipe(Config):
 class Recipe(AnyRecipe):
     """Everything the training of a translator depends on."""
 
-    models: ClassVar = ("transformer", "seq2seq")
     metrics: ClassVar = {"loss", "perplexity", *DECODED}
     anew: ClassVar = "a translator begins with random weights"
 
@@ -148,7 +148,6 @@ class Recipe(AnyRecipe):
 class LanguageRecipe(AnyRecipe):
     """Everything the training of a language model depends on."""
 
-    models: ClassVar = ("gpt", "lstm", "elmo")
     metrics: ClassVar = {"loss", "perplexity"}
 
     task: Literal["language"]
@@ -167,7 +166,6 @@ class LanguageRecipe(AnyRecipe):
 class WordsRecipe(AnyRecipe):
     """Everything the training of word vectors depends on."""
 
-    models: ClassVar = ("word2vec",)
     metrics: ClassVar = {"loss"}
     anew: ClassVar = "word vectors are learnt from scratch"
 
@@ -188,7 +186,6 @@ class WordsRecipe(AnyRecipe):
 class MaskedRecipe(AnyRecipe):
     """Everything the training of a BERT from plain documents depends on."""
 
-    models: ClassVar = ("bert",)
     metrics: ClassVar = {"loss", "perplexity", "accuracy"}
 
     task: Literal["masked"]
@@ -201,7 +198,6 @@ class MaskedRecipe(AnyRecipe):
 class ClassificationRecipe(AnyRecipe):
     """Everything the fine-tuning of a classifier depends on."""
 
-    models: ClassVar = ("bert", "elmo")
     metrics: ClassVar = {"loss", "accuracy", "f1", "matthews", "pearson", "spearman"}
 
     task: Literal["classification"]
@@ -225,7 +221,6 @@ class ClassificationRecipe(AnyRecipe):
 class SpansRecipe(AnyRecipe):
     """Everything the training of a T5 from plain text depends on."""
 
-    models: ClassVar = ("t5",)
     metrics: ClassVar = {"loss", "perplexity"}
 
     task: Literal["spans"]
@@ -238,7 +233,6 @@ class SpansRecipe(AnyRecipe):
 class PromptsRecipe(AnyRecipe):
     """Everything the training of one model for several tasks depends on."""
 
-    models: ClassVar = ("t5",)
     metrics: ClassVar = {"loss", "perplexity", *DECODED}
 
     task: Literal["prompts"]
@@ -252,7 +246,6 @@ class PromptsRecipe(AnyRecipe):
 class ImagesRecipe(AnyRecipe):
     """Everything the training of a classifier of pictures depends on."""
 
-    models: ClassVar = ("resnet", "vit", "swin", "mvit")
     metrics: ClassVar = {"loss", "accuracy"}
 
     task: Literal["images"]
@@ -265,7 +258,6 @@ class ImagesRecipe(AnyRecipe):
 class SegmentationRecipe(AnyRecipe):
     """Everything the training of a model that names every pixel depends on."""
 
-    models: ClassVar = ("segmenter",)
     metrics: ClassVar = {"loss", "accuracy", "iou"}
     anew: ClassVar = "a segmenter begins with random weights"
 
@@ -286,7 +278,6 @@ class SegmentationRecipe(AnyRecipe):
 class PixelsRecipe(AnyRecipe):
     """Everything the training of a model that predicts pixels depends on."""
 
-    models: ClassVar = ("gpt",)
     metrics: ClassVar = {"loss", "accuracy", "frechet"}
     anew: ClassVar = "its palette is that of the training pictures"
 
@@ -315,7 +306,6 @@ class PixelsRecipe(AnyRecipe):
 class GanRecipe(AnyRecipe):
     """Everything the training of a generator of pictures depends on."""
 
-    models: ClassVar = ("sagan",)
     metrics: ClassVar = {"frechet"}
     anew: ClassVar = "a generator begins with random weights"
 
