@@ -25,8 +25,8 @@ from regard.models.gpt import LLAMA, Gpt, GptConfig
 from regard.models.lstm import Lstm, LstmConfig
 from regard.models.t5 import T5, T5Config
 from regard.serve.app import create_app
-from regard.serve.jobs.runner import Jobs
-from regard.serve.models.registry import Shelf
+from regard.serve.jobs.runner import TrainingJobs
+from regard.serve.models.registry import ModelRegistry
 from regard.serve.run import listen
 from regard.serve.settings import ServeSettings
 from regard.training.loop import train
@@ -193,7 +193,7 @@ class Served(NamedTuple):
 
     url: str
     app: FastAPI
-    shelf: Shelf
+    registry: ModelRegistry
     client: httpx.Client
 
 
@@ -211,8 +211,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory, translator_folder: Path) -
 def serving(folders: list[Path], runs: Path, **settings: object) -> Iterator[Served]:
     """Run a server in a thread while the fixture lasts."""
     chosen = ServeSettings.parse({"port": 0, **settings})
-    shelf = Shelf(folders, memory=chosen.memory)
-    app = create_app(shelf, Jobs(runs, on_finished=shelf.add, on_removed=shelf.remove), chosen)
+    registry = ModelRegistry(folders, memory=chosen.memory)
+    app = create_app(registry, TrainingJobs(runs, on_finished=registry.add, on_removed=registry.remove), chosen)
     listening = listen(chosen)
     server = uvicorn.Server(uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=5, proxy_headers=False))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
@@ -220,7 +220,7 @@ def serving(folders: list[Path], runs: Path, **settings: object) -> Iterator[Ser
     url = f"http://127.0.0.1:{listening.getsockname()[1]}"
     try:
         with httpx.Client(base_url=url, timeout=60, trust_env=False) as client:
-            yield Served(url, app, shelf, client)
+            yield Served(url, app, registry, client)
     finally:
         server.should_exit = True
         thread.join()

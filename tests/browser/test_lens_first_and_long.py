@@ -38,7 +38,7 @@ def large_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_thousand_tokens_by_twelve_layers_by_twelve_heads(open_lens, start_server, large_model: Path):
     served = start_server([large_model], characters=20_000)
-    served.shelf.translator("large")
+    served.registry.translator("large")
     draw = random.Random(1)
     text = " ".join(draw.choice(WORDS) for _ in range(1023))  # and the end token
     with open_lens(f"{served.url}/#look") as page:

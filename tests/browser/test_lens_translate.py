@@ -65,7 +65,7 @@ def test_the_copy_is_exactly_the_answer(page: Page, clipboard, served, translato
 
 
 def test_a_text_is_asked_for_once_and_each_sentence_searched_once(page: Page, served, translator_folder, monkeypatch):
-    translator, sentences, asked = served.shelf.translator(translator_folder.name), [], []
+    translator, sentences, asked = served.registry.translator(translator_folder.name), [], []
     begin, decode = translator.begin, translator._decode
     monkeypatch.setattr(translator, "begin", lambda text, **more: sentences.append(text) or begin(text, **more))
     monkeypatch.setattr(translator, "_decode", lambda some, *more: sentences.extend(some) or decode(some, *more))

@@ -49,7 +49,7 @@ class Server:
         return count
 
     def waiting(self) -> int:
-        """Jobs in the line, by the server's own account."""
+        """How many requests are queued, according to /metrics."""
         text = httpx.get(f"{self.url}/metrics", trust_env=False, timeout=30).text
         return int(float(re.findall(r"^regard_queue_jobs (\S+)", text, re.MULTILINE)[0]))
 

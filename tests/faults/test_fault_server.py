@@ -66,7 +66,7 @@ def test_a_million_tokens_are_refused_by_a_server_for_strangers(client: httpx.Cl
 def test_a_million_tokens_are_translated_whole_by_a_server_that_takes_them(
     roomy, monkeypatch, sentences: list[str], gap: str
 ) -> None:
-    translator = roomy.shelf.translator(roomy.shelf.find().id)
+    translator = roomy.registry.translator(roomy.registry.find().id)
     monkeypatch.setattr(translator, "settings", translator.settings.replace(beam=1, max_length=4))
     different = sorted({*sentences})
     expected = dict(zip(different, translator.translate(different, to="es"), strict=True))
@@ -81,8 +81,8 @@ def test_a_sentence_too_long_for_the_model_is_refused_in_words(roomy) -> None:
 
 
 def test_what_the_length_limit_cut_is_told_by_every_api(roomy, monkeypatch) -> None:
-    name = roomy.shelf.find().id
-    translator = roomy.shelf.translator(name)
+    name = roomy.registry.find().id
+    translator = roomy.registry.translator(name)
     monkeypatch.setattr(translator, "settings", translator.settings.replace(max_length=2))
     client, text = roomy.client, "we are eating bread and reading a book"
     assert client.post("/translate", json=ASKED | {"q": text}).json()["truncated"] is True

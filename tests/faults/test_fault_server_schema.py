@@ -11,9 +11,9 @@ import schemathesis
 from hypothesis import HealthCheck, settings
 
 from regard.serve.app import create_app
-from regard.serve.http.errors import Conflict
-from regard.serve.jobs.runner import Jobs
-from regard.serve.models.registry import Shelf
+from regard.serve.http.errors import ConflictError
+from regard.serve.jobs.runner import TrainingJobs
+from regard.serve.models.registry import ModelRegistry
 from regard.serve.settings import ServeSettings
 
 COUNT = int(os.environ.get("REGARD_FAULT_COUNT", "10"))  # requests to each operation
@@ -30,7 +30,7 @@ VALID: dict[str, dict[str, str]] = {  # what random values would hardly ever be
     "/api/look/stream": {"model": "", "to": "es"},
     "/api/look/export": {"model": "", "to": "es"},
 }
-document = create_app(Shelf(), Jobs(Path("nowhere")), ServeSettings()).openapi()
+document = create_app(ModelRegistry(), TrainingJobs(Path("nowhere")), ServeSettings()).openapi()
 schema = schemathesis.openapi.from_dict(document)
 
 
@@ -39,7 +39,7 @@ def address(served, monkeypatch) -> str:
     """A server that would not start any training."""
 
     def refuse(*_: object, **__: object) -> None:
-        raise Conflict("nothing is trained in this test")
+        raise ConflictError("nothing is trained in this test")
 
     for name in ("start", "start_demo", "resume"):
         monkeypatch.setattr(served.app.state.jobs, name, refuse)

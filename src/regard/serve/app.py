@@ -1,4 +1,4 @@
-"""The application: every route behind one guard, over one shelf of models and one computing thread."""
+"""The application: every route behind one guard, over one registry of models and one computing thread."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from starlette.responses import FileResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from regard.serve.http.guard import Guard, Metrics
-from regard.serve.http.keys import Keys
+from regard.serve.http.keys import ApiKeys
 from regard.serve.http.responses import handle_errors
-from regard.serve.jobs.runner import Jobs
-from regard.serve.jobs.spool import Spool
+from regard.serve.jobs.runner import TrainingJobs
+from regard.serve.jobs.temp_folders import ServerTempFolder
 from regard.serve.models.batching import Engine
-from regard.serve.models.registry import Shelf
-from regard.serve.models.translation_service import Desk
+from regard.serve.models.registry import ModelRegistry
+from regard.serve.models.translation_service import TranslationService
 from regard.serve.routes.documents import documents_router
 from regard.serve.routes.images import picture_router
 from regard.serve.routes.libretranslate import libre_router
@@ -35,11 +35,11 @@ LENS = Path(__file__).with_name("lens")
 SHARED = Path(str(resources.files("regard.look"))) / "web"  # what the lens has in common with offline pages
 
 
-def create_app(shelf: Shelf, jobs: Jobs, settings: ServeSettings) -> FastAPI:
+def create_app(registry: ModelRegistry, jobs: TrainingJobs, settings: ServeSettings) -> FastAPI:
     """The whole server as an ASGI application."""
     metrics = Metrics()
-    engine = Engine(shelf, queue=settings.queue, batch=settings.batch, note=metrics.batch)
-    desk, spool = Desk(shelf, engine, settings), Spool()
+    engine = Engine(registry, queue_limit=settings.queue, batch_size=settings.batch, on_batch=metrics.record_batch)
+    service, temp_folder = TranslationService(registry, engine, settings), ServerTempFolder()
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
@@ -47,18 +47,18 @@ def create_app(shelf: Shelf, jobs: Jobs, settings: ServeSettings) -> FastAPI:
         yield
         engine.close()
         jobs.close()
-        spool.close()
+        temp_folder.close()
 
     app = FastAPI(title="Regard", version=version("regard"), lifespan=life, docs_url=None, redoc_url=None)
     app.state.jobs, app.state.engine = jobs, engine
     app.add_middleware(Guard, settings=settings, metrics=metrics)
     handle_errors(app)
-    app.include_router(libre_router(desk, Keys(settings.api_keys), jobs.runs, spool))
-    app.include_router(openai_router(desk))
-    app.include_router(page_router(desk))
-    app.include_router(picture_router(desk))
-    app.include_router(documents_router(desk, spool))
-    app.include_router(training_router(jobs, spool, settings))
+    app.include_router(libre_router(service, ApiKeys(settings.api_keys), jobs.runs, temp_folder))
+    app.include_router(openai_router(service))
+    app.include_router(page_router(service))
+    app.include_router(picture_router(service))
+    app.include_router(documents_router(service, temp_folder))
+    app.include_router(training_router(jobs, temp_folder, settings))
 
     app.include_router(reference_router(app))
 
@@ -69,7 +69,7 @@ def create_app(shelf: Shelf, jobs: Jobs, settings: ServeSettings) -> FastAPI:
     @app.get("/metrics", response_class=Response)
     def prometheus() -> Response:
         metrics.waiting.set(engine.waiting)
-        metrics.loaded.set(sum(shelf.is_loaded(exhibit.id) for exhibit in shelf.exhibits()))
+        metrics.loaded.set(sum(registry.is_loaded(info.id) for info in registry.infos()))
         return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
     @app.get("/", include_in_schema=False)

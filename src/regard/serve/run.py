@@ -17,9 +17,9 @@ import uvicorn
 from regard.checkpoints.folder import is_sealed
 from regard.errors import RegardError, UsageError
 from regard.serve.app import create_app
-from regard.serve.jobs.runner import Jobs
-from regard.serve.jobs.spool import remove_left_spools
-from regard.serve.models.registry import Shelf
+from regard.serve.jobs.runner import TrainingJobs
+from regard.serve.jobs.temp_folders import remove_abandoned_temp_folders
+from regard.serve.models.registry import ModelRegistry
 from regard.serve.settings import ServeSettings
 from regard.studies.demo import demo_folder
 
@@ -31,17 +31,17 @@ def run(models: Sequence[str], runs: Path, settings: ServeSettings) -> None:
     """Serve until interrupted or terminated; what was accepted is finished first."""
     signal.signal(signal.SIGTERM, _leave)  # uvicorn passes the signal on when it has finished
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a script's background jobs are started to ignore it
-    shelf = Shelf(models, memory=settings.memory, device=settings.device, precision=settings.precision)
-    jobs = Jobs(runs, limit=settings.upload, on_finished=shelf.add, on_removed=shelf.remove)
+    registry = ModelRegistry(models, memory=settings.memory, device=settings.device, precision=settings.precision)
+    jobs = TrainingJobs(runs, limit=settings.upload, on_finished=registry.add, on_removed=registry.remove)
     if not models and is_sealed(demo_folder()):
-        shelf.add(demo_folder())
+        registry.add(demo_folder())
     for name, folder in jobs.models().items():
         try:
-            shelf.add(folder, name)
+            registry.add(folder, name)
         except RegardError as error:  # one damaged run must not keep the others from being served
             print(f"regard: warning: {name} is left out: {error}", file=sys.stderr)
-    remove_left_spools()
-    app = create_app(shelf, jobs, settings)
+    remove_abandoned_temp_folders()
+    app = create_app(registry, jobs, settings)
     listening = listen(settings)
     host, port = listening.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from regard.errors import DataError, UsageError
-from regard.serve.http.errors import Busy, NotFound
+from regard.serve.http.errors import BusyError, NotFoundError
 from regard.serve.models.batching import Engine
-from regard.serve.models.registry import Shelf, Unloadable
+from regard.serve.models.registry import ModelLoadError, ModelRegistry
 
 
 class Answer(str):
@@ -36,14 +36,14 @@ class Parrot:
 
 
 class OneModel:
-    """A shelf with one model on it."""
+    """A registry with one model on it."""
 
     def __init__(self, translator: Parrot) -> None:
         self.held = translator
 
     def translator(self, name: str) -> Parrot:
         if name != "m":
-            raise NotFound(name)
+            raise NotFoundError(name)
         return self.held
 
 
@@ -98,7 +98,7 @@ def test_a_short_text_does_not_wait_for_all_of_a_long_one():
         assert place <= 2 and all(len(batch) <= 8 for batch in parrot.batches)
         assert [s for batch in parrot.batches for s in batch if s != "short"] == [f"long{i}" for i in range(100)]
 
-    with_engine(work, batch=8)
+    with_engine(work, batch_size=8)
 
 
 def test_the_line_is_bounded_and_tells_when_to_come_back():
@@ -109,13 +109,13 @@ def test_the_line_is_bounded_and_tells_when_to_come_back():
         refused = [task for task in tasks if task.done()]
         assert len(refused) in (3, 4)  # four wait; one more may be in the works
         for task in refused:
-            with pytest.raises(Busy) as error:
+            with pytest.raises(BusyError) as error:
                 task.result()
             assert error.value.retry_after >= 1
         parrot.going.set()
         await asyncio.gather(*(task for task in tasks if task not in refused))
 
-    with_engine(work, queue=4)
+    with_engine(work, queue_limit=4)
 
 
 def test_who_leaves_is_not_computed_for():
@@ -147,7 +147,7 @@ def test_one_bad_sentence_spoils_no_other():
         assert await good == ["good>"] and await first == ["a>"]
         with pytest.raises(DataError):
             await bad
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             await engine.translate("nothing", ["x"])
 
     with_engine(work)
@@ -188,7 +188,7 @@ def test_closing_finishes_what_was_accepted_and_takes_no_more():
         await asyncio.sleep(0.05)
         closing = asyncio.create_task(asyncio.to_thread(engine.close))
         await asyncio.sleep(0.05)
-        with pytest.raises(Busy, match="shutting down"):
+        with pytest.raises(BusyError, match="shutting down"):
             await engine.run(lambda: None)
         parrot.going.set()
         assert await asyncio.gather(*tasks) == [["0>0"], ["1>1"], ["2>2"]]
@@ -197,40 +197,40 @@ def test_closing_finishes_what_was_accepted_and_takes_no_more():
     asyncio.run(main())
 
 
-# The shelf
+# The registry
 
 
 def test_room_is_made_for_a_model_that_does_not_fit_beside_others(folders: list[Path], monkeypatch):
     monkeypatch.setattr("regard.serve.models.registry.MIB", 1)  # so that the cap counts bytes
     sizes = [(folder / "model.safetensors").stat().st_size for folder in folders]
-    shelf = Shelf(folders, memory=max(sizes) + min(sizes))
-    names = [exhibit.id for exhibit in shelf.exhibits()]
+    registry = ModelRegistry(folders, memory=max(sizes) + min(sizes))
+    names = [info.id for info in registry.infos()]
     for name in (*names, *names):
-        shelf.translator(name)
-        loaded = [size for other, size in zip(names, sizes, strict=True) if shelf.is_loaded(other)]
-        assert shelf.is_loaded(name) and sum(loaded) <= shelf.memory
+        registry.translator(name)
+        loaded = [size for other, size in zip(names, sizes, strict=True) if registry.is_loaded(other)]
+        assert registry.is_loaded(name) and sum(loaded) <= registry.memory
     with pytest.raises(UsageError, match="raise --memory"):
-        Shelf(folders, memory=min(sizes) - 1)
+        ModelRegistry(folders, memory=min(sizes) - 1)
 
 
 def test_names_are_unique_and_folders_are_known_once(folders: list[Path], tmp_path: Path):
     twin = tmp_path / folders[0].name
     shutil.copytree(folders[0], twin, ignore=shutil.ignore_patterns("checkpoints", "data"))
-    shelf = Shelf([folders[0], folders[0], twin])
-    assert [exhibit.id for exhibit in shelf.exhibits()] == [twin.name, f"{twin.name}-2"]
-    assert shelf.find().id == folders[0].name
-    with pytest.raises(NotFound, match="there are"):
-        shelf.find("nothing")
-    with pytest.raises(NotFound, match="no model yet"):
-        Shelf().find()
+    registry = ModelRegistry([folders[0], folders[0], twin])
+    assert [info.id for info in registry.infos()] == [twin.name, f"{twin.name}-2"]
+    assert registry.find().id == folders[0].name
+    with pytest.raises(NotFoundError, match="there are"):
+        registry.find("nothing")
+    with pytest.raises(NotFoundError, match="no model yet"):
+        ModelRegistry().find()
 
 
 def test_a_damaged_model_is_told_without_its_path(folders: list[Path], tmp_path: Path):
     damaged = tmp_path / "damaged"
     shutil.copytree(folders[0], damaged, ignore=shutil.ignore_patterns("checkpoints", "data"))
-    shelf = Shelf([damaged])
+    registry = ModelRegistry([damaged])
     weights = damaged / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100])
-    with pytest.raises(Unloadable) as error:
-        shelf.translator("damaged")
+    with pytest.raises(ModelLoadError) as error:
+        registry.translator("damaged")
     assert str(tmp_path) not in str(error.value)

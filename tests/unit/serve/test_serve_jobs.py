@@ -14,14 +14,14 @@ import regard
 from regard.checkpoints import verify
 from regard.data.synthetic.phrasebook import phrases
 from regard.errors import CheckpointError, DataError, RegardError, UsageError
-from regard.serve.http.errors import Conflict, NotFound, TooLarge
+from regard.serve.http.errors import ConflictError, NotFoundError, TooLargeError
 from regard.serve.jobs import runner as module
 from regard.serve.jobs import runs as kept_runs
 from regard.serve.jobs.progress import Job, Record
 from regard.serve.jobs.recipes import offers, suited
-from regard.serve.jobs.runner import Jobs
+from regard.serve.jobs.runner import TrainingJobs
 from regard.serve.jobs.runs import zipped
-from regard.serve.models.registry import Shelf
+from regard.serve.models.registry import ModelRegistry
 from regard.training.recipe.recipes import load_recipe
 
 PATIENCE = 120
@@ -47,7 +47,7 @@ def tsv(tmp_path):
 
 @pytest.fixture
 def jobs(tmp_path):
-    made = Jobs(tmp_path / "runs")
+    made = TrainingJobs(tmp_path / "runs")
     yield made
     made.close()
 
@@ -82,9 +82,9 @@ def write(folder, **files):
 def test_a_job_outlives_its_server_is_stopped_by_the_next_and_goes_on_to_the_end(tmp_path, tsv):
     runs = tmp_path / "runs"
     server = (
-        "import os, pathlib, sys; from regard.serve.jobs.runner import Jobs\n"
-        "Jobs(pathlib.Path(sys.argv[1])).start([pathlib.Path(sys.argv[2])], name='mine', recipe='pairs-transformer',"
-        " source='en', target='es', steps=40)\n"
+        "import os, pathlib, sys; from regard.serve.jobs.runner import TrainingJobs\n"
+        "TrainingJobs(pathlib.Path(sys.argv[1])).start([pathlib.Path(sys.argv[2])], name='mine',"
+        " recipe='pairs-transformer', source='en', target='es', steps=40)\n"
         "os._exit(9)"
     )
     crashed = subprocess.run([sys.executable, "-c", server, str(runs), str(tsv)], timeout=PATIENCE)
@@ -96,25 +96,25 @@ def test_a_job_outlives_its_server_is_stopped_by_the_next_and_goes_on_to_the_end
         told.append(folder)
         return "mine-2"
 
-    jobs = Jobs(runs, on_finished=tell)
+    jobs = TrainingJobs(runs, on_finished=tell)
     assert jobs.current().state in ("preparing", "running")
     job = wait_for(jobs, lambda job: job.step)
     assert job.state == "running" and 0 < job.step < job.steps == 40
     assert job.seconds > 0 and job.seconds_left > 0 and job.model is None
     assert "sentence pairs en → es" in job.summary
-    with pytest.raises(Conflict, match="mine is being trained"):
+    with pytest.raises(ConflictError, match="mine is being trained"):
         begin(jobs, tsv, name="other")
-    with pytest.raises(Conflict):
+    with pytest.raises(ConflictError):
         jobs.forget()
-    with pytest.raises(Conflict):
+    with pytest.raises(ConflictError):
         jobs.resume()
     jobs.stop()
     stopped = wait_for(jobs, ended)
     assert stopped.state == "stopped" and not jobs.models()
-    with pytest.raises(Conflict, match="no training is running"):
+    with pytest.raises(ConflictError, match="no training is running"):
         jobs.stop()
 
-    jobs = Jobs(runs, on_finished=tell)
+    jobs = TrainingJobs(runs, on_finished=tell)
     assert jobs.current() == stopped
     assert jobs.resume().state == "preparing"
     job = wait_for(jobs, ended)
@@ -126,9 +126,9 @@ def test_a_job_outlives_its_server_is_stopped_by_the_next_and_goes_on_to_the_end
     verify(runs / "mine")
     for name in ("recipe.toml", "README.md", "metrics.jsonl"):
         assert str(tmp_path) not in (runs / "mine" / name).read_text(encoding="utf-8")
-    with pytest.raises(Conflict, match="finished"):
+    with pytest.raises(ConflictError, match="finished"):
         jobs.resume()
-    with pytest.raises(Conflict, match="already a training called mine"):
+    with pytest.raises(ConflictError, match="already a training called mine"):
         begin(jobs, tsv)
     jobs.forget()
     assert jobs.current() is None and jobs.models()
@@ -140,7 +140,7 @@ def test_a_run_that_fails_says_why_in_one_line_and_its_name_is_free_again(tmp_pa
     job = wait_for(jobs, ended)
     assert job.state == "failed" and "pair" in job.message
     assert "Traceback" not in job.message and "/" not in job.message and "regard:" not in job.message
-    assert Jobs(jobs.runs).current() == job
+    assert TrainingJobs(jobs.runs).current() == job
     (file,) = write(tmp_path / "sent", pairs_tsv="the same\tlo mismo\n" * 30)
     begin(jobs, file)
 
@@ -149,7 +149,7 @@ def test_a_server_that_is_shut_down_stops_its_job(jobs, tsv):
     begin(jobs, tsv)
     jobs.close()
     assert wait_for(jobs, ended).state == "stopped"
-    assert Jobs(jobs.runs).current().state == "stopped"
+    assert TrainingJobs(jobs.runs).current().state == "stopped"
 
 
 def test_a_job_whose_process_is_gone_is_stopped(jobs, tsv):
@@ -158,17 +158,17 @@ def test_a_job_whose_process_is_gone_is_stopped(jobs, tsv):
     wait_for(jobs, ended)
     record = jobs.kept.current
     jobs.kept.write(record.replace(code=None, pid=os.getpid()))  # its number belongs to another process now
-    again = Jobs(jobs.runs)
+    again = TrainingJobs(jobs.runs)
     assert wait_for(again, ended).state == "stopped"
 
 
 def test_what_a_stopped_run_has_learnt_is_used_renamed_sent_and_deleted(tmp_path, tsv):
-    shelf = Shelf()
-    jobs = Jobs(tmp_path / "runs", on_finished=shelf.add, on_removed=shelf.remove)
+    registry = ModelRegistry()
+    jobs = TrainingJobs(tmp_path / "runs", on_finished=registry.add, on_removed=registry.remove)
     begin(jobs, tsv, steps=100_000)
     wait_for(jobs, lambda job: job.step)
     for refused in (jobs.use, jobs.delete, jobs.model, lambda name: jobs.rename(name, "other")):
-        with pytest.raises(Conflict, match="mine is being trained; stop it first"):
+        with pytest.raises(ConflictError, match="mine is being trained; stop it first"):
             refused("mine")
     jobs.stop()
     wait_for(jobs, ended)
@@ -177,22 +177,22 @@ def test_what_a_stopped_run_has_learnt_is_used_renamed_sent_and_deleted(tmp_path
     assert (run.name, run.state, run.usable, run.model) == ("mine", "stopped", True, None) and run.step > 0
 
     assert jobs.use("mine").model == "mine"
-    learnt = shelf.translator("mine").translate("we eat bread")
-    verify(shelf.find("mine").folder)
-    assert Jobs(jobs.runs).models() == {"mine": jobs.runs / "mine" / "model"}  # and so after a restart
-    assert jobs.rename("mine", "yours").model == "yours" and [each.id for each in shelf.exhibits()] == ["yours"]
-    assert shelf.translator("yours").translate("we eat bread") == learnt
+    learnt = registry.translator("mine").translate("we eat bread")
+    verify(registry.find("mine").folder)
+    assert TrainingJobs(jobs.runs).models() == {"mine": jobs.runs / "mine" / "model"}  # and so after a restart
+    assert jobs.rename("mine", "yours").model == "yours" and [each.id for each in registry.infos()] == ["yours"]
+    assert registry.translator("yours").translate("we eat bread") == learnt
 
     archive = zipfile.ZipFile(io.BytesIO(b"".join(zipped(jobs.model("yours"), "yours"))))
     archive.extractall(tmp_path / "sent")
     assert regard.load(tmp_path / "sent" / "yours").translate("we eat bread") == learnt
 
     assert jobs.resume("yours").name == "yours"  # what is in use stays so while it goes on
-    assert jobs.current().model == "yours" and shelf.find("yours")
+    assert jobs.current().model == "yours" and registry.find("yours")
     jobs.close()
     wait_for(jobs, ended)
     jobs.delete("yours")
-    assert jobs.all() == [] and jobs.current() is None and not shelf.exhibits() and not any(jobs.runs.glob("*"))
+    assert jobs.all() == [] and jobs.current() is None and not registry.infos() and not any(jobs.runs.glob("*"))
 
 
 def test_only_runs_are_renamed_and_deleted(tmp_path, jobs, monkeypatch):
@@ -203,14 +203,14 @@ def test_only_runs_are_renamed_and_deleted(tmp_path, jobs, monkeypatch):
     write(tmp_path / "outside", job_json=record.model_dump_json())
     for name in ("../outside", "outside", "..", "", ".current", "MINE", "mine/../other"):
         for order in (jobs.delete, jobs.use, jobs.model, lambda name: jobs.rename(name, "new")):
-            with pytest.raises(NotFound):
+            with pytest.raises(NotFoundError):
                 order(name)
     for name in ("../outside", "", "demo", "Mine", "a/b"):
         with pytest.raises(UsageError, match="cannot be used"):
             jobs.rename("mine", name)
-    with pytest.raises(Conflict, match="already a training called other"):
+    with pytest.raises(ConflictError, match="already a training called other"):
         jobs.rename("mine", "other")
-    with pytest.raises(Conflict, match="saved nothing yet"):
+    with pytest.raises(ConflictError, match="saved nothing yet"):
         jobs.use("mine")
     for order in (jobs.delete, lambda name: jobs.rename(name, "new")):
         with pytest.raises(UsageError, match="built-in translator"):
@@ -222,14 +222,14 @@ def test_a_model_that_was_finished_without_a_server_is_found(tmp_path):
     record = Record(name="mine", recipe="pairs-transformer", steps=1, pid=0)
     write(tmp_path / "mine", job_json=record.model_dump_json(), manifest_json="{}")
     write(tmp_path, _current="mine")
-    job = wait_for(Jobs(tmp_path), ended)
+    job = wait_for(TrainingJobs(tmp_path), ended)
     assert (job.state, job.model) == ("finished", "mine")
     write(tmp_path / "mine", job_json=record.model_dump_json())
 
     def damaged(folder, name):
         raise CheckpointError("damaged")
 
-    job = wait_for(Jobs(tmp_path, on_finished=damaged), ended)
+    job = wait_for(TrainingJobs(tmp_path, on_finished=damaged), ended)
     assert (job.state, job.model) == ("finished", None)
 
 
@@ -237,21 +237,21 @@ def test_the_demo_is_trained_into_its_own_folder_once(tmp_path, monkeypatch, job
     monkeypatch.setattr(kept_runs, "demo_folder", lambda: tmp_path / "cache" / "demo")
     job = jobs.start_demo()
     assert (job.name, job.recipe, job.state) == ("demo", "phrasebook", "preparing")
-    with pytest.raises(Conflict):
+    with pytest.raises(ConflictError):
         jobs.start_demo()
     jobs.close()
-    assert Jobs(jobs.runs).current().name == "demo"
+    assert TrainingJobs(jobs.runs).current().name == "demo"
     (tmp_path / "cache" / "demo" / "manifest.json").write_text("{}")
-    with pytest.raises(Conflict, match="already"):
+    with pytest.raises(ConflictError, match="already"):
         jobs.start_demo()
     assert jobs.models() == {}  # which are those of the runs
 
 
 def test_nothing_to_stop_resume_or_show(jobs):
     assert jobs.current() is None and jobs.models() == {}
-    with pytest.raises(Conflict):
+    with pytest.raises(ConflictError):
         jobs.stop()
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         jobs.resume()
     jobs.forget()
 
@@ -318,8 +318,8 @@ def test_bad_files_are_refused_in_words_and_leave_nothing_behind(tmp_path, jobs,
 
 
 def test_a_small_gz_does_not_fill_the_disk(tmp_path):
-    jobs = Jobs(tmp_path / "runs", limit=1000)
-    with pytest.raises(TooLarge, match="1,000 bytes"):
+    jobs = TrainingJobs(tmp_path / "runs", limit=1000)
+    with pytest.raises(TooLargeError, match="1,000 bytes"):
         begin(jobs, *write(tmp_path / "sent", pairs_tsv_gz=gzip.compress(b"a\tb\n" * 10**6)))
 
 

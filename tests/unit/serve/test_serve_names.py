@@ -9,9 +9,9 @@ from fastapi.testclient import TestClient
 
 from regard.errors import ConfigError
 from regard.serve.app import create_app
-from regard.serve.http.proxies import Proxies
-from regard.serve.jobs.runner import Jobs
-from regard.serve.models.registry import Shelf
+from regard.serve.http.proxies import TrustedProxies
+from regard.serve.jobs.runner import TrainingJobs
+from regard.serve.models.registry import ModelRegistry
 from regard.serve.settings import ServeSettings
 
 NAME = "translate.example.org"
@@ -25,7 +25,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     with ExitStack() as stack:
 
         def begin(*, client: str = "192.0.2.9", to: str = "http://127.0.0.1:5000", **settings: object) -> TestClient:
-            app = create_app(Shelf(), Jobs(tmp_path / "runs"), ServeSettings.parse(settings))
+            app = create_app(ModelRegistry(), TrainingJobs(tmp_path / "runs"), ServeSettings.parse(settings))
             return stack.enter_context(TestClient(app, base_url=to, client=(client, 4321)))
 
         yield begin
@@ -133,14 +133,14 @@ def test_browsers_that_ask_first_are_answered(start: Start) -> None:
     assert client.options("/translate", headers={**asked, "host": "evil.example"}).status_code == 403
 
 
-# Proxies
+# TrustedProxies
 
 FORWARDED = {
     "x-forwarded-host": NAME, "x-forwarded-proto": "https", "x-forwarded-for": "198.51.100.4, 192.0.2.9",
 }  # fmt: skip
 
 
-def unwrapped(proxies: Proxies, client: str, **headers: str) -> tuple[str, str, str]:
+def unwrapped(proxies: TrustedProxies, client: str, **headers: str) -> tuple[str, str, str]:
     """The scheme, host and client that a request is taken to have."""
     raw = [(key.replace("_", "-").encode(), value.encode()) for key, value in {"host": "inner", **headers}.items()]
     scope = proxies.unwrap({"type": "http", "scheme": "http", "client": (client, 1), "headers": raw})
@@ -153,11 +153,11 @@ def test_proxies_are_believed_if_they_were_named() -> None:
         "x_forwarded_proto": "https",
         "x_forwarded_for": "forged, 198.51.100.4, 10.1.1.1",
     }
-    proxies = Proxies(["192.0.2.9", "10.0.0.0/8"])
+    proxies = TrustedProxies(["192.0.2.9", "10.0.0.0/8"])
     assert unwrapped(proxies, "192.0.2.9", **told) == ("https", "outer", "198.51.100.4")
     assert unwrapped(proxies, "::ffff:192.0.2.9", **told) == ("https", "outer", "198.51.100.4")
     assert unwrapped(proxies, "192.0.2.8", **told) == ("http", "inner", "192.0.2.8")
-    assert unwrapped(Proxies([]), "127.0.0.1", **told) == ("http", "inner", "127.0.0.1")
+    assert unwrapped(TrustedProxies([]), "127.0.0.1", **told) == ("http", "inner", "127.0.0.1")
 
 
 def test_only_the_last_word_is_the_proxys_own() -> None:
@@ -166,8 +166,8 @@ def test_only_the_last_word_is_the_proxys_own() -> None:
         "x_forwarded_proto": "forged, https",
         "x_forwarded_for": "forged, 1.2.3.4",
     }
-    assert unwrapped(Proxies(["192.0.2.9"]), "192.0.2.9", **told) == ("https", "outer", "1.2.3.4")
-    assert unwrapped(Proxies(["192.0.2.9"]), "192.0.2.9", x_forwarded_proto="gopher")[0] == "http"
+    assert unwrapped(TrustedProxies(["192.0.2.9"]), "192.0.2.9", **told) == ("https", "outer", "1.2.3.4")
+    assert unwrapped(TrustedProxies(["192.0.2.9"]), "192.0.2.9", x_forwarded_proto="gopher")[0] == "http"
 
 
 def test_a_host_told_by_a_proxy_must_be_allowed_too(start: Start) -> None:

@@ -77,14 +77,14 @@ def test_log_probabilities_add_up_to_the_score_of_the_search(client, name, trans
 def test_length_and_stop(client, name):
     short = client.completions.create(model=name, prompt=SENTENCE, max_tokens=1).choices[0]
     assert short.finish_reason == "length"
-    streamed = list(client.completions.create(model=name, prompt=SENTENCE, max_tokens=1, stream=True))
-    assert streamed[-1].choices[0].finish_reason == "length"
+    stream_events = list(client.completions.create(model=name, prompt=SENTENCE, max_tokens=1, stream=True))
+    assert stream_events[-1].choices[0].finish_reason == "length"
     whole = client.completions.create(model=name, prompt=SENTENCE).choices[0].text
     stop = whole[-3:]
     cut = client.completions.create(model=name, prompt=SENTENCE, stop=[stop, "never there"]).choices[0]
     assert (cut.text, cut.finish_reason) == (whole.split(stop)[0], "stop")
-    streamed = client.completions.create(model=name, prompt=SENTENCE, stop=stop, stream=True)
-    assert "".join(chunk.choices[0].text for chunk in streamed) == cut.text
+    stream_events = client.completions.create(model=name, prompt=SENTENCE, stop=stop, stream=True)
+    assert "".join(chunk.choices[0].text for chunk in stream_events) == cut.text
 
 
 def test_chance_is_seeded(client, name):

@@ -90,7 +90,7 @@ def test_a_stream_ends_with_the_translation(served, ask, translator_folder):
 
 @pytest.mark.parametrize("path", ["translate", "translate/stream"])
 def test_each_sentence_is_searched_once(served, translator_folder, monkeypatch, path):
-    translator, sentences = served.shelf.translator(translator_folder.name), []
+    translator, sentences = served.registry.translator(translator_folder.name), []
     begin, decode = translator.begin, translator._decode
     monkeypatch.setattr(translator, "begin", lambda text, **more: sentences.append(text) or begin(text, **more))
     monkeypatch.setattr(translator, "_decode", lambda some, *more: sentences.extend(some) or decode(some, *more))

@@ -12,7 +12,7 @@ from regard.checkpoints import save_model
 from regard.errors import UsageError
 from regard.look.page import quantise
 from regard.models.catalog import MODELS
-from regard.serve.models.registry import Shelf
+from regard.serve.models.registry import ModelRegistry
 from regard.serve.routes import images
 
 
@@ -84,7 +84,7 @@ def test_models_that_make_pictures_are_refused(tmp_path):
     config = MODELS["sagan"].config(image_size=8, widths=(8,), latent=4, attention_at=0, classes=2)
     save_model(tmp_path / "model", "sagan", MODELS["sagan"].model(config))
     with pytest.raises(UsageError, match="use `regard generate`"):
-        Shelf([tmp_path / "model"])
+        ModelRegistry([tmp_path / "model"])
 
 
 def test_the_models_page_tells_what_a_picture_costs(server):

@@ -14,8 +14,8 @@ from fastapi.testclient import TestClient
 from regard.data.synthetic.phrasebook import phrases
 from regard.errors import RegardError
 from regard.serve.jobs.progress import Record
-from regard.serve.jobs.runner import Jobs
-from regard.serve.jobs.spool import Spool
+from regard.serve.jobs.runner import TrainingJobs
+from regard.serve.jobs.temp_folders import ServerTempFolder
 from regard.serve.routes.training import training_router
 from regard.serve.settings import ServeSettings
 
@@ -31,7 +31,7 @@ def one_thread(monkeypatch):
 
 @pytest.fixture
 def jobs(tmp_path):
-    made = Jobs(tmp_path / "runs", limit=100_000)
+    made = TrainingJobs(tmp_path / "runs", limit=100_000)
     yield made
     made.close()
 
@@ -39,15 +39,15 @@ def jobs(tmp_path):
 @pytest.fixture
 def client(jobs):
     app = FastAPI()
-    spool = Spool()
-    app.include_router(training_router(jobs, spool, ServeSettings()))
+    temp_folder = ServerTempFolder()
+    app.include_router(training_router(jobs, temp_folder, ServeSettings()))
 
     @app.exception_handler(RegardError)
     def say(request: Request, error: RegardError) -> JSONResponse:
         return JSONResponse({"error": str(error)}, status_code=getattr(error, "status", 400))
 
     yield TestClient(app)
-    spool.close()
+    temp_folder.close()
 
 
 def post(client, *files, **changes):
@@ -132,7 +132,7 @@ def test_too_much_is_refused_while_it_comes(client):
 def test_the_recipes_are_listed_for_people(client):
     recipes = {recipe["name"]: recipe for recipe in client.get("/api/recipes").json()["recipes"]}
     assert recipes["pairs-transformer"]["own_data"] and not recipes["phrasebook"]["own_data"]
-    assert set(recipes["phrasebook"]) == {"name", "description", "family", "parameters", "own_data"}
+    assert set(recipes["phrasebook"]) == {"name", "description", "family", "title", "parameters", "own_data"}
 
 
 def test_there_is_nothing_to_stop_or_resume_at_first(client):

@@ -7,49 +7,49 @@ from http import HTTPStatus
 from regard.errors import RegardError
 
 
-class Problem(RegardError):  # noqa: N818 - what follows are problems of a request, not of the server
+class HTTPError(RegardError):
     """An answer other than success, said in words."""
 
     status: int = HTTPStatus.BAD_REQUEST
 
 
-class Unauthorised(Problem):
+class UnauthorizedError(HTTPError):
     """The server wants a key, and none or a wrong one came."""
 
     status = HTTPStatus.UNAUTHORIZED
 
 
-class Forbidden(Problem):
+class ForbiddenError(HTTPError):
     """The client is known, or need not be, but may not do this."""
 
     status = HTTPStatus.FORBIDDEN
 
 
-class NotFound(Problem):
+class NotFoundError(HTTPError):
     """There is nothing of that name."""
 
     status = HTTPStatus.NOT_FOUND
 
 
-class Conflict(Problem):
+class ConflictError(HTTPError):
     """It cannot be done in the present state of things."""
 
     status = HTTPStatus.CONFLICT
 
 
-class TooLarge(Problem):
+class TooLargeError(HTTPError):
     """More came than the server takes."""
 
     status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
 
 
-class NoRoom(Problem):
+class StorageFullError(HTTPError):
     """The disk has no room for what came."""
 
     status = HTTPStatus.INSUFFICIENT_STORAGE
 
 
-class Busy(Problem):
+class BusyError(HTTPError):
     """The server has enough to do; try again after `retry_after` seconds."""
 
     status = HTTPStatus.SERVICE_UNAVAILABLE

@@ -17,9 +17,9 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from regard.serve.http.errors import Busy, Forbidden, Problem, TooLarge, Unauthorised
-from regard.serve.http.keys import Keys, bearer
-from regard.serve.http.proxies import Names, Proxies
+from regard.serve.http.errors import BusyError, ForbiddenError, HTTPError, TooLargeError, UnauthorizedError
+from regard.serve.http.keys import ApiKeys, bearer_key
+from regard.serve.http.proxies import AllowedHosts, TrustedProxies
 from regard.serve.http.responses import error_response
 from regard.serve.settings import ANY, ServeSettings
 
@@ -59,7 +59,7 @@ class Metrics:
         self.waiting = Gauge("regard_queue_jobs", "Jobs waiting to be computed", registry=registry)
         self.loaded = Gauge("regard_models_loaded", "Models in memory", registry=registry)
 
-    def batch(self, size: int) -> None:
+    def record_batch(self, size: int) -> None:
         self.batches.observe(size)
         self.sentences.inc(size)
 
@@ -70,9 +70,9 @@ class Guard:
     def __init__(self, app: ASGIApp, settings: ServeSettings, metrics: Metrics) -> None:
         self.app, self.settings, self.metrics = app, settings, metrics
         self.keys, self.proxies, self.names = (
-            Keys(settings.api_keys),
-            Proxies(settings.trusted_proxies),
-            Names(settings),
+            ApiKeys(settings.api_keys),
+            TrustedProxies(settings.trusted_proxies),
+            AllowedHosts(settings),
         )
         self._receiving = 0
 
@@ -87,10 +87,10 @@ class Guard:
         try:
             await self._check(scope, receive)
             await self._pass_on(scope, self._bounded(scope, receive), sent)
-        except Problem as problem:
+        except HTTPError as problem:
             await self._refuse(scope, receive, sent, problem)
         except asyncio.CancelledError:  # the server ends and waits no longer
-            await self._refuse(scope, receive, sent, Busy("the server is shutting down", retry_after=5))
+            await self._refuse(scope, receive, sent, BusyError("the server is shutting down", retry_after=5))
         finally:
             self._note({**scope, "method": method}, sent, time.monotonic() - began)
 
@@ -100,7 +100,7 @@ class Guard:
             return
         large = scope["path"] in LARGE and scope["method"] not in READING
         if large and self._receiving >= self.settings.receiving:
-            raise Busy(f"{self._receiving} uploads are arriving already; try again later", retry_after=10)
+            raise BusyError(f"{self._receiving} uploads are arriving already; try again later", retry_after=10)
         self._receiving += large
         try:
             await self.app(scope, receive, sent)
@@ -108,7 +108,7 @@ class Guard:
             self._receiving -= large
 
     @staticmethod
-    async def _refuse(scope: Scope, receive: Receive, sent: _Sent, problem: Problem) -> None:
+    async def _refuse(scope: Scope, receive: Receive, sent: _Sent, problem: HTTPError) -> None:
         if not sent.status:
             await error_response(scope["path"], problem)(scope, receive, sent)
 
@@ -117,26 +117,26 @@ class Guard:
     async def _check(self, scope: Scope, receive: Receive) -> None:
         try:
             self._check_headers(scope)
-        except Problem:
+        except HTTPError:
             await _read_small(scope, receive)
             raise
 
     def _check_headers(self, scope: Scope) -> None:
         headers = Headers(scope=scope)
         if not self.names.accept(scope):
-            raise Forbidden(
+            raise ForbiddenError(
                 "this server does not answer to the name in the Host header; use its address, or start it with "
                 "--allowed-host NAME"
             )
         if (scope["method"] not in READING or _is_preflight(scope)) and self._from_elsewhere(scope, headers):
-            raise Forbidden(
+            raise ForbiddenError(
                 "this server does not answer pages of other sites; whoever runs it can let one in with --origin"
             )
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > self._limit(scope):
-            raise TooLarge(f"the request has {length} bytes; at most {self._limit(scope)} are taken")
-        if scope["path"].startswith(KEYED) and not _is_preflight(scope) and not self.keys.accept(bearer(headers)):
-            raise Unauthorised("a valid API key is needed; send it as Authorization: Bearer KEY")
+            raise TooLargeError(f"the request has {length} bytes; at most {self._limit(scope)} are taken")
+        if scope["path"].startswith(KEYED) and not _is_preflight(scope) and not self.keys.accept(bearer_key(headers)):
+            raise UnauthorizedError("a valid API key is needed; send it as Authorization: Bearer KEY")
 
     def _from_elsewhere(self, scope: Scope, headers: Headers) -> bool:
         """Whether a browser says that a page is asking which is neither ours nor one that was let in."""

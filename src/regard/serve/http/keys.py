@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from starlette.datastructures import Headers
 
 
-class Keys:
+class ApiKeys:
     """The keys of a server; without any, everyone may ask."""
 
     def __init__(self, keys: Iterable[str]) -> None:
@@ -23,7 +23,7 @@ class Keys:
         return any(matches) or not self._keys
 
 
-def bearer(headers: Headers) -> str:
+def bearer_key(headers: Headers) -> str:
     """The key in an Authorization header."""
     kind, _, key = headers.get("authorization", "").partition(" ")
     return key.strip() if kind.lower() == "bearer" else ""

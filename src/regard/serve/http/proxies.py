@@ -16,7 +16,7 @@ HOST = re.compile(r"(?P<name>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9_.-]+)(?::[0-9]{1,5})?
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
-class Proxies:
+class TrustedProxies:
     """The proxies of a server, by address or network."""
 
     def __init__(self, named: Sequence[str]) -> None:
@@ -45,7 +45,7 @@ class Proxies:
         return unwrapped
 
 
-class Names:
+class AllowedHosts:
     """The names that a server answers to: any other in a Host header may be an attack by DNS rebinding.
 
     These are the names given, those of the loopback, and on a server that others reach its own host name and the

@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from regard.data.tokenizers.base import well_formed
 from regard.errors import DataError, RegardError, UsageError
-from regard.serve.http.errors import Busy, Problem
+from regard.serve.http.errors import BusyError, HTTPError
 
 T = TypeVar("T")
 OPENAI = "/v1"
@@ -28,7 +28,7 @@ log = logging.getLogger("regard.serve")
 def error_response(path: str, error: Exception) -> Response:
     """What a client of this path is told: words and the right status, never a traceback or a file's path."""
     status, headers = _status(error), {}
-    if isinstance(error, Busy):
+    if isinstance(error, BusyError):
         headers["retry-after"] = str(error.retry_after)
     if status == 500:
         log.error("%s: %s", path, error, exc_info=error)
@@ -41,7 +41,7 @@ def error_response(path: str, error: Exception) -> Response:
 
 def _status(error: Exception) -> int:
     match error:
-        case Problem():
+        case HTTPError():
             return int(error.status)
         case HTTPException():
             return error.status_code
@@ -57,7 +57,7 @@ def _words(error: Exception, status: int) -> str:
             return "; ".join(_mistake(each) for each in error.errors()[:3])
         case HTTPException():
             return str(error.detail)
-        case RegardError() if status != 500 or isinstance(error, Problem):
+        case RegardError() if status != 500 or isinstance(error, HTTPError):
             return str(error)
         case _:
             return "something went wrong here; the server's log says what"
@@ -80,7 +80,7 @@ def handle_errors(app: FastAPI) -> None:
         app.add_exception_handler(kind, handler)
 
 
-async def answered(request: Request, work: Awaitable[T], *, seconds: float) -> T:
+async def wait_for_result(request: Request, work: Awaitable[T], *, seconds: float) -> T:
     """The result of some work, given up when it takes too long or its client has gone."""
     task = asyncio.ensure_future(work)
     watch = asyncio.ensure_future(_gone(request))
@@ -90,15 +90,15 @@ async def answered(request: Request, work: Awaitable[T], *, seconds: float) -> T
             return task.result()
         if watch.done():
             raise ClientDisconnect
-        raise Busy(f"this took longer than {seconds:g} s; ask for less, or try again later", retry_after=5)
+        raise BusyError(f"this took longer than {seconds:g} s; ask for less, or try again later", retry_after=5)
     finally:
         for each in (task, watch):
             each.cancel()
 
 
-async def streamed(request: Request, events: AsyncIterator[str], *, seconds: float) -> StreamingResponse:
+async def stream_events(request: Request, events: AsyncIterator[str], *, seconds: float) -> StreamingResponse:
     """Server-sent events as they come; what goes wrong before the first of them has a status of its own."""
-    first = await answered(request, anext(events), seconds=seconds)
+    first = await wait_for_result(request, anext(events), seconds=seconds)
 
     async def all_of_them() -> AsyncIterator[str]:
         yield first

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from regard.config import Config
-from regard.serve.jobs.uploads import without_paths
+from regard.serve.jobs.training_data import without_paths
 from regard.training.metrics import METRICS, read_metrics
 
 RECORD = "job.json"

@@ -8,9 +8,10 @@ from functools import cache
 from typing import Any
 
 from regard.config import Config
+from regard.models.catalog import MODELS
 from regard.studies.costs.plan import make_plan
 from regard.training.recipe.recipes import opening_comment, recipe_names, recipe_text
-from regard.training.recipe.sections import PHRASEBOOK, TrainingSection
+from regard.training.recipe.sections import PHRASEBOOK, ModelSection, TrainingSection
 
 DEMO_SETS = ("training.log_every=10", "training.validate_every=130")  # often enough to be watched
 HELD_OUT = 200  # pairs for validation, where a tenth of them is as many
@@ -22,6 +23,7 @@ class Offer(Config):
     name: str
     description: str
     family: str
+    title: str  # what people call the family
     parameters: int | None  # depends on the data where they are a person's own
     own_data: bool
 
@@ -40,18 +42,19 @@ SIZES = (Size(3_000, 1000, 1024, 1500), Size(30_000, 4000, 2048, 4000), Size(100
 
 
 def offers() -> list[Offer]:
-    """The recipes that run on any machine: for a person's own pairs first, the best of them before the others."""
+    """The recipes that run on any machine. Those for a person's own pairs come first, then those of the default model."""
     offered = [_offer(name) for name in recipe_names() if needs_data(name) or brings_data(name)]
-    return sorted(offered, key=lambda each: (not each.own_data, each.family != "transformer"))
+    return sorted(offered, key=lambda each: (not each.own_data, each.family != ModelSection().name))
 
 
 @cache
 def _offer(name: str) -> Offer:
-    own_data = needs_data(name)
+    own_data, family = needs_data(name), _values(name)["model"]["name"]
     return Offer(
         name=name,
         description=opening_comment(recipe_text(name)),
-        family=_values(name)["model"]["name"],
+        family=family,
+        title=MODELS[family].title,
         parameters=None if own_data else make_plan(name).parameters,
         own_data=own_data,
     )

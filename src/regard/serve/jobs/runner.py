@@ -20,12 +20,12 @@ from pathlib import Path
 
 from regard.checkpoints.folder import is_sealed
 from regard.errors import UsageError
-from regard.serve.http.errors import Conflict, NotFound
+from regard.serve.http.errors import ConflictError, NotFoundError
 from regard.serve.jobs.progress import LOG, Job, Record, Run, report, summary
 from regard.serve.jobs.recipes import DEMO_SETS, brings_data, needs_data, suited
-from regard.serve.jobs.runs import DEMO, Runs
-from regard.serve.jobs.spool import making
-from regard.serve.jobs.uploads import check_language, count_pairs, keep_pairs
+from regard.serve.jobs.runs import DEMO, RunFolders
+from regard.serve.jobs.temp_folders import removed_if_killed
+from regard.serve.jobs.training_data import check_language, count_pairs, keep_pairs
 from regard.studies.demo import RECIPE as DEMO_RECIPE
 from regard.training.recipe.recipes import load_recipe
 
@@ -38,7 +38,7 @@ ENVIRONMENT = {"OMP_WAIT_POLICY": "passive"}
 log = logging.getLogger("regard.jobs")
 
 
-class Jobs:
+class TrainingJobs:
     """The trainings of a server, kept in the folder `runs`; one at a time is running.
 
     `on_finished` is told the folder and name of every model that is trained, from a thread of its own; it answers with
@@ -53,7 +53,7 @@ class Jobs:
         on_finished: Callable[[Path, str], str] = lambda folder, name: name,
         on_removed: Callable[[str], None] = lambda name: None,
     ) -> None:
-        self.kept, self.limit = Runs(runs), limit
+        self.run_folders, self.limit = RunFolders(runs), limit
         self.on_finished, self.on_removed = on_finished, on_removed
         self._changing = threading.Lock()
         self._watcher: threading.Thread | None = None
@@ -62,28 +62,28 @@ class Jobs:
 
     @property
     def runs(self) -> Path:
-        return self.kept.root
+        return self.run_folders.root
 
     # What a page asks
 
     def current(self) -> Job | None:
         """The job as it stands."""
         active = self._active  # asked first: a run that ends right now is shown once more as it was
-        record = self.kept.current
-        return None if record is None else report(record, self.kept.folder(record.name), active=active)
+        record = self.run_folders.current
+        return None if record is None else report(record, self.run_folders.folder(record.name), active=active)
 
     def all(self) -> list[Run]:
         """Every training that was begun here and not deleted, newest first."""
-        return [self._run(record) for name in self.kept.names() if (record := self.kept.record(name))]
+        return [self._run(record) for name in self.run_folders.names() if (record := self.run_folders.record(name))]
 
     def models(self) -> dict[str, Path]:
         """The folders of the models that have been trained here, by name."""
-        return self.kept.models()
+        return self.run_folders.models()
 
     def _run(self, record: Record) -> Run:
         active = self._is_running(record)
-        job = report(record, self.kept.folder(record.name), active=active)
-        return summary(job, usable=not active and self.kept.has_model(record))
+        job = report(record, self.run_folders.folder(record.name), active=active)
+        return summary(job, usable=not active and self.run_folders.has_model(record))
 
     # What a page orders
 
@@ -101,9 +101,9 @@ class Jobs:
         """Train by a shipped recipe on the pairs of `files`, which are moved away, or on what the recipe brings."""
         with self._changing:
             self._refuse_if_active()
-            folder = self.kept.create(name)
+            folder = self.run_folders.create(name)
             try:
-                with making(folder):
+                with removed_if_killed(folder):
                     sets = self._settings(files, folder, recipe, source, target, steps)
                     if minutes is not None:
                         sets += (f"training.time_limit={minutes}",)
@@ -118,9 +118,9 @@ class Jobs:
         """Train the built-in translator, or finish what was begun of it."""
         with self._changing:
             self._refuse_if_active()
-            folder = self.kept.folder(DEMO)
+            folder = self.run_folders.folder(DEMO)
             if is_sealed(folder):
-                raise Conflict("the demo model is trained already")
+                raise ConflictError("the demo model is trained already")
             folder.mkdir(parents=True, exist_ok=True)
             steps = load_recipe(DEMO_RECIPE, DEMO_SETS).training.steps
             self._launch(Record(name=DEMO, recipe=DEMO_RECIPE, sets=DEMO_SETS, steps=steps))
@@ -129,11 +129,11 @@ class Jobs:
     def stop(self) -> Job:
         """Let the run save and end; answers when it has, or after some seconds all the same."""
         with self._changing:
-            record = self.kept.current
+            record = self.run_folders.current
             if record is None or not self._active:
-                raise Conflict("no training is running")
+                raise ConflictError("no training is running")
             if not record.stopping:  # a second signal would end it without saving
-                self.kept.write(record.replace(stopping=True))
+                self.run_folders.write(record.replace(stopping=True))
                 self._terminate()
             watcher = self._watcher
         if watcher is not None:
@@ -144,11 +144,11 @@ class Jobs:
         """Go on where a run stopped or failed: the current one, or the one of that name."""
         with self._changing:
             self._refuse_if_active()
-            record = self.kept.known(name) if name else self.kept.current
+            record = self.run_folders.get(name) if name else self.run_folders.current
             if record is None:
-                raise NotFound("there is no training to go on with; start one")
+                raise NotFoundError("there is no training to go on with; start one")
             if record.code == 0:
-                raise Conflict(f"the training of {record.name} is finished; start another under a new name")
+                raise ConflictError(f"the training of {record.name} is finished; start another under a new name")
             self._launch(record)
         return self._now()
 
@@ -156,47 +156,47 @@ class Jobs:
         """Take the model of a run into use: of one that has not ended, what it has learnt so far."""
         with self._changing:
             record = self._idle(name)
-            folder = self.kept.model(record)
+            folder = self.run_folders.model(record)
             self._withdraw(record)
             used = record.replace(model=self.on_finished(folder, record.name))
-            self.kept.write(used)
+            self.run_folders.write(used)
             return self._run(used)
 
     def rename(self, name: str, new: str) -> Run:
         """Give a run and its model another name."""
         with self._changing:
             record = self._idle(name)
-            renamed = self.kept.rename(record, new)
+            renamed = self.run_folders.rename(record, new)
             if record.model is not None:
                 self._withdraw(record)
-                renamed = renamed.replace(model=self._taken_into_use(renamed, self.kept.model(renamed)))
-                self.kept.write(renamed)
+                renamed = renamed.replace(model=self._taken_into_use(renamed, self.run_folders.model(renamed)))
+                self.run_folders.write(renamed)
             return self._run(renamed)
 
     def delete(self, name: str) -> None:
         """Remove a run and its model for good."""
         with self._changing:
             record = self._idle(name)
-            self.kept.delete(record)
+            self.run_folders.delete(record)
             self._withdraw(record)
 
     def model(self, name: str) -> Path:
         """The folder of a run's model, to be sent."""
         with self._changing:
-            return self.kept.model(self._idle(name))
+            return self.run_folders.model(self._idle(name))
 
     def forget(self) -> None:
         """Make place for another job; what was trained stays where it is."""
         with self._changing:
             self._refuse_if_active()
-            self.kept.current = None
+            self.run_folders.current = None
 
     def close(self) -> None:
         """Stop the run before the server ends; the next server can resume it."""
         if self._active:
             try:
                 self.stop()
-            except Conflict:
+            except ConflictError:
                 log.info("the run ended by itself")
 
     # Data
@@ -232,24 +232,24 @@ class Jobs:
         return self._watcher is not None and self._watcher.is_alive()
 
     def _refuse_if_active(self) -> None:
-        record = self.kept.current if self._active else None
+        record = self.run_folders.current if self._active else None
         if record is not None:
-            raise Conflict(f"{record.name} is being trained; one training runs at a time: stop it, or wait")
+            raise ConflictError(f"{record.name} is being trained; one training runs at a time: stop it, or wait")
 
     def _is_running(self, record: Record) -> bool:
-        current = self.kept.current if self._active else None
+        current = self.run_folders.current if self._active else None
         return current is not None and current.name == record.name
 
     def _idle(self, name: str) -> Record:
         """The record of a run that is not running."""
-        record = self.kept.known(name)
+        record = self.run_folders.get(name)
         if self._is_running(record):
-            raise Conflict(f"{record.name} is being trained; stop it first")
+            raise ConflictError(f"{record.name} is being trained; stop it first")
         return record
 
     def _launch(self, record: Record) -> None:
         """Start the run, or go on with it, from within its folder: so no path of this machine gets into its files."""
-        folder = self.kept.folder(record.name)
+        folder = self.run_folders.folder(record.name)
         changes = [part for change in record.sets for part in ("--set", change)]
         with (folder / LOG).open("wb") as errors:
             process = subprocess.Popen(
@@ -262,20 +262,20 @@ class Jobs:
                 start_new_session=True,  # Ctrl-C in the server's terminal is not for it
             )
         os.setpriority(os.PRIO_PROCESS, process.pid, os.getpriority(os.PRIO_PROCESS, 0) + NICENESS)
-        self.kept.write(record.replace(pid=process.pid, born=_birth(process.pid), code=None, stopping=False))
-        self.kept.current = record
+        self.run_folders.write(record.replace(pid=process.pid, born=_birth(process.pid), code=None, stopping=False))
+        self.run_folders.current = record
         self._watch(process.wait, process.terminate)
 
     def _find_again(self) -> None:
         """Watch a run that outlived a crash of the server, or note that it ended meanwhile."""
-        record = self.kept.current
+        record = self.run_folders.current
         if record is None or record.code is not None:
             return
 
         def wait() -> int:
             while _is_alive(record):
                 time.sleep(0.2)
-            return 0 if is_sealed(self.kept.folder(record.name)) else -signal.SIGTERM
+            return 0 if is_sealed(self.run_folders.folder(record.name)) else -signal.SIGTERM
 
         def terminate() -> None:
             if _is_alive(record):
@@ -289,14 +289,14 @@ class Jobs:
         def watch() -> None:
             code = wait()
             with self._changing:
-                record = self.kept.current
+                record = self.run_folders.current
                 if record is None:  # somebody removed its folder
                     return
                 model = record.model  # what was taken into use before the end stays in use
                 if code == 0:
                     self._withdraw(record)
-                    model = self._taken_into_use(record, self.kept.folder(record.name))
-                self.kept.write(record.replace(code=code, model=model))
+                    model = self._taken_into_use(record, self.run_folders.folder(record.name))
+                self.run_folders.write(record.replace(code=code, model=model))
 
         self._terminate = terminate
         self._watcher = threading.Thread(target=watch, name="regard-job", daemon=True)

@@ -11,9 +11,9 @@ from pathlib import Path
 from regard.checkpoints import complete_checkpoints
 from regard.checkpoints.folder import is_sealed, newest_complete, publish
 from regard.errors import UsageError
-from regard.serve.http.errors import Conflict, NoRoom, NotFound
+from regard.serve.http.errors import ConflictError, NotFoundError, StorageFullError
 from regard.serve.jobs.progress import LOG, RECORD, Record
-from regard.serve.jobs.spool import remove_left
+from regard.serve.jobs.temp_folders import remove_abandoned
 from regard.studies.demo import demo_folder
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,40}")
@@ -24,12 +24,12 @@ MODEL = "model"  # in the folder of a run that has not ended: the checkpoint tha
 CHUNK = 2**20
 
 
-class Runs:
+class RunFolders:
     """The runs of a server, in the folder `root`; one of them may be the current one."""
 
     def __init__(self, root: Path) -> None:
         self.root = root.absolute()
-        remove_left(self.root)
+        remove_abandoned(self.root)
         for left in self.root.glob(f"{DELETED}*"):  # by a server that was killed while it deleted a run
             shutil.rmtree(left, ignore_errors=True)
 
@@ -54,9 +54,10 @@ class Runs:
         except (OSError, ValueError):
             return None
 
-    def known(self, name: str) -> Record:
+    def get(self, name: str) -> Record:
+        """The record of a run; raises NotFoundError if there is none of that name."""
         if (record := self.record(name)) is None:
-            raise NotFound(f"there is no training called {name[:80]!r}")
+            raise NotFoundError(f"there is no training called {name[:80]!r}")
         return record
 
     def write(self, record: Record) -> None:
@@ -87,9 +88,9 @@ class Runs:
         try:
             folder.mkdir(parents=True)
         except FileExistsError:
-            raise Conflict(f"there is already a training called {name}; choose another name") from None
+            raise ConflictError(f"there is already a training called {name}; choose another name") from None
         except OSError as error:
-            raise NoRoom(f"nothing can be written into the folder of runs: {error.strerror}") from error
+            raise StorageFullError(f"nothing can be written into the folder of runs: {error.strerror}") from error
         return folder
 
     def rename(self, record: Record, name: str) -> Record:
@@ -98,7 +99,7 @@ class Runs:
         if record.name == DEMO:
             raise UsageError("the built-in translator keeps its name, by which the command line knows it")
         if place.exists():
-            raise Conflict(f"there is already a training called {name}; choose another name")
+            raise ConflictError(f"there is already a training called {name}; choose another name")
         self.folder(record.name).rename(place)
         renamed = record.replace(name=name)
         self.write(renamed)
@@ -138,12 +139,12 @@ class Runs:
         if is_sealed(folder):
             return folder
         if (newest := newest_complete(folder)) is None:
-            raise Conflict(f"{record.name} has saved nothing yet that could be used; let it go on training")
+            raise ConflictError(f"{record.name} has saved nothing yet that could be used; let it go on training")
         try:
             (folder / MODEL).mkdir(exist_ok=True)
             publish(newest, folder / MODEL)
         except OSError as error:
-            raise NoRoom(f"the model cannot be stored: {error.strerror}") from error
+            raise StorageFullError(f"the model cannot be stored: {error.strerror}") from error
         return folder / MODEL
 
     def has_model(self, record: Record) -> bool:

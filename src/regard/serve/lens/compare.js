@@ -3,7 +3,7 @@
 import { writeAddress } from "./address.js";
 import { isAbort, post, wordsOf } from "./api.js";
 import { byId, debounce, fillSelect, make, say } from "./dom.js";
-import { FAMILIES, languageName, milliseconds, modelLabel, signed } from "./format.js";
+import { languageName, milliseconds, modelLabel, signed } from "./format.js";
 import { Matrix } from "./matrix.js";
 import { NOTHING, Pointing, shareOfKey, shareOfQuery } from "./pointing.js";
 import { modelCalled, shelf, watchShelf } from "./shelf.js";
@@ -67,7 +67,7 @@ function chooseSide(side) {
 /** Offer the languages that both models write; what keeps them from being compared is answered in words. */
 function fillTargets(to = byId("compare-to").value) {
   const models = contenders.map((each) => modelCalled(each.select.value));
-  contenders.forEach((each, side) => { each.family.textContent = FAMILIES[models[side]?.family] ?? ""; });
+  contenders.forEach((each, side) => { each.family.textContent = models[side]?.title ?? ""; });
   const shared = (models[0]?.targets ?? []).filter((code) => models[1].targets.includes(code));
   fillSelect(byId("compare-to"), shared.map((code) => [code, languageName(code)]), to);
   if (!models[0]) return "";

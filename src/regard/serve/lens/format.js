@@ -38,7 +38,6 @@ export function languageName(code) {
   }
 }
 
-export const FAMILIES = { transformer: "Transformer", seq2seq: "Recurrent network", bert: "BERT", gpt: "GPT", t5: "T5", lstm: "LSTM", elmo: "ELMo", word2vec: "Word vectors", resnet: "Residual network", vit: "Vision Transformer", swin: "Swin Transformer", mvit: "Multiscale Transformer" };
 export const ABILITIES = { write: "Writes on from a text: look into it, or ask /v1/completions", embed: "Reads texts: look into it, or ask /v1/embeddings for vectors", see: "Looks at pictures, on the Picture tab" };
 export const KINDS = { cross: "cross-attention", self: "self-attention", causal: "causal self-attention" };
 

@@ -93,7 +93,7 @@ function clear() {
 
 /** The fields that the chosen model has use for. */
 function fitForm() {
-  const does = ability(), answers = chooser.model?.family === "t5", { text, target, placeholder, go } = WORDING[does];
+  const does = ability(), answers = chooser.model?.answers, { text, target, placeholder, go } = WORDING[does];
   byId("look-text-name").textContent = text;
   byId("look-target-name").textContent = target;
   byId("look-text").placeholder = placeholder;

@@ -2,7 +2,7 @@
 
 import { get, wordsOf } from "./api.js";
 import { byId, make } from "./dom.js";
-import { bytes, count, ABILITIES, FAMILIES, KINDS, languageName, millions } from "./format.js";
+import { bytes, count, ABILITIES, KINDS, languageName, millions } from "./format.js";
 import { renderMarkdown } from "./markdown.js";
 import { shelf, watchShelf } from "./shelf.js";
 
@@ -37,7 +37,7 @@ function card(model, details) {
   return make("article", { className: "card model", data: { model: model.id } },
     make("div", { className: "bar" },
       make("h2", { textContent: model.id }),
-      make("span", { className: "badge", textContent: FAMILIES[model.family] ?? model.family }),
+      make("span", { className: "badge", textContent: model.title }),
       make("span", { className: "badge", textContent: model.loaded ? "in memory" : "loads when used" }),
       make("div", { className: "row" }, ...buttons)),
     make("p", { className: "pair", textContent: translates ? `${languageName(model.source)} → ${targets}` : ABILITIES[model.ability] }),

@@ -2,7 +2,7 @@
 
 import { get, wordsOf } from "./api.js";
 import { byId, make, onDrop, say } from "./dom.js";
-import { bytes, FAMILIES, languageName, millions } from "./format.js";
+import { bytes, languageName, millions } from "./format.js";
 import { checkFiles, guessLanguages, guessName } from "./files.js";
 import { forgetJob, isRunning, isTold, job, loadJob, resumeJob, startJob, stopJob, useJob, watchJob } from "./jobs.js";
 import { Progress } from "./progress.js";
@@ -93,7 +93,7 @@ function showRecipes(recipes) {
     const input = make("input", { type: "radio", name: "recipe", value: recipe.name, checked: chosen ? chosen === recipe.name : index === 0 });
     return make("label", { className: "recipe" }, input, make("span", {},
       make("b", { textContent: recipe.name }),
-      make("span", { className: "badge", textContent: `${FAMILIES[recipe.family] ?? recipe.family}${size}` }),
+      make("span", { className: "badge", textContent: `${recipe.title}${size}` }),
       make("span", { className: "hint", textContent: recipe.description })));
   }));
 }

@@ -138,7 +138,7 @@ class Sights:
     def look(self, question: Question, model: object) -> Recording:
         """The recording of a question, begun now if it is not among those kept."""
         kept = self._kept.pop(question, None)
-        if kept is None or kept.model is not model:  # the model may have left the shelf and come back
+        if kept is None or kept.model is not model:  # the model may have left the registry and come back
             kept = Recording(question, model, question.scene(model))
         return self._keep(kept)
 

@@ -1,7 +1,7 @@
-"""One thread computes for all clients: sentences that wait at the same time are translated in one batch.
+"""One thread runs the models for all clients; sentences that wait at the same time are translated in one batch.
 
-Every request is a job in one line. A job of many sentences gives way after each batch, so that a short text behind a
-long one waits for a batch and not for the text. A job whose client has gone is never computed.
+Every request is an entry of one queue. An entry of many sentences goes to the end of the queue after each batch, so
+that a short text behind a long one waits for one batch only. An entry whose client has disconnected is not computed.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from regard.inference.pipelines.translator import Translation
-from regard.serve.http.errors import Busy
-from regard.serve.models.registry import Shelf
+from regard.serve.http.errors import BusyError
+from regard.serve.models.registry import ModelRegistry
 
 T = TypeVar("T")
-TURN = 0.05  # seconds a stream may compute before others get their turn
+STREAM_SLICE = 0.05  # seconds that a stream computes before it goes back to the end of the queue
 END = object()
 
 
-class Job:
-    """Work in the line, and the future its client waits for."""
+class QueueEntry:
+    """Work in the queue, and the future that its client awaits."""
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
@@ -33,10 +33,10 @@ class Job:
     def abandoned(self) -> bool:
         return self.future.cancelled()
 
-    def settle(self, result: Any, error: BaseException | None = None) -> None:
-        """Hand the result to the client's own thread."""
+    def resolve(self, result: Any, error: BaseException | None = None) -> None:
+        """Set the future's result or error, in the client's event loop."""
 
-        def tell() -> None:
+        def set_future() -> None:
             if self.future.done():
                 return
             if error is not None:
@@ -45,46 +45,50 @@ class Job:
                 self.future.set_result(result)
 
         if not self.loop.is_closed():
-            self.loop.call_soon_threadsafe(tell)
+            self.loop.call_soon_threadsafe(set_future)
 
 
-class Call(Job):
-    """Anything that needs a model."""
+class FunctionCall(QueueEntry):
+    """Any function that uses a model."""
 
     def __init__(self, work: Callable[[], Any]) -> None:
         super().__init__()
         self.work = work
 
 
-class Sentences(Job):
-    """Sentences to translate in one way; `kind` tells which jobs may share a batch."""
+class SentencesToTranslate(QueueEntry):
+    """Sentences to translate with the same settings; entries with equal `batch_key` may share a batch."""
 
     def __init__(self, model: str, to: str, changes: dict[str, Any], sentences: Sequence[str]) -> None:
         super().__init__()
         self.model, self.to, self.changes = model, to, changes
-        self.kind = (model, to, tuple(sorted(changes.items())))
-        self.waiting, self.answers = deque(sentences), list[Translation]()
+        self.batch_key = (model, to, tuple(sorted(changes.items())))
+        self.remaining, self.answers = deque(sentences), list[Translation]()
 
 
 class Engine:
-    """The line of jobs and the thread that works through it."""
+    """The queue and the thread that processes it; `on_batch` is called with the size of every batch."""
 
     def __init__(
-        self, shelf: Shelf, *, queue: int = 256, batch: int = 64, note: Callable[[int], None] = lambda size: None
+        self,
+        registry: ModelRegistry,
+        *,
+        queue_limit: int = 256,
+        batch_size: int = 64,
+        on_batch: Callable[[int], None] = lambda size: None,
     ) -> None:
-        self.shelf, self.queue, self.batch = shelf, queue, batch
-        self.note = note  # told the size of every batch
-        self._line: deque[Job] = deque()
+        self.registry, self.queue_limit, self.batch_size, self.on_batch = registry, queue_limit, batch_size, on_batch
+        self._queue: deque[QueueEntry] = deque()
         self._changed = threading.Condition()
         self._closing = False
-        self._pace = 0.1  # seconds a job takes, a running mean; tells the turned away when to come back
+        self._seconds_per_entry = 0.1  # a running mean, from which Retry-After is computed
         self._thread = threading.Thread(target=self._work, name="regard-engine", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def close(self) -> None:
-        """Finish what was accepted, then stop."""
+        """Finish all accepted requests, then stop."""
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -92,10 +96,10 @@ class Engine:
             self._thread.join()
 
     def halt(self, seconds: float) -> bool:
-        """Drop what waits and stop; whether the thread has ended within so many seconds."""
+        """Clear the queue and stop; returns whether the thread ended within `seconds`."""
         with self._changed:
             self._closing = True
-            self._line.clear()
+            self._queue.clear()
             self._changed.notify()
         if self._thread.is_alive():
             self._thread.join(seconds)
@@ -103,114 +107,118 @@ class Engine:
 
     @property
     def waiting(self) -> int:
-        return len(self._line)
+        return len(self._queue)
 
     async def translate(
         self, model: str, sentences: Sequence[str], *, to: str = "", accepted: bool = False, **changes: Any
     ) -> list[Translation]:
-        """Translate sentences together with whatever other clients ask of the same model in the same way.
+        """Translate sentences, in batches shared with other requests to the same model with the same settings.
 
-        What goes on with an `accepted` request is never turned away.
+        Pass `accepted` for later parts of a request that was accepted: they are not refused when the queue is full.
         """
         if not sentences:
             return []
-        return await self._put(Sentences(model, to, changes, sentences), bounded=not accepted)
+        return await self._put(SentencesToTranslate(model, to, changes, sentences), bounded=not accepted)
 
     async def run(self, work: Callable[[], T], *, accepted: bool = False) -> T:
-        """Do something with the models, in its turn."""
-        return await self._put(Call(work), bounded=not accepted)
+        """Call a function in the computing thread."""
+        return await self._put(FunctionCall(work), bounded=not accepted)
 
     async def stream(self, begin: Callable[[], Iterator[T]]) -> AsyncIterator[T]:
-        """The newest item of an iterator turn by turn: others compute between, and a reader who leaves ends it."""
+        """Run an iterator in time slices and yield the newest item of each slice.
+
+        Other entries are computed between the slices. The iterator is not advanced after its reader stops.
+        """
         iterator = await self.run(begin)
 
-        def turn() -> Any:
-            newest, until = next(iterator, END), time.monotonic() + TURN
+        def run_slice() -> Any:
+            newest, until = next(iterator, END), time.monotonic() + STREAM_SLICE
             while time.monotonic() < until and (later := next(iterator, END)) is not END:
                 newest = later
             return newest
 
-        while (item := await self._put(Call(turn), bounded=False)) is not END:
+        while (item := await self._put(FunctionCall(run_slice), bounded=False)) is not END:
             yield item
 
-    async def _put(self, job: Job, *, bounded: bool = True) -> Any:
+    async def _put(self, entry: QueueEntry, *, bounded: bool = True) -> Any:
         with self._changed:
             if self._closing:
-                raise Busy("the server is shutting down", retry_after=5)
-            if bounded and len(self._line) >= self.queue:
-                self._line = deque(each for each in self._line if not each.abandoned)
-            if bounded and len(self._line) >= self.queue:
-                seconds = max(1, round(self._pace * len(self._line)))
-                raise Busy(f"{self.queue} requests are waiting; try again in {seconds} s", retry_after=seconds)
-            self._line.append(job)
+                raise BusyError("the server is shutting down", retry_after=5)
+            if bounded and len(self._queue) >= self.queue_limit:
+                self._queue = deque(each for each in self._queue if not each.abandoned)
+            if bounded and len(self._queue) >= self.queue_limit:
+                seconds = max(1, round(self._seconds_per_entry * len(self._queue)))
+                message = f"{self.queue_limit} requests are waiting; try again in {seconds} s"
+                raise BusyError(message, retry_after=seconds)
+            self._queue.append(entry)
             self._changed.notify()
-        return await job.future
+        return await entry.future
 
     # The computing thread
 
     def _work(self) -> None:
-        while (job := self._next()) is not None:
+        while (entry := self._next()) is not None:
             began, size = time.monotonic(), 1
-            if isinstance(job, Call):
-                self._call(job)
-            elif isinstance(job, Sentences):
-                size = self._translate(job)
-            self._pace += 0.1 * ((time.monotonic() - began) / size - self._pace)
+            if isinstance(entry, FunctionCall):
+                self._call(entry)
+            elif isinstance(entry, SentencesToTranslate):
+                size = self._translate_batch(entry)
+            self._seconds_per_entry += 0.1 * ((time.monotonic() - began) / size - self._seconds_per_entry)
 
-    def _next(self) -> Job | None:
+    def _next(self) -> QueueEntry | None:
         with self._changed:
             while True:
-                while self._line and self._line[0].abandoned:
-                    self._line.popleft()
-                if self._line:
-                    return self._line.popleft()
+                while self._queue and self._queue[0].abandoned:
+                    self._queue.popleft()
+                if self._queue:
+                    return self._queue.popleft()
                 if self._closing:
                     return None
                 self._changed.wait()
 
-    def _call(self, job: Call) -> None:
+    def _call(self, entry: FunctionCall) -> None:
         try:
-            job.settle(job.work())
+            entry.resolve(entry.work())
         except BaseException as error:
-            job.settle(None, error)
+            entry.resolve(None, error)
 
-    def _translate(self, first: Sentences) -> int:
-        """One batch: the first job's sentences and those of others of its kind, one from each in turn."""
+    def _translate_batch(self, first: SentencesToTranslate) -> int:
+        """Translate one batch, filled round-robin from `first` and entries with its key; returns how many shared it."""
         with self._changed:
-            alike = [each for each in self._line if isinstance(each, Sentences) and each.kind == first.kind]
-        jobs = [first, *(each for each in alike if not each.abandoned)]
-        taken: list[tuple[Sentences, str]] = []
-        while len(taken) < self.batch and (hungry := [job for job in jobs if job.waiting]):
-            taken += [(job, job.waiting.popleft()) for job in hungry[: self.batch - len(taken)]]
-        self.note(len(taken))
-        self._answer(first, taken)
-        sharing = {id(job): job for job, _ in taken}.values()
-        done = [job for job in sharing if not job.waiting]
+            queued = [each for each in self._queue if isinstance(each, SentencesToTranslate)]
+        others = [each for each in queued if each.batch_key == first.batch_key and not each.abandoned]
+        entries, batch = [first, *others], list[tuple[SentencesToTranslate, str]]()
+        while len(batch) < self.batch_size and (unfinished := [entry for entry in entries if entry.remaining]):
+            batch += [(entry, entry.remaining.popleft()) for entry in unfinished[: self.batch_size - len(batch)]]
+        self.on_batch(len(batch))
+        self._translate(first, batch)
+        sharing = {id(entry): entry for entry, _ in batch}.values()
+        done = [entry for entry in sharing if not entry.remaining]
         with self._changed:
-            left = [job for job in self._line if job not in done]
-            self._line = deque(left if first in done or first.future.done() else [*left, first])
-        for job in done:
-            job.settle(job.answers)
+            left = [entry for entry in self._queue if entry not in done]
+            self._queue = deque(left if first in done or first.future.done() else [*left, first])
+        for entry in done:
+            entry.resolve(entry.answers)
         return len(sharing)
 
-    def _answer(self, first: Sentences, taken: list[tuple[Sentences, str]]) -> None:
-        """Translate a batch; where it fails, each sentence by itself, so that one bad sentence spoils no other."""
+    def _translate(self, first: SentencesToTranslate, batch: list[tuple[SentencesToTranslate, str]]) -> None:
+        """Translate a batch. If it fails, translate each sentence alone, so that only the bad ones get an error."""
         try:
-            translator = self.shelf.translator(first.model)
+            translator = self.registry.translator(first.model)
         except BaseException as error:
-            for job, _ in taken:
-                job.waiting.clear()
-                job.settle(None, error)
+            for entry, _ in batch:
+                entry.remaining.clear()
+                entry.resolve(None, error)
             return
         try:
-            answers = translator.translate([sentence for _, sentence in taken], to=first.to, **first.changes)
-            for (job, _), answer in zip(taken, answers, strict=True):
-                answer.unknown  # noqa: B018 - looked for now, since it may need the model
-                job.answers.append(answer)
+            answers = translator.translate([sentence for _, sentence in batch], to=first.to, **first.changes)
+            for (entry, _), answer in zip(batch, answers, strict=True):
+                answer.unknown  # noqa: B018 - computed here, because it may need the model
+                entry.answers.append(answer)
         except Exception:
-            for job, sentence in taken:
+            for entry, sentence in batch:
                 try:
-                    job.answers.append(translator.translate(sentence, to=first.to, **first.changes))
+                    entry.answers.append(translator.translate(sentence, to=first.to, **first.changes))
                 except BaseException as error:
-                    job.waiting.clear()
-                    job.settle(None, error)
+                    entry.remaining.clear()
+                    entry.resolve(None, error)

@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
 
 import torch
 from torch import nn
@@ -21,45 +20,37 @@ from regard.checkpoints.hub import PREFIX, local_folder
 from regard.checkpoints.models import identify
 from regard.config import Config
 from regard.data.formats.languages import find_language
-from regard.data.images.reading import PREPROCESSING
 from regard.data.tokenizers.pair import PairTokenizer
 from regard.errors import CheckpointError, UsageError
 from regard.inference.fast.linear import check_precision
+from regard.inference.pipelines.catalog import PIPELINES, TRANSLATOR, PipelineEntry, find_pipeline
 from regard.inference.pipelines.generation import Writer
-from regard.inference.pipelines.image_generation import Painter, PictureMaker
-from regard.inference.pipelines.images import CLASSIFIERS, ImageClassifier, ImageSegmenter
+from regard.inference.pipelines.images import ImageClassifier
 from regard.inference.pipelines.text_encoder import TextEncoder
 from regard.inference.pipelines.translator import Translator
 from regard.inference.pipelines.word_vectors import WordVectors
-from regard.layers.vision import ImageConfig
 from regard.models.catalog import MODELS
-from regard.serve.http.errors import NotFound, Problem
+from regard.serve.http.errors import HTTPError, NotFoundError
 from regard.serve.settings import MIB
 
-Ability = Literal["translate", "write", "embed", "see"]
-Model = Translator | Writer | TextEncoder | WordVectors | ImageClassifier
-ABILITIES: dict[str, Ability] = {  # of models of single texts, and of pictures
-    "bert": "embed", "elmo": "embed", "gpt": "write", "lstm": "write", "t5": "write", "word2vec": "embed",
-    **dict.fromkeys(CLASSIFIERS, "see"),
-}  # fmt: skip
-PAINTERS = ("gpt", "sagan")  # families that may make pictures
+Model = Translator | Writer | TextEncoder | WordVectors | ImageClassifier  # what the server can serve
 LANGUAGES_IN_NAME = re.compile(r"(?:^|[-_/])([a-z]{2,3})[-_]([a-z]{2,3})$")  # opus-mt-en-es
 
 
-class Unloadable(Problem):
+class ModelLoadError(HTTPError):
     """A model is known but cannot be read; the reason, which may name files, is for the log."""
 
     status = 500
 
 
 @dataclass(frozen=True)
-class Exhibit:
+class ModelInfo:
     """What is known of a model without loading it."""
 
     id: str
     folder: Path
-    family: str
-    ability: Ability
+    family: str  # name of the model in the catalog
+    pipeline: PipelineEntry
     config: Config
     source: str  # languages, of translation models
     targets: tuple[str, ...]
@@ -81,8 +72,18 @@ class Exhibit:
         return {name: getattr(self.outline.get_submodule(name), "heads", 1) for name in attention_names(self.outline)}
 
     @property
-    def foretells(self) -> bool:
-        """Whether it says which tokens could stand at a place: the next one, or a hidden one."""
+    def title(self) -> str:
+        """What people call the family."""
+        return MODELS[self.family].title
+
+    @property
+    def ability(self) -> str:
+        """What the model can do: translate, write, embed or see."""
+        return self.pipeline.ability
+
+    @property
+    def predicts_tokens(self) -> bool:
+        """Whether the model predicts tokens of a text: the next one, or a masked one."""
         return self.ability == "write" or getattr(self.outline, "masked", None) is not None
 
     def target(self, wanted: str) -> str | None:
@@ -90,27 +91,27 @@ class Exhibit:
         return find_language(self.targets, wanted)
 
 
-def describe(name: str, folder: Path) -> Exhibit:
+def describe(name: str, folder: Path) -> ModelInfo:
     """Read what a folder says of itself; fails for what is no model of ours."""
     folder = resolve(folder)
     family, config, _ = identify(folder)
+    key = find_pipeline(folder)
+    pipeline = PIPELINES[key]
+    if pipeline.not_served:
+        raise UsageError(f"{name} {pipeline.not_served}")
     weights = sum(file.stat().st_size for pattern in ("*.safetensors", "*.bin") for file in folder.glob(pattern))
-    if family in PAINTERS and (isinstance(config, ImageConfig) or (folder / PREPROCESSING).is_file()):
-        raise UsageError(f"{name} makes pictures, which the server does not; use `regard generate`")
-    if family == "segmenter":
-        raise UsageError(f"{name} names pixels, which the server does not; use `regard segment`")
-    if not PairTokenizer.is_in(folder) and family in ABILITIES:
-        return Exhibit(name, folder, family, ABILITIES[family], config, "", (), weights)
+    if key != TRANSLATOR:
+        return ModelInfo(name, folder, family, pipeline, config, "", (), weights)
     tokenizer = PairTokenizer.load(folder)
     source, targets = tokenizer.source_language, tokenizer.target_languages
     if not source or not any(targets):  # a Marian folder that does not say: its name may
         if (found := LANGUAGES_IN_NAME.search(name)) is None:
             raise CheckpointError(f"{name} does not say its languages; call its folder something like model-en-es")
         source, targets = source or found[1], targets if any(targets) else (found[2],)
-    return Exhibit(name, folder, family, "translate", config, source, tuple(targets), weights)
+    return ModelInfo(name, folder, family, pipeline, config, source, tuple(targets), weights)
 
 
-class Shelf:
+class ModelRegistry:
     """Models by id, in the order they were given; those in use are loaded, up to `memory` MiB of weights."""
 
     def __init__(
@@ -123,54 +124,54 @@ class Shelf:
     ) -> None:
         check_precision(precision)
         self.memory, self.device, self.precision = memory, device, precision
-        self._exhibits: dict[str, Exhibit] = {}
+        self._infos: dict[str, ModelInfo] = {}
         self._loaded: OrderedDict[str, Model] = OrderedDict()  # least recently used first
         self._lock = threading.RLock()
         for model in models:
             self.add(model)
 
     def add(self, model: str | Path, name: str = "") -> str:
-        """Put a folder or `hf:owner/name` on the shelf; returns the id it is known by."""
+        """Register a folder or `hf:owner/name`; returns the id of the model."""
         folder = local_folder(model)
         name = name or (str(model).removeprefix(PREFIX) if str(model).startswith(PREFIX) else folder.resolve().name)
         with self._lock:
-            known = {exhibit.folder: exhibit.id for exhibit in self._exhibits.values()}
+            known = {info.folder: info.id for info in self._infos.values()}
             if (there := known.get(resolve(folder))) is not None:
                 return there
-            exhibit = describe(self._free(name), folder)
-            if exhibit.bytes > self.memory * MIB:
+            info = describe(self._free(name), folder)
+            if info.bytes > self.memory * MIB:
                 raise UsageError(
-                    f"{name} has {exhibit.bytes / MIB:.0f} MiB of weights, but only {self.memory} may be loaded; "
+                    f"{name} has {info.bytes / MIB:.0f} MiB of weights, but only {self.memory} may be loaded; "
                     "raise --memory"
                 )
-            self._exhibits[exhibit.id] = exhibit
-            return exhibit.id
+            self._infos[info.id] = info
+            return info.id
 
     def remove(self, name: str) -> None:
-        """Take a model off the shelf, if it is there."""
+        """Remove a model, if it is registered."""
         with self._lock:
-            self._exhibits.pop(name, None)
+            self._infos.pop(name, None)
             self._loaded.pop(name, None)
 
-    def exhibits(self) -> list[Exhibit]:
+    def infos(self) -> list[ModelInfo]:
         with self._lock:
-            return list(self._exhibits.values())
+            return list(self._infos.values())
 
-    def translations(self) -> list[Exhibit]:
+    def translation_models(self) -> list[ModelInfo]:
         """The models that translate."""
-        return [exhibit for exhibit in self.exhibits() if exhibit.ability == "translate"]
+        return [info for info in self.infos() if info.ability == "translate"]
 
-    def find(self, name: str = "") -> Exhibit:
+    def find(self, name: str = "") -> ModelInfo:
         """The model of that id; without one, the first."""
-        exhibits = self.exhibits()
-        if not exhibits:
-            raise NotFound("there is no model yet; train one, or start the server with -m FOLDER")
+        infos = self.infos()
+        if not infos:
+            raise NotFoundError("there is no model yet; train one, or start the server with -m FOLDER")
         if not name:
-            return exhibits[0]
-        for exhibit in exhibits:
-            if exhibit.id == name:
-                return exhibit
-        raise NotFound(f"there is no model {name!r}; there are: {', '.join(each.id for each in exhibits)}")
+            return infos[0]
+        for info in infos:
+            if info.id == name:
+                return info
+        raise NotFoundError(f"there is no model {name!r}; there are: {', '.join(each.id for each in infos)}")
 
     def is_loaded(self, name: str) -> bool:
         return name in self._loaded
@@ -191,24 +192,24 @@ class Shelf:
 
     def model(self, name: str) -> Model:
         """The model itself, loaded now if it is not yet; others leave when it does not fit beside them."""
-        exhibit = self.find(name)
+        info = self.find(name)
         with self._lock:
-            if (here := self._loaded.get(exhibit.id)) is None:
-                self._make_room(exhibit.bytes)
+            if (here := self._loaded.get(info.id)) is None:
+                self._make_room(info.bytes)
                 try:
-                    precision = self.precision if exhibit.ability in ("translate", "write") else "fp32"
-                    loaded = regard.load(exhibit.folder, device=self.device, precision=precision)
-                    assert not isinstance(loaded, ImageSegmenter | Painter | PictureMaker)  # refused when they came
+                    precision = self.precision if info.pipeline.takes_precision else "fp32"
+                    loaded = regard.load(info.folder, device=self.device, precision=precision)
+                    assert isinstance(loaded, Model)  # `describe` refuses the others
                     if isinstance(loaded, TextEncoder | WordVectors):
                         loaded.warns = False  # answers say what is unknown
-                    here = self._loaded[exhibit.id] = loaded
+                    here = self._loaded[info.id] = loaded
                 except (CheckpointError, OSError) as error:
-                    raise Unloadable(f"the model {exhibit.id} cannot be loaded; the server's log says why") from error
-            self._loaded.move_to_end(exhibit.id)
+                    raise ModelLoadError(f"the model {info.id} cannot be loaded; the server's log says why") from error
+            self._loaded.move_to_end(info.id)
             return here
 
     def _make_room(self, needed: int) -> None:
-        used = {name: self._exhibits[name].bytes for name in self._loaded}
+        used = {name: self._infos[name].bytes for name in self._loaded}
         while used and sum(used.values()) + needed > self.memory * MIB:
             oldest, _ = self._loaded.popitem(last=False)
             del used[oldest]
@@ -216,6 +217,6 @@ class Shelf:
     def _free(self, name: str) -> str:
         """The name, or the name with a number behind it when another model has it."""
         number, free = 1, name
-        while free in self._exhibits:
+        while free in self._infos:
             number, free = number + 1, f"{name}-{number + 1}"
         return free

@@ -1,4 +1,4 @@
-"""Translating for clients: which model, what of a text, in which batch, and how it is put together again."""
+"""Translation for every API: find the model, split texts into sentences, translate in batches, join the results."""
 
 from __future__ import annotations
 
@@ -20,179 +20,183 @@ from regard.errors import UsageError
 from regard.inference.decoding.search import Search
 from regard.inference.insight.word_alignment import Link
 from regard.inference.pipelines.translator import Partial, Translation
-from regard.serve.http.errors import Busy
-from regard.serve.jobs.files import Listener
+from regard.serve.http.errors import BusyError
+from regard.serve.jobs.document_files import TextCollector
 from regard.serve.models.batching import Engine
-from regard.serve.models.registry import Exhibit, Shelf
+from regard.serve.models.registry import ModelInfo, ModelRegistry
 from regard.serve.settings import ServeSettings
 
 T = TypeVar("T")
-LONG = 2000  # characters
-AT_ONCE = 16  # sentences of a stream in a batch: a reader sees them come
-DOCUMENTS = 16  # worked through at once; more only wait for the same engine
+SPLIT_IN_THREAD = 2000  # characters from which splitting runs in a thread
+STREAM_BATCH = 16  # sentences per batch of a stream; small, so that readers see progress
+DOCUMENT_THREADS = 16  # documents processed at once; more would only wait for the same engine
 
 
-class Desk:
-    """Where requests for translations come in, whichever API they speak."""
+class TranslationService:
+    """Translates for all routes, whichever API the client uses."""
 
-    def __init__(self, shelf: Shelf, engine: Engine, settings: ServeSettings) -> None:
-        self.shelf, self.engine, self.settings = shelf, engine, settings
-        self._threads = CapacityLimiter(DOCUMENTS)  # of their own, so that short answers never wait for a thread
+    def __init__(self, registry: ModelRegistry, engine: Engine, settings: ServeSettings) -> None:
+        self.registry, self.engine, self.settings = registry, engine, settings
+        # Documents have their own threads, so that short requests never wait for one.
+        self._document_threads = CapacityLimiter(DOCUMENT_THREADS)
 
-    def choose(self, source: str, target: str) -> tuple[Exhibit, str]:
-        """The first model for a pair of languages, and its own code of the target."""
-        exhibits = self.shelf.translations()
-        if not any(same_language(each.source, source) for each in exhibits):
+    def find_model(self, source: str, target: str) -> tuple[ModelInfo, str]:
+        """The first model for a language pair, and the model's own code of the target language."""
+        infos = self.registry.translation_models()
+        if not any(same_language(each.source, source) for each in infos):
             raise UsageError(f"{source} is not supported")
-        if not any(each.target(target) for each in exhibits):
+        if not any(each.target(target) for each in infos):
             raise UsageError(f"{target} is not supported")
-        for exhibit in exhibits:
-            if same_language(exhibit.source, source) and (to := exhibit.target(target)):
-                return exhibit, to
+        for info in infos:
+            if same_language(info.source, source) and (to := info.target(target)):
+                return info, to
         raise UsageError(f"{source} to {target} is not supported")
 
-    def target(self, exhibit: Exhibit, wanted: str) -> str:
-        """The model's code of a wanted target language; a model with one target needs no wish."""
-        if not wanted and len(exhibit.targets) == 1:
-            return exhibit.targets[0]
+    def target_language(self, info: ModelInfo, wanted: str) -> str:
+        """The model's own code of the target language; `wanted` may be empty if the model has one target only."""
+        if not wanted and len(info.targets) == 1:
+            return info.targets[0]
         if not wanted:
-            raise UsageError(f"{exhibit.id} translates into {', '.join(exhibit.targets)}; say which")
-        if (to := exhibit.target(wanted)) is None:
-            raise UsageError(f"{exhibit.id} translates into {', '.join(exhibit.targets)}, not into {wanted}")
+            raise UsageError(f"{info.id} translates into {', '.join(info.targets)}; say which")
+        if (to := info.target(wanted)) is None:
+            raise UsageError(f"{info.id} translates into {', '.join(info.targets)}, not into {wanted}")
         return to
 
-    def sources(self, target: str) -> list[str]:
-        """The languages that some model translates into the target."""
-        found = [each.source for each in self.shelf.translations() if each.target(target)]
+    def source_languages(self, target: str) -> list[str]:
+        """The languages that some model translates into `target`."""
+        found = [each.source for each in self.registry.translation_models() if each.target(target)]
         if not found:
             raise UsageError(f"{target} is not supported")
         return list(dict.fromkeys(found))
 
-    def detect(self, text: str, target: str = "") -> list[Detected]:
-        """The languages a text may be in, best first.
+    def detect_language(self, text: str, target: str = "") -> list[Detected]:
+        """The languages that the text may be in, best first.
 
-        With a `target` the first is the language to translate from, or the target's own; any other is refused.
+        With a `target`, the first language is one that a model translates from, or the target itself. If the text is
+        in any other language, this raises an error.
         """
-        found = detect(text, [each.source for each in self.shelf.translations()])
+        found = detect(text, [each.source for each in self.registry.translation_models()])
         if not target:
             return found
-        best = decide(text, sources := self.sources(target), target)
+        best = decide(text, sources := self.source_languages(target), target)
         if not any(same_language(best.language, each) for each in (*sources, target)):
             raise UsageError(
-                f"the text is in {_named([best.language])}, and the models here translate into {_named([target])} only "
-                f"from {_named(sources)}; if it is in one of these, give that as the source"
+                f"the text is in {_with_names([best.language])}, and the models here translate into "
+                f"{_with_names([target])} only from {_with_names(sources)}; if it is in one of these, give that as "
+                "the source"
             )
         return [best, *(each for each in found if each.language != best.language)]
 
-    def checked(self, texts: Sequence[str]) -> list[str]:
-        """The texts, if the server takes so much."""
+    def check_limits(self, texts: Sequence[str]) -> list[str]:
+        """The texts in well-formed Unicode; raises an error if they exceed the server's limits."""
         limits = self.settings
         if len(texts) > limits.texts:
-            raise UsageError(f"{len(texts)} texts came; at most {limits.texts} are taken at once")
+            raise UsageError(f"the request has {len(texts)} texts; the limit is {limits.texts}")
         for text in texts:
             if len(text) > limits.characters:
-                raise UsageError(f"the text has {len(text)} characters; at most {limits.characters} are taken")
+                raise UsageError(f"the text has {len(text)} characters; the limit is {limits.characters}")
         return [well_formed(text) for text in texts]
 
-    async def translate(self, exhibit: Exhibit, to: str, texts: Sequence[str], **changes: Any) -> list[Spoken]:
-        """Translate texts sentence by sentence, with their line breaks; all sentences go into the line as one job."""
-        passages = await self._split(texts, exhibit.source)
+    async def translate(self, info: ModelInfo, to: str, texts: Sequence[str], **changes: Any) -> list[TranslatedText]:
+        """Translate texts sentence by sentence, keeping line breaks; all sentences enter the queue as one entry."""
+        passages = await self._split(texts, info.source)
         sentences = [sentence for passage in passages for sentence in passage.sentences]
-        answers = iter(await self.engine.translate(exhibit.id, sentences, to=to, **changes))
-        return [Spoken(passage, [next(answers) for _ in passage.sentences]) for passage in passages]
+        answers = iter(await self.engine.translate(info.id, sentences, to=to, **changes))
+        return [TranslatedText(passage, [next(answers) for _ in passage.sentences]) for passage in passages]
 
     async def _split(self, texts: Sequence[str], language: str) -> list[Passage]:
         def split() -> list[Passage]:
             return [split_passage(text, language) for text in texts]
 
-        # What takes many milliseconds goes to a thread: nobody else waits, and it is not begun for who has left.
-        return split() if sum(map(len, texts)) < LONG else await to_thread.run_sync(split)
+        # Splitting long texts takes many milliseconds. In a thread it does not block other requests.
+        return split() if sum(map(len, texts)) < SPLIT_IN_THREAD else await to_thread.run_sync(split)
 
     async def stream(
         self,
-        exhibit: Exhibit,
+        info: ModelInfo,
         to: str,
         text: str,
         *,
         settled: bool = False,
         watch: Callable[[Search], None] = lambda search: None,
         **changes: Any,
-    ) -> AsyncIterator[Growing]:
-        """The translation of a text as it grows; with `settled`, only what cannot change any more.
+    ) -> AsyncIterator[PartialText]:
+        """The growing translation of a text; with `settled`, only the part that cannot change any more.
 
-        Every sentence is computed once: the first step by step, watched by `watch`, the others in batches.
+        Every sentence is translated once: the first step by step, with its search passed to `watch`, the others in
+        batches.
         """
-        (passage,) = await self._split([text], exhibit.source)
+        (passage,) = await self._split([text], info.source)
         first, rest, answers = passage.sentences[:1], passage.sentences[1:], list[Translation]()
 
         def begin() -> Iterator[Partial]:
-            translator = self.shelf.translator(exhibit.id)
+            translator = self.registry.translator(info.id)
             for sentence in first:
                 yield from translator.stream(sentence, to=to, settled=settled, watch=watch, **changes)
 
         async for partial in self.engine.stream(begin):
             answers += [partial.whole] if partial.whole else []
-            yield Growing(_beginning(passage, [partial.text]))
+            yield PartialText(_beginning(passage, [partial.text]))
         while rest:
-            some, rest = rest[:AT_ONCE], rest[AT_ONCE:]
-            answers += await self.engine.translate(exhibit.id, some, to=to, accepted=True, **changes)
-            yield Growing(_beginning(passage, [each.text for each in answers]))
-        spoken = Spoken(passage, answers)
-        yield Growing(spoken.text, spoken.truncated, spoken)
+            batch, rest = rest[:STREAM_BATCH], rest[STREAM_BATCH:]
+            answers += await self.engine.translate(info.id, batch, to=to, accepted=True, **changes)
+            yield PartialText(_beginning(passage, [each.text for each in answers]))
+        final = TranslatedText(passage, answers)
+        yield PartialText(final.text, final.truncated, final)
 
-    async def translate_html(self, exhibit: Exhibit, to: str, texts: Sequence[str]) -> tuple[list[str], bool]:
-        """Translate the words of HTML; the tags stay with the words they were around."""
-        return await self.aside(exhibit, to, lambda translate: translate_html(texts, translate, exhibit.source, to))
+    async def translate_html(self, info: ModelInfo, to: str, texts: Sequence[str]) -> tuple[list[str], bool]:
+        """Translate the text of HTML pages; tags stay around the words they enclosed. Also whether a limit cut any."""
+        return await self.run_document(info, to, lambda translate: translate_html(texts, translate, info.source, to))
 
-    async def unknown_in_html(self, exhibit: Exhibit, pages: Sequence[str]) -> list[list[UnknownWord]]:
-        """The words of HTML that the model does not know, where they can be found in it."""
+    async def unknown_in_html(self, info: ModelInfo, pages: Sequence[str]) -> list[list[UnknownWord]]:
+        """The words of each HTML page that the model does not know, with their positions in the page."""
 
         def find() -> list[list[UnknownWord]]:
-            translator, found = self.shelf.translator(exhibit.id), list[list[UnknownWord]]()
+            translator, found = self.registry.translator(info.id), list[list[UnknownWord]]()
             for page in pages:
-                heard = Listener()
-                translate_html([page], heard, exhibit.source)
-                found.append(find_words(page, [each.word for each in translator.unknown_words(heard.text)]))
+                collector = TextCollector()
+                translate_html([page], collector, info.source)
+                found.append(find_words(page, [each.word for each in translator.unknown_words(collector.text)]))
             return found
 
         return await self.engine.run(find, accepted=True)
 
-    async def aside(self, exhibit: Exhibit, to: str, work: Callable[[Translate], T]) -> tuple[T, bool]:
-        """Work through a document in a thread, which asks for translations as it goes, until its client leaves.
+    async def run_document(self, info: ModelInfo, to: str, work: Callable[[Translate], T]) -> tuple[T, bool]:
+        """Run `work` in a thread with a function that translates; stops when the client disconnects.
 
-        Also tells whether a limit cut any of them.
+        Returns the result of `work`, and whether a length limit cut any translation.
         """
-        if self._threads.statistics().tasks_waiting >= self.settings.queue:
-            raise Busy(f"{self.settings.queue} documents are waiting; try again later", retry_after=5)
-        messenger = Messenger(self.engine, exhibit.id, to)
+        if self._document_threads.statistics().tasks_waiting >= self.settings.queue:
+            raise BusyError(f"{self.settings.queue} documents are waiting; try again later", retry_after=5)
+        client = EngineClient(self.engine, info.id, to)
         try:
-            return await to_thread.run_sync(work, messenger, limiter=self._threads), messenger.truncated
+            return await to_thread.run_sync(work, client, limiter=self._document_threads), client.truncated
         finally:
-            messenger.leave()
+            client.cancel()
 
 
-class Messenger:
-    """Carries texts from another thread to the engine, and their translations back, with the words' links."""
+class EngineClient:
+    """Lets another thread translate through the engine: a blocking call that returns texts with word alignments."""
 
     def __init__(self, engine: Engine, model: str, to: str) -> None:
         self.engine, self.model, self.to, self.truncated = engine, model, to, False
         self._loop = asyncio.get_running_loop()
-        self._asking: asyncio.Task[Any] | None = None
-        self._accepted = self._left = False
+        self._running: asyncio.Task[Any] | None = None
+        self._accepted = self._cancelled = False
 
     def __call__(self, texts: list[str]) -> list[Translated]:
-        return asyncio.run_coroutine_threadsafe(self._ask(texts), self._loop).result()
+        return asyncio.run_coroutine_threadsafe(self._translate(texts), self._loop).result()
 
-    def leave(self) -> None:
-        """Nobody waits any more: what is being asked is dropped, and whoever asks again is interrupted."""
-        self._left = True
-        if self._asking is not None:
-            self._asking.cancel()
+    def cancel(self) -> None:
+        """Drop the running call; every later call raises CancelledError in its thread."""
+        self._cancelled = True
+        if self._running is not None:
+            self._running.cancel()
 
-    async def _ask(self, texts: list[str]) -> list[Translated]:
-        if self._left:
+    async def _translate(self, texts: list[str]) -> list[Translated]:
+        if self._cancelled:
             raise asyncio.CancelledError
-        self._asking = asyncio.current_task()
+        self._running = asyncio.current_task()
         answers = await self.engine.translate(self.model, texts, to=self.to, accepted=self._accepted)
         self._accepted = True
         self.truncated |= any(each.truncated for each in answers)
@@ -200,7 +204,7 @@ class Messenger:
 
 
 @dataclass(frozen=True)
-class Spoken:
+class TranslatedText:
     """The translation of a text of several sentences and lines."""
 
     passage: Passage
@@ -225,37 +229,37 @@ class Spoken:
         return found
 
     def alternatives(self, count: int) -> list[str]:
-        """Other translations, made of each sentence's next best ones, all different."""
+        """Up to `count` other translations, all different, made of each sentence's next best ones."""
         most = max((len(each.alternatives) for each in self.sentences), default=0)
         others = [self.ranked(rank) for rank in range(1, most + 1)]
         return [each for each in dict.fromkeys(others) if each != self.text][:count]
 
     def ranked(self, rank: int) -> str:
-        """The text made of each sentence's translation of a rank, 0 being the best."""
+        """The text made of each sentence's translation of this rank; rank 0 is the best."""
         return self.passage.join([ranked(each, rank).text for each in self.sentences])
 
 
-class Growing(NamedTuple):
-    """A translation in the making; the last one is whole."""
+class PartialText(NamedTuple):
+    """A translation so far; the last one of a stream carries the complete result in `final`."""
 
     text: str
     truncated: bool = False
-    spoken: Spoken | None = None
+    final: TranslatedText | None = None
 
 
 def _beginning(passage: Passage, translations: list[str]) -> str:
-    """The text as far as its sentences are translated."""
+    """The text up to the last translated sentence."""
     count = len(translations)
     return Passage(passage.sentences[:count], [*passage.gaps[:count], ""]).join(translations)
 
 
 def ranked(answer: Translation, rank: int) -> Translation:
-    """The translation of a rank, 0 being the best; the last one where there are fewer."""
+    """The translation of this rank; rank 0 is the best. If there are fewer, the last one."""
     return [answer, *answer.alternatives][: rank + 1][-1]
 
 
-def _named(codes: Sequence[str]) -> str:
-    """Languages for people: English (en), German (de)."""
+def _with_names(codes: Sequence[str]) -> str:
+    """Language codes with their English names: English (en), German (de)."""
     return ", ".join(f"{language_name(code)} ({code})" for code in codes)
 
 

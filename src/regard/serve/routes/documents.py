@@ -14,11 +14,11 @@ from starlette.responses import FileResponse, StreamingResponse
 from regard.data.formats.languages import same_language
 from regard.documents.markup import Translate, Translated
 from regard.serve.http.fields import read_fields, required, uploaded
-from regard.serve.http.responses import streamed
-from regard.serve.jobs.files import TranslatedFiles
-from regard.serve.jobs.spool import Spool
-from regard.serve.models.registry import Exhibit
-from regard.serve.models.translation_service import AT_ONCE, Desk
+from regard.serve.http.responses import stream_events
+from regard.serve.jobs.document_files import DocumentFiles
+from regard.serve.jobs.temp_folders import ServerTempFolder
+from regard.serve.models.registry import ModelInfo
+from regard.serve.models.translation_service import STREAM_BATCH, TranslationService
 from regard.serve.routes.libretranslate import AUTO, ERRORS, detect_document
 from regard.serve.routes.page import sent_events
 
@@ -33,10 +33,10 @@ FORM_SCHEMA = {
 }
 
 
-def documents_router(desk: Desk, spool: Spool) -> APIRouter:
+def documents_router(service: TranslationService, temp_folder: ServerTempFolder) -> APIRouter:
     """The routes of the page's Documents tab."""
     router = APIRouter(prefix="/api", tags=["Lens"], responses={**ERRORS, 401: ERRORS[403]})
-    files = TranslatedFiles(spool)
+    files = DocumentFiles(temp_folder)
 
     @router.post(
         "/documents",
@@ -45,8 +45,8 @@ def documents_router(desk: Desk, spool: Spool) -> APIRouter:
     )
     async def translate(request: Request) -> StreamingResponse:
         """Events that say how far it is; the last has the token by which the translated document is fetched."""
-        told = _translated(desk, files, await read_fields(request))
-        return await streamed(request, sent_events(told), seconds=desk.settings.seconds)
+        told = _translated(service, files, await read_fields(request))
+        return await stream_events(request, sent_events(told), seconds=service.settings.seconds)
 
     @router.get("/documents/{token}", response_class=FileResponse)
     def fetch(token: str) -> FileResponse:
@@ -64,55 +64,57 @@ class Counting:
 
     def __call__(self, texts: list[str]) -> list[str | Translated]:
         answers: list[str | Translated] = []
-        for first in range(0, len(texts), AT_ONCE):
-            answers += self.translate(texts[first : first + AT_ONCE])
-            self.done += len(texts[first : first + AT_ONCE])
+        for first in range(0, len(texts), STREAM_BATCH):
+            answers += self.translate(texts[first : first + STREAM_BATCH])
+            self.done += len(texts[first : first + STREAM_BATCH])
         return answers
 
 
-async def _translated(desk: Desk, files: TranslatedFiles, given: Mapping[str, Any]) -> AsyncIterator[dict[str, Any]]:
+async def _translated(
+    service: TranslationService, files: DocumentFiles, given: Mapping[str, Any]
+) -> AsyncIterator[dict[str, Any]]:
     upload, source, to = uploaded(given, "file"), required(given, "source"), required(given, "to")
     path = await run_in_threadpool(files.keep, upload.name, upload.content)
     if source == AUTO and not given.get("model"):
-        found = await run_in_threadpool(detect_document, desk, files, path, to)
+        found = await run_in_threadpool(detect_document, service, files, path, to)
         source = found.language
         yield {"detected": found._asdict()}
         if same_language(source, to):
             yield {"done": True, "token": files.unchanged(path), "unchanged": True}
             return
-    exhibit, to = _model(desk, str(given.get("model") or ""), source, to)
-    if not desk.shelf.is_loaded(exhibit.id):
-        yield {"loading": exhibit.id}
-    async for event in _progress(desk, files, path, exhibit, to):
+    info, to = _model(service, str(given.get("model") or ""), source, to)
+    if not service.registry.is_loaded(info.id):
+        yield {"loading": info.id}
+    async for event in _progress(service, files, path, info, to):
         yield event
 
 
-def _model(desk: Desk, name: str, source: str, to: str) -> tuple[Exhibit, str]:
+def _model(service: TranslationService, name: str, source: str, to: str) -> tuple[ModelInfo, str]:
     if not name:
-        return desk.choose(source, to)
-    exhibit = desk.shelf.find(name)
-    return exhibit, desk.target(exhibit, to)
+        return service.find_model(source, to)
+    info = service.registry.find(name)
+    return info, service.target_language(info, to)
 
 
 async def _progress(
-    desk: Desk, files: TranslatedFiles, path: Path, exhibit: Exhibit, to: str
+    service: TranslationService, files: DocumentFiles, path: Path, info: ModelInfo, to: str
 ) -> AsyncIterator[dict[str, Any]]:
     """Translate a document aside, and say how far it is until it is done."""
     everything = Counting(lambda texts: texts)  # tells how much there is, and whether the document can be read at all
-    await run_in_threadpool(files.translate, path, everything, exhibit.source, to)
+    await run_in_threadpool(files.translate, path, everything, info.source, to)
     counting: Counting | None = None
 
     def work(translate: Translate) -> str:
         nonlocal counting
         counting = Counting(translate)
-        return files.translate(path, counting, exhibit.source, to)
+        return files.translate(path, counting, info.source, to)
 
-    task = asyncio.ensure_future(desk.aside(exhibit, to, work))
+    task = asyncio.ensure_future(service.run_document(info, to, work))
     try:
         while not task.done():
             yield {"sentences": counting.done if counting else 0, "of": everything.done}
             await asyncio.wait({task}, timeout=OFTEN)
         token, truncated = task.result()
-        yield {"done": True, "token": token, "model": exhibit.id, "truncated": truncated}
+        yield {"done": True, "token": token, "model": info.id, "truncated": truncated}
     finally:
         task.cancel()

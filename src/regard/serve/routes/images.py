@@ -20,10 +20,10 @@ from regard.errors import UsageError
 from regard.inference.pipelines.images import ImageClassifier, PictureAttention
 from regard.look.page import quantise
 from regard.look.pictures import described, sight_of
-from regard.serve.http.errors import NotFound
-from regard.serve.http.responses import answered
+from regard.serve.http.errors import NotFoundError
+from regard.serve.http.responses import wait_for_result
 from regard.serve.models.attention_cache import encoded
-from regard.serve.models.translation_service import Desk
+from regard.serve.models.translation_service import TranslationService
 from regard.serve.routes.libretranslate import ERRORS
 
 KEPT = 256 * 2**20  # bytes of recorded weights
@@ -74,26 +74,26 @@ class Gallery:
 
     def layer(self, name: str, number: int) -> np.ndarray:
         if name not in self._seen or not 0 <= number < len(self._seen[name].weights):
-            raise NotFound("that picture is not kept any more; look at it again")
+            raise NotFoundError("that picture is not kept any more; look at it again")
         return self._seen[name].weights[number]
 
 
-def picture_router(desk: Desk) -> APIRouter:
+def picture_router(service: TranslationService) -> APIRouter:
     router = APIRouter(prefix="/api", tags=["Lens"], responses={**ERRORS, 401: ERRORS[403]})
-    seconds, gallery = desk.settings.seconds, Gallery()
+    seconds, gallery = service.settings.seconds, Gallery()
 
     @router.post("/picture")
     async def picture(request: Request, file: UploadFile, model: Annotated[str, Form()] = "") -> dict[str, Any]:
-        exhibit = desk.shelf.find(model)
-        if exhibit.ability != "see":
-            raise UsageError(f"{exhibit.id} does not look at pictures")
+        info = service.registry.find(model)
+        if info.ability != "see":
+            raise UsageError(f"{info.id} does not look at pictures")
         content, title = await file.read(), file.filename or "picture"
 
         def see() -> dict[str, Any]:
-            seen, labels = _seen(desk.shelf.classifier(exhibit.id), content, title)
+            seen, labels = _seen(service.registry.classifier(info.id), content, title)
             return {"id": gallery.add(seen), "labels": labels, "sight": seen.description}
 
-        return await answered(request, desk.engine.run(see), seconds=seconds)
+        return await wait_for_result(request, service.engine.run(see), seconds=seconds)
 
     @router.get("/picture/examples")
     async def examples() -> list[Example]:

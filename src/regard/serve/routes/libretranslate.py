@@ -17,13 +17,13 @@ from regard.data.tokenizers.unknown_words import UnknownWord
 from regard.documents.html import translate_html
 from regard.documents.language_id import Detected
 from regard.errors import DataError, UsageError
-from regard.serve.http.errors import Forbidden
+from regard.serve.http.errors import ForbiddenError
 from regard.serve.http.fields import read_fields, required, texts, uploaded, whole
-from regard.serve.http.keys import Keys, bearer
-from regard.serve.http.responses import answered
-from regard.serve.jobs.files import FORMATS, Listener, TranslatedFiles
-from regard.serve.jobs.spool import Spool
-from regard.serve.models.translation_service import Desk
+from regard.serve.http.keys import ApiKeys, bearer_key
+from regard.serve.http.responses import wait_for_result
+from regard.serve.jobs.document_files import FORMATS, DocumentFiles, TextCollector
+from regard.serve.jobs.temp_folders import ServerTempFolder
+from regard.serve.models.translation_service import TranslationService
 
 AUTO = "auto"  # the language is to be detected
 SUGGESTIONS, MOST_SUGGESTED = "suggestions.jsonl", 16 * 2**20
@@ -40,28 +40,28 @@ def _body(**properties: Any) -> dict[str, Any]:
     return {"requestBody": {"content": {kind: {"schema": schema} for kind in kinds}}}
 
 
-def libre_router(desk: Desk, keys: Keys, folder: Path, spool: Spool) -> APIRouter:
-    """The routes; `folder` keeps what users suggest, `spool` their documents for a while."""
+def libre_router(service: TranslationService, keys: ApiKeys, folder: Path, temp_folder: ServerTempFolder) -> APIRouter:
+    """The routes; `folder` keeps what users suggest, `temp_folder` their documents for a while."""
     router = APIRouter(tags=["LibreTranslate"], responses=ERRORS)
-    settings, files = desk.settings, TranslatedFiles(spool)
+    settings, files = service.settings, DocumentFiles(temp_folder)
 
     async def fields(request: Request) -> dict[str, Any]:
         given = await read_fields(request)
-        if not keys.accept(str(given.get("api_key") or "") or bearer(request.headers)):
-            raise Forbidden("Invalid API key")
+        if not keys.accept(str(given.get("api_key") or "") or bearer_key(request.headers)):
+            raise ForbiddenError("Invalid API key")
         return given
 
     @router.post("/translate", openapi_extra=_body(q=TEXTS, source=TEXT, target=TEXT, format=TEXT, alternatives=NUMBER))
     async def translate(request: Request) -> dict[str, Any]:
         given = await fields(request)
         found, several = texts(given)
-        found = desk.checked(found)
+        found = service.check_limits(found)
         source, target = required(given, "source"), required(given, "target")
         form, count = str(given.get("format") or "text"), whole(given, "alternatives", settings.alternatives)
-        detected = await run_in_threadpool(_detect, desk, found, target, form) if source == AUTO else []
+        detected = await run_in_threadpool(_detect, service, found, target, form) if source == AUTO else []
         sources = [each["language"] for each in detected] or [source] * len(found)
-        work = _translated(desk, found, sources, target, form, count)
-        answers = await answered(request, work, seconds=settings.seconds)
+        work = _translated(service, found, sources, target, form, count)
+        answers = await wait_for_result(request, work, seconds=settings.seconds)
         values: dict[str, list[Any]] = {"translatedText": [each.text for each in answers]}
         if detected:
             values["detectedLanguage"] = detected
@@ -77,14 +77,16 @@ def libre_router(desk: Desk, keys: Keys, folder: Path, spool: Spool) -> APIRoute
     async def detect(request: Request) -> list[Any]:
         """The languages a text may be in, best first; a list of these for a list of texts."""
         found, several = texts(await fields(request))
-        found = desk.checked(found)
-        told = await run_in_threadpool(lambda: [[_confidence(each) for each in desk.detect(text)] for text in found])
+        found = service.check_limits(found)
+        told = await run_in_threadpool(
+            lambda: [[_confidence(each) for each in service.detect_language(text)] for text in found]
+        )
         return told if several else told[0]
 
     @router.api_route("/languages", methods=["GET"])
     @router.api_route("/languages", methods=["POST"], include_in_schema=False)  # libretranslatepy sends it so
     def languages() -> list[dict[str, Any]]:
-        return _languages(desk)
+        return _languages(service)
 
     @router.post(
         "/translate_file",
@@ -98,14 +100,14 @@ def libre_router(desk: Desk, keys: Keys, folder: Path, spool: Spool) -> APIRoute
         upload, source, target = uploaded(given, "file"), required(given, "source"), required(given, "target")
         path, told = files.keep(upload.name, upload.content), dict[str, Any]()
         if source == AUTO:
-            found = await run_in_threadpool(detect_document, desk, files, path, target)
+            found = await run_in_threadpool(detect_document, service, files, path, target)
             source, told["detectedLanguage"] = found.language, _confidence(found)
         if told and same_language(source, target):
             token = files.unchanged(path)
         else:
-            exhibit, to = desk.choose(source, target)
-            work = desk.aside(exhibit, to, lambda translate: files.translate(path, translate, exhibit.source, to))
-            token, truncated = await answered(request, work, seconds=settings.seconds)
+            info, to = service.find_model(source, target)
+            work = service.run_document(info, to, lambda translate: files.translate(path, translate, info.source, to))
+            token, truncated = await wait_for_result(request, work, seconds=settings.seconds)
             told |= {"truncated": True} if truncated else {}
         return {"translatedFileUrl": str(request.url_for("download_file", token=token)), **told}
 
@@ -117,13 +119,13 @@ def libre_router(desk: Desk, keys: Keys, folder: Path, spool: Spool) -> APIRoute
     @router.post("/suggest", openapi_extra=_body(q=TEXT, s=TEXT, source=TEXT, target=TEXT))
     async def suggest(request: Request) -> dict[str, bool]:
         given = await fields(request)
-        row = {name: desk.checked([required(given, name)])[0] for name in ("q", "s", "source", "target")}
+        row = {name: service.check_limits([required(given, name)])[0] for name in ("q", "s", "source", "target")}
         await run_in_threadpool(_note, folder / SUGGESTIONS, row)
         return {"success": True}
 
     @router.get("/frontend/settings")
     def frontend_settings() -> dict[str, Any]:
-        return _frontend(desk, keys)
+        return _frontend(service, keys)
 
     return router
 
@@ -139,7 +141,7 @@ class Answer(NamedTuple):
 
 
 async def _translated(
-    desk: Desk, found: list[str], sources: list[str], target: str, form: str, count: int
+    service: TranslationService, found: list[str], sources: list[str], target: str, form: str, count: int
 ) -> list[Answer]:
     """Every text with its alternatives; texts of one language go together."""
     if form not in ("text", "html"):
@@ -149,14 +151,14 @@ async def _translated(
     async def translate(source: str) -> None:
         places = [place for place, language in enumerate(sources) if language == source]
         chosen = [found[place] for place in places]
-        exhibit, to = desk.choose(source, target)
+        info, to = service.find_model(source, target)
         if form == "html":
-            pages, truncated = await desk.translate_html(exhibit, to, chosen)
-            unknown = await desk.unknown_in_html(exhibit, chosen)
+            pages, truncated = await service.translate_html(info, to, chosen)
+            unknown = await service.unknown_in_html(info, chosen)
             spoken = [Answer(page, [], truncated, words) for page, words in zip(pages, unknown, strict=True)]
         else:
             changes = {"n_best": count + 1} if count else {}
-            answers_here = await desk.translate(exhibit, to, chosen, **changes)
+            answers_here = await service.translate(info, to, chosen, **changes)
             spoken = [
                 Answer(each.text, each.alternatives(count), each.truncated, each.unknown) for each in answers_here
             ]
@@ -168,24 +170,24 @@ async def _translated(
     return answers
 
 
-def _detect(desk: Desk, found: list[str], target: str, form: str) -> list[dict[str, Any]]:
+def _detect(service: TranslationService, found: list[str], target: str, form: str) -> list[dict[str, Any]]:
     """The language of each text, by its words alone where it is HTML."""
-    words = [_words(desk, text, target) for text in found] if form == "html" else found
-    return [_confidence(desk.detect(text, target)[0]) for text in words]
+    words = [_words(service, text, target) for text in found] if form == "html" else found
+    return [_confidence(service.detect_language(text, target)[0]) for text in words]
 
 
-def _words(desk: Desk, page: str, target: str) -> str:
-    heard = Listener()
-    translate_html([page], heard, desk.sources(target)[0])
+def _words(service: TranslationService, page: str, target: str) -> str:
+    heard = TextCollector()
+    translate_html([page], heard, service.source_languages(target)[0])
     return heard.text
 
 
-def detect_document(desk: Desk, files: TranslatedFiles, path: Path, target: str) -> Detected:
+def detect_document(service: TranslationService, files: DocumentFiles, path: Path, target: str) -> Detected:
     """The language of a document that one of the models for the target can read."""
-    sources = desk.sources(target)
+    sources = service.source_languages(target)
     for source in sources:
         try:
-            return desk.detect(files.words(path, source, target), target)[0]
+            return service.detect_language(files.words(path, source, target), target)[0]
         except DataError:  # such as an XLIFF file that says to be in another language
             if source == sources[-1]:
                 raise
@@ -196,26 +198,26 @@ def _confidence(found: Detected) -> dict[str, Any]:
     return {"confidence": round(found.confidence, 2), "language": found.language}
 
 
-def _languages(desk: Desk) -> list[dict[str, Any]]:
+def _languages(service: TranslationService) -> list[dict[str, Any]]:
     """Every language some model reads, with what it can be turned into; then those that are only written."""
     targets: dict[str, list[str]] = {}
-    for exhibit in desk.shelf.translations():
-        known = targets.setdefault(exhibit.source, [])
-        known += [target for target in exhibit.targets if target not in known]
+    for info in service.registry.translation_models():
+        known = targets.setdefault(info.source, [])
+        known += [target for target in info.targets if target not in known]
     for written in [target for known in list(targets.values()) for target in known]:
         targets.setdefault(written, [])
     return [{"code": code, "name": language_name(code), "targets": known} for code, known in targets.items()]
 
 
-def _frontend(desk: Desk, keys: Keys) -> dict[str, Any]:
-    exhibits = desk.shelf.translations()
-    pair = (exhibits[0].source, exhibits[0].targets[0]) if exhibits else ("", "")
+def _frontend(service: TranslationService, keys: ApiKeys) -> dict[str, Any]:
+    infos = service.registry.translation_models()
+    pair = (infos[0].source, infos[0].targets[0]) if infos else ("", "")
     source, target = ({"code": code, "name": language_name(code)} if code else None for code in pair)
     return {
         "apiKeys": bool(keys),
         "keyRequired": bool(keys),
-        "charLimit": desk.settings.characters,
-        "batchLimit": desk.settings.texts,
+        "charLimit": service.settings.characters,
+        "batchLimit": service.settings.texts,
         "frontendTimeout": 500,
         "suggestions": True,
         "filesTranslation": True,
@@ -227,7 +229,7 @@ def _frontend(desk: Desk, keys: Keys) -> dict[str, Any]:
 def _note(file: Path, row: dict[str, str]) -> None:
     """Keep a suggestion, for whoever trains the next model."""
     if file.exists() and file.stat().st_size > MOST_SUGGESTED:
-        raise Forbidden("this server has as many suggestions as it keeps")
+        raise ForbiddenError("this server has as many suggestions as it keeps")
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a", encoding="utf-8") as out:
         out.write(json.dumps(row, ensure_ascii=False) + "\n")

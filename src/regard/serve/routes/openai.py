@@ -15,10 +15,10 @@ from regard.inference.pipelines.generation import Writer
 from regard.inference.pipelines.images import ImageClassifier
 from regard.inference.pipelines.translator import Translator
 from regard.inference.pipelines.word_vectors import WordVectors
-from regard.serve.http.errors import NotFound
-from regard.serve.http.responses import answered, streamed
-from regard.serve.models.registry import Exhibit
-from regard.serve.models.translation_service import Desk
+from regard.serve.http.errors import NotFoundError
+from regard.serve.http.responses import stream_events, wait_for_result
+from regard.serve.models.registry import ModelInfo
+from regard.serve.models.translation_service import TranslationService
 from regard.serve.routes.libretranslate import ERRORS
 from regard.serve.routes.openai_generation import complete_text, embed_texts, stream_text
 from regard.serve.routes.openai_schemas import ChatRequest, CompletionRequest, EmbeddingRequest, Prompt
@@ -29,131 +29,131 @@ NEVER = ("suffix",)  # no model here can do this
 NOT_TRANSLATING = ("echo", "logit_bias", "presence_penalty", "frequency_penalty")  # no translator can do these
 
 
-def openai_router(desk: Desk) -> APIRouter:
+def openai_router(service: TranslationService) -> APIRouter:
     router = APIRouter(prefix="/v1", tags=["OpenAI"], responses={**ERRORS, 401: ERRORS[403]})
-    created, seconds = int(time.time()), desk.settings.seconds
+    created, seconds = int(time.time()), service.settings.seconds
 
     @router.get("/models")
     def models() -> dict[str, Any]:
-        names = [name for exhibit in desk.shelf.exhibits() for name in _names(exhibit)]
+        names = [name for info in service.registry.infos() for name in _names(info)]
         return {"object": "list", "data": [_model(name, created) for name in names]}
 
     @router.get("/models/{name:path}")
     def model(name: str) -> dict[str, Any]:
-        _find(desk, name)
+        _find(service, name)
         return _model(name, created)
 
     async def answer(
-        request: Request, exhibit: Exhibit, to: str, prompts: list[str], asked: CompletionRequest
+        request: Request, info: ModelInfo, to: str, prompts: list[str], asked: CompletionRequest
     ) -> dict[str, Any] | StreamingResponse:
-        translates = exhibit.ability == "translate"
+        translates = info.ability == "translate"
         asked.check(*NEVER, *(NOT_TRANSLATING if translates else ()))
         if asked.stream:
             stream = (
-                stream_translation(desk, exhibit, to, prompts[0], asked)
+                stream_translation(service, info, to, prompts[0], asked)
                 if translates
-                else stream_text(desk, exhibit, prompts[0], asked)
+                else stream_text(service, info, prompts[0], asked)
             )
-            return await streamed(request, stream, seconds=seconds)
+            return await stream_events(request, stream, seconds=seconds)
         whole = (
-            complete_translation(desk, exhibit, to, prompts, asked)
+            complete_translation(service, info, to, prompts, asked)
             if translates
-            else complete_text(desk, exhibit, prompts, asked)
+            else complete_text(service, info, prompts, asked)
         )
-        return await answered(request, whole, seconds=seconds)
+        return await wait_for_result(request, whole, seconds=seconds)
 
     @router.post("/completions", response_model=None, responses=STREAM)
     async def completions(request: Request, asked: CompletionRequest) -> dict[str, Any] | StreamingResponse:
-        exhibit, to = _find(desk, asked.model)
-        prompts = await answered(request, _prompts(desk, exhibit, asked.prompt), seconds=seconds)
+        info, to = _find(service, asked.model)
+        prompts = await wait_for_result(request, _prompts(service, info, asked.prompt), seconds=seconds)
         if asked.stream and len(prompts) > 1:
             raise UsageError("a stream carries one prompt; send the others by themselves")
-        return await answer(request, _writing(exhibit), to, prompts, asked)
+        return await answer(request, _writing(info), to, prompts, asked)
 
     @router.post("/chat/completions", response_model=None, responses=STREAM)
     async def chat(request: Request, asked: ChatRequest) -> dict[str, Any] | StreamingResponse:
         """A translator translates the last message of the user; a language model answers by its chat template."""
-        exhibit, to = _find(desk, asked.model)
-        prompt = await answered(request, _chat_prompt(desk, _writing(exhibit), asked), seconds=seconds)
-        return await answer(request, exhibit, to, [prompt], asked.completion(prompt))
+        info, to = _find(service, asked.model)
+        prompt = await wait_for_result(request, _chat_prompt(service, _writing(info), asked), seconds=seconds)
+        return await answer(request, info, to, [prompt], asked.completion(prompt))
 
     @router.post("/embeddings")
     async def embeddings(request: Request, asked: EmbeddingRequest) -> dict[str, Any]:
-        exhibit, _ = _find(desk, asked.model)
-        texts = await answered(request, _prompts(desk, exhibit, asked.input), seconds=seconds)
-        return await answered(request, embed_texts(desk, exhibit, texts, asked), seconds=seconds)
+        info, _ = _find(service, asked.model)
+        texts = await wait_for_result(request, _prompts(service, info, asked.input), seconds=seconds)
+        return await wait_for_result(request, embed_texts(service, info, texts, asked), seconds=seconds)
 
     return router
 
 
-def _names(exhibit: Exhibit) -> list[str]:
+def _names(info: ModelInfo) -> list[str]:
     """A model of several targets is one model for each, `name:es`, since a completion has no target to choose."""
-    several = len(exhibit.targets) > 1
-    return [f"{exhibit.id}:{target}" for target in exhibit.targets] if several else [exhibit.id]
+    several = len(info.targets) > 1
+    return [f"{info.id}:{target}" for target in info.targets] if several else [info.id]
 
 
-def _find(desk: Desk, name: str) -> tuple[Exhibit, str]:
+def _find(service: TranslationService, name: str) -> tuple[ModelInfo, str]:
     """The model of a name as `/v1/models` lists it, and its target language."""
-    exhibits = desk.shelf.exhibits()
-    for exhibit in exhibits:
-        targets = {f"{exhibit.id}:{target}": target for target in exhibit.targets}
+    infos = service.registry.infos()
+    for info in infos:
+        targets = {f"{info.id}:{target}": target for target in info.targets}
         if name in targets:
-            return exhibit, targets[name]
-        if name == exhibit.id and len(targets) > 1:
+            return info, targets[name]
+        if name == info.id and len(targets) > 1:
             raise UsageError(f"{name} translates into several languages; say which: {' or '.join(targets)}")
-        if name == exhibit.id:
-            return exhibit, next(iter(exhibit.targets), "")
-    known = [name for exhibit in exhibits for name in _names(exhibit)]
-    raise NotFound(f"there is no model {name!r}; there are: {', '.join(known) or 'none yet'}")
+        if name == info.id:
+            return info, next(iter(info.targets), "")
+    known = [name for info in infos for name in _names(info)]
+    raise NotFoundError(f"there is no model {name!r}; there are: {', '.join(known) or 'none yet'}")
 
 
-def _writing(exhibit: Exhibit) -> Exhibit:
+def _writing(info: ModelInfo) -> ModelInfo:
     """The model, if it answers in words."""
-    if exhibit.ability == "embed":
-        raise UsageError(f"{exhibit.id} makes vectors of texts and completes none; ask /v1/embeddings")
-    if exhibit.ability == "see":
-        raise UsageError(f"{exhibit.id} looks at pictures and reads no texts; ask it on the page")
-    return exhibit
+    if info.ability == "embed":
+        raise UsageError(f"{info.id} makes vectors of texts and completes none; ask /v1/embeddings")
+    if info.ability == "see":
+        raise UsageError(f"{info.id} looks at pictures and reads no texts; ask it on the page")
+    return info
 
 
-async def _chat_prompt(desk: Desk, exhibit: Exhibit, asked: ChatRequest) -> str:
+async def _chat_prompt(service: TranslationService, info: ModelInfo, asked: ChatRequest) -> str:
     """What a model is to complete: for a translator the last message of the user, for others the whole chat."""
     messages = asked.spoken()
-    if exhibit.ability == "translate":
+    if info.ability == "translate":
         said = [message["content"] for message in messages if message["role"] == "user"]
         if not said:
             raise UsageError("there is no message of the role user, which is what a translator answers")
-        return desk.checked(said[-1:])[0]
-    desk.checked(["\n".join(message["content"] for message in messages)])
+        return service.check_limits(said[-1:])[0]
+    service.check_limits(["\n".join(message["content"] for message in messages)])
     spoken = [{**message, "content": well_formed(message["content"])} for message in messages]
 
     def rendered() -> str:
-        return chat_prompt(cast(Writer, desk.shelf.model(exhibit.id)).tokenizer.files, spoken)
+        return chat_prompt(cast(Writer, service.registry.model(info.id)).tokenizer.files, spoken)
 
-    return await desk.engine.run(rendered)
+    return await service.engine.run(rendered)
 
 
 def _model(name: str, created: int) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": created, "owned_by": "regard"}
 
 
-async def _prompts(desk: Desk, exhibit: Exhibit, prompt: Prompt) -> list[str]:
+async def _prompts(service: TranslationService, info: ModelInfo, prompt: Prompt) -> list[str]:
     """The texts asked for; token ids are those of the model's tokenizer, of a translator's source side."""
-    if exhibit.ability == "see":
-        raise UsageError(f"{exhibit.id} looks at pictures and reads no texts; ask it on the page")
+    if info.ability == "see":
+        raise UsageError(f"{info.id} looks at pictures and reads no texts; ask it on the page")
     given: list[Any] = [prompt] if isinstance(prompt, str) or (prompt and isinstance(prompt[0], int)) else list(prompt)
     if not given:
         raise UsageError("prompt is empty; give a text, or a list of texts")
 
     def decoded() -> list[str]:
-        model = desk.shelf.model(exhibit.id)
+        model = service.registry.model(info.id)
         assert not isinstance(model, ImageClassifier)
         if isinstance(model, WordVectors):
-            raise UsageError(f"{exhibit.id} knows words, not token ids; give texts")
+            raise UsageError(f"{info.id} knows words, not token ids; give texts")
         source = model.tokenizer.source if isinstance(model, Translator) else model.tokenizer
         for ids in given:
             if not all(0 <= each < source.size for each in ids):
                 raise UsageError(f"prompt has a token outside 0 to {source.size - 1}")
         return [source.decode(ids) for ids in given]
 
-    return desk.checked(given if isinstance(given[0], str) else await desk.engine.run(decoded))
+    return service.check_limits(given if isinstance(given[0], str) else await service.engine.run(decoded))

@@ -11,11 +11,11 @@ from regard.inference.pipelines.generation import Completion, Writer
 from regard.inference.pipelines.text_encoder import TextEncoder
 from regard.inference.pipelines.word_vectors import WordVectors
 from regard.serve.http.responses import error_response
-from regard.serve.models.registry import Exhibit
-from regard.serve.models.translation_service import Desk
+from regard.serve.models.registry import ModelInfo
+from regard.serve.models.translation_service import TranslationService
 from regard.serve.routes.openai_schemas import (
-    COLDEST,
     LAST,
+    MIN_TEMPERATURE,
     CompletionRequest,
     EmbeddingRequest,
     choice,
@@ -24,13 +24,15 @@ from regard.serve.routes.openai_schemas import (
 )
 
 
-async def complete_text(desk: Desk, exhibit: Exhibit, prompts: list[str], asked: CompletionRequest) -> dict[str, Any]:
+async def complete_text(
+    service: TranslationService, info: ModelInfo, prompts: list[str], asked: CompletionRequest
+) -> dict[str, Any]:
     """Write on from each prompt."""
     if asked.echo and asked.logprobs is not None:
         raise UsageError("logprobs are those of the answer; leave out echo")
 
     def write() -> dict[str, Any]:
-        writer = cast(Writer, desk.shelf.model(exhibit.id))
+        writer = cast(Writer, service.registry.model(info.id))
         answers = writer.generate(prompts, n=asked.choices, best_of=asked.best_of, **_settings(asked))
         choices: list[dict[str, Any]] = []
         for answer in answers:
@@ -40,34 +42,36 @@ async def complete_text(desk: Desk, exhibit: Exhibit, prompts: list[str], asked:
                 choices.append(choice(len(choices), text, each.reason or "stop", told))
         read = sum(len(answer.prompt_ids) for answer in answers)
         written = sum(len(each.ids) for answer in answers for each in (answer, *answer.alternatives))
-        told = asked.telling().whole(choices, usage(read, written))
+        told = asked.response_builder().whole(choices, usage(read, written))
         return told | unknown_field([answer.unknown for answer in answers])
 
-    return await desk.engine.run(write)
+    return await service.engine.run(write)
 
 
-async def stream_text(desk: Desk, exhibit: Exhibit, prompt: str, asked: CompletionRequest) -> AsyncIterator[str]:
+async def stream_text(
+    service: TranslationService, info: ModelInfo, prompt: str, asked: CompletionRequest
+) -> AsyncIterator[str]:
     """The same piece by piece, as soon as a piece cannot change any more."""
-    telling, sent, pieces = asked.telling(), prompt if asked.echo else "", list[str]()
+    builder, sent, pieces = asked.response_builder(), prompt if asked.echo else "", list[str]()
     if sent:
-        yield telling.delta(sent)
+        yield builder.delta(sent)
 
     def begin() -> Any:
-        writer = cast(Writer, desk.shelf.model(exhibit.id))
+        writer = cast(Writer, service.registry.model(info.id))
         told, reason = "", ""
         for chunk in writer.stream(prompt, **_settings(asked)):
             told, reason = told + chunk.text, chunk.reason
             yield told, reason
 
     try:
-        async for told, reason in desk.engine.stream(begin):
+        async for told, reason in service.engine.stream(begin):
             new = told[sum(map(len, pieces)) :]
             if new or reason:
-                yield telling.delta(new, reason or None)
+                yield builder.delta(new, reason or None)
                 pieces.append(new)
         if (asked.stream_options or {}).get("include_usage"):
-            counts = await desk.engine.run(lambda: _counts(desk, exhibit, prompt, "".join(pieces)), accepted=True)
-            yield telling.event([], usage=usage(*counts))
+            counts = await service.engine.run(lambda: _counts(service, info, prompt, "".join(pieces)), accepted=True)
+            yield builder.event([], usage=usage(*counts))
     except Exception as error:
         if not pieces and not sent:
             raise
@@ -75,15 +79,17 @@ async def stream_text(desk: Desk, exhibit: Exhibit, prompt: str, asked: Completi
     yield LAST
 
 
-async def embed_texts(desk: Desk, exhibit: Exhibit, texts: list[str], asked: EmbeddingRequest) -> dict[str, Any]:
+async def embed_texts(
+    service: TranslationService, info: ModelInfo, texts: list[str], asked: EmbeddingRequest
+) -> dict[str, Any]:
     """A vector for each text, of length 1."""
 
     def embed() -> dict[str, Any]:
-        encoder = desk.shelf.model(exhibit.id)
+        encoder = service.registry.model(info.id)
         if not isinstance(encoder, TextEncoder | WordVectors):
-            raise UsageError(f"{exhibit.id} gives no embeddings; it is there to {exhibit.ability}")
+            raise UsageError(f"{info.id} gives no embeddings; it is there to {info.ability}")
         if asked.dimensions not in (None, encoder.width):
-            raise UsageError(f"dimensions is {asked.dimensions}; the vectors of {exhibit.id} have {encoder.width}")
+            raise UsageError(f"dimensions is {asked.dimensions}; the vectors of {info.id} have {encoder.width}")
         vectors, read = encoder.embed(texts), sum(encoder.lengths(texts))
         data = [
             {
@@ -100,7 +106,7 @@ async def embed_texts(desk: Desk, exhibit: Exhibit, texts: list[str], asked: Emb
             "usage": {"prompt_tokens": read, "total_tokens": read},
         } | unknown_field([encoder.unknown_words(text) for text in texts])
 
-    return await desk.engine.run(embed)
+    return await service.engine.run(embed)
 
 
 def _encoded(values: list[float], content: bytes, asked: EmbeddingRequest) -> list[float] | str:
@@ -108,7 +114,7 @@ def _encoded(values: list[float], content: bytes, asked: EmbeddingRequest) -> li
 
 
 def _settings(asked: CompletionRequest) -> dict[str, Any]:
-    cold = asked.temperature is not None and asked.temperature < COLDEST
+    cold = asked.temperature is not None and asked.temperature < MIN_TEMPERATURE
     given = {
         "temperature": 0.0 if cold else asked.temperature, "top_p": asked.top_p, "seed": asked.seed,
         "presence_penalty": asked.presence_penalty, "frequency_penalty": asked.frequency_penalty,
@@ -133,7 +139,7 @@ def _logprobs(answer: Completion, top: int) -> dict[str, Any]:
     return {"tokens": tokens, "token_logprobs": chosen, "top_logprobs": others[: len(tokens)], "text_offset": offsets}
 
 
-def _counts(desk: Desk, exhibit: Exhibit, prompt: str, answer: str) -> tuple[int, int]:
-    writer = cast(Writer, desk.shelf.model(exhibit.id))
+def _counts(service: TranslationService, info: ModelInfo, prompt: str, answer: str) -> tuple[int, int]:
+    writer = cast(Writer, service.registry.model(info.id))
     read: Sequence[int] = writer.read(prompt)
     return len(read), len(writer.tokenizer.encode([answer])[0].ids) if answer else 0

@@ -16,7 +16,7 @@ from regard.errors import UsageError
 Prompt = str | list[str] | list[int] | list[list[int]]
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 MOST_CHOICES, MOST_LOGPROBS = 16, 20
-COLDEST = 1e-3  # temperature; below it nothing but the best would ever be drawn
+MIN_TEMPERATURE = 1e-3  # temperature; below it nothing but the best would ever be drawn
 LAST = "data: [DONE]\n\n"
 
 
@@ -48,9 +48,9 @@ class CompletionRequest(BaseModel):
     def choices(self) -> int:
         return self.n or 1
 
-    def telling(self) -> Telling:
+    def response_builder(self) -> ResponseBuilder:
         """The shape of the answers."""
-        return Telling(self.model)
+        return ResponseBuilder(self.model)
 
     @property
     def usual_tokens(self) -> int:
@@ -68,7 +68,7 @@ class CompletionRequest(BaseModel):
         changes: dict[str, Any] = {"n_best": candidates} if candidates > 1 else {}
         if self.max_tokens:
             changes["max_length"] = self.max_tokens
-        if self.temperature and self.temperature >= COLDEST:
+        if self.temperature and self.temperature >= MIN_TEMPERATURE:
             chance = {"sample": True, "temperature": self.temperature, "seed": self.seed or 0}
             changes |= chance | ({"top_p": self.top_p} if self.top_p else {})
         elif self.temperature is not None:
@@ -146,15 +146,15 @@ class ChatRequest(BaseModel):
 
 
 class ChatCompletion(CompletionRequest):
-    """A completion that is answered in the shape of a chat."""
+    """A completion whose response has the format of a chat completion."""
 
     @property
     def usual_tokens(self) -> int:
         """An answer ends by itself, or here."""
         return 512
 
-    def telling(self) -> Telling:
-        return ChatTelling(self.model)
+    def response_builder(self) -> ResponseBuilder:
+        return ChatResponseBuilder(self.model)
 
 
 class EmbeddingRequest(BaseModel):
@@ -169,7 +169,7 @@ class EmbeddingRequest(BaseModel):
     user: str | None = None
 
 
-class Telling:
+class ResponseBuilder:
     """The answers to one request, all under one name."""
 
     def __init__(self, model: str) -> None:
@@ -187,7 +187,7 @@ class Telling:
         return self.event([choice(0, text, reason)])
 
 
-class ChatTelling(Telling):
+class ChatResponseBuilder(ResponseBuilder):
     """The answers to one request of a chat."""
 
     def __init__(self, model: str) -> None:

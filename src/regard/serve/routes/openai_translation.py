@@ -7,15 +7,15 @@ from typing import Any
 
 from regard.inference.pipelines.translator import Translation, Translator
 from regard.serve.http.responses import error_response
-from regard.serve.models.registry import Exhibit
-from regard.serve.models.translation_service import Desk
+from regard.serve.models.registry import ModelInfo
+from regard.serve.models.translation_service import TranslationService
 from regard.serve.routes.openai_schemas import LAST, CompletionRequest, choice, unknown_field, usage
 
 
 async def complete_translation(
-    desk: Desk, exhibit: Exhibit, to: str, prompts: list[str], asked: CompletionRequest
+    service: TranslationService, info: ModelInfo, to: str, prompts: list[str], asked: CompletionRequest
 ) -> dict[str, Any]:
-    spoken = await desk.translate(exhibit, to, prompts, **asked.changes())
+    spoken = await service.translate(info, to, prompts, **asked.changes())
     choices: list[dict[str, Any]] = []
     for each in spoken:
         texts = [each.text, *each.alternatives(asked.choices - 1)]
@@ -26,36 +26,36 @@ async def complete_translation(
             choices.append(choice(len(choices), cut, reason))
     if asked.logprobs is not None:
         top = asked.logprobs
-        told = await desk.engine.run(lambda: [_logprobs(each.sentences, top) for each in spoken], accepted=True)
+        told = await service.engine.run(lambda: [_logprobs(each.sentences, top) for each in spoken], accepted=True)
         for each_choice, values in zip(choices[:: asked.choices], told, strict=True):
             each_choice["logprobs"] = values
-    read = await desk.engine.run(lambda: _count_source(desk.shelf.translator(exhibit.id), prompts), accepted=True)
+    read = await service.engine.run(lambda: _count_source(service.registry.translator(info.id), prompts), accepted=True)
     written = sum(len(sentence.tokens) for each in spoken for sentence in each.sentences)
-    whole = asked.telling().whole(choices, usage(read, written))
+    whole = asked.response_builder().whole(choices, usage(read, written))
     return whole | unknown_field([each.unknown for each in spoken])
 
 
 async def stream_translation(
-    desk: Desk, exhibit: Exhibit, to: str, prompt: str, asked: CompletionRequest
+    service: TranslationService, info: ModelInfo, to: str, prompt: str, asked: CompletionRequest
 ) -> AsyncIterator[str]:
     """Server-sent events: what is settled so far, piece by piece; then why it ended; then what it took."""
-    telling, sent, reason = asked.telling(), "", "stop"
+    builder, sent, reason = asked.response_builder(), "", "stop"
     try:
-        async for growing in desk.stream(exhibit, to, prompt, settled=True, **asked.changes()):
+        async for growing in service.stream(info, to, prompt, settled=True, **asked.changes()):
             cut, stopped = _cut(growing.text, asked.stops)
             reason = "length" if growing.truncated else reason
             if len(cut) > len(sent):
-                yield telling.delta(cut[len(sent) :])
+                yield builder.delta(cut[len(sent) :])
                 sent = cut
             if stopped:
                 reason = "stop"
                 break
-        yield telling.delta("", reason)
+        yield builder.delta("", reason)
         if (asked.stream_options or {}).get("include_usage"):
-            counts = await desk.engine.run(
-                lambda: _counts(desk.shelf.translator(exhibit.id), prompt, sent), accepted=True
+            counts = await service.engine.run(
+                lambda: _counts(service.registry.translator(info.id), prompt, sent), accepted=True
             )
-            yield telling.event([], usage=usage(*counts))
+            yield builder.event([], usage=usage(*counts))
     except Exception as error:
         if not sent:
             raise

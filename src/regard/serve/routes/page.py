@@ -29,8 +29,8 @@ from regard.layers.vision import ImageConfig
 from regard.look.figures import View, save
 from regard.look.page import quantise
 from regard.look.scenes import Scene
-from regard.serve.http.responses import answered, error_response, streamed
-from regard.serve.jobs.files import FORMATS
+from regard.serve.http.responses import error_response, stream_events, wait_for_result
+from regard.serve.jobs.document_files import FORMATS
 from regard.serve.models.attention_cache import (
     ALIGNMENT,
     Question,
@@ -42,8 +42,8 @@ from regard.serve.models.attention_cache import (
     pieces,
     score_pieces,
 )
-from regard.serve.models.registry import Exhibit
-from regard.serve.models.translation_service import Desk, Spoken, ranked
+from regard.serve.models.registry import ModelInfo
+from regard.serve.models.translation_service import TranslatedText, TranslationService, ranked
 from regard.serve.routes.libretranslate import ERRORS
 from regard.studies.costs.models import COSTS
 from regard.studies.costs.plan import make_plan
@@ -123,63 +123,63 @@ class ExportRequest(Looked):
     head: int | None = None
 
 
-def page_router(desk: Desk) -> APIRouter:
+def page_router(service: TranslationService) -> APIRouter:
     router = APIRouter(prefix="/api", tags=["Lens"], responses={**ERRORS, 401: ERRORS[403]})
-    seconds, sights = desk.settings.seconds, Sights()
+    seconds, sights = service.settings.seconds, Sights()
 
     @router.get("/models")
     def models() -> dict[str, Any]:
-        listed = [_entry(desk, exhibit) for exhibit in desk.shelf.exhibits()]
+        listed = [_entry(service, info) for info in service.registry.infos()]
         translating = [each["id"] for each in listed if each["ability"] == "translate"]
-        limits = {"characters": desk.settings.characters, "bytes": desk.settings.body}
+        limits = {"characters": service.settings.characters, "bytes": service.settings.body}
         return {
             "models": listed,
             "default": next(iter(translating), None),
             "limits": limits,
             "documents": FORMATS,
-            "training": desk.settings.training,
+            "training": service.settings.training,
         }
 
     @router.get("/models/{name:path}")
     def model(name: str) -> dict[str, Any]:
-        exhibit = desk.shelf.find(name)
-        return _entry(desk, exhibit) | _details(exhibit)
+        info = service.registry.find(name)
+        return _entry(service, info) | _details(info)
 
     @router.post("/translate")
     async def translate(request: Request, asked: TranslateRequest) -> dict[str, Any]:
-        return await answered(request, _translate(desk, asked), seconds=seconds)
+        return await wait_for_result(request, _translate(service, asked), seconds=seconds)
 
     @router.post("/translate/stream", response_class=StreamingResponse)
     async def stream(request: Request, asked: TranslateRequest) -> StreamingResponse:
         """The translation as it grows; the last event has all that `/api/translate` answers."""
-        return await streamed(request, sent_events(_growing(desk, asked)), seconds=seconds)
+        return await stream_events(request, sent_events(_growing(service, asked)), seconds=seconds)
 
     @router.post("/look")
     async def look(request: Request, asked: LookRequest) -> dict[str, Any]:
-        question = _looked(desk, asked)
+        question = _looked(service, asked)
         wanted = Wanted(asked.layers or [], asked.heads, asked.rows, asked.side)
 
         def see() -> dict[str, Any]:
-            recording = sights.look(question, desk.shelf.model(question.model))
+            recording = sights.look(question, service.registry.model(question.model))
             found = score_pieces(recording, wanted) if asked.scores else pieces(recording, wanted)
             return recording.describe() | {"pieces": found, "foretold": _foretold(recording, asked.foretold)}
 
-        return await answered(request, desk.engine.run(see), seconds=seconds)
+        return await wait_for_result(request, service.engine.run(see), seconds=seconds)
 
     @router.post("/look/stream", response_class=StreamingResponse)
     async def write(request: Request, asked: Looked) -> StreamingResponse:
         """What a model writes, as it is written; looking at it afterwards does not write it again."""
-        told = ({"text": each.text} async for each in _written(desk, sights, _looked(desk, asked)))
-        return await streamed(request, sent_events(told), seconds=seconds)
+        told = ({"text": each.text} async for each in _written(service, sights, _looked(service, asked)))
+        return await stream_events(request, sent_events(told), seconds=seconds)
 
     @router.post("/look/export", response_class=Response)
     async def export(request: Request, asked: ExportRequest) -> Response:
-        question = _looked(desk, asked)
+        question = _looked(service, asked)
 
         def see() -> bytes:
-            return _drawn(sights.look(question, desk.shelf.model(question.model)).scene, asked)
+            return _drawn(sights.look(question, service.registry.model(question.model)).scene, asked)
 
-        content = await answered(request, desk.engine.run(see), seconds=seconds)
+        content = await wait_for_result(request, service.engine.run(see), seconds=seconds)
         name = f"regard-{asked.layer or 'attention'}.{asked.format}".replace("*", "all")
         disposition = f'attachment; filename="{_file_name(name)}"'
         return Response(content, media_type=MEDIA[asked.format], headers={"content-disposition": disposition})
@@ -187,13 +187,13 @@ def page_router(desk: Desk) -> APIRouter:
     return router
 
 
-def _looked(desk: Desk, asked: Looked) -> Question:
+def _looked(service: TranslationService, asked: Looked) -> Question:
     """What is to be looked at, with everything checked that can be before the model is there."""
-    exhibit = desk.shelf.find(asked.model)
-    text, target, pair = desk.checked([asked.text, asked.target, asked.pair])
-    to = desk.target(exhibit, asked.to) if exhibit.ability == "translate" else asked.to
+    info = service.registry.find(asked.model)
+    text, target, pair = service.check_limits([asked.text, asked.target, asked.pair])
+    to = service.target_language(info, asked.to) if info.ability == "translate" else asked.to
     writing = asked.writing.model_dump() if asked.writing else {}
-    return Question(exhibit.id, text, to, target, pair, tuple(writing.items()))
+    return Question(info.id, text, to, target, pair, tuple(writing.items()))
 
 
 def _foretold(recording: Recording, asked: Foretelling | None) -> list[dict[str, Any]]:
@@ -203,11 +203,11 @@ def _foretold(recording: Recording, asked: Foretelling | None) -> list[dict[str,
     return foretold_pieces(recording, asked.places, asked.top, drawing)
 
 
-def _written(desk: Desk, sights: Sights, question: Question) -> AsyncIterator[Partial]:
+def _written(service: TranslationService, sights: Sights, question: Question) -> AsyncIterator[Partial]:
     """The text a model writes, as far as it is settled; nothing where there is nothing to write."""
 
     def begin() -> Iterator[Partial]:
-        writer, writing = desk.shelf.model(question.model), dict(question.writing)
+        writer, writing = service.registry.model(question.model), dict(question.writing)
         if not isinstance(writer, Writer) or question.target or not writing.get("max_tokens"):
             return
         told = ""
@@ -217,7 +217,7 @@ def _written(desk: Desk, sights: Sights, question: Question) -> AsyncIterator[Pa
                 sights.keep_written(question, writer, chunk.whole)
             yield Partial(told)
 
-    return desk.engine.stream(begin)
+    return service.engine.stream(begin)
 
 
 # Translations
@@ -228,83 +228,83 @@ class Choice:
     """What is to be translated, by which model, and how."""
 
     text: str
-    exhibit: Exhibit | None  # None: the text is in the target language already
+    info: ModelInfo | None  # None: the text is in the target language already
     to: str
     detected: Detected | None
     changes: dict[str, Any]
 
 
-async def _choose(desk: Desk, asked: TranslateRequest) -> Choice:
+async def _choose(service: TranslationService, asked: TranslateRequest) -> Choice:
     """The model that was named, or the one for the languages, which may have to be detected."""
-    (text,), limits, detected = desk.checked([asked.text]), desk.settings, None
+    (text,), limits, detected = service.check_limits([asked.text]), service.settings, None
     if (asked.beam or 1) > limits.beam or asked.n_best > limits.alternatives + 1:
         raise UsageError(f"beam may be {limits.beam} at most, and n_best {limits.alternatives + 1}")
     changes = ({"n_best": asked.n_best} if asked.n_best > 1 else {}) | ({"beam": asked.beam} if asked.beam else {})
     if asked.model or not asked.source:
-        return Choice(text, *_named(desk, asked), None, changes)
+        return Choice(text, *_named(service, asked), None, changes)
     source = asked.source
     if source == AUTO:
-        detected = (await run_in_threadpool(desk.detect, text, asked.to))[0]
+        detected = (await run_in_threadpool(service.detect_language, text, asked.to))[0]
         source = detected.language
     if same_language(source, asked.to):
         return Choice(text, None, asked.to, detected, changes)
-    return Choice(text, *desk.choose(source, asked.to), detected, changes)
+    return Choice(text, *service.find_model(source, asked.to), detected, changes)
 
 
-def _named(desk: Desk, asked: TranslateRequest) -> tuple[Exhibit, str]:
-    exhibit = desk.shelf.find(asked.model)
-    if exhibit.ability != "translate":
-        raise UsageError(f"{exhibit.id} does not translate; ask it through the OpenAI API")
-    if asked.source not in ("", AUTO) and not same_language(exhibit.source, asked.source):
-        raise UsageError(f"{exhibit.id} reads {exhibit.source}, not {asked.source}; choose another model")
-    return exhibit, desk.target(exhibit, asked.to)
+def _named(service: TranslationService, asked: TranslateRequest) -> tuple[ModelInfo, str]:
+    info = service.registry.find(asked.model)
+    if info.ability != "translate":
+        raise UsageError(f"{info.id} does not translate; ask it through the OpenAI API")
+    if asked.source not in ("", AUTO) and not same_language(info.source, asked.source):
+        raise UsageError(f"{info.id} reads {info.source}, not {asked.source}; choose another model")
+    return info, service.target_language(info, asked.to)
 
 
-async def _translate(desk: Desk, asked: TranslateRequest) -> dict[str, Any]:
-    choice, began = await _choose(desk, asked), time.monotonic()
-    exhibit = choice.exhibit
-    if exhibit is None or asked.format == "html" or asked.search:
-        return [event async for event in _told(desk, asked, choice)][-1]["answer"]
-    (spoken,) = await desk.translate(exhibit, choice.to, [choice.text], **choice.changes)
-    return await _explained(desk, asked, choice, spoken, None, time.monotonic() - began)
+async def _translate(service: TranslationService, asked: TranslateRequest) -> dict[str, Any]:
+    choice, began = await _choose(service, asked), time.monotonic()
+    info = choice.info
+    if info is None or asked.format == "html" or asked.search:
+        return [event async for event in _told(service, asked, choice)][-1]["answer"]
+    (spoken,) = await service.translate(info, choice.to, [choice.text], **choice.changes)
+    return await _explained(service, asked, choice, spoken, None, time.monotonic() - began)
 
 
-async def _growing(desk: Desk, asked: TranslateRequest) -> AsyncIterator[dict[str, Any]]:
+async def _growing(service: TranslationService, asked: TranslateRequest) -> AsyncIterator[dict[str, Any]]:
     """What a stream tells: that a model is loaded first, the text as it grows, and the whole answer."""
-    choice = await _choose(desk, asked)
-    if choice.exhibit is not None and not desk.shelf.is_loaded(choice.exhibit.id):
-        yield {"loading": choice.exhibit.id}
-    async for event in _told(desk, asked, choice):
+    choice = await _choose(service, asked)
+    if choice.info is not None and not service.registry.is_loaded(choice.info.id):
+        yield {"loading": choice.info.id}
+    async for event in _told(service, asked, choice):
         yield event
 
 
-async def _told(desk: Desk, asked: TranslateRequest, choice: Choice) -> AsyncIterator[dict[str, Any]]:
+async def _told(service: TranslationService, asked: TranslateRequest, choice: Choice) -> AsyncIterator[dict[str, Any]]:
     """The text as it grows, then the whole answer; each sentence is computed once."""
-    exhibit, began, growth = choice.exhibit, time.monotonic(), Growth()
-    if exhibit is None or not choice.text.strip():
+    info, began, growth = choice.info, time.monotonic(), Growth()
+    if info is None or not choice.text.strip():
         yield {"done": True, "answer": _plain(choice, choice.text)}
         return
     if asked.format == "html":
-        (page,), truncated = await desk.translate_html(exhibit, choice.to, [choice.text])
-        (unknown,) = await desk.unknown_in_html(exhibit, [choice.text])
+        (page,), truncated = await service.translate_html(info, choice.to, [choice.text])
+        (unknown,) = await service.unknown_in_html(info, [choice.text])
         answer = _plain(choice, page, truncated, time.monotonic() - began)
         yield {"done": True, "answer": answer | {"unknown": [each.to_json() for each in unknown]}}
         return
     watch = growth.watch if asked.search else lambda search: None
-    async for growing in desk.stream(exhibit, choice.to, choice.text, watch=watch, **choice.changes):
+    async for growing in service.stream(info, choice.to, choice.text, watch=watch, **choice.changes):
         yield {"text": growing.text}
-    assert growing.spoken is not None
+    assert growing.final is not None
     tree = growth if asked.search else None
-    answer = await _explained(desk, asked, choice, growing.spoken, tree, time.monotonic() - began)
+    answer = await _explained(service, asked, choice, growing.final, tree, time.monotonic() - began)
     yield {"done": True, "answer": answer} | ({"truncated": True} if growing.truncated else {})
 
 
 def _answer(choice: Choice, seconds: float) -> dict[str, Any]:
     """What every answer has."""
     return {
-        "model": choice.exhibit.id if choice.exhibit else None,
+        "model": choice.info.id if choice.info else None,
         "source": choice.text,
-        "from": choice.exhibit.source if choice.exhibit else choice.to,
+        "from": choice.info.source if choice.info else choice.to,
         "to": choice.to,
         "detected": choice.detected._asdict() if choice.detected else None,
         "milliseconds": round(1000 * seconds, 1),
@@ -320,14 +320,19 @@ def _plain(choice: Choice, text: str, truncated: bool = False, seconds: float = 
 
 
 async def _explained(
-    desk: Desk, asked: TranslateRequest, choice: Choice, spoken: Spoken, growth: Growth | None, seconds: float
+    service: TranslationService,
+    asked: TranslateRequest,
+    choice: Choice,
+    spoken: TranslatedText,
+    growth: Growth | None,
+    seconds: float,
 ) -> dict[str, Any]:
     """A translation with its words, tokens, attention and search."""
-    assert choice.exhibit is not None
-    name, to = choice.exhibit.id, choice.to
+    assert choice.info is not None
+    name, to = choice.info.id, choice.to
 
     def explain() -> dict[str, Any]:
-        translator = desk.shelf.translator(name)
+        translator = service.registry.translator(name)
         ways = _ranked(spoken)
         tokens = [translator.tokenizer.source_ids([each.source], to)[0] for each in spoken.sentences]
         return {
@@ -339,10 +344,10 @@ async def _explained(
             "unknown_at": _unknown_at(spoken),
         }
 
-    return _answer(choice, seconds) | await desk.engine.run(explain, accepted=True)
+    return _answer(choice, seconds) | await service.engine.run(explain, accepted=True)
 
 
-def _unknown_at(spoken: Spoken) -> list[int]:
+def _unknown_at(spoken: TranslatedText) -> list[int]:
     """Which of the source words the model does not know, or not all of; signs beside a known word do not count."""
     unknown = [
         any(
@@ -356,7 +361,7 @@ def _unknown_at(spoken: Spoken) -> list[int]:
     return [place for place, is_unknown in enumerate(unknown) if is_unknown]
 
 
-def _ranked(spoken: Spoken) -> dict[str, Translation]:
+def _ranked(spoken: TranslatedText) -> dict[str, Translation]:
     """The best translation of a whole text, the next best, and so on, by their texts, which are all different."""
     most = max((len(each.alternatives) for each in spoken.sentences), default=-1)
     ways: dict[str, Translation] = {}
@@ -397,7 +402,7 @@ def _tree(translator: Translator, growth: Growth) -> dict[str, Any]:
 
 
 async def sent_events(told: AsyncIterator[dict[str, Any]]) -> AsyncIterator[str]:
-    """A text in the making as server-sent events, of which the last says that it is done."""
+    """A growing text as server-sent events; the last event says that it is done."""
     began = done = False
     try:
         async for event in told:
@@ -435,26 +440,28 @@ def _file_name(name: str) -> str:
 # Models
 
 
-def _entry(desk: Desk, exhibit: Exhibit) -> dict[str, Any]:
+def _entry(service: TranslationService, info: ModelInfo) -> dict[str, Any]:
     return {
-        "id": exhibit.id,
-        "family": exhibit.family,
-        "source": exhibit.source,
-        "targets": list(exhibit.targets),
-        "loaded": desk.shelf.is_loaded(exhibit.id),
-        "parameters": exhibit.parameters,
-        "bytes": exhibit.bytes,
-        "attention": bool(exhibit.layers),
-        "ability": exhibit.ability,
-        "foretells": exhibit.foretells,
-        "examples": _examples(exhibit),
+        "id": info.id,
+        "family": info.family,
+        "title": info.title,
+        "source": info.source,
+        "targets": list(info.targets),
+        "loaded": service.registry.is_loaded(info.id),
+        "parameters": info.parameters,
+        "bytes": info.bytes,
+        "attention": bool(info.layers),
+        "ability": info.ability,
+        "answers": info.pipeline.answers,
+        "foretells": info.predicts_tokens,
+        "examples": _examples(info),
     }
 
 
-def _examples(exhibit: Exhibit) -> list[str]:
+def _examples(info: ModelInfo) -> list[str]:
     """Sentences to try a translator with: held-out ones of its own training, where its folder has some."""
-    file = exhibit.folder / METRICS
-    return _held_out(file, file.stat().st_mtime_ns) if exhibit.ability == "translate" and file.is_file() else []
+    file = info.folder / METRICS
+    return _held_out(file, file.stat().st_mtime_ns) if info.ability == "translate" and file.is_file() else []
 
 
 @lru_cache(maxsize=64)
@@ -465,26 +472,26 @@ def _held_out(file: Path, changed: int) -> list[str]:
     return sorted(found, key=lambda each: (len(each), each))[:EXAMPLES]
 
 
-def _details(exhibit: Exhibit) -> dict[str, Any]:
+def _details(info: ModelInfo) -> dict[str, Any]:
     """The config, the card, the recipe and last metrics, the layers, and what the model costs."""
     return {
-        "config": exhibit.config.model_dump(mode="json"),
-        "card": _text(exhibit.folder / "README.md") or "",
-        "recipe": _text(exhibit.folder / "recipe.toml"),
-        "metrics": _metrics(exhibit.folder / METRICS),
-        "layers": [{"name": name, "kind": kind_of(name), "heads": heads} for name, heads in exhibit.layers.items()],
-        "plan": _costs(exhibit),
+        "config": info.config.model_dump(mode="json"),
+        "card": _text(info.folder / "README.md") or "",
+        "recipe": _text(info.folder / "recipe.toml"),
+        "metrics": _metrics(info.folder / METRICS),
+        "layers": [{"name": name, "kind": kind_of(name), "heads": heads} for name, heads in info.layers.items()],
+        "plan": _costs(info),
     }
 
 
-def _costs(exhibit: Exhibit) -> list[list[str]]:
+def _costs(info: ModelInfo) -> list[list[str]]:
     """What the model takes; of other families than the translators', only its weights are worked out so far."""
-    weights = [["Parameters", f"{exhibit.parameters:,}"], ["Weights in memory", byte_size(4 * exhibit.parameters)]]
-    if exhibit.family not in COSTS:
+    weights = [["Parameters", f"{info.parameters:,}"], ["Weights in memory", byte_size(4 * info.parameters)]]
+    if info.family not in COSTS:
         return weights
-    plan = make_plan(str(exhibit.folder), batch=1)
+    plan = make_plan(str(info.folder), batch=1)
     length, entries = f"of {plan.source_length} tokens", sum(each.entries for each in plan.costs.matrices)
-    if isinstance(exhibit.config, ImageConfig):
+    if isinstance(info.config, ImageConfig):
         return [
             *weights,
             ["To look at a picture, forward", f"{scaled(plan.forward_flops)}FLOPs"],

@@ -17,13 +17,13 @@ from starlette.responses import StreamingResponse
 
 from regard.config import Config
 from regard.errors import UsageError
-from regard.serve.http.errors import Conflict, Forbidden, NoRoom, TooLarge
+from regard.serve.http.errors import ConflictError, ForbiddenError, StorageFullError, TooLargeError
 from regard.serve.jobs.progress import Job, Run
 from regard.serve.jobs.recipes import Offer, offers
-from regard.serve.jobs.runner import UPLOAD, Jobs
+from regard.serve.jobs.runner import UPLOAD, TrainingJobs
 from regard.serve.jobs.runs import zipped
-from regard.serve.jobs.spool import Spool
-from regard.serve.jobs.uploads import suffix_of
+from regard.serve.jobs.temp_folders import ServerTempFolder
+from regard.serve.jobs.training_data import suffix_of
 from regard.serve.settings import ServeSettings
 
 TEXT_FIELDS = ("name", "recipe", "source", "target")
@@ -75,12 +75,12 @@ class NewName(Config):
     name: str
 
 
-def training_router(jobs: Jobs, spool: Spool, settings: ServeSettings) -> APIRouter:
+def training_router(jobs: TrainingJobs, temp_folder: ServerTempFolder, settings: ServeSettings) -> APIRouter:
     """The routes of the page's Train tab; `jobs.limit` bounds what is sent to them."""
 
     def check_allowed(request: Request) -> None:
         if not settings.training and request.method != "GET":
-            raise Forbidden("training is switched off on this server (--no-training)")
+            raise ForbiddenError("training is switched off on this server (--no-training)")
 
     router = APIRouter(prefix="/api", tags=["training"], dependencies=[Depends(check_allowed)])
 
@@ -97,7 +97,7 @@ def training_router(jobs: Jobs, spool: Spool, settings: ServeSettings) -> APIRou
         await run_in_threadpool(_check_room, jobs, settings)
         form = await _read_form(request, jobs.limit)
         try:
-            return await run_in_threadpool(_start, jobs, form, spool)
+            return await run_in_threadpool(_start, jobs, form, temp_folder)
         finally:
             await form.close()
 
@@ -164,28 +164,28 @@ async def _bounded(request: Request, limit: int) -> AsyncGenerator[bytes, None]:
     async for chunk in request.stream():
         came += len(chunk)
         if came > limit:
-            raise TooLarge(f"the training data have more than the {limit:,} bytes that are taken; send less")
+            raise TooLargeError(f"the training data have more than the {limit:,} bytes that are taken; send less")
         yield chunk
 
 
-def _check_room(jobs: Jobs, settings: ServeSettings) -> None:
+def _check_room(jobs: TrainingJobs, settings: ServeSettings) -> None:
     """Refuse another training where as much is kept as may be."""
     if len(jobs.all()) >= settings.runs:
-        raise Conflict(f"{settings.runs} trainings are kept here, which is the limit; delete one first")
+        raise ConflictError(f"{settings.runs} trainings are kept here, which is the limit; delete one first")
     kept = sum(file.stat().st_size for file in jobs.runs.glob(f"*/{UPLOAD}/*"))
     if kept >= settings.uploads:
-        raise NoRoom(
+        raise StorageFullError(
             f"the training data kept here have {kept:,} bytes; the limit is {settings.uploads:,}: delete a run"
         )
 
 
-def _start(jobs: Jobs, form: FormData, spool: Spool) -> Job:
+def _start(jobs: TrainingJobs, form: FormData, temp_folder: ServerTempFolder) -> Job:
     name, recipe, source, target = (_text(form, field) for field in TEXT_FIELDS)
     uploads = [value for value in form.getlist("files") if isinstance(value, UploadFile) and value.filename]
     steps, minutes = _number(form, "steps", MOST_STEPS), _number(form, "minutes", MOST_MINUTES)
     if steps is not None and steps != int(steps):
         raise UsageError(f"steps is {steps}; expected a whole number")
-    with spool.temporary() as folder:
+    with temp_folder.temporary() as folder:
         files = [_save(upload, Path(folder), index) for index, upload in enumerate(uploads)]
         return jobs.start(
             files,

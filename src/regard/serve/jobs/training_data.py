@@ -13,7 +13,7 @@ from pathlib import Path
 from regard.data.formats.languages import find_language
 from regard.data.formats.pairs import SUFFIXES, read_pairs
 from regard.errors import DataError, UsageError
-from regard.serve.http.errors import NoRoom, TooLarge
+from regard.serve.http.errors import StorageFullError, TooLargeError
 
 STEM = "pairs"
 LANGUAGE = re.compile(r"[A-Za-z]{2,3}(?:-[A-Za-z0-9]{2,8})*")
@@ -52,7 +52,7 @@ def keep_pairs(files: Sequence[Path], folder: Path, source: str, target: str, *,
             else:
                 shutil.move(file, folder / name)
     except OSError as error:
-        raise NoRoom(f"the training data cannot be stored: {error.strerror}") from error
+        raise StorageFullError(f"the training data cannot be stored: {error.strerror}") from error
     return folder / (names[0] if len(names) == 1 else STEM)
 
 
@@ -76,7 +76,9 @@ def _unpack(packed: Path, plain: Path, limit: int) -> None:
             while chunk := stream.read(CHUNK):
                 written += len(chunk)
                 if written > limit:
-                    raise TooLarge(f"unpacked, the file has more than the {limit:,} bytes that are taken; send less")
+                    raise TooLargeError(
+                        f"unpacked, the file has more than the {limit:,} bytes that are taken; send less"
+                    )
                 file.write(chunk)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"damaged or truncated gzip file ({error}); compress it again") from None

@@ -15,7 +15,7 @@ PREFIX = "regard-spool-"
 MARK = ".in-use"  # a file that is locked as long as its process lives, however that ends
 
 
-class Spool:
+class ServerTempFolder:
     """A temporary folder that goes with its server."""
 
     def __init__(self) -> None:
@@ -31,8 +31,8 @@ class Spool:
 
 
 @contextmanager
-def making(folder: Path) -> Iterator[None]:
-    """While a folder is being made: if the process is killed meanwhile, `remove_left` removes the folder."""
+def removed_if_killed(folder: Path) -> Iterator[None]:
+    """While a folder is being made: if the process is killed meanwhile, `remove_abandoned` removes the folder."""
     lock = _mark(folder)
     try:
         yield
@@ -41,7 +41,7 @@ def making(folder: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def remove_left(place: Path, names: str = "*") -> None:
+def remove_abandoned(place: Path, names: str = "*") -> None:
     """Remove the folders that killed servers left in a place; those of running servers and of other users stay."""
     for mark in place.glob(f"{names}/{MARK}"):
         with suppress(OSError):  # removed meanwhile, locked by its server, or not ours
@@ -54,8 +54,8 @@ def remove_left(place: Path, names: str = "*") -> None:
                 os.close(lock)
 
 
-def remove_left_spools() -> None:
-    remove_left(Path(tempfile.gettempdir()), f"{PREFIX}*")
+def remove_abandoned_temp_folders() -> None:
+    remove_abandoned(Path(tempfile.gettempdir()), f"{PREFIX}*")
 
 
 def _mark(folder: Path) -> int:

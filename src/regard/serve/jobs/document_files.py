@@ -11,14 +11,14 @@ from pathlib import Path, PurePath
 from regard.documents.markup import Translate
 from regard.documents.translate import translate_document
 from regard.errors import DataError, UsageError
-from regard.serve.http.errors import NotFound
-from regard.serve.jobs.spool import Spool
+from regard.serve.http.errors import NotFoundError
+from regard.serve.jobs.temp_folders import ServerTempFolder
 
 FORMATS = (".txt", ".po", ".xlf", ".xliff", ".srt", ".html", ".htm")
 MOST, SECONDS = 100, 3600
 
 
-class Listener:
+class TextCollector:
     """Stands where a translator would, gives every text back as it is, and remembers them."""
 
     def __init__(self) -> None:
@@ -33,11 +33,11 @@ class Listener:
         return "\n".join(self._texts)
 
 
-class TranslatedFiles:
-    """Uploads and their translations, in the spool; the oldest leave first when they are more than `MOST`."""
+class DocumentFiles:
+    """Uploads and their translations, in the temp_folder; the oldest leave first when they are more than `MOST`."""
 
-    def __init__(self, spool: Spool) -> None:
-        self._folder = spool.folder
+    def __init__(self, temp_folder: ServerTempFolder) -> None:
+        self._folder = temp_folder.folder
         self._names: dict[str, tuple[float, str]] = {}  # by token: when it came, and what the client called it
         self._lock = threading.Lock()
 
@@ -67,7 +67,7 @@ class TranslatedFiles:
 
     def words(self, path: Path, source: str, target: str) -> str:
         """What is to be translated of a kept document, if it is one of these languages: to tell its language by."""
-        heard = Listener()
+        heard = TextCollector()
         self.translate(path, heard, source, target)
         return heard.text
 
@@ -82,11 +82,11 @@ class TranslatedFiles:
             self._forget()
             known = self._names.get(token)
         if known is None:
-            raise NotFound("there is no such file, or no longer")
+            raise NotFoundError("there is no such file, or no longer")
         name = PurePath(known[1])
         path = self._folder / token / f"translated{name.suffix.lower()}"
         if not path.is_file():
-            raise NotFound("this file has not been translated")
+            raise NotFoundError("this file has not been translated")
         return path, f"{name.stem}.translated{name.suffix}"
 
     def _forget(self) -> None:
