@@ -360,9 +360,22 @@ def test_a_config_that_makes_no_model_is_explained(about, says, tmp_path):
 
 def test_the_card_tells_data_results_and_use():
     card = checkpoints.model_card(
-        "transformer", SMALL, title="English to Spanish", data="10 pairs", metrics={"BLEU": 31.256}
+        "transformer",
+        SMALL,
+        use="model.translate()",
+        title="English to Spanish",
+        data="10 pairs",
+        metrics={"BLEU": 31.256},
     )
-    for part in ("# English to Spanish", "10 pairs", "| BLEU | 31.26 |", '"width": 8', "regard.load", "## Licence"):
+    for part in (
+        "# English to Spanish",
+        "10 pairs",
+        "| BLEU | 31.26 |",
+        '"width": 8',
+        "regard.load",
+        "model.translate()",
+        "## Licence",
+    ):
         assert part in card
 
 

@@ -17,6 +17,7 @@ from regard.checkpoints.models import bare, own_tensors, write_json
 from regard.errors import CheckpointError
 from regard.models.transformer import TransformerConfig
 
+MARIAN_MODEL = "transformer"  # the model of the catalog that has Marian's form
 READING = re.compile(r"(.*_embedding\.weight|output_weight|.*\.(query|key|value|up)\.weight)")  # [..., width]
 WRITING = re.compile(r".*\.(output|down|norm)\.(weight|bias)")  # [width, ...]
 LONGEST = 512  # tokens of an answer, where the model itself has no limit
@@ -55,7 +56,7 @@ def export_marian(
             extras(folder)
 
     values = {**tokens, "bos_token_id": None}
-    export_tensors("transformer", config, tensors, folder, values=values, extras=write)
+    export_tensors(MARIAN_MODEL, config, tensors, folder, values=values, extras=write)
 
 
 def sines_first(tensors: Mapping[str, Tensor], width: int) -> dict[str, Tensor]:

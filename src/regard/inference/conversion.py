@@ -1,4 +1,4 @@
-"""Model folders from one form to another, with the same answers; and to the forms of other engines."""
+"""Converts model folders between Regard's form, Hugging Face's and those of other engines, with the same answers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from regard.checkpoints import LoadedModel, export_marian, export_model, load_model, save_model
 from regard.checkpoints.ctranslate2 import export_ctranslate2
 from regard.checkpoints.hub import local_folder
+from regard.checkpoints.marian import MARIAN_MODEL
 from regard.checkpoints.onnx import export_onnx
 from regard.data.images.reading import PREPROCESSING
 from regard.data.tokenizers.huggingface_export import write_fast_tokenizer
@@ -16,28 +17,30 @@ from regard.data.tokenizers.text import TextTokenizer
 from regard.errors import UsageError
 from regard.inference.decoding.folder_settings import GENERATION, RECIPE, read_decoding, their_settings
 from regard.inference.insight.forced_pass import ALIGNMENT
+from regard.inference.pipelines.catalog import PIPELINES, TRANSLATOR, find_pipeline
 from regard.inference.pipelines.sentence_embedding import sentence_files
 from regard.inference.pipelines.word_vectors import WordVectors
 from regard.layers.vision import ImageConfig
+from regard.models.catalog import MODELS, models_run_by
 
-FORMS = ("regard", "huggingface", "marian", "ctranslate2", "onnx", "word2vec")
-KEPT = (RECIPE, ALIGNMENT, GENERATION, PREPROCESSING)  # how it decodes, how it aligns, how its pictures are made
-TRANSLATORS, WRITERS = ("seq2seq", "transformer"), ("gpt", "t5")
+WORD_LINES = "word2vec"  # not a folder but the text file that word2vec's own program writes
+FORMS = ("regard", "huggingface", "marian", "ctranslate2", "onnx", WORD_LINES)
+KEPT = (RECIPE, ALIGNMENT, GENERATION, PREPROCESSING)  # files on decoding, alignment and image preprocessing
 
 
 def convert(source: str | Path, target: Path, form: str, *, allow_pickle: bool = False) -> None:
-    """Write the model of `source` to the new folder `target` in Regard's form or Hugging Face's, or for CTranslate2 or
-    ONNX; word vectors also to a text file as word2vec's own program writes it."""
+    """Write the model of `source` to the new folder `target` in another form, one of `FORMS`.
+
+    Word vectors can also be written as word2vec's text file; `target` is then a file.
+    """
     if form not in FORMS:
         raise UsageError(f"cannot convert to {form!r}; known forms: {', '.join(FORMS)}")
     if target.exists():
         raise UsageError(f"{target} exists already; give a folder that does not")
     loaded = load_model(local_folder(source), allow_pickle=allow_pickle)
-    if form in ("marian", "ctranslate2") and loaded.name != "transformer":
-        raise UsageError(f"{source} is a {loaded.name} model; only a transformer has a form for {form}")
-    if form == "word2vec":
-        if loaded.name != "word2vec":
-            raise UsageError(f"{source} is a {loaded.name} model; only a word2vec has word2vec's text form")
+    if (writers := _models_with(form)) and loaded.name not in writers:
+        raise UsageError(f"{source} is a {loaded.name} model; only a {' or '.join(writers)} has a form for {form}")
+    if form == WORD_LINES:
         WordVectors.load(loaded.folder).write(target)
         return
     tokenizer = _tokenizer(loaded)
@@ -66,28 +69,36 @@ def convert(source: str | Path, target: Path, form: str, *, allow_pickle: bool =
             loaded.model, target, source=tokenizer.source.vocabulary, target=side.vocabulary,
             start=side.start, end=side.end, unknown=side.unknown, extras=extras,
         )  # fmt: skip
-    elif isinstance(tokenizer, PairTokenizer) and loaded.name == "transformer":
+    elif isinstance(tokenizer, PairTokenizer) and loaded.name == MARIAN_MODEL:
         side = tokenizer.target
         decoding = their_settings(read_decoding(loaded.folder).settings)
         export_marian(loaded.model, target, start=side.start, end=side.end, decoding=decoding, extras=for_transformers)
     else:
-        export_model(loaded.name, loaded.model, target, values=_numbers(loaded.name, tokenizer), extras=extras)
+        export_model(loaded.name, loaded.model, target, values=_token_ids(loaded.name, tokenizer), extras=extras)
+
+
+def _models_with(form: str) -> tuple[str, ...]:
+    """The models that alone can be written in a form; none named where the form is for several kinds."""
+    if form in ("marian", "ctranslate2"):
+        return (MARIAN_MODEL,)
+    return models_run_by("word_vectors") if form == WORD_LINES else ()
 
 
 def _tokenizer(loaded: LoadedModel) -> PairTokenizer | TextTokenizer | None:
-    """What cuts the texts of a model; none where it reads pictures."""
+    """The tokenizer of a model folder; None for models of images."""
     if (loaded.folder / PREPROCESSING).is_file() or isinstance(loaded.config, ImageConfig):
         return None
-    pairs = loaded.name in TRANSLATORS or PairTokenizer.is_in(loaded.folder)
+    pairs = find_pipeline(loaded.folder) == TRANSLATOR
     return (PairTokenizer if pairs else TextTokenizer).load(loaded.folder)
 
 
-def _numbers(name: str, tokenizer: PairTokenizer | TextTokenizer | None) -> dict[str, int | None]:
-    """The token numbers that transformers wants in the config of a model that writes."""
-    if name not in WRITERS or tokenizer is None:
+def _token_ids(name: str, tokenizer: PairTokenizer | TextTokenizer | None) -> dict[str, int | None]:
+    """The special token ids that transformers expects in the config of a model that writes."""
+    pipeline = PIPELINES[MODELS[name].pipeline]
+    if pipeline.ability != "write" or tokenizer is None:
         return {}
     side = tokenizer.target if isinstance(tokenizer, PairTokenizer) else tokenizer
-    if name == "t5":  # begins its answers with the padding token
+    if pipeline.answers:  # with an encoder and a decoder; the decoder starts with the padding token
         start = side.start if isinstance(tokenizer, PairTokenizer) else side.pad
         return {"eos_token_id": side.end, "decoder_start_token_id": start}
     return {"bos_token_id": side.start, "eos_token_id": side.end}

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from regard.checkpoints import load_model, model_card, publish, write_folder, write_model
 from regard.checkpoints.models import own_tensors
 from regard.config import Config
+from regard.inference.pipelines.catalog import use_line
 from regard.training.metrics import METRICS
 from regard.training.optim import mean_weights
 from regard.training.recipe.recipes import AnyRecipe, load_recipe
@@ -81,7 +82,8 @@ def publish_model(
         write_beside(folder, recipe, out)
         assert isinstance(model.config, Config)
         (folder / CARD).write_text(
-            model_card(name, model.config, data=f"{task.summary}.", metrics=table), encoding="utf-8"
+            model_card(name, model.config, use=use_line(folder), data=f"{task.summary}.", metrics=table),
+            encoding="utf-8",
         )
 
     write_folder(final, write)

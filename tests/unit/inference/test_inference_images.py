@@ -17,6 +17,7 @@ from regard.data.images.palette import Palette
 from regard.data.images.reading import Preprocessing, png
 from regard.errors import CheckpointError, DataError, UsageError
 from regard.inference.conversion import convert
+from regard.inference.pipelines.catalog import use_line
 from regard.inference.pipelines.image_generation import Painter, PictureMaker
 from regard.inference.pipelines.images import ImageClassifier, ImageSegmenter, MapAttention, PictureAttention
 from regard.models.catalog import MODELS
@@ -275,7 +276,7 @@ def maker_folder(tmp_path_factory):
 def test_what_the_card_says_works(kind, request, tmp_path, monkeypatch):
     place = request.getfixturevalue(f"{kind}_folder")
     name, config, _ = identify(place)
-    code = model_card(name, config).split("```python\n")[1].split("```")[0]
+    code = model_card(name, config, use=use_line(place)).split("```python\n")[1].split("```")[0]
     pictures(1)[0].save(tmp_path / "picture.png")
     monkeypatch.chdir(tmp_path)
     found = {}

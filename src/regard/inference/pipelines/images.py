@@ -29,8 +29,8 @@ from regard.inference.fast.convert import inference_form, is_on_cpu
 from regard.inference.pipelines.text_encoder import Labelled
 from regard.layers.vision import Grid, ImageConfig, on_the_map
 from regard.layers.windows import WindowAttention
+from regard.models.catalog import models_run_by
 
-CLASSIFIERS = ("resnet", "vit", "swin", "mvit")
 AT_ONCE = 64  # pictures
 DETAIL = 512  # pixels of a side that is shown
 MOST_CLASSES = 256  # of pixels
@@ -99,8 +99,8 @@ class Segmented:
 class PictureReader(ABC):
     """A model that looks at pictures, with its preprocessing."""
 
-    families: ClassVar[tuple[str, ...]]
-    purpose: ClassVar[str]  # which models of other families do not serve
+    pipeline: ClassVar[str]  # its key in the catalog of pipelines
+    cannot: ClassVar[str]  # what models of other pipelines do not do
 
     def __init__(self, model: nn.Module, preprocessing: Preprocessing, *, name: str = "") -> None:
         assert isinstance(model.config, ImageConfig)
@@ -113,10 +113,8 @@ class PictureReader(ABC):
     def load(cls: type[Reader], folder: str | Path, *, device: str = "cpu", allow_pickle: bool = False) -> Reader:
         """Read a model folder, ours or Hugging Face's."""
         loaded = load_model(Path(folder), find_device(device), allow_pickle)
-        if loaded.name not in cls.families:
-            raise UsageError(
-                f"{folder} is a {loaded.name} model, which {cls.purpose}; expected {' or '.join(cls.families)}"
-            )
+        if loaded.name not in (expected := models_run_by(cls.pipeline)):
+            raise UsageError(f"{folder} is a {loaded.name} model, which {cls.cannot}; expected {' or '.join(expected)}")
         assert isinstance(loaded.config, ImageConfig)
         if loaded.config.channels not in (1, 3):
             raise CheckpointError(f"{folder} reads {loaded.config.channels} channels; files have 1 or 3")
@@ -156,8 +154,8 @@ class PictureReader(ABC):
 class ImageClassifier(PictureReader):
     """A classifier of pictures with its preprocessing."""
 
-    families = CLASSIFIERS
-    purpose = "classifies no pictures"
+    pipeline = "image_classifier"
+    cannot = "classifies no pictures"
 
     def said(self, picture: Picture) -> dict[str, str]:
         """The most probable class."""
@@ -185,8 +183,8 @@ class ImageClassifier(PictureReader):
 class ImageSegmenter(PictureReader):
     """A model that names every pixel, with its preprocessing; pictures are squeezed to its size, not cut."""
 
-    families = ("segmenter",)
-    purpose = "names no pixels"
+    pipeline = "image_segmenter"
+    cannot = "names no pixels"
 
     def __init__(self, model: nn.Module, preprocessing: Preprocessing, *, name: str = "") -> None:
         super().__init__(model, preprocessing.replace(resize=preprocessing.size), name=name)

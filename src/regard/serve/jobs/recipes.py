@@ -42,7 +42,7 @@ SIZES = (Size(3_000, 1000, 1024, 1500), Size(30_000, 4000, 2048, 4000), Size(100
 
 
 def offers() -> list[Offer]:
-    """The recipes that run on any machine. Those for a person's own pairs come first, then those of the default model."""
+    """The recipes that run on any machine. Those for a person's own pairs come first, the default model's first."""
     offered = [_offer(name) for name in recipe_names() if needs_data(name) or brings_data(name)]
     return sorted(offered, key=lambda each: (not each.own_data, each.family != ModelSection().name))
 

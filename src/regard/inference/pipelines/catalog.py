@@ -1,0 +1,134 @@
+"""Every pipeline by key: its class, what it can do, and how it is used. A new pipeline is one more row.
+
+`models/catalog.py` names the pipeline of every model; `find_pipeline` also looks into the model folder, because some
+models are run by another pipeline depending on what they were trained on. Classes are imported when they are used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+
+from regard.checkpoints.folder import resolve
+from regard.checkpoints.hub import local_folder
+from regard.checkpoints.models import identify
+from regard.data.images.reading import PREPROCESSING
+from regard.data.tokenizers.pair import PairTokenizer
+from regard.models.catalog import MODELS
+
+if TYPE_CHECKING:
+    from regard.inference.pipelines.generator import LanguageModel, TextToText
+    from regard.inference.pipelines.image_generation import Painter, PictureMaker
+    from regard.inference.pipelines.images import ImageClassifier, ImageSegmenter
+    from regard.inference.pipelines.text_encoder import TextEncoder
+    from regard.inference.pipelines.translator import Translator
+    from regard.inference.pipelines.word_vectors import WordVectors
+
+    Pipeline: TypeAlias = (
+        Translator
+        | TextEncoder
+        | LanguageModel
+        | TextToText
+        | WordVectors
+        | ImageClassifier
+        | ImageSegmenter
+        | Painter
+        | PictureMaker
+    )
+
+Ability = Literal["translate", "write", "embed", "see", "segment", "generate_images"]
+TRANSLATOR = "translator"  # the pipeline of every folder with a tokenizer of sentence pairs
+ANY_HEAD = ""  # key of `uses` for models whose head has no line of its own
+
+
+class PipelineEntry(NamedTuple):
+    """One pipeline: where its class is, and what the commands, the server and model cards say of it."""
+
+    module: str  # in this package
+    class_name: str
+    ability: Ability
+    uses: Mapping[str, str]  # the line of a model card that runs the model, by the head of the model
+    takes_precision: bool = False  # whether it can run in int8, fp16 or bf16
+    answers: bool = False  # whether it writes an answer to its prompt; other writers continue the prompt
+    not_served: str = ""  # why the server does not serve it, as the end of a sentence; empty if it does
+    for_images: str = ""  # the pipeline that takes its place where the model folder has image preprocessing
+
+    def load_class(self) -> Any:
+        """Import the class."""
+        return getattr(import_module(f"regard.inference.pipelines.{self.module}"), self.class_name)
+
+
+PIPELINES: dict[str, PipelineEntry] = {
+    TRANSLATOR: PipelineEntry(
+        "translator", "Translator", "translate",
+        {ANY_HEAD: 'print(model.translate("we are eating bread").text)'},
+        takes_precision=True,
+    ),
+    "language_model": PipelineEntry(
+        "generator", "LanguageModel", "write",
+        {ANY_HEAD: 'print(model.generate("Once upon a time").text)'},
+        takes_precision=True, for_images="pixel_generator",
+    ),
+    "text_to_text": PipelineEntry(
+        "generator", "TextToText", "write",
+        {ANY_HEAD: 'print(model.generate("Translate EN-ES: we are eating bread").text)'},
+        takes_precision=True, answers=True,
+    ),
+    "text_encoder": PipelineEntry(
+        "text_encoder", "TextEncoder", "embed",
+        {
+            ANY_HEAD: 'print(model.embed("we are eating bread"))',
+            "masked": 'print(model.fill("we are [MASK] bread"))',
+            "pretraining": 'print(model.fill("we are [MASK] bread"))',
+            "classify": 'print(model.classify("we are eating bread"))',
+        },
+    ),
+    "word_vectors": PipelineEntry(
+        "word_vectors", "WordVectors", "embed", {ANY_HEAD: 'print(model.neighbours("bread"))'}
+    ),
+    "image_classifier": PipelineEntry(
+        "images", "ImageClassifier", "see", {ANY_HEAD: 'print(model.classify("picture.png")[0])'}
+    ),
+    "image_segmenter": PipelineEntry(
+        "images", "ImageSegmenter", "segment",
+        {ANY_HEAD: 'print(model.segment("picture.png")[0].shares)'},
+        not_served="names pixels, which the server does not; use `regard segment`",
+    ),
+    "pixel_generator": PipelineEntry(
+        "image_generation", "Painter", "generate_images",
+        {ANY_HEAD: 'pictures = model.paint("picture.png", count=4)  # bytes [4 C H W]; the upper half stays'},
+        not_served="makes pictures, which the server does not; use `regard generate`",
+    ),
+    "image_generator": PipelineEntry(
+        "image_generation", "PictureMaker", "generate_images",
+        {ANY_HEAD: "pictures = model.make(model.labels, seed=1)  # bytes [N C H W], one of each class"},
+        not_served="makes pictures, which the server does not; use `regard generate`",
+    ),
+}  # fmt: skip
+
+
+def find_pipeline(folder: Path) -> str:
+    """The key of the pipeline that runs the model in a folder.
+
+    A tokenizer of sentence pairs makes any model a translator. Image preprocessing means that the tokens of a language
+    model are the colours of pixels.
+    """
+    if PairTokenizer.is_in(folder):
+        return TRANSLATOR
+    name, _, _ = identify(folder)
+    key = MODELS[name].pipeline
+    return PIPELINES[key].for_images or key if (folder / PREPROCESSING).is_file() else key
+
+
+def ability_of(model: str | Path) -> Ability:
+    """What the model of a folder, or of `hf:owner/name`, can do."""
+    return PIPELINES[find_pipeline(resolve(local_folder(model)))].ability
+
+
+def use_line(folder: Path) -> str:
+    """The line of Python with which the card of a model folder shows its use."""
+    _, config, _ = identify(folder)
+    uses = PIPELINES[find_pipeline(folder)].uses
+    return uses.get(getattr(config, "head", ANY_HEAD), uses[ANY_HEAD])
