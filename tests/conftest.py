@@ -17,6 +17,7 @@ from fastapi import FastAPI
 from hypothesis import settings
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
+import shape_checks
 from regard.checkpoints import export_model, save_model
 from regard.data.images.reading import Preprocessing
 from regard.models.bert import Bert, BertConfig
@@ -50,6 +51,12 @@ TINY = (
 def trained(folder: Path, *changes: str, recipe: str = "phrasebook") -> Path:
     """The folder of a tiny translator."""
     return train(load_recipe(recipe, [*TINY, *changes]), folder)
+
+
+@pytest.fixture(autouse=True)
+def checked_shapes() -> None:
+    """Every test checks the shapes of every function it calls."""
+    shape_checks.begin_test()
 
 
 @pytest.fixture
