@@ -14,9 +14,9 @@ from regard.cli.options import (
     Device,
     Model,
     Truncate,
+    is_image_model,
     load_classifier,
     load_encoder,
-    reads_pictures,
 )
 from regard.errors import DataError, UsageError
 
@@ -43,7 +43,7 @@ def classify(
     Example: regard classify "a moving, funny film" -m runs/sst2
     Example: regard classify holiday/*.jpg -m hf:google/vit-base-patch16-224
     """
-    if reads_pictures(model):
+    if is_image_model(model):
         if pairs or truncate:
             raise UsageError("--pairs and --truncate are for texts; this model reads pictures")
         classifier = load_classifier(model, device, allow_pickle)

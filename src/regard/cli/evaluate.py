@@ -18,12 +18,12 @@ from regard.cli.options import (
     Models,
     Precision,
     To,
-    labels_texts,
+    has_label_head,
+    is_image_model,
     load_classifier,
     load_encoder,
     load_translator,
     load_writer,
-    reads_pictures,
 )
 from regard.errors import UsageError
 
@@ -83,12 +83,12 @@ def evaluate(
             raise UsageError("--text measures one language model: give it with -m, and no pairs and no --gold")
         _print(translation.evaluate_text(load_writer(model[0], device, allow_pickle, precision), text, stride), as_json)
         return
-    if precision != "fp32" and len(model) == 1 and (reads_pictures(model[0]) or labels_texts(model[0])):
+    if precision != "fp32" and len(model) == 1 and (is_image_model(model[0]) or has_label_head(model[0])):
         raise UsageError("--precision is for models that write or translate; this one is measured in fp32")
-    if len(model) == 1 and reads_pictures(model[0]):
+    if len(model) == 1 and is_image_model(model[0]):
         _pictures(load_classifier(model[0], device, allow_pickle), data, count, seed, as_json)
         return
-    if len(model) == 1 and labels_texts(model[0]):
+    if len(model) == 1 and has_label_head(model[0]):
         _labels(load_encoder(model[0], device, allow_pickle), data, model[0], as_json)
         return
     if not data and not gold:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.answering import Unknown, answer_lines, given_texts, refuse_pictures
-from regard.cli.options import AllowPickle, AsJson, Device, Model, Precision, finite, load_writer
-from regard.cli.pictures import make_pictures, makes_pictures
+from regard.cli.options import AllowPickle, AsJson, Device, Model, Precision, finite, generates_images, load_writer
+from regard.cli.pictures import make_pictures
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def generate(
         "logit_bias": _bias(logit_bias) if logit_bias else None,
     }  # fmt: skip
     changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
-    if makes_pictures(model):
+    if generates_images(model):
         if stream or as_json or best_of or stop or beam:
             raise UsageError("--stream, --json, --best-of, --stop and --beam are for texts; this model makes pictures")
         if precision != "fp32":

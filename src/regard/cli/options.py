@@ -65,17 +65,21 @@ def load_encoder(name: str, device: str = "cpu", allow_pickle: bool = False) -> 
     return encoder
 
 
-def reads_pictures(name: str) -> bool:
-    """Whether the model of a folder is one of pictures."""
-    from regard.checkpoints.folder import resolve
-    from regard.checkpoints.hub import local_folder
-    from regard.checkpoints.models import identify
-    from regard.layers.vision import ImageConfig
+def is_image_model(name: str) -> bool:
+    """Whether the model of a folder reads or generates images."""
+    from regard.inference.pipelines.catalog import IMAGE_ABILITIES, ability_of
 
-    return isinstance(identify(resolve(local_folder(name)))[1], ImageConfig)
+    return ability_of(name) in IMAGE_ABILITIES
 
 
-def labels_texts(name: str) -> bool:
+def generates_images(name: str) -> bool:
+    """Whether the model of a folder generates images."""
+    from regard.inference.pipelines.catalog import ability_of
+
+    return ability_of(name) == "generate_images"
+
+
+def has_label_head(name: str) -> bool:
     """Whether the model of a folder labels or rates texts."""
     from regard.checkpoints.folder import resolve
     from regard.checkpoints.hub import local_folder
@@ -96,13 +100,14 @@ def load_embedder(name: str, device: str = "cpu", allow_pickle: bool = False) ->
     """Whatever turns texts into vectors."""
     import regard
     from regard.errors import UsageError
+    from regard.inference.pipelines.catalog import models_that
     from regard.inference.pipelines.text_encoder import TextEncoder
     from regard.inference.pipelines.word_vectors import WordVectors
 
     found = regard.load(name, device=device, allow_pickle=allow_pickle)
     if not isinstance(found, TextEncoder | WordVectors):
-        raise UsageError(f"{name} is a {type(found).__name__}, which makes no vectors of texts; expected a bert, "
-                         "an elmo or a word2vec")  # fmt: skip
+        expected = " or ".join(models_that("embed"))
+        raise UsageError(f"{name} is a {type(found).__name__}, which makes no vectors of texts; expected a {expected}")
     found.warns = False  # the verbs tell it themselves
     return found
 
@@ -119,11 +124,13 @@ def load_writer(name: str, device: str = "cpu", allow_pickle: bool = False, prec
     """The language model or text-to-text model of a folder."""
     import regard
     from regard.errors import UsageError
+    from regard.inference.pipelines.catalog import models_that
     from regard.inference.pipelines.generation import Writer
 
     found = regard.load(name, device=device, allow_pickle=allow_pickle, precision=precision)
     if not isinstance(found, Writer):
-        raise UsageError(f"{name} is a {type(found).__name__}, which writes no texts; expected a GPT-2, Llama or T5")
+        expected = " or ".join(models_that("write"))
+        raise UsageError(f"{name} is a {type(found).__name__}, which writes no texts; expected a {expected}")
     return found
 
 

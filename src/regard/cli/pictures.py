@@ -6,11 +6,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regard.cli.options import load_classifier
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
-    from regard.inference.pipelines.image_generation import Painter, PictureMaker
     from regard.inference.pipelines.images import ImageSegmenter
     from regard.look.pictures import Point
 
@@ -26,21 +24,23 @@ def look_at_picture(
     allow_pickle: bool,
 ) -> None:
     """Draw where a model of pictures looks."""
+    import regard
+    from regard.inference.pipelines.image_generation import Painter, PictureMaker
+    from regard.inference.pipelines.images import PictureReader
     from regard.look.pictures import picture_sight, save_picture, sight_of
 
     points, title = [_point(each) for each in at], Path(picture).name
-    match model_name(model):
-        case "sagan":
-            maker = load_maker(model, device, allow_pickle)
+    found = regard.load(model, device=device, allow_pickle=allow_pickle)
+    match found:
+        case PictureMaker():
             label, _, seed = picture.partition("#")
-            sight = sight_of(maker.attention(label, seed=_whole(seed or "0")), title=picture, model=maker.name, meta={})
-        case "gpt":
-            painter = load_painter(model, device, allow_pickle)
-            sight = sight_of(painter.attention(picture), title=title, model=painter.name, meta={})
-        case "segmenter":
-            sight = picture_sight(load_segmenter(model, device, allow_pickle), picture, title)
+            seen = found.attention(label, seed=_whole(seed or "0"))
+            sight = sight_of(seen, title=picture, model=found.name, meta={})
+        case Painter():
+            sight = sight_of(found.attention(picture), title=title, model=found.name, meta={})
         case _:
-            sight = picture_sight(load_classifier(model, device, allow_pickle), picture, title)
+            assert isinstance(found, PictureReader)  # the others are no models of images
+            sight = picture_sight(found, picture, title)
     save_picture(sight, output, layers=layers, head=head, points=points)
     print(f"attention drawn to {output}", file=sys.stderr)
 
@@ -59,59 +59,26 @@ def make_pictures(
     """Write one sheet of pictures: those a generator makes of classes, or ways to go on below given pictures."""
     import torch
 
+    import regard
     from regard.data.images.reading import grid, png
     from regard.inference.decoding.search import SearchSettings
+    from regard.inference.pipelines.image_generation import Painter, PictureMaker
 
     if output is None or output.suffix.lower() != ".png":
         raise UsageError("this model makes pictures; say where to write them: -o FILE.png")
-    if model_name(model) == "sagan":
-        maker = load_maker(model, device, allow_pickle)
-        labels = (prompts or maker.labels) * count
-        pictures, columns = maker.make(labels, seed=settings.get("seed", 0)), len(prompts or maker.labels)
+    found = regard.load(model, device=device, allow_pickle=allow_pickle)
+    if isinstance(found, PictureMaker):
+        labels = (prompts or found.labels) * count
+        pictures, columns = found.make(labels, seed=settings.get("seed", 0)), len(prompts or found.labels)
     else:
-        painter = load_painter(model, device, allow_pickle)
+        assert isinstance(found, Painter)  # the only other pipeline that generates images
         chosen = SearchSettings.parse({"sample": True, **settings})
         given: list[Path | None] = [*map(Path, prompts)] or [None]
-        rows = [painter.paint(each, keep=keep if each else 0.0, count=count, settings=chosen) for each in given]
+        rows = [found.paint(each, keep=keep if each else 0.0, count=count, settings=chosen) for each in given]
         pictures, columns = torch.cat(rows), count
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_bytes(png(grid(pictures, columns)))
     print(f"{len(pictures)} pictures drawn to {output}", file=sys.stderr)
-
-
-def makes_pictures(model: str) -> bool:
-    """Whether the model of a folder makes pictures: a SAGAN, or a GPT whose tokens are colours."""
-    from regard.checkpoints.folder import resolve
-    from regard.checkpoints.hub import local_folder
-    from regard.data.images.reading import PREPROCESSING
-
-    name = model_name(model)
-    return name == "sagan" or (name == "gpt" and (resolve(local_folder(model)) / PREPROCESSING).is_file())
-
-
-def model_name(model: str) -> str:
-    """Which model of the catalog a folder holds."""
-    from regard.checkpoints.folder import resolve
-    from regard.checkpoints.hub import local_folder
-    from regard.checkpoints.models import identify
-
-    return identify(resolve(local_folder(model)))[0]
-
-
-def load_maker(model: str, device: str, allow_pickle: bool) -> PictureMaker:
-    """The generator of pictures of a folder."""
-    from regard.checkpoints.hub import local_folder
-    from regard.inference.pipelines.image_generation import PictureMaker
-
-    return PictureMaker.load(local_folder(model), device=device, allow_pickle=allow_pickle)
-
-
-def load_painter(model: str, device: str, allow_pickle: bool) -> Painter:
-    """The model of colours of a folder."""
-    from regard.checkpoints.hub import local_folder
-    from regard.inference.pipelines.image_generation import Painter
-
-    return Painter.load(local_folder(model), device=device, allow_pickle=allow_pickle)
 
 
 def load_segmenter(model: str, device: str, allow_pickle: bool) -> ImageSegmenter:

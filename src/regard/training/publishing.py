@@ -82,7 +82,9 @@ def publish_model(
         write_beside(folder, recipe, out)
         assert isinstance(model.config, Config)
         (folder / CARD).write_text(
-            model_card(name, model.config, use=use_line(folder), data=f"{task.summary}.", metrics=table),
+            model_card(
+                name, model.config, use=use_line(folder, name, model.config), data=f"{task.summary}.", metrics=table
+            ),
             encoding="utf-8",
         )
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 from regard.checkpoints.folder import resolve
 from regard.checkpoints.hub import local_folder
 from regard.checkpoints.models import identify
+from regard.config import Config
 from regard.data.images.reading import PREPROCESSING
 from regard.data.tokenizers.pair import PairTokenizer
 from regard.models.catalog import MODELS
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     )
 
 Ability = Literal["translate", "write", "embed", "see", "segment", "generate_images"]
+IMAGE_ABILITIES: tuple[Ability, ...] = ("see", "segment", "generate_images")
 TRANSLATOR = "translator"  # the pipeline of every folder with a tokenizer of sentence pairs
 ANY_HEAD = ""  # key of `uses` for models whose head has no line of its own
 
@@ -109,16 +111,15 @@ PIPELINES: dict[str, PipelineEntry] = {
 }  # fmt: skip
 
 
-def find_pipeline(folder: Path) -> str:
-    """The key of the pipeline that runs the model in a folder.
+def find_pipeline(folder: Path, model: str = "") -> str:
+    """The key of the pipeline that runs the model in a folder; `model` names it where the folder is not complete yet.
 
     A tokenizer of sentence pairs makes any model a translator. Image preprocessing means that the tokens of a language
     model are the colours of pixels.
     """
     if PairTokenizer.is_in(folder):
         return TRANSLATOR
-    name, _, _ = identify(folder)
-    key = MODELS[name].pipeline
+    key = MODELS[model or identify(folder)[0]].pipeline
     return PIPELINES[key].for_images or key if (folder / PREPROCESSING).is_file() else key
 
 
@@ -127,8 +128,12 @@ def ability_of(model: str | Path) -> Ability:
     return PIPELINES[find_pipeline(resolve(local_folder(model)))].ability
 
 
-def use_line(folder: Path) -> str:
+def models_that(ability: Ability) -> tuple[str, ...]:
+    """The names of the models whose pipeline has an ability."""
+    return tuple(name for name, entry in MODELS.items() if PIPELINES[entry.pipeline].ability == ability)
+
+
+def use_line(folder: Path, model: str, config: Config) -> str:
     """The line of Python with which the card of a model folder shows its use."""
-    _, config, _ = identify(folder)
-    uses = PIPELINES[find_pipeline(folder)].uses
+    uses = PIPELINES[find_pipeline(folder, model)].uses
     return uses.get(getattr(config, "head", ANY_HEAD), uses[ANY_HEAD])
