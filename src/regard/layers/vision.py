@@ -3,6 +3,7 @@
 A feature map is [B C H W] where convolutions work on it and [B H W D] where tokens do.
 """
 
+from abc import abstractmethod
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
@@ -48,7 +49,27 @@ def refuse_thin(ffn_ratio: float, width: int) -> None:
         raise ConfigError(f"ffn_ratio = {ffn_ratio}: leaves no feature of width = {width}")
 
 
-class PatchesConfig(ImageConfig):
+class BackboneConfig(ImageConfig):
+    """What a model is told that yields feature maps of an image (`features`), so that other models can build on it."""
+
+    @abstractmethod
+    def map_widths(self) -> list[int]:
+        """The channels of each feature map, finest map first."""
+
+    @abstractmethod
+    def map_sides(self) -> list[int]:
+        """The side of each feature map, for images of `image_size`, finest map first."""
+
+
+def pyramid_sides(finest: int, maps: int) -> list[int]:
+    """The sides of maps of which each halves the one before, rounded up."""
+    sides = [finest]
+    while len(sides) < maps:
+        sides.append(-(-sides[-1] // 2))
+    return sides
+
+
+class PatchesConfig(BackboneConfig):
     """What a model that begins with patches of pixels is told besides."""
 
     patch: PositiveInt = 16  # pixels of a side

@@ -3,6 +3,7 @@
 `inference/pipelines/catalog.py` is the second of the two tables: it describes the pipelines that run these models.
 """
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from torch import nn
@@ -35,6 +36,7 @@ class ModelEntry(NamedTuple):
     title: str  # of the family, as people write it
     pipeline: str  # key of the pipeline that runs it, unless its folder says otherwise
     tasks: tuple[str, ...]  # names of the tasks that train it, the usual one first
+    vocabulary: Mapping[str, int] = {}  # tokens of the published models, by preset; "" is for all other presets
 
 
 MODELS: dict[str, ModelEntry] = {
@@ -46,9 +48,13 @@ MODELS: dict[str, ModelEntry] = {
         ("translation",),
     ),
     "bert": ModelEntry(
-        bert.BertConfig, bert.Bert, bert.PRESETS, "BERT", "text_encoder", ("masked", "classification")
+        bert.BertConfig, bert.Bert, bert.PRESETS, "BERT", "text_encoder", ("masked", "classification"),
+        {"": 30_522, "roberta": 50_265, "albert": 30_000},
     ),
-    "gpt": ModelEntry(gpt.GptConfig, gpt.Gpt, gpt.PRESETS, "GPT", "language_model", ("language", "pixels")),
+    "gpt": ModelEntry(
+        gpt.GptConfig, gpt.Gpt, gpt.PRESETS, "GPT", "language_model", ("language", "pixels"),
+        {"": 50_257, "llama-7b": 32_000},
+    ),
     "lstm": ModelEntry(lstm.LstmConfig, lstm.Lstm, lstm.PRESETS, "LSTM", "language_model", ("language",)),
     "word2vec": ModelEntry(
         word2vec.Word2VecConfig, word2vec.Word2Vec, word2vec.PRESETS, "Word vectors", "word_vectors", ("words",)
@@ -56,7 +62,7 @@ MODELS: dict[str, ModelEntry] = {
     "elmo": ModelEntry(
         elmo.ElmoConfig, elmo.Elmo, elmo.PRESETS, "ELMo", "text_encoder", ("language", "classification")
     ),
-    "t5": ModelEntry(t5.T5Config, t5.T5, t5.PRESETS, "T5", "text_to_text", ("prompts", "spans")),
+    "t5": ModelEntry(t5.T5Config, t5.T5, t5.PRESETS, "T5", "text_to_text", ("prompts", "spans"), {"": 32_128}),
     "resnet": ModelEntry(
         resnet.ResnetConfig, resnet.Resnet, resnet.PRESETS, "Residual network", "image_classifier", ("images",)
     ),

@@ -20,10 +20,11 @@ from regard.config import Fraction, refuse_uneven
 from regard.errors import ConfigError
 from regard.layers.blocks import DropPath, FeedForward
 from regard.layers.vision import (
+    BackboneConfig,
     Grid,
     GridPositions,
-    ImageConfig,
     drop_rates,
+    pyramid_sides,
     refuse_coarse,
     refuse_thin,
     small_weights,
@@ -62,7 +63,7 @@ class LayerShape(NamedTuple):
     key_stride: int
 
 
-class MvitConfig(ImageConfig):
+class MvitConfig(BackboneConfig):
     """Sizes and choices of a multiscale Transformer; the defaults are MViTv2-S."""
 
     patch_kernel: PositiveInt = 7  # patches overlap
@@ -94,6 +95,12 @@ class MvitConfig(ImageConfig):
             )
         refuse_thin(self.ffn_ratio, self.width)
         return self
+
+    def map_widths(self) -> list[int]:
+        return [self.layer(stage, depth - 1).outputs for stage, depth in enumerate(self.depths)]
+
+    def map_sides(self) -> list[int]:
+        return pyramid_sides(-(-self.image_size // self.patch_stride), len(self.depths))
 
     def layer(self, stage: int, number: int) -> LayerShape:
         """The shape of one layer of one stage."""

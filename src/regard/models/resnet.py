@@ -23,7 +23,7 @@ from regard.config import refuse_even
 from regard.errors import ConfigError
 from regard.layers.blocks import Activation
 from regard.layers.pixel_attention import GeometricAttention, LocalAttention, NonLocal
-from regard.layers.vision import ImageConfig, Step
+from regard.layers.vision import BackboneConfig, Step, pyramid_sides
 
 SMALL: dict[str, Any] = {
     "image_size": 32, "stem": "small", "block": "basic", "stem_width": 64, "widths": (64, 128, 256), "depths": (2, 2, 2)
@@ -42,7 +42,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
-class ResnetConfig(ImageConfig):
+class ResnetConfig(BackboneConfig):
     """Sizes and choices of a residual network; the defaults are ResNet-50."""
 
     stem: Literal["large", "small"] = "large"  # 7x7 with stride 2 and pooling, or 3x3 for small pictures
@@ -81,6 +81,13 @@ class ResnetConfig(ImageConfig):
             if looking % each:
                 raise ConfigError(f"heads = {self.heads}: {each} must divide the {looking} channels of stage {stage}")
         return self
+
+    def map_widths(self) -> list[int]:
+        return list(self.widths)
+
+    def map_sides(self) -> list[int]:
+        stem = 4 if self.stem == "large" else 1  # its convolution and its pooling halve the side, rounded up
+        return pyramid_sides(-(-self.image_size // stem), len(self.depths))
 
 
 class StandardisedConv2d(nn.Conv2d):

@@ -6,7 +6,7 @@ Presets: tiny (a tiny Swin, for two cores), swin-t, vit-s, resnet-50.
 Deviations: one enlargement instead of steps of two; group norm once, after the sum.
 """
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float
@@ -15,15 +15,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.errors import ConfigError
-from regard.layers.vision import ImageConfig
-from regard.models import mvit, resnet, swin, vit
+from regard.layers.vision import BackboneConfig, ImageConfig
 
-BODIES: dict[str, tuple[type[ImageConfig], type[nn.Module], dict[str, dict[str, Any]]]] = {
-    "resnet": (resnet.ResnetConfig, resnet.Resnet, resnet.PRESETS),
-    "vit": (vit.VitConfig, vit.Vit, vit.PRESETS),
-    "swin": (swin.SwinConfig, swin.Swin, swin.PRESETS),
-    "mvit": (mvit.MvitConfig, mvit.Mvit, mvit.PRESETS),
-}
+if TYPE_CHECKING:
+    from regard.models.catalog import ModelEntry
+
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {"image_size": 32, "body": "swin", "body_preset": "tiny", "body_values": {"window": 4}, "width": 32},
     "swin-t": {"body": "swin", "body_preset": "t"},
@@ -35,38 +31,41 @@ PRESETS: dict[str, dict[str, Any]] = {
 class SegmenterConfig(ImageConfig):
     """The body by its name, preset and further values, and the width of the head."""
 
-    body: Literal["resnet", "vit", "swin", "mvit"] = "swin"
+    body: str = "swin"  # any model of the catalog that yields feature maps
     body_preset: str = ""
     body_values: dict[str, Any] = Field(default_factory=dict)
     width: PositiveInt = 128
 
     @model_validator(mode="after")
     def _check_body(self) -> "SegmenterConfig":
-        if self.body_preset not in ("", *BODIES[self.body][2]):
-            raise ConfigError(
-                f"body_preset = {self.body_preset!r}: is none of {self.body}: {', '.join(BODIES[self.body][2])}"
-            )
+        if self.body not in (known := _backbones()):
+            raise ConfigError(f"body = {self.body!r}: yields no feature maps; models that do: {', '.join(known)}")
+        presets = known[self.body].presets
+        if self.body_preset not in ("", *presets):
+            raise ConfigError(f"body_preset = {self.body_preset!r}: is none of {self.body}: {', '.join(presets)}")
         self.body_config()
         return self
 
-    def body_config(self) -> ImageConfig:
-        """Of the body; its classes are none of ours."""
-        kind, _, presets = BODIES[self.body]
-        preset = presets[self.body_preset] if self.body_preset else {}
+    def body_config(self) -> BackboneConfig:
+        """The configuration of the body. Its own classes are not used, so it is given one."""
+        entry = _backbones()[self.body]
+        preset = entry.presets[self.body_preset] if self.body_preset else {}
         values = {**preset, **self.body_values, "image_size": self.image_size, "channels": self.channels, "classes": 1}
-        return kind.parse(values, section="body_values")
+        config = entry.config.parse(values, section="body_values")
+        assert isinstance(config, BackboneConfig)
+        return config
 
 
 class Segmenter(nn.Module):
-    """Pictures in, logits of every pixel out."""
+    """A body that yields feature maps, and a head that reads them: images in, logits of every pixel out."""
 
     def __init__(self, config: SegmenterConfig):
         super().__init__()
         self.config = config
         body = config.body_config()
-        self.body = BODIES[config.body][1](body)
-        self.body.output = nn.Identity()  # its own classes are not asked for
-        self.lateral = nn.ModuleList(nn.Conv2d(each, config.width, 1) for each in map_widths(body))
+        self.body = _backbones()[config.body].model(body)
+        self.body.output = nn.Identity()  # its own classes are not used
+        self.lateral = nn.ModuleList(nn.Conv2d(each, config.width, 1) for each in body.map_widths())
         self.norm = nn.GroupNorm(1, config.width)
         self.mix = nn.Conv2d(config.width, config.width, 3, padding=1)
         self.output = nn.Conv2d(config.width, config.classes, 1)
@@ -83,15 +82,8 @@ def _enlarged(x: Float[Tensor, "B D h w"], size: torch.Size) -> Float[Tensor, "B
     return functional.interpolate(x, size=tuple(size), mode="bilinear", align_corners=False)
 
 
-def map_widths(config: ImageConfig) -> list[int]:
-    """How many channels each map of a body has, finest first."""
-    match config:
-        case resnet.ResnetConfig():
-            return list(config.widths)
-        case swin.SwinConfig():
-            return [config.stage_width(stage) for stage in range(len(config.depths))]
-        case mvit.MvitConfig():
-            return [config.layer(stage, depth - 1).outputs for stage, depth in enumerate(config.depths)]
-        case vit.VitConfig():
-            return [config.width]
-    raise TypeError(f"{type(config).__name__} describes no body")
+def _backbones() -> "dict[str, ModelEntry]":
+    """The models of the catalog that yield feature maps."""
+    from regard.models.catalog import MODELS  # the catalog imports this module
+
+    return {name: entry for name, entry in MODELS.items() if issubclass(entry.config, BackboneConfig)}

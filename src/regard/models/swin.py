@@ -32,6 +32,7 @@ from regard.layers.vision import (
     Patches,
     PatchesConfig,
     drop_rates,
+    pyramid_sides,
     refuse_coarse,
     refuse_thin,
     small_weights,
@@ -95,6 +96,12 @@ class SwinConfig(PatchesConfig):
         if self.trained_windows and (self.version == 1 or len(self.trained_windows) < len(self.depths)):
             raise ConfigError(f"trained_windows = {self.trained_windows}: are for V2, and must name each stage")
         return self
+
+    def map_widths(self) -> list[int]:
+        return [self.stage_width(stage) for stage in range(len(self.depths))]
+
+    def map_sides(self) -> list[int]:
+        return pyramid_sides(-(-self.image_size // self.patch), len(self.depths))
 
     def stage_width(self, stage: int) -> int:
         return self.width * 2**stage

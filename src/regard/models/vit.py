@@ -59,6 +59,12 @@ class VitConfig(PatchesConfig):
         refuse_coarse("patch", self.patch, self.image_size)
         return self
 
+    def map_widths(self) -> list[int]:
+        return [self.width]
+
+    def map_sides(self) -> list[int]:
+        return [self.image_size // self.patch]
+
 
 class Vit(nn.Module):
     """Patches as tokens, a Transformer encoder, and a linear head."""

@@ -6,15 +6,17 @@ relations make of distances.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from math import isqrt
+from typing import Any
 
 from regard.layers.pixel_attention import neighbourhoods
 from regard.layers.vision import ImageConfig, PatchesConfig, stem_convolutions
 from regard.models.mvit import LayerShape, MvitConfig
 from regard.models.resnet import ResnetConfig
 from regard.models.sagan import SaganConfig
-from regard.models.segmenter import SegmenterConfig, map_widths
+from regard.models.segmenter import SegmenterConfig
 from regard.models.swin import SwinConfig
 from regard.models.vit import VitConfig
 from regard.studies.costs.parts import (
@@ -172,15 +174,15 @@ def mvit(c: MvitConfig, source: int = 0, target: int = 0) -> Costs:
 def segmenter(c: SegmenterConfig, source: int = 0, target: int = 0) -> Costs:
     """The body without its own head, and the head of `models/segmenter.py`."""
     inner = c.body_config()
-    whole = _body_costs(inner)
-    last = map_widths(inner)[-1]
+    whole = COSTS[c.body](inner, 0, 0)
+    last = inner.map_widths()[-1]
     own = whole.parts.pop("head")
     spared = head(last, inner)
     body = sum(whole.parts.values(), Cost(own.parameters - spared.parameters, 0, own.kept - spared.kept))
-    sides = _map_sides(inner)
+    sides = inner.map_sides()
     pixels = sides[0] ** 2
     neck = Cost()
-    for side, width in zip(sides, map_widths(inner), strict=True):
+    for side, width in zip(sides, inner.map_widths(), strict=True):
         neck += convolution(side**2, width, c.width, 1, bias=True)
     mixed = image_norm(pixels, c.width) + convolution(pixels, c.width, c.width, 3, bias=True)
     mixed += Cost(kept=2 * pixels * c.width)
@@ -367,33 +369,11 @@ def _pair_of_convolutions(pixels: int, inputs: int, outputs: int) -> Cost:
     return pair + convolution(pixels, inputs, outputs, 1, bias=True)
 
 
-def _body_costs(c: ImageConfig) -> Costs:
-    match c:
-        case VitConfig():
-            return vit(c)
-        case SwinConfig():
-            return swin(c)
-        case MvitConfig():
-            return mvit(c)
-        case ResnetConfig():
-            return resnet(c)
-    raise TypeError(f"{type(c).__name__} describes no body")
-
-
-def _map_sides(c: ImageConfig) -> list[int]:
-    """The sides of a body's maps, finest first."""
-    match c:
-        case VitConfig():
-            return [c.image_size // c.patch]
-        case SwinConfig():
-            side, stages = -(-c.image_size // c.patch), len(c.depths)
-        case MvitConfig():
-            side, stages = -(-c.image_size // c.patch_stride), len(c.depths)
-        case ResnetConfig():
-            side, stages = halved(halved(c.image_size)) if c.stem == "large" else c.image_size, len(c.depths)
-        case _:
-            raise TypeError(f"{type(c).__name__} describes no body")
-    sides = [side]
-    while len(sides) < stages:
-        sides.append(halved(sides[-1]))
-    return sides
+COSTS: dict[str, Callable[[Any, int, int], Costs]] = {
+    "resnet": resnet,
+    "vit": vit,
+    "swin": swin,
+    "mvit": mvit,
+    "segmenter": segmenter,
+    "sagan": sagan,
+}

@@ -18,13 +18,10 @@ from regard.config import Config
 from regard.data.images.datasets import IDX_IMAGES, IDX_LABELS
 from regard.errors import UsageError
 from regard.layers.vision import ImageConfig
-from regard.models.gpt import GptConfig
+from regard.models.catalog import MODELS
 from regard.training.recipe.recipes import RECIPES, AnyRecipe, changed
 
-TASKS = {
-    "transformer": "translation", "seq2seq": "translation", "t5": "prompts", "bert": "masked", "gpt": "language",
-    "lstm": "language", "elmo": "language", **dict.fromkeys(("resnet", "vit", "swin", "mvit"), "images"),
-}  # fmt: skip
+TASKS = ("translation", "prompts", "masked", "language", "images")  # that data can be made up for
 LETTERS = string.ascii_lowercase
 BATCHES, LENGTHS = 4, 16  # for which there are examples, at least; of sources
 
@@ -34,10 +31,11 @@ def invented_recipe(
 ) -> AnyRecipe:
     """A recipe that trains a preset on random words or pictures, written into `folder`, in batches of one shape."""
     name, _, preset = what.partition(":")
-    if name not in TASKS or (isinstance(config, GptConfig) and config.unpredicted):
+    task = MODELS[name].tasks[0]
+    if task not in TASKS or getattr(config, "pixels", False):
         raise UsageError(f"no data can be made up for {what}; name a recipe for it instead (regard models lists them)")
     values = changed({"model": {"name": name, "preset": preset}, "training": {}}, sets)
-    values["task"] = task = TASKS[name]
+    values["task"] = task
     count = BATCHES * batch
     if isinstance(config, ImageConfig):
         values["training"]["batch"] = batch

@@ -142,6 +142,8 @@ def transformer(c: TransformerConfig, source: int, target: int) -> Costs:
         sentence_cache=2 * c.decoder_depth * source * c.width,
         hypothesis_cache=2 * c.decoder_depth * target * c.width,
         scored=Scored(target, c.width, c.target_vocab),
+        tokens=target,
+        grows=True,
     )
 
 
@@ -168,6 +170,7 @@ def seq2seq(c: Seq2SeqConfig, source: int, target: int) -> Costs:
         sentence_cache=source * c.width + keys + c.width,
         hypothesis_cache=states,
         scored=Scored(target, c.embedding, c.target_vocab),
+        tokens=target,
     )
 
 
@@ -193,6 +196,7 @@ def bert(c: BertConfig, source: int, target: int) -> Costs:
         sentence_cache=0,
         hypothesis_cache=0,
         scored=Scored(_guessed(source), narrow, c.vocab) if c.head in ("masked", "pretraining") else None,
+        tokens=source,
     )
 
 
@@ -221,6 +225,8 @@ def gpt(c: GptConfig, source: int, target: int) -> Costs:
         sentence_cache=0,
         hypothesis_cache=2 * c.depth * target * kv_heads * head_width,
         scored=Scored(target, c.width, outputs),
+        tokens=target,
+        grows=True,
     )
 
 
@@ -239,6 +245,7 @@ def lstm(c: LstmConfig, source: int, target: int) -> Costs:
         sentence_cache=0,
         hypothesis_cache=CELLS["lstm"].parts * sum(c.widths[1:]),
         scored=Scored(target, c.widths[-1], c.vocab),
+        tokens=target,
     )
 
 
@@ -260,6 +267,7 @@ def elmo(c: ElmoConfig, source: int, target: int) -> Costs:
         sentence_cache=0,
         hypothesis_cache=0,
         scored=Scored(rows, width, outputs) if c.head == "language" else None,
+        tokens=source,
     )
 
 
@@ -289,6 +297,7 @@ def word2vec(c: Word2VecConfig, source: int, target: int) -> Costs:
         matrices=[],
         sentence_cache=0,
         hypothesis_cache=0,
+        tokens=target,
     )
 
 
@@ -332,6 +341,8 @@ def t5(c: T5Config, source: int, target: int) -> Costs:
         sentence_cache=2 * c.decoder_depth * source * inner,
         hypothesis_cache=2 * c.decoder_depth * target * inner,
         scored=Scored(target, c.width, c.target_vocab),
+        tokens=target,
+        grows=True,
     )
 
 
@@ -427,10 +438,5 @@ COSTS: dict[str, Callable[[Any, int, int], Costs]] = {
     "word2vec": word2vec,
     "elmo": elmo,
     "t5": t5,
-    "resnet": images.resnet,
-    "vit": images.vit,
-    "swin": images.swin,
-    "mvit": images.mvit,
-    "segmenter": images.segmenter,
-    "sagan": images.sagan,
+    **images.COSTS,
 }

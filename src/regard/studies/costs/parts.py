@@ -87,13 +87,16 @@ class Scored(NamedTuple):
 
 @dataclass(frozen=True)
 class Costs:
-    """A model part by part, its attention matrices, and what decoding remembers of a sentence and of a hypothesis."""
+    """A model part by part, its attention matrices, and the numbers that decoding caches for a sentence and for each
+    hypothesis."""
 
     parts: dict[str, Cost]
     matrices: list[Matrix]
     sentence_cache: int
     hypothesis_cache: int
     scored: Scored | None = None
+    tokens: int = 1  # of one example that a training step learns from; an image counts as one
+    grows: bool = False  # whether a hypothesis caches keys and values of every token it has written
 
     @property
     def total(self) -> Cost:

@@ -14,7 +14,6 @@ from regard.data.tokenizers.pair import TokenizerConfig
 from regard.errors import UsageError
 from regard.layers.vision import ImageConfig
 from regard.models.catalog import MODELS
-from regard.models.gpt import GptConfig
 from regard.studies.costs import training_step
 from regard.studies.costs.models import COSTS
 from regard.studies.costs.parts import FLOAT, Cost, Costs, Matrix
@@ -23,11 +22,7 @@ from regard.training.recipe.image_sections import ImageLoopSection
 from regard.training.recipe.recipes import PixelsRecipe, changed, load_recipe
 from regard.training.recipe.sections import LoopSection, ModelSection, TextLoopSection, TrainingSection
 
-READERS = ("bert", "elmo")  # of texts that have no target
 LENGTH = 32  # tokens of a sentence, where nothing else is said
-VOCABULARIES = {  # of the published models, for their presets; other tokenizers are named with --set tokenizer.size
-    "bert": 30_522, "bert:roberta": 50_265, "bert:albert": 30_000, "gpt": 50_257, "gpt:llama-7b": 32_000, "t5": 32_128,
-}  # fmt: skip
 
 
 class Outline(Config):
@@ -77,9 +72,8 @@ class Plan:
 
     @property
     def tokens(self) -> int:
-        """Tokens, or pictures, that a step learns from."""
-        each = self.source_length if self.name in READERS else self.target_length
-        return self.training.accumulate * self.batch * (1 if isinstance(self.config, ImageConfig) else each)
+        """Tokens, or images, that a step learns from."""
+        return self.training.accumulate * self.batch * self.costs.tokens
 
     @property
     def cache(self) -> dict[str, int]:
@@ -174,8 +168,8 @@ def _describe(what: str, sets: Sequence[str]) -> Subject:
 
 
 def _usual_tokens(config: Config) -> int:
-    """A GPT with tokens that are only ever given reads pictures: as many pixels as it has positions."""
-    return config.max_length if isinstance(config, GptConfig) and config.unpredicted else LENGTH
+    """All pixels of an image where these are the tokens; else those of a sentence."""
+    return getattr(config, "pixels", 0) or LENGTH
 
 
 def _of_preset(what: str, model: str, preset: str, sets: Sequence[str]) -> tuple[Config, LoopSection]:
@@ -185,7 +179,8 @@ def _of_preset(what: str, model: str, preset: str, sets: Sequence[str]) -> tuple
     if issubclass(MODELS[model].config, ImageConfig):
         seen = PictureOutline.parse(changed({"model": section}, sets), where=what)
         return _config(seen.model, 1), seen.training
-    size = VOCABULARIES.get(what) or VOCABULARIES.get(model)
+    published = MODELS[model].vocabulary
+    size = published.get(preset) or published.get("")  # another tokenizer is named with --set tokenizer.size
     values = {"model": section, "tokenizer": {"size": size} if size else {}}
     read = Outline.parse(changed(values, sets), where=what)
     return _config(read.model, read.tokenizer.size), read.training
