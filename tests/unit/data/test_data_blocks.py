@@ -27,7 +27,7 @@ from regard.errors import ConfigError, DataError, UsageError
 SENTENCES = ["the cat sat on the mat\n", "a dog chased the unbelievable cat\n", "who is unbelievably late?\n"] * 20
 
 
-def vocabulary(kind, style="bert", size=400, texts=SENTENCES, marks=0, **more):
+def vocabulary(kind, style="enclosed", size=400, texts=SENTENCES, marks=0, **more):
     config = VocabularyConfig.parse({"kind": kind, "size": size, "min_frequency": 1, **more})
     return train_vocabulary(texts, config, style, marks)
 
@@ -80,20 +80,21 @@ def test_documents_stay_whole_when_a_text_is_split(tmp_path):
 # --- vocabularies ---
 
 
-@pytest.mark.parametrize(("kind", "style"), [("character", "gpt"), ("bpe", "gpt"), ("bpe", "t5"), ("character", "t5")])
+@pytest.mark.parametrize("style", ["separated", "terminated"])
+@pytest.mark.parametrize("kind", ["character", "bpe"])
 def test_characters_and_bytes_give_back_every_text(kind, style, tmp_path):
     tokenizer = vocabulary(kind, style)
     text = "the  cat\n\n sat </s> <pad>\n"
     text = text if kind == "bpe" else "the  cat\n\n sat\n"
     (cut,) = tokenizer.encode([text])
-    ended = cut.ids[:-1] if style == "t5" else cut.ids
+    ended = cut.ids[:-1] if style == "terminated" else cut.ids
     assert tokenizer.decode(ended) == text
-    assert (cut.ids[-1] == tokenizer.end) == (style == "t5")
+    assert (cut.ids[-1] == tokenizer.end) == (style == "terminated")
     assert not set(ended) & set(tokenizer.specials.values())
 
 
 def test_words_count_line_ends_and_keep_the_unknown():
-    tokenizer = vocabulary("word", "gpt", texts=["the cat <unk>\n", "the dog\n"])
+    tokenizer = vocabulary("word", "separated", texts=["the cat <unk>\n", "the dog\n"])
     pieces = tokenizer.pieces(tokenizer.encode([" the bird <unk> \n"])[0].ids)
     assert pieces == ["the", "<unk>", "<unk>", "\n"]
 
@@ -108,7 +109,7 @@ def test_wordpiece_is_berts():
 
 def test_a_vocabulary_too_small_is_refused():
     with pytest.raises(ConfigError, match="at least 258"):
-        vocabulary("bpe", "gpt", size=100)
+        vocabulary("bpe", "separated", size=100)
 
 
 # --- packed blocks ---
@@ -257,7 +258,7 @@ def test_spans_have_the_mean_length_and_density_of_the_paper():
 
 
 def test_sentinels_are_special_tokens_of_the_vocabulary():
-    tokenizer = vocabulary("bpe", "t5", marks=5)
+    tokenizer = vocabulary("bpe", "terminated", marks=5)
     assert tokenizer.pieces(sentinels(tokenizer)) == [f"<extra_id_{i}>" for i in range(5)]
 
 

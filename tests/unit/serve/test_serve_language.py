@@ -84,7 +84,9 @@ def test_a_language_model_answers_a_chat(start_server, gpt_folder: Path, tmp_pat
 
 def test_recurrent_models_go_on_and_words_have_vectors(start_server, make_writer, tmp_path: Path):
     reader = make_writer("lstm")
-    words = train_vocabulary(["king queen\n"], VocabularyConfig.parse({"kind": "word", "min_frequency": 1}), "gpt")
+    words = train_vocabulary(
+        ["king queen\n"], VocabularyConfig.parse({"kind": "word", "min_frequency": 1}), "separated"
+    )
     model = Word2Vec(Word2VecConfig(vocab=words.size, width=6))
     save_model(tmp_path / "words", "word2vec", model, extras=words.save)
     served = start_server([reader, tmp_path / "words"])

@@ -1,7 +1,7 @@
-"""Vocabularies for texts, learnt in place: characters, words, bytes merged into pieces (BPE), or WordPiece.
+"""Trains tokenizers of single texts: characters, words, byte-level BPE, or WordPiece.
 
-Characters and BPE give back every text exactly, line ends included; words are what spaces separate, and a line end is a
-word of its own; WordPiece is BERT's, with `##` before a piece that continues a word.
+Characters and BPE restore every text exactly, line ends included. Words are what spaces separate; a line end is a word
+of its own. WordPiece marks a piece that continues a word with `##`.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ from regard.data.tokenizers.huggingface import SETTINGS, WHOLE
 from regard.data.tokenizers.text import TextTokenizer
 from regard.errors import ConfigError
 
-Style = Literal["gpt", "bert", "t5"]  # whose special tokens
+# How special tokens mark a text: separated = one token between documents and none within them (GPT-2); enclosed = [CLS]
+# before the text and [SEP] after each part (BERT); terminated = an end token after the text (T5).
+Style = Literal["separated", "enclosed", "terminated"]
 BYTES = 256
 SPECIALS: dict[Style, dict[str, str]] = {
-    "gpt": {"eos_token": "<|endoftext|>", "unk_token": "<unk>"},
-    "bert": {
+    "separated": {"eos_token": "<|endoftext|>", "unk_token": "<unk>"},
+    "enclosed": {
         "pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"
     },
-    "t5": {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"},
+    "terminated": {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"},
 }  # fmt: skip
 
 
@@ -41,15 +43,15 @@ class VocabularyConfig(Config):
 
 
 def train_vocabulary(texts: Iterable[str], config: VocabularyConfig, style: Style, sentinels: int = 0) -> TextTokenizer:
-    """Learn a vocabulary from texts; the special tokens come first, and T5's `sentinels` after them."""
+    """Train a tokenizer on texts. Special tokens get the first ids, then come the `sentinels` of span corruption."""
     names = SPECIALS[style]
     specials = [*names.values(), *(f"<extra_id_{number}>" for number in range(sentinels))]
     least = len(specials) + (BYTES if config.kind == "bpe" else 1)
     if config.size < least:
         raise ConfigError(f"tokenizer.size is {config.size}, but this kind of vocabulary has at least {least} pieces")
     library = tokenizers.Tokenizer(_model(config, names["unk_token"]))
-    _cutting(library, config)
-    library.post_processor = _around(style, specials)
+    _set_splitting(library, config)
+    library.post_processor = _post_processor(style, specials)
     library.train_from_iterator(map(well_formed, texts), _trainer(config, specials))
     files = {WHOLE: library.to_str(pretty=True), SETTINGS: json.dumps(names, indent=2)}
     return TextTokenizer({name: content.encode() for name, content in files.items()})
@@ -65,7 +67,7 @@ def _model(config: VocabularyConfig, unknown: str) -> models.Model:
             return models.WordLevel(unk_token=unknown)
 
 
-def _cutting(library: tokenizers.Tokenizer, config: VocabularyConfig) -> None:
+def _set_splitting(library: tokenizers.Tokenizer, config: VocabularyConfig) -> None:
     if config.kind == "wordpiece":
         library.normalizer = normalizers.BertNormalizer(lowercase=config.lowercase)
         library.pre_tokenizer, library.decoder = pre_tokenizers.BertPreTokenizer(), decoders.WordPiece()
@@ -84,17 +86,17 @@ def _cutting(library: tokenizers.Tokenizer, config: VocabularyConfig) -> None:
             library.pre_tokenizer = pre_tokenizers.Sequence([spaces, pre_tokenizers.Split("\n", "isolated")])
 
 
-def _around(style: Style, specials: list[str]) -> processors.PostProcessor:
-    """What is put around a text: nothing by GPT, [CLS] and [SEP] by BERT, an end by T5."""
+def _post_processor(style: Style, specials: list[str]) -> processors.PostProcessor:
+    """Adds the special tokens of a style to every text."""
     numbered = [(token, number) for number, token in enumerate(specials)]
     match style:
-        case "gpt":
+        case "separated":
             return processors.ByteLevel(trim_offsets=False)
-        case "bert":
+        case "enclosed":
             return processors.TemplateProcessing(
                 single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=numbered
             )
-        case "t5":
+        case "terminated":
             return processors.TemplateProcessing(single="$A </s>", pair="$A </s> $B:0 </s>:0", special_tokens=numbered)
 
 

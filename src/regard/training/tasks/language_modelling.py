@@ -72,7 +72,7 @@ class LanguageTask(TextTask[B]):
 
     def __init__(self, recipe: LanguageRecipe, folder: Path, device: torch.device, poll: Poll) -> None:
         self.recipe, self.device, data = recipe, device, recipe.data
-        preparation = TextPreparation(data, recipe.model, recipe.tokenizer, "gpt", encode_lines)
+        preparation = TextPreparation(data, recipe.model, recipe.tokenizer, "separated", encode_lines)
         self.corpus = preparation.corpus(folder, poll)
         self.tokenizer, self.summary = self.corpus.tokenizer, f"{self.corpus.summary}; from {data.train}"
         if recipe.training.validate_every and len(self.corpus.valid.tokens) < 2:

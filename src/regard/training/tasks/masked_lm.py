@@ -37,7 +37,7 @@ class Masked(TextTask[TextBatch]):
         self.recipe, self.device = recipe, device
         data, training = recipe.data, recipe.training
         self.room = data.block - (3 if data.next_sentence else 2)
-        preparation = TextPreparation(data, recipe.model, recipe.tokenizer, "bert", self._encode)
+        preparation = TextPreparation(data, recipe.model, recipe.tokenizer, "enclosed", self._encode)
         self.corpus = preparation.corpus(folder, poll)
         self.tokenizer, self.summary = self.corpus.tokenizer, f"{self.corpus.summary}; from {data.train}"
         self.masking = Masking(self.tokenizer, data.share, data.whole_words)

@@ -62,7 +62,7 @@ class Spans(TextToTextTask):
     def __init__(self, recipe: SpansRecipe, folder: Path, device: torch.device, poll: Poll) -> None:
         self.recipe, self.device, self.model, self.training = recipe, device, recipe.model, recipe.training
         data = self.data = recipe.data
-        preparation = TextPreparation(data, recipe.model, recipe.tokenizer, "t5", encode_lines, data.sentinels)
+        preparation = TextPreparation(data, recipe.model, recipe.tokenizer, "terminated", encode_lines, data.sentinels)
         self.corpus = preparation.corpus(folder, poll)
         self.tokenizer, self.summary = self.corpus.tokenizer, f"{self.corpus.summary}; from {data.train}"
         if recipe.training.validate_every and len(self.corpus.valid.tokens) < 2:
@@ -224,7 +224,7 @@ class Prompts(TextToTextTask):
         if self.recipe.model.init:
             return initial_tokenizer(self.recipe.model.init)
         texts = (text for pair in pairs for text in (pair.source, pair.target))
-        return train_vocabulary(texts, self.recipe.tokenizer, "t5")
+        return train_vocabulary(texts, self.recipe.tokenizer, "terminated")
 
     def _pairs(self, part: Part) -> Iterator[Pair]:
         data = self.recipe.data

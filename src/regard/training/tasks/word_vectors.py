@@ -30,7 +30,9 @@ class Words(TextTask[WindowBatch]):
 
     def __init__(self, recipe: WordsRecipe, folder: Path, device: torch.device, poll: Poll) -> None:
         self.recipe, self.device, data = recipe, device, recipe.data
-        self.corpus = TextPreparation(data, recipe.model, recipe.tokenizer, "gpt", encode_words).corpus(folder, poll)
+        self.corpus = TextPreparation(data, recipe.model, recipe.tokenizer, "separated", encode_words).corpus(
+            folder, poll
+        )
         self.tokenizer, self.summary = self.corpus.tokenizer, f"{self.corpus.summary}; from {data.train}"
         if recipe.training.validate_every and len(self.corpus.valid.tokens) < 2:
             raise no_validation()
