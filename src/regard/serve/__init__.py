@@ -1,1 +1,1 @@
-"""The server: models behind a web page, our own API and two standard ones."""
+"""The server: a web page with its own API, and the LibreTranslate and OpenAI APIs."""

@@ -1,4 +1,4 @@
-"""The application: every route behind one guard, over one registry of models and one computing thread."""
+"""The ASGI application: all routes behind one request guard, with one model registry and one computing thread."""
 
 from __future__ import annotations
 
@@ -19,44 +19,50 @@ from regard.serve.http.keys import ApiKeys
 from regard.serve.http.responses import handle_errors
 from regard.serve.jobs.runner import TrainingJobs
 from regard.serve.jobs.temp_folders import ServerTempFolder
+from regard.serve.models.attention_cache import AttentionCache
 from regard.serve.models.batching import Engine
 from regard.serve.models.registry import ModelRegistry
 from regard.serve.models.translation_service import TranslationService
+from regard.serve.routes.attention import attention_router
 from regard.serve.routes.documents import documents_router
-from regard.serve.routes.images import picture_router
+from regard.serve.routes.images import images_router
 from regard.serve.routes.libretranslate import libre_router
+from regard.serve.routes.models import models_router
 from regard.serve.routes.openai import openai_router
-from regard.serve.routes.page import page_router
 from regard.serve.routes.reference import reference_router
 from regard.serve.routes.training import training_router
+from regard.serve.routes.translate import translate_router
 from regard.serve.settings import ServeSettings
 
 LENS = Path(__file__).with_name("lens")
-SHARED = Path(str(resources.files("regard.look"))) / "web"  # what the lens has in common with offline pages
+SHARED = Path(str(resources.files("regard.look"))) / "web"  # modules that the lens shares with offline pages
 
 
 def create_app(registry: ModelRegistry, jobs: TrainingJobs, settings: ServeSettings) -> FastAPI:
-    """The whole server as an ASGI application."""
+    """Build the server's ASGI application."""
     metrics = Metrics()
     engine = Engine(registry, queue_limit=settings.queue, batch_size=settings.batch, on_batch=metrics.record_batch)
     service, temp_folder = TranslationService(registry, engine, settings), ServerTempFolder()
+    attention_cache = AttentionCache()
 
     @asynccontextmanager
-    async def life(_: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         engine.start()
         yield
         engine.close()
         jobs.close()
         temp_folder.close()
 
-    app = FastAPI(title="Regard", version=version("regard"), lifespan=life, docs_url=None, redoc_url=None)
+    app = FastAPI(title="Regard", version=version("regard"), lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.jobs, app.state.engine = jobs, engine
     app.add_middleware(Guard, settings=settings, metrics=metrics)
     handle_errors(app)
     app.include_router(libre_router(service, ApiKeys(settings.api_keys), jobs.runs, temp_folder))
     app.include_router(openai_router(service))
-    app.include_router(page_router(service))
-    app.include_router(picture_router(service))
+    app.include_router(models_router(service))
+    app.include_router(translate_router(service))
+    app.include_router(attention_router(service, attention_cache))
+    app.include_router(images_router(service, attention_cache))
     app.include_router(documents_router(service, temp_folder))
     app.include_router(training_router(jobs, temp_folder, settings))
 
@@ -82,9 +88,9 @@ def create_app(registry: ModelRegistry, jobs: TrainingJobs, settings: ServeSetti
 
 
 class FreshFiles(StaticFiles):
-    """Files a browser asks about again each time, so that an upgrade never mixes old modules with new ones."""
+    """Static files that browsers revalidate each time, so that an upgrade never mixes old modules with new ones."""
 
     def file_response(self, *args: Any, **options: Any) -> Response:
-        answer = super().file_response(*args, **options)
-        answer.headers["cache-control"] = "no-cache"
-        return answer
+        response = super().file_response(*args, **options)
+        response.headers["cache-control"] = "no-cache"
+        return response

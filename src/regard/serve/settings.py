@@ -1,4 +1,4 @@
-"""How much a server takes, from whom, and for how long."""
+"""Settings of a server: address, access, and limits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAME = re.compile(r"(?:\*\.)?[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?")
 
 
 def _host(given: str) -> str:
-    """A name by which browsers reach the server: example.org, *.example.org, an address, or * for any."""
+    """Validate a host name by which browsers reach the server: example.org, *.example.org, an address, or * for any."""
     name = given.lower().removeprefix("[").removesuffix("]")
     if name == ANY or NAME.fullmatch(name) or _is_address(name):
         return name
@@ -27,7 +27,7 @@ def _host(given: str) -> str:
 
 
 def _origin(given: str) -> str:
-    """A site whose pages may ask: https://example.org, or * for any."""
+    """Validate the origin of a site whose pages may call the API: https://example.org, or * for any."""
     origin = given.lower().rstrip("/")
     parts = urlsplit(origin)
     if origin == ANY or (parts.scheme in ("http", "https") and parts.netloc and origin.count("/") == 2):
@@ -36,7 +36,7 @@ def _origin(given: str) -> str:
 
 
 def _proxy(given: str) -> str:
-    """The address of a proxy, or a network of them: 127.0.0.1, 10.0.0.0/8."""
+    """Validate the address of a proxy, or a network of proxies: 127.0.0.1, 10.0.0.0/8."""
     try:
         ipaddress.ip_network(given)
     except ValueError:
@@ -45,45 +45,45 @@ def _proxy(given: str) -> str:
 
 
 class ServeSettings(Config):
-    """Limits with the defaults of a small server that strangers may reach."""
+    """Settings with defaults for a small server that unknown clients may reach."""
 
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 5000
-    api_keys: tuple[str, ...] = ()  # none: everyone may ask
-    allowed_hosts: tuple[Annotated[str, AfterValidator(_host)], ...] = ()  # names it answers to, beside its own
-    origins: tuple[Annotated[str, AfterValidator(_origin)], ...] = ()  # other sites whose pages may ask (CORS)
-    trusted_proxies: tuple[Annotated[str, AfterValidator(_proxy)], ...] = ()  # whose X-Forwarded-* are believed
-    training: bool = True  # whether clients may start, change and delete trainings
-    memory: PositiveInt = 4096  # MiB of weights kept loaded; the least recently used model leaves first
+    api_keys: tuple[str, ...] = ()  # empty: no key is needed
+    allowed_hosts: tuple[Annotated[str, AfterValidator(_host)], ...] = ()  # accepted Host names beside the server's own
+    origins: tuple[Annotated[str, AfterValidator(_origin)], ...] = ()  # other sites whose pages may call the API (CORS)
+    trusted_proxies: tuple[Annotated[str, AfterValidator(_proxy)], ...] = ()  # whose X-Forwarded-* headers are used
+    training: bool = True  # whether clients may start, change and delete training runs
+    memory: PositiveInt = 4096  # MiB of weights kept loaded; the least recently used model is unloaded first
     body: PositiveInt = 2 * MIB  # bytes of a request
     upload: PositiveInt = 256 * MIB  # bytes of training data in a request
-    uploads: PositiveInt = 4096 * MIB  # bytes of training data and documents kept on the disk
-    receiving: PositiveInt = 4  # requests with training data or pictures that may arrive at once
-    runs: PositiveInt = 100  # trainings kept
+    uploads: PositiveInt = 4096 * MIB  # bytes of training data and documents kept on disk
+    receiving: PositiveInt = 4  # requests with training data or images that may arrive at once
+    runs: PositiveInt = 100  # training runs kept
     characters: PositiveInt = 10_000  # of one text
     texts: PositiveInt = 64  # in one request
     alternatives: NonNegativeInt = 10
     beam: PositiveInt = 16
     seconds: PositiveFloat = 60.0  # for one request
-    queue: PositiveInt = 256  # requests that wait; one more is told to come back
-    batch: PositiveInt = 64  # sentences computed together
+    queue: PositiveInt = 256  # waiting requests; beyond this the server answers 503
+    batch: PositiveInt = 64  # sentences translated together
     device: str = "cpu"
-    precision: str = "fp32"  # of models that write, on a CPU
+    precision: str = "fp32"  # of models that generate text, on a CPU
 
     @model_validator(mode="after")
-    def _check_openness(self) -> ServeSettings:
+    def _require_key_for_any_host(self) -> ServeSettings:
         if ANY in (*self.allowed_hosts, *self.origins) and not self.api_keys:
             raise ConfigError(f"{ANY!r} as an allowed host or origin lets any web page in; give an API key with it")
         return self
 
     @property
     def local(self) -> bool:
-        """Whether the server listens to its own machine only."""
+        """Whether the server listens on the loopback interface only."""
         return self.host in LOOPBACK or (_is_address(self.host) and ipaddress.ip_address(self.host).is_loopback)
 
     @property
     def public(self) -> bool:
-        """Whether others may reach the server: by its own address, or through a proxy."""
+        """Whether other machines may reach the server, directly or through a proxy."""
         return not self.local or bool(self.trusted_proxies) or not set(self.allowed_hosts) <= set(LOOPBACK)
 
 

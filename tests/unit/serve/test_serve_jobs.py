@@ -17,10 +17,10 @@ from regard.errors import CheckpointError, DataError, RegardError, UsageError
 from regard.serve.http.errors import ConflictError, NotFoundError, TooLargeError
 from regard.serve.jobs import runner as module
 from regard.serve.jobs import runs as kept_runs
-from regard.serve.jobs.progress import Job, Record
-from regard.serve.jobs.recipes import offers, suited
+from regard.serve.jobs.progress import Job, JobRecord
+from regard.serve.jobs.recipes import offers, settings_for
 from regard.serve.jobs.runner import TrainingJobs
-from regard.serve.jobs.runs import zipped
+from regard.serve.jobs.runs import stream_zip
 from regard.serve.models.registry import ModelRegistry
 from regard.training.recipe.recipes import load_recipe
 
@@ -105,7 +105,7 @@ def test_a_job_outlives_its_server_is_stopped_by_the_next_and_goes_on_to_the_end
     with pytest.raises(ConflictError, match="mine is being trained"):
         begin(jobs, tsv, name="other")
     with pytest.raises(ConflictError):
-        jobs.forget()
+        jobs.clear_current()
     with pytest.raises(ConflictError):
         jobs.resume()
     jobs.stop()
@@ -130,7 +130,7 @@ def test_a_job_outlives_its_server_is_stopped_by_the_next_and_goes_on_to_the_end
         jobs.resume()
     with pytest.raises(ConflictError, match="already a training called mine"):
         begin(jobs, tsv)
-    jobs.forget()
+    jobs.clear_current()
     assert jobs.current() is None and jobs.models()
 
 
@@ -156,8 +156,8 @@ def test_a_job_whose_process_is_gone_is_stopped(jobs, tsv):
     begin(jobs, tsv)
     jobs.close()
     wait_for(jobs, ended)
-    record = jobs.kept.current
-    jobs.kept.write(record.replace(code=None, pid=os.getpid()))  # its number belongs to another process now
+    record = jobs.run_folders.current
+    jobs.run_folders.write(record.replace(code=None, pid=os.getpid()))  # its number belongs to another process now
     again = TrainingJobs(jobs.runs)
     assert wait_for(again, ended).state == "stopped"
 
@@ -172,7 +172,7 @@ def test_what_a_stopped_run_has_learnt_is_used_renamed_sent_and_deleted(tmp_path
             refused("mine")
     jobs.stop()
     wait_for(jobs, ended)
-    jobs.forget()
+    jobs.clear_current()
     (run,) = jobs.all()
     assert (run.name, run.state, run.usable, run.model) == ("mine", "stopped", True, None) and run.step > 0
 
@@ -183,7 +183,7 @@ def test_what_a_stopped_run_has_learnt_is_used_renamed_sent_and_deleted(tmp_path
     assert jobs.rename("mine", "yours").model == "yours" and [each.id for each in registry.infos()] == ["yours"]
     assert registry.translator("yours").translate("we eat bread") == learnt
 
-    archive = zipfile.ZipFile(io.BytesIO(b"".join(zipped(jobs.model("yours"), "yours"))))
+    archive = zipfile.ZipFile(io.BytesIO(b"".join(stream_zip(jobs.model("yours"), "yours"))))
     archive.extractall(tmp_path / "sent")
     assert regard.load(tmp_path / "sent" / "yours").translate("we eat bread") == learnt
 
@@ -198,8 +198,8 @@ def test_what_a_stopped_run_has_learnt_is_used_renamed_sent_and_deleted(tmp_path
 def test_only_runs_are_renamed_and_deleted(tmp_path, jobs, monkeypatch):
     monkeypatch.setattr(kept_runs, "demo_folder", lambda: tmp_path / "cache" / "demo")
     for name in ("demo", "mine", "other"):
-        record = Record(name=name, recipe="pairs-transformer", steps=1, code=-15)
-        jobs.kept.write(record)
+        record = JobRecord(name=name, recipe="pairs-transformer", steps=1, code=-15)
+        jobs.run_folders.write(record)
     write(tmp_path / "outside", job_json=record.model_dump_json())
     for name in ("../outside", "outside", "..", "", ".current", "MINE", "mine/../other"):
         for order in (jobs.delete, jobs.use, jobs.model, lambda name: jobs.rename(name, "new")):
@@ -210,16 +210,16 @@ def test_only_runs_are_renamed_and_deleted(tmp_path, jobs, monkeypatch):
             jobs.rename("mine", name)
     with pytest.raises(ConflictError, match="already a training called other"):
         jobs.rename("mine", "other")
-    with pytest.raises(ConflictError, match="saved nothing yet"):
+    with pytest.raises(ConflictError, match="saved no checkpoint yet"):
         jobs.use("mine")
     for order in (jobs.delete, lambda name: jobs.rename(name, "new")):
-        with pytest.raises(UsageError, match="built-in translator"):
+        with pytest.raises(UsageError, match="demo translator"):
             order("demo")
     assert (tmp_path / "outside").exists() and {run.name for run in jobs.all()} == {"demo", "mine", "other"}
 
 
 def test_a_model_that_was_finished_without_a_server_is_found(tmp_path):
-    record = Record(name="mine", recipe="pairs-transformer", steps=1, pid=0)
+    record = JobRecord(name="mine", recipe="pairs-transformer", steps=1, pid=0)
     write(tmp_path / "mine", job_json=record.model_dump_json(), manifest_json="{}")
     write(tmp_path, _current="mine")
     job = wait_for(TrainingJobs(tmp_path), ended)
@@ -253,7 +253,7 @@ def test_nothing_to_stop_resume_or_show(jobs):
         jobs.stop()
     with pytest.raises(NotFoundError):
         jobs.resume()
-    jobs.forget()
+    jobs.clear_current()
 
 
 @pytest.mark.parametrize(
@@ -283,7 +283,7 @@ def test_recipes_with_data_take_no_files_and_those_without_need_them(jobs, tsv):
             begin(jobs, tsv, recipe=recipe)
     with pytest.raises(UsageError, match="does not take files"):
         begin(jobs, recipe="tatoeba-en-es")
-    with pytest.raises(UsageError, match="no file came"):
+    with pytest.raises(UsageError, match="received no file"):
         begin(jobs)
 
 
@@ -291,14 +291,14 @@ def test_recipes_with_data_take_no_files_and_those_without_need_them(jobs, tsv):
     ("files", "words"),
     [
         ({"notes_docx": "x"}, "send one file"),
-        ({"notes": "x"}, "not told by its name"),
+        ({"notes": "x"}, "has no known suffix"),
         ({"pairs_gz": "x"}, "send one file"),
         ({"a_txt": "x\n" * 30, "b_txt": "x\n" * 30}, "end in their languages"),
         ({"a_en": "x\n" * 30, "a_fr": "x\n" * 30}, "end in their languages"),
         ({"a_en": "x\n" * 30, "a_es": "x\n" * 29}, "misaligned files: pairs.en has 30 lines, pairs.es has 29"),
         ({"pairs_tsv": b"\x7fELF\0\0\xff\xfe" * 40}, "malformed UTF-8 or NUL"),
         ({"pairs_tsv": ""}, "no sentence pairs"),
-        ({"pairs_tsv": "a\tb\n" * 3}, "3 sentence pairs came"),
+        ({"pairs_tsv": "a\tb\n" * 3}, "the files have 3 sentence pairs"),
         ({"pairs_tsv": "a\tb\n" * 30 + "alone\n"}, "line 31: expected 2 columns"),
         ({"pairs_csv": 'a,"b\n'}, "CSV"),
         ({"pairs_jsonl": '{"de": "x"}\n'}, "no language 'en'"),
@@ -331,7 +331,7 @@ def test_the_same_language_twice_is_refused(jobs, tsv):
 @pytest.mark.parametrize("pairs", [20, 2_000, 20_000, 90_000, 10**6])
 @pytest.mark.parametrize("steps", [None, 1, 20, 100_000])
 def test_settings_fit_any_corpus(pairs, steps):
-    sets = suited("pairs-transformer", pairs=pairs, steps=steps)
+    sets = settings_for("pairs-transformer", pairs=pairs, steps=steps)
     recipe = load_recipe("pairs-transformer", ["data.train=x", "data.source=en", "data.target=es", *sets])
     training = recipe.training
     assert training.steps == steps or (steps is None and training.steps >= 1500)

@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 
 from regard.data.synthetic.phrasebook import phrases
 from regard.errors import RegardError
-from regard.serve.jobs.progress import Record
+from regard.serve.jobs.progress import JobRecord
 from regard.serve.jobs.runner import TrainingJobs
 from regard.serve.jobs.temp_folders import ServerTempFolder
 from regard.serve.routes.training import training_router
@@ -87,8 +87,8 @@ def test_a_pair_of_files_may_come_in_any_order(client, jobs, packed):
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("../../../etc/cron.d/x", TSV, "not told by its name"),
-        ("x.tsv/../../../y", TSV, "not told by its name"),
+        ("../../../etc/cron.d/x", TSV, "has no known suffix"),
+        ("x.tsv/../../../y", TSV, "has no known suffix"),
         ("evil.exe", TSV, "send one file"),
         ("x.tsv", b"\x89PNG\0\1\2\xff" * 20, "malformed UTF-8"),
         ("x.tsv", b"one column\n" * 30, "columns"),
@@ -142,7 +142,7 @@ def test_there_is_nothing_to_stop_or_resume_at_first(client):
 
 def test_runs_are_listed_downloaded_renamed_and_deleted(client, jobs, translator_folder, tmp_path):
     shutil.copytree(translator_folder, jobs.runs / "mine")
-    jobs.kept.write(Record(name="mine", recipe="pairs-transformer", steps=20, code=0, model="mine"))
+    jobs.run_folders.write(JobRecord(name="mine", recipe="pairs-transformer", steps=20, code=0, model="mine"))
     (run,) = client.get("/api/train/runs").json()["runs"]
     assert (run["name"], run["state"], run["usable"]) == ("mine", "finished", True)
     sent = client.get("/api/train/runs/mine/download")

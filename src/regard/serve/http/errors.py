@@ -1,4 +1,4 @@
-"""What a client did wrong, or must wait for: each error knows its HTTP status."""
+"""Errors of the server, each with its HTTP status."""
 
 from __future__ import annotations
 
@@ -8,49 +8,49 @@ from regard.errors import RegardError
 
 
 class HTTPError(RegardError):
-    """An answer other than success, said in words."""
+    """An error that is sent to the client with its status and message."""
 
     status: int = HTTPStatus.BAD_REQUEST
 
 
 class UnauthorizedError(HTTPError):
-    """The server wants a key, and none or a wrong one came."""
+    """The API key is missing or wrong."""
 
     status = HTTPStatus.UNAUTHORIZED
 
 
 class ForbiddenError(HTTPError):
-    """The client is known, or need not be, but may not do this."""
+    """This request is not allowed, whoever sends it."""
 
     status = HTTPStatus.FORBIDDEN
 
 
 class NotFoundError(HTTPError):
-    """There is nothing of that name."""
+    """Nothing has the requested name."""
 
     status = HTTPStatus.NOT_FOUND
 
 
 class ConflictError(HTTPError):
-    """It cannot be done in the present state of things."""
+    """The request does not fit the current state, such as starting a job while another runs."""
 
     status = HTTPStatus.CONFLICT
 
 
 class TooLargeError(HTTPError):
-    """More came than the server takes."""
+    """The request is larger than the server's limit."""
 
     status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
 
 
 class StorageFullError(HTTPError):
-    """The disk has no room for what came."""
+    """The data cannot be stored."""
 
     status = HTTPStatus.INSUFFICIENT_STORAGE
 
 
 class BusyError(HTTPError):
-    """The server has enough to do; try again after `retry_after` seconds."""
+    """The server is overloaded or shutting down; the client may retry after `retry_after` seconds."""
 
     status = HTTPStatus.SERVICE_UNAVAILABLE
 

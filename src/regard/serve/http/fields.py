@@ -1,4 +1,4 @@
-"""The fields of a request, however a client sends them: JSON, form, multipart or in the address."""
+"""Read the fields of a request from JSON, a form, multipart data, or the query string."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from regard.errors import UsageError
 
 
 class Upload(NamedTuple):
-    """A file that came with a form."""
+    """A file of a multipart form."""
 
     name: str
     content: bytes
@@ -23,26 +23,26 @@ FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 
 
 async def read_fields(request: Request) -> dict[str, Any]:
-    """All fields by name; what is in the body wins over what is in the address."""
+    """All fields by name; the body overrides the query string."""
     given: dict[str, Any] = dict(request.query_params)
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind in FORMS:
         async with request.form(max_files=1, max_fields=100) as form:
-            return given | {name: await _held(value) for name, value in form.items()}
+            return given | {name: await _read_value(value) for name, value in form.items()}
     body = await request.body()
     if not body.strip():
         return given
     try:
         values = json.loads(body)
-    except (ValueError, RecursionError):  # also for a number of too many digits
+    except (ValueError, RecursionError):  # ValueError also for a number of too many digits
         raise UsageError("the body is neither JSON in UTF-8 nor a form with its content type") from None
     if not isinstance(values, dict):
         raise UsageError("the body must be a JSON object with the fields of the request")
     return given | values
 
 
-def required(given: Mapping[str, Any], name: str) -> str:
-    """A field that must be there, as text."""
+def required_text(given: Mapping[str, Any], name: str) -> str:
+    """The value of a required text field."""
     value = given.get(name)
     if value is None or value == "":
         raise UsageError(f"Invalid request: missing {name} parameter")
@@ -51,8 +51,8 @@ def required(given: Mapping[str, Any], name: str) -> str:
     return value
 
 
-def texts(given: Mapping[str, Any], name: str = "q") -> tuple[list[str], bool]:
-    """One text or several, and whether they came as a list."""
+def required_texts(given: Mapping[str, Any], name: str = "q") -> tuple[list[str], bool]:
+    """The texts of a required field, and whether the client sent them as a list."""
     value = given.get(name)
     if value is None or value in ("", []):
         raise UsageError(f"Invalid request: missing {name} parameter")
@@ -63,8 +63,8 @@ def texts(given: Mapping[str, Any], name: str = "q") -> tuple[list[str], bool]:
     return found, several
 
 
-def whole(given: Mapping[str, Any], name: str, most: int) -> int:
-    """A whole number from 0 to `most`; 0 when it is not given."""
+def optional_integer(given: Mapping[str, Any], name: str, most: int) -> int:
+    """An integer from 0 to `most`; 0 if the field is missing."""
     value = given.get(name) or 0
     try:
         number = int(value)
@@ -75,13 +75,13 @@ def whole(given: Mapping[str, Any], name: str, most: int) -> int:
     return number
 
 
-async def _held(value: UploadFile | str) -> Upload | str:
-    """A file's content is taken before its form is closed; the guard has bounded it."""
+async def _read_value(value: UploadFile | str) -> Upload | str:
+    """Read a file's content before its form is closed; the guard limits its size."""
     return value if isinstance(value, str) else Upload(value.filename or "", await value.read())
 
 
-def uploaded(given: Mapping[str, Any], name: str) -> Upload:
-    """A file sent in a multipart form."""
+def required_file(given: Mapping[str, Any], name: str) -> Upload:
+    """The file of a required multipart field."""
     value = given.get(name)
     if not isinstance(value, Upload):
         raise UsageError(f"Invalid request: missing {name} parameter; send a file as multipart/form-data")

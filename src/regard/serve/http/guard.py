@@ -1,6 +1,6 @@
-"""What stands between the network and the routes: hosts, origins, keys, sizes, times, headers, the log and metrics.
+"""ASGI middleware in front of all routes: hosts, origins, API keys, sizes, timeouts, headers, access log and metrics.
 
-Plain ASGI, so that streams pass through untouched.
+It is plain ASGI, so that streamed responses are not buffered.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ HEADERS = {
     "referrer-policy": "no-referrer",
     "cross-origin-resource-policy": "same-origin",
 }
-CORS = {  # what pages of the origins that were named may send and read
+CORS = {  # what pages of allowed origins may send
     "access-control-allow-methods": "GET, HEAD, POST, DELETE",
     "access-control-allow-headers": "authorization, content-type",
     "access-control-max-age": "600",
 }
-READING = ("GET", "HEAD", "OPTIONS")
-KEYED = ("/api", "/v1", "/metrics")  # the LibreTranslate routes look for a key in the request's own fields
-LARGE = ("/api/train", "/api/picture")  # where training data and pictures arrive
-SMALL = 65536  # bytes of a request that is refused, but read
+SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+KEY_PREFIXES = ("/api", "/v1", "/metrics")  # LibreTranslate routes check the key themselves: it may be a form field
+UPLOAD_PATHS = ("/api/train", "/api/picture")  # these take training data and images
+READ_WHEN_REFUSED = 65536  # bytes up to which the body of a refused request is still read
 access = logging.getLogger("regard.access")
 
 
 class Metrics:
-    """What /metrics tells Prometheus; a registry of its own, so that several servers fit into one process."""
+    """The metrics of /metrics, in a registry of their own, so that one process can run several servers."""
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
@@ -65,7 +65,7 @@ class Metrics:
 
 
 class Guard:
-    """Wraps the application; refuses what must not reach it, and counts and logs what does."""
+    """Wraps the application: refuses bad requests, and counts and logs all of them."""
 
     def __init__(self, app: ASGIApp, settings: ServeSettings, metrics: Metrics) -> None:
         self.app, self.settings, self.metrics = app, settings, metrics
@@ -81,44 +81,45 @@ class Guard:
             await self.app(scope, receive, send)
             return
         method, scope = scope["method"], self.proxies.unwrap(scope)
-        began, sent = time.monotonic(), _Sent(send, self._shared_with(scope), bodiless=method == "HEAD")
-        if method == "HEAD":  # as GET, without the body
+        began = time.monotonic()
+        sent = _ResponseSender(send, self._allowed_origin(scope), without_body=method == "HEAD")
+        if method == "HEAD":  # routed as GET; the body is dropped
             scope = {**scope, "method": "GET"}
         try:
             await self._check(scope, receive)
-            await self._pass_on(scope, self._bounded(scope, receive), sent)
-        except HTTPError as problem:
-            await self._refuse(scope, receive, sent, problem)
-        except asyncio.CancelledError:  # the server ends and waits no longer
+            await self._forward(scope, self._limited(scope, receive), sent)
+        except HTTPError as error:
+            await self._refuse(scope, receive, sent, error)
+        except asyncio.CancelledError:  # the graceful shutdown timed out
             await self._refuse(scope, receive, sent, BusyError("the server is shutting down", retry_after=5))
         finally:
-            self._note({**scope, "method": method}, sent, time.monotonic() - began)
+            self._log({**scope, "method": method}, sent, time.monotonic() - began)
 
-    async def _pass_on(self, scope: Scope, receive: Receive, sent: _Sent) -> None:
+    async def _forward(self, scope: Scope, receive: Receive, sent: _ResponseSender) -> None:
         if _is_preflight(scope):
             await Response(status_code=204, headers=CORS)(scope, receive, sent)
             return
-        large = scope["path"] in LARGE and scope["method"] not in READING
-        if large and self._receiving >= self.settings.receiving:
+        is_upload = scope["path"] in UPLOAD_PATHS and scope["method"] not in SAFE_METHODS
+        if is_upload and self._receiving >= self.settings.receiving:
             raise BusyError(f"{self._receiving} uploads are arriving already; try again later", retry_after=10)
-        self._receiving += large
+        self._receiving += is_upload
         try:
             await self.app(scope, receive, sent)
         finally:
-            self._receiving -= large
+            self._receiving -= is_upload
 
     @staticmethod
-    async def _refuse(scope: Scope, receive: Receive, sent: _Sent, problem: HTTPError) -> None:
+    async def _refuse(scope: Scope, receive: Receive, sent: _ResponseSender, error: HTTPError) -> None:
         if not sent.status:
-            await error_response(scope["path"], problem)(scope, receive, sent)
+            await error_response(scope["path"], error)(scope, receive, sent)
 
-    # Before
+    # Checks before the application runs
 
     async def _check(self, scope: Scope, receive: Receive) -> None:
         try:
             self._check_headers(scope)
         except HTTPError:
-            await _read_small(scope, receive)
+            await _read_small_body(scope, receive)
             raise
 
     def _check_headers(self, scope: Scope) -> None:
@@ -128,60 +129,62 @@ class Guard:
                 "this server does not answer to the name in the Host header; use its address, or start it with "
                 "--allowed-host NAME"
             )
-        if (scope["method"] not in READING or _is_preflight(scope)) and self._from_elsewhere(scope, headers):
+        if (scope["method"] not in SAFE_METHODS or _is_preflight(scope)) and self._is_cross_site(scope, headers):
             raise ForbiddenError(
-                "this server does not answer pages of other sites; whoever runs it can let one in with --origin"
+                "this server does not accept requests from pages of other sites; its operator can allow a site with "
+                "--origin"
             )
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > self._limit(scope):
-            raise TooLargeError(f"the request has {length} bytes; at most {self._limit(scope)} are taken")
-        if scope["path"].startswith(KEYED) and not _is_preflight(scope) and not self.keys.accept(bearer_key(headers)):
+            raise TooLargeError(f"the request has {length} bytes; the limit is {self._limit(scope)}")
+        needs_key = scope["path"].startswith(KEY_PREFIXES) and not _is_preflight(scope)
+        if needs_key and not self.keys.accept(bearer_key(headers)):
             raise UnauthorizedError("a valid API key is needed; send it as Authorization: Bearer KEY")
 
-    def _from_elsewhere(self, scope: Scope, headers: Headers) -> bool:
-        """Whether a browser says that a page is asking which is neither ours nor one that was let in."""
+    def _is_cross_site(self, scope: Scope, headers: Headers) -> bool:
+        """Whether the browser's headers say that the request comes from a page of another site that is not allowed."""
         origin, host = headers.get("origin"), headers.get("host", "")
-        if origin is not None and self._shared_with(scope):
+        if origin is not None and self._allowed_origin(scope):
             return False
-        # Without a proxy that tells how the browser came, it may have come over TLS or not.
+        # Without a trusted proxy the scheme that the browser used is unknown.
         schemes = [scope["scheme"]] if self.settings.trusted_proxies else ["http", "https"]
         if origin is not None and origin not in [f"{scheme}://{host}" for scheme in schemes]:
             return True
         return headers.get("sec-fetch-site") in ("cross-site", "same-site")
 
-    def _shared_with(self, scope: Scope) -> str:
-        """The origin of the page that asks, if it is another site's that was let in."""
+    def _allowed_origin(self, scope: Scope) -> str:
+        """The request's Origin header if it is one of the allowed origins, else empty."""
         origin = Headers(scope=scope).get("origin", "")
         return origin if origin and {origin.lower(), ANY} & {*self.settings.origins} else ""
 
     def _limit(self, scope: Scope) -> int:
-        return self.settings.upload if scope["path"] in LARGE else self.settings.body
+        return self.settings.upload if scope["path"] in UPLOAD_PATHS else self.settings.body
 
-    def _bounded(self, scope: Scope, receive: Receive) -> Receive:
-        """A body that neither grows nor takes longer than it may, whatever its header said."""
-        limit, came = self._limit(scope), 0
-        until = time.monotonic() + self.settings.seconds * (10 if scope["path"] in LARGE else 1)
+    def _limited(self, scope: Scope, receive: Receive) -> Receive:
+        """`receive` with limits on size and time that hold whatever the Content-Length header says."""
+        limit, received = self._limit(scope), 0
+        until = time.monotonic() + self.settings.seconds * (10 if scope["path"] in UPLOAD_PATHS else 1)
         complete = False
 
-        async def bounded() -> Message:
-            nonlocal came, complete
-            if complete:  # what comes now is only whether the client is still there
+        async def limited() -> Message:
+            nonlocal received, complete
+            if complete:  # later messages only report a disconnect, which has no time limit
                 return await receive()
             try:
                 message = await asyncio.wait_for(receive(), max(0.0, until - time.monotonic()))
             except TimeoutError:
                 raise HTTPException(408, "the request did not arrive in time") from None
-            came += len(message.get("body", b""))
+            received += len(message.get("body", b""))
             complete = not message.get("more_body", False)
-            if came > limit:  # as an HTTPException, which FastAPI lets through wherever it reads a body
-                raise HTTPException(413, f"the request has more than the {limit} bytes that are taken")
+            if received > limit:  # FastAPI passes on an HTTPException raised while it reads a body, and no other error
+                raise HTTPException(413, f"the request has more bytes than the limit of {limit}")
             return message
 
-        return bounded
+        return limited
 
-    # After
+    # After the response
 
-    def _note(self, scope: Scope, sent: _Sent, seconds: float) -> None:
+    def _log(self, scope: Scope, sent: _ResponseSender, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", "other")
         self.metrics.requests.labels(route, str(sent.status)).inc()
         self.metrics.seconds.labels(route).observe(seconds)
@@ -194,18 +197,18 @@ class Guard:
 
 
 def _is_preflight(scope: Scope) -> bool:
-    """Whether a browser asks whether it may ask."""
+    """Whether this is a CORS preflight request."""
     return scope["method"] == "OPTIONS" and "access-control-request-method" in Headers(scope=scope)
 
 
-async def _read_small(scope: Scope, receive: Receive) -> None:
-    """Read what a refused client sends, if it is little and comes soon.
+async def _read_small_body(scope: Scope, receive: Receive) -> None:
+    """Read the body of a refused request if it is small and arrives within a second.
 
-    A connection that is closed before everything was read may lose the answer: a proxy that is still sending sees the
-    end of the connection first.
+    If the server closes the connection while a proxy is still sending, the proxy may see the closed connection before
+    it sees the response.
     """
     length = Headers(scope=scope).get("content-length", "0")
-    if not length.isdecimal() or int(length) > SMALL:
+    if not length.isdecimal() or int(length) > READ_WHEN_REFUSED:
         return
     with suppress(TimeoutError):
         async with asyncio.timeout(1):
@@ -213,12 +216,12 @@ async def _read_small(scope: Scope, receive: Receive) -> None:
                 pass
 
 
-class _Sent:
-    """Passes messages on, with our headers, and remembers what was sent."""
+class _ResponseSender:
+    """Adds the security headers to a response, and records its status and size."""
 
-    def __init__(self, send: Send, origin: str, *, bodiless: bool) -> None:
+    def __init__(self, send: Send, origin: str, *, without_body: bool) -> None:
         self.send, self.status, self.bytes = send, 0, 0
-        self._bodiless = bodiless
+        self._without_body = without_body
         self._headers = HEADERS | ({"access-control-allow-origin": origin, "vary": "Origin"} if origin else {})
 
     async def __call__(self, message: Message) -> None:
@@ -227,7 +230,7 @@ class _Sent:
             headers = MutableHeaders(scope=message)
             for name, value in self._headers.items():
                 headers.setdefault(name, value)
-        elif self._bodiless and message["type"] == "http.response.body":
+        elif self._without_body and message["type"] == "http.response.body":
             message = {**message, "body": b""}
         self.bytes += len(message.get("body", b""))
         await self.send(message)

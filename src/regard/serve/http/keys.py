@@ -1,4 +1,4 @@
-"""API keys: who may ask."""
+"""API keys."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from starlette.datastructures import Headers
 
 
 class ApiKeys:
-    """The keys of a server; without any, everyone may ask."""
+    """The keys of a server; without any, no key is needed."""
 
     def __init__(self, keys: Iterable[str]) -> None:
         self._keys = [key.encode() for key in keys]
@@ -18,7 +18,7 @@ class ApiKeys:
         return bool(self._keys)
 
     def accept(self, given: str) -> bool:
-        """Whether this is one of the keys; the time it takes says nothing about them."""
+        """Whether this is one of the keys; compared in constant time, against timing attacks."""
         matches = [hmac.compare_digest(given.encode("utf-8", "replace"), key) for key in self._keys]
         return any(matches) or not self._keys
 

@@ -1,4 +1,4 @@
-"""Who asks, and by which name: what proxies tell of a request, believed only from those that were named."""
+"""Trusted proxies, whose X-Forwarded-* headers are used, and the host names that a server accepts."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 class TrustedProxies:
     """The proxies of a server, by address or network."""
 
-    def __init__(self, named: Sequence[str]) -> None:
-        self._networks = [ipaddress.ip_network(each) for each in named]
+    def __init__(self, addresses: Sequence[str]) -> None:
+        self._networks = [ipaddress.ip_network(each) for each in addresses]
 
     def trusts(self, client: str) -> bool:
         address = _address(client)
         return address is not None and any(address in network for network in self._networks)
 
     def unwrap(self, scope: Scope) -> Scope:
-        """The request as it came to the outermost trusted proxy; from anyone else, the request as it is.
+        """The request as the outermost trusted proxy received it; unchanged if it came from no trusted proxy.
 
-        Each proxy appends to these headers, so that only the last value is the word of the one that is trusted.
+        Each proxy appends to these headers, so only the last value was written by the trusted one.
         """
         if not self.trusts(_client(scope)):
             return scope
@@ -46,10 +46,11 @@ class TrustedProxies:
 
 
 class AllowedHosts:
-    """The names that a server answers to: any other in a Host header may be an attack by DNS rebinding.
+    """The accepted values of the Host header; any other value may be a DNS rebinding attack.
 
-    These are the names given, those of the loopback, and on a server that others reach its own host name and the
-    address a connection came in at. A page of another site can get its name to mean this machine, but none of these.
+    Accepted are the configured names and the loopback names. A server that is not local also accepts its own host name
+    and the address that a connection was made to. In a rebinding attack another site lets its own name resolve to this
+    machine, so its Host header is none of these.
     """
 
     def __init__(self, settings: ServeSettings) -> None:
@@ -63,15 +64,15 @@ class AllowedHosts:
         if found is None:
             return False
         name = found["name"].lower().strip("[]")
-        return name in self._own or any(_fits(name, given) for given in self._given) or self._is_here(name, scope)
+        return name in self._own or any(_matches(name, given) for given in self._given) or self._is_own(name, scope)
 
-    def _is_here(self, name: str, scope: Scope) -> bool:
-        """Whether this is the address at which the connection came in."""
-        here = (scope.get("server") or ("",))[0]
-        return not self._local and _address(name) is not None and _address(name) == _address(here)
+    def _is_own(self, name: str, scope: Scope) -> bool:
+        """Whether this is the address that the connection was made to."""
+        own = (scope.get("server") or ("",))[0]
+        return not self._local and _address(name) is not None and _address(name) == _address(own)
 
 
-def _fits(name: str, given: str) -> bool:
+def _matches(name: str, given: str) -> bool:
     return given == ANY or name == given or (given.startswith("*.") and name.endswith(given[1:]))
 
 
@@ -85,7 +86,7 @@ def _last(headers: Headers, name: str) -> str:
 
 
 def _address(text: str) -> Address | None:
-    """An address, of version 4 where one of version 6 only wraps it."""
+    """The parsed address; an IPv6-mapped IPv4 address becomes IPv4."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Errors in the shape of the API that was asked, and answers whose client may leave before they are ready."""
+"""Error responses in the format of each API, and work that is cancelled when its client disconnects."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from regard.serve.http.errors import BusyError, HTTPError
 T = TypeVar("T")
 OPENAI = "/v1"
 TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
-UNBUFFERED = {"cache-control": "no-cache", "x-accel-buffering": "no"}  # proxies pass each event on as it comes
-GONE = 499  # the client has closed the connection: nobody reads the answer
+UNBUFFERED = {"cache-control": "no-cache", "x-accel-buffering": "no"}  # proxies forward each event at once
+CLIENT_CLOSED_REQUEST = 499  # the client has disconnected; nobody reads this response
 log = logging.getLogger("regard.serve")
 
 
 def error_response(path: str, error: Exception) -> Response:
-    """What a client of this path is told: words and the right status, never a traceback or a file's path."""
+    """The response to an error: a message and a status, never a traceback or a file's path."""
     status, headers = _status(error), {}
     if isinstance(error, BusyError):
         headers["retry-after"] = str(error.retry_after)
     if status == 500:
         log.error("%s: %s", path, error, exc_info=error)
-    words = well_formed(_words(error, status))  # they may repeat what came
+    message = well_formed(_message(error, status))  # it may quote the request
     if not path.startswith(OPENAI):
-        return JSONResponse({"error": words}, status, headers)
+        return JSONResponse({"error": message}, status, headers)
     kind = TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
-    return JSONResponse({"error": {"message": words, "type": kind, "param": None, "code": None}}, status, headers)
+    return JSONResponse({"error": {"message": message, "type": kind, "param": None, "code": None}}, status, headers)
 
 
 def _status(error: Exception) -> int:
@@ -51,29 +51,29 @@ def _status(error: Exception) -> int:
             return 500
 
 
-def _words(error: Exception, status: int) -> str:
+def _message(error: Exception, status: int) -> str:
     match error:
         case RequestValidationError():
-            return "; ".join(_mistake(each) for each in error.errors()[:3])
+            return "; ".join(_validation_message(each) for each in error.errors()[:3])
         case HTTPException():
             return str(error.detail)
         case RegardError() if status != 500 or isinstance(error, HTTPError):
             return str(error)
         case _:
-            return "something went wrong here; the server's log says what"
+            return "internal server error; see the server's log"
 
 
-def _mistake(error: dict[str, Any]) -> str:
+def _validation_message(error: dict[str, Any]) -> str:
     where = ".".join(str(part) for part in error["loc"] if part != "body")
     return f"{where}: {error['msg']}" if where else str(error["msg"])
 
 
 def handle_errors(app: FastAPI) -> None:
-    """Every error leaves the application as an answer."""
+    """Turn every error of the application into a response."""
 
     async def handler(request: Request, error: Exception) -> Response:
         if isinstance(error, ClientDisconnect):
-            return Response(status_code=GONE)
+            return Response(status_code=CLIENT_CLOSED_REQUEST)
         return error_response(request.url.path, error)
 
     for kind in (RegardError, HTTPException, RequestValidationError, ClientDisconnect, Exception):
@@ -81,33 +81,33 @@ def handle_errors(app: FastAPI) -> None:
 
 
 async def wait_for_result(request: Request, work: Awaitable[T], *, seconds: float) -> T:
-    """The result of some work, given up when it takes too long or its client has gone."""
+    """The result of `work`, which is cancelled after `seconds` or when the client disconnects."""
     task = asyncio.ensure_future(work)
-    watch = asyncio.ensure_future(_gone(request))
+    disconnect = asyncio.ensure_future(_wait_for_disconnect(request))
     try:
-        await asyncio.wait({task, watch}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({task, disconnect}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             return task.result()
-        if watch.done():
+        if disconnect.done():
             raise ClientDisconnect
-        raise BusyError(f"this took longer than {seconds:g} s; ask for less, or try again later", retry_after=5)
+        raise BusyError(f"the request took longer than {seconds:g} s; send less, or try again later", retry_after=5)
     finally:
-        for each in (task, watch):
+        for each in (task, disconnect):
             each.cancel()
 
 
 async def stream_events(request: Request, events: AsyncIterator[str], *, seconds: float) -> StreamingResponse:
-    """Server-sent events as they come; what goes wrong before the first of them has a status of its own."""
+    """A response of server-sent events; an error before the first event becomes an error response."""
     first = await wait_for_result(request, anext(events), seconds=seconds)
 
-    async def all_of_them() -> AsyncIterator[str]:
+    async def all_events() -> AsyncIterator[str]:
         yield first
         async for event in events:
             yield event
 
-    return StreamingResponse(all_of_them(), media_type="text/event-stream", headers=UNBUFFERED)
+    return StreamingResponse(all_events(), media_type="text/event-stream", headers=UNBUFFERED)
 
 
-async def _gone(request: Request) -> None:
+async def _wait_for_disconnect(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass

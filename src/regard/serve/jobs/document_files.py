@@ -1,4 +1,4 @@
-"""Documents that clients send to be translated: kept under names of our own, for an hour at most."""
+"""Uploaded documents and their translations, kept under random names for at most an hour."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from regard.serve.http.errors import NotFoundError
 from regard.serve.jobs.temp_folders import ServerTempFolder
 
 FORMATS = (".txt", ".po", ".xlf", ".xliff", ".srt", ".html", ".htm")
-MOST, SECONDS = 100, 3600
+MAX_FILES, MAX_AGE = 100, 3600  # MAX_AGE in seconds
 
 
 class TextCollector:
-    """Stands where a translator would, gives every text back as it is, and remembers them."""
+    """A stand-in for a translator that returns every text unchanged and collects the texts."""
 
     def __init__(self) -> None:
         self._texts: list[str] = []
@@ -34,22 +34,22 @@ class TextCollector:
 
 
 class DocumentFiles:
-    """Uploads and their translations, in the temp_folder; the oldest leave first when they are more than `MOST`."""
+    """Uploads and their translations; beyond `MAX_FILES` the oldest are removed."""
 
     def __init__(self, temp_folder: ServerTempFolder) -> None:
         self._folder = temp_folder.folder
-        self._names: dict[str, tuple[float, str]] = {}  # by token: when it came, and what the client called it
+        self._names: dict[str, tuple[float, str]] = {}  # by token: time of the upload, and the client's file name
         self._lock = threading.Lock()
 
-    def keep(self, name: str, content: bytes) -> Path:
-        """Write an upload where its translation will be; the client's name is only remembered, never a path."""
+    def save(self, name: str, content: bytes) -> Path:
+        """Write an upload to the folder of a new token; the client's file name never becomes a path."""
         name = PurePath(name.replace("\\", "/")).name
         suffix = PurePath(name).suffix.lower()
         if suffix not in FORMATS:
             raise UsageError(f"{suffix or name!r} files are not supported; send one of {', '.join(FORMATS)}")
         token = secrets.token_urlsafe(16)
         with self._lock:
-            self._forget()
+            self._remove_expired()
             self._names[token] = (time.monotonic(), name)
         path = self._folder / token / f"document{suffix}"
         path.parent.mkdir()
@@ -57,7 +57,7 @@ class DocumentFiles:
         return path
 
     def translate(self, path: Path, translate: Translate, source: str, target: str) -> str:
-        """Translate a kept document; returns the token its translation is found by."""
+        """Translate a saved document; returns the token of its translation."""
         output = path.with_name(f"translated{path.suffix}")
         try:
             translate_document(path, output, translate, source, target, overwrite=True)
@@ -65,34 +65,34 @@ class DocumentFiles:
             raise DataError(str(error).replace(f"{path.parent}/", "")) from None
         return path.parent.name
 
-    def words(self, path: Path, source: str, target: str) -> str:
-        """What is to be translated of a kept document, if it is one of these languages: to tell its language by."""
-        heard = TextCollector()
-        self.translate(path, heard, source, target)
-        return heard.text
+    def extract_text(self, path: Path, source: str, target: str) -> str:
+        """The translatable text of a saved document between these languages, for language detection."""
+        collector = TextCollector()
+        self.translate(path, collector, source, target)
+        return collector.text
 
-    def unchanged(self, path: Path) -> str:
-        """Keep a document as its own translation."""
+    def copy_unchanged(self, path: Path) -> str:
+        """Use a saved document as its own translation; returns the token."""
         shutil.copyfile(path, path.with_name(f"translated{path.suffix}"))
         return path.parent.name
 
     def find(self, token: str) -> tuple[Path, str]:
-        """A translated document and the name to give it."""
+        """The path of a translated document, and the file name for the client."""
         with self._lock:
-            self._forget()
+            self._remove_expired()
             known = self._names.get(token)
         if known is None:
-            raise NotFoundError("there is no such file, or no longer")
+            raise NotFoundError("there is no such file; translated files are kept for an hour")
         name = PurePath(known[1])
         path = self._folder / token / f"translated{name.suffix.lower()}"
         if not path.is_file():
             raise NotFoundError("this file has not been translated")
         return path, f"{name.stem}.translated{name.suffix}"
 
-    def _forget(self) -> None:
+    def _remove_expired(self) -> None:
         now = time.monotonic()
-        old = [token for token, (since, _) in self._names.items() if now - since > SECONDS]
-        surplus = list(self._names)[: max(0, len(self._names) - MOST)]
+        old = [token for token, (since, _) in self._names.items() if now - since > MAX_AGE]
+        surplus = list(self._names)[: max(0, len(self._names) - MAX_FILES)]
         for token in {*old, *surplus}:
             del self._names[token]
             shutil.rmtree(self._folder / token, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""A training job as a page shows it, read from the files of its run."""
+"""The progress of a training job, read from the files of its run folder."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from regard.training.metrics import METRICS, read_metrics
 
 RECORD = "job.json"
 LOG = "train.log"
-POINTS = 500  # of a curve; more cannot be seen
-SUMMARY = " sentence pairs "  # is in the line that a run says first, when its data are ready
+POINTS = 500  # of a loss curve, about one per pixel of the page's chart
+SUMMARY = " sentence pairs "  # marks the log line that a run prints when its data are ready
 STOPPED = frozenset(
     code for signum in (signal.SIGTERM, signal.SIGINT) for code in (-signum, 128 + signum)
-)  # before and after the run could catch the signal
+)  # exit codes of a signal before and after the run installs its handler
 State = Literal["preparing", "running", "stopped", "failed", "finished"]
 Row = dict[str, Any]
 
 
-class Record(Config):
-    """What is kept of a job in its folder: how to start it, and which process it is or how that ended."""
+class JobRecord(Config):
+    """The file job.json of a run folder: how to start the job, its process, and how that process ended."""
 
     name: str
     recipe: str
@@ -32,14 +32,14 @@ class Record(Config):
     steps: int
     minutes: float | None = None
     pid: int = 0
-    born: str = ""  # when the process began, to tell it from another one that was given its number
+    born: str = ""  # start time of the process, to tell it from a later process with the same pid
     stopping: bool = False
     code: int | None = None
-    model: str | None = None  # the id by which its model can be used
+    model: str | None = None  # the id of its model in the model registry
 
 
 class Validation(Config):
-    """One measurement on held-out pairs."""
+    """The metrics of one validation on held-out pairs."""
 
     step: int
     loss: float | None = None
@@ -49,7 +49,7 @@ class Validation(Config):
 
 
 class SampleTranslation(Config):
-    """A held-out pair and what the model made of it at a step."""
+    """A held-out pair and the model's translation of it at a step."""
 
     step: int
     source: str
@@ -58,7 +58,7 @@ class SampleTranslation(Config):
 
 
 class Job(Config):
-    """Everything about a job that people want to see."""
+    """A job as the page shows it."""
 
     name: str
     recipe: str
@@ -76,7 +76,7 @@ class Job(Config):
 
 
 class Run(Config):
-    """A training in the list of all of them."""
+    """A training run in the list of all runs."""
 
     name: str
     recipe: str
@@ -85,19 +85,19 @@ class Run(Config):
     steps: int
     message: str
     bleu: float | None  # the best so far
-    usable: bool  # there is something to use or download
+    usable: bool  # whether there is a model or checkpoint to use or download
     model: str | None
 
 
-def summary(job: Job, *, usable: bool) -> Run:
-    """A job in few words."""
+def summarize(job: Job, *, usable: bool) -> Run:
+    """A job as an entry of the list of runs."""
     bleu = max((each.bleu for each in job.valid if each.bleu is not None), default=None)
     shared = {name: getattr(job, name) for name in ("name", "recipe", "state", "step", "steps", "message", "model")}
     return Run(**shared, bleu=bleu, usable=usable)
 
 
-def report(record: Record, folder: Path, *, active: bool) -> Job:
-    """The job of a folder as it stands; `active` while its process lives."""
+def read_job(record: JobRecord, folder: Path, *, active: bool) -> Job:
+    """The present state of a run folder's job; `active` while its process is alive."""
     rows = read_metrics(folder / METRICS)
     train, valid, samples = ([row for row in rows if row["kind"] == kind] for kind in ("train", "valid", "samples"))
     log = _lines(folder / LOG)
@@ -130,23 +130,23 @@ def _lines(log: Path) -> list[str]:
     return [line for line in text.splitlines() if line.strip()]
 
 
-def _state(record: Record, *, active: bool, begun: bool) -> State:
-    if active or record.code is None:  # about to be watched
+def _state(record: JobRecord, *, active: bool, begun: bool) -> State:
+    if active or record.code is None:  # without a code the watcher thread is about to start
         return "running" if begun else "preparing"
     if record.code == 0:
         return "finished"
     return "stopped" if record.code in STOPPED else "failed"
 
 
-def _seconds_left(record: Record, step: int, seconds: float) -> float | None:
-    """By the speed of the whole run so far, validations included; a time limit may end it before its steps do."""
+def _seconds_left(record: JobRecord, step: int, seconds: float) -> float | None:
+    """Estimated from the mean speed so far, validations included, and the time limit if there is one."""
     if not step:
         return None
     left = (record.steps - step) * seconds / step
     return max(0.0, left if record.minutes is None else min(left, 60 * record.minutes - seconds))
 
 
-def _message(record: Record, state: State, step: int, valid: Sequence[Validation], last_line: str) -> str:
+def _message(record: JobRecord, state: State, step: int, valid: Sequence[Validation], last_line: str) -> str:
     place = f"step {step:,} of {record.steps:,}"
     if state in ("preparing", "running") and record.stopping:
         return "Saving what was trained, then stopping."
@@ -167,12 +167,12 @@ def _validation(row: Row) -> Validation:
 
 
 def _curve(train: Sequence[Row]) -> list[tuple[int, float]]:
-    """The loss over the steps, thinned but for its last point."""
+    """The loss over the steps, thinned to `POINTS`; the last point is always kept."""
     points = [(row["step"], row["loss"]) for row in train if math.isfinite(row["loss"])]
     stride = math.ceil(len(points) / POINTS) or 1
     return points[::-1][::stride][::-1]
 
 
 def _finite(value: float | None) -> float | None:
-    """JSON has neither infinity nor NaN."""
+    """None for infinity and NaN, which JSON does not have."""
     return value if value is not None and math.isfinite(value) else None

@@ -1,4 +1,4 @@
-"""The shipped recipes as a page offers them, and how they are fitted to the data that came."""
+"""The shipped recipes that the page offers, and the settings that fit them to uploaded data."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from regard.studies.costs.plan import make_plan
 from regard.training.recipe.recipes import opening_comment, recipe_names, recipe_text
 from regard.training.recipe.sections import PHRASEBOOK, ModelSection, TrainingSection
 
-DEMO_SETS = ("training.log_every=10", "training.validate_every=130")  # often enough to be watched
-HELD_OUT = 200  # pairs for validation, where a tenth of them is as many
+DEMO_SETS = ("training.log_every=10", "training.validate_every=130")  # often enough to watch the progress
+HELD_OUT = 200  # pairs for validation, but at most a tenth of all pairs
 
 
 class Offer(Config):
-    """A recipe to choose; `own_data` takes a person's own sentence pairs, the others bring theirs."""
+    """A recipe to choose; one with `own_data` trains on uploaded sentence pairs, the others have built-in data."""
 
     name: str
     description: str
     family: str
     title: str  # what people call the family
-    parameters: int | None  # depends on the data where they are a person's own
+    parameters: int | None  # None if it depends on the uploaded data
     own_data: bool
 
 
 @dataclass(frozen=True)
-class Size:
-    """What a corpus of fewer than `below` pairs can teach within minutes on two cores: a tiny model."""
+class SmallCorpus:
+    """Settings for a corpus of fewer than `below` pairs: a tiny model that trains within minutes on two cores."""
 
     below: int
     pieces: int
@@ -38,12 +38,16 @@ class Size:
     steps: int
 
 
-SIZES = (Size(3_000, 1000, 1024, 1500), Size(30_000, 4000, 2048, 4000), Size(100_000, 8000, 4096, 8000))
+SMALL_CORPORA = (
+    SmallCorpus(3_000, 1000, 1024, 1500),
+    SmallCorpus(30_000, 4000, 2048, 4000),
+    SmallCorpus(100_000, 8000, 4096, 8000),
+)
 
 
 def offers() -> list[Offer]:
-    """The recipes that run on any machine. Those for a person's own pairs come first, the default model's first."""
-    offered = [_offer(name) for name in recipe_names() if needs_data(name) or brings_data(name)]
+    """The recipes that run on any machine: first those for uploaded pairs, and of these the default model's first."""
+    offered = [_offer(name) for name in recipe_names() if needs_data(name) or has_builtin_data(name)]
     return sorted(offered, key=lambda each: (not each.own_data, each.family != ModelSection().name))
 
 
@@ -61,18 +65,18 @@ def _offer(name: str) -> Offer:
 
 
 def needs_data(name: str) -> bool:
-    """Whether a recipe waits to be given sentence pairs."""
+    """Whether a recipe needs uploaded sentence pairs."""
     return "data" not in _values(name)
 
 
-def brings_data(name: str) -> bool:
-    """Whether a recipe makes its own sentence pairs."""
+def has_builtin_data(name: str) -> bool:
+    """Whether a recipe generates its own sentence pairs."""
     return not needs_data(name) and _values(name)["data"]["train"] == PHRASEBOOK
 
 
-def suited(name: str, *, pairs: int | None = None, steps: int | None = None) -> tuple[str, ...]:
-    """Changes that fit a recipe to so many pairs and steps, and let it be watched as it goes."""
-    size = next((size for size in SIZES if pairs is not None and pairs < size.below), None)
+def settings_for(name: str, *, pairs: int | None = None, steps: int | None = None) -> tuple[str, ...]:
+    """The `--set` values that fit a recipe to this number of pairs and steps, and log often enough for the page."""
+    size = next((size for size in SMALL_CORPORA if pairs is not None and pairs < size.below), None)
     recipe = TrainingSection.parse(_values(name)["training"])
     steps = steps or (size.steps if size else recipe.steps)
     often = min(recipe.validate_every, max(10, steps // 15))

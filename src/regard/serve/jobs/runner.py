@@ -1,7 +1,7 @@
-"""Training for the web page: one job at a time, in a process of its own, with all that is known of it on disk.
+"""Training jobs of the web page: one at a time, in a process of its own, with all of its state on disk.
 
-The process outlives the request, the page and, if that crashes, the server. A server that is shut down stops it, so
-that it saves, and the next server can let it go on.
+The process keeps running when the request or the page ends, and also when the server crashes. A server that shuts down
+stops the process, which then saves its state, and the next server can resume it.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from pathlib import Path
 from regard.checkpoints.folder import is_sealed
 from regard.errors import UsageError
 from regard.serve.http.errors import ConflictError, NotFoundError
-from regard.serve.jobs.progress import LOG, Job, Record, Run, report, summary
-from regard.serve.jobs.recipes import DEMO_SETS, brings_data, needs_data, suited
+from regard.serve.jobs.progress import LOG, Job, JobRecord, Run, read_job, summarize
+from regard.serve.jobs.recipes import DEMO_SETS, has_builtin_data, needs_data, settings_for
 from regard.serve.jobs.runs import DEMO, RunFolders
 from regard.serve.jobs.temp_folders import removed_if_killed
-from regard.serve.jobs.training_data import check_language, count_pairs, keep_pairs
+from regard.serve.jobs.training_data import check_language, count_pairs, save_pairs
 from regard.studies.demo import RECIPE as DEMO_RECIPE
 from regard.training.recipe.recipes import load_recipe
 
 UPLOAD = "upload"
 LIMIT = 256 * 2**20  # bytes of training data
-PATIENCE = 10.0  # seconds to wait for a run to save and end
-NICENESS = 10  # whoever translates meanwhile goes first
-# Threads that wait for each other by spinning are slow when they must share the cores with the server.
+STOP_WAIT = 10.0  # seconds to wait for a run to save and end
+NICENESS = 10  # requests to the server have priority over training
+# OpenMP threads that spin while they wait are slow when they share the cores with the server.
 ENVIRONMENT = {"OMP_WAIT_POLICY": "passive"}
 log = logging.getLogger("regard.jobs")
 
 
 class TrainingJobs:
-    """The trainings of a server, kept in the folder `runs`; one at a time is running.
+    """The training jobs of a server, in the folder `runs`; one runs at a time.
 
-    `on_finished` is told the folder and name of every model that is trained, from a thread of its own; it answers with
-    the id by which the model can now be used. `on_removed` is told the id of a model that is there no longer.
+    `on_finished` is called with the folder and name of every trained model, from another thread; it returns the id of
+    the model in the model registry. `on_removed` is called with the id of a model that was deleted or replaced.
     """
 
     def __init__(
@@ -58,34 +58,34 @@ class TrainingJobs:
         self._changing = threading.Lock()
         self._watcher: threading.Thread | None = None
         self._terminate: Callable[[], None] = lambda: None
-        self._find_again()
+        self._watch_existing()
 
     @property
     def runs(self) -> Path:
         return self.run_folders.root
 
-    # What a page asks
+    # Queries
 
     def current(self) -> Job | None:
-        """The job as it stands."""
-        active = self._active  # asked first: a run that ends right now is shown once more as it was
+        """The present state of the current job."""
+        active = self._active  # read first: a run that ends just now is reported as running once more
         record = self.run_folders.current
-        return None if record is None else report(record, self.run_folders.folder(record.name), active=active)
+        return None if record is None else read_job(record, self.run_folders.folder(record.name), active=active)
 
     def all(self) -> list[Run]:
-        """Every training that was begun here and not deleted, newest first."""
+        """Every run that was started by this page and not deleted, newest first."""
         return [self._run(record) for name in self.run_folders.names() if (record := self.run_folders.record(name))]
 
     def models(self) -> dict[str, Path]:
-        """The folders of the models that have been trained here, by name."""
+        """The folders of the models that were trained here, by name."""
         return self.run_folders.models()
 
-    def _run(self, record: Record) -> Run:
+    def _run(self, record: JobRecord) -> Run:
         active = self._is_running(record)
-        job = report(record, self.run_folders.folder(record.name), active=active)
-        return summary(job, usable=not active and self.run_folders.has_model(record))
+        job = read_job(record, self.run_folders.folder(record.name), active=active)
+        return summarize(job, usable=not active and self.run_folders.has_model(record))
 
-    # What a page orders
+    # Commands
 
     def start(
         self,
@@ -98,7 +98,7 @@ class TrainingJobs:
         steps: int | None = None,
         minutes: float | None = None,
     ) -> Job:
-        """Train by a shipped recipe on the pairs of `files`, which are moved away, or on what the recipe brings."""
+        """Train by a shipped recipe, on the pairs of `files` (which are moved) or on the recipe's built-in data."""
         with self._changing:
             self._refuse_if_active()
             folder = self.run_folders.create(name)
@@ -107,15 +107,15 @@ class TrainingJobs:
                     sets = self._settings(files, folder, recipe, source, target, steps)
                     if minutes is not None:
                         sets += (f"training.time_limit={minutes}",)
-                    settled = load_recipe(recipe, sets).training.steps
-                self._launch(Record(name=name, recipe=recipe, sets=sets, steps=settled, minutes=minutes))
+                    total_steps = load_recipe(recipe, sets).training.steps
+                self._launch(JobRecord(name=name, recipe=recipe, sets=sets, steps=total_steps, minutes=minutes))
             except BaseException:
                 shutil.rmtree(folder)
                 raise
         return self._now()
 
     def start_demo(self) -> Job:
-        """Train the built-in translator, or finish what was begun of it."""
+        """Train the demo translator, or resume its training."""
         with self._changing:
             self._refuse_if_active()
             folder = self.run_folders.folder(DEMO)
@@ -123,41 +123,41 @@ class TrainingJobs:
                 raise ConflictError("the demo model is trained already")
             folder.mkdir(parents=True, exist_ok=True)
             steps = load_recipe(DEMO_RECIPE, DEMO_SETS).training.steps
-            self._launch(Record(name=DEMO, recipe=DEMO_RECIPE, sets=DEMO_SETS, steps=steps))
+            self._launch(JobRecord(name=DEMO, recipe=DEMO_RECIPE, sets=DEMO_SETS, steps=steps))
         return self._now()
 
     def stop(self) -> Job:
-        """Let the run save and end; answers when it has, or after some seconds all the same."""
+        """Signal the run to save and end; returns when it has ended, or after `STOP_WAIT` seconds."""
         with self._changing:
             record = self.run_folders.current
             if record is None or not self._active:
                 raise ConflictError("no training is running")
-            if not record.stopping:  # a second signal would end it without saving
+            if not record.stopping:  # a second signal would end the run before it has saved
                 self.run_folders.write(record.replace(stopping=True))
                 self._terminate()
             watcher = self._watcher
         if watcher is not None:
-            watcher.join(PATIENCE)
+            watcher.join(STOP_WAIT)
         return self._now()
 
     def resume(self, name: str = "") -> Job:
-        """Go on where a run stopped or failed: the current one, or the one of that name."""
+        """Resume a run that stopped or failed: the current one, or the one of that name."""
         with self._changing:
             self._refuse_if_active()
             record = self.run_folders.get(name) if name else self.run_folders.current
             if record is None:
-                raise NotFoundError("there is no training to go on with; start one")
+                raise NotFoundError("there is no training to resume; start one")
             if record.code == 0:
                 raise ConflictError(f"the training of {record.name} is finished; start another under a new name")
             self._launch(record)
         return self._now()
 
     def use(self, name: str) -> Run:
-        """Take the model of a run into use: of one that has not ended, what it has learnt so far."""
+        """Register the model of a run; of an unfinished run, its newest checkpoint."""
         with self._changing:
             record = self._idle(name)
             folder = self.run_folders.model(record)
-            self._withdraw(record)
+            self._unregister(record)
             used = record.replace(model=self.on_finished(folder, record.name))
             self.run_folders.write(used)
             return self._run(used)
@@ -168,31 +168,31 @@ class TrainingJobs:
             record = self._idle(name)
             renamed = self.run_folders.rename(record, new)
             if record.model is not None:
-                self._withdraw(record)
-                renamed = renamed.replace(model=self._taken_into_use(renamed, self.run_folders.model(renamed)))
+                self._unregister(record)
+                renamed = renamed.replace(model=self._register(renamed, self.run_folders.model(renamed)))
                 self.run_folders.write(renamed)
             return self._run(renamed)
 
     def delete(self, name: str) -> None:
-        """Remove a run and its model for good."""
+        """Delete a run and its model."""
         with self._changing:
             record = self._idle(name)
             self.run_folders.delete(record)
-            self._withdraw(record)
+            self._unregister(record)
 
     def model(self, name: str) -> Path:
-        """The folder of a run's model, to be sent."""
+        """The folder of a run's model, for the download."""
         with self._changing:
             return self.run_folders.model(self._idle(name))
 
-    def forget(self) -> None:
-        """Make place for another job; what was trained stays where it is."""
+    def clear_current(self) -> None:
+        """Let the page show no job; the run folder stays."""
         with self._changing:
             self._refuse_if_active()
             self.run_folders.current = None
 
     def close(self) -> None:
-        """Stop the run before the server ends; the next server can resume it."""
+        """Stop the run when the server shuts down; the next server can resume it."""
         if self._active:
             try:
                 self.stop()
@@ -204,19 +204,19 @@ class TrainingJobs:
     def _settings(
         self, files: Sequence[Path], folder: Path, recipe: str, source: str, target: str, steps: int | None
     ) -> tuple[str, ...]:
-        """The changes to a recipe that make it fit the data; paths in it are relative to the run's folder."""
+        """The `--set` values that fit a recipe to the data; paths in them are relative to the run folder."""
         if not needs_data(recipe):
-            if files or not brings_data(recipe):
+            if files or not has_builtin_data(recipe):
                 raise UsageError(f"the recipe {recipe} does not take files; choose one for your own sentence pairs")
-            return suited(recipe, steps=steps)
+            return settings_for(recipe, steps=steps)
         check_language(source)
         check_language(target)
-        pairs = keep_pairs(files, folder / UPLOAD, source, target, limit=self.limit)
+        pairs = save_pairs(files, folder / UPLOAD, source, target, limit=self.limit)
         count = count_pairs(pairs, source, target)
         data = {"train": pairs.relative_to(folder).as_posix(), "source": source, "target": target}
         return (
             *(f"data.{key}={json.dumps(value)}" for key, value in data.items()),
-            *suited(recipe, pairs=count, steps=steps),
+            *settings_for(recipe, pairs=count, steps=steps),
         )
 
     def _now(self) -> Job:
@@ -228,7 +228,7 @@ class TrainingJobs:
 
     @property
     def _active(self) -> bool:
-        """Whether a run is going on; until its end is noted and told, it is."""
+        """Whether a run is active; it is until the watcher thread has recorded its end."""
         return self._watcher is not None and self._watcher.is_alive()
 
     def _refuse_if_active(self) -> None:
@@ -236,19 +236,19 @@ class TrainingJobs:
         if record is not None:
             raise ConflictError(f"{record.name} is being trained; one training runs at a time: stop it, or wait")
 
-    def _is_running(self, record: Record) -> bool:
+    def _is_running(self, record: JobRecord) -> bool:
         current = self.run_folders.current if self._active else None
         return current is not None and current.name == record.name
 
-    def _idle(self, name: str) -> Record:
+    def _idle(self, name: str) -> JobRecord:
         """The record of a run that is not running."""
         record = self.run_folders.get(name)
         if self._is_running(record):
             raise ConflictError(f"{record.name} is being trained; stop it first")
         return record
 
-    def _launch(self, record: Record) -> None:
-        """Start the run, or go on with it, from within its folder: so no path of this machine gets into its files."""
+    def _launch(self, record: JobRecord) -> None:
+        """Start or resume the run with its folder as working directory, so that its files contain no local paths."""
         folder = self.run_folders.folder(record.name)
         changes = [part for change in record.sets for part in ("--set", change)]
         with (folder / LOG).open("wb") as errors:
@@ -259,15 +259,17 @@ class TrainingJobs:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
-                start_new_session=True,  # Ctrl-C in the server's terminal is not for it
+                start_new_session=True,  # Ctrl-C in the server's terminal must not reach it
             )
         os.setpriority(os.PRIO_PROCESS, process.pid, os.getpriority(os.PRIO_PROCESS, 0) + NICENESS)
-        self.run_folders.write(record.replace(pid=process.pid, born=_birth(process.pid), code=None, stopping=False))
+        self.run_folders.write(
+            record.replace(pid=process.pid, born=_start_time(process.pid), code=None, stopping=False)
+        )
         self.run_folders.current = record
         self._watch(process.wait, process.terminate)
 
-    def _find_again(self) -> None:
-        """Watch a run that outlived a crash of the server, or note that it ended meanwhile."""
+    def _watch_existing(self) -> None:
+        """Watch a run that kept running after a crash of the server, or record that it has ended."""
         record = self.run_folders.current
         if record is None or record.code is not None:
             return
@@ -284,39 +286,39 @@ class TrainingJobs:
         self._watch(wait, terminate)
 
     def _watch(self, wait: Callable[[], int], terminate: Callable[[], None]) -> None:
-        """Note how the run ends, and tell of a finished model before anyone can see that it is finished."""
+        """JobRecord how the run ends; a finished model is registered before the run is reported as finished."""
 
         def watch() -> None:
             code = wait()
             with self._changing:
                 record = self.run_folders.current
-                if record is None:  # somebody removed its folder
+                if record is None:  # its folder was removed from outside
                     return
-                model = record.model  # what was taken into use before the end stays in use
+                model = record.model  # a checkpoint that was registered before the end stays registered
                 if code == 0:
-                    self._withdraw(record)
-                    model = self._taken_into_use(record, self.run_folders.folder(record.name))
+                    self._unregister(record)
+                    model = self._register(record, self.run_folders.folder(record.name))
                 self.run_folders.write(record.replace(code=code, model=model))
 
         self._terminate = terminate
         self._watcher = threading.Thread(target=watch, name="regard-job", daemon=True)
         self._watcher.start()
 
-    def _taken_into_use(self, record: Record, folder: Path) -> str | None:
+    def _register(self, record: JobRecord, folder: Path) -> str | None:
         try:
             return self.on_finished(folder, record.name)
         except Exception:
-            log.exception("the model %s is trained, but could not be taken into use", record.name)
+            log.exception("the model %s is trained, but could not be loaded into the registry", record.name)
             return None
 
-    def _withdraw(self, record: Record) -> None:
-        """The model of a run is there no longer, or another one takes its place."""
+    def _unregister(self, record: JobRecord) -> None:
+        """Remove the model of a run from the registry, if it is there."""
         if record.model is not None:
             self.on_removed(record.model)
 
 
-def _birth(pid: int) -> str:
-    """When a process began, in the kernel's ticks; empty if it is gone, or where there is no /proc."""
+def _start_time(pid: int) -> str:
+    """The start time of a process in kernel ticks; empty if it has ended, or without /proc."""
     try:
         state, *rest = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     except OSError:
@@ -324,5 +326,5 @@ def _birth(pid: int) -> str:
     return "" if state == "Z" else rest[18]
 
 
-def _is_alive(record: Record) -> bool:
-    return record.pid > 0 and _birth(record.pid) == record.born != ""
+def _is_alive(record: JobRecord) -> bool:
+    return record.pid > 0 and _start_time(record.pid) == record.born != ""

@@ -1,4 +1,4 @@
-"""What clients send and what is half made of it: removed when the server ends or, if it was killed, by the next one."""
+"""Folders with uploads and unfinished work: removed when the server ends or, if it was killed, by the next server."""
 
 from __future__ import annotations
 
@@ -12,44 +12,44 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 PREFIX = "regard-spool-"
-MARK = ".in-use"  # a file that is locked as long as its process lives, however that ends
+LOCK_FILE = ".in-use"  # locked while its process lives; the system releases the lock however the process ends
 
 
 class ServerTempFolder:
-    """A temporary folder that goes with its server."""
+    """The temporary folder of a server, removed with it."""
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix=PREFIX))
-        self._end = weakref.finalize(self, _remove, self.folder, _mark(self.folder))
+        self._remove = weakref.finalize(self, _remove, self.folder, _lock(self.folder))
 
     def close(self) -> None:
-        self._end()
+        self._remove()
 
-    def temporary(self) -> tempfile.TemporaryDirectory[str]:
-        """A folder within it, for as long as a request takes."""
+    def for_request(self) -> tempfile.TemporaryDirectory[str]:
+        """A subfolder for the duration of a request."""
         return tempfile.TemporaryDirectory(dir=self.folder)
 
 
 @contextmanager
 def removed_if_killed(folder: Path) -> Iterator[None]:
-    """While a folder is being made: if the process is killed meanwhile, `remove_abandoned` removes the folder."""
-    lock = _mark(folder)
+    """Mark a folder as unfinished: if the process is killed inside the block, `remove_abandoned` removes the folder."""
+    lock = _lock(folder)
     try:
         yield
     finally:
-        (folder / MARK).unlink(missing_ok=True)
+        (folder / LOCK_FILE).unlink(missing_ok=True)
         os.close(lock)
 
 
-def remove_abandoned(place: Path, names: str = "*") -> None:
-    """Remove the folders that killed servers left in a place; those of running servers and of other users stay."""
-    for mark in place.glob(f"{names}/{MARK}"):
-        with suppress(OSError):  # removed meanwhile, locked by its server, or not ours
-            lock = os.open(mark, os.O_RDWR | os.O_NOFOLLOW)
+def remove_abandoned(parent: Path, pattern: str = "*") -> None:
+    """Remove the subfolders that killed servers left; those of running servers and of other users stay."""
+    for lock_file in parent.glob(f"{pattern}/{LOCK_FILE}"):
+        with suppress(OSError):  # already removed, locked by its server, or owned by another user
+            lock = os.open(lock_file, os.O_RDWR | os.O_NOFOLLOW)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if os.fstat(lock).st_uid == os.getuid():
-                    shutil.rmtree(mark.parent)
+                    shutil.rmtree(lock_file.parent)
             finally:
                 os.close(lock)
 
@@ -58,13 +58,13 @@ def remove_abandoned_temp_folders() -> None:
     remove_abandoned(Path(tempfile.gettempdir()), f"{PREFIX}*")
 
 
-def _mark(folder: Path) -> int:
-    """Put the mark into a folder; it gets its name when it is locked, so that nobody takes it for one left behind."""
-    new = folder / f"{MARK}.new"
-    lock = os.open(new, os.O_RDWR | os.O_CREAT, 0o600)  # closed in child processes
-    with suppress(OSError):  # some file systems of networks have no locks; there nothing is removed
+def _lock(folder: Path) -> int:
+    """Create the lock file of a folder; it is renamed after it is locked, so that it never looks abandoned."""
+    new = folder / f"{LOCK_FILE}.new"
+    lock = os.open(new, os.O_RDWR | os.O_CREAT, 0o600)  # not inherited by child processes
+    with suppress(OSError):  # some network file systems have no locks; there nothing is ever removed
         fcntl.flock(lock, fcntl.LOCK_EX)
-    new.rename(folder / MARK)
+    new.rename(folder / LOCK_FILE)
     return lock
 
 

@@ -1,4 +1,4 @@
-"""Sentence pairs that a person sends: checked before anything is trained, kept under names of our own."""
+"""Uploaded sentence pairs: validated before training starts, and stored under fixed names."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ LANGUAGE = re.compile(r"[A-Za-z]{2,3}(?:-[A-Za-z0-9]{2,8})*")
 SUFFIX = re.compile(r"\.[A-Za-z0-9_-]{1,20}(?:\.gz)?\Z")
 ABSOLUTE = re.compile(r"(?<![\w.:/])/(?:[^\s/:;,'\"]+/)+")
 CHUNK = 2**20
-FEWEST = 20  # pairs, of which some are set aside
-COUNTED = 100_000  # pairs read before training begins; damage behind them is found by the run itself
+MIN_PAIRS = 20  # some of them are held out for validation
+MAX_COUNTED = 100_000  # pairs validated before training starts; the run itself finds errors after them
 EXPECTED = f"send one file ({' '.join(SUFFIXES)}) or two that end in their languages, such as .en and .es"
 
 
 def check_language(code: str) -> str:
-    """A language code, or an error in words."""
+    """The language code; raises an error if it is none."""
     if not LANGUAGE.fullmatch(code):
         raise UsageError(f"the language {code[:40]!r} is not understood; expected a code such as en, es or pt-BR")
     return code
 
 
 def suffix_of(name: str) -> str:
-    """The ending of a sent file's name, which is all of it that ever becomes part of a path."""
+    """The suffix of an uploaded file's name; no other part of the name becomes part of a path."""
     base = re.split(r"[/\\]", name)[-1]
     found = SUFFIX.search(base)
     if found is None:
-        raise UsageError(f"the format of {base[:80]!r} is not told by its name; {EXPECTED}")
+        raise UsageError(f"the file name {base[:80]!r} has no known suffix; {EXPECTED}")
     return found[0]
 
 
-def keep_pairs(files: Sequence[Path], folder: Path, source: str, target: str, *, limit: int) -> Path:
-    """Move sent files into `folder`, unpacked, under names of our own; returns what `read_pairs` reads."""
+def save_pairs(files: Sequence[Path], folder: Path, source: str, target: str, *, limit: int) -> Path:
+    """Move uploaded files into `folder`, unpacked, under fixed names; returns the path for `read_pairs`."""
     names = _names([suffix_of(file.name) for file in files], source, target)
     try:
         folder.mkdir()
@@ -64,8 +64,8 @@ def _names(suffixes: Sequence[str], source: str, target: str) -> list[str]:
     sides = {find_language(codes, side): side for side in (source, target)}
     if len(codes) == 2 and set(sides) == set(codes):
         return [f"{STEM}.{sides[code]}" for code in codes]
-    came = " and ".join(suffixes) or "no file"
-    raise UsageError(f"{came} came for {source} → {target}; {EXPECTED}")
+    received = " and ".join(suffixes) or "no file"
+    raise UsageError(f"received {received} for {source} → {target}; {EXPECTED}")
 
 
 def _unpack(packed: Path, plain: Path, limit: int) -> None:
@@ -77,7 +77,7 @@ def _unpack(packed: Path, plain: Path, limit: int) -> None:
                 written += len(chunk)
                 if written > limit:
                     raise TooLargeError(
-                        f"unpacked, the file has more than the {limit:,} bytes that are taken; send less"
+                        f"the unpacked file has more than the limit of {limit:,} bytes; send less"
                     )
                 file.write(chunk)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
@@ -85,16 +85,18 @@ def _unpack(packed: Path, plain: Path, limit: int) -> None:
 
 
 def count_pairs(path: Path, source: str, target: str) -> int:
-    """How many pairs there are, read to the end or to a number that is many in any case; bad files are refused."""
+    """The number of pairs, counted up to `MAX_COUNTED`; raises an error for bad files and too few pairs."""
     try:
-        count = sum(1 for _ in islice(read_pairs(path, source, target), COUNTED))
+        count = sum(1 for _ in islice(read_pairs(path, source, target), MAX_COUNTED))
     except DataError as error:
         raise DataError(without_paths(str(error), path.parent)) from None
-    if count < FEWEST:
-        raise DataError(f"{count} sentence pairs came; at least {FEWEST} are needed, and thousands are better")
+    if count < MIN_PAIRS:
+        raise DataError(
+            f"the files have {count} sentence pairs; at least {MIN_PAIRS} are needed, and thousands are better"
+        )
     return count
 
 
 def without_paths(text: str, folder: Path) -> str:
-    """A message for people elsewhere: file names stay, the folders of this machine go."""
+    """A message without the server's folders; file names stay."""
     return ABSOLUTE.sub("", text.replace(f"{folder}/", ""))

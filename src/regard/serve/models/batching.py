@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from regard.inference.pipelines.translator import Translation
+from regard.inference.pipelines.translation import Translation
 from regard.serve.http.errors import BusyError
 from regard.serve.models.registry import ModelRegistry
 

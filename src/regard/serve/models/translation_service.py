@@ -19,7 +19,7 @@ from regard.documents.sentences import Passage, split_passage
 from regard.errors import UsageError
 from regard.inference.decoding.search import Search
 from regard.inference.insight.word_alignment import Link
-from regard.inference.pipelines.translator import Partial, Translation
+from regard.inference.pipelines.translation import Partial, Translation
 from regard.serve.http.errors import BusyError
 from regard.serve.jobs.document_files import TextCollector
 from regard.serve.models.batching import Engine

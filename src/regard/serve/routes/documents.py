@@ -1,4 +1,4 @@
-"""Documents on the page: sent, translated while the page is told how far it is, and fetched."""
+"""Routes of the page's Documents tab: upload and translate a document with progress events, and download it."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from starlette.responses import FileResponse, StreamingResponse
 
 from regard.data.formats.languages import same_language
 from regard.documents.markup import Translate, Translated
-from regard.serve.http.fields import read_fields, required, uploaded
+from regard.serve.http.events import server_sent_events
+from regard.serve.http.fields import read_fields, required_file, required_text
 from regard.serve.http.responses import stream_events
 from regard.serve.jobs.document_files import DocumentFiles
 from regard.serve.jobs.temp_folders import ServerTempFolder
 from regard.serve.models.registry import ModelInfo
 from regard.serve.models.translation_service import STREAM_BATCH, TranslationService
 from regard.serve.routes.libretranslate import AUTO, ERRORS, detect_document
-from regard.serve.routes.page import sent_events
 
-OFTEN = 0.4  # seconds between two words on how far it is
+PROGRESS_INTERVAL = 0.4  # seconds between two progress events
 FORM_SCHEMA = {
     "type": "object",
     "required": ["file", "source", "to"],
@@ -44,9 +44,9 @@ def documents_router(service: TranslationService, temp_folder: ServerTempFolder)
         openapi_extra={"requestBody": {"content": {"multipart/form-data": {"schema": FORM_SCHEMA}}}},
     )
     async def translate(request: Request) -> StreamingResponse:
-        """Events that say how far it is; the last has the token by which the translated document is fetched."""
-        told = _translated(service, files, await read_fields(request))
-        return await stream_events(request, sent_events(told), seconds=service.settings.seconds)
+        """Progress events; the last one has the token for downloading the translated document."""
+        events = _translate_upload(service, files, await read_fields(request))
+        return await stream_events(request, server_sent_events(events), seconds=service.settings.seconds)
 
     @router.get("/documents/{token}", response_class=FileResponse)
     def fetch(token: str) -> FileResponse:
@@ -56,8 +56,8 @@ def documents_router(service: TranslationService, temp_folder: ServerTempFolder)
     return router
 
 
-class Counting:
-    """A translator that takes a few texts at a time and knows how many it has done."""
+class CountingTranslator:
+    """Wraps a translate function: translates in small batches and counts the finished texts."""
 
     def __init__(self, translate: Translate) -> None:
         self.translate, self.done = translate, 0
@@ -70,17 +70,17 @@ class Counting:
         return answers
 
 
-async def _translated(
+async def _translate_upload(
     service: TranslationService, files: DocumentFiles, given: Mapping[str, Any]
 ) -> AsyncIterator[dict[str, Any]]:
-    upload, source, to = uploaded(given, "file"), required(given, "source"), required(given, "to")
-    path = await run_in_threadpool(files.keep, upload.name, upload.content)
+    upload, source, to = required_file(given, "file"), required_text(given, "source"), required_text(given, "to")
+    path = await run_in_threadpool(files.save, upload.name, upload.content)
     if source == AUTO and not given.get("model"):
         found = await run_in_threadpool(detect_document, service, files, path, to)
         source = found.language
         yield {"detected": found._asdict()}
         if same_language(source, to):
-            yield {"done": True, "token": files.unchanged(path), "unchanged": True}
+            yield {"done": True, "token": files.copy_unchanged(path), "unchanged": True}
             return
     info, to = _model(service, str(given.get("model") or ""), source, to)
     if not service.registry.is_loaded(info.id):
@@ -99,21 +99,21 @@ def _model(service: TranslationService, name: str, source: str, to: str) -> tupl
 async def _progress(
     service: TranslationService, files: DocumentFiles, path: Path, info: ModelInfo, to: str
 ) -> AsyncIterator[dict[str, Any]]:
-    """Translate a document aside, and say how far it is until it is done."""
-    everything = Counting(lambda texts: texts)  # tells how much there is, and whether the document can be read at all
-    await run_in_threadpool(files.translate, path, everything, info.source, to)
-    counting: Counting | None = None
+    """Translate a document in a thread, and yield progress events until it is done."""
+    total = CountingTranslator(lambda texts: texts)  # counts the texts, and fails early if the document is unreadable
+    await run_in_threadpool(files.translate, path, total, info.source, to)
+    counting: CountingTranslator | None = None
 
     def work(translate: Translate) -> str:
         nonlocal counting
-        counting = Counting(translate)
+        counting = CountingTranslator(translate)
         return files.translate(path, counting, info.source, to)
 
     task = asyncio.ensure_future(service.run_document(info, to, work))
     try:
         while not task.done():
-            yield {"sentences": counting.done if counting else 0, "of": everything.done}
-            await asyncio.wait({task}, timeout=OFTEN)
+            yield {"sentences": counting.done if counting else 0, "of": total.done}
+            await asyncio.wait({task}, timeout=PROGRESS_INTERVAL)
         token, truncated = task.result()
         yield {"done": True, "token": token, "model": info.id, "truncated": truncated}
     finally:

@@ -1,4 +1,4 @@
-"""The LibreTranslate API: what `libretranslatepy`, `deep-translator` and the plugins of editors speak."""
+"""The LibreTranslate API, used by `libretranslatepy`, `deep-translator` and editor plugins."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from regard.documents.html import translate_html
 from regard.documents.language_id import Detected
 from regard.errors import DataError, UsageError
 from regard.serve.http.errors import ForbiddenError
-from regard.serve.http.fields import read_fields, required, texts, uploaded, whole
+from regard.serve.http.fields import optional_integer, read_fields, required_file, required_text, required_texts
 from regard.serve.http.keys import ApiKeys, bearer_key
 from regard.serve.http.responses import wait_for_result
 from regard.serve.jobs.document_files import FORMATS, DocumentFiles, TextCollector
 from regard.serve.jobs.temp_folders import ServerTempFolder
 from regard.serve.models.translation_service import TranslationService
 
-AUTO = "auto"  # the language is to be detected
-SUGGESTIONS, MOST_SUGGESTED = "suggestions.jsonl", 16 * 2**20
+AUTO = "auto"  # as source language: detect it
+SUGGESTIONS, MAX_SUGGESTIONS = "suggestions.jsonl", 16 * 2**20  # file name, and its limit in bytes
 TEXT, NUMBER = {"type": "string"}, {"type": "integer"}
 TEXTS = {"oneOf": [TEXT, {"type": "array", "items": TEXT}]}
-WORDS = {"description": "What was wrong, in words", "content": {"application/json": {}}}
-ERRORS: dict[int | str, dict[str, Any]] = dict.fromkeys((400, 403, 404, 408, 413, 500, 503), WORDS)
+ERROR = {"description": "An error message", "content": {"application/json": {}}}
+ERRORS: dict[int | str, dict[str, Any]] = dict.fromkeys((400, 403, 404, 408, 413, 500, 503), ERROR)
 
 
 def _body(**properties: Any) -> dict[str, Any]:
-    """How the API's own document describes fields that may come as JSON or as a form."""
+    """The OpenAPI description of fields that may be sent as JSON or as a form."""
     schema = {"type": "object", "properties": {**properties, "api_key": TEXT}}
     kinds = ("application/json", "application/x-www-form-urlencoded")
     return {"requestBody": {"content": {kind: {"schema": schema} for kind in kinds}}}
 
 
 def libre_router(service: TranslationService, keys: ApiKeys, folder: Path, temp_folder: ServerTempFolder) -> APIRouter:
-    """The routes; `folder` keeps what users suggest, `temp_folder` their documents for a while."""
+    """The routes; `folder` keeps suggested translations, `temp_folder` the uploaded documents."""
     router = APIRouter(tags=["LibreTranslate"], responses=ERRORS)
     settings, files = service.settings, DocumentFiles(temp_folder)
 
@@ -54,29 +54,29 @@ def libre_router(service: TranslationService, keys: ApiKeys, folder: Path, temp_
     @router.post("/translate", openapi_extra=_body(q=TEXTS, source=TEXT, target=TEXT, format=TEXT, alternatives=NUMBER))
     async def translate(request: Request) -> dict[str, Any]:
         given = await fields(request)
-        found, several = texts(given)
+        found, several = required_texts(given)
         found = service.check_limits(found)
-        source, target = required(given, "source"), required(given, "target")
-        form, count = str(given.get("format") or "text"), whole(given, "alternatives", settings.alternatives)
+        source, target = required_text(given, "source"), required_text(given, "target")
+        form, count = str(given.get("format") or "text"), optional_integer(given, "alternatives", settings.alternatives)
         detected = await run_in_threadpool(_detect, service, found, target, form) if source == AUTO else []
         sources = [each["language"] for each in detected] or [source] * len(found)
-        work = _translated(service, found, sources, target, form, count)
+        work = _translate_all(service, found, sources, target, form, count)
         answers = await wait_for_result(request, work, seconds=settings.seconds)
         values: dict[str, list[Any]] = {"translatedText": [each.text for each in answers]}
         if detected:
             values["detectedLanguage"] = detected
         if count:
             values["alternatives"] = [each.others for each in answers]
-        if any(each.truncated for each in answers):  # ours: no other field could tell it
+        if any(each.truncated for each in answers):  # not part of LibreTranslate's API
             values["truncated"] = [each.truncated for each in answers]
-        if any(each.unknown for each in answers):  # ours too
+        if any(each.unknown for each in answers):  # not part of LibreTranslate's API
             values["unknown"] = [[word.to_json() for word in each.unknown] for each in answers]
         return values if several else {name: each[0] for name, each in values.items()}
 
     @router.post("/detect", openapi_extra=_body(q=TEXTS))
     async def detect(request: Request) -> list[Any]:
-        """The languages a text may be in, best first; a list of these for a list of texts."""
-        found, several = texts(await fields(request))
+        """The languages that a text may be in, best first; a list of such lists for a list of texts."""
+        found, several = required_texts(await fields(request))
         found = service.check_limits(found)
         told = await run_in_threadpool(
             lambda: [[_confidence(each) for each in service.detect_language(text)] for text in found]
@@ -84,7 +84,7 @@ def libre_router(service: TranslationService, keys: ApiKeys, folder: Path, temp_
         return told if several else told[0]
 
     @router.api_route("/languages", methods=["GET"])
-    @router.api_route("/languages", methods=["POST"], include_in_schema=False)  # libretranslatepy sends it so
+    @router.api_route("/languages", methods=["POST"], include_in_schema=False)  # libretranslatepy uses POST
     def languages() -> list[dict[str, Any]]:
         return _languages(service)
 
@@ -97,13 +97,17 @@ def libre_router(service: TranslationService, keys: ApiKeys, folder: Path, temp_
     )  # fmt: skip
     async def translate_file(request: Request) -> dict[str, Any]:
         given = await fields(request)
-        upload, source, target = uploaded(given, "file"), required(given, "source"), required(given, "target")
-        path, told = files.keep(upload.name, upload.content), dict[str, Any]()
+        upload, source, target = (
+            required_file(given, "file"),
+            required_text(given, "source"),
+            required_text(given, "target"),
+        )
+        path, told = files.save(upload.name, upload.content), dict[str, Any]()
         if source == AUTO:
             found = await run_in_threadpool(detect_document, service, files, path, target)
             source, told["detectedLanguage"] = found.language, _confidence(found)
         if told and same_language(source, target):
-            token = files.unchanged(path)
+            token = files.copy_unchanged(path)
         else:
             info, to = service.find_model(source, target)
             work = service.run_document(info, to, lambda translate: files.translate(path, translate, info.source, to))
@@ -119,8 +123,8 @@ def libre_router(service: TranslationService, keys: ApiKeys, folder: Path, temp_
     @router.post("/suggest", openapi_extra=_body(q=TEXT, s=TEXT, source=TEXT, target=TEXT))
     async def suggest(request: Request) -> dict[str, bool]:
         given = await fields(request)
-        row = {name: service.check_limits([required(given, name)])[0] for name in ("q", "s", "source", "target")}
-        await run_in_threadpool(_note, folder / SUGGESTIONS, row)
+        row = {name: service.check_limits([required_text(given, name)])[0] for name in ("q", "s", "source", "target")}
+        await run_in_threadpool(_save_suggestion, folder / SUGGESTIONS, row)
         return {"success": True}
 
     @router.get("/frontend/settings")
@@ -131,8 +135,7 @@ def libre_router(service: TranslationService, keys: ApiKeys, folder: Path, temp_
 
 
 class Answer(NamedTuple):
-    """A translated text, other ways to say it, whether something may be missing from it, and the words of the source
-    that the model does not know."""
+    """A translated text, its alternatives, whether a limit cut it, and the source words unknown to the model."""
 
     text: str
     others: list[str]
@@ -140,10 +143,10 @@ class Answer(NamedTuple):
     unknown: Sequence[UnknownWord] = ()
 
 
-async def _translated(
+async def _translate_all(
     service: TranslationService, found: list[str], sources: list[str], target: str, form: str, count: int
 ) -> list[Answer]:
-    """Every text with its alternatives; texts of one language go together."""
+    """Translate every text, with alternatives; texts of one source language are translated together."""
     if form not in ("text", "html"):
         raise UsageError(f"format is {form!r}; it is text or html")
     answers = [Answer(text, []) for text in found]
@@ -155,40 +158,40 @@ async def _translated(
         if form == "html":
             pages, truncated = await service.translate_html(info, to, chosen)
             unknown = await service.unknown_in_html(info, chosen)
-            spoken = [Answer(page, [], truncated, words) for page, words in zip(pages, unknown, strict=True)]
+            translated = [Answer(page, [], truncated, words) for page, words in zip(pages, unknown, strict=True)]
         else:
             changes = {"n_best": count + 1} if count else {}
             answers_here = await service.translate(info, to, chosen, **changes)
-            spoken = [
+            translated = [
                 Answer(each.text, each.alternatives(count), each.truncated, each.unknown) for each in answers_here
             ]
-        for place, answer in zip(places, spoken, strict=True):
+        for place, answer in zip(places, translated, strict=True):
             answers[place] = answer
 
-    # what is in the target language already stays as it is
+    # Texts that are in the target language already stay unchanged.
     await asyncio.gather(*(translate(source) for source in {*sources} if not same_language(source, target)))
     return answers
 
 
 def _detect(service: TranslationService, found: list[str], target: str, form: str) -> list[dict[str, Any]]:
-    """The language of each text, by its words alone where it is HTML."""
-    words = [_words(service, text, target) for text in found] if form == "html" else found
-    return [_confidence(service.detect_language(text, target)[0]) for text in words]
+    """The language of each text; of HTML, without its markup."""
+    plain = [_html_text(service, text, target) for text in found] if form == "html" else found
+    return [_confidence(service.detect_language(text, target)[0]) for text in plain]
 
 
-def _words(service: TranslationService, page: str, target: str) -> str:
-    heard = TextCollector()
-    translate_html([page], heard, service.source_languages(target)[0])
-    return heard.text
+def _html_text(service: TranslationService, page: str, target: str) -> str:
+    collector = TextCollector()
+    translate_html([page], collector, service.source_languages(target)[0])
+    return collector.text
 
 
 def detect_document(service: TranslationService, files: DocumentFiles, path: Path, target: str) -> Detected:
-    """The language of a document that one of the models for the target can read."""
+    """The language of a document, among those that some model translates into the target."""
     sources = service.source_languages(target)
     for source in sources:
         try:
-            return service.detect_language(files.words(path, source, target), target)[0]
-        except DataError:  # such as an XLIFF file that says to be in another language
+            return service.detect_language(files.extract_text(path, source, target), target)[0]
+        except DataError:  # such as an XLIFF file that declares another source language
             if source == sources[-1]:
                 raise
     raise UsageError(f"{target} is not supported")
@@ -199,13 +202,13 @@ def _confidence(found: Detected) -> dict[str, Any]:
 
 
 def _languages(service: TranslationService) -> list[dict[str, Any]]:
-    """Every language some model reads, with what it can be turned into; then those that are only written."""
+    """Every source language with its targets, then the languages that are targets only."""
     targets: dict[str, list[str]] = {}
     for info in service.registry.translation_models():
         known = targets.setdefault(info.source, [])
         known += [target for target in info.targets if target not in known]
-    for written in [target for known in list(targets.values()) for target in known]:
-        targets.setdefault(written, [])
+    for target_only in [target for known in list(targets.values()) for target in known]:
+        targets.setdefault(target_only, [])
     return [{"code": code, "name": language_name(code), "targets": known} for code, known in targets.items()]
 
 
@@ -226,10 +229,10 @@ def _frontend(service: TranslationService, keys: ApiKeys) -> dict[str, Any]:
     }
 
 
-def _note(file: Path, row: dict[str, str]) -> None:
-    """Keep a suggestion, for whoever trains the next model."""
-    if file.exists() and file.stat().st_size > MOST_SUGGESTED:
-        raise ForbiddenError("this server has as many suggestions as it keeps")
+def _save_suggestion(file: Path, row: dict[str, str]) -> None:
+    """Append a suggested translation to a file, as data for training."""
+    if file.exists() and file.stat().st_size > MAX_SUGGESTIONS:
+        raise ForbiddenError("this server's file of suggestions is full")
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a", encoding="utf-8") as out:
         out.write(json.dumps(row, ensure_ascii=False) + "\n")

@@ -1,4 +1,4 @@
-"""The OpenAI API: models, completions, chats and embeddings, each model doing what it can."""
+"""The OpenAI API: models, completions, chat completions and embeddings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from starlette.responses import StreamingResponse
 from regard.data.tokenizers.base import well_formed
 from regard.data.tokenizers.chat_template import chat_prompt
 from regard.errors import UsageError
-from regard.inference.pipelines.generation import Writer
+from regard.inference.pipelines.text_generator import TextGenerator
 from regard.inference.pipelines.images import ImageClassifier
 from regard.inference.pipelines.translator import Translator
 from regard.inference.pipelines.word_vectors import WordVectors
@@ -25,8 +25,8 @@ from regard.serve.routes.openai_schemas import ChatRequest, CompletionRequest, E
 from regard.serve.routes.openai_translation import complete_translation, stream_translation
 
 STREAM: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {}}}}
-NEVER = ("suffix",)  # no model here can do this
-NOT_TRANSLATING = ("echo", "logit_bias", "presence_penalty", "frequency_penalty")  # no translator can do these
+UNSUPPORTED = ("suffix",)  # options that no model supports
+UNSUPPORTED_BY_TRANSLATORS = ("echo", "logit_bias", "presence_penalty", "frequency_penalty")
 
 
 def openai_router(service: TranslationService) -> APIRouter:
@@ -44,56 +44,56 @@ def openai_router(service: TranslationService) -> APIRouter:
         return _model(name, created)
 
     async def answer(
-        request: Request, info: ModelInfo, to: str, prompts: list[str], asked: CompletionRequest
+        request: Request, info: ModelInfo, to: str, prompts: list[str], body: CompletionRequest
     ) -> dict[str, Any] | StreamingResponse:
         translates = info.ability == "translate"
-        asked.check(*NEVER, *(NOT_TRANSLATING if translates else ()))
-        if asked.stream:
+        body.check(*UNSUPPORTED, *(UNSUPPORTED_BY_TRANSLATORS if translates else ()))
+        if body.stream:
             stream = (
-                stream_translation(service, info, to, prompts[0], asked)
+                stream_translation(service, info, to, prompts[0], body)
                 if translates
-                else stream_text(service, info, prompts[0], asked)
+                else stream_text(service, info, prompts[0], body)
             )
             return await stream_events(request, stream, seconds=seconds)
         whole = (
-            complete_translation(service, info, to, prompts, asked)
+            complete_translation(service, info, to, prompts, body)
             if translates
-            else complete_text(service, info, prompts, asked)
+            else complete_text(service, info, prompts, body)
         )
         return await wait_for_result(request, whole, seconds=seconds)
 
     @router.post("/completions", response_model=None, responses=STREAM)
-    async def completions(request: Request, asked: CompletionRequest) -> dict[str, Any] | StreamingResponse:
-        info, to = _find(service, asked.model)
-        prompts = await wait_for_result(request, _prompts(service, info, asked.prompt), seconds=seconds)
-        if asked.stream and len(prompts) > 1:
-            raise UsageError("a stream carries one prompt; send the others by themselves")
-        return await answer(request, _writing(info), to, prompts, asked)
+    async def completions(request: Request, body: CompletionRequest) -> dict[str, Any] | StreamingResponse:
+        info, to = _find(service, body.model)
+        prompts = await wait_for_result(request, _prompts(service, info, body.prompt), seconds=seconds)
+        if body.stream and len(prompts) > 1:
+            raise UsageError("a stream takes one prompt; send the others in requests of their own")
+        return await answer(request, _check_generates(info), to, prompts, body)
 
     @router.post("/chat/completions", response_model=None, responses=STREAM)
-    async def chat(request: Request, asked: ChatRequest) -> dict[str, Any] | StreamingResponse:
-        """A translator translates the last message of the user; a language model answers by its chat template."""
-        info, to = _find(service, asked.model)
-        prompt = await wait_for_result(request, _chat_prompt(service, _writing(info), asked), seconds=seconds)
-        return await answer(request, info, to, [prompt], asked.completion(prompt))
+    async def chat(request: Request, body: ChatRequest) -> dict[str, Any] | StreamingResponse:
+        """A translator translates the user's last message; a language model completes its chat template."""
+        info, to = _find(service, body.model)
+        prompt = await wait_for_result(request, _chat_prompt(service, _check_generates(info), body), seconds=seconds)
+        return await answer(request, info, to, [prompt], body.completion(prompt))
 
     @router.post("/embeddings")
-    async def embeddings(request: Request, asked: EmbeddingRequest) -> dict[str, Any]:
-        info, _ = _find(service, asked.model)
-        texts = await wait_for_result(request, _prompts(service, info, asked.input), seconds=seconds)
-        return await wait_for_result(request, embed_texts(service, info, texts, asked), seconds=seconds)
+    async def embeddings(request: Request, body: EmbeddingRequest) -> dict[str, Any]:
+        info, _ = _find(service, body.model)
+        texts = await wait_for_result(request, _prompts(service, info, body.input), seconds=seconds)
+        return await wait_for_result(request, embed_texts(service, info, texts, body), seconds=seconds)
 
     return router
 
 
 def _names(info: ModelInfo) -> list[str]:
-    """A model of several targets is one model for each, `name:es`, since a completion has no target to choose."""
+    """A model with several target languages is listed once for each, as `name:es`: completions have no target field."""
     several = len(info.targets) > 1
     return [f"{info.id}:{target}" for target in info.targets] if several else [info.id]
 
 
 def _find(service: TranslationService, name: str) -> tuple[ModelInfo, str]:
-    """The model of a name as `/v1/models` lists it, and its target language."""
+    """The model of a name from `/v1/models`, and its target language."""
     infos = service.registry.infos()
     for info in infos:
         targets = {f"{info.id}:{target}": target for target in info.targets}
@@ -107,8 +107,8 @@ def _find(service: TranslationService, name: str) -> tuple[ModelInfo, str]:
     raise NotFoundError(f"there is no model {name!r}; there are: {', '.join(known) or 'none yet'}")
 
 
-def _writing(info: ModelInfo) -> ModelInfo:
-    """The model, if it answers in words."""
+def _check_generates(info: ModelInfo) -> ModelInfo:
+    """The model; raises an error if it does not generate text."""
     if info.ability == "embed":
         raise UsageError(f"{info.id} makes vectors of texts and completes none; ask /v1/embeddings")
     if info.ability == "see":
@@ -116,21 +116,21 @@ def _writing(info: ModelInfo) -> ModelInfo:
     return info
 
 
-async def _chat_prompt(service: TranslationService, info: ModelInfo, asked: ChatRequest) -> str:
-    """What a model is to complete: for a translator the last message of the user, for others the whole chat."""
-    messages = asked.spoken()
+async def _chat_prompt(service: TranslationService, info: ModelInfo, body: ChatRequest) -> str:
+    """The prompt of a chat: for a translator the user's last message, for others the rendered chat template."""
+    messages = body.plain_messages()
     if info.ability == "translate":
-        said = [message["content"] for message in messages if message["role"] == "user"]
-        if not said:
-            raise UsageError("there is no message of the role user, which is what a translator answers")
-        return service.check_limits(said[-1:])[0]
+        user_texts = [message["content"] for message in messages if message["role"] == "user"]
+        if not user_texts:
+            raise UsageError("there is no message with the role user, which is what a translator translates")
+        return service.check_limits(user_texts[-1:])[0]
     service.check_limits(["\n".join(message["content"] for message in messages)])
-    spoken = [{**message, "content": well_formed(message["content"])} for message in messages]
+    cleaned = [{**message, "content": well_formed(message["content"])} for message in messages]
 
-    def rendered() -> str:
-        return chat_prompt(cast(Writer, service.registry.model(info.id)).tokenizer.files, spoken)
+    def render() -> str:
+        return chat_prompt(cast(TextGenerator, service.registry.model(info.id)).tokenizer.files, cleaned)
 
-    return await service.engine.run(rendered)
+    return await service.engine.run(render)
 
 
 def _model(name: str, created: int) -> dict[str, Any]:
@@ -138,14 +138,14 @@ def _model(name: str, created: int) -> dict[str, Any]:
 
 
 async def _prompts(service: TranslationService, info: ModelInfo, prompt: Prompt) -> list[str]:
-    """The texts asked for; token ids are those of the model's tokenizer, of a translator's source side."""
+    """The prompts as texts; token ids are decoded with the model's tokenizer, of a translator its source side."""
     if info.ability == "see":
         raise UsageError(f"{info.id} looks at pictures and reads no texts; ask it on the page")
     given: list[Any] = [prompt] if isinstance(prompt, str) or (prompt and isinstance(prompt[0], int)) else list(prompt)
     if not given:
         raise UsageError("prompt is empty; give a text, or a list of texts")
 
-    def decoded() -> list[str]:
+    def decode() -> list[str]:
         model = service.registry.model(info.id)
         assert not isinstance(model, ImageClassifier)
         if isinstance(model, WordVectors):
@@ -156,4 +156,4 @@ async def _prompts(service: TranslationService, info: ModelInfo, prompt: Prompt)
                 raise UsageError(f"prompt has a token outside 0 to {source.size - 1}")
         return [source.decode(ids) for ids in given]
 
-    return service.check_limits(given if isinstance(given[0], str) else await service.engine.run(decoded))
+    return service.check_limits(given if isinstance(given[0], str) else await service.engine.run(decode))

@@ -1,4 +1,4 @@
-"""What OpenAI's clients send and expect: requests, completions, events of a stream."""
+"""Requests, responses and stream events of the OpenAI API."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from regard.errors import UsageError
 Prompt = str | list[str] | list[int] | list[list[int]]
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 MOST_CHOICES, MOST_LOGPROBS = 16, 20
-MIN_TEMPERATURE = 1e-3  # temperature; below it nothing but the best would ever be drawn
-LAST = "data: [DONE]\n\n"
+MIN_TEMPERATURE = 1e-3  # below it sampling would always draw the most probable token, so decoding is greedy
+DONE_EVENT = "data: [DONE]\n\n"
 
 
 class CompletionRequest(BaseModel):
-    """POST /v1/completions; fields a client library adds and we do not know are let pass, as OpenAI does."""
+    """POST /v1/completions; unknown fields are ignored, as OpenAI does."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -49,12 +49,12 @@ class CompletionRequest(BaseModel):
         return self.n or 1
 
     def response_builder(self) -> ResponseBuilder:
-        """The shape of the answers."""
+        """Builds responses in the format that this request expects."""
         return ResponseBuilder(self.model)
 
     @property
-    def usual_tokens(self) -> int:
-        """How many tokens are written where nothing else is asked for: as few as by OpenAI."""
+    def default_max_tokens(self) -> int:
+        """The limit of tokens if the request has none; the same as OpenAI's."""
         return 16
 
     @property
@@ -63,31 +63,31 @@ class CompletionRequest(BaseModel):
         return [each for each in found if each]
 
     def changes(self) -> dict[str, Any]:
-        """As settings of the search: the model's own, unless a temperature above 0 asks for chance."""
+        """Changes to the model's own search settings; a temperature above 0 turns sampling on."""
         candidates = max(self.choices, self.best_of or 1)
         changes: dict[str, Any] = {"n_best": candidates} if candidates > 1 else {}
         if self.max_tokens:
             changes["max_length"] = self.max_tokens
         if self.temperature and self.temperature >= MIN_TEMPERATURE:
-            chance = {"sample": True, "temperature": self.temperature, "seed": self.seed or 0}
-            changes |= chance | ({"top_p": self.top_p} if self.top_p else {})
+            sampling = {"sample": True, "temperature": self.temperature, "seed": self.seed or 0}
+            changes |= sampling | ({"top_p": self.top_p} if self.top_p else {})
         elif self.temperature is not None:
             changes["sample"] = False
         return changes
 
     def check(self, *unsupported: str) -> None:
-        """Refuse what a model cannot do, rather than ignore it."""
+        """Raise an error for options that the model does not support, instead of ignoring them."""
         if self.best_of and self.best_of < self.choices:
             raise UsageError(f"best_of is {self.best_of}; it must be at least n, which is {self.choices}")
         for name in unsupported:
             if getattr(self, name):
                 raise UsageError(f"{name} is not supported by this model; leave it out")
         if self.stream and (self.choices > 1 or self.best_of not in (None, 1) or self.logprobs is not None):
-            raise UsageError("a stream carries one choice without logprobs; leave out n, best_of and logprobs")
+            raise UsageError("a stream has one choice without logprobs; leave out n, best_of and logprobs")
 
 
 class Message(BaseModel):
-    """One message of a chat; its content is a text, or a list of parts that are texts."""
+    """One message of a chat; its content is a text, or a list of text parts."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -100,7 +100,7 @@ class Message(BaseModel):
             return self.content or ""
         for part in self.content:
             if part.get("type") != "text" or not isinstance(part.get("text"), str):
-                raise UsageError(f"a part of a message is of type {part.get('type')!r}; only text is understood")
+                raise UsageError(f"a part of a message has the type {part.get('type')!r}; only text is supported")
         return "".join(part["text"] for part in self.content)
 
 
@@ -129,16 +129,16 @@ class ChatRequest(BaseModel):
     response_format: dict[str, Any] | None = None
     user: str | None = None
 
-    def spoken(self) -> list[dict[str, str]]:
-        """The messages with their texts."""
+    def plain_messages(self) -> list[dict[str, str]]:
+        """The messages as role and text."""
         return [{"role": each.role, "content": each.text} for each in self.messages]
 
     def completion(self, prompt: str) -> ChatCompletion:
-        """The same as a completion of a prompt."""
+        """The chat as a completion of a prompt."""
         if self.tools or (self.response_format or {}).get("type", "text") != "text":
-            raise UsageError("the models here call no tools and answer in plain text; leave out tools, response_format")
+            raise UsageError("the models here support neither tools nor response_format; leave them out")
         if self.top_logprobs and not self.logprobs:
-            raise UsageError("top_logprobs are told with logprobs only; set logprobs to true")
+            raise UsageError("top_logprobs needs logprobs; set logprobs to true")
         shared = {name: getattr(self, name) for name in self.model_fields_set & CompletionRequest.model_fields.keys()}
         logprobs = (self.top_logprobs or 0) if self.logprobs else None
         limit = self.max_completion_tokens or self.max_tokens
@@ -149,8 +149,8 @@ class ChatCompletion(CompletionRequest):
     """A completion whose response has the format of a chat completion."""
 
     @property
-    def usual_tokens(self) -> int:
-        """An answer ends by itself, or here."""
+    def default_max_tokens(self) -> int:
+        """The limit of tokens for an answer that does not end by itself."""
         return 512
 
     def response_builder(self) -> ResponseBuilder:
@@ -170,13 +170,13 @@ class EmbeddingRequest(BaseModel):
 
 
 class ResponseBuilder:
-    """The answers to one request, all under one name."""
+    """Builds the response or the stream events of one completion request, all with the same id."""
 
     def __init__(self, model: str) -> None:
         name, now = f"cmpl-{uuid.uuid4().hex}", int(time.time())
         self.base = {"id": name, "object": "text_completion", "created": now, "model": model}
 
-    def whole(self, choices: list[dict[str, Any]], usage: dict[str, int]) -> dict[str, Any]:
+    def response(self, choices: list[dict[str, Any]], usage: dict[str, int]) -> dict[str, Any]:
         return {**self.base, "choices": choices, "usage": usage}
 
     def event(self, choices: list[dict[str, Any]], **more: Any) -> str:
@@ -188,40 +188,40 @@ class ResponseBuilder:
 
 
 class ChatResponseBuilder(ResponseBuilder):
-    """The answers to one request of a chat."""
+    """Builds the response or the stream events of one chat completion request."""
 
     def __init__(self, model: str) -> None:
         super().__init__(model)
         self.base |= {"id": f"chat{self.base['id']}", "object": "chat.completion"}
-        self._begun = False
+        self._role_sent = False
 
-    def whole(self, choices: list[dict[str, Any]], usage: dict[str, int]) -> dict[str, Any]:
-        return super().whole([_as_message(each) for each in choices], usage)
+    def response(self, choices: list[dict[str, Any]], usage: dict[str, int]) -> dict[str, Any]:
+        return super().response([_chat_choice(each) for each in choices], usage)
 
     def event(self, choices: list[dict[str, Any]], **more: Any) -> str:
         return super().event(choices, object="chat.completion.chunk", **more)
 
     def delta(self, text: str, reason: str | None = None) -> str:
-        told = {} if self._begun else {"role": "assistant"}
-        self._begun = True
-        told |= {"content": text} if text or reason is None else {}
-        return self.event([{"index": 0, "delta": told, "logprobs": None, "finish_reason": reason}])
+        delta = {} if self._role_sent else {"role": "assistant"}
+        self._role_sent = True
+        delta |= {"content": text} if text or reason is None else {}
+        return self.event([{"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}])
 
 
-def _as_message(told: dict[str, Any]) -> dict[str, Any]:
-    """A choice of a completion as one of a chat."""
-    message = {"role": "assistant", "content": told["text"], "refusal": None}
-    logprobs = told["logprobs"] and {"content": _as_content(told["logprobs"]), "refusal": None}
-    return {"index": told["index"], "message": message, "logprobs": logprobs, "finish_reason": told["finish_reason"]}
+def _chat_choice(given: dict[str, Any]) -> dict[str, Any]:
+    """A choice of a completion in the format of a chat completion."""
+    message = {"role": "assistant", "content": given["text"], "refusal": None}
+    logprobs = given["logprobs"] and {"content": _chat_logprobs(given["logprobs"]), "refusal": None}
+    return {"index": given["index"], "message": message, "logprobs": logprobs, "finish_reason": given["finish_reason"]}
 
 
-def _as_content(told: dict[str, Any]) -> list[dict[str, Any]]:
-    """The log-probabilities of the tokens of an answer, one object for each."""
+def _chat_logprobs(given: dict[str, Any]) -> list[dict[str, Any]]:
+    """The log-probabilities of an answer's tokens in the format of a chat completion: one object per token."""
 
     def entry(token: str, value: float) -> dict[str, Any]:
         return {"token": token, "logprob": value, "bytes": list(token.encode())}
 
-    rows = zip(told["tokens"], told["token_logprobs"], told["top_logprobs"], strict=True)
+    rows = zip(given["tokens"], given["token_logprobs"], given["top_logprobs"], strict=True)
     return [
         entry(token, value) | {"top_logprobs": [entry(*each) for each in (top or {}).items()]}
         for token, value, top in rows
@@ -233,7 +233,7 @@ def choice(index: int, text: str, reason: str | None, logprobs: dict[str, Any] |
 
 
 def unknown_field(unknown: Sequence[Sequence[UnknownWord]]) -> dict[str, Any]:
-    """A field of our own, where there is something to tell: the words of each text that the model does not know."""
+    """An extra field, absent if empty: the words of each text that the model does not know."""
     return {"unknown": [[each.to_json() for each in words] for words in unknown]} if any(unknown) else {}
 
 

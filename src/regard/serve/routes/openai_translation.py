@@ -1,48 +1,49 @@
-"""Completions by models that translate: a text is completed with its translation."""
+"""Completions by translation models: the completion of a prompt is its translation."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from regard.inference.pipelines.translator import Translation, Translator
+from regard.inference.pipelines.translation import Translation
+from regard.inference.pipelines.translator import Translator
 from regard.serve.http.responses import error_response
 from regard.serve.models.registry import ModelInfo
 from regard.serve.models.translation_service import TranslationService
-from regard.serve.routes.openai_schemas import LAST, CompletionRequest, choice, unknown_field, usage
+from regard.serve.routes.openai_schemas import DONE_EVENT, CompletionRequest, choice, unknown_field, usage
 
 
 async def complete_translation(
-    service: TranslationService, info: ModelInfo, to: str, prompts: list[str], asked: CompletionRequest
+    service: TranslationService, info: ModelInfo, to: str, prompts: list[str], body: CompletionRequest
 ) -> dict[str, Any]:
-    spoken = await service.translate(info, to, prompts, **asked.changes())
+    translated = await service.translate(info, to, prompts, **body.changes())
     choices: list[dict[str, Any]] = []
-    for each in spoken:
-        texts = [each.text, *each.alternatives(asked.choices - 1)]
-        texts += [texts[-1]] * (asked.choices - len(texts))  # a short text may have fewer translations than asked for
+    for each in translated:
+        texts = [each.text, *each.alternatives(body.choices - 1)]
+        texts += [texts[-1]] * (body.choices - len(texts))  # a short text may have fewer translations than asked for
         for text in texts:
-            cut, stopped = _cut(text, asked.stops)
+            cut, stopped = _cut(text, body.stops)
             reason = "length" if each.truncated and not stopped else "stop"
             choices.append(choice(len(choices), cut, reason))
-    if asked.logprobs is not None:
-        top = asked.logprobs
-        told = await service.engine.run(lambda: [_logprobs(each.sentences, top) for each in spoken], accepted=True)
-        for each_choice, values in zip(choices[:: asked.choices], told, strict=True):
+    if body.logprobs is not None:
+        top = body.logprobs
+        found = await service.engine.run(lambda: [_logprobs(each.sentences, top) for each in translated], accepted=True)
+        for each_choice, values in zip(choices[:: body.choices], found, strict=True):
             each_choice["logprobs"] = values
     read = await service.engine.run(lambda: _count_source(service.registry.translator(info.id), prompts), accepted=True)
-    written = sum(len(sentence.tokens) for each in spoken for sentence in each.sentences)
-    whole = asked.response_builder().whole(choices, usage(read, written))
-    return whole | unknown_field([each.unknown for each in spoken])
+    written = sum(len(sentence.tokens) for each in translated for sentence in each.sentences)
+    response = body.response_builder().response(choices, usage(read, written))
+    return response | unknown_field([each.unknown for each in translated])
 
 
 async def stream_translation(
-    service: TranslationService, info: ModelInfo, to: str, prompt: str, asked: CompletionRequest
+    service: TranslationService, info: ModelInfo, to: str, prompt: str, body: CompletionRequest
 ) -> AsyncIterator[str]:
-    """Server-sent events: what is settled so far, piece by piece; then why it ended; then what it took."""
-    builder, sent, reason = asked.response_builder(), "", "stop"
+    """Server-sent events: text that cannot change any more, then the finish reason, then the token usage."""
+    builder, sent, reason = body.response_builder(), "", "stop"
     try:
-        async for growing in service.stream(info, to, prompt, settled=True, **asked.changes()):
-            cut, stopped = _cut(growing.text, asked.stops)
+        async for growing in service.stream(info, to, prompt, settled=True, **body.changes()):
+            cut, stopped = _cut(growing.text, body.stops)
             reason = "length" if growing.truncated else reason
             if len(cut) > len(sent):
                 yield builder.delta(cut[len(sent) :])
@@ -51,7 +52,7 @@ async def stream_translation(
                 reason = "stop"
                 break
         yield builder.delta("", reason)
-        if (asked.stream_options or {}).get("include_usage"):
+        if (body.stream_options or {}).get("include_usage"):
             counts = await service.engine.run(
                 lambda: _counts(service.registry.translator(info.id), prompt, sent), accepted=True
             )
@@ -60,11 +61,11 @@ async def stream_translation(
         if not sent:
             raise
         yield f"data: {bytes(error_response('/v1', error).body).decode()}\n\n"
-    yield LAST
+    yield DONE_EVENT
 
 
 def _cut(text: str, stops: Sequence[str]) -> tuple[str, bool]:
-    """The text up to the first of the stop strings, and whether one was there."""
+    """The text up to the first stop string, and whether there was one."""
     places = [place for place in (text.find(stop) for stop in stops) if place >= 0]
     return (text[: min(places)], True) if places else (text, False)
 
@@ -78,8 +79,8 @@ def _counts(translator: Translator, prompt: str, answer: str) -> tuple[int, int]
 
 
 def _logprobs(sentences: Sequence[Translation], top: int) -> dict[str, Any]:
-    """Of every token of the answer: its log-probability, and those of the `top` most probable ones in its place."""
-    told: dict[str, list[Any]] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
+    """The log-probability of every token of the answer, and those of the `top` most probable tokens at its position."""
+    logprobs: dict[str, list[Any]] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
     offset = 0
     for answer in sentences:
         translator = answer.translator
@@ -89,11 +90,11 @@ def _logprobs(sentences: Sequence[Translation], top: int) -> dict[str, Any]:
             log_p = translator.log_probabilities(source, ids, to=answer.to)
             best = log_p.topk(max(top, 1), dim=-1)
             for place, token in enumerate(ids):
-                told["tokens"].append(pieces[token])
-                told["token_logprobs"].append(log_p[place, token].item())
+                logprobs["tokens"].append(pieces[token])
+                logprobs["token_logprobs"].append(log_p[place, token].item())
                 values = zip(best.indices[place].tolist(), best.values[place].tolist(), strict=True)
-                told["top_logprobs"].append({pieces[i]: value for i, value in values} if top else None)
-                told["text_offset"].append(offset)
+                logprobs["top_logprobs"].append({pieces[i]: value for i, value in values} if top else None)
+                logprobs["text_offset"].append(offset)
                 offset += len(pieces[token].lstrip("▁")) + (place > 0 and pieces[token].startswith("▁"))
         offset += 1
-    return told
+    return logprobs

@@ -1,4 +1,4 @@
-"""The APIs described for people: one page made of the OpenAPI document, which needs nothing from elsewhere."""
+"""The API reference as one HTML page, built from the OpenAPI document without external resources."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def reference_router(app: FastAPI) -> APIRouter:
 
     @router.get("/spec")
     def spec() -> dict[str, Any]:
-        """This document, where clients of LibreTranslate look for it."""
+        """This OpenAPI document, at the address that LibreTranslate uses."""
         return app.openapi()
 
     @router.get("/docs", include_in_schema=False)
@@ -53,7 +53,7 @@ def reference_router(app: FastAPI) -> APIRouter:
 
 
 def reference_page(document: Mapping[str, Any], address: str) -> str:
-    """The page; `address` is where its examples ask."""
+    """The HTML page; `address` is the server's address in its examples."""
     tagged: dict[str, list[str]] = {}
     for path, operations in document["paths"].items():
         for method in METHODS:
@@ -68,21 +68,21 @@ def reference_page(document: Mapping[str, Any], address: str) -> str:
 
 
 def _operation(document: Mapping[str, Any], path: str, method: str, operation: Mapping[str, Any], address: str) -> str:
-    words = escape(operation.get("description", ""))
+    description = escape(operation.get("description", ""))
     rows = "".join(
         f"<tr><td><code>{escape(name)}</code></td><td>{escape(kind)}</td><td>{'required' if needed else ''}</td></tr>\n"
         for name, kind, needed in _fields(document, operation)
     )
     example = ""
     if path in EXAMPLES:
-        asked = f"curl {address}{path} -H 'Content-Type: application/json' -d '{EXAMPLES[path]}'"
-        example = f"<pre><code>{escape(asked, quote=False)}</code></pre>\n"
+        command = f"curl {address}{path} -H 'Content-Type: application/json' -d '{EXAMPLES[path]}'"
+        example = f"<pre><code>{escape(command, quote=False)}</code></pre>\n"
     table = f"<table>\n{rows}</table>\n" if rows else ""
-    return f"<h3><code>{method.upper()} {escape(path)}</code></h3>\n<p>{words}</p>\n{table}{example}"
+    return f"<h3><code>{method.upper()} {escape(path)}</code></h3>\n<p>{description}</p>\n{table}{example}"
 
 
 def _fields(document: Mapping[str, Any], operation: Mapping[str, Any]) -> Iterator[tuple[str, str, bool]]:
-    """The name of every field that may be sent, of what kind it is, and whether it must be there."""
+    """The name and type of every request field, and whether it is required."""
     for parameter in operation.get("parameters", []):
         yield parameter["name"], _kind(document, parameter.get("schema", {})), parameter.get("required", False)
     kinds = operation.get("requestBody", {}).get("content", {}).values()
@@ -104,6 +104,6 @@ def _kind(document: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
 
 
 def _resolved(document: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A schema itself, where it only says which of the named ones it is."""
+    """The schema that a `$ref` points to, or the schema itself."""
     name = str(schema.get("$ref", "")).rpartition("/")[2]
     return document["components"]["schemas"][name] if name else schema

@@ -1,4 +1,4 @@
-"""Training over HTTP: the recipes, and the one job of the server."""
+"""Routes for training: recipes, the current job, and the list of runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from regard.serve.http.errors import ConflictError, ForbiddenError, StorageFullE
 from regard.serve.jobs.progress import Job, Run
 from regard.serve.jobs.recipes import Offer, offers
 from regard.serve.jobs.runner import UPLOAD, TrainingJobs
-from regard.serve.jobs.runs import zipped
+from regard.serve.jobs.runs import stream_zip
 from regard.serve.jobs.temp_folders import ServerTempFolder
 from regard.serve.jobs.training_data import suffix_of
 from regard.serve.settings import ServeSettings
@@ -64,19 +64,19 @@ class JobOrNone(Config):
 
 
 class AllRuns(Config):
-    """Every training begun here, newest first."""
+    """Every run started here, newest first."""
 
     runs: list[Run]
 
 
 class NewName(Config):
-    """What a training is to be called."""
+    """The new name of a run."""
 
     name: str
 
 
 def training_router(jobs: TrainingJobs, temp_folder: ServerTempFolder, settings: ServeSettings) -> APIRouter:
-    """The routes of the page's Train tab; `jobs.limit` bounds what is sent to them."""
+    """The routes of the page's Train tab; `jobs.limit` is the limit of uploaded bytes."""
 
     def check_allowed(request: Request) -> None:
         if not settings.training and request.method != "GET":
@@ -94,7 +94,7 @@ def training_router(jobs: TrainingJobs, temp_folder: ServerTempFolder, settings:
 
     @router.post("/train", status_code=201, openapi_extra=FORM_SCHEMA)
     async def start(request: Request) -> Job:
-        await run_in_threadpool(_check_room, jobs, settings)
+        await run_in_threadpool(_check_storage, jobs, settings)
         form = await _read_form(request, jobs.limit)
         try:
             return await run_in_threadpool(_start, jobs, form, temp_folder)
@@ -132,9 +132,9 @@ def training_router(jobs: TrainingJobs, temp_folder: ServerTempFolder, settings:
     @router.get("/train/runs/{name}/download", response_class=StreamingResponse)
     def download(name: str) -> StreamingResponse:
         folder = jobs.model(name)
-        disposition = f'attachment; filename="{name}.zip"'  # what names a run has nothing to escape
+        disposition = f'attachment; filename="{name}.zip"'  # the names of runs need no escaping
         headers = {"content-disposition": disposition}
-        return StreamingResponse(zipped(folder, name), media_type="application/zip", headers=headers)
+        return StreamingResponse(stream_zip(folder, name), media_type="application/zip", headers=headers)
 
     @router.delete("/train/runs/{name}")
     def delete(name: str) -> AllRuns:
@@ -143,35 +143,35 @@ def training_router(jobs: TrainingJobs, temp_folder: ServerTempFolder, settings:
 
     @router.delete("/train")
     def forget() -> JobOrNone:
-        jobs.forget()
+        jobs.clear_current()
         return JobOrNone(job=None)
 
     return router
 
 
 async def _read_form(request: Request, limit: int) -> FormData:
-    """The fields and files of a form; files go to the disk as they come, up to `limit` bytes in all."""
+    """The fields and files of a form; files are written to disk as they arrive, up to `limit` bytes in total."""
     if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
         raise UsageError("the training data must come as multipart/form-data with the field files")
     try:
-        return await MultiPartParser(request.headers, _bounded(request, limit), max_files=2, max_fields=20).parse()
+        return await MultiPartParser(request.headers, _limited(request, limit), max_files=2, max_fields=20).parse()
     except (MultiPartException, ClientDisconnect) as error:
         raise UsageError(f"the form cannot be read ({error}); send one file, or the two of a pair") from None
 
 
-async def _bounded(request: Request, limit: int) -> AsyncGenerator[bytes, None]:
-    came = 0
+async def _limited(request: Request, limit: int) -> AsyncGenerator[bytes, None]:
+    received = 0
     async for chunk in request.stream():
-        came += len(chunk)
-        if came > limit:
-            raise TooLargeError(f"the training data have more than the {limit:,} bytes that are taken; send less")
+        received += len(chunk)
+        if received > limit:
+            raise TooLargeError(f"the training data have more bytes than the limit of {limit:,}; send less")
         yield chunk
 
 
-def _check_room(jobs: TrainingJobs, settings: ServeSettings) -> None:
-    """Refuse another training where as much is kept as may be."""
+def _check_storage(jobs: TrainingJobs, settings: ServeSettings) -> None:
+    """Raise an error if the limits of kept runs or kept training data are reached."""
     if len(jobs.all()) >= settings.runs:
-        raise ConflictError(f"{settings.runs} trainings are kept here, which is the limit; delete one first")
+        raise ConflictError(f"{settings.runs} training runs are kept here, which is the limit; delete one first")
     kept = sum(file.stat().st_size for file in jobs.runs.glob(f"*/{UPLOAD}/*"))
     if kept >= settings.uploads:
         raise StorageFullError(
@@ -185,7 +185,7 @@ def _start(jobs: TrainingJobs, form: FormData, temp_folder: ServerTempFolder) ->
     steps, minutes = _number(form, "steps", MOST_STEPS), _number(form, "minutes", MOST_MINUTES)
     if steps is not None and steps != int(steps):
         raise UsageError(f"steps is {steps}; expected a whole number")
-    with temp_folder.temporary() as folder:
+    with temp_folder.for_request() as folder:
         files = [_save(upload, Path(folder), index) for index, upload in enumerate(uploads)]
         return jobs.start(
             files,

@@ -11,7 +11,7 @@ import pytest
 
 from regard.serve.jobs.runner import TrainingJobs
 from regard.serve.jobs.temp_folders import (
-    MARK,
+    LOCK_FILE,
     ServerTempFolder,
     remove_abandoned,
     remove_abandoned_temp_folders,
@@ -70,7 +70,7 @@ def test_the_next_server_removes_what_a_killed_one_left_and_nothing_else(tempora
 
 def test_a_server_that_ends_takes_its_uploads_along(temporary: Path) -> None:
     temp_folder = ServerTempFolder()
-    with temp_folder.temporary() as folder:
+    with temp_folder.for_request() as folder:
         (Path(folder) / "half").write_text("x")
     assert not Path(folder).exists()
     temp_folder.close()
@@ -83,13 +83,13 @@ def test_what_is_made_is_kept(tmp_path: Path) -> None:
     with removed_if_killed(tmp_path / "run"):
         remove_abandoned(tmp_path)
     remove_abandoned(tmp_path)
-    assert (tmp_path / "run").is_dir() and not (tmp_path / "run" / MARK).exists()
+    assert (tmp_path / "run").is_dir() and not (tmp_path / "run" / LOCK_FILE).exists()
 
 
 def test_nothing_is_removed_through_a_link(temporary: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "file").touch()
-    (tmp_path / "mine" / MARK).touch()
+    (tmp_path / "mine" / LOCK_FILE).touch()
     (temporary / "regard-spool-x").symlink_to(tmp_path / "mine")
     remove_abandoned_temp_folders()
     assert (tmp_path / "mine" / "file").exists()
