@@ -14,7 +14,7 @@ from regard.errors import UsageError
 if TYPE_CHECKING:
     from regard.inference.pipelines.word_vectors import Neighbour
 
-Vectors = Annotated[str, typer.Option("-m", "--model", help="Folder of a word2vec model, or a file of word vectors.")]
+Vectors = Annotated[str, typer.Option("-m", "--model", help="Folder or file of word vectors.")]
 
 
 def neighbours(

@@ -39,7 +39,7 @@ def plan(
         str,
         typer.Argument(
             metavar="MODEL_OR_RECIPE",
-            help="Recipe name, TOML file, model folder, MODEL:PRESET such as bert:base, or lectures.",
+            help="Recipe name, TOML file, model folder, MODEL:PRESET as `regard models` lists them, or lectures.",
         ),
     ],
     sets: Sets = [],  # noqa: B006 - typer's way to say "none given"

@@ -10,7 +10,7 @@ spellings the model carries with it, so pieces of bytes (BPE) leave no text unre
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -33,6 +33,8 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 class ElmoConfig(Config):
     """Sizes and choices of an ELMo."""
+
+    text_order: ClassVar = "both_ways"  # how training presents a text; see training/tasks/language_modelling.py
 
     vocab: PositiveInt
     width: PositiveInt = 512  # of each direction

@@ -10,7 +10,7 @@ Deviations: none known; sequences may be padded on either side, and positions co
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -56,6 +56,8 @@ PRESETS: dict[str, dict[str, Any]] = {
 class GptConfig(Config):
     """Sizes and choices of a language model; the defaults are the small GPT-2."""
 
+    text_order: ClassVar = "blocks"  # how training presents a text; see training/tasks/language_modelling.py
+
     vocab: PositiveInt
     width: PositiveInt = 768
     heads: PositiveInt = 12
@@ -87,6 +89,11 @@ class GptConfig(Config):
         if self.unpredicted >= self.vocab:
             raise ConfigError(f"unpredicted = {self.unpredicted}: of {self.vocab} tokens, none is left to predict")
         return self
+
+    @property
+    def pixels(self) -> int:
+        """Pixels of the images that it reads, a token each; 0 where it reads texts."""
+        return self.max_length if self.unpredicted else 0
 
     @model_validator(mode="after")
     def _check_heads(self) -> "GptConfig":

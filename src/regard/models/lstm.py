@@ -9,7 +9,7 @@ Deviations: texts are cut at other places in every epoch instead of into blocks 
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -34,6 +34,8 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 class LstmConfig(Config):
     """Sizes and choices of a recurrent language model; without dropout and penalties it is a plain one."""
+
+    text_order: ClassVar = "streams"  # how training presents a text; see training/tasks/language_modelling.py
 
     vocab: PositiveInt
     embedding: PositiveInt = 400  # also the width of the last layer, where the embedding is the output matrix

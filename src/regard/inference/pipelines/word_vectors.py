@@ -22,6 +22,7 @@ from regard.data.tokenizers.text import TextTokenizer
 from regard.data.tokenizers.unknown_words import UnknownWord, warn_of_unknown
 from regard.device import find_device
 from regard.errors import DataError, UsageError
+from regard.models.catalog import models_run_by
 from regard.models.word2vec import Word2Vec
 
 
@@ -47,7 +48,7 @@ class WordVectors:
             return cls.read(Path(folder))
         loaded = load_model(Path(folder), find_device(device), allow_pickle)
         if not isinstance(loaded.model, Word2Vec):
-            raise UsageError(f"{folder} is a {loaded.name} model; expected a word2vec")
+            raise UsageError(f"{folder} is a {loaded.name} model; expected a {models_run_by('word_vectors')[0]}")
         library = TextTokenizer.load(loaded.folder).library
         special = {token.content for token in library.get_added_tokens_decoder().values()}
         known = {number: word for word, number in library.get_vocab().items() if word.strip() and word not in special}
@@ -64,7 +65,7 @@ class WordVectors:
             rows = [line.rstrip(" ").rsplit(" ", width) for line in lines if line.strip()]
             vectors = np.array([row[1:] for row in rows], dtype=np.float32).reshape(len(rows), width)
         except ValueError as error:
-            raise DataError(f"{path} is not in word2vec's text format: {error}") from None
+            raise DataError(f"{path} is no text file of word vectors, a word and its numbers a line: {error}") from None
         if len(rows) != count:
             raise DataError(f"{path} announces {count:,} words, but has {len(rows):,}; it may have been cut")
         return cls([row[0] for row in rows], torch.from_numpy(vectors), name=path.name)

@@ -31,6 +31,7 @@ from regard.data.text.token_blocks import (
 )
 from regard.data.tokenizers.text import TextTokenizer
 from regard.errors import ConfigError, DataError
+from regard.models.catalog import MODELS
 from regard.models.elmo import Elmo
 from regard.models.gpt import GptConfig
 from regard.models.lstm import State
@@ -221,11 +222,12 @@ def _continued(carried: dict[str, Tensor], begins: Tensor) -> State | None:
 
 
 def language_task(recipe: LanguageRecipe, folder: Path, device: torch.device, poll: Poll) -> Blocks | Streams:
-    """What fits the recipe's model."""
-    return LANGUAGE_TASKS[recipe.model.name](recipe, folder, device, poll)
+    """The task that presents texts in the order that the recipe's model needs."""
+    order = MODELS[recipe.model.name].config.text_order  # type: ignore[attr-defined]  # of models of this task
+    return LANGUAGE_TASKS[order](recipe, folder, device, poll)
 
 
-LANGUAGE_TASKS: dict[str, type[Blocks | Streams]] = {"gpt": Blocks, "lstm": Streams, "elmo": BothWays}
+LANGUAGE_TASKS: dict[str, type[Blocks | Streams]] = {"blocks": Blocks, "streams": Streams, "both_ways": BothWays}
 
 
 def encode_lines(tokenizer: TextTokenizer, lines: Iterable[Line]) -> Iterator[EncodedLine]:

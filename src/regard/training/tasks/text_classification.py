@@ -22,6 +22,7 @@ from regard.data.tokenizers.text import Encoded
 from regard.data.tokenizers.unknown_words import unknown_tokens
 from regard.errors import DataError
 from regard.models.bert import BertConfig
+from regard.models.catalog import MODELS
 from regard.models.elmo import ElmoConfig
 from regard.training.evaluation.metrics import label_scores, value_scores
 from regard.training.evaluation.translation import SAMPLES, Sample
@@ -162,7 +163,7 @@ class Classification(TextTask[LabelledBatch]):
 
     def _model(self) -> nn.Module:
         labels = self.recipe.data.labels
-        pooler = {"pooler": True} if self.recipe.model.name == "bert" else {}
+        pooler = {"pooler": True} if "pooler" in MODELS[self.recipe.model.name].config.model_fields else {}
         return build_model(
             self.recipe.model, self.tokenizer, head="classify", labels=max(1, len(labels)),
             label_names=labels, label_kind="one" if labels else "value", **pooler,

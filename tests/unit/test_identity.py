@@ -1,0 +1,152 @@
+"""A model is known by name in its own file, in the two catalogs and in a few kinds of tables, and nowhere else."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+import regard
+from regard.inference.pipelines.catalog import PIPELINES
+from regard.layers.vision import BackboneConfig
+from regard.models.catalog import MODELS, models_for, models_run_by
+from regard.training.recipe.recipes import RECIPES
+
+SOURCE = Path(regard.__file__).parent
+TABLES = (  # files and folders that have one row, or one file, for each model
+    "models/catalog.py",
+    "inference/pipelines/catalog.py",
+    "studies/costs/models.py",
+    "studies/costs/images.py",
+    "checkpoints/tables.py",
+    "checkpoints/marian.py",  # the name table of Marian's form, which needs code besides
+    "mappings",
+    "recipes",
+    "training/recipe",  # the default model of each task
+)
+CELL = "the kind of a recurrent cell"
+KERNEL = "the kernel whose time is measured"
+EXCEPTIONS = {  # (file, name): what the word means there
+    ("layers/recurrent.py", "lstm"): CELL,
+    ("models/elmo.py", "lstm"): CELL,
+    ("models/seq2seq.py", "lstm"): CELL,
+    ("studies/lectures/compare.py", "lstm"): CELL,
+    ("studies/costs/parts.py", "lstm"): KERNEL,
+    ("studies/costs/machine_limits.py", "lstm"): KERNEL,
+    ("cli/plan.py", "lstm"): KERNEL,
+    ("models/segmenter.py", "resnet"): "the body of a preset",
+    ("models/segmenter.py", "swin"): "the body of a preset",
+    ("models/segmenter.py", "vit"): "the body of a preset",
+    ("inference/conversion.py", "word2vec"): "a file format",
+    ("cli/convert.py", "word2vec"): "a file format",
+    ("inference/pipelines/sentence_embedding.py", "bert"): "a part of file names of sentence-transformers",
+    ("studies/bench/joey_step.py", "transformer"): "a value in the configuration of JoeyNMT",
+    ("studies/bench/run.py", "bert"): "what a job of the benchmark measures",
+    ("studies/bench/run.py", "gpt"): "what a job of the benchmark measures",
+    ("studies/bench/run.py", "transformer"): "what a job of the benchmark measures",
+    ("studies/lectures/growth.py", "swin"): "one side of a comparison of two models",
+    ("studies/lectures/growth.py", "vit"): "one side of a comparison of two models",
+}
+
+
+def names_in(text: str) -> set[str]:
+    """The models that a text names as whole words. Parts of Hugging Face's names (google-bert/…) do not count."""
+    return {name for name in MODELS if re.search(rf"(?<![\w/-]){name}(?![\w/-])", text)}
+
+
+def named_in_python(source: str) -> set[str]:
+    """The models that code names: in its strings and keywords. Docstrings and comments are prose and may."""
+    tree = ast.parse(source)
+    prose = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        if ast.get_docstring(node) is not None
+    }
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose:
+            found |= names_in(node.value)
+        elif isinstance(node, ast.keyword) and node.arg in MODELS:
+            found.add(node.arg)
+    return found
+
+
+def named_in(file: Path) -> set[str]:
+    text = file.read_text(encoding="utf-8")
+    if file.suffix == ".py":
+        return named_in_python(text)
+    return names_in(re.sub(r"/\*.*?\*/|<!--.*?-->|//[^\n]*", "", text, flags=re.DOTALL))
+
+
+def misplaced(root: Path) -> set[tuple[str, str]]:
+    """Every (file, model) such that the file names the model and is neither its own nor one of the tables."""
+    found = set()
+    for file in sorted(path for suffix in ("py", "js", "html") for path in root.rglob(f"*.{suffix}")):
+        place = file.relative_to(root).as_posix()
+        if not any(place == table or place.startswith(f"{table}/") for table in TABLES):
+            found |= {(place, name) for name in named_in(file) if place != f"models/{name}.py"}
+    return found
+
+
+def test_models_are_named_in_their_files_and_tables_alone():
+    assert misplaced(SOURCE) - EXCEPTIONS.keys() == set()
+
+
+def test_every_exception_is_needed():
+    assert EXCEPTIONS.keys() - misplaced(SOURCE) == set()
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ('KINDS = {"bert": 1}', {"bert"}),
+        ('if name == "t5":\n    pass', {"t5"}),
+        ('raise ValueError(f"{name}: expected a gpt or lstm")', {"gpt", "lstm"}),
+        ("dict(sagan=1)", {"sagan"}),
+        ('"""A bert reads texts."""\nx = 1  # as a gpt does', set()),
+        ('example = "hf:google-bert/bert-base-uncased"', set()),
+        ('x = "vitality"', set()),
+    ],
+)
+def test_the_search_finds_names_in_code_and_not_in_prose(source, found):
+    assert named_in_python(source) == found
+
+
+def test_the_search_finds_names_in_scripts(tmp_path):
+    (tmp_path / "a.js").write_text('const T = { transformer: "T" }; // swin\nif (x === "t5") go();\n')
+    assert misplaced(tmp_path) == {("a.js", "transformer"), ("a.js", "t5")}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_has_a_pipeline_and_tasks(name):
+    entry = MODELS[name]
+    assert entry.title and entry.pipeline in PIPELINES
+    assert entry.tasks and set(entry.tasks) <= set(RECIPES)
+    assert set(entry.vocabulary) <= {"", *entry.presets}
+    assert name in models_run_by(entry.pipeline) and all(name in models_for(task) for task in entry.tasks)
+
+
+@pytest.mark.parametrize("task", RECIPES)
+def test_every_task_trains_a_model(task):
+    assert models_for(task)
+
+
+@pytest.mark.parametrize("key", PIPELINES)
+def test_every_pipeline_exists_and_runs_a_model(key):
+    pipeline = PIPELINES[key]
+    assert callable(pipeline.load_class().load)
+    assert models_run_by(key) or key in {each.for_images for each in PIPELINES.values()}
+    assert bool(pipeline.not_served) == (pipeline.ability in ("segment", "generate_images"))
+
+
+@pytest.mark.parametrize("name", [name for name, entry in MODELS.items() if issubclass(entry.config, BackboneConfig)])
+def test_image_configs_know_the_maps_of_their_models(name):
+    import torch
+
+    entry = MODELS[name]
+    for size in (28, 32, 37):
+        config = entry.config.parse({**entry.presets["tiny"], "image_size": size, "channels": 1, "classes": 2})
+        maps = entry.model(config).eval().features(torch.zeros(1, 1, size, size))
+        assert [each.shape[1] for each in maps] == config.map_widths()
+        assert [each.shape[2] for each in maps] == config.map_sides()
