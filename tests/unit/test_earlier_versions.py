@@ -1,0 +1,75 @@
+"""Folders that the version before the present layout of the package wrote, one of each kind: they load, give the answers
+that version gave, and an unfinished run goes on to the very weights that version reached."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from safetensors.numpy import load_file
+
+import regard
+from regard.cli.main import run
+
+KEPT = Path(__file__).parents[1] / "earlier_versions"
+MODELS = sorted(folder.name for folder in (KEPT / "models").iterdir())
+ANSWERS = json.loads((KEPT / "answers.json").read_text(encoding="utf-8"))
+CLOSE = {"rel": 1e-3, "abs": 1e-4}  # other CPUs round differently
+
+
+def answer(folder: Path, image: Path) -> dict[str, object]:
+    """What the model of a folder says, in plain values."""
+    model = regard.load(folder)
+    match folder.name:
+        case "transformer" | "seq2seq":
+            found = model.translate("we are eating bread", to="es", beam=3)
+            return {"text": found.text, "score": found.score}
+        case "gpt" | "lstm":
+            return {"text": model.generate("Lucas eats", max_tokens=8, temperature=0.0).text}
+        case "t5":
+            return {"text": model.generate("Reverse: we are eating bread", max_tokens=6).text}
+        case "word2vec":
+            return dict(model.neighbours("bread")[:3])
+        case "elmo" | "bert":
+            return {"vector": np.asarray(model.embed("Ana reads a book"), dtype=float).ravel().tolist()}
+        case "classifier":
+            return dict(model.classify("Ana reads a book")[0].labels)
+        case "vit" | "resnet":
+            return dict(model.classify(image)[0].labels)
+        case "segmenter":
+            return dict(model.segment(image)[0].shares)
+        case "image-gpt":
+            return {"row": np.asarray(model.paint(image, count=1, keep=0.9))[0, 0, 8].astype(float).tolist()}
+        case "sagan":
+            return {"row": np.asarray(model.make(model.labels[:1], seed=1))[0, 0, 8].astype(float).tolist()}
+    raise AssertionError(f"no question for {folder.name}")
+
+
+def draw(path: Path) -> Path:
+    Image.fromarray(np.arange(16 * 16 * 3, dtype=np.uint8).reshape(16, 16, 3)).save(path)
+    return path
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_folder_gives_the_same_answers(name: str, tmp_path: Path) -> None:
+    found, expected = answer(KEPT / "models" / name, draw(tmp_path / "image.png")), ANSWERS[name]
+    assert found.keys() == expected.keys()
+    for key, value in expected.items():
+        if isinstance(value, str):
+            assert found[key] == value
+        elif key == "row":  # bytes of pixels: rounding may move one by one
+            assert found[key] == pytest.approx(value, abs=1)
+        else:
+            assert found[key] == pytest.approx(value, **CLOSE)
+
+
+@pytest.mark.parametrize("name", ["transformer", "vit"])
+def test_an_unfinished_run_ends_as_it_would_have(name: str, tmp_path: Path) -> None:
+    out = shutil.copytree(KEPT / "runs" / name, tmp_path / "run")
+    assert run(["train", str(out / "recipe.toml"), "--resume", "-o", str(out)]) == 0
+    found, expected = load_file(out / "model.safetensors"), load_file(KEPT / "models" / name / "model.safetensors")
+    assert found.keys() == expected.keys()
+    for key, value in expected.items():
+        np.testing.assert_allclose(found[key], value, rtol=1e-4, atol=1e-5)
