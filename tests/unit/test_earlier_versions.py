@@ -1,5 +1,5 @@
-"""Folders that the version before the present layout of the package wrote, one of each kind: they load, give the answers
-that version gave, and an unfinished run goes on to the very weights that version reached."""
+"""Folders that the version before this layout of the package wrote, one of each kind: they load and give the same
+answers, and an unfinished run goes on to the very weights that version reached."""
 
 import json
 import shutil
