@@ -42,6 +42,7 @@ SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 KEY_PREFIXES = ("/api", "/v1", "/metrics")  # LibreTranslate routes check the key themselves: it may be a form field
 UPLOAD_PATHS = ("/api/train", "/api/picture")  # these take training data and images
 READ_WHEN_REFUSED = 65536  # bytes up to which the body of a refused request is still read
+PATIENCE_WHEN_REFUSED = 10  # seconds; one second was too short on a machine with more work than cores
 access = logging.getLogger("regard.access")
 
 
@@ -202,7 +203,7 @@ def _is_preflight(scope: Scope) -> bool:
 
 
 async def _read_small_body(scope: Scope, receive: Receive) -> None:
-    """Read the body of a refused request if it is small and arrives within a second.
+    """Read the body of a refused request if it is small and arrives soon.
 
     If the server closes the connection while a proxy is still sending, the proxy may see the closed connection before
     it sees the response.
@@ -211,7 +212,7 @@ async def _read_small_body(scope: Scope, receive: Receive) -> None:
     if not length.isdecimal() or int(length) > READ_WHEN_REFUSED:
         return
     with suppress(TimeoutError):
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(PATIENCE_WHEN_REFUSED):
             while (await receive()).get("more_body", False):
                 pass
 
