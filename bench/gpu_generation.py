@@ -30,9 +30,11 @@ from torch import nn
 
 from kernels import kernels
 from regard.checkpoints import export_marian, export_model
-from regard.inference.decoding.cuda_graphs import Captured, cuda_graph
-from regard.inference.decoding.search import SearchSettings, Vocabulary, search
-from regard.inference.fast.convert import GPU_PRECISIONS, inference_form
+from regard.inference.decoding.cuda_graphs import GraphModel, cuda_graph
+from regard.inference.decoding.search import search
+from regard.inference.decoding.settings import SearchSettings, Vocabulary
+from regard.inference.decoding.start import from_prompt, from_source
+from regard.inference.fast.convert import GPU_PRECISIONS, fast_model
 from regard.models.gpt import PRESETS as GPTS
 from regard.models.gpt import Gpt, GptConfig
 from regard.models.t5 import PRESETS as T5S
@@ -101,8 +103,18 @@ def ours(name: str, steps: Any, batch: int, beam: int) -> Callable[[], Answers]:
     source = source.cuda()
     mask = torch.ones_like(source, dtype=torch.bool)
     settings = SearchSettings(beam=beam, min_length=written, max_length=written)
-    options = {"first": source[:, -1]} if name == "gpt2" else {}
-    return lambda: [best.tokens for best, *_ in search(steps, source, mask, settings, vocabulary(name), **options)]
+    special = vocabulary(name)
+
+    def answer() -> Answers:
+        continues = name == "gpt2"
+        start = (
+            from_prompt(steps, source, mask, settings)
+            if continues
+            else from_source(steps, source, mask, settings, special.start)
+        )
+        return [best.tokens for best, *_ in search(steps, start, settings, special)]
+
+    return answer
 
 
 def theirs(name: str, model: Any, batch: int, beam: int) -> Callable[[], Answers]:
@@ -208,13 +220,19 @@ def checks() -> list[str]:
         for parameter in model.parameters():
             if parameter.ndim > 1:
                 nn.init.normal_(parameter, std=1.5 * model.config.width**-0.5)
-        form = inference_form(model.cuda().eval())
-        runner, last = Captured(form), source.gather(1, mask.sum(1, keepdim=True) - 1)[:, 0]
-        options: dict[str, Any] = {"first": last.cuda()} if isinstance(model, Gpt) else {}
+        form = fast_model(model.cuda().eval())
+        runner = GraphModel(form)
         for way, each in settings.items():
             try:
-                task = source.cuda(), mask.cuda(), each, Vocabulary(1, 2, 0)
-                pairs = [[[h.tokens for h in row] for row in search(s, *task, **options)] for s in (runner, form)]
+                task = source.cuda(), mask.cuda(), each
+                starts = [
+                    from_prompt(s, *task) if isinstance(model, Gpt) else from_source(s, *task, 1)
+                    for s in (runner, form)
+                ]
+                pairs = [
+                    [[h.tokens for h in row] for row in search(s, start, each, Vocabulary(1, 2, 0))]
+                    for s, start in zip((runner, form), starts, strict=True)
+                ]
                 found.append(f"{name:14}{way:12}{'same' if pairs[0] == pairs[1] else f'DIFFERENT: {pairs}'[:300]}")
             except Exception as error:
                 found.append(f"{name:14}{way:12}{type(error).__name__}: {' '.join(str(error).split())[:200]}")
@@ -223,7 +241,7 @@ def checks() -> list[str]:
     return found
 
 
-def profile(name: str, runner: Captured, batch: int, beam: int) -> None:
+def profile(name: str, runner: GraphModel, batch: int, beam: int) -> None:
     """Where the time of a captured step goes: its kernels."""
     answer = ours(name, runner, batch, beam)
     answer()
@@ -265,9 +283,9 @@ def main(options: argparse.Namespace) -> None:
                 except Exception:
                     print("--- no peer", traceback.format_exc()[-2000:], sep="\n", flush=True)
         for precision in options.precisions.split(","):
-            form = inference_form(model.cuda(), precision)
-            runner = Captured(form)
-            compiled = Captured(form, lambda step, device: cuda_graph(torch.compile(step), device))
+            form = fast_model(model.cuda(), precision)
+            runner = GraphModel(form)
+            compiled = GraphModel(form, lambda step, device: cuda_graph(torch.compile(step), device))
             for batch, beam in CASES[name]:
                 runner.failed = compiled.failed = False
                 if time.perf_counter() > begin + options.budget:

@@ -27,7 +27,7 @@ from torch import nn
 from torch.nn import functional
 
 from regard.checkpoints import load_model
-from regard.inference.fast.convert import inference_form
+from regard.inference.fast.convert import fast_model
 from regard.studies.costs.machine import describe
 from regard.training.optim import adamw, guarded_step
 from turns import Times, interleaved
@@ -149,7 +149,7 @@ def measure(name: str, setting: Setting, seconds: float, libraries: list[str]) -
             with torch.inference_mode():
                 difference = (setting.logits(model.eval()) - setting.logits(ours.eval())).abs().max().item()
         batch = len(setting.pictures)
-        reader = inference_form(ours.eval()) if setting.device.type == "cpu" and not setting.compiled else ours
+        reader = fast_model(ours.eval()) if setting.device.type == "cpu" and not setting.compiled else ours
         naming = interleaved(setting.naming(model), setting.naming(reader), seconds, setting.clock)
         lines.append(Line(name, library, "inference", batch, naming, difference))
         print(lines[-1], flush=True)

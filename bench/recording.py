@@ -21,7 +21,9 @@ import torch
 from torch import nn
 
 from regard.attention import record
-from regard.inference.decoding.search import Hypothesis, SearchSettings, Vocabulary, search
+from regard.inference.decoding.search import Hypothesis, search
+from regard.inference.decoding.settings import SearchSettings, Vocabulary
+from regard.inference.decoding.start import from_prompt, from_source
 from regard.models.gpt import PRESETS as GPTS
 from regard.models.gpt import Gpt, GptConfig
 from regard.models.transformer import PRESETS as TRANSFORMERS
@@ -69,11 +71,11 @@ def measure(name: str, never: nn.Module, batch: int, beam: int, seconds: float, 
     """Let both copies write the same in turn; then one of them with and without its recorder."""
     source = torch.randint(2, VOCAB, (batch, PROMPT), generator=torch.Generator().manual_seed(batch))
     settings = SearchSettings(beam=beam, n_best=beam, min_length=LENGTH, max_length=LENGTH)
-    started = {"first": source[:, -1]} if first else {}
 
     def write(model: nn.Module) -> list[list[Hypothesis]]:
-        mask = torch.ones_like(source, dtype=torch.bool)
-        return search(model, source, mask, settings, Vocabulary(PAD, END, PAD), **started)
+        read = source, torch.ones_like(source, dtype=torch.bool), settings
+        start = from_prompt(model, *read) if first else from_source(model, *read, PAD)
+        return search(model, start, settings, Vocabulary(PAD, END, PAD))
 
     def recorded(model: nn.Module) -> list[list[Hypothesis]]:
         with record(model):

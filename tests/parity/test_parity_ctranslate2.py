@@ -10,7 +10,9 @@ from regard.checkpoints.ctranslate2 import export_ctranslate2
 from regard.cli.main import run
 from regard.data.synthetic.phrasebook import phrases
 from regard.errors import CheckpointError
-from regard.inference.decoding.search import SearchSettings, Vocabulary, search
+from regard.inference.decoding.search import search
+from regard.inference.decoding.settings import SearchSettings, Vocabulary
+from regard.inference.decoding.start import from_source
 from regard.models.transformer import Transformer, TransformerConfig
 
 ctranslate2 = pytest.importorskip("ctranslate2")
@@ -65,7 +67,10 @@ def test_every_kind_it_has_layers_for(changes: dict[str, object], tmp_path: Path
     settings = SearchSettings(beam=3, min_length=10, max_length=10)
     vocabulary = Vocabulary(START, END, model.config.pad)
     mask = torch.ones_like(source, dtype=torch.bool)
-    expected = [best.tokens for best, *_ in search(model, source, mask, settings, vocabulary)]
+    expected = [
+        best.tokens
+        for best, *_ in search(model, from_source(model, source, mask, settings, START), settings, vocabulary)
+    ]
     rows = [[f"t{number}" for number in row[:-1]] for row in source.tolist()]
     found = engine(tmp_path / "out").translate_batch(rows, beam_size=3, min_decoding_length=10, max_decoding_length=10)
     assert [[int(piece[1:]) for piece in answer.hypotheses[0]] for answer in found] == expected

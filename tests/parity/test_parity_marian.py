@@ -10,7 +10,9 @@ from regard.data.formats.pairs import Pair
 from regard.data.tokenizers.pair import PairTokenizer, TokenizerConfig, train_pair_tokenizer
 from regard.errors import CheckpointError
 from regard.inference.conversion import convert
-from regard.inference.decoding.search import SearchSettings, Vocabulary, search
+from regard.inference.decoding.search import search
+from regard.inference.decoding.settings import SearchSettings, Vocabulary
+from regard.inference.decoding.start import from_source
 from regard.models.transformer import Transformer, TransformerConfig
 
 transformers = pytest.importorskip("transformers")
@@ -248,10 +250,9 @@ def test_a_converted_translator_says_in_their_library_what_it_says_in_ours(kind,
             max_new_tokens=12, forced_eos_token_id=None,
         )  # fmt: skip
         side = tokenizer.target
-        found = search(
-            ours, batch["input_ids"], batch["attention_mask"].bool(), SearchSettings(max_length=12),
-            Vocabulary(start=side.start, end=side.end, pad=side.pad),
-        )  # fmt: skip
+        settings = SearchSettings(max_length=12)
+        start = from_source(ours, batch["input_ids"], batch["attention_mask"].bool(), settings, side.start)
+        found = search(ours, start, settings, Vocabulary(start=side.start, end=side.end, pad=side.pad))
         for row, (best,) in zip(written.tolist(), found, strict=True):
             assert [token for token in row if token not in (side.start, side.end, side.pad)] == best.tokens
             assert target.decode(row, skip_special_tokens=True) == side.decode(best.tokens)

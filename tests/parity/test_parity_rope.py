@@ -9,7 +9,7 @@ import torch
 
 from regard.checkpoints import export_model, load_model
 from regard.errors import CheckpointError
-from regard.inference.fast.convert import inference_form
+from regard.inference.fast.convert import fast_model
 from regard.models.gpt import LLAMA, Gpt, GptConfig
 
 transformers = pytest.importorskip("transformers")
@@ -132,7 +132,7 @@ def test_random_shapes_agree_in_one_pass_by_steps_and_after_export(seed, tmp_pat
     for prompt in (5, 27):  # shorter and longer than the 24 tokens of the config
         expected = stepped_by_them(theirs_in(tmp_path / "theirs"), tokens, prompt)
         torch.testing.assert_close(stepped(ours, tokens, prompt), expected, atol=1e-5, rtol=0)
-        torch.testing.assert_close(stepped(inference_form(ours), tokens, prompt), expected, atol=1e-5, rtol=0)
+        torch.testing.assert_close(stepped(fast_model(ours), tokens, prompt), expected, atol=1e-5, rtol=0)
 
     export_model("gpt", ours, tmp_path / "back")
     assert_same_logits(tmp_path / "back", ours, tokens)

@@ -1,10 +1,10 @@
 """Keys and values of the tokens decoded so far: explicit objects that callers hold, never state on a module.
 
-`GrowingCache` grows with the answer. `StaticCache` has one shape from beginning to end, so that a decoding step can be
-captured as a graph and replayed.
+`GrowingCache` grows with the answer. `StaticCache` has a fixed shape, so that a decoding step can be captured as a CUDA
+graph and replayed.
 
 Rows are a grid: W hypotheses for each of S sentences. `reorder` lets hypothesis w of a sentence continue any of the
-sentence's previous hypotheses (W may change: one start becomes a whole beam), `keep` drops finished sentences.
+sentence's previous hypotheses (W may change: one hypothesis becomes a whole beam), `keep` drops finished sentences.
 """
 
 from collections.abc import Iterable
@@ -15,26 +15,26 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-MULTIPLE = 64  # of the sizes of static storage
+STORAGE_MULTIPLE = 64  # sizes of static storage are multiples of this
 
 
 @runtime_checkable
 class LayerCache(Protocol):
-    """What one attention layer remembers while decoding."""
+    """The keys and values of one attention layer while decoding."""
 
     def append(
         self, k: Float[Tensor, "R G t K"], v: Float[Tensor, "R G t Kv"]
     ) -> tuple[Float[Tensor, "R G Tk K"], Float[Tensor, "R G Tk Kv"]]:
-        """Add the keys and values of new tokens (R = S·W rows); returns all so far."""
+        """Add the keys and values of new tokens (R = S·W rows); returns those of all tokens."""
         ...
 
     @property
     def length(self) -> int | Tensor:
-        """How many tokens are remembered."""
+        """The number of tokens in the cache."""
         ...
 
     def visible(self) -> Bool[Tensor, "S 1 W Tk"] | None:
-        """What the newest tokens may look at, where the storage holds more than that; None if it does not."""
+        """Which keys the newest tokens may look at; None if they may look at all."""
         ...
 
     def reorder(self, origin: Int[Tensor, "S W2"]) -> None: ...
@@ -51,13 +51,15 @@ def grid_rows(origin: Int[Tensor, "S W2"], width: int) -> Int[Tensor, "S*W2"]:
 class GrowingCache:
     """Storage that doubles when it is full, so appending a token costs its own size on average.
 
-    When hypotheses change places, their rows are moved. A reader that can follow an `ancestry` sets `lazily`: then
-    nothing is moved, and `ancestry` says in which row each hypothesis finds its past.
+    There are two ways to read it. `append` returns keys and values in the order of the hypotheses, so `reorder` moves
+    rows. `storage` returns the rows as they lie, for readers that look up the row of every earlier token in `ancestry`:
+    after it, `reorder` moves nothing and changes `ancestry` instead.
     """
 
     def __init__(self, sentences: int, capacity: int = 32):
-        self.sentences, self.capacity, self.length, self.lazily = sentences, capacity, 0, False
-        self.ancestry: Int[Tensor, "R t"] | None = None  # of the first tokens; the others are in their own rows
+        self.sentences, self.capacity, self.length = sentences, capacity, 0
+        self.in_place = False  # whether the last reader followed `ancestry`, so that rows need not move
+        self.ancestry: Int[Tensor, "R t"] | None = None  # rows of the first t tokens; later ones are in their own row
         self.k: Tensor | None = None
         self.v: Tensor | None = None
 
@@ -66,16 +68,25 @@ class GrowingCache:
     ) -> tuple[Float[Tensor, "R G Tk K"], Float[Tensor, "R G Tk Kv"]]:
         self._put_in_order()
         end = self.length + k.shape[2]
-        keys, values = self.room(k, v)
+        keys, values = self._reserve(k, v)
         keys[:, :, self.length : end] = k
         values[:, :, self.length : end] = v
         self.length = end
         return keys[:, :, :end], values[:, :, :end]
 
-    def room(
+    def storage(
         self, k: Float[Tensor, "R G t K"], v: Float[Tensor, "R G t Kv"]
     ) -> tuple[Float[Tensor, "R2 G C K"], Float[Tensor, "R2 G C Kv"]]:
-        """The whole storage, with room behind `length` for tokens of these shapes; it may have further rows."""
+        """The whole storage, with space after `length` for tokens of these shapes, for a reader that follows
+        `ancestry`; it may have more rows than there are hypotheses. The reader writes the tokens and adds to `length`.
+        """
+        self.in_place = True
+        return self._reserve(k, v)
+
+    def _reserve(
+        self, k: Float[Tensor, "R G t K"], v: Float[Tensor, "R G t Kv"]
+    ) -> tuple[Float[Tensor, "R2 G C K"], Float[Tensor, "R2 G C Kv"]]:
+        """The storage, enlarged if it has no space for tokens of these shapes."""
         end = self.length + k.shape[2]
         if self.k is None or self.v is None or end > self.capacity:
             self._put_in_order()
@@ -93,19 +104,19 @@ class GrowingCache:
             storage[:, :, : self.length] = old[:, :, : self.length]
         return storage
 
-    def forget(self, tokens: int) -> None:
-        """Go back to before the last tokens."""
+    def rollback(self, tokens: int) -> None:
+        """Forget the last tokens."""
         self.length -= tokens
         if self.ancestry is not None:
             self.ancestry = self.ancestry[:, : self.length]
 
-    def fork(self) -> "GrowingCache":
-        """A copy that grows by itself; this one stays as it is, down to where its rows lie."""
-        twin = copy(self)
+    def copy(self) -> "GrowingCache":
+        """An independent cache with the same tokens; the rows of this one stay where they are."""
+        other = copy(self)
         if self.ancestry is None:
-            twin.k, twin.v = (each if each is None else each.clone() for each in (self.k, self.v))
-        twin._put_in_order()  # which moves the rows into storage of the copy's own
-        return twin
+            other.k, other.v = (each if each is None else each.clone() for each in (self.k, self.v))
+        other._put_in_order()  # moves the rows into storage of the copy's own
+        return other
 
     def reorder(self, origin: Int[Tensor, "S W2"]) -> None:
         self._move(grid_rows(origin, self.rows // self.sentences))
@@ -117,7 +128,7 @@ class GrowingCache:
 
     @property
     def rows(self) -> int:
-        """Hypotheses of all sentences."""
+        """The number of hypotheses of all sentences."""
         if self.k is None:
             return self.sentences
         return len(self.k) if self.ancestry is None else len(self.ancestry)
@@ -125,7 +136,7 @@ class GrowingCache:
     def _move(self, rows: Int[Tensor, "R"]) -> None:
         if self.k is None:
             return
-        if self.lazily and len(rows) <= len(self.k):
+        if self.in_place and len(rows) <= len(self.k):
             self.ancestry = self._whole_ancestry()[rows]
         else:
             self._put_in_order()
@@ -138,7 +149,7 @@ class GrowingCache:
         return own if self.ancestry is None else torch.cat([self.ancestry, own], dim=1)
 
     def _put_in_order(self) -> None:
-        """Give every hypothesis a row of its own, with its past in it."""
+        """Give every hypothesis a row of its own that holds all its tokens; clears `ancestry`."""
         if self.ancestry is None or self.k is None or self.v is None:
             return
         whole, place = self._whole_ancestry(), torch.arange(self.length, device=self.k.device)
@@ -158,16 +169,17 @@ class GrowingCache:
         return storage
 
 
-def rounded(size: int) -> int:
-    """A size at least this large of which few differ, and that fused kernels like."""
-    return -(-size // MULTIPLE) * MULTIPLE
+def round_up(size: int) -> int:
+    """The next multiple of 64: few different sizes occur, and fused kernels are fast with them."""
+    return -(-size // STORAGE_MULTIPLE) * STORAGE_MULTIPLE
 
 
 class Slots:
-    """Who may look where in a storage of fixed shape that the W hypotheses of a sentence share; one for all layers.
+    """Which hypothesis sees which slot of a storage of fixed shape that the W hypotheses of a sentence share.
 
-    Nothing is ever moved: a token stays in the slot it was written to, and a hypothesis that continues another one
-    begins to see its slots. Every step takes W slots, one for each hypothesis; `open` must come before it.
+    One object serves all layers. Nothing is ever moved: a token stays in the slot it was written to, and a hypothesis
+    that continues another one begins to see its slots. Every step takes W slots, one for each hypothesis; `open` must
+    be called before it.
     """
 
     def __init__(self, sentences: int, width: int, capacity: int, device: torch.device | None = None):
@@ -182,8 +194,8 @@ class Slots:
     def width(self) -> int:
         return self.seen.shape[1]
 
-    def restart(self, prompt: int, real: Bool[Tensor, "S P"] | None = None) -> None:
-        """Forget all but the first `prompt` slots, of which every hypothesis sees those that are `real`."""
+    def reset(self, prompt: int, real: Bool[Tensor, "S P"] | None = None) -> None:
+        """Empty all but the first `prompt` slots, of which every hypothesis sees those that are `real`."""
         self.seen.zero_()
         self.seen[:, :, :prompt] = True if real is None else real[:, None]
         later = torch.arange(len(self.position) - prompt, device=self.position.device) // self.width
@@ -192,7 +204,7 @@ class Slots:
         self.newest.copy_(self.steps + (prompt - self.width))
 
     def open(self) -> None:
-        """Make room for one more token of every hypothesis, which sees itself and not its neighbours."""
+        """Assign slots to one more token of every hypothesis, which sees itself and not its neighbours."""
         self.newest += self.width
         self.length += 1
         self.seen.index_copy_(2, self.newest, self.own)
@@ -205,12 +217,12 @@ class Slots:
 
 
 class StaticCache:
-    """What one layer keeps in the `slots`: keys and values of W hypotheses side by side, one storage a sentence."""
+    """The keys and values of one layer in `slots`: those of W hypotheses side by side, one storage per sentence."""
 
     def __init__(self, slots: Slots, groups: int, head_width: int, dtype: torch.dtype = torch.float32):
         self.slots = slots
         sentences, _, capacity = slots.seen.shape
-        # zeros, not whatever was there: what nobody sees is still multiplied, by 0
+        # Zeros instead of uninitialised memory: slots that no hypothesis sees are still multiplied, by 0.
         self.k = torch.zeros(sentences, groups, capacity, head_width, device=slots.seen.device, dtype=dtype)
         self.v = torch.zeros_like(self.k)
 
@@ -218,8 +230,8 @@ class StaticCache:
     def length(self) -> Int[Tensor, ""]:
         return self.slots.length
 
-    def restart(self, prompt: GrowingCache) -> None:
-        """Take over what was read before the first step; `slots` must be restarted as well."""
+    def reset_from(self, prompt: GrowingCache) -> None:
+        """Take over the tokens read before the first step; `slots` must be reset as well."""
         if prompt.k is not None and prompt.v is not None:
             self.k[:, :, : prompt.length] = prompt.k[:, :, : prompt.length]
             self.v[:, :, : prompt.length] = prompt.v[:, :, : prompt.length]
@@ -236,12 +248,12 @@ class StaticCache:
         return self.slots.seen[:, None]
 
     def reorder(self, origin: Int[Tensor, "S W2"]) -> None:
-        """Nothing: the slots are reordered, once for all layers."""
+        """Does nothing: the slots are reordered, once for all layers."""
 
     def keep(self, sentences: Int[Tensor, "S2"]) -> None:
-        raise ValueError("a static cache cannot drop sentences; use GrowingCache, or decode finished ones along")
+        raise ValueError("a static cache cannot drop sentences; use GrowingCache, or decode finished ones too")
 
 
 def growing(caches: Iterable[LayerCache]) -> list[GrowingCache]:
-    """Those that can forget and be copied; a decoding has either all or none of its caches of this kind."""
+    """The caches that can be rolled back and copied; a state has either only such caches or none."""
     return [cache for cache in caches if isinstance(cache, GrowingCache)]

@@ -19,9 +19,9 @@ PositionBias = Callable[[Tensor, int], Tensor]  # (queries [B H Tq K], number of
 
 
 class Memory(NamedTuple):
-    """Sequences to look at, projected once: their keys, their values, and which of their positions are real.
+    """Sequences to attend to, projected once: their keys, their values, and which of their positions are real.
 
-    With `rows`, S of them are looked at, and these are their numbers: whoever can follow them spares copies.
+    With `rows`, only these S rows are in use. A reader that follows the row numbers needs no copy of them.
     """
 
     k: Float[Tensor, "B G Tk K"]
@@ -31,22 +31,22 @@ class Memory(NamedTuple):
 
     @property
     def sequences(self) -> int:
-        """How many are looked at."""
+        """The number of sequences in use."""
         return len(self.k if self.rows is None else self.rows)
 
-    def keep(self, sequences: Int[Tensor, "S2"], *, lazily: bool = False) -> "Memory":
-        """Some of them alone; `lazily`, the others stay where they are."""
-        if lazily:
+    def keep(self, sequences: Int[Tensor, "S2"], *, in_place: bool = False) -> "Memory":
+        """These sequences only; with `in_place` nothing is copied, and `rows` names them."""
+        if in_place:
             return self._replace(rows=sequences if self.rows is None else self.rows[sequences])
-        k, v, mask, _ = self.settled()
+        k, v, mask, _ = self.compact()
         return Memory(k[sequences], v[sequences], None if mask is None else mask[sequences])
 
-    def settled(self) -> "Memory":
-        """The same with nothing but what is looked at."""
+    def compact(self) -> "Memory":
+        """The same memory with the rows in use only."""
         return self if self.rows is None else self._replace(rows=None).keep(self.rows)
 
     def laid_out(self, packing: Packing | None) -> "Memory":
-        """That of texts which came packed."""
+        """With one row per text, if the texts were packed."""
         if packing is None:
             return self
         k, v = packing.lay_out(self.k, self.v)
@@ -54,12 +54,11 @@ class Memory(NamedTuple):
 
 
 class MultiHeadAttention(nn.Module):
-    """H heads that look in parallel, concatenated and mixed by one output matrix; each D/H wide unless told otherwise.
+    """H attention heads in parallel, concatenated and mixed by one output matrix; `head_width` is D/H by default.
 
     Without `memory` it is self-attention; with it, cross-attention. `kv_heads` < `heads` shares each key/value head
     among several query heads. `prepare` changes queries and keys before the scores (rotary positions, normalisation);
-    `position` makes a bias from the queries (relative positions). `key_bias` and `output_bias` are what `bias` is
-    unless told otherwise.
+    `position` makes a bias from the queries (relative positions). `key_bias` and `output_bias` default to `bias`.
     """
 
     def __init__(
@@ -92,8 +91,8 @@ class MultiHeadAttention(nn.Module):
         self.attend = Attend()
 
     def remember(self, memory: Float[Tensor, "R T M"], mask: Bool[Tensor, "B 1 1 Tk"] | None = None) -> Memory:
-        """Project a memory to keys and values, once for all the queries that will look at it. A packed one is one row,
-        and so are its keys and values until they are laid out."""
+        """Project a memory to keys and values, once for all queries. A packed memory is one row, and so are its keys
+        and values until they are laid out."""
         k, v = _products(memory, self.key, self.value)
         return Memory(self._split(k, self.kv_heads), self._split(v, self.kv_heads), mask)
 
@@ -104,7 +103,7 @@ class MultiHeadAttention(nn.Module):
     def project(
         self, x: Float[Tensor, "B T D"]
     ) -> tuple[Float[Tensor, "B H T K"], Float[Tensor, "B G T K"], Float[Tensor, "B G T K"]]:
-        """The queries, keys and values of tokens that look at each other."""
+        """The queries, keys and values of self-attention."""
         q, k, v = _products(x, self.query, self.key, self.value)
         return self._split(q, self.heads), self._split(k, self.kv_heads), self._split(v, self.kv_heads)
 
@@ -120,8 +119,8 @@ class MultiHeadAttention(nn.Module):
         first: int | Int[Tensor, "B"] | None = None,
         packing: Packing | None = None,
     ) -> Float[Tensor, "R T D"]:
-        """`first` is the position of the first token where it is not the number of tokens in the cache; `packing`, of
-        which texts the tokens are, where they come as one row."""
+        """`first` is the position of the first token; by default, the number of tokens in the cache. `packing` says
+        which text each token belongs to, if the texts are packed into one row."""
         if memory is None:
             q, k, v = self.project(x)
             if packing is not None:
@@ -130,7 +129,7 @@ class MultiHeadAttention(nn.Module):
             q = self._split(self.query(x), self.heads)
             if packing is not None:
                 (q,) = packing.lay_out(q)
-            k, v, real, _ = memory.settled() if isinstance(memory, Memory) else self.remember(memory)
+            k, v, real, _ = memory.compact() if isinstance(memory, Memory) else self.remember(memory)
             mask = real if mask is None else mask
         if self.prepare is not None:
             if first is None:
@@ -139,9 +138,9 @@ class MultiHeadAttention(nn.Module):
         if cache is not None:
             k, v = cache.append(k, v)
             visible = cache.visible()
-            if visible is not None:  # already says which token sees which
+            if visible is not None:  # includes the causal mask
                 mask, causal = masks.combine(mask, visible), False
-            if len(k) != len(q):  # the hypotheses of a sentence, one token each, look at what they share
+            if len(k) != len(q):  # the hypotheses of a sentence, one token each, share its storage
                 q = q.view(len(k), -1, *q.shape[1::2]).transpose(1, 2)
         if self.position is not None:
             relative = self.position(q, k.shape[2])
@@ -155,10 +154,10 @@ class MultiHeadAttention(nn.Module):
 
 
 def _products(x: Float[Tensor, "B T D"], *layers: nn.Linear) -> Sequence[Float[Tensor, "B T _"]]:
-    """What each of some layers makes of the same vectors.
+    """The outputs of several linear layers for the same input.
 
-    Code compiled for a GPU multiplies once: one product of many columns is faster than several of few, forward and
-    backward, and to put the matrices side by side costs next to nothing where there are thousands of vectors.
+    Code compiled for a GPU computes one product: it is faster than several small ones, forward and backward, and
+    concatenating the matrices costs next to nothing where there are thousands of vectors.
     """
     if not (torch.compiler.is_compiling() and x.is_cuda):
         return [layer(x) for layer in layers]
@@ -166,7 +165,7 @@ def _products(x: Float[Tensor, "B T D"], *layers: nn.Linear) -> Sequence[Float[T
 
 
 def side_by_side(x: Float[Tensor, "B T D"], *layers: nn.Linear) -> Sequence[Float[Tensor, "B T _"]]:
-    """The layers as one product; one without a bias adds zeros."""
+    """Several linear layers as one product; a layer without a bias adds zeros."""
     weights: list[Tensor] = [layer.weight for layer in layers]
     biases: list[Tensor] = [
         layer.weight.new_zeros(layer.out_features) if layer.bias is None else layer.bias for layer in layers

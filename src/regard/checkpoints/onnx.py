@@ -31,7 +31,8 @@ from regard.errors import CheckpointError
 from regard.layers.blocks import DecoderLayer
 from regard.models.bert import Bert
 from regard.models.gpt import Gpt
-from regard.models.transformer import Transformer, TransformerState
+from regard.layers.encoder_decoder import EncoderDecoderState
+from regard.models.transformer import Transformer
 
 EXTRA = "export"
 LONGEST = 1024  # tokens, where the model itself has no limit
@@ -93,7 +94,7 @@ class StepGraph(nn.Module):
     ) -> tuple[Float[Tensor, "S V"], Float[Tensor, "N 2 S H T+1 K"]]:
         caches = [Past(layer[0], layer[1]) for layer in past.unbind()]
         memories = [Memory(layer[0], layer[1], masks.padding(mask)) for layer in memory.unbind()]
-        state = TransformerState(memories, list(caches), length=past.shape[4])
+        state = EncoderDecoderState(memories, list(caches), length=past.shape[4])
         logits = self.model.step(tokens, state)
         return logits[:, 0], torch.stack([torch.stack([cache.k, cache.v]) for cache in caches])
 

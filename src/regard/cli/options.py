@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from regard.inference.pipelines.generation import Writer
+    from regard.inference.pipelines.text_generator import TextGenerator
     from regard.inference.pipelines.images import ImageClassifier
     from regard.inference.pipelines.text_encoder import TextEncoder
     from regard.inference.pipelines.translator import Translator
@@ -120,15 +120,15 @@ def load_word_vectors(name: str, device: str = "cpu", allow_pickle: bool = False
     return WordVectors.load(local_folder(name), device=device, allow_pickle=allow_pickle)
 
 
-def load_writer(name: str, device: str = "cpu", allow_pickle: bool = False, precision: str = "fp32") -> Writer:
+def load_writer(name: str, device: str = "cpu", allow_pickle: bool = False, precision: str = "fp32") -> TextGenerator:
     """The language model or text-to-text model of a folder."""
     import regard
     from regard.errors import UsageError
     from regard.inference.pipelines.catalog import models_that
-    from regard.inference.pipelines.generation import Writer
+    from regard.inference.pipelines.text_generator import TextGenerator
 
     found = regard.load(name, device=device, allow_pickle=allow_pickle, precision=precision)
-    if not isinstance(found, Writer):
+    if not isinstance(found, TextGenerator):
         expected = " or ".join(models_that("write"))
         raise UsageError(f"{name} is a {type(found).__name__}, which writes no texts; expected a {expected}")
     return found

@@ -65,10 +65,7 @@ class Residual(nn.Module):
     """Add & norm: LayerNorm(x + Dropout(f(x))) as in the paper, or x + Dropout(f(LayerNorm(x))) (pre-norm).
 
     With `branch` the norm is the last thing in the branch: x + LayerNorm(Dropout(f(x))) (Swin V2's res-post-norm).
-    `rounded` keeps x in the type of autocast's products; autocast alone leaves sums and norms in single precision.
     """
-
-    rounded = False
 
     def __init__(self, width: int, dropout: float, order: NormOrder, norm: Norm = nn.LayerNorm, drop_path: float = 0.0):
         super().__init__()
@@ -78,15 +75,6 @@ class Residual(nn.Module):
     def forward(
         self, x: Float[Tensor, "B *T D"], branch: Callable[[Float[Tensor, "B *T D"]], Float[Tensor, "B *T D"]]
     ) -> Float[Tensor, "B *T D"]:
-        kind = x.device.type
-        if not (self.rounded and torch.is_autocast_enabled(kind)):
-            return self._add(x, branch)
-        dtype = torch.get_autocast_dtype(kind)
-        return self._add(x.to(dtype), branch).to(dtype)
-
-    def _add(
-        self, x: Float[Tensor, "B *T D"], branch: Callable[[Float[Tensor, "B *T D"]], Float[Tensor, "B *T D"]]
-    ) -> Float[Tensor, "B *T D"]:
         if self.order == "pre":
             return x + self.drop_path(self.dropout(branch(self.norm(x))))
         if self.order == "branch":
@@ -94,13 +82,34 @@ class Residual(nn.Module):
         return self.norm(x + self.drop_path(self.dropout(branch(x))))
 
 
+class HalfResidual(Residual):
+    """A residual connection whose sums are in autocast's half precision; autocast alone keeps sums in float32."""
+
+    def __init__(self, residual: Residual):
+        self.__dict__.update(residual.__dict__)  # the same parts, so parameters and state-dict keys stay as they are
+
+    def forward(
+        self, x: Float[Tensor, "B *T D"], branch: Callable[[Float[Tensor, "B *T D"]], Float[Tensor, "B *T D"]]
+    ) -> Float[Tensor, "B *T D"]:
+        kind = x.device.type
+        if not torch.is_autocast_enabled(kind):
+            return super().forward(x, branch)
+        dtype = torch.get_autocast_dtype(kind)
+        return super().forward(x.to(dtype), branch).to(dtype)
+
+
 def keep_half(model: nn.Module) -> None:
-    """What flows through all residual branches is kept in half precision under autocast."""
-    branches = [module for module in model.modules() if isinstance(module, Residual)]
-    if not branches:
+    """Replace all residual connections of a model by `HalfResidual`s."""
+    found = [
+        (parent, name, child)
+        for parent in model.modules()
+        for name, child in parent.named_children()
+        if isinstance(child, Residual)
+    ]
+    if not found:
         raise ConfigError("training.precision is 'bf16-stream', but the model has no layers of a Transformer; set bf16")
-    for module in branches:
-        module.rounded = True
+    for parent, name, child in found:
+        setattr(parent, name, HalfResidual(child))
 
 
 class FeedForward(nn.Module):

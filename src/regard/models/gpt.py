@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.attention import masks
-from regard.attention.cache import GrowingCache, LayerCache, Slots, StaticCache, growing, rounded
+from regard.attention.cache import GrowingCache, LayerCache, Slots, StaticCache, growing, round_up
 from regard.attention.dropout import Dropout
 from regard.attention.multihead import MultiHeadAttention
 from regard.attention.positions import LearnedPositions, Rotary, RotaryScaling
@@ -121,9 +121,9 @@ class GptConfig(Config):
 
 
 class GptState:
-    """A text in the making: the keys and values so far, and, where prompts were padded, which of them are real.
+    """A decoding in progress: the keys and values so far and, if prompts were padded, which of them are real.
 
-    With `slots` it is one of fixed shape: all caches are static, and the slots say what is real.
+    With `slots` it has a fixed shape: all caches are static, and the slots say which keys are real.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class GptState:
         self.caches, self.length, self.real, self.slots = caches, length, real, slots
 
     def rows(self, width: int, tokens: int) -> tuple[int | Int[Tensor, "R"], Bool[Tensor, "R 1 1 Tk"] | None]:
-        """The position of the next token of each of R = S·W hypotheses, and what is real, the next tokens included."""
+        """The position of the next token of each of R = S·W hypotheses, and the padding mask, next tokens included."""
         if isinstance(self.length, int):
             return self.length, None
         first = self.length.repeat_interleave(width)
@@ -148,47 +148,47 @@ class GptState:
         return first, masks.padding(self.real.repeat_interleave(width, 0))
 
     def advance(self, tokens: int) -> None:
-        """Go on to the next position: where a graph counts it, in the same place."""
+        """Count the tokens read; with slots in place, because a CUDA graph reads the same tensor."""
         if self.slots is not None and isinstance(self.length, Tensor):
             self.length += tokens
         else:
             self.length = self.length + tokens
 
-    def room(self, width: int, steps: int) -> int:
-        """How many slots a state of fixed shape needs, rounded up so that few shapes occur."""
-        return rounded(self.read + width * steps)
+    def storage_size(self, width: int, steps: int) -> int:
+        """The number of slots that a state of fixed shape needs, rounded up so that few shapes occur."""
+        return round_up(self.read + width * steps)
 
     @property
     def read(self) -> int:
-        """How many tokens, padding included, were read before the first step."""
+        """The number of tokens read before the first step, padding included."""
         length = self.caches[0].length
         assert isinstance(length, int)
         return length
 
-    def restart(self, state: "GptState") -> None:
-        """Begin anew, in a state of fixed shape, with what `state` has read."""
+    def reset_from(self, state: "GptState") -> None:
+        """In a state of fixed shape: start over with the prompts that `state` has read."""
         assert self.slots is not None and isinstance(self.length, Tensor)
-        self.slots.restart(state.read, state.real)
+        self.slots.reset(state.read, state.real)
         for mine, cache in zip(self.caches, state.caches, strict=True):
             assert isinstance(mine, StaticCache) and isinstance(cache, GrowingCache)
-            mine.restart(cache)
+            mine.reset_from(cache)
         self.length.copy_(torch.as_tensor(state.length))
 
     def reorder(self, origin: Int[Tensor, "S W2"]) -> None:
         for cache in self.caches if self.slots is None else [self.slots]:
             cache.reorder(origin)
 
-    def fork(self) -> "GptState":
-        """A copy that goes on by itself."""
-        return GptState([cache.fork() for cache in growing(self.caches)], self.length, self.real)
+    def copy(self) -> "GptState":
+        """An independent state that has read the same."""
+        return GptState([cache.copy() for cache in growing(self.caches)], self.length, self.real)
 
-    def forget(self, tokens: int) -> None:
-        """Go back to before the last tokens."""
+    def rollback(self, tokens: int) -> None:
+        """Forget the last tokens."""
         self.length = self.length - tokens
         if self.real is not None:
             self.real = self.real[:, : self.real.shape[1] - tokens]
         for cache in growing(self.caches):
-            cache.forget(tokens)
+            cache.rollback(tokens)
 
     def keep(self, sentences: Int[Tensor, "S2"]) -> None:
         for cache in self.caches:
@@ -219,13 +219,13 @@ class Gpt(nn.Module):
     def forward(
         self, tokens: Int[Tensor, "B T"], mask: Bool[Tensor, "B T"] | None = None, *, factored: bool = False
     ) -> Float[Tensor, "B T V"] | Factors:
-        """Logits of every next token, or their factors; `mask` says which tokens are real, where some pad the batch at
-        either end."""
+        """Logits of every next token; with `factored`, unmultiplied. `mask` is False at padding, which may be at either
+        end."""
         x = self._read(tokens, mask)
         return self.factors(x) if factored else self.predict(x)
 
     def start(self, source: Int[Tensor, "S L"], source_mask: Bool[Tensor, "S L"]) -> GptState:
-        """Read S prompts except for their last tokens, which `step` takes first."""
+        """Read S prompts except for their last tokens, which are fed to the first `step`."""
         lengths = source_mask.sum(1)
         caches = [GrowingCache(len(source), capacity=source.shape[1] + 32) for _ in self.decoder]
         # Whichever side is padded, the last column holds last tokens and padding only.
@@ -234,17 +234,17 @@ class Gpt(nn.Module):
         if self.grows:  # the angles of a prompt are those of its whole length
             self._read(source, source_mask if padded else None, caches)
             for cache in caches:
-                cache.forget(1)
+                cache.rollback(1)
         elif source.shape[1] > 1:
             self._read(source[:, :-1], before if padded else None, caches)
         return GptState(caches, lengths - 1, before) if padded else GptState(caches, source.shape[1] - 1, None)
 
     def step(self, tokens: Int[Tensor, "S W"], state: GptState) -> Float[Tensor, "S W V"]:
-        """Feed one more token of W hypotheses of each of S prompts; logits of the next."""
+        """Feed one token to W hypotheses of each of S prompts; returns the logits of the next."""
         return self._extend(tokens.reshape(-1, 1), state, tokens.shape[1]).view(*tokens.shape, -1)
 
     def extend(self, tokens: Int[Tensor, "S T"], state: GptState) -> Float[Tensor, "S T V"]:
-        """Feed several tokens at once to one hypothesis of each of S prompts; logits of the next after every one."""
+        """Feed T tokens at once to one hypothesis of each of S prompts; returns the logits after every one of them."""
         return self._extend(tokens, state, 1)
 
     def _extend(self, tokens: Int[Tensor, "R T"], state: GptState, width: int) -> Float[Tensor, "R T V"]:
@@ -253,21 +253,21 @@ class Gpt(nn.Module):
         state.advance(tokens.shape[1])
         return self.predict(x)
 
-    def fixed(self, state: GptState, width: int, room: int) -> GptState:
-        """An empty state of fixed shape for what `state` has read, with as much `room` as it asked for."""
+    def static_state(self, state: GptState, width: int, size: int) -> GptState:
+        """An empty state of fixed shape for the prompts that `state` has read; `size` is its `storage_size`."""
         weight, cache = self.output_weight, state.caches[0]
         assert isinstance(cache, GrowingCache)
-        slots = Slots(cache.sentences, width, room, weight.device)
+        slots = Slots(cache.sentences, width, size, weight.device)
         layers = (layer for layer in self.decoder if isinstance(layer, EncoderLayer))
         caches = [layer.attention.static_cache(slots, weight.dtype) for layer in layers]
         return GptState(caches, torch.zeros(cache.sentences, dtype=torch.long, device=weight.device), None, slots)
 
     def predict(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T V"]:
-        """One linear layer, whose softmax is the distribution over the vocabulary."""
+        """The output layer: one linear layer, whose softmax is the distribution over the vocabulary."""
         return self.output(*self.factors(x))
 
     def factors(self, x: Float[Tensor, "B T D"]) -> Factors:
-        """What this layer multiplies."""
+        """The unmultiplied logits: hidden states and output matrix."""
         return Factors(x, self.output_weight)
 
     def _read(

@@ -66,7 +66,7 @@ class Reading(NamedTuple):
 
 @dataclass
 class LstmState:
-    """A text in the making: for every layer the state of each of W hypotheses of each of S prompts."""
+    """A decoding in progress: for every layer the state of each of W hypotheses of each of S prompts."""
 
     layers: list[Float[Tensor, "N 1 S W _"]]
 
@@ -76,6 +76,10 @@ class LstmState:
 
     def keep(self, sentences: Int[Tensor, "S2"]) -> None:
         self.layers = [layer[:, :, sentences] for layer in self.layers]
+
+    def copy(self) -> "LstmState":
+        """An independent state; the tensors are shared, because no method changes them in place."""
+        return LstmState(list(self.layers))
 
 
 class Lstm(nn.Module):
@@ -125,20 +129,20 @@ class Lstm(nn.Module):
         return large + c.change_penalty * change.square().sum() / max(change.numel(), 1)
 
     def start(self, source: Int[Tensor, "S L"], source_mask: Bool[Tensor, "S L"]) -> LstmState:
-        """Read S prompts except for their last tokens, which `step` takes first."""
+        """Read S prompts except for their last tokens, which are fed to the first `step`."""
         before = source_mask & (source_mask.cumsum(1) < source_mask.sum(1, keepdim=True))
         return LstmState([layer[:, :, :, None] for layer in self.read(source, mask=before).state])
 
     def step(self, tokens: Int[Tensor, "S W"], state: LstmState) -> Float[Tensor, "S W V"]:
-        """Feed one more token of W hypotheses of each of S prompts; logits of the next."""
+        """Feed one token to W hypotheses of each of S prompts; returns the logits of the next."""
         rows = self.read(tokens.reshape(-1, 1), [layer.flatten(2, 3) for layer in state.layers])
         state.layers = [layer.unflatten(2, tokens.shape) for layer in rows.state]
         return self.predict(rows.outputs).view(*tokens.shape, -1)
 
     def predict(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T V"]:
-        """One linear layer, whose softmax is the distribution over the vocabulary."""
+        """The output layer: one linear layer, whose softmax is the distribution over the vocabulary."""
         return functional.linear(*self.factors(x))
 
     def factors(self, x: Float[Tensor, "B T D"]) -> Factors:
-        """What this layer multiplies."""
+        """The unmultiplied logits: hidden states, output matrix, bias."""
         return Factors(x, self.output_weight, self.output_bias)

@@ -72,7 +72,7 @@ class Seq2SeqConfig(Config):
 
 @dataclass
 class EncodedSource:
-    """What the decoder knows of S source sentences: a vector per token, and one vector for the whole."""
+    """S encoded source sentences: a vector per token, and one vector for the whole sentence."""
 
     memory: Float[Tensor, "S L D"]
     keys: Float[Tensor, "S L P"]
@@ -99,6 +99,10 @@ class Seq2SeqState:
     def keep(self, sentences: Int[Tensor, "S2"]) -> None:
         self.hidden = self.hidden[:, :, sentences]
         self.source = self.source.keep(sentences)
+
+    def copy(self) -> "Seq2SeqState":
+        """An independent state; the tensors are shared, because no method changes them in place."""
+        return Seq2SeqState(self.source, self.hidden)
 
 
 class Seq2Seq(nn.Module):
@@ -139,8 +143,8 @@ class Seq2Seq(nn.Module):
         *,
         factored: bool = False,
     ) -> Float[Tensor, "B T V"] | Factors:
-        """Logits of every next target token, or their factors, the right previous token given at each step (teacher
-        forcing). Nobody may ask for those of inputs that only fill up: `inputs_mask` is False there."""
+        """Logits of every next target token, each step given the right previous token (teacher forcing); with
+        `factored`, unmultiplied. `inputs_mask` is False at padding, where the result has no meaning."""
         encoded = self.encode(source, source_mask)
         previous = self.dropout(self.target_embedding(inputs))
         hidden = self.first_hidden(encoded)
@@ -155,12 +159,12 @@ class Seq2Seq(nn.Module):
         return factors if factored else functional.linear(*factors)
 
     def start(self, source: Int[Tensor, "S L"], source_mask: Bool[Tensor, "S L"]) -> Seq2SeqState:
-        """Encode S sentences, one hypothesis each to begin with."""
+        """Encode S sentences, with one hypothesis each."""
         encoded = self.encode(source, source_mask)
         return Seq2SeqState(encoded, self.first_hidden(encoded)[:, :, :, None])
 
     def step(self, tokens: Int[Tensor, "S W"], state: Seq2SeqState) -> Float[Tensor, "S W V"]:
-        """Feed one more token of W hypotheses of each of S sentences; logits of the next."""
+        """Feed one token to W hypotheses of each of S sentences; returns the logits of the next."""
         previous = self.dropout(self.target_embedding(tokens))
         context = self.attend(state.hidden[0, -1], state.source)
         output, state.hidden = self.update(previous, state.hidden, context)
@@ -217,14 +221,14 @@ class Seq2Seq(nn.Module):
         context: Float[Tensor, "B T D"],
         previous: Float[Tensor, "B T E"],
     ) -> Factors:
-        """What the last layer multiplies."""
+        """The unmultiplied logits: hidden states, output matrix, bias."""
         deep = torch.tanh(self.deep_output(torch.cat([self.dropout(output), context, previous], dim=-1)))
         return Factors(self.dropout(deep), self.output_weight, self.output_bias)
 
     def _decode_attending(
         self, previous: Float[Tensor, "B T E"], hidden: Float[Tensor, "N L B D"], encoded: EncodedSource
     ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B T D"]]:
-        """Attend and update for all steps; what does not depend on the state is done once, before the loop."""
+        """Attend and update for all steps; what does not depend on the state is computed once, before the loop."""
         bottom, *upper = (self.decoder.cell(layer) for layer in range(self.config.decoder_depth))
         of_token, of_context = bottom.of_input.split([self.config.embedding, self.config.width], dim=1)
         states = [layer.unbind() for layer in hidden.unbind(1)]

@@ -6,25 +6,21 @@ table for all layers of a side; RMS norms before each branch; no attention scale
 Deviations: none known.
 """
 
-from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor, nn
 
-from regard.attention import masks
-from regard.attention.cache import GrowingCache
 from regard.attention.dropout import Dropout
-from regard.attention.multihead import Memory, MultiHeadAttention
-from regard.attention.packing import Packing, packed, packing_for, unpacked
+from regard.attention.multihead import MultiHeadAttention
 from regard.attention.positions import RelativeBias
 from regard.config import Config, Fraction
 from regard.errors import ConfigError
 from regard.layers.blocks import Activation, DecoderLayer, EncoderLayer, Factors, FeedForward, Output
-from regard.models.transformer import TransformerState, fixed_state
+from regard.layers.encoder_decoder import EncoderDecoder, EncoderDecoderState, Position
 
 V1_1: dict[str, Any] = {"activation": "gelu_new", "gated": True, "tie": False, "scale_output": False}
 PRESETS: dict[str, dict[str, Any]] = {
@@ -69,8 +65,8 @@ class T5Config(Config):
         return self
 
 
-class T5(nn.Module):
-    """Reads a text and writes another one, token after token."""
+class T5(EncoderDecoder):
+    """Reads a text and writes another one, token by token."""
 
     def __init__(self, config: T5Config):
         super().__init__()
@@ -98,89 +94,29 @@ class T5(nn.Module):
         self.output = Output()
         self._initialise()
 
-    def forward(
-        self,
-        source: Int[Tensor, "B S"],
-        source_mask: Bool[Tensor, "B S"],
-        inputs: Int[Tensor, "B T"],
-        inputs_mask: Bool[Tensor, "B T"] | None = None,
-        *,
-        factored: bool = False,
-    ) -> Float[Tensor, "B T V"] | Factors:
-        """Logits of every next target token, or their factors; all positions in parallel under the causal mask (teacher
-        forcing). Nobody may ask for those of inputs that only fill up: `inputs_mask` is False there."""
-        memory, mask, rows = self._read(source, source_mask)
-        memories = (layer.cross.remember(memory, mask).laid_out(rows) for layer in self._decoder_layers())
-        x = self._decode(inputs, memories, mask=inputs_mask)
-        return self.factors(x) if factored else self.predict(x)
+    def embed_source(self, tokens: Int[Tensor, "B S"]) -> Float[Tensor, "B S D"]:
+        return self.dropout(self.embedding(tokens))
 
-    def encode(
-        self, source: Int[Tensor, "B S"], source_mask: Bool[Tensor, "B S"]
-    ) -> tuple[Float[Tensor, "B S D"], Bool[Tensor, "B 1 1 S"]]:
-        """The memory that every decoder layer looks at: the last encoder layer's output."""
-        memory, mask, packing = self._read(source, source_mask)
-        return unpacked(memory, packing), mask
+    def embed_target(self, tokens: Int[Tensor, "R T"], first: Position) -> Float[Tensor, "R T D"]:
+        return self.dropout(self.embedding(tokens))
 
-    def start(self, source: Int[Tensor, "S L"], source_mask: Bool[Tensor, "S L"]) -> TransformerState:
-        """Encode S texts and project their memory once for every decoder layer."""
-        memory, mask = self.encode(source, source_mask)
-        whole = None if bool(source_mask.all()) else mask  # without padding no mask is needed: the faster kernel
-        memories = [layer.cross.remember(memory, whole) for layer in self._decoder_layers()]
-        return TransformerState(memories, [GrowingCache(len(source)) for _ in memories])
+    def source_bias(self, length: int) -> Float[Tensor, "1 H S S"]:
+        return self.encoder_position(length, length)
 
-    def step(self, tokens: Int[Tensor, "S W"], state: TransformerState) -> Float[Tensor, "S W V"]:
-        """Feed one more token of W hypotheses of each of S texts; logits of the next."""
-        return self.extend(tokens.reshape(-1, 1), state).view(*tokens.shape, -1)
+    def target_bias(self, tokens: int, first: Position, state: EncoderDecoderState | None) -> Float[Tensor, "1 H T Tk"]:
+        if state is not None and state.slots is not None:
+            return self.decoder_position.at(first - state.slots.position[None])
+        assert isinstance(first, int)
+        return self.decoder_position(tokens, first + tokens)
 
-    def extend(self, tokens: Int[Tensor, "R T"], state: TransformerState) -> Float[Tensor, "R T V"]:
-        """Feed several tokens at once to each of R hypotheses; logits of the next after every one."""
-        x = self._decode(tokens, state.memories, state)
-        return self.predict(x)
+    def finish_encoder(self, x: Float[Tensor, "R S D"]) -> Float[Tensor, "R S D"]:
+        return self.dropout(self.encoder_norm(x))
 
-    def fixed(self, state: TransformerState, width: int, room: tuple[int, int]) -> TransformerState:
-        """An empty state of fixed shape for what `state` has read, with as much `room` as it asked for."""
-        return fixed_state(self._decoder_layers(), state, width, room)
-
-    def predict(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T V"]:
-        """One linear layer, whose softmax is the distribution over the vocabulary."""
-        return self.output(*self.factors(x))
+    def finish_decoder(self, x: Float[Tensor, "R T D"]) -> Float[Tensor, "R T D"]:
+        return self.dropout(self.decoder_norm(x))
 
     def factors(self, x: Float[Tensor, "B T D"]) -> Factors:
-        """What this layer multiplies."""
         return Factors(x * self.config.width**-0.5 if self.config.scale_output else x, self.output_weight)
-
-    def _read(
-        self, source: Int[Tensor, "B S"], source_mask: Bool[Tensor, "B S"]
-    ) -> tuple[Float[Tensor, "_ _ D"], Bool[Tensor, "B 1 1 S"], Packing | None]:
-        """What `encode` yields, or its real tokens alone."""
-        x, mask = self.dropout(self.embedding(source)), masks.padding(source_mask)
-        bias, packing = self.encoder_position(source.shape[1], source.shape[1]), packing_for(x, source_mask)
-        x = packed(x, packing)
-        for layer in self.encoder:
-            x = layer(x, mask, bias=bias, packing=packing)
-        return self.dropout(self.encoder_norm(x)), mask, packing
-
-    def _decode(
-        self,
-        tokens: Int[Tensor, "R T"],
-        memories: Iterable[Memory],
-        state: TransformerState | None = None,
-        mask: Bool[Tensor, "R T"] | None = None,
-    ) -> Float[Tensor, "R T D"]:
-        x, seen = self.dropout(self.embedding(tokens)), 0 if state is None else state.open(tokens.shape[1])
-        if state is not None and state.slots is not None:
-            bias = self.decoder_position.at(seen - state.slots.position[None])
-        else:
-            assert isinstance(seen, int)
-            bias = self.decoder_position(tokens.shape[1], seen + tokens.shape[1])
-        packing = packing_for(x, mask)
-        x = packed(x, packing)
-        for number, (layer, memory) in enumerate(zip(self.decoder, memories, strict=True)):
-            x = layer(x, memory, None if state is None else state.caches[number], bias, packing)
-        return unpacked(self.dropout(self.decoder_norm(x)), packing)
-
-    def _decoder_layers(self) -> Iterable[DecoderLayer]:
-        return (layer for layer in self.decoder if isinstance(layer, DecoderLayer))
 
     def _attention(self) -> MultiHeadAttention:
         c = self.config
@@ -191,7 +127,7 @@ class T5(nn.Module):
         return FeedForward(c.width, c.ffn_width, c.activation, c.dropout, gated=c.gated, bias=False)
 
     def _initialise(self) -> None:
-        """Each matrix by what goes into it; the queries also make up for the missing attention scale."""
+        """Each matrix is scaled by its input width; the queries also replace the missing attention scale."""
         c = self.config
         for module in self.modules():
             if isinstance(module, nn.Linear):

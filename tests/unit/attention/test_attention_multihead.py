@@ -65,8 +65,8 @@ def test_a_static_cache_goes_on_behind_what_was_read_and_can_be_used_again(kv_he
     for read in (3, 1):
         prompt = GrowingCache(3)
         layer(x[:, :read], causal=True, cache=prompt)
-        slots.restart(read)
-        cache.restart(prompt)
+        slots.reset(read)
+        cache.reset_from(prompt)
         for t in range(read, 7):
             slots.open()
             torch.testing.assert_close(layer(x[:, t : t + 1], cache=cache), whole[:, t : t + 1], atol=1e-5, rtol=1e-5)
@@ -102,8 +102,8 @@ def test_hypotheses_in_static_slots_see_their_own_past_and_no_other():
     read = torch.randn(2, 3, 16)
     for cache in (growing, prompt):
         layer(read, mask=masks.padding(real), causal=True, cache=cache)
-    slots.restart(3, real)
-    static.restart(prompt)
+    slots.reset(3, real)
+    static.reset_from(prompt)
     growing.reorder(torch.zeros(2, 3, dtype=torch.long))
     for step in range(6):
         x = torch.randn(6, 1, 16)
@@ -142,13 +142,13 @@ def test_a_memory_of_which_some_are_kept_is_the_same_where_the_others_stay():
     real = torch.arange(5) < torch.tensor([5, 2, 4, 3])[:, None]
     memory = layer.remember(torch.randn(4, 5, 8), masks.padding(real))
     first, second = torch.tensor([3, 0, 2]), torch.tensor([2, 0])
-    lazy = memory.keep(first, lazily=True).keep(second, lazily=True)
+    lazy = memory.keep(first, in_place=True).keep(second, in_place=True)
     assert lazy.k is memory.k and lazy.sequences == 2
     x, expected = (
         torch.randn(2, 3, 8),
         memory._replace(**{part: getattr(memory, part)[[2, 3]] for part in ("k", "v", "mask")}),
     )
-    for kept in (lazy, lazy.settled(), memory.keep(first).keep(second), memory.keep(first, lazily=True).keep(second)):
+    for kept in (lazy, lazy.compact(), memory.keep(first).keep(second), memory.keep(first, in_place=True).keep(second)):
         torch.testing.assert_close(layer(x, kept), layer(x, expected))
 
 

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from regard.inference.decoding.candidates import Candidates, Choosing, Grid, SearchSettings, Vocabulary
+from regard.inference.decoding.candidates import Candidates, CandidateSelection, Grid
+from regard.inference.decoding.settings import SearchSettings, Vocabulary
 from regard.inference.fast import compiled
 
 VOCABULARY = Vocabulary(start=1, end=2, pad=0)
@@ -16,13 +17,13 @@ def ways(monkeypatch: pytest.MonkeyPatch):
         pytest.skip("no compiler here")
 
     def both(settings: SearchSettings, logits, totals, length: int) -> list[Candidates]:
-        choosing = Choosing(settings, VOCABULARY, logits.device)
+        selection = CandidateSelection(settings, VOCABULARY, logits.device)
         history = torch.zeros(*totals.shape, length, dtype=torch.long)
         grid = Grid(totals, history, length, torch.empty(len(totals), 0, dtype=torch.long))
-        found = [choosing(logits.clone(), grid)]
+        found = [selection(logits.clone(), grid)]
         with monkeypatch.context() as without:
             without.setattr(compiled, "library", lambda: None)
-            return [*found, choosing(logits.clone(), grid)]
+            return [*found, selection(logits.clone(), grid)]
 
     return both
 

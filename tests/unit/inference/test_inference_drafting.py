@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from test_inference_forms import TRANSLATORS, VOCABULARY, WRITERS, answers, ragged, vivid
+from test_inference_forms import TRANSLATORS, VOCABULARY, WRITERS, answers, decode, ragged, vivid
 
-from regard.inference.decoding.search import SearchSettings, search
-from regard.inference.decoding.speculative import FURTHEST, Drafted, running_form
+from regard.inference.decoding.settings import SearchSettings
+from regard.inference.decoding.speculative import MAX_GUESSES, SpeculativeModel, decoding_model
 from regard.inference.fast import compiled
-from regard.inference.fast.convert import inference_form
+from regard.inference.fast.convert import fast_model
 
 DRAFTABLE = {**{kind: TRANSLATORS[kind] for kind in ("post", "pre", "rotary", "t5")}, "gpt2": WRITERS["gpt2"]}
 
@@ -44,10 +44,10 @@ class Counted(Around):
         return self.model.extend(tokens, state)
 
 
-def one_sentence(seed, kind):
+def one_sentence(seed):
     source, mask = ragged(1, seed)
     source = source[:, : int(mask.sum())]
-    return source, torch.ones_like(source, dtype=torch.bool), source[:, -1] if kind == "gpt2" else None
+    return source, torch.ones_like(source, dtype=torch.bool)
 
 
 @pytest.mark.parametrize("wrong_every", [0, 1, 2, 5])
@@ -55,9 +55,9 @@ def one_sentence(seed, kind):
 def test_answers_are_those_without_a_draft(kind: str, wrong_every: int) -> None:
     for seed in range(3):
         model = vivid(DRAFTABLE[kind], seed)
-        form = inference_form(model)
-        drafted = Drafted(form, lambda form=form: Guesser(form, wrong_every), VOCABULARY.end)
-        source, mask, first = one_sentence(seed, kind)
+        form = fast_model(model)
+        drafted = SpeculativeModel(form, lambda form=form: Guesser(form, wrong_every), VOCABULARY.end)
+        source, mask = one_sentence(seed)
         for settings in (
             SearchSettings(max_length=30, min_length=20),
             SearchSettings(max_length=20, sample=True, seed=seed, n_best=1),
@@ -65,7 +65,7 @@ def test_answers_are_those_without_a_draft(kind: str, wrong_every: int) -> None:
             SearchSettings(max_length=20, beam=3),
         ):
             found, expected = (
-                search(steps, source, mask, settings, VOCABULARY, first=first) for steps in (drafted, form)
+                decode(steps, source, mask, settings, continues=kind == "gpt2") for steps in (drafted, form)
             )
             assert [h.tokens for h in found[0]] == [h.tokens for h in expected[0]]
             assert [h.score for h in found[0]] == pytest.approx([h.score for h in expected[0]], abs=1e-5)
@@ -73,14 +73,14 @@ def test_answers_are_those_without_a_draft(kind: str, wrong_every: int) -> None:
 
 def test_right_guesses_save_passes_and_wrong_ones_make_it_careful() -> None:
     model = vivid(DRAFTABLE["post"])
-    source, mask, _ = one_sentence(0, "post")
+    source, mask = one_sentence(0)
     settings, passes = SearchSettings(max_length=40, min_length=40), {}
     for wrong_every in (0, 1):
         counted, draft = Counted(model), Guesser(model, wrong_every)
-        search(Drafted(counted, lambda draft=draft: draft, VOCABULARY.end), source, mask, settings, VOCABULARY)
+        decode(SpeculativeModel(counted, lambda draft=draft: draft, VOCABULARY.end), source, mask, settings)
         passes[wrong_every] = counted.passes
-        assert counted.longest <= FURTHEST + 1
-    assert passes[0] <= 2 + 40 / FURTHEST and passes[1] == 40
+        assert counted.longest <= MAX_GUESSES + 1
+    assert passes[0] <= 2 + 40 / MAX_GUESSES and passes[1] == 40
 
 
 def test_several_sentences_go_without_the_draft() -> None:
@@ -90,17 +90,17 @@ def test_several_sentences_go_without_the_draft() -> None:
     def none() -> Guesser:
         raise AssertionError("no draft is needed")
 
-    drafted = Drafted(model, none, VOCABULARY.end)
+    drafted = SpeculativeModel(model, none, VOCABULARY.end)
     assert answers(drafted, source, mask, 1) == answers(model, source, mask, 1)
     assert answers(drafted, source, mask, 3) == answers(model, source, mask, 3)
 
 
 def test_the_models_own_draft_stays_within_learned_positions() -> None:
     model = vivid(WRITERS["gpt2"])  # has positions for 64 tokens
-    steps = running_form(model, "fp32", VOCABULARY.end)
-    assert isinstance(steps, Drafted) == (compiled.library() is not None)
-    source, mask, first = one_sentence(1, "gpt2")
+    steps = decoding_model(model, "fp32", VOCABULARY.end)
+    assert isinstance(steps, SpeculativeModel) == (compiled.library() is not None)
+    source, mask = one_sentence(1)
     settings = SearchSettings(max_length=64, min_length=64, context=64)
-    found, expected = (search(each, source, mask, settings, VOCABULARY, first=first) for each in (steps, model))
+    found, expected = (decode(each, source, mask, settings, continues=True) for each in (steps, model))
     assert found[0][0].tokens == expected[0][0].tokens
     assert len(found[0][0].tokens) == 64 - source.shape[1] + 1

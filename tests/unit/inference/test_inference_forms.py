@@ -11,11 +11,13 @@ from regard import cpu
 from regard.attention import record
 from regard.cli.main import run
 from regard.errors import UsageError
-from regard.inference.decoding.search import SearchSettings, Vocabulary, search
-from regard.inference.decoding.speculative import running_form
+from regard.inference.decoding.search import search
+from regard.inference.decoding.settings import SearchSettings, Vocabulary
+from regard.inference.decoding.speculative import decoding_model
+from regard.inference.decoding.start import from_prompt, from_source
 from regard.inference.fast import compiled, linear
-from regard.inference.fast.convert import inference_form, of_real
-from regard.inference.fast.linear import PACKING_PAYS, PRODUCTS, DeviceProduct, product
+from regard.inference.fast.convert import apply_to_real_tokens, fast_model
+from regard.inference.fast.linear import FAST_LINEARS, PACKING_PAYS, GpuLinear, fast_linear
 from regard.models.bert import Bert, BertConfig
 from regard.models.gpt import LLAMA, Gpt, GptConfig
 from regard.models.lstm import Lstm, LstmConfig
@@ -46,7 +48,7 @@ WRITERS = {
 }
 HALVES = pytest.mark.skipif(not cpu.has_fp16(), reason="the CPU has no products of fp16: it becomes fp32")
 pytestmark = pytest.mark.filterwarnings("ignore:precision int8 is exact here")  # without compiled code, on some CPUs
-PRECISIONS = [pytest.param(name, marks=HALVES if name == "fp16" else ()) for name in PRODUCTS]
+PRECISIONS = [pytest.param(name, marks=HALVES if name == "fp16" else ()) for name in FAST_LINEARS]
 
 
 @pytest.fixture(autouse=True, params=["compiled", "torch", "device"])
@@ -57,7 +59,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     elif compiled.library() is None:
         pytest.skip("no compiler here")
     if request.param == "device":
-        monkeypatch.setitem(PRODUCTS, "fp32", DeviceProduct)
+        monkeypatch.setitem(FAST_LINEARS, "fp32", GpuLinear)
     return request.param
 
 
@@ -80,9 +82,18 @@ def ragged(count, seed=0):
     return torch.randint(3, 60, (count, 8), generator=generator).masked_fill(~mask, 0), mask
 
 
-def answers(model, source, mask, beam, *, first=None):
+def decode(model, source, mask, settings, *, continues=False, **options):
+    """The answers of a search that starts from token ids; `continues`: of a language model."""
+    if continues:
+        start = from_prompt(model, source, mask, settings, **options)
+    else:
+        start = from_source(model, source, mask, settings, VOCABULARY.start, **options)
+    return search(model, start, settings, VOCABULARY)
+
+
+def answers(model, source, mask, beam, *, continues=False):
     settings = SearchSettings(beam=beam, max_length=14, n_best=beam)
-    found = search(model, source, mask, settings, VOCABULARY, first=first)
+    found = decode(model, source, mask, settings, continues=continues)
     return [[(each.tokens, each.finished) for each in row] for row in found]
 
 
@@ -90,7 +101,7 @@ def answers(model, source, mask, beam, *, first=None):
 @pytest.mark.parametrize("kind", TRANSLATORS)
 def test_a_translator_says_the_same_in_its_form(kind: str, seed: int) -> None:
     model = vivid(TRANSLATORS[kind], seed)
-    form = inference_form(model)
+    form = fast_model(model)
     assert type(form) is type(model) and form is not model
     for count, beam in ((1, 1), (1, 4), (7, 1), (7, 4)):  # sentences end at different times, so that rows are dropped
         source, mask = ragged(count, seed)
@@ -101,7 +112,7 @@ def test_a_translator_says_the_same_in_its_form(kind: str, seed: int) -> None:
 def test_many_rows_and_those_that_only_fill_up_change_nothing(kind: str) -> None:
     """Enough rows for tiles, most of them padding; greedy and as a beam."""
     model = vivid(TRANSLATORS[kind])
-    form, (source, mask) = inference_form(model), ragged(130)
+    form, (source, mask) = fast_model(model), ragged(130)
     mask[:, 3:] = False
     mask[-1], source[-1] = True, 7
     for beam in (1, 2):
@@ -111,7 +122,7 @@ def test_many_rows_and_those_that_only_fill_up_change_nothing(kind: str) -> None
 def test_compiled_code_takes_many_tokens_where_enough_of_them_only_fill_up(way: str) -> None:
     if way != "compiled":
         pytest.skip("there is none")
-    step, x = inference_form(vivid(TRANSLATORS["post"])).encoder[0].compiled, torch.zeros(40, 8, 32)
+    step, x = fast_model(vivid(TRANSLATORS["post"])).encoder[0].compiled, torch.zeros(40, 8, 32)
     step.most = 100
 
     def fits(real: int) -> bool:
@@ -127,7 +138,7 @@ def test_compiled_code_takes_many_tokens_where_enough_of_them_only_fill_up(way: 
 def test_sources_of_sentences_that_have_ended_stay_where_they_are(kind: str, way: str) -> None:
     """Compiled code finds the others by their numbers; who records them meanwhile sees what the model would show."""
     model = vivid(TRANSLATORS[kind])
-    form, (source, mask) = inference_form(model), ragged(6)
+    form, (source, mask) = fast_model(model), ragged(6)
     states = form.start(source, mask), model.start(source, mask)
     tokens = torch.tensor([[3], [4], [5], [6], [7], [8]])
     for kept in ([4, 0, 1, 5], [3, 1, 0]):
@@ -150,7 +161,7 @@ def test_only_real_tokens_are_changed(least: int) -> None:
     _, mask = ragged(5)
     mask[:, :least] = True
     x, rows = torch.randn(5, 8, 3), []
-    made = of_real(lambda real: (rows.append(len(real)), real * 2 + 1)[1], x, mask[:, None, None])
+    made = apply_to_real_tokens(lambda real: (rows.append(len(real)), real * 2 + 1)[1], x, mask[:, None, None])
     assert rows == [int(mask.sum())]
     assert torch.equal(made, (x * 2 + 1) * mask[..., None])
 
@@ -159,11 +170,10 @@ def test_only_real_tokens_are_changed(least: int) -> None:
 @pytest.mark.parametrize("kind", WRITERS)
 def test_a_writer_says_the_same_in_its_form(kind: str, seed: int) -> None:
     model = vivid(WRITERS[kind], seed)
-    form = inference_form(model)
+    form = fast_model(model)
     for count, beam in ((1, 1), (1, 4), (6, 1), (6, 3)):
         source, mask = ragged(count, seed)
-        last = source[torch.arange(count), mask.sum(1) - 1]
-        assert answers(form, source, mask, beam, first=last) == answers(model, source, mask, beam, first=last)
+        assert answers(form, source, mask, beam, continues=True) == answers(model, source, mask, beam, continues=True)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -175,7 +185,7 @@ def test_logits_are_as_close_as_the_precision_allows(kind: str, precision: str) 
     source, mask = ragged(5)
     inputs = torch.randint(3, 60, (5, 6))
     with torch.inference_mode():
-        expected, found = (each(source, mask, inputs) for each in (model, inference_form(model, precision)))
+        expected, found = (each(source, mask, inputs) for each in (model, fast_model(model, precision)))
     error = (found - expected).std() / expected.std()
     assert error < bound
     assert precision == "fp32" or error > 0
@@ -185,14 +195,14 @@ def test_an_encoder_has_a_form_too() -> None:
     model = vivid(lambda: Bert(BertConfig.parse(TEXT | {"head": "masked"})))
     source, mask = ragged(5)
     with torch.inference_mode():
-        expected, found = (each(source, mask) for each in (model, inference_form(model)))
+        expected, found = (each(source, mask) for each in (model, fast_model(model)))
     torch.testing.assert_close(found.hidden[mask], expected.hidden[mask], rtol=1e-4, atol=1e-5)
 
 
 def test_the_model_stays_as_it_is() -> None:
     model = vivid(TRANSLATORS["post"])
     names, before = [name for name, _ in model.named_modules()], {k: v.clone() for k, v in model.state_dict().items()}
-    inference_form(model, "int8")
+    fast_model(model, "int8")
     assert [name for name, _ in model.named_modules()] == names
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert model.decoder[0].after_attention.dropout.p == 0.1
@@ -202,7 +212,7 @@ def test_a_form_is_recorded_as_its_model_is() -> None:
     model = vivid(TRANSLATORS["post"])
     source, mask = ragged(3)
     inputs, looks = torch.randint(3, 60, (3, 5)), []
-    for each in (model, inference_form(model)):
+    for each in (model, fast_model(model)):
         with torch.inference_mode(), record(each) as seen:
             each(source, mask, inputs)
         looks.append(dict(seen))
@@ -226,8 +236,7 @@ LOOKING = {  # every kind of layer that compiled code knows, and layers that it 
 def test_recording_changes_no_bit_of_what_a_form_answers(kind: str, precision: str) -> None:
     """Full passes over padded texts, steps, and searches whose hypotheses change places and end at different times."""
     model = vivid(LOOKING[kind])
-    form, (source, mask), inputs = inference_form(model, precision), ragged(5), torch.randint(3, 60, (5, 6))
-    first = source[:, 0] if kind in WRITERS else None
+    form, (source, mask), inputs = fast_model(model, precision), ragged(5), torch.randint(3, 60, (5, 6))
 
     def passed() -> torch.Tensor:
         if kind == "bert":
@@ -239,7 +248,8 @@ def test_recording_changes_no_bit_of_what_a_form_answers(kind: str, precision: s
         return torch.cat([form.step(tokens[:, None], state) for tokens in inputs.T], dim=1)
 
     def searched() -> list[list[tuple[list[int], float]]]:
-        found = search(form, source, mask, SearchSettings(beam=4, max_length=12, n_best=4), VOCABULARY, first=first)
+        settings = SearchSettings(beam=4, max_length=12, n_best=4)
+        found = decode(form, source, mask, settings, continues=kind in WRITERS)
         return [[(each.tokens, each.score) for each in row] for row in found]
 
     ways = [passed] if kind == "bert" else [passed, stepped, searched]
@@ -255,9 +265,9 @@ def test_who_records_the_model_sees_what_its_form_does() -> None:
     source, mask = ragged(1)
     source, mask = source[:, : int(mask.sum())], mask[:, : int(mask.sum())]
     settings, looks = SearchSettings(max_length=9, min_length=9), []
-    for steps in (model, running_form(model, "fp32", VOCABULARY.end)):
+    for steps in (model, decoding_model(model, "fp32", VOCABULARY.end)):
         with record(model) as seen:
-            search(steps, source, mask, settings, VOCABULARY, first=source[:, -1])
+            decode(steps, source, mask, settings, continues=True)
         looks.append(dict(seen))
     assert looks[0].keys() == looks[1].keys()
     for name, weights in looks[0].items():
@@ -268,7 +278,7 @@ def test_who_records_the_model_sees_what_its_form_does() -> None:
 def test_fused_products_are_their_parts_side_by_side(precision: str) -> None:
     torch.manual_seed(0)
     layers = [torch.nn.Linear(256, 300), torch.nn.Linear(256, 200, bias=False)]
-    whole = product([each.weight for each in layers], [each.bias for each in layers], precision)
+    whole = fast_linear([each.weight for each in layers], [each.bias for each in layers], precision)
     bound = {"fp32": 1e-5, "fp16": 2e-3, "int8": 2e-2}[precision]
     for rows in (1, 3, 64):  # below and above where packing pays
         x = torch.randn(rows, 2, 256)[:, 0] if rows > 1 else torch.randn(1, 256)
@@ -281,7 +291,7 @@ def test_fused_products_are_their_parts_side_by_side(precision: str) -> None:
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_a_row_does_not_depend_on_the_rows_beside_it(precision: str) -> None:
     torch.manual_seed(0)
-    some = product([torch.randn(40, 32)], [torch.randn(40)], precision)
+    some = fast_linear([torch.randn(40, 32)], [torch.randn(40)], precision)
     x = torch.randn(6, 32) * torch.tensor([0.01, 1.0, 100.0, 0.1, 10.0, 0.0])[:, None]
     with torch.inference_mode():
         alone = torch.cat([some(x[row : row + 1]) for row in range(6)])
@@ -291,12 +301,12 @@ def test_a_row_does_not_depend_on_the_rows_beside_it(precision: str) -> None:
 def test_an_unknown_precision_is_refused_in_words() -> None:
     model = TRANSLATORS["post"]()
     with pytest.raises(UsageError, match=r"'fp8' is unknown; choose one of fp32, fp16, int8, bf16, auto"):
-        inference_form(model, "fp8")
+        fast_model(model, "fp8")
     elsewhere = model.to("meta")
     with pytest.raises(UsageError, match="on a GPU there is no precision 'int8'"):
-        inference_form(elsewhere, "int8")
-    assert {each.dtype for each in inference_form(elsewhere, "bf16").parameters()} == {torch.bfloat16}
-    assert {each.dtype for each in inference_form(elsewhere, "auto").parameters()} == {torch.float32}
+        fast_model(elsewhere, "int8")
+    assert {each.dtype for each in fast_model(elsewhere, "bf16").parameters()} == {torch.bfloat16}
+    assert {each.dtype for each in fast_model(elsewhere, "auto").parameters()} == {torch.float32}
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
@@ -307,16 +317,16 @@ def test_a_precision_that_the_cpu_would_emulate_becomes_fp32_in_words(
     model, (source, mask) = vivid(TRANSLATORS["post"]), ragged(3)
     inputs = torch.randint(3, 60, (3, 5))
     with pytest.warns(UserWarning, match=f"precision {precision} is computed as fp32: "):
-        form = inference_form(model, precision)
+        form = fast_model(model, precision)
     with torch.inference_mode():
-        assert torch.equal(form(source, mask, inputs), inference_form(model)(source, mask, inputs))
+        assert torch.equal(form(source, mask, inputs), fast_model(model)(source, mask, inputs))
 
 
 def test_int8_without_any_products_of_bytes_says_that_it_does_not_pay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "library", lambda: None)
     monkeypatch.setattr(linear, "onednn_is_exact", lambda: False)
     with pytest.warns(UserWarning, match="int8 is exact here, but no faster than fp32"):
-        inference_form(TRANSLATORS["post"](), "int8")
+        fast_model(TRANSLATORS["post"](), "int8")
     assert linear.resolve_precision("auto") == "fp32"
     monkeypatch.setattr(linear, "onednn_is_exact", lambda: True)
     assert linear.resolve_precision("auto") == "int8"

@@ -6,8 +6,11 @@ import pytest
 import torch
 
 from regard.inference.decoding import cuda_graphs
-from regard.inference.decoding.cuda_graphs import Captured, captured, power_of_four
-from regard.inference.decoding.search import Ensemble, Search, SearchSettings, Vocabulary, search
+from regard.inference.decoding.cuda_graphs import GraphModel, power_of_four, with_cuda_graphs
+from regard.inference.decoding.ensemble import Ensemble
+from regard.inference.decoding.search import Search, search
+from regard.inference.decoding.settings import SearchSettings, Vocabulary
+from regard.inference.decoding.start import from_prompt, from_source
 from regard.models.gpt import Gpt, GptConfig
 from regard.models.lstm import Lstm, LstmConfig
 from regard.models.t5 import T5, T5Config
@@ -19,7 +22,7 @@ CPU = torch.device("cpu")
 
 def repeat(step, device):
     """As a graph is made and replayed: the step is tried first, and later changes the same storage again."""
-    for _ in range(cuda_graphs.WARM):
+    for _ in range(cuda_graphs.WARMUP_STEPS):
         step()
     return step
 
@@ -59,8 +62,15 @@ def ragged(count, seed=0, longest=7):
     return torch.randint(3, 20, (count, longest), generator=generator), torch.arange(longest) < lengths[:, None]
 
 
-def last_tokens(source, mask):
-    return source.gather(1, mask.sum(1, keepdim=True) - 1)[:, 0]
+def start_of(model, source, mask, settings, **options):
+    """Where a search starts: after a prompt for a language model, else with the start token."""
+    if isinstance(getattr(model, "model", model), Gpt):
+        return from_prompt(model, source, mask, settings, **options)
+    return from_source(model, source, mask, settings, VOCABULARY.start, **options)
+
+
+def decode(model, source, mask, settings, **options):
+    return search(model, start_of(model, source, mask, settings, **options), settings, VOCABULARY)
 
 
 MODELS = {
@@ -102,20 +112,19 @@ def agree(found, expected):
 )
 def test_captured_searches_answer_as_the_others_do(name, settings):
     model = MODELS[name](len(settings))
-    runner = Captured(model, repeat)
+    runner = GraphModel(model, repeat)
     for seed, count in enumerate((1, 5)):
         source, mask = ragged(count, seed)
-        task = source, mask, SETTINGS[settings], VOCABULARY
-        first = last_tokens(source, mask) if isinstance(model, Gpt) else None
-        agree(search(runner, *task, first=first), search(model, *task, first=first))
+        task = source, mask, SETTINGS[settings]
+        agree(decode(runner, *task), decode(model, *task))
 
 
 def test_prefixes_are_forced_in_captured_searches():
     model, (source, mask) = transformer(), ragged(4)
     prefixes = [[5], [], [6, 7, 8], [9, 9]]
     for settings in (SearchSettings(beam=3, max_length=12), SearchSettings(sample=True, max_length=12)):
-        task = source, mask, settings, VOCABULARY, prefixes
-        agree(search(Captured(model, repeat), *task), search(model, *task))
+        task = source, mask, settings
+        agree(decode(GraphModel(model, repeat), *task, prefixes=prefixes), decode(model, *task, prefixes=prefixes))
 
 
 @pytest.mark.parametrize("beam", [1, 3])
@@ -127,50 +136,49 @@ def test_whoever_stops_answers_is_asked(beam):
         asked.append(sentence)
         return tokens[-1] in (4, 5, 6) or len(tokens) == 3 + sentence
 
-    task = source, mask, SearchSettings(beam=beam, max_length=20), VOCABULARY
-    options = {"first": last_tokens(source, mask), "stop": stop}
-    found = search(Captured(model, repeat), *task, **options)
+    task = source, mask, SearchSettings(beam=beam, max_length=20)
+    found = decode(GraphModel(model, repeat), *task, stop=stop)
     assert set(asked) == set(range(5))
-    agree(found, search(model, *task, **options))
+    agree(found, decode(model, *task, stop=stop))
     assert any(h.finished for (h,) in found)
 
 
 def test_an_ensemble_is_captured_as_one():
     both, (source, mask) = Ensemble([transformer(1), transformer(2, positions="rotary")]), ragged(6)
-    task = source, mask, SearchSettings(beam=3), VOCABULARY
-    agree(search(Captured(both, repeat), *task), search(both, *task))
+    task = source, mask, SearchSettings(beam=3)
+    agree(decode(GraphModel(both, repeat), *task), decode(both, *task))
 
 
 def test_a_loop_serves_one_search_after_the_other_and_never_two_at_once():
     model, made = transformer(), []
-    runner = Captured(model, lambda step, device: made.append(step) or repeat(step, device))
+    runner = GraphModel(model, lambda step, device: made.append(step) or repeat(step, device))
     settings = SearchSettings(beam=2)
     for seed in range(3):  # other sentences of other lengths, but of one shape
         source, mask = ragged(6, seed, longest=5 + seed)
-        agree(search(runner, source, mask, settings, VOCABULARY), search(model, source, mask, settings, VOCABULARY))
+        agree(decode(runner, source, mask, settings), decode(model, source, mask, settings))
         gc.collect()
     assert len(made) == 1
     (source, mask), (other, other_mask) = ragged(6, 7), ragged(6, 8)
     with torch.inference_mode():
-        one = Search(runner, source, mask, settings, VOCABULARY)
-        two = Search(runner, other, other_mask, settings, VOCABULARY)
+        one = Search(runner, start_of(runner, source, mask, settings), settings, VOCABULARY)
+        two = Search(runner, start_of(runner, other, other_mask, settings), settings, VOCABULARY)
         while not (one.done and two.done):
             for each in (one, two):
                 if not each.done:
                     each.advance()
     assert len(made) == 2
-    agree(one.results(), search(model, source, mask, settings, VOCABULARY))
-    agree(two.results(), search(model, other, other_mask, settings, VOCABULARY))
+    agree(one.results(), decode(model, source, mask, settings))
+    agree(two.results(), decode(model, other, other_mask, settings))
     del one, two, each
     gc.collect()
     assert len(runner.idle) == 2
 
 
 def test_few_loops_wait(monkeypatch):
-    monkeypatch.setattr(cuda_graphs, "MOST", 2)
-    runner = Captured(transformer(), repeat)
+    monkeypatch.setattr(cuda_graphs, "MAX_IDLE_LOOPS", 2)
+    runner = GraphModel(transformer(), repeat)
     for beam in (1, 2, 3):
-        search(runner, *ragged(1), SearchSettings(beam=beam, max_length=3), VOCABULARY)
+        decode(runner, *ragged(1), SearchSettings(beam=beam, max_length=3))
     gc.collect()
     assert [key[1] for key, _ in runner.idle] == [2, 3]
 
@@ -179,11 +187,14 @@ def test_a_captured_search_can_be_watched_step_by_step():
     model, (source, mask) = transformer(), ragged(2)
     settings = SearchSettings(beam=3, max_length=10)
     with torch.inference_mode():
-        plain, ahead = (Search(each, source, mask, settings, VOCABULARY) for each in (model, Captured(model, repeat)))
+        plain, ahead = (
+            Search(each, start_of(each, source, mask, settings), settings, VOCABULARY)
+            for each in (model, GraphModel(model, repeat))
+        )
         while not plain.done:
             plain.advance()
             ahead.advance()
-            assert ahead.common() == plain.common()
+            assert ahead.common_prefix() == plain.common_prefix()
             assert ahead.done == plain.done
     agree(ahead.results(), plain.results())
 
@@ -192,21 +203,21 @@ def test_rows_that_ended_go_on_beyond_the_last_learned_position():
     model, (source, mask) = gpt(max_length=20), ragged(3, longest=15)
     mask[1, 3:] = False
     settings = SearchSettings(max_length=16, min_length=16, context=20)
-    task = source, mask, settings, VOCABULARY
-    found = search(Captured(model, repeat), *task, first=last_tokens(source, mask))
+    task = source, mask, settings
+    found = decode(GraphModel(model, repeat), *task)
     assert [len(h.tokens) for (h,) in found] == [6, 16, min(16, 21 - int(mask[2].sum()))]
-    agree(found, search(model, *task, first=last_tokens(source, mask)))
+    agree(found, decode(model, *task))
 
 
 def test_only_what_has_a_fixed_shape_is_captured_and_only_on_a_gpu():
     lstm = Lstm(LstmConfig(vocab=20, embedding=8, width=8, depth=1)).eval()
     gpu = torch.device("cuda")
-    assert captured(lstm, gpu) is lstm
+    assert with_cuda_graphs(lstm, gpu) is lstm
     both = Ensemble([transformer(), lstm])
-    assert captured(both, gpu) is both
+    assert with_cuda_graphs(both, gpu) is both
     model = transformer()
-    assert captured(model, CPU) is model
-    assert isinstance(captured(model, gpu), Captured)
+    assert with_cuda_graphs(model, CPU) is model
+    assert isinstance(with_cuda_graphs(model, gpu), GraphModel)
 
 
 def test_a_capture_that_fails_is_told_once_and_the_search_goes_on():
@@ -215,17 +226,17 @@ def test_a_capture_that_fails_is_told_once_and_the_search_goes_on():
         raise RuntimeError("operation not permitted when stream is capturing")
 
     model, (source, mask) = transformer(), ragged(5)
-    runner, task = Captured(model, broken), (source, mask, SearchSettings(beam=2), VOCABULARY)
-    with pytest.warns(UserWarning, match="without graphs.*not permitted"):
-        found = search(runner, *task)
-    agree(found, search(model, *task))
-    agree(search(runner, *task), found)  # a second warning would be an error
+    runner, task = GraphModel(model, broken), (source, mask, SearchSettings(beam=2))
+    with pytest.warns(UserWarning, match="CUDA graphs failed.*not permitted"):
+        found = decode(runner, *task)
+    agree(found, decode(model, *task))
+    agree(decode(runner, *task), found)  # a second warning would be an error
 
 
 def test_without_room_for_a_loop_the_search_goes_on_and_others_make_room():
     model, (source, mask) = transformer(), ragged(3)
-    runner, task = Captured(model, repeat), (source, mask, SearchSettings(beam=2), VOCABULARY)
-    expected = search(runner, *task)
+    runner, task = GraphModel(model, repeat), (source, mask, SearchSettings(beam=2))
+    expected = decode(runner, *task)
     gc.collect()
     assert len(runner.idle) == 1
 
@@ -233,25 +244,25 @@ def test_without_room_for_a_loop_the_search_goes_on_and_others_make_room():
         raise torch.OutOfMemoryError
 
     runner.capture = full
-    search(runner, *task[:2], SearchSettings(), VOCABULARY)
+    decode(runner, *task[:2], SearchSettings())
     assert not runner.idle
     runner.capture = repeat
-    agree(search(runner, *task), expected)
+    agree(decode(runner, *task), expected)
 
 
 @pytest.mark.usefixtures("bf16")
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_weights_of_half_the_bytes_are_captured_too(dtype):
     model = transformer().to(dtype)
-    task = *ragged(3), SearchSettings(beam=2, max_length=5), VOCABULARY
-    found, expected = (search(each, *task) for each in (Captured(model, repeat), model))
+    task = *ragged(3), SearchSettings(beam=2, max_length=5)
+    found, expected = (decode(each, *task) for each in (GraphModel(model, repeat), model))
     assert [h.tokens for (h,) in found] == [h.tokens for (h,) in expected]
 
 
 def test_prompts_of_one_token_are_continued():
     model, source = gpt(), torch.tensor([[5], [9]])
-    task = source, source > 0, SearchSettings(beam=2, max_length=10), VOCABULARY
-    agree(search(Captured(model, repeat), *task, first=source[:, 0]), search(model, *task, first=source[:, 0]))
+    task = source, source > 0, SearchSettings(beam=2, max_length=10)
+    agree(decode(GraphModel(model, repeat), *task), decode(model, *task))
 
 
 def test_sizes_are_powers_of_four():
@@ -263,11 +274,9 @@ def test_sizes_are_powers_of_four():
 def test_on_a_gpu_graphs_answer_as_a_search_without_them(name):
     model = MODELS[name](1).cuda()
     for settings in SETTINGS.values():
-        runner = captured(model, torch.device("cuda"))
+        runner = with_cuda_graphs(model, torch.device("cuda"))
         for seed in range(3):
             source, mask = (part.cuda() for part in ragged(5, seed))
-            task = source, mask, settings, VOCABULARY
-            first = last_tokens(source, mask) if isinstance(model, Gpt) else None
-            agree(search(runner, *task, first=first), search(model, *task, first=first))
+            agree(decode(runner, source, mask, settings), decode(model, source, mask, settings))
             gc.collect()
         assert not runner.failed and len(runner.idle) == 1

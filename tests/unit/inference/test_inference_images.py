@@ -18,7 +18,7 @@ from regard.data.images.reading import Preprocessing, png
 from regard.errors import CheckpointError, DataError, UsageError
 from regard.inference.conversion import convert
 from regard.inference.pipelines.catalog import use_line
-from regard.inference.pipelines.image_generation import Painter, PictureMaker
+from regard.inference.pipelines.image_generation import ClassImageGenerator, PixelGenerator
 from regard.inference.pipelines.images import ImageClassifier, ImageSegmenter, MapAttention, PictureAttention
 from regard.models.catalog import MODELS
 
@@ -213,7 +213,7 @@ def painter_folder(tmp_path_factory):
 
 def test_a_painter_keeps_the_upper_half_and_repeats(painter_folder, tmp_path):
     painter = regard.load(painter_folder)
-    assert isinstance(painter, Painter)
+    assert isinstance(painter, PixelGenerator)
     shades = np.array([0, 120, 250], dtype=np.uint8)[np.random.default_rng(0).integers(0, 3, (4, 4))]
     (tmp_path / "given.png").write_bytes(png(shades[None]))
     made = painter.paint(tmp_path / "given.png", count=3)
@@ -256,9 +256,9 @@ def test_a_painters_pixel_looks_only_at_pixels_before_it(painter_folder, tmp_pat
 
 
 def test_a_palette_of_another_model_is_refused(painter_folder):
-    painter = Painter.load(painter_folder)
+    painter = PixelGenerator.load(painter_folder)
     with pytest.raises(CheckpointError, match="knows 4 tokens"):
-        Painter(painter.model, Palette(torch.zeros(9, 1)), 4)
+        PixelGenerator(painter.model, Palette(torch.zeros(9, 1)), 4)
 
 
 @pytest.fixture(scope="module")
@@ -286,7 +286,7 @@ def test_what_the_card_says_works(kind, request, tmp_path, monkeypatch):
 
 def test_a_maker_of_pictures(maker_folder):
     maker = regard.load(maker_folder)
-    assert isinstance(maker, PictureMaker)
+    assert isinstance(maker, ClassImageGenerator)
     made = maker.make(["cat", "dog", "dog"], seed=3)
     assert made.shape == (3, 1, 16, 16) and made.dtype == torch.uint8
     assert torch.equal(made, maker.make(["cat", "dog", "dog"], seed=3))

@@ -13,9 +13,9 @@ import regard
 from regard.checkpoints import export_model, save_model
 from regard.errors import CheckpointError, ConfigError, DataError, UsageError
 from regard.inference.conversion import convert
-from regard.inference.decoding.cuda_graphs import Captured
+from regard.inference.decoding.cuda_graphs import GraphModel
 from regard.inference.pipelines import generation, generator
-from regard.inference.pipelines.generator import LanguageModel, TextToText
+from regard.inference.pipelines.language_models import LanguageModel, TextToText
 from regard.models.gpt import LLAMA, Gpt, GptConfig
 from regard.models.lstm import Lstm, LstmConfig
 from regard.models.t5 import T5, T5Config
@@ -126,11 +126,11 @@ def test_a_batch_is_its_prompts_one_by_one(kind, changes, request):
 
 @pytest.mark.parametrize("kind", ["lm", "llama", "t5"])
 def test_captured_searches_write_the_same(kind, request, monkeypatch):
-    monkeypatch.setattr(generation, "captured", lambda steps, device: Captured(steps, lambda step, device: step))
-    monkeypatch.setattr(generation, "running_form", lambda model, precision, end: model)  # as on a GPU
+    monkeypatch.setattr(generation, "captured", lambda steps, device: GraphModel(steps, lambda step, device: step))
+    monkeypatch.setattr(generation, "decoding_model", lambda model, precision, end: model)  # as on a GPU
     plain = request.getfixturevalue(kind)
     ahead = type(plain)(plain.model, plain.tokenizer, settings=plain.settings, ends=plain.ends)
-    assert isinstance(ahead.steps, Captured)
+    assert isinstance(ahead.decoder, GraphModel)
     for changes in ({"temperature": 1.0, "n": 2, "best_of": 3}, {"beam": 3}, {"temperature": 0.0, "stop": ["a", "th"]}):
         found, expected = (each.generate(PROMPTS, max_tokens=12, **changes) for each in (ahead, plain))
         assert [(one.text, one.reason) for one in found] == [(one.text, one.reason) for one in expected]
@@ -256,8 +256,8 @@ def test_a_bias_of_minus_100_forbids_and_scores_stay_the_models_own(lm):
 def test_every_place_foretells_what_the_text_before_it_lets_expect(kind, request):
     writer = request.getfixturevalue(kind)
     answer = writer.generate("the fox", max_tokens=6, temperature=0.0, logit_bias={writer.ends[0]: -100.0})
-    source, target = writer.fed(answer.prompt_ids, answer.ids)
-    told = writer.foretell(answer.prompt_ids, answer.ids, top=4)
+    source, target = writer.forced_inputs(answer.prompt_ids, answer.ids)
+    told = writer.predict_tokens(answer.prompt_ids, answer.ids, top=4)
     assert [each.place for each in told] == list(range(len(target)))
     for each in told:
         before = target[: each.place + 1]  # one pass for each place, over no more than it may know
@@ -268,13 +268,16 @@ def test_every_place_foretells_what_the_text_before_it_lets_expect(kind, request
         assert [c.probability for c in each.choices] == pytest.approx(probability[best].tolist(), abs=1e-5)
         if each.place + 1 < len(target):
             came = target[each.place + 1]
-            assert each.came.token == writer.tokenizer.shown([came])[0]
-            assert each.came.probability == pytest.approx(probability[came].item(), abs=1e-5)
+            assert each.actual.token == writer.tokenizer.shown([came])[0]
+            assert each.actual.probability == pytest.approx(probability[came].item(), abs=1e-5)
             assert each.rank == int((probability > probability[came]).sum()) + 1
-        assert each.written == (len(target) - len(answer.ids) <= each.place + 1 < len(target))
-    assert told[-1].came is None and writer.foretell(answer.prompt_ids, answer.ids, top=4, places=(1, 3)) == told[1:3]
+        assert each.generated == (len(target) - len(answer.ids) <= each.place + 1 < len(target))
+    assert (
+        told[-1].actual is None
+        and writer.predict_tokens(answer.prompt_ids, answer.ids, top=4, places=(1, 3)) == told[1:3]
+    )
     (end,) = writer.tokenizer.shown(writer.ends[:1])
-    assert writer.foretell(answer.prompt_ids, answer.ids, ended=True)[-1].came.token == end
+    assert writer.predict_tokens(answer.prompt_ids, answer.ids, ended=True)[-1].actual.token == end
 
 
 @pytest.mark.parametrize(
@@ -284,7 +287,7 @@ def test_every_place_foretells_what_the_text_before_it_lets_expect(kind, request
 )  # fmt: skip
 def test_the_share_drawn_is_that_of_the_tempered_and_cut_distribution(lm, drawing):
     ids = lm.read("the owl")
-    (told,) = lm.foretell(ids, places=(len(ids) - 1, len(ids)), top=300, **drawing)
+    (told,) = lm.predict_tokens(ids, places=(len(ids) - 1, len(ids)), top=300, **drawing)
     logits = lm.model(torch.tensor([ids]))[0, -1].double()
     tempered = (logits / (drawing["temperature"] or 1e-4)).softmax(-1)
     allowed, mass = [], 0.0
@@ -301,7 +304,7 @@ def test_the_share_drawn_is_that_of_the_tempered_and_cut_distribution(lm, drawin
 
 def test_tokens_are_drawn_as_often_as_foretold(lm):
     ids, drawing = lm.read("the owl"), {"temperature": 1.3, "top_p": 0.8}
-    (told,) = lm.foretell(ids, places=(len(ids) - 1, len(ids)), top=300, **drawing)
+    (told,) = lm.predict_tokens(ids, places=(len(ids) - 1, len(ids)), top=300, **drawing)
     many = lm.generate("the owl", max_tokens=1, n=600, **drawing)
     drawn = [lm.tokenizer.shown(each.ids or lm.ends[:1])[0] for each in (many, *many.alternatives)]
     assert len({*drawn}) > 5
@@ -314,8 +317,8 @@ def test_an_answer_that_fills_the_context_can_be_looked_at(lm):
     full = lm.generate("the fox", max_tokens=500, temperature=0.0, logit_bias={lm.ends[0]: -100.0})
     assert len(full.prompt_ids) + len(full.ids) == 65
     assert len(full.attention.target) == 64
-    told = lm.foretell(full.prompt_ids, full.ids)
-    assert len(told) == 64 and told[-1].came.token == full.tokens[-1]
+    told = lm.predict_tokens(full.prompt_ids, full.ids)
+    assert len(told) == 64 and told[-1].actual.token == full.tokens[-1]
 
 
 def test_the_last_piece_of_a_stream_has_the_whole(lm):

@@ -16,10 +16,18 @@ import torch
 
 from regard import cpu
 from regard.errors import UsageError
-from regard.inference.decoding.search import SearchSettings, Vocabulary, search
+from regard.inference.decoding.search import search
+from regard.inference.decoding.settings import SearchSettings, Vocabulary
+from regard.inference.decoding.start import from_source
 from regard.inference.fast import compiled, linear
-from regard.inference.fast.convert import inference_form
-from regard.inference.fast.linear import ByteProduct, as_bytes, by_floats, by_onednn, onednn_is_exact
+from regard.inference.fast.convert import fast_model
+from regard.inference.fast.linear import (
+    Int8Linear,
+    int8_matmul_float32,
+    int8_matmul_onednn,
+    onednn_is_exact,
+    quantize_rows,
+)
 from regard.models.transformer import Transformer, TransformerConfig
 
 LEVELS = [os.environ["REGARD_NATIVE"]] if "REGARD_NATIVE" in os.environ else ["0", *compiled.runnable_levels()]
@@ -52,18 +60,18 @@ def examples(outputs: int, inputs: int, rows: int):
 
 def in_whole_numbers(weight: torch.Tensor, bias: torch.Tensor | None, x: torch.Tensor) -> torch.Tensor:
     """The definition: whole numbers multiplied and added exactly, then scaled; in the order of operations of ours."""
-    (w, worth), (numbers, scales) = as_bytes(weight), as_bytes(x)
+    (w, worth), (numbers, scales) = quantize_rows(weight), quantize_rows(x)
     sums = (numbers.double() @ w.double().t()).int()  # double precision adds whole numbers of this size exactly
     y = sums.float() * worth.t() * scales
     return y if bias is None else y + bias
 
 
-def routes(some: ByteProduct, x: torch.Tensor) -> dict[str, torch.Tensor]:
+def routes(some: Int8Linear, x: torch.Tensor) -> dict[str, torch.Tensor]:
     """The product by every way there is here, whatever the number of rows."""
-    rounded, scale = as_bytes(x)
-    sums = {"float32": by_floats(rounded, some.slices)}
+    rounded, scale = quantize_rows(x)
+    sums = {"float32": int8_matmul_float32(rounded, some.slices)}
     if onednn_is_exact():
-        sums["oneDNN"] = by_onednn(rounded, *some.packed)
+        sums["oneDNN"] = int8_matmul_onednn(rounded, *some.packed)
     scaled = {name: each * some.scale * scale for name, each in sums.items()}
     found = {name: each if some.bias is None else each + some.bias for name, each in scaled.items()}
     if compiled.library() is not None:
@@ -78,7 +86,7 @@ def test_bytes_are_multiplied_in_whole_numbers_to_the_last_bit(outputs: int, inp
     for rows in ROWS:
         bias = torch.randn(outputs) if rows % 2 else None
         for weight, x in examples(outputs, inputs, rows):
-            expected, some = in_whole_numbers(weight, bias, x), ByteProduct(weight, bias)
+            expected, some = in_whole_numbers(weight, bias, x), Int8Linear(weight, bias)
             for name, y in routes(some, x).items():
                 assert torch.equal(y, expected), (name, rows)
             assert all(torch.equal(some(x[row : row + 1]), expected[row : row + 1]) for row in range(min(rows, 8)))
@@ -106,7 +114,8 @@ def translator() -> Transformer:
 
 def answers(model, source: torch.Tensor, mask: torch.Tensor, beam: int) -> list[list[int]]:
     settings = SearchSettings(beam=beam, max_length=14)
-    return [best.tokens for best, *_ in search(model, source, mask, settings, VOCABULARY)]
+    start = from_source(model, source, mask, settings, VOCABULARY.start)
+    return [best.tokens for best, *_ in search(model, start, settings, VOCABULARY)]
 
 
 @torch.inference_mode()
@@ -118,7 +127,7 @@ def test_forms_and_translations_are_right(level: str) -> None:
     inputs = torch.randint(3, 60, (40, 6))
     expected = model(source, mask, inputs)
     for precision, bound in (("fp32", 1e-5), ("int8", 0.15)):
-        form = inference_form(model, precision)
+        form = fast_model(model, precision)
         assert (form(source, mask, inputs) - expected).std() / expected.std() < bound
         for beam in (1, 4):
             together = answers(form, source, mask, beam)
@@ -155,7 +164,7 @@ def test_oneDNN_that_cuts_sums_off_is_found_out(monkeypatch: pytest.MonkeyPatch)
         cut = pairs.unflatten(-1, (-1, 2)).sum(-1).clamp(-(2**15), 2**15 - 1).sum(-1)
         return (cut - 128 * weight.int().sum(1)).float()
 
-    monkeypatch.setattr(linear, "by_onednn", saturating)
+    monkeypatch.setattr(linear, "int8_matmul_onednn", saturating)
     monkeypatch.setattr(torch.ops.onednn, "qlinear_prepack", lambda weight, shape: weight)
     onednn_is_exact.cache_clear()
     assert not onednn_is_exact()

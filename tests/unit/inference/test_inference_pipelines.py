@@ -16,7 +16,7 @@ from regard.checkpoints import save_model
 from regard.data.formats.pairs import Pair
 from regard.data.tokenizers.pair import TokenizerConfig, train_pair_tokenizer
 from regard.errors import CheckpointError, DataError, UsageError
-from regard.inference.decoding.cuda_graphs import Captured
+from regard.inference.decoding.cuda_graphs import GraphModel
 from regard.inference.decoding.search import Hypothesis
 from regard.inference.insight.forced_pass import AlignmentSettings, Pass
 from regard.inference.pipelines import translator as module
@@ -105,12 +105,12 @@ def test_streaming_ends_with_the_translation(translator: Translator) -> None:
 
 
 def test_a_captured_search_translates_and_streams_the_same(translator: Translator, monkeypatch) -> None:
-    monkeypatch.setattr(module, "captured", lambda steps, device: Captured(steps, lambda step, device: step))
-    monkeypatch.setattr(module, "running_form", lambda model, precision, end: model)  # as on a GPU
+    monkeypatch.setattr(module, "captured", lambda steps, device: GraphModel(steps, lambda step, device: step))
+    monkeypatch.setattr(module, "decoding_model", lambda model, precision, end: model)  # as on a GPU
     options = {"settings": translator.settings, "alignment": translator.alignment}
     ahead = Translator(translator.models, translator.tokenizer, **options)
     plain = Translator(translator.models, translator.tokenizer, **options, graphs=False)
-    assert isinstance(ahead.steps, Captured) and plain.steps is translator.models[0]
+    assert isinstance(ahead.decoder, GraphModel) and plain.decoder is translator.models[0]
     texts = [SENTENCE, "she is reading a long book", "they sleep"]
     for beam in (1, 3):
         found, expected = (each.translate(texts, to="es", beam=beam) for each in (ahead, plain))
@@ -253,7 +253,7 @@ def test_an_unknown_word_prefers_words_the_source_side_does_not_know_either(copy
 
 
 def test_without_attention_an_unknown_word_is_left_out(copying: Translator) -> None:
-    copying.alignment = None
+    copying.answer_text.alignment = None
     assert copying.translate("Zoe visits Quito").text == "visita"
 
 

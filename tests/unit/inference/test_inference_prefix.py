@@ -9,7 +9,8 @@ from regard.data.arguments import all_texts
 from regard.data.formats.pairs import Pair
 from regard.data.tokenizers.pair import TokenizerConfig, train_pair_tokenizer
 from regard.errors import UsageError
-from regard.inference.pipelines.translator import Translator, batches_by_length
+from regard.inference.pipelines.batching import batches_by_length
+from regard.inference.pipelines.translator import Translator
 from regard.models.transformer import Transformer, TransformerConfig
 
 PAIRS = [Pair("the red house", "la casa roja"), Pair("we are eating bread", "estamos comiendo pan")]

@@ -11,13 +11,13 @@ import torch
 from torch.nn import functional
 
 from regard.inference.fast import compiled
-from regard.inference.fast.linear import FixedProduct, PackedProduct, product
+from regard.inference.fast.linear import FastLinear, Fp32Linear, fast_linear
 
 # outputs, inputs
 SHAPES = [(4, 4), (33, 8), (31, 36), (48, 44), (96, 64), (257, 132), (64, 300), (40, 512), (70, 1028)]
 
 
-def by_compiled_code(some: FixedProduct, x: torch.Tensor) -> torch.Tensor:
+def by_compiled_code(some: FastLinear, x: torch.Tensor) -> torch.Tensor:
     """Whatever the number of rows."""
     if compiled.library() is None:
         pytest.skip("no compiler here")
@@ -34,7 +34,7 @@ def errors(rows: int, outputs: int, inputs: int, biased: bool, spread: float = 1
     bias = torch.randn(outputs) if biased else None
     exact = functional.linear(x.double(), weight.double(), None if bias is None else bias.double())
     size = exact.square().mean(1, keepdim=True).sqrt()
-    ways = by_compiled_code(PackedProduct(weight, bias), x), functional.linear(x, weight, bias)
+    ways = by_compiled_code(Fp32Linear(weight, bias), x), functional.linear(x, weight, bias)
     ours, theirs = (((y - exact) / size).square().mean().sqrt().item() for y in ways)
     return ours, theirs
 
@@ -65,14 +65,14 @@ def test_tiles_are_no_less_exact_than_torch(outputs: int, inputs: int, biased: b
 def test_tiles_multiply_the_largest_and_smallest_numbers() -> None:
     x, weight = torch.ones(128, 64), torch.full((32, 64), 3e-30)
     x[::2] = 1e30
-    y = by_compiled_code(PackedProduct(weight, None), x)
+    y = by_compiled_code(Fp32Linear(weight, None), x)
     torch.testing.assert_close(y, functional.linear(x, weight), rtol=1e-6, atol=0)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 def test_the_number_of_rows_changes_nothing(precision: str) -> None:
     torch.manual_seed(0)
-    some = product([torch.randn(100, 68)], [torch.randn(100)], precision)
+    some = fast_linear([torch.randn(100, 68)], [torch.randn(100)], precision)
     x = torch.randn(700, 68)
     with torch.inference_mode():
         whole = some(x)
@@ -86,11 +86,11 @@ import sys
 from ctypes import byref
 import torch
 from regard.inference.fast import compiled
-from regard.inference.fast.linear import PackedProduct
+from regard.inference.fast.linear import Fp32Linear
 
 caller, *allowed = (int(each) for each in sys.argv[1:])
 torch.set_num_threads(2)
-some, x, y = PackedProduct(torch.randn(96, 64), None), torch.randn(2, 64), torch.empty(2, 96)
+some, x, y = Fp32Linear(torch.randn(96, 64), None), torch.randn(2, 64), torch.empty(2, 96)
 
 def multiply():
     compiled.library().product(byref(some.compiled), x.data_ptr(), y.data_ptr(), 2)

@@ -10,7 +10,10 @@ from torch import nn
 
 from regard.errors import UsageError
 from regard.inference.decoding.candidates import MANY_SCORES, _top
-from regard.inference.decoding.search import Ensemble, Search, SearchSettings, Vocabulary, search
+from regard.inference.decoding.ensemble import Ensemble
+from regard.inference.decoding.search import Search, search
+from regard.inference.decoding.settings import SearchSettings, Vocabulary
+from regard.inference.decoding.start import from_source
 from regard.models.transformer import Transformer, TransformerConfig
 
 VOCABULARY = Vocabulary(start=1, end=2, pad=0)
@@ -50,6 +53,15 @@ class PrefixState:
     def keep(self, sentences):
         self.prefixes = [self.prefixes[s] for s in sentences.tolist()]
 
+    def copy(self):
+        return PrefixState(list(self.prefixes))
+
+
+def decode(model, source, mask, settings, *, vocabulary=VOCABULARY, prefixes=None):
+    """The answers of a search that starts from token ids."""
+    start = from_source(model, source, mask, settings, vocabulary.start, prefixes=prefixes)
+    return search(model, start, settings, vocabulary)
+
 
 def every_answer(model, source, limit, penalty):
     """(score, finished, tokens) of every sequence up to the limit, by enumeration."""
@@ -71,7 +83,7 @@ def test_a_wide_beam_finds_what_brute_force_finds(penalty):
         model = RandomModel(seed)
         best = sorted(every_answer(model, (3, 4), 6, penalty), key=lambda a: (-a[1], -a[0]))[:4]
         settings = SearchSettings(beam=243, n_best=4, max_length=6, length_penalty=penalty)
-        (found,) = search(model, source, torch.ones_like(source, dtype=torch.bool), settings, BRUTE)
+        (found,) = decode(model, source, torch.ones_like(source, dtype=torch.bool), settings, vocabulary=BRUTE)
         assert [h.tokens for h in found] == [tokens for _, _, tokens in best]
         for hypothesis, (score, _, _) in zip(found, best, strict=True):
             assert hypothesis.score == pytest.approx(score, abs=1e-4)
@@ -103,9 +115,9 @@ def transformer(seed=0):
 )
 def test_a_batch_gives_what_its_sentences_give_one_by_one(settings):
     model, (source, mask) = transformer(), ragged(40 if "REGARD_FAULT_COUNT" in os.environ else 12)
-    together = search(model, source, mask, settings, VOCABULARY)
+    together = decode(model, source, mask, settings)
     for row, length in enumerate(mask.sum(1).tolist()):
-        (alone,) = search(model, source[row : row + 1, :length], mask[row : row + 1, :length], settings, VOCABULARY)
+        (alone,) = decode(model, source[row : row + 1, :length], mask[row : row + 1, :length], settings)
         assert [h.tokens for h in alone] == [h.tokens for h in together[row]]
         assert [h.score for h in alone] == pytest.approx([h.score for h in together[row]], abs=1e-4)
 
@@ -118,9 +130,9 @@ def test_answers_come_in_order_of_score_and_their_number_never_changes_the_first
         for beam, limit in ((1, 3), (3, 5)):
             settings = SearchSettings(beam=beam, max_length=limit, length_penalty=length_penalty)
             settings = settings.replace(logit_bias={VOCABULARY.end: 2.0})  # random models seldom end an answer
-            alone = [found[0] for found in search(model, source, mask, settings, VOCABULARY)]
+            alone = [found[0] for found in decode(model, source, mask, settings)]
             for n_best in (2, 7):
-                several = search(model, source, mask, settings.replace(n_best=n_best), VOCABULARY)
+                several = decode(model, source, mask, settings.replace(n_best=n_best))
                 for best, found in zip(alone, several, strict=True):
                     assert found[0].tokens == best.tokens
                     scores, ended = ([getattr(each, name) for each in found] for name in ("score", "finished"))
@@ -132,14 +144,14 @@ def test_answers_come_in_order_of_score_and_their_number_never_changes_the_first
 
 def test_every_drawn_answer_is_given_in_order_of_score():
     model, (source, mask) = transformer(), ragged(6)
-    for found in search(model, source, mask, SearchSettings(sample=True, n_best=9, max_length=3), VOCABULARY):
+    for found in decode(model, source, mask, SearchSettings(sample=True, n_best=9, max_length=3)):
         scores = [each.score for each in found]
         assert len(found) == 9 and scores == sorted(scores, reverse=True)
 
 
 def test_greedy_follows_the_best_token():
     model, (source, mask) = transformer(), ragged(10)
-    for row, (best,) in enumerate(search(model, source, mask, SearchSettings(max_length=9), VOCABULARY)):
+    for row, (best,) in enumerate(decode(model, source, mask, SearchSettings(max_length=9))):
         inputs = torch.tensor([[VOCABULARY.start, *best.tokens]])
         logits = model(source[row : row + 1], mask[row : row + 1], inputs)
         logits[..., [0, 1]] = -math.inf
@@ -151,7 +163,7 @@ def test_greedy_follows_the_best_token():
 def test_scores_are_the_models_own_log_probabilities():
     model, (source, mask) = transformer(), ragged(5)
     settings = SearchSettings(beam=4, n_best=4, length_penalty=0.7)
-    for row, hypotheses in enumerate(search(model, source, mask, settings, VOCABULARY)):
+    for row, hypotheses in enumerate(decode(model, source, mask, settings)):
         for h in hypotheses:
             answer = [*h.tokens, VOCABULARY.end] if h.finished else h.tokens
             inputs = torch.tensor([[VOCABULARY.start, *answer[:-1]]])
@@ -164,7 +176,7 @@ def test_scores_are_the_models_own_log_probabilities():
 
 def test_minimum_and_maximum_length():
     model, (source, mask) = transformer(), ragged(20)
-    for (h,) in search(model, source, mask, SearchSettings(min_length=5, max_length=7, beam=2), VOCABULARY):
+    for (h,) in decode(model, source, mask, SearchSettings(min_length=5, max_length=7, beam=2)):
         assert 5 <= len(h.tokens) <= 7
         assert h.finished or len(h.tokens) == 7
 
@@ -172,7 +184,7 @@ def test_minimum_and_maximum_length():
 def test_no_ngram_comes_twice():
     model, (source, mask) = transformer(3), ragged(20)
     settings = SearchSettings(no_repeat_ngram=2, max_length=30, min_length=12, beam=2)
-    for (h,) in search(model, source, mask, settings, VOCABULARY):
+    for (h,) in decode(model, source, mask, settings):
         pairs = list(itertools.pairwise(h.tokens))
         assert len(pairs) == len(set(pairs))
 
@@ -181,10 +193,10 @@ def test_a_forced_prefix_is_kept_and_continued_as_if_chosen():
     model, (source, mask) = transformer(), ragged(4)
     prefixes = [[5], [], [6, 7, 8], [9, 9]]
     settings = SearchSettings(beam=3, max_length=12)
-    for row, (h,) in enumerate(search(model, source, mask, settings, VOCABULARY, prefixes)):
+    for row, (h,) in enumerate(decode(model, source, mask, settings, prefixes=prefixes)):
         assert h.tokens[: len(prefixes[row])] == prefixes[row]
-    free = search(model, source, mask, settings, VOCABULARY)
-    assert search(model, source, mask, settings, VOCABULARY, [[]] * 4) == free
+    free = decode(model, source, mask, settings)
+    assert decode(model, source, mask, settings, prefixes=[[]] * 4) == free
 
 
 def test_sampling_follows_the_distribution():
@@ -192,7 +204,7 @@ def test_sampling_follows_the_distribution():
     source = torch.tensor([[3]]).expand(1, 1)
     mask = torch.ones_like(source, dtype=torch.bool)
     settings = SearchSettings(sample=True, n_best=4000, max_length=1, temperature=0.7, top_k=3)
-    (found,) = search(model, source, mask, settings, VOCABULARY)
+    (found,) = decode(model, source, mask, settings)
     logits = model.logits((3, VOCABULARY.start)) / 0.7
     logits[[0, 1]] = -math.inf
     kept = logits.topk(3).indices
@@ -207,7 +219,7 @@ def test_top_p_keeps_the_smallest_sufficient_set():
     model = RandomModel(1, vocab=8, sharp=2.0)
     source = torch.tensor([[3]])
     settings = SearchSettings(sample=True, n_best=500, max_length=1, top_p=0.6)
-    (found,) = search(model, source, source > 0, settings, VOCABULARY)
+    (found,) = decode(model, source, source > 0, settings)
     logits = model.logits((3, VOCABULARY.start))
     logits[[0, 1]] = -math.inf
     probability, order = logits.softmax(-1).sort(descending=True)
@@ -217,9 +229,7 @@ def test_top_p_keeps_the_smallest_sufficient_set():
 
 def test_the_same_seed_samples_the_same_and_another_seed_does_not():
     model, (source, mask) = transformer(), ragged(10)
-    one, same, other = (
-        search(model, source, mask, SearchSettings(sample=True, seed=seed), VOCABULARY) for seed in (1, 1, 2)
-    )
+    one, same, other = (decode(model, source, mask, SearchSettings(sample=True, seed=seed)) for seed in (1, 1, 2))
     assert one == same and one != other
 
 
@@ -230,22 +240,22 @@ def test_an_ensemble_decides_by_mean_probability():
     tokens = torch.full((6, 1), VOCABULARY.start)
     mean = sum(m.step(tokens, m.start(source, mask)).softmax(-1) for m in members) / 2
     torch.testing.assert_close(both.step(tokens, state).exp(), mean)
-    twice = search(Ensemble([members[0]] * 2), source, mask, SearchSettings(beam=3), VOCABULARY)
-    once = search(members[0], source, mask, SearchSettings(beam=3), VOCABULARY)
+    twice = decode(Ensemble([members[0]] * 2), source, mask, SearchSettings(beam=3))
+    once = decode(members[0], source, mask, SearchSettings(beam=3))
     assert [h.tokens for (h,) in twice] == [h.tokens for (h,) in once]
 
 
 def test_a_search_can_be_watched_step_by_step():
     model, (source, mask) = transformer(), ragged(1)
     settings = SearchSettings(beam=3, max_length=8)
-    watched = Search(model, source, mask, settings, VOCABULARY)
+    watched = Search(model, from_source(model, source, mask, settings, VOCABULARY.start), settings, VOCABULARY)
     lengths = []
     with torch.inference_mode():
         while not watched.done:
             watched.advance()
             lengths.append(watched.history.shape[2])
     assert lengths[:3] == [1, 2, 3]
-    assert watched.results() == search(model, source, mask, settings, VOCABULARY)
+    assert watched.results() == decode(model, source, mask, settings)
 
 
 @pytest.mark.parametrize("size", [MANY_SCORES // 4, MANY_SCORES // 4 + 37, 100])

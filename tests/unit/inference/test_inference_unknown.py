@@ -12,7 +12,7 @@ from regard.checkpoints import save_model
 from regard.data.tokenizers.unknown_words import UnknownTextWarning, UnknownWord
 from regard.inference.decoding.search import Hypothesis
 from regard.inference.insight.forced_pass import AlignmentSettings
-from regard.inference.pipelines.generator import LanguageModel
+from regard.inference.pipelines.language_models import LanguageModel
 from regard.inference.pipelines.text_encoder import TextEncoder
 from regard.inference.pipelines.translator import Translator
 from regard.inference.pipelines.word_vectors import WordVectors

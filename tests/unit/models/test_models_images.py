@@ -6,7 +6,7 @@ import torch
 from regard.attention import record
 from regard.attention.record import attention_names
 from regard.errors import ConfigError
-from regard.inference.fast.convert import inference_form
+from regard.inference.fast.convert import fast_model
 from regard.models.catalog import MODELS
 
 SHAPES = {
@@ -70,7 +70,7 @@ def test_a_picture_is_judged_alone(case):
 def test_the_form_it_is_run_by_sees_the_same(case):
     name, changes = case
     model = built(name, changes).eval()
-    form = inference_form(model)
+    form = fast_model(model)
     for size in ((16, 16), (40, 17)):
         images = torch.randn(3, 3, *size)
         with torch.inference_mode():

@@ -1,7 +1,7 @@
-"""What may come next, and what comes: the part of a search that works on scores, without ever looking at them.
+"""Candidate selection: from the logits of a step to the tokens that may continue each hypothesis.
 
-Nothing here depends on a value that the host would have to wait for, and no shape on how far the search is, if the
-history has its full length from the start; so that a step of the search can be captured as a graph (graphs.py).
+Nothing here reads a value back to the host, and no shape depends on the number of steps taken so far if the history has
+its full length from the start. So a step of the search can be captured as a CUDA graph (cuda_graphs.py).
 """
 
 import math
@@ -9,80 +9,17 @@ from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor
 
-from regard.config import Config
-from regard.errors import ConfigError
+from regard.inference.decoding.settings import SearchSettings, Vocabulary
 from regard.inference.fast import compiled
 
 BLOCK, MANY_SCORES = 64, 20_000  # see `_top`
-WIDEST = 1024  # hypotheses of a sentence
-COLDEST = 1e-6  # temperature: by less, logits would become infinite
-
-
-class SearchSettings(Config):
-    """How to decode. Sampling when `sample` is set, else beam search, which with `beam = 1` is greedy."""
-
-    beam: int = Field(default=1, ge=1, le=WIDEST)
-    n_best: PositiveInt = 1
-    length_penalty: float = Field(default=1.0, ge=-10, le=10)
-    max_length: PositiveInt | None = None  # None: `max_ratio` times the source length plus `max_extra`
-    max_ratio: float = Field(default=2.0, ge=0, le=1000)
-    max_extra: NonNegativeInt = 20
-    longest: PositiveInt | None = None  # most tokens of an answer where `max_length` is not given
-    context: PositiveInt | None = None  # most tokens of prompt and answer, for models that continue their source
-    min_length: NonNegativeInt = 0
-    no_repeat_ngram: NonNegativeInt = 0  # never repeat n tokens in a row; 0 allows it
-    repetition_penalty: PositiveFloat = 1.0  # above 1: tokens said before, or in a prompt, become less probable
-    presence_penalty: float = 0.0  # taken from the logits of tokens that the answer has
-    frequency_penalty: float = 0.0  # taken from them once for each time that it has them
-    logit_bias: dict[NonNegativeInt, float] = Field(default_factory=dict)  # added to the logits of these tokens
-    sample: bool = False
-    temperature: PositiveFloat = 1.0
-    top_k: NonNegativeInt = 0  # draw from the k most probable tokens only; 0 from all
-    top_p: float = Field(default=1.0, gt=0, le=1)  # draw from the smallest set of tokens with this much probability
-    min_p: float = Field(default=0.0, ge=0, le=1)  # draw from tokens of at least this share of the best probability
-    seed: int = Field(default=0, ge=-(2**63), lt=2**63)
-
-    @model_validator(mode="after")
-    def _check_width(self) -> "SearchSettings":
-        if not self.sample and self.n_best > WIDEST:
-            raise ConfigError(f"n_best = {self.n_best}: a search finds {WIDEST} answers at most; sample more of them")
-        return self
-
-    def limit(self, source_length: int) -> int:
-        """How many tokens an answer to a source of this length may have."""
-        usual = int(self.max_ratio * source_length) + self.max_extra
-        most = self.max_length or min(usual, self.longest or usual)
-        return most if self.context is None else min(most, self.context - source_length + 1)
-
-    @property
-    def widens(self) -> bool:
-        """Whether more answers are asked for than the beam can give, so that a wider search must find the others."""
-        return not self.sample and self.n_best > self.beam
-
-    @property
-    def width(self) -> int:
-        """How many hypotheses a sentence has."""
-        return 1 if self.sample else max(self.beam, self.n_best)
-
-
-class Vocabulary(NamedTuple):
-    """The token numbers a search must know."""
-
-    start: int
-    end: int
-    pad: int
-
-    @property
-    def forbidden(self) -> list[int]:
-        """The tokens that no answer has."""
-        return [token for token in {self.start, self.pad} if token != self.end]
+MIN_TEMPERATURE = 1e-6  # divided by less, logits would become infinite
 
 
 class Candidates(NamedTuple):
-    """Ways to continue, best first: accumulated log-probability, hypothesis continued, token added."""
+    """Possible continuations, best first: total log-probability, hypothesis that is continued, token that is added."""
 
     total: Float[Tensor, "S C"]
     origin: Int[Tensor, "S C"]
@@ -90,24 +27,24 @@ class Candidates(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """The hypotheses so far, as many for every sentence."""
+    """The hypotheses so far, W for every sentence."""
 
     totals: Float[Tensor, "S W"]
-    history: Int[Tensor, "S W T"]  # their tokens; behind the first `length`, V, which is no token
+    history: Int[Tensor, "S W T"]  # their tokens; after the first `length`, V, which is no token
     length: int | Int[Tensor, ""]
-    prompt: Int[Tensor, "S P"]  # what a repetition repeats besides the answer itself
+    prompt: Int[Tensor, "S P"]  # tokens that the repetition penalty counts besides the answer's own
 
 
-class Turn(NamedTuple):
-    """What one step of a search decided: the candidates, which of them end an answer, and the best that go on."""
+class StepDecision(NamedTuple):
+    """What one step of a search decided: the candidates, which of them end an answer, and the best of the others."""
 
     candidates: Candidates
     ended: Bool[Tensor, "S C"]
     live: Candidates
 
 
-class Choosing:
-    """How candidates come from logits, by the settings of a search."""
+class CandidateSelection:
+    """Selects candidates from logits, by the settings of a search."""
 
     def __init__(self, settings: SearchSettings, vocabulary: Vocabulary, device: torch.device):
         self.settings, self.end = settings, vocabulary.end
@@ -116,8 +53,8 @@ class Choosing:
         self.bias = torch.tensor(list(settings.logit_bias.values()), dtype=torch.float32, device=device)
 
     @property
-    def remembers(self) -> bool:
-        """Whether what comes next depends on the history."""
+    def uses_history(self) -> bool:
+        """Whether the candidates depend on the history."""
         s = self.settings
         return bool(s.no_repeat_ngram or s.presence_penalty or s.frequency_penalty) or s.repetition_penalty != 1
 
@@ -128,8 +65,8 @@ class Choosing:
         forced: Int[Tensor, "S"] | None = None,
         draws: Float[Tensor, "S 1"] | None = None,
     ) -> Candidates:
-        """The best continuations, or drawn ones; `forced` tokens must come next (where not negative)."""
-        if draws is None and forced is None and not self.remembers and not self.settings.logit_bias:
+        """The best continuations; with `draws`, random ones. `forced` tokens, where not negative, must come next."""
+        if draws is None and forced is None and not self.uses_history and not self.settings.logit_bias:
             found = self._best_compiled(logits, grid)
             if found is not None:
                 return found
@@ -142,7 +79,7 @@ class Choosing:
         return self._best(log_p, grid) if draws is None else self._sampled(log_p, own, grid, draws)
 
     def live(self, candidates: Candidates, ended: Bool[Tensor, "S C"]) -> Candidates:
-        """The best candidates that go on, one for each hypothesis."""
+        """The best candidates that do not end, one for each hypothesis."""
         if candidates.total.shape[1] == 1:
             return candidates
         going = candidates.total.masked_fill(ended, -math.inf)
@@ -150,7 +87,7 @@ class Choosing:
         return Candidates(total, candidates.origin.gather(1, place), candidates.token.gather(1, place))
 
     def _penalised(self, logits: Float[Tensor, "S W V"], grid: Grid) -> Float[Tensor, "S W V"]:
-        """The logits of what was said before divided by the penalty, or multiplied if negative (Keskar et al. 2019)."""
+        """The logits of earlier tokens divided by the penalty, or multiplied if negative (Keskar et al. 2019)."""
         if self.settings.repetition_penalty == 1:
             return logits
         said = _columns(logits, torch.bool).scatter_(2, grid.history, value=True)[..., :-1]
@@ -159,7 +96,7 @@ class Choosing:
         return torch.where(said, logits * penalty, logits)
 
     def _biased(self, logits: Float[Tensor, "S W V"], grid: Grid) -> Float[Tensor, "S W V"]:
-        """The logits less what repeating costs, and with the bias of their tokens, as OpenAI's API defines them."""
+        """The logits less the presence and frequency penalties, plus `logit_bias`, as OpenAI's API defines them."""
         settings = self.settings
         if settings.presence_penalty or settings.frequency_penalty:
             once = torch.ones_like(grid.history, dtype=logits.dtype)
@@ -170,7 +107,7 @@ class Choosing:
         return logits
 
     def _forbid(self, log_p: Float[Tensor, "S W V"], grid: Grid, forced: Int[Tensor, "S"] | None) -> None:
-        """Take away, in place, the tokens that may not come next."""
+        """Set the log-probability of tokens that may not come next to -inf, in place."""
         if len(self.forbidden):
             log_p.index_fill_(2, self.forbidden, -math.inf)
         if self.settings.min_length and self.end >= 0:
@@ -189,8 +126,8 @@ class Choosing:
             log_p.masked_fill_((others & (forced >= 0)[:, None])[:, None], -math.inf)
 
     def _best_compiled(self, logits: Float[Tensor, "S W V"], grid: Grid) -> Candidates | None:
-        """What `_best` finds where nothing but some tokens is forbidden, in one look at logits on a CPU; None if it
-        cannot be found that way."""
+        """What `_best` finds if only single tokens are forbidden, in one pass over logits on a CPU by compiled code;
+        None where the compiled code does not apply."""
         known = logits.device.type == "cpu" and logits.dtype == torch.float32 and isinstance(grid.length, int)
         if not known or logits.numel() == 0 or compiled.library() is None:
             return None
@@ -207,7 +144,7 @@ class Choosing:
         return None if missing else Candidates(total, origin, token)
 
     def _count(self, most: int) -> int:
-        """How many candidates there are: twice the width, since up to half of them may be the end token."""
+        """The number of candidates: twice the width, since up to half of them may be the end token."""
         width = self.settings.width
         return 1 if width == 1 else min(2 * width, most)
 
@@ -222,16 +159,18 @@ class Choosing:
         self, log_p: Float[Tensor, "S 1 V"], own: Float[Tensor, "S 1 V"], grid: Grid, draws: Float[Tensor, "S 1"]
     ) -> Candidates:
         """One token per row, drawn from the tempered and truncated distribution; scored by the model's own."""
-        probability, order = drawable(log_p[:, 0], self.settings)
+        probability, order = truncated_distribution(log_p[:, 0], self.settings)
         reached = probability.cumsum(dim=-1)
         place = torch.searchsorted(reached, draws * reached[:, -1:], right=True)
         token = order.gather(1, place.clamp(max=order.shape[1] - 1))
         return Candidates(grid.totals + own[:, 0].gather(1, token), torch.zeros_like(token), token)
 
 
-def drawable(log_p: Float[Tensor, "N V"], settings: SearchSettings) -> tuple[Float[Tensor, "N C"], Int[Tensor, "N C"]]:
-    """The tokens of tempered distributions, most probable first, with their weights: 0 where they were cut off."""
-    tempered = log_p / max(settings.temperature, COLDEST)
+def truncated_distribution(
+    log_p: Float[Tensor, "N V"], settings: SearchSettings
+) -> tuple[Float[Tensor, "N C"], Int[Tensor, "N C"]]:
+    """What sampling draws from: probabilities (unnormalised, 0 where truncated) and tokens, most probable first."""
+    tempered = log_p / max(settings.temperature, MIN_TEMPERATURE)
     few = 0 < settings.top_k < tempered.shape[1]
     scores, order = tempered.topk(settings.top_k) if few else tempered.sort(dim=-1, descending=True)
     probability = scores.softmax(dim=-1)
@@ -241,12 +180,12 @@ def drawable(log_p: Float[Tensor, "N V"], settings: SearchSettings) -> tuple[Flo
 
 
 def _columns(logits: Float[Tensor, "S W V"], dtype: torch.dtype) -> Tensor:
-    """Zeros, with one column more than there are tokens: for the places of a history that hold none."""
+    """Zeros, one column wider than the vocabulary: the last stands for places of the history without a token."""
     return torch.zeros(*logits.shape[:2], logits.shape[2] + 1, dtype=dtype, device=logits.device)
 
 
 def _top(scores: Float[Tensor, "S N"], count: int) -> tuple[Float[Tensor, "S C"], Int[Tensor, "S C"]]:
-    """`topk`, but quicker on many scores: the best can only lie in the `count` blocks with the greatest maxima."""
+    """`topk`, but faster on many scores: the best can only lie in the `count` blocks with the largest maxima."""
     whole = scores.shape[1] - scores.shape[1] % BLOCK
     if scores.numel() < MANY_SCORES or whole < count * BLOCK:
         return scores.topk(count, dim=-1)

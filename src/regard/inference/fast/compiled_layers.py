@@ -17,7 +17,7 @@ from regard.attention.multihead import Memory
 from regard.attention.packing import Packing
 from regard.attention.positions import Rotary
 from regard.inference.fast import compiled
-from regard.inference.fast.linear import FixedProduct
+from regard.inference.fast.linear import FastLinear
 from regard.layers.blocks import ACTIVATIONS, DecoderLayer, EncoderLayer, FeedForward, Residual
 
 NOTHING = compiled.Bias()
@@ -83,11 +83,10 @@ class CompiledStep:
         x = x.clone(memory_format=torch.contiguous_format)
         rows, tokens, _ = x.shape
         new = x.new_empty(rows, self.groups, tokens, self.head_width)
-        real = real_places(mask) if cache is None else None  # a cache keeps what fills up, too
+        real = real_token_rows(mask) if cache is None else None  # a cache keeps what fills up, too
         if cache is None:
             cache = GrowingCache(rows, tokens)
-        cache.lazily = True
-        keys, values = cache.room(new, new)
+        keys, values = cache.storage(new, new)
         own = _keys(keys, values, cache.length, mask, cache.ancestry)
         places = self._places(cache.length if first is None else first, rows)
         added = NOTHING if bias is None else compiled.Bias(bias.data_ptr(), bias.stride(1), bias.stride(2))
@@ -162,7 +161,7 @@ def compiled_layer(layer: Any) -> nn.Module:
 
 
 def _copy(cache: LayerCache | None) -> GrowingCache | None:
-    return cache.fork() if isinstance(cache, GrowingCache) else None
+    return cache.copy() if isinstance(cache, GrowingCache) else None
 
 
 def _is_known(layer: EncoderLayer | DecoderLayer) -> bool:
@@ -170,10 +169,10 @@ def _is_known(layer: EncoderLayer | DecoderLayer) -> bool:
     residuals = [module for module in layer.children() if isinstance(module, Residual)]
     return (
         all(look.prepare is None or _is_steady(look.prepare) for look in looks)
-        and all(look.position is None and isinstance(look.output, FixedProduct) for look in looks)
+        and all(look.position is None and isinstance(look.output, FastLinear) for look in looks)
         and all(each.order in ("pre", "post") and type(each.norm) in (nn.LayerNorm, nn.RMSNorm) for each in residuals)
         and layer.feed_forward.activation in ACTIVATIONS.values()
-        and not any(module.inputs % 4 for module in layer.modules() if isinstance(module, FixedProduct))
+        and not any(module.inputs % 4 for module in layer.modules() if isinstance(module, FastLinear))
     )
 
 
@@ -182,7 +181,7 @@ def _is_steady(prepare: Any) -> bool:
     return isinstance(prepare, Rotary) and prepare.growth is None
 
 
-def _look(attention: Any, into: FixedProduct, residual: Residual) -> compiled.Look:
+def _look(attention: Any, into: FastLinear, residual: Residual) -> compiled.Look:
     scale = attention.head_width**-0.5 if attention.scale is None else attention.scale
     rotary = attention.prepare
     return compiled.Look(
@@ -203,7 +202,7 @@ def _norm(norm: Any) -> compiled.Norm:
     return compiled.Norm(compiled.address(norm.weight), compiled.address(bias), eps, isinstance(norm, nn.LayerNorm))
 
 
-def real_places(mask: Bool[Tensor, "R 1 1 T"] | None) -> Int[Tensor, "N"] | None:
+def real_token_rows(mask: Bool[Tensor, "R 1 1 T"] | None) -> Int[Tensor, "N"] | None:
     """The places of tokens that do not only fill up a row; None if all are such."""
     if mask is None or bool(mask.all()):
         return None

@@ -17,15 +17,15 @@ from torch import Tensor, nn
 from regard.attention.dropout import Dropout
 from regard.attention.multihead import Memory, MultiHeadAttention
 from regard.errors import UsageError
-from regard.inference.fast.compiled_layers import compiled_layer, real_places
-from regard.inference.fast.linear import product, resolve_precision
+from regard.inference.fast.compiled_layers import compiled_layer, real_token_rows
+from regard.inference.fast.linear import fast_linear, resolve_precision
 from regard.layers.blocks import DropPath, Output
 
 Model = TypeVar("Model", bound=nn.Module)
 GPU_PRECISIONS: dict[str, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-def inference_form(model: Model, precision: str = "fp32") -> Model:
+def fast_model(model: Model, precision: str = "fp32") -> Model:
     """The twin of a model; on a GPU that of a copy in half precision, where that is asked for."""
     if is_on_cpu(model):
         return _twin(model, resolve_precision(precision), {})
@@ -61,7 +61,7 @@ class FusedAttention(MultiHeadAttention):
         return fused(self.parts[1:], self.precision)
 
     def remember(self, memory: Float[Tensor, "B Tk M"], mask: Bool[Tensor, "B 1 1 Tk"] | None = None) -> Memory:
-        both = self.pair(memory) if mask is None or memory.is_cuda else of_real(self.pair, memory, mask)
+        both = self.pair(memory) if mask is None or memory.is_cuda else apply_to_real_tokens(self.pair, memory, mask)
         k, v = self._split(both, 2 * self.kv_heads).contiguous().chunk(2, dim=1)  # a head's are read one after another
         return Memory(k, v, mask)
 
@@ -73,25 +73,25 @@ class FusedAttention(MultiHeadAttention):
         return q, k, v
 
 
-def of_real(
+def apply_to_real_tokens(
     change: Callable[[Float[Tensor, "N D"]], Float[Tensor, "N D2"]],
     x: Float[Tensor, "B T D"],
     mask: Bool[Tensor, "B 1 1 T"],
 ) -> Float[Tensor, "B T D2"]:
     """What `change` makes of every real token by itself, and zeros for those that only fill up a row."""
-    places, rows = real_places(mask), x.flatten(0, 1)
+    places, rows = real_token_rows(mask), x.flatten(0, 1)
     if places is None:
         return change(rows).unflatten(0, x.shape[:2])
     made = change(rows[places])
     return made.new_zeros(len(rows), made.shape[1]).index_copy_(0, places, made).unflatten(0, x.shape[:2])
 
 
-class FixedOutput(nn.Module):
+class FastOutput(nn.Module):
     """`Output` by a matrix that was laid out in advance: whatever it is handed has the same numbers."""
 
     def __init__(self, weight: Float[Tensor, "V D"], bias: Float[Tensor, "V"] | None, precision: str):
         super().__init__()
-        self.product = product([weight], [bias], precision)
+        self.product = fast_linear([weight], [bias], precision)
 
     def forward(
         self, x: Float[Tensor, "*B D"], weight: Float[Tensor, "V D"], bias: Float[Tensor, "V"] | None = None
@@ -101,7 +101,7 @@ class FixedOutput(nn.Module):
 
 def fused(layers: Sequence[nn.Linear], precision: str) -> Any:
     """Several linear layers that read the same, as one."""
-    return product([layer.weight for layer in layers], [layer.bias for layer in layers], precision)
+    return fast_linear([layer.weight for layer in layers], [layer.bias for layer in layers], precision)
 
 
 FASTER: dict[type[nn.Module], Callable[[Any, str], nn.Module]] = {
@@ -125,7 +125,7 @@ def _changed(module: Any, precision: str, made: dict[nn.Module, nn.Module]) -> n
 
     def faster(child: nn.Module | None) -> nn.Module | None:
         if isinstance(child, Output):
-            return FixedOutput(module.output_weight, getattr(module, "output_bias", None), precision)
+            return FastOutput(module.output_weight, getattr(module, "output_bias", None), precision)
         return None if child is None else _twin(child, precision, made)
 
     children = {name: faster(child) for name, child in module._modules.items()}

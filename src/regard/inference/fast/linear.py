@@ -31,7 +31,7 @@ SMALLEST = 1e-30  # as in native_products.h: a row whose numbers are all smaller
 EXACT_INPUTS = 2**24 // LARGEST**2  # whose products add up exactly in float32, whatever the order
 
 
-class FixedProduct(nn.Module):
+class FastLinear(nn.Module):
     """Of a few rows by compiled code, where there is some; of many by torch, where that is quicker."""
 
     most = 256  # rows; with more, torch's products are quicker
@@ -76,7 +76,7 @@ class FixedProduct(nn.Module):
     def many(self, x: Float[Tensor, "*B K"], rows: int) -> Float[Tensor, "*B N"]: ...
 
 
-class PackedProduct(FixedProduct):
+class Fp32Linear(FastLinear):
     """float32: by the weights as they are, or, where there is enough to do, by a copy in oneDNN's layout."""
 
     def __init__(self, weight: Float[Tensor, "N K"], bias: Float[Tensor, "N"] | None):
@@ -96,11 +96,11 @@ class PackedProduct(FixedProduct):
         return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
 
 
-class ByteProduct(FixedProduct):
+class Int8Linear(FastLinear):
     """Weights of 8 bits, each row of the matrix on a scale of its own, and so each row of what goes in."""
 
     def __init__(self, weight: Float[Tensor, "N K"], bias: Float[Tensor, "N"] | None):
-        rounded, scale = as_bytes(weight)
+        rounded, scale = quantize_rows(weight)
         super().__init__(rounded.to(torch.int8), bias)
         self.scale, self.sums = scale[:, 0].contiguous(), rounded.sum(dim=1).to(torch.int32)
         if not (cpu.has("amx_int8") and onednn_is_exact()):  # else compiled code is as quick, however many rows
@@ -117,14 +117,18 @@ class ByteProduct(FixedProduct):
         return [each.float().contiguous() for each in self.weight.split(EXACT_INPUTS, dim=1)]
 
     def many(self, x: Float[Tensor, "*B K"], rows: int) -> Float[Tensor, "*B N"]:
-        rounded, scale = as_bytes(x)
-        whole = by_onednn(rounded, *self.packed) if onednn_is_exact() else by_floats(rounded, self.slices)
+        rounded, scale = quantize_rows(x)
+        whole = (
+            int8_matmul_onednn(rounded, *self.packed)
+            if onednn_is_exact()
+            else int8_matmul_float32(rounded, self.slices)
+        )
         assert self.scale is not None
         y = whole.mul_(self.scale).mul_(scale)
         return y if self.bias is None else y.add_(self.bias)
 
 
-def by_onednn(
+def int8_matmul_onednn(
     x: Float[Tensor, "*B K"], packed: Tensor, scales: Float[Tensor, "N"], zeros: Int[Tensor, "N"]
 ) -> Float[Tensor, "*B N"]:
     """Whole numbers x by bytes, by oneDNN."""
@@ -134,7 +138,7 @@ def by_onednn(
     )
 
 
-def by_floats(x: Float[Tensor, "*B K"], slices: Sequence[Float[Tensor, "N _"]]) -> Float[Tensor, "*B N"]:
+def int8_matmul_float32(x: Float[Tensor, "*B K"], slices: Sequence[Float[Tensor, "N _"]]) -> Float[Tensor, "*B N"]:
     """Whole numbers x by bytes, in float32: exact, and no faster than float32."""
     parts = [functional.linear(some, weight) for some, weight in zip(x.split(EXACT_INPUTS, -1), slices, strict=True)]
     return parts[0] if len(parts) == 1 else sum(part.int() for part in parts).float()  # type: ignore[union-attr]
@@ -163,7 +167,7 @@ def _is_exact(outputs: int, inputs: int, rows: int, generator: torch.Generator) 
     weight[0], weight[1], weight[2, ::2] = LARGEST, -LARGEST, LARGEST
     x = torch.randint(-LARGEST, LARGEST + 1, (rows, inputs), generator=generator).float()
     x[0], x[-1, ::2] = LARGEST, -LARGEST
-    found = by_onednn(x, torch.ops.onednn.qlinear_prepack(weight, None), *_neutral(outputs))
+    found = int8_matmul_onednn(x, torch.ops.onednn.qlinear_prepack(weight, None), *_neutral(outputs))
     return torch.equal(found, (x.double() @ weight.double().t()).float())
 
 
@@ -172,7 +176,7 @@ def _neutral(outputs: int) -> tuple[Float[Tensor, "N"], Int[Tensor, "N"]]:
     return torch.ones(outputs), torch.zeros(outputs, dtype=torch.int32)
 
 
-class HalfProduct(nn.Module):
+class Fp16Linear(nn.Module):
     """Weights of 16 bits; what goes in, and the sums, of 32."""
 
     def __init__(self, weight: Float[Tensor, "N K"], bias: Float[Tensor, "N"] | None):
@@ -183,7 +187,7 @@ class HalfProduct(nn.Module):
         return torch.ops.quantized.linear_dynamic_fp16(x, self.packed)
 
 
-class DeviceProduct(nn.Module):
+class GpuLinear(nn.Module):
     """On a GPU: the weights as they are, an even number of them."""
 
     def __init__(self, weight: Float[Tensor, "N K"], bias: Float[Tensor, "N"] | None):
@@ -195,27 +199,27 @@ class DeviceProduct(nn.Module):
         return functional.linear(x, self.weight, self.bias)[..., : self.rows]
 
 
-def as_bytes(x: Float[Tensor, "*B K"]) -> tuple[Float[Tensor, "*B K"], Float[Tensor, "*B 1"]]:
+def quantize_rows(x: Float[Tensor, "*B K"]) -> tuple[Float[Tensor, "*B K"], Float[Tensor, "*B 1"]]:
     """Whole numbers up to 127 on either side of zero, and what one of them is worth in each row."""
     largest = x.abs().amax(dim=-1, keepdim=True).clamp_(min=SMALLEST)
     steps = torch.full_like(largest, LARGEST).div_(largest)  # LARGEST / largest would round a reciprocal first
     return (x * steps).round_(), largest / LARGEST
 
 
-PRODUCTS: dict[str, Callable[[Tensor, Tensor | None], nn.Module]] = {
-    "fp32": PackedProduct,
-    "fp16": HalfProduct,
-    "int8": ByteProduct,
+FAST_LINEARS: dict[str, Callable[[Tensor, Tensor | None], nn.Module]] = {
+    "fp32": Fp32Linear,
+    "fp16": Fp16Linear,
+    "int8": Int8Linear,
 }
-CPU_PRECISIONS = (*PRODUCTS, "bf16", "auto")
+CPU_PRECISIONS = (*FAST_LINEARS, "bf16", "auto")
 
 
-def product(
+def fast_linear(
     weights: Sequence[Float[Tensor, "_ K"]], biases: Sequence[Float[Tensor, "_"] | None], precision: str
 ) -> nn.Module:
     """One product that yields the outputs of several matrices side by side; a matrix without bias has one of zeros."""
     weight = torch.cat([each.detach() for each in weights]) if len(weights) > 1 else weights[0].detach()
-    laid_out = PRODUCTS[precision] if weight.device.type == "cpu" else DeviceProduct
+    laid_out = FAST_LINEARS[precision] if weight.device.type == "cpu" else GpuLinear
     if all(each is None for each in biases):
         return laid_out(weight, None)
     whole = [w.new_zeros(len(w)) if b is None else b.detach() for w, b in zip(weights, biases, strict=True)]
@@ -232,18 +236,18 @@ def resolve_precision(precision: str) -> str:
     """The precision that products will have on this CPU. Where it is not the one asked for, a warning says why."""
     check_precision(precision)
     if precision == "auto":
-        return "int8" if bytes_pay() else "fp32"
-    obstacle = obstacle_to(precision)
+        return "int8" if int8_is_faster() else "fp32"
+    obstacle = why_unsupported(precision)
     if obstacle:
         warnings.warn(f"precision {precision} is computed as fp32: {obstacle}", stacklevel=2)
         return "fp32"
-    if precision == "int8" and not bytes_pay():
+    if precision == "int8" and not int8_is_faster():
         warnings.warn("precision int8 is exact here, but no faster than fp32: there is no C++ compiler, and this CPU "
                       "has no products of bytes", stacklevel=2)  # fmt: skip
     return precision
 
 
-def obstacle_to(precision: str) -> str | None:
+def why_unsupported(precision: str) -> str | None:
     """Why the CPU would only emulate a precision; None if it would not."""
     if precision == "fp16" and not cpu.has_fp16():
         return "this CPU has no products of fp16, and torch would convert the weights at every one"
@@ -252,6 +256,6 @@ def obstacle_to(precision: str) -> str | None:
     return None
 
 
-def bytes_pay() -> bool:
+def int8_is_faster() -> bool:
     """Whether int8 is faster than fp32 here: compiled code multiplies bytes, or oneDNN does so exactly."""
     return compiled.library() is not None or onednn_is_exact()

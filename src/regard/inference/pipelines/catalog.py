@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
@@ -17,12 +18,13 @@ from regard.checkpoints.models import identify
 from regard.config import Config
 from regard.data.images.reading import PREPROCESSING
 from regard.data.tokenizers.pair import PairTokenizer
+from regard.errors import UsageError
 from regard.models.catalog import MODELS
 
 if TYPE_CHECKING:
-    from regard.inference.pipelines.generator import LanguageModel, TextToText
-    from regard.inference.pipelines.image_generation import Painter, PictureMaker
+    from regard.inference.pipelines.image_generation import ClassImageGenerator, PixelGenerator
     from regard.inference.pipelines.images import ImageClassifier, ImageSegmenter
+    from regard.inference.pipelines.language_models import LanguageModel, TextToText
     from regard.inference.pipelines.text_encoder import TextEncoder
     from regard.inference.pipelines.translator import Translator
     from regard.inference.pipelines.word_vectors import WordVectors
@@ -35,8 +37,8 @@ if TYPE_CHECKING:
         | WordVectors
         | ImageClassifier
         | ImageSegmenter
-        | Painter
-        | PictureMaker
+        | PixelGenerator
+        | ClassImageGenerator
     )
 
 Ability = Literal["translate", "write", "embed", "see", "segment", "generate_images"]
@@ -69,12 +71,12 @@ PIPELINES: dict[str, PipelineEntry] = {
         takes_precision=True,
     ),
     "language_model": PipelineEntry(
-        "generator", "LanguageModel", "write",
+        "language_models", "LanguageModel", "write",
         {ANY_HEAD: 'print(model.generate("Once upon a time").text)'},
         takes_precision=True, for_images="pixel_generator",
     ),
     "text_to_text": PipelineEntry(
-        "generator", "TextToText", "write",
+        "language_models", "TextToText", "write",
         {ANY_HEAD: 'print(model.generate("Translate EN-ES: we are eating bread").text)'},
         takes_precision=True, answers=True,
     ),
@@ -99,12 +101,12 @@ PIPELINES: dict[str, PipelineEntry] = {
         not_served="names pixels, which the server does not; use `regard segment`",
     ),
     "pixel_generator": PipelineEntry(
-        "image_generation", "Painter", "generate_images",
+        "image_generation", "PixelGenerator", "generate_images",
         {ANY_HEAD: 'pictures = model.paint("picture.png", count=4)  # bytes [4 C H W]; the upper half stays'},
         not_served="makes pictures, which the server does not; use `regard generate`",
     ),
     "image_generator": PipelineEntry(
-        "image_generation", "PictureMaker", "generate_images",
+        "image_generation", "ClassImageGenerator", "generate_images",
         {ANY_HEAD: "pictures = model.make(model.labels, seed=1)  # bytes [N C H W], one of each class"},
         not_served="makes pictures, which the server does not; use `regard generate`",
     ),
@@ -121,6 +123,25 @@ def find_pipeline(folder: Path, model: str = "") -> str:
         return TRANSLATOR
     key = MODELS[model or identify(folder)[0]].pipeline
     return PIPELINES[key].for_images or key if (folder / PREPROCESSING).is_file() else key
+
+
+def load_pipeline(
+    *folders: str | Path, device: str = "cpu", allow_pickle: bool = False, precision: str = "fp32"
+) -> Pipeline:
+    """The pipeline of one model folder or `hf:owner/name`, or of an ensemble of translators; see `regard.load`."""
+    for folder in folders:
+        if not isinstance(folder, str | PathLike):
+            raise UsageError(f"load takes model folders or hf:owner/name, not {folder!r:.60} ({type(folder).__name__})")
+    if not folders:
+        raise UsageError("load takes a model folder or hf:owner/name; none came")
+    places = [local_folder(folder) for folder in folders]
+    pipeline = PIPELINES[find_pipeline(resolve(places[0])) if len(places) == 1 else TRANSLATOR]
+    if precision != "fp32" and not pipeline.takes_precision:
+        name, _, _ = identify(resolve(places[0]))
+        raise UsageError(f"precision {precision} is for models that write or translate; {name} has fp32 alone")
+    options = {"precision": precision} if pipeline.takes_precision else {}
+    loaded: Pipeline = pipeline.load_class().load(*places, device=device, allow_pickle=allow_pickle, **options)
+    return loaded
 
 
 def ability_of(model: str | Path) -> Ability:

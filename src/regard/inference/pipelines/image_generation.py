@@ -18,27 +18,30 @@ from regard.data.images.palette import Palette
 from regard.data.images.reading import Preprocessing, read_image
 from regard.device import find_device
 from regard.errors import CheckpointError, UsageError
-from regard.inference.decoding.search import SearchSettings, Steps, Vocabulary, search
-from regard.inference.fast.convert import inference_form
+from regard.inference.decoding.protocols import TokenSourceModel
+from regard.inference.decoding.search import search
+from regard.inference.decoding.settings import SearchSettings, Vocabulary
+from regard.inference.decoding.start import from_prompt
+from regard.inference.fast.convert import fast_model
 from regard.inference.pipelines.images import PictureAttention, on_the_picture
 from regard.models.gpt import Gpt
 from regard.models.sagan import Sagan
 
 
-class Painter:
+class PixelGenerator:
     """A language model of colours with its palette."""
 
     def __init__(self, model: Gpt, palette: Palette, side: int, *, name: str = "") -> None:
         self.model, self.palette, self.side, self.name = model.eval(), palette, side, name
         self.start, self.device = len(palette), next(model.parameters()).device
-        self.steps = cast(Steps, inference_form(self.model))
+        self.decoder = cast(TokenSourceModel, fast_model(self.model))
         if model.config.vocab != self.start + 1:
             raise CheckpointError(
                 f"{name or 'this model'} knows {model.config.vocab} tokens; {self.start} colours need one more"
             )
 
     @classmethod
-    def load(cls, folder: str | Path, *, device: str = "cpu", allow_pickle: bool = False) -> Painter:
+    def load(cls, folder: str | Path, *, device: str = "cpu", allow_pickle: bool = False) -> PixelGenerator:
         """Read a model folder, ours or Hugging Face's."""
         loaded = load_model(Path(folder), find_device(device), allow_pickle)
         if not isinstance(loaded.model, Gpt):
@@ -76,10 +79,9 @@ class Painter:
         if not missing:
             return self.palette.decode(known.repeat_interleave(settings.n_best, 0), self.side)
         source = functional.pad(known, (1, 0), value=self.start)
-        found = search(
-            self.steps, source, torch.ones_like(source, dtype=torch.bool), settings.replace(max_length=missing),
-            Vocabulary(self.start, self.start, self.start), first=source[:, -1],
-        )  # fmt: skip
+        settings = settings.replace(max_length=missing)
+        start = from_prompt(self.decoder, source, torch.ones_like(source, dtype=torch.bool), settings)
+        found = search(self.decoder, start, settings, Vocabulary(self.start, self.start, self.start))
         painted = [[*above, *each.tokens] for above, answers in zip(known.tolist(), found, strict=True)
                    for each in answers]  # fmt: skip
         return self.palette.decode(torch.tensor(painted), self.side)
@@ -104,7 +106,7 @@ class Painter:
         return self.palette.encode(pixels[None].to(self.device))[0]
 
 
-class PictureMaker:
+class ClassImageGenerator:
     """A generator of pictures by class."""
 
     def __init__(self, model: Sagan, *, name: str = "") -> None:
@@ -115,11 +117,11 @@ class PictureMaker:
         self.preprocessing = Preprocessing(size=(self.config.image_size,) * 2, mean=half, std=half)
 
     @classmethod
-    def load(cls, folder: str | Path, *, device: str = "cpu", allow_pickle: bool = False) -> PictureMaker:
+    def load(cls, folder: str | Path, *, device: str = "cpu", allow_pickle: bool = False) -> ClassImageGenerator:
         """Read a model folder."""
         loaded = load_model(Path(folder), find_device(device), allow_pickle)
         if not isinstance(loaded.model, Sagan):
-            raise UsageError(f"{folder} is a {loaded.name} model, which makes no pictures; expected a sagan")
+            raise UsageError(f"{folder} is a {loaded.name} model, which generates no images of classes")
         return cls(loaded.model, name=Path(folder).name)
 
     @torch.inference_mode()

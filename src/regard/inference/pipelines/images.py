@@ -25,7 +25,7 @@ from regard.checkpoints import load_model
 from regard.data.images.reading import Pixels, Preprocessing, read_image
 from regard.device import find_device
 from regard.errors import CheckpointError, UsageError
-from regard.inference.fast.convert import inference_form, is_on_cpu
+from regard.inference.fast.convert import fast_model, is_on_cpu
 from regard.inference.pipelines.text_encoder import Labelled
 from regard.layers.vision import Grid, ImageConfig, on_the_map
 from regard.layers.windows import WindowAttention
@@ -128,7 +128,7 @@ class PictureReader(ABC):
     @cached_property
     def form(self) -> nn.Module:
         """What the model is run by where nobody watches; made when it is first needed, since it takes memory."""
-        return inference_form(self.model) if is_on_cpu(self.model) else self.model
+        return fast_model(self.model) if is_on_cpu(self.model) else self.model
 
     def pixels(self, picture: Picture) -> Pixels:
         """A picture [C H W] at the model's size."""

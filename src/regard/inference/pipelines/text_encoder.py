@@ -21,12 +21,13 @@ from regard.data.tokenizers.text import Encoded, TextTokenizer
 from regard.data.tokenizers.unknown_words import UnknownWord, unknown_words, warn_of_unknown
 from regard.device import find_device
 from regard.errors import CheckpointError, DataError, UsageError
-from regard.inference.fast.convert import inference_form, is_on_cpu
+from regard.inference.fast.convert import fast_model, is_on_cpu
 from regard.inference.insight.forced_pass import require_attention
-from regard.inference.insight.predictions import TOP, Choice, Foretold, check_top
+from regard.inference.insight.predictions import TOP, TokenPrediction, TokenProbability, check_top
+from regard.inference.pipelines.batching import batches_by_length
 from regard.inference.pipelines.sentence_embedding import MODES, SentenceModules, pool, read_sentence_modules
-from regard.inference.pipelines.translator import batches_by_length
 from regard.models.bert import Bert, BertConfig, BertOutput
+from regard.models.catalog import models_run_by
 from regard.models.elmo import Elmo, ElmoConfig, ElmoOutput
 
 ANY_MASK = "[MASK]"
@@ -76,7 +77,7 @@ class Readers:
     @cached_property
     def form(self) -> Bert | Elmo:
         """Made when it is first needed: it takes memory."""
-        return inference_form(self.model)
+        return fast_model(self.model)
 
     def of(self, tokens: Int[Tensor, "B T"]) -> Bert | Elmo:
         """The one that is quicker."""
@@ -110,7 +111,8 @@ class TextEncoder:
         """Read a model folder, ours or Hugging Face's."""
         loaded = load_model(Path(folder), find_device(device), allow_pickle)
         if not isinstance(loaded.model, Bert | Elmo):
-            raise UsageError(f"{folder} is a {loaded.name} model, which reads no single texts; expected a bert or elmo")
+            expected = " or ".join(models_run_by("text_encoder"))
+            raise UsageError(f"{folder} is a {loaded.name} model, which reads no single texts; expected a {expected}")
         tokenizer = TextTokenizer.load(loaded.folder)
         sentences = read_sentence_modules(loaded.folder, _width(loaded.model.config), allow_pickle)
         return cls(loaded.model, tokenizer, name=Path(folder).name, sentences=sentences)
@@ -199,12 +201,14 @@ class TextEncoder:
             for number, guesses in enumerate(self._guesses(text, top=top).values())
         ]
 
-    def foretell(self, text: str, pair: str | None = None, *, top: int = TOP) -> list[Foretold]:
+    def predict_tokens(self, text: str, pair: str | None = None, *, top: int = TOP) -> list[TokenPrediction]:
         """The most probable tokens for every hidden word of a text or a pair, by its place among their tokens."""
         self._hidden(text)
         found, pieces = self._guesses(text, pair, top=top), self.tokenizer.pieces
         return [
-            Foretold(place, [Choice(pieces([token])[0], probability) for token, probability in guesses])
+            TokenPrediction(
+                place, [TokenProbability(pieces([token])[0], probability) for token, probability in guesses]
+            )
             for place, guesses in found.items()
         ]
 

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, cast, overload
+from typing import Any, overload
 
-import numpy as np
 import torch
+from torch import nn
 
-from regard.checkpoints import load_model
 from regard.data.arguments import all_texts
 from regard.data.batch import collate, pad_rows
 from regard.data.tokenizers.pair import PairTokenizer
 from regard.data.tokenizers.unknown_words import UnknownWord, unknown_words
-from regard.device import find_device
-from regard.documents.sentences import cut_sentences
+from regard.documents.sentences import split_sentences
 from regard.errors import CheckpointError, DataError, UsageError
-from regard.inference.decoding.cuda_graphs import captured
 from regard.inference.decoding.folder_settings import read_decoding
-from regard.inference.decoding.search import Ensemble, Hypothesis, Search, SearchSettings, Steps, Vocabulary, search
-from regard.inference.decoding.speculative import learned_positions, running_form
+from regard.inference.decoding.search import Hypothesis, Search, search
+from regard.inference.decoding.settings import SearchSettings, Vocabulary
+from regard.inference.decoding.start import SearchStart, from_source
 from regard.inference.insight.forced_pass import (
     ALIGNMENT,
     CROSS,
@@ -35,84 +31,21 @@ from regard.inference.insight.forced_pass import (
     within,
 )
 from regard.inference.insight.word_alignment import Link
+from regard.inference.pipelines.answer_text import AnswerText
+from regard.inference.pipelines.batching import BATCH_SENTENCES, batches_by_length
+from regard.inference.pipelines.decoding_pipeline import DecodingPipeline
+from regard.inference.pipelines.translation import Partial, Translation
 
-LONGEST_SOURCE = 512  # tokens; a longer text is cut into sentences, and a longer sentence is refused
-LONGEST_PIECE = 20  # characters; more than a token has on average
-BATCH_TOKENS, BATCH_SENTENCES, BATCH_HYPOTHESES = 4096, 64, 1024
-
-
-@dataclass(frozen=True)
-class Translation:
-    """One translated text. Its attention is computed when it is first asked for, by one forced pass."""
-
-    source: str
-    text: str
-    score: float
-    finished: bool  # False: the length limit came before the end of the sentence
-    tokens: list[str]
-    to: str = ""
-    prefix: str = ""  # what it was made to begin with
-    parts: Sequence[tuple[str, list[int]]] = field(default=(), repr=False)  # sentences, and the token ids of each
-    alternatives: list[Translation] = field(default_factory=list)
-    translator: Translator | None = field(default=None, repr=False, compare=False)
-
-    @property
-    def truncated(self) -> bool:
-        """Whether something may be missing because a limit was reached."""
-        return not self.finished
-
-    @property
-    def source_words(self) -> list[str]:
-        return [word for source, _ in self.parts for word in source.split()]
-
-    @property
-    def target_words(self) -> list[str]:
-        return self.text.split()
-
-    @cached_property
-    def unknown(self) -> list[UnknownWord]:
-        """The words of the source that the model does not know, those among them that were copied from it."""
-        return self.translator.unknown_in(self) if self.translator is not None else []
-
-    @cached_property
-    def attention(self) -> np.ndarray:
-        """Word-level weights of the aligning layer: [target words, source words], rows sum to 1."""
-        return _along_diagonal([each.words(self._settings()) for each in self._passes()])
-
-    @cached_property
-    def alignment(self) -> list[Link]:
-        """(source word, target word) links, counted from 0."""
-        links, sources, targets = [], 0, 0
-        for (source, _), each in zip(self.parts, self._passes(), strict=True):
-            links += [(s + sources, t + targets) for s, t in each.links(self._settings())]
-            sources += len(source.split())
-            targets += each.target_words
-        return links
-
-    def _passes(self) -> list[Pass]:
-        assert self.translator is not None
-        sources, ids = [source for source, _ in self.parts], [ids for _, ids in self.parts]
-        return self.translator.passes(sources, ids, to=self.to, layers=self._settings().layer) if sources else []
-
-    def _settings(self) -> AlignmentSettings:
-        assert self.translator is not None
-        return self.translator.aligning()
+MAX_SOURCE = 512  # tokens; a longer text is cut into sentences, and a longer sentence is refused
+MAX_TOKEN_CHARACTERS = 20  # more than a token has on average
 
 
-class Partial(NamedTuple):
-    """A translation in the making; the last one has the whole translation, and says whether a limit cut it."""
-
-    text: str
-    truncated: bool = False
-    whole: Translation | None = None
-
-
-class Translator:
+class Translator(DecodingPipeline):
     """One trained translation model, or several that decide together, with its tokenizer and decoding defaults."""
 
     def __init__(
         self,
-        models: Sequence[torch.nn.Module],
+        models: Sequence[nn.Module],
         tokenizer: PairTokenizer,
         *,
         settings: SearchSettings | None = None,
@@ -121,18 +54,22 @@ class Translator:
         precision: str = "fp32",
         graphs: bool = True,
     ):
-        """With `graphs`, the steps of a search on a GPU are captured and replayed: same answers, sooner."""
-        self.models, self.tokenizer, self.name = [model.eval() for model in models], tokenizer, name
-        self.settings = settings or SearchSettings()
-        self.alignment = alignment or default_alignment(self.models[0])
         target = tokenizer.target
-        self.vocabulary = Vocabulary(target.start, target.end, target.pad)
-        self.device = next(self.models[0].parameters()).device
-        steps = [running_form(model, precision, target.end) for model in self.models]
-        together = steps[0] if len(steps) == 1 else cast(Steps, Ensemble(steps))
-        self.steps = captured(together, self.device) if graphs else together
-        self.positions = learned_positions(self.models[0].config)
-        self.longest = self.positions or LONGEST_SOURCE
+        super().__init__(
+            models, end=target.end, settings=settings, name=name, precision=precision, graphs=graphs
+        )  # fmt: skip
+        self.tokenizer, self.vocabulary = tokenizer, Vocabulary(target.start, target.end, target.pad)
+        self.alignment = alignment or default_alignment(self.models[0])
+        self.longest = self.positions or MAX_SOURCE
+        self.answer_text = AnswerText(tokenizer, self.alignment, self._record_pass)
+
+    @classmethod
+    def runs(cls, model: nn.Module) -> bool:
+        return hasattr(model, "step")
+
+    @classmethod
+    def expected(cls) -> str:
+        return "a translator"
 
     @classmethod
     def load(
@@ -144,11 +81,7 @@ class Translator:
         graphs: bool = True,
     ) -> Translator:
         """Read one model folder, or several with the same tokenizer to translate as an ensemble."""
-        place = find_device(device)
-        loaded = [load_model(Path(folder), place, allow_pickle) for folder in folders]
-        for folder, each in zip(folders, loaded, strict=True):
-            if not hasattr(each.model, "step"):
-                raise UsageError(f"{folder} is a {each.name} model, which translates nothing; expected a translator")
+        loaded = cls.read_models(folders, device, allow_pickle)
         tokenizers = [PairTokenizer.load(each.folder) for each in loaded]
         for folder, tokenizer in zip(folders, tokenizers, strict=True):
             if tokenizer != tokenizers[0]:
@@ -160,33 +93,49 @@ class Translator:
             [each.model for each in loaded],
             tokenizers[0],
             settings=read_decoding(first).settings,
-            alignment=_alignment(first),
+            alignment=_read_alignment(first),
             name=Path(folders[0]).name,
             precision=precision,
             graphs=graphs,
         )
 
     @overload
-    def translate(self, text: str, *, to: str = ..., **changes: Any) -> Translation: ...
+    def translate(
+        self, text: str, *, to: str = ..., prefix: str = ..., settings: SearchSettings | None = ..., **changes: Any
+    ) -> Translation: ...
 
     @overload
-    def translate(self, text: Sequence[str], *, to: str = ..., **changes: Any) -> list[Translation]: ...
+    def translate(
+        self,
+        text: Sequence[str],
+        *,
+        to: str = ...,
+        prefix: str = ...,
+        settings: SearchSettings | None = ...,
+        **changes: Any,
+    ) -> list[Translation]: ...
 
     def translate(
-        self, text: str | Sequence[str], *, to: str = "", prefix: str = "", **changes: Any
+        self,
+        text: str | Sequence[str],
+        *,
+        to: str = "",
+        prefix: str = "",
+        settings: SearchSettings | None = None,
+        **changes: Any,
     ) -> Translation | list[Translation]:
-        """Translate one text or several; `changes` are values of SearchSettings, such as beam=5.
+        """Translate one text or several. `settings` replace the model's own; `changes` are single values of
+        SearchSettings, such as beam=5.
 
-        `prefix` is the beginning every translation must have, as it is written, also with words that the model does not
-        know. Texts too long for the model are translated sentence by
-        sentence.
+        `prefix` is the beginning that every translation must have, kept as it is written, also where the model does not
+        know its words. Texts that are too long for the model are translated sentence by sentence.
         """
-        settings = self.search_settings(changes)
+        settings = self.search_settings(changes, settings)
         texts = all_texts(text)
         to = self.target_language(to)
         pieces = [self.sentences(each) for each in texts]
         sentences = [part for parts in pieces for part in parts]
-        prefixes = [beginning for parts in pieces for beginning in _beginnings(parts, prefix)]
+        prefixes = [beginning for parts in pieces for beginning in _prefixes(parts, prefix)]
         decoded = iter(self._decode(sentences, prefixes, to, settings))
         answers = [
             self._joined(each, parts, [next(decoded) for _ in parts], to, prefix)
@@ -202,25 +151,26 @@ class Translator:
         prefix: str = "",
         settled: bool = False,
         watch: Callable[[Search], None] = lambda search: None,
+        settings: SearchSettings | None = None,
         **changes: Any,
     ) -> Iterator[Partial]:
-        """The best translation so far, after every step; under a beam it may still change its mind.
+        """The best translation so far, after every step; beam search may still replace it.
 
         With `settled`, only the beginning that cannot change any more: what all hypotheses share, in whole words.
-        `watch` is given the search after each of its steps. The last item has the whole translation.
+        `watch` is called with the search after each of its steps. The last item has the whole translation.
         """
-        settings, to, done = self.search_settings(changes), self.target_language(to), ""
+        settings, to, done = self.search_settings(changes, settings), self.target_language(to), ""
         parts, found = self.sentences(text), list[list[Hypothesis]]()
         shown = settings.replace(n_best=1) if settings.widens else settings
-        for part, beginning in zip(parts, _beginnings(parts, prefix), strict=True):
+        for part, beginning in zip(parts, _prefixes(parts, prefix), strict=True):
             running = self.begin(part, to=to, settings=shown, prefix=beginning)
             while not running.done:
                 running.advance()
                 watch(running)
-                so_far = self._settled(running.common()) if settled else running.history[0, 0].tolist()
-                yield Partial(f"{done} {self._spoken(so_far, beginning)}".strip())
+                ids = self.answer_text.final_ids(running.common_prefix()) if settled else running.history[0, 0].tolist()
+                yield Partial(f"{done} {self.answer_text.decode(ids, beginning)}".strip())
             found += self._decode([part], [beginning], to, settings) if settings.widens else running.results()
-            done = f"{done} {self._text(part, found[-1][0].tokens, to, beginning)}".strip()
+            done = f"{done} {self.answer_text.text(part, found[-1][0].tokens, to, beginning)}".strip()
             yield Partial(done)
         if parts:
             whole = self._joined(text, parts, found, to, prefix)
@@ -228,16 +178,9 @@ class Translator:
 
     def begin(self, sentence: str, *, to: str, settings: SearchSettings, prefix: str = "") -> Search:
         """A search for one sentence, to be advanced by the caller."""
-        source, mask = self._padded(self.tokenizer.source_ids([sentence], to))
+        start = self._start(self.tokenizer.source_ids([sentence], to), [prefix], settings)
         with torch.inference_mode():
-            return Search(self.steps, source, mask, settings, self.vocabulary, self._forced([prefix]))
-
-    def _settled(self, ids: list[int]) -> list[int]:
-        """Ids as far as their text is final: up to the last whole word, and to the first unknown one."""
-        if self.tokenizer.target.unknown in ids:
-            ids = ids[: ids.index(self.tokenizer.target.unknown)]
-        words = self.tokenizer.target.words_of(ids)
-        return [each for each, word in zip(ids, words, strict=True) if word < max(words)]
+            return Search(self.decoder, start, settings, self.vocabulary)
 
     def passes(
         self,
@@ -248,10 +191,8 @@ class Translator:
         layers: str | Sequence[str] = CROSS,
         scores: bool = False,
     ) -> list[Pass]:
-        """The recorded attention of saying `answers` (token ids, or texts) for `sources`, with the first model.
-
-        With `scores`, what comes before the softmax instead.
-        """
+        """The recorded attention of the first model while it is forced to say `answers` (token ids, or texts) for
+        `sources`; with `scores`, what comes before the softmax instead."""
         target, to = self.tokenizer.target, self.target_language(to)
         ids, words = [], []
         for answer in answers:
@@ -275,7 +216,7 @@ class Translator:
 
     @torch.inference_mode()
     def log_probabilities(self, source: str, ids: Sequence[int], *, to: str = "") -> torch.Tensor:
-        """How probable every token was at each place of an answer and at its end: [T + 1, V], by one forced pass."""
+        """The log-probability of every token at each place of an answer and at its end: [T + 1, V]."""
         target, rows = self.tokenizer.target, self.tokenizer.source_ids([source], self.target_language(to))
         batch = collate(rows, [[*ids, target.end]], pad=target.pad, start=target.start).to(self.device)
         logits = [model(batch.source, batch.source_mask, batch.inputs).float() for model in self.models]
@@ -287,6 +228,7 @@ class Translator:
         return [each.links(settings) for each in self.passes(sources, targets, to=to, layers=settings.layer)]
 
     def aligning(self) -> AlignmentSettings:
+        """How attention aligns words; refuses a model without attention between target and source."""
         if self.alignment is None:
             raise UsageError(
                 f"{self.name or 'this model'} has no attention between target and source to align words by"
@@ -299,26 +241,16 @@ class Translator:
 
     def unknown_in(self, answer: Translation) -> list[UnknownWord]:
         """The unknown words of a source, and those that were copied because the model has no word for them."""
-        found, end = self.unknown_words(answer.source), 0
-        for part, ids in answer.parts:
-            begin = answer.source.index(part, end)
-            end = begin + len(part)
-            words = list(re.finditer(r"\S+", part))
-            given = answer.prefix if end == len(part) else ""  # its words are no copies
-            said = self.tokenizer.target.encode([given])[0].count(self.tokenizer.target.unknown)
-            copied = [_core(words[place], begin) for place in self._copied(part, ids, answer.to)[said:]]
-            found += [
-                UnknownWord(answer.source[first:last], first, last)
-                for first, last in copied
-                if not any(first < each.end and each.start < last for each in found)
-            ]
-        return sorted(found, key=lambda each: each.start)
+        found = self.unknown_words(answer.source)
+        copied = self.answer_text.copied_words(answer)
+        new = [word for word in copied if not any(word.start < each.end and each.start < word.end for each in found)]
+        return sorted([*found, *new], key=lambda each: each.start)
 
     def target_language(self, to: str = "") -> str:
-        """The target language asked for; models with one target need none."""
+        """The target language asked for; a model with one target needs none."""
         targets = self.tokenizer.target_languages
         to = to or (targets[0] if len(targets) == 1 else "")
-        self.tokenizer.tag(to)  # refuses what the model does not know
+        self.tokenizer.tag(to)  # refuses languages that the model does not know
         return to
 
     def sentences(self, text: str) -> list[str]:
@@ -327,7 +259,7 @@ class Translator:
             return []
         if self._fits(text):
             return [text]
-        cut = (each.strip() for each in cut_sentences(text, self.tokenizer.source_language))
+        cut = (each.strip() for each in split_sentences(text, self.tokenizer.source_language))
         sentences = [each for each in cut if each]
         for sentence in sentences:
             if not self._fits(sentence):
@@ -337,39 +269,41 @@ class Translator:
                 )
         return sentences
 
-    def search_settings(self, changes: Mapping[str, Any]) -> SearchSettings:
-        """How this model decodes, with some values changed."""
-        settings = self.settings.replace(**changes)
+    def search_settings(self, changes: Mapping[str, Any], settings: SearchSettings | None = None) -> SearchSettings:
+        """How this model decodes, or as `settings` say, with some values changed."""
+        settings = (settings or self.settings).replace(**changes)
         if self.positions is None:
             return settings
-        room = self.positions - 1  # the start token takes one
-        return settings.replace(max_length=min(settings.max_length or settings.longest or room, room))
+        most = self.positions - 1  # the start token takes one position
+        return settings.replace(max_length=min(settings.max_length or settings.longest or most, most))
 
     def _fits(self, text: str) -> bool:
-        """Whether the model can read a text at once; the beginning of a very long one is enough to say no."""
-        beginning = text[: LONGEST_PIECE * self.longest]
+        """Whether the model can read a text at once; the beginning of a very long text is enough to say no."""
+        beginning = text[: MAX_TOKEN_CHARACTERS * self.longest]
         return all(len(self.tokenizer.source.encode([each])[0]) < self.longest - 1 for each in (beginning, text))
 
     def _decode(
         self, sentences: Sequence[str], prefixes: Sequence[str], to: str, settings: SearchSettings
     ) -> list[list[Hypothesis]]:
-        """Search in batches of similar length; the answers come back in the order of the sentences."""
+        """Search in batches of similar length; the answers are returned in the order of the sentences."""
         rows = self.tokenizer.source_ids(sentences, to)
         answers: list[list[Hypothesis]] = [[] for _ in rows]
         for chosen in batches_by_length([len(row) for row in rows], settings.width):
-            source, mask = self._padded([rows[i] for i in chosen])
-            forced = self._forced([prefixes[i] for i in chosen])
-            found = search(self.steps, source, mask, settings, self.vocabulary, forced)
+            start = self._start([rows[i] for i in chosen], [prefixes[i] for i in chosen], settings)
+            found = search(self.decoder, start, settings, self.vocabulary)
             for i, hypotheses in zip(chosen, found, strict=True):
                 answers[i] = hypotheses
         return answers
 
-    def _padded(self, rows: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
-        source, mask = pad_rows(rows, self.tokenizer.source.pad)
-        return source.to(self.device), mask.to(self.device)
+    def _start(self, rows: Sequence[Sequence[int]], prefixes: Sequence[str], settings: SearchSettings) -> SearchStart:
+        """Let the model read source sentences, given as token ids."""
+        source, mask = (part.to(self.device) for part in pad_rows(rows, self.tokenizer.source.pad))
+        forced = self.tokenizer.target.encode(prefixes) if any(prefixes) else None
+        return from_source(self.decoder, source, mask, settings, self.vocabulary.start, prefixes=forced)
 
-    def _forced(self, prefixes: Sequence[str]) -> list[list[int]] | None:
-        return self.tokenizer.target.encode(prefixes) if any(prefixes) else None
+    def _record_pass(self, source: str, ids: list[int], to: str, layer: str) -> Pass:
+        (seen,) = self.passes([source], [ids], to=to, layers=layer)
+        return seen
 
     def _joined(
         self, text: str, parts: list[str], found: list[list[Hypothesis]], to: str, prefix: str = ""
@@ -382,8 +316,8 @@ class Translator:
 
     def _translation(self, text: str, parts: list[str], found: list[Hypothesis], to: str, prefix: str) -> Translation:
         spoken = [
-            self._text(part, hypothesis.tokens, to, beginning)
-            for part, hypothesis, beginning in zip(parts, found, _beginnings(parts, prefix), strict=True)
+            self.answer_text.text(part, hypothesis.tokens, to, beginning)
+            for part, hypothesis, beginning in zip(parts, found, _prefixes(parts, prefix), strict=True)
         ]
         ids = [hypothesis.tokens for hypothesis in found]
         return Translation(
@@ -398,89 +332,12 @@ class Translator:
             prefix=prefix,
         )
 
-    def _text(self, source: str, ids: list[int], to: str, prefix: str = "") -> str:
-        """The text of an answer; an unknown token becomes the source word it looked at (Luong 2015).
 
-        Where the source has unknown words too, it becomes one of these: that is what it most often stands for.
-        """
-        words, copied = source.split(), self.tokenizer.source.copied
-        copies = [copied(words[place]) for place in self._copied(source, ids, to)]
-        return self._spoken(ids, prefix, copies)
-
-    def _spoken(self, ids: list[int], prefix: str, copies: Sequence[str] = ()) -> str:
-        """The text of an answer, with `copies` for unknown tokens; where it was made to begin with a prefix, that is
-        as it was written."""
-        target = self.tokenizer.target
-        text, forced = target.decode(ids, unknown=copies), target.encode([prefix])[0]
-        if not prefix:
-            return text
-        if ids == forced[: len(ids)]:  # no more than the prefix is said, or not even all of it
-            return prefix.rstrip()
-        said = target.decode(forced, unknown=copies)
-        rest = text.removeprefix(said) if text.startswith(said) else f" {target.decode(ids[len(forced) :])}"
-        return f"{prefix.rstrip()}{rest}".rstrip()
-
-    def _copied(self, source: str, ids: list[int], to: str) -> list[int]:
-        """For each unknown token of an answer the number of the source word that it becomes."""
-        unknown = self.tokenizer.target.unknown
-        if unknown not in ids or self.alignment is None:
-            return []
-        (seen,) = self.passes([source], [ids], to=to, layers=self.alignment.layer)
-        tokens = zip(self.tokenizer.source_ids([source], to)[0], seen.source_words_of, strict=True)
-        unread = {word for token, word in tokens if token == self.tokenizer.source.unknown}
-        heaviest = seen.heaviest_words(self.alignment, among=unread)
-        return [heaviest[place] for place, token in enumerate(ids) if token == unknown]
-
-
-def joined(answers: Sequence[Translation]) -> Translation:
-    """The translations of sentences that follow one another, as one."""
-    return replace(
-        answers[0],
-        source=" ".join(each.source for each in answers),
-        text=" ".join(each.text for each in answers),
-        score=sum(each.score for each in answers) / len(answers),
-        finished=all(each.finished for each in answers),
-        tokens=[token for each in answers for token in each.tokens],
-        parts=[part for each in answers for part in each.parts],
-        alternatives=[],
-    )
-
-
-def _core(word: re.Match[str], offset: int) -> tuple[int, int]:
-    """Where a word stands without the punctuation around it."""
-    core = re.search(r"\w(.*\w)?", word[0]) or re.search(r".+", word[0])
-    assert core is not None
-    return offset + word.start() + core.start(), offset + word.start() + core.end()
-
-
-def _beginnings(parts: Sequence[str], prefix: str) -> list[str]:
-    """What the translation of each sentence of a text must begin with: that of the first with the prefix."""
+def _prefixes(parts: Sequence[str], prefix: str) -> list[str]:
+    """The prefix of each sentence of a text: the first has the prefix of the text, the others none."""
     return [prefix if number == 0 else "" for number in range(len(parts))]
 
 
-def batches_by_length(lengths: Sequence[int], width: int = 1) -> Iterator[list[int]]:
-    """Sentence numbers by similar length, few enough at a time to fit with `width` hypotheses each."""
-    most = max(1, min(BATCH_SENTENCES, BATCH_HYPOTHESES // width))
-    batch: list[int] = []
-    for i in sorted(range(len(lengths)), key=lambda i: lengths[i]):
-        if batch and (len(batch) == most or (len(batch) + 1) * lengths[i] > BATCH_TOKENS):
-            yield batch
-            batch = []
-        batch.append(i)
-    if batch:
-        yield batch
-
-
-def _along_diagonal(blocks: Sequence[np.ndarray]) -> np.ndarray:
-    """Sentences translated one after another: each looks at itself alone."""
-    whole = np.zeros((sum(len(b) for b in blocks), sum(b.shape[1] for b in blocks)))
-    row = column = 0
-    for block in blocks:
-        whole[row : row + block.shape[0], column : column + block.shape[1]] = block
-        row, column = row + block.shape[0], column + block.shape[1]
-    return whole
-
-
-def _alignment(folder: Path) -> AlignmentSettings | None:
+def _read_alignment(folder: Path) -> AlignmentSettings | None:
     file = folder / ALIGNMENT
     return AlignmentSettings.parse(json.loads(file.read_text("utf-8")), where=str(file)) if file.is_file() else None

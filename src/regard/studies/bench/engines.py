@@ -21,8 +21,10 @@ from regard.checkpoints.optional import needed
 from regard.data.batch import Batch, collate, pad_rows
 from regard.device import multiplies_bf16
 from regard.errors import UsageError
-from regard.inference.decoding.search import SearchSettings, Vocabulary, search
-from regard.inference.decoding.speculative import running_form
+from regard.inference.decoding.search import search
+from regard.inference.decoding.settings import SearchSettings, Vocabulary
+from regard.inference.decoding.speculative import decoding_model
+from regard.inference.decoding.start import from_prompt, from_source
 from regard.inference.pipelines.text_encoder import Readers
 from regard.models.bert import Bert
 from regard.models.transformer import Transformer
@@ -66,10 +68,11 @@ Engine = Callable[[Task], Prepared]
 
 
 def _translate(task: Task, precision: str = "fp32") -> Prepared:
-    model, (source, mask) = running_form(_ours(task), precision, task.vocabulary.end), _padded(task)
+    model, (source, mask) = decoding_model(_ours(task), precision, task.vocabulary.end), _padded(task)
 
     def answer() -> Answer:
-        return [best.tokens for best, *_ in search(model, source, mask, task.settings, task.vocabulary)]
+        start = from_source(model, source, mask, task.settings, task.vocabulary.start)
+        return [best.tokens for best, *_ in search(model, start, task.settings, task.vocabulary)]
 
     return Prepared(answer, answer)
 
@@ -95,11 +98,11 @@ def _translate_ctranslate2(task: Task, compute_type: str = "float32") -> Prepare
 
 
 def _generate(task: Task, precision: str = "fp32") -> Prepared:
-    model, (source, mask) = running_form(_ours(task), precision, task.vocabulary.end), _padded(task)
-    last = torch.tensor([row[-1] for row in task.rows])
+    model, (source, mask) = decoding_model(_ours(task), precision, task.vocabulary.end), _padded(task)
 
     def answer() -> Answer:
-        found = search(model, source, mask, task.settings, task.vocabulary, first=last)
+        start = from_prompt(model, source, mask, task.settings)
+        found = search(model, start, task.settings, task.vocabulary)
         return [best.tokens for best, *_ in found]
 
     return Prepared(answer, answer)

@@ -10,7 +10,7 @@ from torch import nn
 
 from regard import cpu
 from regard.inference.fast import compiled
-from regard.inference.fast.linear import PRODUCTS, bytes_pay, obstacle_to, onednn_is_exact
+from regard.inference.fast.linear import FAST_LINEARS, int8_is_faster, onednn_is_exact, why_unsupported
 
 OUTPUTS, INPUTS = 2048, 512  # of the product that is timed: the feed-forward of a Transformer of the base shape
 ROWS = (1, 64)
@@ -50,16 +50,16 @@ def compiled_code() -> str:
 
 def forms() -> list[Form]:
     """Every precision there is, with its rates."""
-    rates = {name: _rates(name) for name in PRODUCTS if obstacle_to(name) is None}
-    auto = "int8" if bytes_pay() else "fp32"
+    rates = {name: _rates(name) for name in FAST_LINEARS if why_unsupported(name) is None}
+    auto = "int8" if int8_is_faster() else "fp32"
     how = {"fp32": "compiled code, and torch for many rows" if compiled.library() else "torch", "int8": _how_bytes()}
 
     def inference(precision: str) -> Form:
-        obstacle = obstacle_to(precision)
+        obstacle = why_unsupported(precision)
         form = "fp32" if obstacle else precision
         return Form(precision, "inference", form, obstacle or how.get(form, "torch"), rates[form])
 
-    found = [inference(precision) for precision in (*PRODUCTS, "bf16")]
+    found = [inference(precision) for precision in (*FAST_LINEARS, "bf16")]
     found.append(Form("auto", "inference", auto, "the fastest here", rates[auto]))
     return [*found, _training()]
 
@@ -80,7 +80,7 @@ def _training() -> Form:
 
 
 def _rates(precision: str) -> dict[int, float]:
-    return _timed(PRODUCTS[precision](torch.randn(OUTPUTS, INPUTS), None), torch.float32)
+    return _timed(FAST_LINEARS[precision](torch.randn(OUTPUTS, INPUTS), None), torch.float32)
 
 
 def _training_rates(dtype: torch.dtype) -> dict[int, float]:

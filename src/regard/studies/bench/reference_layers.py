@@ -37,9 +37,9 @@ class TorchTransformer(nn.Module):
         model = self.model
         padding, causal = ~mask, nn.Transformer.generate_square_subsequent_mask(inputs.shape[1])
         memory = self.encoder(
-            model.embed(source, model.source_embedding, model.source_place), src_key_padding_mask=padding
+            model.embed_source(source), src_key_padding_mask=padding
         )
-        x = model.embed(inputs, model.target_embedding, model.target_place)
+        x = model.embed_target(inputs, 0)
         x = self.decoder(x, memory, tgt_mask=causal, tgt_is_causal=True, memory_key_padding_mask=padding)
         return model.predict(x)
 

@@ -29,7 +29,7 @@ from regard.data.synthetic.phrasebook import phrases
 from regard.data.tokenizers.pair import PairTokenizer
 from regard.data.tokenizers.text import TextTokenizer
 from regard.errors import RegardError, UsageError
-from regard.inference.decoding.search import Vocabulary
+from regard.inference.decoding.settings import Vocabulary
 from regard.models.catalog import MODELS
 from regard.studies.bench.engines import CTRANSLATE2, ENGINES, OURS, THEIRS, Answer, Task
 from regard.studies.costs import machine, roofline

@@ -24,9 +24,10 @@ from regard.inference.insight.word_alignment import (
     merge_weights,
     symmetrise,
 )
-from regard.inference.pipelines.generation import Writer
-from regard.inference.pipelines.generator import LanguageModel
+from regard.inference.pipelines.language_models import LanguageModel
+from regard.inference.pipelines.text_generator import TextGenerator
 from regard.inference.pipelines.translator import Translator
+from regard.models.catalog import models_run_by
 from regard.training.recipe.sections import PHRASEBOOK
 
 Part = Literal["valid", "test"]
@@ -62,10 +63,11 @@ def held_out_pairs(
     return [Pair(pair.source, pair.target, pair.links, to=targets[0], possible=pair.possible) for pair in pairs]
 
 
-def evaluate_text(writer: Writer, path: str, stride: int | None = None) -> dict[str, object]:
+def evaluate_text(writer: TextGenerator, path: str, stride: int | None = None) -> dict[str, object]:
     """The perplexity of a text file to a language model: by token, and by word and byte, which all tokenizers share."""
     if not isinstance(writer, LanguageModel):
-        raise UsageError(f"{writer.name} answers prompts; only a language model (gpt, lstm) foretells a text")
+        models = ", ".join(models_run_by("language_model"))
+        raise UsageError(f"{writer.name} answers prompts; only a language model ({models}) predicts a whole text")
     found = writer.perplexity("".join(line.text for line in read_text(Path(path), "file")), stride)
     unknown: dict[str, object] = {"unknown": found.unknown / found.tokens} if found.unknown else {}
     return unknown | {

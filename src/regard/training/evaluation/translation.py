@@ -14,7 +14,10 @@ from torch import nn
 from regard.data.batch import Batch, collate
 from regard.data.formats.pairs import Pair
 from regard.data.loader import plan_batches
-from regard.inference.decoding.search import SearchSettings, Steps, Vocabulary, search
+from regard.inference.decoding.protocols import TokenSourceModel
+from regard.inference.decoding.search import search
+from regard.inference.decoding.settings import SearchSettings, Vocabulary
+from regard.inference.decoding.start import from_source
 from regard.training.losses import cross_entropy
 from regard.training.safeguards import Poll
 
@@ -96,7 +99,9 @@ class Evaluation:
         for some, batch in self.to_decode:
             poll()
             moved = batch.to(self.device)
-            found = search(cast(Steps, model), moved.source, moved.source_mask, self.decoding, self.vocabulary)
+            decoder = cast(TokenSourceModel, model)
+            start = from_source(decoder, moved.source, moved.source_mask, self.decoding, self.vocabulary.start)
+            found = search(decoder, start, self.decoding, self.vocabulary)
             answers += [self.tokenizer.target.decode(best[0].tokens) for best in found]
             pairs += some
         self.samples = _samples(pairs, answers)

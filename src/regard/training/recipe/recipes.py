@@ -18,7 +18,7 @@ from regard.data.images.augmentation import Augmentation
 from regard.data.tokenizers.pair import TokenizerConfig
 from regard.data.tokenizers.training import VocabularyConfig
 from regard.errors import ConfigError, DataError, UsageError
-from regard.inference.decoding.search import SearchSettings
+from regard.inference.decoding.settings import SearchSettings
 from regard.models.catalog import models_for
 from regard.training.recipe.image_sections import (
     SCENES,

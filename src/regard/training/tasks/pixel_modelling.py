@@ -20,8 +20,8 @@ from regard.data.batch import ImageBatch
 from regard.data.images.palette import SAMPLE, Palette
 from regard.data.images.reading import grid, png
 from regard.errors import ConfigError, DataError
-from regard.inference.decoding.search import SearchSettings
-from regard.inference.pipelines.image_generation import Painter
+from regard.inference.decoding.settings import SearchSettings
+from regard.inference.pipelines.image_generation import PixelGenerator
 from regard.models.catalog import MODELS
 from regard.models.gpt import Gpt, GptConfig
 from regard.training.evaluation.frechet_distance import Judge
@@ -115,9 +115,9 @@ class Pixels(SupervisedTask[ImageBatch]):
 
         return judge.distance((some.pixels(batch) for batch in some.in_order(AT_ONCE)), completed())
 
-    def _painter(self, model: nn.Module) -> Painter:
+    def _painter(self, model: nn.Module) -> PixelGenerator:
         assert isinstance(model, Gpt)
-        return Painter(model, self.palette, self.side)
+        return PixelGenerator(model, self.palette, self.side)
 
     @torch.inference_mode()
     def finish(self, model: nn.Module, folder: Path) -> None:

@@ -12,26 +12,26 @@ from torch import Tensor
 
 from regard.data.tokenizers.base import well_formed
 from regard.errors import DataError, UsageError
-from regard.inference.decoding.search import Vocabulary
-from regard.inference.insight.predictions import Choice
-from regard.inference.pipelines.generation import CONTEXT, Writer
+from regard.inference.decoding.settings import Vocabulary
+from regard.inference.insight.predictions import TokenProbability
+from regard.inference.pipelines.text_generator import CONTEXT, TextGenerator
 from regard.models.gpt import Gpt, GptConfig
 from regard.models.lstm import Lstm, LstmConfig, State
 from regard.models.t5 import T5, T5Config
 
 PIECE = 512  # tokens of a text that a recurrent model reads at once
-NEVER = -1  # in place of a token that a model does not have
+NO_TOKEN = -1  # in place of a special token that a model does not have
 
 
 @dataclass(frozen=True)
 class Perplexity:
-    """How surprising a text is to a model: its log-probability, shared out over its tokens, words or bytes."""
+    """The perplexity of a text: its log-probability, per token, word or byte."""
 
     log_probability: float
     tokens: int
     words: int
     bytes: int
-    unknown: int = 0  # tokens that stand for what the model does not know: it foretells these all too well
+    unknown: int = 0  # unknown tokens: the model predicts these too easily, so the perplexity is too low
 
     @property
     def per_token(self) -> float:
@@ -51,17 +51,17 @@ class Perplexity:
         return -self.log_probability / self.bytes / math.log(2)
 
 
-class LanguageModel(Writer):
+class LanguageModel(TextGenerator):
     """A GPT, or a recurrent language model, with its tokenizer."""
 
-    kinds, samples, continues = (Gpt, Lstm), True, True
+    model_classes, samples, continues = (Gpt, Lstm), True, True
     model: Gpt | Lstm
 
     def read(self, prompt: str) -> list[int]:
-        """The prompt's tokens, of which there is at least one: an empty prompt is the start of a text."""
+        """The prompt's tokens, at least one: an empty prompt becomes the token that starts a text."""
         (found,) = self.tokenizer.encode([prompt])
         ids = list(found.ids)
-        while ids and ids[-1] == self.tokenizer.end:  # of a tokenizer that closes every text: here it goes on
+        while ids and ids[-1] == self.tokenizer.end:  # some tokenizers end every text; this one must go on
             ids.pop()
         if not ids:
             opening = self.tokenizer.start if self.tokenizer.start is not None else self.tokenizer.end
@@ -75,7 +75,7 @@ class LanguageModel(Writer):
             )
         return ids
 
-    def written(self, prompt_ids: Sequence[int], ids: Sequence[int]) -> str:
+    def decode(self, prompt_ids: Sequence[int], ids: Sequence[int]) -> str:
         before = list(prompt_ids)[-CONTEXT:]
         return self.tokenizer.decode([*before, *ids])[len(self.tokenizer.decode(before)) :]
 
@@ -89,48 +89,48 @@ class LanguageModel(Writer):
 
     @property
     def context(self) -> int | None:
-        """Most tokens of prompt and answer together; a recurrent model and rotary positions have no limit."""
+        """The most tokens of prompt and answer together; recurrent models and rotary positions have no limit."""
         config = self.config
         return config.max_length if isinstance(config, GptConfig) and config.positions == "learned" else None
 
     @property
     def vocabulary(self) -> Vocabulary:
-        end = self.ends[0] if self.ends else NEVER
+        end = self.ends[0] if self.ends else NO_TOKEN
         start, pad = self.tokenizer.start, self.tokenizer.specials.get("pad")
         return Vocabulary(end if start is None else start, end, end if pad is None else pad)
 
-    def fed(self, prompt_ids: Sequence[int], ids: Sequence[int]) -> tuple[list[int], list[int]]:
+    def forced_inputs(self, prompt_ids: Sequence[int], ids: Sequence[int]) -> tuple[list[int], list[int]]:
         return [], [*prompt_ids, *ids]
 
-    def forced(self, source: Sequence[int], target: Sequence[int]) -> Float[Tensor, "T V"]:
+    def forced_logits(self, source: Sequence[int], target: Sequence[int]) -> Float[Tensor, "T V"]:
         return self.model(self._row(target))[0]
 
-    def next_tokens(self, prompt: str, count: int = 10) -> list[Choice]:
+    def next_tokens(self, prompt: str, count: int = 10) -> list[TokenProbability]:
         """The most probable tokens after a prompt."""
         ids = self.read(prompt)
-        return self.foretell(ids, places=(len(ids) - 1, len(ids)), top=count)[0].choices
+        return self.predict_tokens(ids, places=(len(ids) - 1, len(ids)), top=count)[0].choices
 
     @torch.inference_mode()
     def perplexity(self, text: str, stride: int | None = None) -> Perplexity:
-        """How well the model foretells a text: every token once, the first from the start token, where there is one.
+        """How well the model predicts a text: every token once, the first from the start token if there is one.
 
-        A GPT reads windows that begin `stride` tokens apart (half a window), and foretells a token from all before it
-        in its window; a recurrent model reads on from the beginning to the end.
+        A GPT reads windows that begin `stride` tokens apart (by default half a window), and predicts a token from all
+        before it in its window. A recurrent model reads the text from the beginning to the end.
         """
         ids = self._opened(text)
         if len(ids) < 2:
-            raise DataError("the text has no token to foretell; give at least a word")
+            raise DataError("the text has no token to predict; give at least a word")
         if isinstance(self.model, Gpt):
-            total = sum(self._foretold_in_windows(self.model, ids, stride))
+            total = sum(self._windowed_log_probabilities(self.model, ids, stride))
         elif stride is None:
-            total = sum(self._foretold_reading_on(self.model, ids))
+            total = sum(self._recurrent_log_probabilities(self.model, ids))
         else:
             raise UsageError(f"the stride is {stride}, but a recurrent model has no windows; leave it out")
         unknown = 0 if self.tokenizer.reads([text])[0] else sum(each == self.tokenizer.unknown for each in ids[1:])
         return Perplexity(total, len(ids) - 1, len(text.split()), len(well_formed(text).encode()), unknown)
 
-    def _foretold_in_windows(self, model: Gpt, ids: Sequence[int], stride: int | None) -> Iterator[float]:
-        """The log-probability of what each window has that the one before it had not."""
+    def _windowed_log_probabilities(self, model: Gpt, ids: Sequence[int], stride: int | None) -> Iterator[float]:
+        """For each window, the log-probability of the tokens that the window before it did not have."""
         window = model.config.max_length
         stride = max(1, window // 2) if stride is None else stride
         if not 1 <= stride < max(window, 2):
@@ -143,8 +143,8 @@ class LanguageModel(Writer):
             if known == len(ids):
                 return
 
-    def _foretold_reading_on(self, model: Lstm, ids: Sequence[int]) -> Iterator[float]:
-        """The log-probability of one piece of a text after the other."""
+    def _recurrent_log_probabilities(self, model: Lstm, ids: Sequence[int]) -> Iterator[float]:
+        """The log-probability of each piece of a text."""
         state: State | None = None
         for first in range(0, len(ids) - 1, PIECE):
             piece = ids[first : first + PIECE + 1]
@@ -153,42 +153,39 @@ class LanguageModel(Writer):
             yield self._log_probability(model.predict(reading.outputs)[0], piece[1:])
 
     def _log_probability(self, logits: Float[Tensor, "T V"], ids: Sequence[int], first: int = 0) -> float:
-        """Of all tokens from `first` on."""
+        """The summed log-probability of all tokens from `first` on."""
         each = logits[first:].float().log_softmax(dim=-1).gather(1, self._row(ids[first:]).T)
         return each.double().sum().item()
 
     def _opened(self, text: str) -> list[int]:
-        """The tokens of a text behind the start token."""
+        """The tokens of a text, after the start token."""
         (found,) = self.tokenizer.encode([text])
         start = self.tokenizer.start
         return found.ids if start is None or found.ids[:1] == [start] else [start, *found.ids]
 
     def _batches(self, lengths: Sequence[int]) -> Iterable[list[int]]:
-        """Texts whose angles depend on the longest of a batch are written one by one."""
+        """Rotary angles that depend on the longest text of a batch: then texts are generated one by one."""
         if isinstance(self.model, Gpt) and self.model.grows:
             return ([number] for number in range(len(lengths)))
         return super()._batches(lengths)
-
-    def _first(self, rows: Sequence[list[int]]) -> Tensor:
-        return torch.tensor([row[-1] for row in rows], device=self.device)
 
     def _row(self, ids: Sequence[int]) -> Tensor:
         return torch.tensor([list(ids)], dtype=torch.long, device=self.device)
 
 
-class TextToText(Writer):
+class TextToText(TextGenerator):
     """A T5 with its tokenizer: tasks are written at the beginning of the text, as in "summarize: …"."""
 
-    kinds, samples, continues = (T5,), False, False
+    model_classes, samples, continues = (T5,), False, False
     model: T5
 
     def read(self, prompt: str) -> list[int]:
-        """The prompt's tokens and the end token."""
+        """The prompt's tokens, followed by the end token."""
         (found,) = self.tokenizer.encode([prompt])
         ids, end = list(found.ids), self.vocabulary.end
-        return ids if ids[-1:] == [end] or end == NEVER else [*ids, end]
+        return ids if ids[-1:] == [end] or end == NO_TOKEN else [*ids, end]
 
-    def written(self, prompt_ids: Sequence[int], ids: Sequence[int]) -> str:
+    def decode(self, prompt_ids: Sequence[int], ids: Sequence[int]) -> str:
         return self.tokenizer.decode(ids)
 
     @property
@@ -202,11 +199,11 @@ class TextToText(Writer):
     @property
     def vocabulary(self) -> Vocabulary:
         """T5 begins its answers with the padding token."""
-        return Vocabulary(self.config.pad, self.ends[0] if self.ends else NEVER, self.config.pad)
+        return Vocabulary(self.config.pad, self.ends[0] if self.ends else NO_TOKEN, self.config.pad)
 
-    def fed(self, prompt_ids: Sequence[int], ids: Sequence[int]) -> tuple[list[int], list[int]]:
+    def forced_inputs(self, prompt_ids: Sequence[int], ids: Sequence[int]) -> tuple[list[int], list[int]]:
         return list(prompt_ids), [self.config.pad, *ids]
 
-    def forced(self, source: Sequence[int], target: Sequence[int]) -> Float[Tensor, "T V"]:
+    def forced_logits(self, source: Sequence[int], target: Sequence[int]) -> Float[Tensor, "T V"]:
         read, inputs = (torch.tensor([list(ids)], device=self.device) for ids in (source, target))
         return self.model(read, torch.ones_like(read, dtype=torch.bool), inputs)[0]
