@@ -101,7 +101,9 @@ def test_half_a_stream_is_the_stream_rounded_and_only_under_autocast(order, monk
     plain = run()
     with torch.autocast("cpu", torch.bfloat16):
         single = run()
+    names = list(branches.state_dict())
     keep_half(branches)
+    assert list(branches.state_dict()) == names
     for before, after in zip(plain, run(), strict=True):
         torch.testing.assert_close(after, before, atol=1e-6, rtol=1e-6)
     with torch.autocast("cpu", torch.bfloat16):

@@ -19,7 +19,7 @@ from regard.errors import CheckpointError, DataError, UsageError
 from regard.inference.decoding.cuda_graphs import GraphModel
 from regard.inference.decoding.search import Hypothesis
 from regard.inference.insight.forced_pass import AlignmentSettings, Pass
-from regard.inference.pipelines import translator as module
+from regard.inference.pipelines import decoding_pipeline as module
 from regard.inference.pipelines.translator import Translator
 from regard.models.transformer import Transformer, TransformerConfig
 
@@ -105,7 +105,7 @@ def test_streaming_ends_with_the_translation(translator: Translator) -> None:
 
 
 def test_a_captured_search_translates_and_streams_the_same(translator: Translator, monkeypatch) -> None:
-    monkeypatch.setattr(module, "captured", lambda steps, device: GraphModel(steps, lambda step, device: step))
+    monkeypatch.setattr(module, "with_cuda_graphs", lambda steps, device: GraphModel(steps, lambda step, device: step))
     monkeypatch.setattr(module, "decoding_model", lambda model, precision, end: model)  # as on a GPU
     options = {"settings": translator.settings, "alignment": translator.alignment}
     ahead = Translator(translator.models, translator.tokenizer, **options)

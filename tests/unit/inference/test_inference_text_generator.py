@@ -14,7 +14,7 @@ from regard.checkpoints import export_model, save_model
 from regard.errors import CheckpointError, ConfigError, DataError, UsageError
 from regard.inference.conversion import convert
 from regard.inference.decoding.cuda_graphs import GraphModel
-from regard.inference.pipelines import generation, generator
+from regard.inference.pipelines import decoding_pipeline, language_models
 from regard.inference.pipelines.language_models import LanguageModel, TextToText
 from regard.models.gpt import LLAMA, Gpt, GptConfig
 from regard.models.lstm import Lstm, LstmConfig
@@ -126,8 +126,10 @@ def test_a_batch_is_its_prompts_one_by_one(kind, changes, request):
 
 @pytest.mark.parametrize("kind", ["lm", "llama", "t5"])
 def test_captured_searches_write_the_same(kind, request, monkeypatch):
-    monkeypatch.setattr(generation, "captured", lambda steps, device: GraphModel(steps, lambda step, device: step))
-    monkeypatch.setattr(generation, "decoding_model", lambda model, precision, end: model)  # as on a GPU
+    monkeypatch.setattr(
+        decoding_pipeline, "with_cuda_graphs", lambda model, device: GraphModel(model, lambda step, device: step)
+    )
+    monkeypatch.setattr(decoding_pipeline, "decoding_model", lambda model, precision, end: model)  # as on a GPU
     plain = request.getfixturevalue(kind)
     ahead = type(plain)(plain.model, plain.tokenizer, settings=plain.settings, ends=plain.ends)
     assert isinstance(ahead.decoder, GraphModel)
@@ -287,7 +289,8 @@ def test_every_place_foretells_what_the_text_before_it_lets_expect(kind, request
 )  # fmt: skip
 def test_the_share_drawn_is_that_of_the_tempered_and_cut_distribution(lm, drawing):
     ids = lm.read("the owl")
-    (told,) = lm.predict_tokens(ids, places=(len(ids) - 1, len(ids)), top=300, **drawing)
+    settings = lm.generation_settings(max_tokens=1, beam=1, **drawing)
+    (told,) = lm.predict_tokens(ids, places=(len(ids) - 1, len(ids)), top=300, settings=settings)
     logits = lm.model(torch.tensor([ids]))[0, -1].double()
     tempered = (logits / (drawing["temperature"] or 1e-4)).softmax(-1)
     allowed, mass = [], 0.0
@@ -304,7 +307,8 @@ def test_the_share_drawn_is_that_of_the_tempered_and_cut_distribution(lm, drawin
 
 def test_tokens_are_drawn_as_often_as_foretold(lm):
     ids, drawing = lm.read("the owl"), {"temperature": 1.3, "top_p": 0.8}
-    (told,) = lm.predict_tokens(ids, places=(len(ids) - 1, len(ids)), top=300, **drawing)
+    settings = lm.generation_settings(max_tokens=1, beam=1, **drawing)
+    (told,) = lm.predict_tokens(ids, places=(len(ids) - 1, len(ids)), top=300, settings=settings)
     many = lm.generate("the owl", max_tokens=1, n=600, **drawing)
     drawn = [lm.tokenizer.shown(each.ids or lm.ends[:1])[0] for each in (many, *many.alternatives)]
     assert len({*drawn}) > 5
@@ -379,7 +383,7 @@ def test_perplexity_foretells_every_token_once_from_its_window(lm, stride):
 
 
 def test_a_recurrent_model_foretells_a_text_from_its_beginning(lstm, monkeypatch):
-    monkeypatch.setattr(generator, "PIECE", 7)
+    monkeypatch.setattr(language_models, "PIECE", 7)
     ids = [0, *lstm.tokenizer.encode([TEXT])[0].ids]
     log_p = lstm.model(torch.tensor([ids]))[0].log_softmax(-1)
     total = sum(log_p[place, token].item() for place, token in enumerate(ids[1:]))

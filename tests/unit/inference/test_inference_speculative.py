@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from test_inference_forms import TRANSLATORS, VOCABULARY, WRITERS, answers, decode, ragged, vivid
+from test_inference_fast import TRANSLATORS, VOCABULARY, WRITERS, answers, decode, ragged, vivid
 
 from regard.inference.decoding.settings import SearchSettings
 from regard.inference.decoding.speculative import MAX_GUESSES, SpeculativeModel, decoding_model

@@ -179,7 +179,7 @@ def test_loading_gives_what_fits_the_folder(make_encoder, translator_folder):
     assert type(regard.load(translator_folder)).__name__ == "Translator"
     with pytest.raises(UsageError, match="is a transformer model, which reads no single texts"):
         TextEncoder.load(translator_folder)
-    with pytest.raises(UsageError, match="is a bert model, which translates nothing"):
+    with pytest.raises(UsageError, match="is a bert model; expected a translator"):
         regard.load(make_encoder("none"), translator_folder)
 
 
