@@ -22,7 +22,7 @@ SETS = (
     "training.schedule=noam", "training.validate_every=0", "training.checkpoint_every=10", "training.log_every=1",
     "training.accumulate=2", "training.metric=loss",
 )  # fmt: skip
-LINES = 10_000 if "REGARD_FAULT_COUNT" in os.environ else 3000
+LINES = 10_000 if "REGARD_FAULT_COUNT" in os.environ else 1500
 Start = Callable[..., subprocess.Popen[str]]
 
 
