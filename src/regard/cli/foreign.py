@@ -24,12 +24,12 @@ class Foreign:
 
     def note(self, text: str) -> None:
         from regard.data.formats.languages import language_name, same_language
-        from regard.documents.language_id import decide
+        from regard.documents.language_id import choose_language
 
         if not self.source or self.seen >= LOOKED_AT:
             return
         self.seen += 1
-        found = decide(text, [self.source]).language
+        found = choose_language(text, [self.source]).language
         if same_language(found, self.source):
             return
         self.foreign += 1

@@ -20,7 +20,8 @@ from regard.cli.options import AllowPickle, AsJson, Device, Models, Precision, T
 from regard.errors import DataError, UsageError
 
 if TYPE_CHECKING:
-    from regard.inference.pipelines.translator import Translation, Translator
+    from regard.inference.pipelines.translation import Translation
+    from regard.inference.pipelines.translator import Translator
 
 LINES_AT_A_TIME = 512
 
@@ -214,10 +215,10 @@ def _as_json(answer: Translation, align: bool) -> dict[str, Any]:
 
 
 def _draw(translator: Translator, answer: Translation, file: Path) -> None:
-    from regard.look.figures import save
-    from regard.look.scenes import translated_scene
+    from regard.look.adapters.text import inspect_translation
+    from regard.look.save import save
 
-    save(translated_scene(translator, answer).sight(), file)
+    save(inspect_translation(translator, answer).report(), file)
     print(f"attention drawn to {file}", file=sys.stderr)
 
 
@@ -250,7 +251,7 @@ def _document(
 
     from regard.data.work_files import Parts
     from regard.documents.markup import Translated
-    from regard.documents.translate import translate_document, translate_shared
+    from regard.documents.translate import translate_document, translate_in_processes
     from regard.training.distributed import joined
 
     def answers(texts: list[str]) -> list[Translated]:
@@ -266,7 +267,7 @@ def _document(
     parts = Parts.of(target, source, models=models, languages=languages, options=changes)
     if parts.wanted():
         with joined(torch.device("cpu")) as ranks:
-            report = translate_shared(source, target, answers, languages[0], parts, ranks.wait, encoding)
+            report = translate_in_processes(source, target, answers, languages[0], parts, ranks.wait, encoding)
     else:
         report = translate_document(
             source, target, answers, *languages, overwrite=overwrite, review=review, encoding=encoding

@@ -1,9 +1,9 @@
-"""HTML in, HTML out: the text is translated, every tag comes back as it was written, around the words it belongs to.
+"""Translate HTML: the text changes, every tag keeps its spelling and encloses the same words.
 
-Nothing is parsed into a tree, so nothing can be lost: the tokens of a page, put together, are the page. What a browser
-shows as blocks are segments; inline tags become marks. Scripts, styles, code, preformatted text, SVG, formulas and
-elements with translate="no" or class="notranslate", or with the `lang` of a third language, are copied. Attributes that
-are read or heard (alt, title, placeholder, a page's description) are translated, and `lang` becomes that of the target.
+A page is split into tokens, not parsed into a tree, so the joined tokens are exactly the page. Block elements delimit
+segments; inline tags become marks. Scripts, styles, code, preformatted text, SVG, formulas and elements with
+translate="no", class="notranslate" or the `lang` of a third language are copied. Attributes that people read or hear
+(alt, title, placeholder, a page's description) are translated, and `lang` is set to the target language.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from itertools import groupby
 from typing import Literal, NamedTuple
 
 from regard.data.formats.languages import same_language
-from regard.documents.markup import VOID, Mark, Piece, Translate, letters_of, parse
+from regard.documents.markup import VOID, Mark, Piece, Translate, parse, text_without_spaces
 from regard.documents.sentences import text_of, translate_sentences
 
-# Every alternative may also run to the end of the text, so that no place is looked at twice; `_tokens` sorts these out
+# Every alternative may also match to the end of the text, so that matching takes linear time; `_tokens` handles those
 TOKEN = re.compile(
     r"""
       <!--.*?(?:-->|\Z) | <!\[CDATA\[.*?(?:\]\]>|\Z)
@@ -29,43 +29,46 @@ TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-RAW = {
+RAW_TEXT_ELEMENTS = {
     name: re.compile(rf"</{name}(?=[\s/>])[^>]*(?:>|\Z)", re.IGNORECASE)
     for name in ("iframe", "noembed", "noframes", "script", "style", "textarea", "xmp")
 }
-KEPT = frozenset({"code", "kbd", "math", "pre", "samp", "svg", "tt", "var"})
-BLOCKS = frozenset({
+COPIED_ELEMENTS = frozenset({"code", "kbd", "math", "pre", "samp", "svg", "tt", "var"})
+BLOCK_ELEMENTS = frozenset({
     "address", "article", "aside", "audio", "base", "blockquote", "body", "br", "button", "canvas", "caption",
     "center", "col", "colgroup", "dd", "details", "dialog", "dir", "div", "dl", "dt", "fieldset", "figcaption",
     "figure", "footer", "form", "frame", "frameset", "h1", "h2", "h3", "h4", "h5", "h6", "head", "header", "hgroup",
     "hr", "html", "legend", "li", "link", "main", "menu", "meta", "nav", "noscript", "object", "ol", "optgroup",
     "option", "p", "param", "picture", "pre", "search", "section", "select", "slot", "source", "summary", "svg",
-    "table", "tbody", "td", "template", "tfoot", "th", "thead", "title", "tr", "track", "ul", "video", *RAW,
+    "table", "tbody", "td", "template", "tfoot", "th", "thead", "title", "tr", "track", "ul", "video",
+    *RAW_TEXT_ELEMENTS,
 })  # fmt: skip
 UNTRANSLATED = re.compile(
     r"""\s(?: translate\s*=\s*["']?no["'\s/>] | class\s*=\s*(?: (["'])(?:(?!\1).)*?(?<![\w-])notranslate(?![\w-])
     | notranslate[\s/>] ) )""",
     re.VERBOSE | re.IGNORECASE | re.DOTALL,
 )
-MOST_OPEN = 200  # elements within one another; deeper ones stay where they are
+MAX_DEPTH = 200  # nested elements; deeper ones keep their place
 NO_BREAK = "\xa0"
 
 
 ATTRIBUTE = re.compile(r"""\s([^\s"'<>/=]+)(?:\s*=\s*("[^"]*"|'[^']*'|[^\s"'=<>`]+))?""")
-READ = frozenset({  # attributes whose values people read or hear, on any element
+TRANSLATED_ATTRIBUTES = frozenset({  # attributes whose values people read or hear, on any element: these are translated
     "abbr", "alt", "aria-description", "aria-label", "aria-placeholder", "aria-roledescription", "aria-valuetext",
     "label", "placeholder", "summary", "title",
 })  # fmt: skip
-BUTTONS = frozenset({"button", "reset", "submit"})
-DESCRIPTIONS = frozenset({
+BUTTON_TYPES = frozenset({"button", "reset", "submit"})
+TRANSLATED_META = frozenset({
     "description", "keywords", "og:title", "og:description", "og:image:alt", "og:site_name", "twitter:title",
     "twitter:description", "twitter:image:alt",
 })  # fmt: skip
-# Elements that only shape their words: without any, nothing is lost with them
-LIGHT = frozenset({"b", "big", "em", "font", "i", "mark", "s", "small", "strike", "strong", "sub", "sup", "u"})
+# Elements that only format their words; one without words can be dropped
+FORMATTING_ELEMENTS = frozenset(
+    {"b", "big", "em", "font", "i", "mark", "s", "small", "strike", "strong", "sub", "sup", "u"}
+)
 CHARSET = re.compile(rb"""<meta[^>]*[\s;"']charset\s*=\s*["']?([\w.:-]+)""", re.IGNORECASE)
-DECLARED = re.compile(rb"""<\?xml[^>]*?\sencoding\s*=\s*["']([\w.:-]+)""")
-AS_BROWSERS_DO = {  # charsets that stand for larger ones
+XML_ENCODING = re.compile(rb"""<\?xml[^>]*?\sencoding\s*=\s*["']([\w.:-]+)""")
+BROWSER_CHARSETS = {  # charsets that browsers read as a superset
     "iso8859-1": "cp1252", "ascii": "cp1252", "iso8859-9": "cp1254", "gb2312": "gb18030", "gbk": "gb18030",
     "shift_jis": "cp932", "euc_kr": "cp949", "tis-620": "cp874", "utf-16": "utf-8", "utf-16-le": "utf-8",
     "utf-16-be": "utf-8",
@@ -73,7 +76,7 @@ AS_BROWSERS_DO = {  # charsets that stand for larger ones
 
 
 class Token(NamedTuple):
-    """A stretch of a page: text, a tag, or something else that is copied; an element of `RAW` is one token."""
+    """A substring of a page: text, a tag, or anything else that is copied. A raw text element is one token."""
 
     raw: str
     kind: Literal["text", "open", "close", "single"]
@@ -81,14 +84,14 @@ class Token(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """Text with its marks, and how it was written."""
+    """Text with its marks, and its original spelling."""
 
     pieces: list[Piece]
     raw: str
 
 
-class Value(NamedTuple):
-    """An attribute of a tag: its value, and where this is written, with its quotes."""
+class Attribute(NamedTuple):
+    """An attribute of a tag: its value, and the position of the value with its quotes."""
 
     name: str
     text: str
@@ -96,64 +99,66 @@ class Value(NamedTuple):
     end: int
 
 
-Part = Token | Segment  # what is copied but for its attributes, or what is translated
+Part = Token | Segment  # a token is copied except for its attributes, a segment is translated
 
 
 def stated_encoding(head: bytes) -> str | None:
-    """The encoding that a page states, as browsers understand it."""
-    found = CHARSET.search(head, 0, 4096) or DECLARED.match(head)
+    """The encoding that a page declares, as browsers interpret it."""
+    found = CHARSET.search(head, 0, 4096) or XML_ENCODING.match(head)
     if not found:
         return None
     name = found[1].decode()
     try:
-        return AS_BROWSERS_DO.get(codecs.lookup(name).name, name)
+        return BROWSER_CHARSETS.get(codecs.lookup(name).name, name)
     except LookupError:
         return name
 
 
 def translate_html(texts: Sequence[str], translate: Translate, language: str, target: str = "") -> list[str]:
     """Translate the text of HTML pages or fragments from `language`, all in one call; `lang` becomes `target`."""
-    pages = [_Page(text, language, target) for text in texts]
+    pages = [_SplitPage(text, language, target) for text in texts]
     segments = [each for page in pages for each in page.segments]
     done = iter(translate_sentences(segments, translate, language))
-    return [page.spell([next(done) for _ in page.segments]) for page in pages]
+    return [page.render([next(done) for _ in page.segments]) for page in pages]
 
 
-class _Page:
-    """A page taken apart; its segments are the texts between tags, then the attributes."""
+class _SplitPage:
+    """A page split into parts; its segments are the texts between tags, then the attributes."""
 
     def __init__(self, text: str, language: str, target: str) -> None:
         self.language, self.target = language, target
         self.parts = list(_parts(list(_tokens(text)), language))
         self.tags = [token for part in self.parts for token in _tags(part)]
-        self.values = [(number, value) for number, token in enumerate(self.tags) for value in _read_values(token)]
+        self.values = [
+            (number, value) for number, token in enumerate(self.tags) for value in _translatable_attributes(token)
+        ]
         texts = [part.pieces for part in self.parts if isinstance(part, Segment)]
         self.segments = [*texts, *(parse(value.text) for _, value in self.values)]
 
-    def spell(self, done: Sequence[list[Piece]]) -> str:
+    def render(self, done: Sequence[list[Piece]]) -> str:
         """The page with the translations of its segments."""
         tags = self._new_tags(done[len(done) - len(self.values) :])
         texts = iter(done)
-        spelt = []
+        rendered = []
         for part in self.parts:
             if isinstance(part, Segment):
-                spelt.append(_spell(part, next(texts), tags))
+                rendered.append(_render(part, next(texts), tags))
             else:
-                spelt.append(tags.get(id(part), part.raw))
-        return "".join(spelt)
+                rendered.append(tags.get(id(part), part.raw))
+        return "".join(rendered)
 
     def _new_tags(self, translations: Sequence[list[Piece]]) -> dict[int, str]:
-        """The tags that change, by the identity of their tokens."""
+        """The new spelling of changed tags, by the id of their tokens."""
         edits: dict[int, list[tuple[int, int, str]]] = {}
         for (number, value), pieces in zip(self.values, translations, strict=True):
             text = "".join(piece if isinstance(piece, str) else piece.content for piece in pieces)
             if text.strip() and text != value.text:
                 edits.setdefault(number, []).append((value.start, value.end, text))
         for number, token in enumerate(self.tags) if self.target else ():
-            for value in _languages(token, self.language):
+            for value in _language_attributes(token, self.language):
                 edits.setdefault(number, []).append((value.start, value.end, self.target))
         return {
-            id(self.tags[number]): _with_values(self.tags[number].raw, changes) for number, changes in edits.items()
+            id(self.tags[number]): _replace_values(self.tags[number].raw, changes) for number, changes in edits.items()
         }
 
 
@@ -169,46 +174,48 @@ def _tags(part: Part) -> Iterator[Token]:
 # Attributes
 
 
-def _values(raw: str) -> list[Value]:
-    """The attributes of the tag that a token begins with."""
+def _attributes(raw: str) -> list[Attribute]:
+    """The attributes of the tag at the beginning of a token."""
     tag = TOKEN.match(raw)
     if not tag or not tag["tag"] or tag["slash"]:
         return []
-    found: dict[str, Value] = {}
+    found: dict[str, Attribute] = {}
     for match in ATTRIBUTE.finditer(raw, len(tag["name"]) + 1, tag.end() - 1):
         written = match[2] or ""
         text = unescape(written[1:-1] if written[:1] in ("'", '"') else written)
         place = match.span(2) if match[2] else (match.end(), match.end())
-        found.setdefault(match[1].lower(), Value(match[1].lower(), text, *place))  # of two browsers take the first
+        found.setdefault(
+            match[1].lower(), Attribute(match[1].lower(), text, *place)
+        )  # browsers use the first of duplicates
     return list(found.values())
 
 
-def _read_values(token: Token) -> Iterator[Value]:
+def _translatable_attributes(token: Token) -> Iterator[Attribute]:
     """The attributes to translate."""
-    silent = token.kind == "text" or "=" not in token.raw or token.name in ("script", "style")
-    if silent or UNTRANSLATED.search(token.raw):
+    untranslated = token.kind == "text" or "=" not in token.raw or token.name in ("script", "style")
+    if untranslated or UNTRANSLATED.search(token.raw):
         return
-    values = _values(token.raw)
+    values = _attributes(token.raw)
     by_name = {value.name: value.text.lower() for value in values}
-    described = by_name.get("name", by_name.get("property", "")) in DESCRIPTIONS
+    described = by_name.get("name", by_name.get("property", "")) in TRANSLATED_META
     for value in values:
-        read = value.name in READ
-        read |= value.name == "value" and token.name == "input" and by_name.get("type") in BUTTONS
+        read = value.name in TRANSLATED_ATTRIBUTES
+        read |= value.name == "value" and token.name == "input" and by_name.get("type") in BUTTON_TYPES
         read |= value.name == "content" and token.name == "meta" and described
         if read and any(map(str.isalnum, value.text)):
             yield value
 
 
-def _languages(token: Token, language: str) -> Iterator[Value]:
-    """The values that state the language of what is translated; <html> gains one."""
+def _language_attributes(token: Token, language: str) -> Iterator[Attribute]:
+    """The attributes that declare the language of translated text; <html> gets one if it has none."""
     if token.kind == "text" or (token.name != "html" and "lang" not in token.raw.lower()):
         return
-    values = _values(token.raw)
+    values = _attributes(token.raw)
     stated = [value for value in values if value.name in ("lang", "xml:lang") and value.text]
     if token.name == "html" and token.kind == "open":
         yield from stated
         if not stated:
-            yield Value("lang", "", 5, 5)
+            yield Attribute("lang", "", 5, 5)
     elif token.name == "meta" and any(
         (value.name, value.text.lower()) == ("http-equiv", "content-language") for value in values
     ):
@@ -218,18 +225,18 @@ def _languages(token: Token, language: str) -> Iterator[Value]:
 
 
 def _is_foreign(token: Token, language: str) -> bool:
-    """Whether an element says that it is in another language than the page's source."""
+    """Whether an element declares another language than the page's source language."""
     if not language or token.name in ("html", "body") or "lang" not in token.raw.lower():
         return False
-    stated = [value.text for value in _values(token.raw) if value.name in ("lang", "xml:lang") and value.text]
+    stated = [value.text for value in _attributes(token.raw) if value.name in ("lang", "xml:lang") and value.text]
     return bool(stated) and not any(same_language(code, language) for code in stated)
 
 
-def _with_values(raw: str, changes: Sequence[tuple[int, int, str]]) -> str:
+def _replace_values(raw: str, changes: Sequence[tuple[int, int, str]]) -> str:
     for start, end, text in sorted(changes, reverse=True):
         quote = raw[start] if raw[start : start + 1] in ("'", '"') else '"'
         written = quote + text.replace("&", "&amp;").replace(quote, "&quot;" if quote == '"' else "&#39;") + quote
-        lead = "" if start < end else " lang="  # there was none
+        lead = "" if start < end else " lang="  # a new attribute
         raw = raw[:start] + lead + written + raw[end:]
     return raw
 
@@ -242,10 +249,10 @@ def _tokens(text: str) -> Iterator[Token]:
     while match := TOKEN.search(text, end):
         start, stop = match.span()
         if (match["tag"] or match["odd"]) and not match[0].endswith(">"):
-            break  # never closed: a browser would hide it, we rather take it for text
+            break  # never closed: a browser would hide it, here it is text
         token = _token(match)
-        if token.name in RAW and token.kind == "open":
-            closing = RAW[token.name].search(text, stop)
+        if token.name in RAW_TEXT_ELEMENTS and token.kind == "open":
+            closing = RAW_TEXT_ELEMENTS[token.name].search(text, stop)
             stop = closing.end() if closing else len(text)
             token = Token(text[start:stop], "single", token.name)
         yield from (Token(text[end:start], "text"), token)
@@ -260,8 +267,8 @@ def _token(match: re.Match[str]) -> Token:
     return Token(raw, "close" if match["slash"] else "open", name)
 
 
-def _partners(tokens: Sequence[Token]) -> dict[int, int]:
-    """The numbers of the tags that close those that open, and the other way round."""
+def _matching_tags(tokens: Sequence[Token]) -> dict[int, int]:
+    """The index of each tag's partner: closing tags of opening ones, and the reverse."""
     partners: dict[int, int] = {}
     opened: list[int] = []
     waiting: Counter[str] = Counter()
@@ -271,10 +278,10 @@ def _partners(tokens: Sequence[Token]) -> dict[int, int]:
             waiting[token.name] += 1
         elif token.kind == "close" and waiting[token.name]:
             opening = -1
-            while opening < 0 or tokens[opening].name != token.name:  # what is open within it ends with it
+            while opening < 0 or tokens[opening].name != token.name:  # elements opened inside end here too
                 opening = opened.pop()
                 waiting[tokens[opening].name] -= 1
-            if len(opened) < MOST_OPEN:
+            if len(opened) < MAX_DEPTH:
                 partners |= {opening: number, number: opening}
     return partners
 
@@ -293,37 +300,37 @@ def _parts(tokens: Sequence[Token], language: str) -> Iterator[Part]:
 
 
 def _pieces(tokens: Sequence[Token], language: str) -> Iterator[tuple[Piece | Token, str]]:
-    """Text and inline marks as they were written, parted by the tokens that end a segment."""
-    partners = _partners(tokens)
+    """Text and inline marks, each with its spelling, separated by the tokens that end a segment."""
+    partners = _matching_tags(tokens)
     number = 0
     while number < len(tokens):
-        token, past = tokens[number], number + 1
+        token, after = tokens[number], number + 1
         if token.kind == "open" and (
-            token.name in KEPT or UNTRANSLATED.search(token.raw) or _is_foreign(token, language)
+            token.name in COPIED_ELEMENTS or UNTRANSLATED.search(token.raw) or _is_foreign(token, language)
         ):
-            past = _past_element(tokens, number, partners)
-            token = Token("".join(each.raw for each in tokens[number:past]), "text", token.name)
+            after = _end_of_element(tokens, number, partners)
+            token = Token("".join(each.raw for each in tokens[number:after]), "text", token.name)
         if token.kind == "text" and not token.name:
             pieces = list(_text_pieces(token.raw))
             yield from ((piece, "" if place else token.raw) for place, piece in enumerate(pieces))
-        elif token.name in BLOCKS or token.raw.startswith(("<!D", "<!d", "<?")):
+        elif token.name in BLOCK_ELEMENTS or token.raw.startswith(("<!D", "<!d", "<?")):
             yield token, token.raw
         elif token.kind == "single" or token.kind == "text":
             yield Mark(token), token.raw
         else:
             key = min(number, partners.get(number, number))
-            yield Mark(token, token.kind, key, firm=True, light=token.name in LIGHT), token.raw
-        number = past
+            yield Mark(token, token.kind, key, firm=True, light=token.name in FORMATTING_ELEMENTS), token.raw
+        number = after
 
 
-def _past_element(tokens: Sequence[Token], number: int, partners: dict[int, int]) -> int:
-    """The token after an element; one that is not closed ends before the next block."""
+def _end_of_element(tokens: Sequence[Token], number: int, partners: dict[int, int]) -> int:
+    """The index of the token after an element; an unclosed element ends before the next block."""
     if number in partners:
         return partners[number] + 1
-    past = number + 1
-    while past < len(tokens) and tokens[past].name not in BLOCKS:
-        past += 1
-    return past
+    after = number + 1
+    while after < len(tokens) and tokens[after].name not in BLOCK_ELEMENTS:
+        after += 1
+    return after
 
 
 def _text_pieces(raw: str) -> Iterator[Piece]:
@@ -331,28 +338,28 @@ def _text_pieces(raw: str) -> Iterator[Piece]:
         yield piece if isinstance(piece, str) else Mark(_escape(piece.content))
 
 
-def _spell(source: Segment, pieces: Sequence[Piece], tags: dict[int, str]) -> str:
+def _render(source: Segment, pieces: Sequence[Piece], tags: dict[int, str]) -> str:
     marks = _marks(pieces)
-    same = marks == _marks(source.pieces) and letters_of(pieces) == letters_of(source.pieces)
+    same = marks == _marks(source.pieces) and text_without_spaces(pieces) == text_without_spaces(source.pieces)
     if same and not any(id(mark.content) in tags for mark in marks):
         return source.raw
     bound = set(re.findall(rf"(?<!\S)(\S+){NO_BREAK}(?=(\S+))", text_of(source.pieces)))
-    spelt = []
+    rendered = []
     for plain, group in groupby(pieces, key=lambda piece: isinstance(piece, str)):
         if plain:
-            spelt.append(_escape(_bind(text_of(list(group)), bound)))
+            rendered.append(_escape(_restore_no_break_spaces(text_of(list(group)), bound)))
         else:
             contents = (piece.content for piece in group if isinstance(piece, Mark))
-            spelt += [each if isinstance(each, str) else tags.get(id(each), each.raw) for each in contents]
-    return "".join(spelt)
+            rendered += [each if isinstance(each, str) else tags.get(id(each), each.raw) for each in contents]
+    return "".join(rendered)
 
 
 def _marks(pieces: Sequence[Piece]) -> list[Mark]:
     return [piece for piece in pieces if isinstance(piece, Mark)]
 
 
-def _bind(text: str, bound: set[tuple[str, str]]) -> str:
-    """Put no-break spaces back between neighbours that had one between them, such as a number and its unit."""
+def _restore_no_break_spaces(text: str, bound: set[tuple[str, str]]) -> str:
+    """Restore no-break spaces between words that had one in the source, such as a number and its unit."""
     if not bound:
         return text
     return re.sub(r"(\S+) (?=(\S+))", lambda pair: pair[1] + (NO_BREAK if pair.groups() in bound else " "), text)

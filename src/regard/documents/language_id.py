@@ -1,4 +1,4 @@
-"""Which language a text is in: py3langid's naive Bayes over byte n-grams, and common words where a text is short."""
+"""Language identification: py3langid's naive Bayes over byte n-grams, plus common words for short texts."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from typing import Any, NamedTuple
 
 from regard.data.formats.languages import find_language
 
-CHARACTERS = 10_000  # of a text are enough
-SHORT = 8  # words; longer texts speak for themselves
-WORD_ODDS = 100.0  # how much likelier a common word makes a language
-WIDE_ODDS = 8.0  # how much likelier a widely written language is before a word is read
-SOURCE_ODDS = 2.0  # how much likelier a text is in a language that can be translated than in the target
-# A text is taken for a language that was not expected if that one is so many times likelier, and probable by itself (in
-# per cent) unless the expected ones are next to impossible, as in another script.
-CLEARLY, PROBABLE, IMPOSSIBLE = 5.0, 25.0, 0.1
-LEAST, MOST = 1.0, 10  # per cent and number: less likely languages are left out
+MAX_CHARACTERS = 10_000  # of a text are read
+SHORT_TEXT = 8  # words up to which common words count; n-grams suffice for longer texts
+WORD_ODDS = 100.0  # factor for a language per common word of it
+WIDE_ODDS = 8.0  # prior factor of widely written languages
+SOURCE_ODDS = 2.0  # prior factor of a language that can be translated over the target language
+# An unexpected language is chosen if it is CLEAR_ODDS times likelier than the best expected one. It must also reach
+# PROBABLE_ABOVE per cent, unless the expected ones are below IMPOSSIBLE_BELOW per cent, as in another script.
+CLEAR_ODDS, PROBABLE_ABOVE, IMPOSSIBLE_BELOW = 5.0, 25.0, 0.1
+MIN_CONFIDENCE, MAX_LANGUAGES = 1.0, 10  # least confidence in per cent, and most languages, of an answer
 FALLBACK = "en"
-WORDLESS = "zxx"  # the detector's label of what is in no language
+WORDLESS = "zxx"  # the label of text without linguistic content
 WORD = re.compile(r"[^\s\d.,;:!?¡¿…\"'’()«»„“”]+")
 WIDELY_WRITTEN = (
     "ar bg bn cs da de el en es fa fi fr he hi hr hu id it ja ko lt ms nb nl no pl pt ro ru sk sl sr sv ta th tr uk"
     " ur vi zh"
 )
-# n-grams say next to nothing about a word or two
+# n-grams of one or two words carry almost no information
 COMMON_WORDS = {
     "af": "hallo dankie asseblief ja nee en die is nie het ek jy ons hulle wat hoe waar baie goed van met",
     "ar": "مرحبا مرحباً شكرا شكراً نعم لا السلام عليكم صباح الخير من في على هو هي أنا أنت نحن ما كيف أين هذا بيت ماء خبز",
@@ -98,52 +98,52 @@ COMMON_WORDS = {
     "vi": "xin chào vâng không cảm ơn và là của tôi bạn chúng ta anh em gì nào đâu tên nhà nước bánh mì sách rất tốt"
     " có",
 }
-# Varieties that count for the language people name
-COUNTED_AS = {
+# Varieties that are reported as a more general language
+GENERAL_LANGUAGE = {
     "yue": "zh", "wuu": "zh", "ary": "ar", "arz": "ar", "fuv": "ff", "grc": "el", "gug": "gn", "hbo": "he", "kik": "ki",
     "no": "nb", "sdh": "ku", "uzs": "uz",
 }  # fmt: skip
 
 
 class Detected(NamedTuple):
-    """A language and how sure it is, from 0 to 100."""
+    """A language and its confidence from 0 to 100."""
 
     language: str
     confidence: float
 
 
 def detect(text: str, codes: Sequence[str] = ()) -> list[Detected]:
-    """The languages a text may be in, best first, of all that are known; there is always a best one.
+    """The languages that a text may be in, best first; never empty.
 
-    A language is called by the code in `codes` that means it, such as pt-BR, if there is one. Confidences are shares
-    of 100; of the ten best those below 1 are left out. A text without letters is English (or the first code) with 0.
+    If `codes` has a code for a language, such as pt-BR, that code is used. Confidences sum to 100 over all languages;
+    the answer has at most ten, without those below 1. A text without letters is English (or the first code) with 0.
     """
-    found = [Detected(*each) for each in sorted(_chances(text, codes).items(), key=lambda each: -each[1])]
+    found = [Detected(*each) for each in sorted(_probabilities(text, codes).items(), key=lambda each: -each[1])]
     if not found:
         return [Detected(FALLBACK if not codes or FALLBACK in codes else codes[0], 0.0)]
-    return found[:1] + [each for each in found[1:MOST] if each.confidence >= LEAST]
+    return found[:1] + [each for each in found[1:MAX_LANGUAGES] if each.confidence >= MIN_CONFIDENCE]
 
 
-def decide(text: str, sources: Sequence[str], target: str = "") -> Detected:
-    """The language to take a text for that shall be translated from one of `sources` into `target`.
+def choose_language(text: str, sources: Sequence[str], target: str = "") -> Detected:
+    """The language of a text that is to be translated from one of `sources` into `target`.
 
-    It is one of these, unless another language is clearly likelier: a word or a name alone proves little.
+    It is one of these unless another language is clearly likelier: a single word or name is weak evidence.
     """
     expected = dict.fromkeys([*sources, *([target] if target else [])])
-    chances = _chances(text, list(expected))
-    if not chances:
+    probabilities = _probabilities(text, list(expected))
+    if not probabilities:
         return Detected(sources[0], 0.0)
-    odds = {code: chances.get(code, 0.0) * (SOURCE_ODDS if code in sources else 1.0) for code in expected}
-    best, other = max(odds, key=odds.__getitem__), max(chances, key=chances.__getitem__)
-    surprising = other not in odds and chances[other] > CLEARLY * odds[best]
-    clear = surprising and (chances[other] >= PROBABLE or odds[best] < IMPOSSIBLE)
+    odds = {code: probabilities.get(code, 0.0) * (SOURCE_ODDS if code in sources else 1.0) for code in expected}
+    best, other = max(odds, key=odds.__getitem__), max(probabilities, key=probabilities.__getitem__)
+    surprising = other not in odds and probabilities[other] > CLEAR_ODDS * odds[best]
+    clear = surprising and (probabilities[other] >= PROBABLE_ABOVE or odds[best] < IMPOSSIBLE_BELOW)
     decided = other if clear else best
-    return Detected(decided, chances.get(decided, 0.0))
+    return Detected(decided, probabilities.get(decided, 0.0))
 
 
-def _chances(text: str, codes: Sequence[str]) -> Mapping[str, float]:
-    """The probability of each language in per cent; none if there is nothing to tell it by."""
-    text = text[:CHARACTERS]
+def _probabilities(text: str, codes: Sequence[str]) -> Mapping[str, float]:
+    """The probability of each language in per cent; empty if the text has no letters."""
+    text = text[:MAX_CHARACTERS]
     if not any(map(str.isalpha, text)):
         return {}
     words, wide = WORD.findall(text.lower()), WIDELY_WRITTEN.split()
@@ -151,7 +151,7 @@ def _chances(text: str, codes: Sequence[str]) -> Mapping[str, float]:
     for label, probability in _model().rank(text):
         if label == WORDLESS:
             continue
-        common = sum(word in _common(label) for word in words) if len(words) <= SHORT else 0
+        common = sum(word in _common(label) for word in words) if len(words) <= SHORT_TEXT else 0
         prior = WIDE_ODDS if label in wide else 1.0
         odds[_code(label, tuple(codes))] += prior * probability * WORD_ODDS**common
     total = math.fsum(odds.values())
@@ -160,9 +160,9 @@ def _chances(text: str, codes: Sequence[str]) -> Mapping[str, float]:
 
 @lru_cache(maxsize=4096)
 def _code(label: str, codes: tuple[str, ...]) -> str:
-    """The code to answer with: one of those given if it fits, else that of the language people name."""
-    counted = COUNTED_AS.get(label, label)
-    return next(filter(None, (find_language(codes, name) for name in (label, counted))), counted)
+    """The code for a label: the matching one of `codes`, else the general language."""
+    general = GENERAL_LANGUAGE.get(label, label)
+    return next(filter(None, (find_language(codes, name) for name in (label, general))), general)
 
 
 @cache
@@ -174,7 +174,7 @@ _loading = Lock()
 
 
 def _model() -> Any:
-    with _loading:  # half a second, once; reading it needs no lock
+    with _loading:  # loading takes half a second, once; using the model needs no lock
         return _loaded()
 
 

@@ -1,7 +1,7 @@
-"""Placeholders and tags kept through translation: taken out before it, put back by word alignment after it.
+"""Placeholders and tags in translation: removed before it, and put back by word alignment after it.
 
-The translator never sees a mark, so none depends on a model copying strange tokens. `parse` splits a string into text
-and marks; `translate_marked` translates the text alone and lets `reinsertion.py` put every mark back, once.
+The translator never sees a mark, so no model needs to copy unknown tokens. `parse` splits a string into text and marks;
+`translate_marked` translates the text alone, and `reinsertion.py` puts every mark back exactly once.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any, Literal, NamedTuple
 from regard.documents.reinsertion import Links, Slot, reinsert
 from regard.errors import DataError
 
-OBJECT = "\ufffc"  # stands for a mark while a segment is taken apart
-# Symbols that are not punctuation, and what may follow them in an emoji; letters and numbers in circles
+MARK_CHAR = "\ufffc"  # OBJECT REPLACEMENT CHARACTER: replaces a mark while a segment is split
+# Symbols that are not punctuation, with emoji modifiers, and enclosed letters and numbers
 SYMBOLS = (
     "$¢-©¬®-±´¶¸×÷\u2020-\u2023\u2030\u20a0-\u20cf\u2100\u2101\u2103-\u2109\u2114\u2116-\u2118\u211e-\u2123"
     "\u2190-\u2bff\u3004\u3012\u3013\u3020\u3036\uffe0-\uffe6\U0001f000-\U0001fbff"
@@ -27,8 +27,7 @@ SIGNS = r"-+=<>|~^*\#/\\@"
 PLACEHOLDER = re.compile(
     rf"""
       (?P<tag> </?[A-Za-z][^<>]*> )
-    | (?:(?:https?|ftp|file)://|www\.(?=\w)|mailto:)[^\s<>"{OBJECT}]*[^\s<>".,;:!?)'\]{OBJECT}]   # a URL, less the
-                                                                                # punctuation that follows it
+    | (?:(?:https?|ftp|file)://|www\.(?=\w)|mailto:)[^\s<>"{MARK_CHAR}]*[^\s<>".,;:!?)'\]{MARK_CHAR}]   # a URL
     | (?<![\w/.~])(?:~|\.\.?)?(?:/[\w.+-]*[\w+-]){{2,}}      # a path of Unix
     | (?<![\w.+-])[\w.+-]+@\w[\w-]*(?:\.\w[\w-]*)+        # an e-mail address
     | [$\#@]?\{{(?:[^{{}}]|\{{[^{{}}]*\}})*\}}                 # {{name}}, {{0}}, ${{VAR}}, ICU's {{n, plural, ..}}
@@ -37,7 +36,7 @@ PLACEHOLDER = re.compile(
     | (?<!\d)%(?:\d+\$)?[\#0+-]*\d*(?:\.\d+)?(?:hh?|ll?|[zjt])?[diouxXeEfFgGcrsa@]   # %s, %1$s, %5.2f
     | (?<![\w%])%(?:L?\d+|n)(?![\w%])                    # Qt's %1, %L1 and %n
     | &(?:\#\d+|\#x[0-9A-Fa-f]+|[A-Za-z]\w*); | &&      # &amp;, &#160;, an ampersand that is no mnemonic
-    | \$[A-Za-z_]\w* | \\[nrt"'] | {OBJECT}
+    | \$[A-Za-z_]\w* | \\[nrt"'] | {MARK_CHAR}
     | (?P<symbol> (?:[{SYMBOLS}][{MODIFIERS}]*)+ | [0-9\#*]\ufe0f?\u20e3
       | (?<![^\s("'\[])(?!-+(?![{SIGNS}]))[{SIGNS}]+(?![^\s)"'\],.:;!?]) )   # + and => only where they stand alone
     """,
@@ -45,17 +44,17 @@ PLACEHOLDER = re.compile(
 )
 # The letter to press for a menu entry: &File, E&xit (Windows, Qt), _File (GTK), ~File (LibreOffice)
 MNEMONIC = re.compile(r"(?<![\w&])[&_~](?=[^\W\d_])|(?<![\w&])[&_](?=\d)|(?<=[^\W\d_])[&_](?=[^\W\d_])")
-LABEL = 6, 200  # words and characters at most that a text with mnemonics has
-MNEMONICS = {0x13000: "&", 0x13001: "_", 0x13002: "~"}  # by what stands for each in a translation: a letter, so that no
-# mark comes between it and its word
+MAX_LABEL = 6, 200  # the most words and characters of a text with mnemonics
+# Each sign by its stand-in in a translation. Stand-ins are letters, so that no mark is put between one and its word.
+MNEMONICS = {0x13000: "&", 0x13001: "_", 0x13002: "~"}
 VOID = frozenset({"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"})
 ENCLOSING = {"(": ")", "[": "]", '"': '"', "'": "'", "«": "»", "“": "”", "„": "“", "‘": "’", "`": "`"}
 CODE = re.compile(r"[\w/@:.+=\\-]*")
 CLOSING = tuple(",.;:!?…)]}»”’")
-# "%s: not found": what leads to the sentence is not part of it
-LEADER = re.compile(rf"(?:{OBJECT}\s*)+[:;,.!?|>–—-]+\s+")
-# "Name: %s.": the full stop ends the placeholder, not the name
-TRAILER = re.compile(rf"[:;,–—-]\s*(?:{OBJECT}\s*)+([.!?…]+)\Z")
+# "%s: not found": the placeholder and its punctuation are not part of the sentence
+LEADER = re.compile(rf"(?:{MARK_CHAR}\s*)+[:;,.!?|>–—-]+\s+")
+# "Name: %s.": the full stop belongs to the placeholder, not to the translated text
+TRAILER = re.compile(rf"[:;,–—-]\s*(?:{MARK_CHAR}\s*)+([.!?…]+)\Z")
 
 
 class Translated(NamedTuple):
@@ -70,10 +69,10 @@ Translate = Callable[[list[str]], Sequence[str | Translated]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mark:
-    """Something to keep: a placeholder, or one end of a pair of tags, whose two ends share a key.
+    """A placeholder, or one end of a pair of tags; the two ends share a key.
 
-    A firm pair is an XML element: no other pair may close across its ends. A light pair only shapes the words between
-    its ends, and goes where all of them do."""
+    A `firm` pair is an XML element: no other pair may close across its ends. A `light` pair only formats the words
+    between its ends, and is dropped if there are none in the translation."""
 
     content: Any
     role: Literal["single", "open", "close"] = "single"
@@ -99,31 +98,31 @@ def parse(text: str) -> list[Piece]:
 
 
 def _spans(text: str) -> list[tuple[int, int, str | None]]:
-    """Where marks stand and of which kind each is; placeholders joined by code (`%s/%s`) are one mark."""
+    """Start, end and kind of every mark; placeholders joined by code (`%s/%s`) are one mark."""
     spans: list[tuple[int, int, str | None]] = []
     for match in PLACEHOLDER.finditer(text):
         free = spans[-1][1] if spans else 0
         start, stop = match.span()
-        if start < free:  # the mark before has taken it in
+        if start < free:  # part of the widened mark before
             continue
         kind = match.lastgroup
         beside = text[max(free, start - 1) : start] + text[stop : stop + 1]
-        if kind is None or (kind == "symbol" and any(map(str.isdigit, beside))):  # "20°C" is one, "go→on" is not
+        if kind is None or (kind == "symbol" and any(map(str.isdigit, beside))):  # "20°C" is one mark, "go→on" is not
             start, stop = _widen(text, free, start, stop)
         before = spans[-1][2] if spans else "tag"
-        if kind != "tag" and before != "tag" and _is_joint(text, free, start, kind, before):
+        if kind != "tag" and before != "tag" and _is_one_mark(text, free, start, kind, before):
             start, kind = spans.pop()[0], None if kind is None or before is None else "symbol"
         spans.append((start, stop, kind))
     return spans
 
 
-def _is_joint(text: str, free: int, start: int, kind: str | None, before: str | None) -> bool:
-    """Whether what stands between two marks is code, so that all is one mark; symbols need to be neighbours."""
+def _is_one_mark(text: str, free: int, start: int, kind: str | None, before: str | None) -> bool:
+    """Whether two marks are one: the text between them is code, or, of symbols, empty."""
     return free == start if kind or before else bool(CODE.fullmatch(text, free, start))
 
 
 def _widen(text: str, free: int, start: int, stop: int) -> tuple[int, int]:
-    """Take in what belongs to a placeholder: the brackets or quotes around it, or the code word it stands within."""
+    """Extend a placeholder by the brackets or quotes around it, or by the code word that contains it."""
     before, after = text[max(free, start - 1) : start], text[stop : stop + 1]
     if before and ENCLOSING.get(before) == after:
         return start - 1, stop + 1
@@ -149,7 +148,7 @@ def _tag(raw: str) -> Mark:
 
 
 def translate_texts(texts: Sequence[str], translate: Translate) -> list[str]:
-    """Translate strings, each line of each by itself, with white space at the ends, placeholders and tags kept."""
+    """Translate strings line by line, keeping white space at the ends, placeholders and tags."""
     split = [re.split(r"(\r?\n)", text) for text in texts]
     lines = [line for parts in split for line in parts[::2]]
     done = iter(translate_marked([parse(line) for line in lines], translate))
@@ -162,18 +161,18 @@ def translate_texts(texts: Sequence[str], translate: Translate) -> list[str]:
 
 def translate_marked(segments: Sequence[Sequence[Piece]], translate: Translate) -> list[list[Piece]]:
     """Translate the text of each segment and put its marks back; a segment without words is copied."""
-    taken = [_take_apart(pieces) for pieces in segments]
-    texts = [parts.text for parts in taken if parts.has_words]
+    split = [_split_segment(pieces) for pieces in segments]
+    texts = [parts.text for parts in split if parts.has_words]
     outputs = list(translate(texts)) if texts else []
     if len(outputs) != len(texts):
         raise DataError(f"the translator returned {len(outputs)} translations for {len(texts)} segments")
     done = iter(outputs)
-    return [_put_together(parts, next(done)) if parts.has_words else list(parts.pieces) for parts in taken]
+    return [_join_segment(parts, next(done)) if parts.has_words else list(parts.pieces) for parts in split]
 
 
 @dataclass(frozen=True, slots=True)
-class _Parts:
-    """A segment taken apart: leading pieces to copy, the text to translate, the marks to put back, white space."""
+class _SplitSegment:
+    """A split segment: leading pieces to copy, the text to translate, the marks to put back, trailing text."""
 
     pieces: Sequence[Piece]
     lead: list[Piece]
@@ -188,13 +187,13 @@ class _Parts:
         return any(map(str.isalnum, self.text))
 
 
-def _take_apart(pieces: Sequence[Piece]) -> _Parts:
+def _split_segment(pieces: Sequence[Piece]) -> _SplitSegment:
     marks = [piece for piece in pieces if isinstance(piece, Mark)]
-    joined = "".join(piece if isinstance(piece, str) else OBJECT for piece in pieces)
+    joined = "".join(piece if isinstance(piece, str) else MARK_CHAR for piece in pieces)
     body = joined.strip()
     space = joined[: len(joined) - len(joined.lstrip())]
     leader = LEADER.match(body)
-    led = leader[0].count(OBJECT) if leader else 0
+    led = leader[0].count(MARK_CHAR) if leader else 0
     if leader and all(mark.role == "single" for mark in marks[:led]):
         space, body = space + leader[0], body[leader.end() :]
     else:
@@ -204,46 +203,46 @@ def _take_apart(pieces: Sequence[Piece]) -> _Parts:
     text, slots = _without_marks(body.removesuffix(end), marks[led:])
     text, mnemonics = _without_mnemonics(text, slots)
     tail = end + joined[len(joined.rstrip()) :]
-    return _Parts(pieces, list(_with_marks(space, marks[:led])), text, slots, marks[led:], tail, mnemonics)
+    return _SplitSegment(pieces, list(_with_marks(space, marks[:led])), text, slots, marks[led:], tail, mnemonics)
 
 
 def _with_marks(text: str, marks: Sequence[Mark]) -> Iterator[Piece]:
-    strings = text.split(OBJECT)
+    strings = text.split(MARK_CHAR)
     for string, mark in zip(strings, marks, strict=False):
         yield from (string, mark)
     yield strings[-1]
 
 
 def _without_marks(body: str, marks: Sequence[Mark]) -> tuple[str, list[Slot]]:
-    """The text with single spaces and without marks, and the place of each mark in it."""
+    """The text with single spaces and without marks, and the position of each mark in it."""
     if not marks:
         return " ".join(body.split()), []
     text = ""
     slots: list[Slot] = []
-    for gap, word in re.findall(rf"([\s{OBJECT}]*)([^\s{OBJECT}]*)", body):
+    for gap, word in re.findall(rf"([\s{MARK_CHAR}]*)([^\s{MARK_CHAR}]*)", body):
         first = len(slots)
         for place, character in enumerate(gap):
-            if character == OBJECT:
+            if character == MARK_CHAR:
                 mark = marks[len(slots)]
                 before = gap[place - 1].isspace() if place else not text
                 after = gap[place + 1].isspace() if place + 1 < len(gap) else not word
                 slots.append(Slot(len(text), before, after, len(slots), mark.role, mark.key, mark.firm))
         if text and word:
-            text += _joint(text, gap, word, any(slot.role == "single" for slot in slots[first:]))
+            text += _separator(text, gap, word, any(slot.role == "single" for slot in slots[first:]))
         text += word
     return text, slots
 
 
-def _joint(text: str, gap: str, word: str, parted: bool) -> str:
-    """What stays between two stretches of text when the marks between them are gone."""
-    if gap.endswith(OBJECT) and word.startswith(CLOSING):
-        return ""  # "Hello %s, you": the comma joins the word before the placeholder
-    if not gap.replace(OBJECT, ""):
+def _separator(text: str, gap: str, word: str, parted: bool) -> str:
+    """The separator of two texts after the marks between them are removed."""
+    if gap.endswith(MARK_CHAR) and word.startswith(CLOSING):
+        return ""  # "Hello %s, you": the comma follows the word before the placeholder
+    if not gap.replace(MARK_CHAR, ""):
         return " " if parted and text[-1].isalnum() and word[0].isalnum() else ""
     return " "
 
 
-def _put_together(parts: _Parts, output: str | Translated) -> list[Piece]:
+def _join_segment(parts: _SplitSegment, output: str | Translated) -> list[Piece]:
     translated = Translated(output) if isinstance(output, str) else output
     target = _with_mnemonics(" ".join(translated.text.split()), parts, translated.links)
     body = _without_empty(reinsert(parts.text, parts.slots, target, translated.links), parts)
@@ -251,8 +250,8 @@ def _put_together(parts: _Parts, output: str | Translated) -> list[Piece]:
     return [piece for piece in [*parts.lead, *pieces, parts.tail] if piece != ""]
 
 
-def _without_empty(body: Sequence[str | int], parts: _Parts) -> list[str | int]:
-    """Leave out light pairs that have lost all that was between them."""
+def _without_empty(body: Sequence[str | int], parts: _SplitSegment) -> list[str | int]:
+    """Remove light pairs that had text inside and have none in the translation."""
     kept: list[str | int] = []
     for item in body:
         if isinstance(item, int) and kept and isinstance(kept[-1], int):
@@ -265,16 +264,16 @@ def _without_empty(body: Sequence[str | int], parts: _Parts) -> list[str | int]:
     return kept
 
 
-def letters_of(pieces: Sequence[Piece]) -> str:
-    """The text of pieces without its white space."""
+def text_without_spaces(pieces: Sequence[Piece]) -> str:
+    """The text of pieces without white space."""
     return "".join("".join(piece for piece in pieces if isinstance(piece, str)).split())
 
 
-# Mnemonics: taken out before translation, put back on a letter of the translation
+# Mnemonics: removed before translation, and put back before a letter of the translation
 
 
 class _Mnemonic(NamedTuple):
-    """A mnemonic such as the & of E&xit: with its letter, the word it is in and its place there."""
+    """A mnemonic such as the & of E&xit: its sign, letter, word number and offset in the word."""
 
     sign: str
     letter: str
@@ -283,8 +282,8 @@ class _Mnemonic(NamedTuple):
 
 
 def _without_mnemonics(text: str, slots: Sequence[Slot]) -> tuple[str, list[_Mnemonic]]:
-    """A text without its mnemonics, and these; the places of marks move with it. A long text has none."""
-    if text.count(" ") >= LABEL[0] or len(text) > LABEL[1]:
+    """The text without its mnemonics, and the mnemonics; the offsets of `slots` are adjusted. Long texts have none."""
+    if text.count(" ") >= MAX_LABEL[0] or len(text) > MAX_LABEL[1]:
         return text, []
     places = [match.start() for match in MNEMONIC.finditer(text) if _is_mnemonic(text, match.start())]
     found = []
@@ -308,11 +307,11 @@ def _is_mnemonic(text: str, place: int) -> bool:
     return text.count(sign) == 1 and word[0].isupper() and letter.islower()
 
 
-def _with_mnemonics(target: str, parts: _Parts, links: Links) -> str:
-    """Put a stand-in for each mnemonic before its letter: at best in the word that translates its own, and first there.
+def _with_mnemonics(target: str, parts: _SplitSegment, links: Links) -> str:
+    """Put a stand-in for each mnemonic before its letter, preferably at the start of the aligned word.
 
-    Without its letter it goes before another; where no word is written in letters that keyboards have, it follows in
-    brackets, as in 文件(&F)."""
+    If its letter does not occur, another letter is used. If no word has letters that keyboards have, the mnemonic
+    follows in brackets, as in 文件(&F)."""
     words = target.split(" ") if target else []
     old = parts.text.split(" ")
     for sign, letter, word, offset in parts.mnemonics:

@@ -1,4 +1,4 @@
-"""PO catalogues filled with translations: only the fields that change are written anew."""
+"""Fill PO catalogues with translations; only changed fields are rewritten."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import polib
 from regard.data.formats import exchange
 from regard.data.formats.encodings import lacking
 from regard.data.formats.languages import same_language
-from regard.documents.jobs import Job, batches
+from regard.documents.document_job import DocumentJob, batches
 from regard.documents.markup import translate_texts
 from regard.errors import DataError
 
@@ -22,14 +22,14 @@ WIDTH = 79  # of lines, as gettext's tools write them
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """An entry: its fields by name, each with the numbers of its lines, and the number of its first line."""
+    """An entry: its fields and their line numbers by name, and the number of its first line."""
 
     first: int
     fields: dict[str, str] = field(default_factory=dict)
     lines: dict[str, range] = field(default_factory=dict)
 
     def forms(self, count: int) -> Iterator[tuple[str, str]]:
-        """The names of the translations that it has, or should have, each with what is to be translated."""
+        """The names of its translation fields, present or missing, each with its source text."""
         plural = self.fields.get("msgid_plural")
         if plural is None:
             yield "msgstr", self.fields["msgid"]
@@ -38,7 +38,7 @@ class Entry:
             yield f"msgstr[{form}]", self.fields["msgid"] if form == 0 and count > 1 else plural
 
 
-class Catalogue:
+class PoFile:
     """The lines of a PO file and its entries, without the obsolete ones."""
 
     def __init__(self, text: str) -> None:
@@ -49,17 +49,17 @@ class Catalogue:
         self.header = next(
             (entry for entry in self.entries if not entry.fields["msgid"] and len(entry.fields) == 2), None
         )
-        self._new: dict[int, list[str]] = {}  # lines in the place of others, by number
-        self._added: dict[int, list[str]] = {}  # lines before others, by number
+        self._new: dict[int, list[str]] = {}  # replacements of a line, by its number
+        self._added: dict[int, list[str]] = {}  # lines to insert before a line, by its number
 
     def set(self, entry: Entry, name: str, text: str) -> None:
-        """Write a field anew, or add it after the entry's last one."""
+        """Replace a field, or add it after the entry's last one."""
         if name in entry.lines:
             place = entry.lines[name]
-            self._new |= {number: [] for number in place} | {place[0]: self._written(name, text)}
+            self._new |= {number: [] for number in place} | {place[0]: self._field_lines(name, text)}
         else:
             self._added.setdefault(max(lines[-1] for lines in entry.lines.values()) + 1, []).extend(
-                self._written(name, text)
+                self._field_lines(name, text)
             )
 
     def mark_fuzzy(self, entry: Entry) -> None:
@@ -81,18 +81,18 @@ class Catalogue:
             lines += [*added, *self._new.get(number, [line])]
         return "".join(lines)
 
-    def _written(self, name: str, text: str) -> list[str]:
+    def _field_lines(self, name: str, text: str) -> list[str]:
         rows = re.findall(r"[^\n]*\n|[^\n]+", text)
         if self.wraps:
-            rows = [part for row in rows for part in _wrapped(row)]
+            rows = [part for row in rows for part in _wrap(row)]
         if len(rows) > 1 or (self.wraps and rows and len(f'{name} "{polib.escape(rows[0])}"') > WIDTH):
             rows.insert(0, "")
         first, *rest = rows or [""]
         return [f'{name} "{polib.escape(first)}"{self.end}', *(f'"{polib.escape(row)}"{self.end}' for row in rest)]
 
 
-def _wrapped(row: str) -> list[str]:
-    """A row cut after spaces, with all of them kept."""
+def _wrap(row: str) -> list[str]:
+    """A row split after spaces into lines of at most `WIDTH`; all spaces are kept."""
     body, end = (row[:-1], "\n") if row.endswith("\n") else (row, "")
     if len(polib.escape(row)) + 2 <= WIDTH:
         return [row]
@@ -135,31 +135,31 @@ def _unquoted(value: str) -> str:
 # Translation
 
 
-def translate_po(job: Job) -> None:
+def translate_po(job: DocumentJob) -> None:
     text = job.text()
-    exchange.parse_po(text, job.encoding, job.path)  # refused if it is not well-formed
-    catalogue = Catalogue(text)
-    metadata = catalogue.header.fields["msgstr"] if catalogue.header else ""
-    entries = [entry for entry in catalogue.entries if entry is not catalogue.header]
+    exchange.parse_po(text, job.encoding, job.path)  # raises an error if it is not well-formed
+    po_file = PoFile(text)
+    metadata = po_file.header.fields["msgstr"] if po_file.header else ""
+    entries = [entry for entry in po_file.entries if entry is not po_file.header]
     stated = _metadata(metadata, "Language")
     foreign = stated and not same_language(stated, job.target)
     if foreign and not job.overwrite and any(_is_translated(entry) for entry in entries):
         raise DataError(f"{job.path}: translates into {stated!r}, not {job.target!r}; overwrite=True replaces it all")
     found = re.search(r"nplurals\s*=\s*(\d)", metadata)
     done = []
-    for batch in batches(_open_forms(entries, int(found[1]) if found else 2, job)):
+    for batch in batches(_forms_to_translate(entries, int(found[1]) if found else 2, job)):
         translations = translate_texts([wanted for *_, wanted in batch], job.translate)
         done += [(entry, name, each) for (entry, name, _), each in zip(batch, translations, strict=True)]
     for entry, name, translation in done:
-        catalogue.set(entry, name, translation)
+        po_file.set(entry, name, translation)
     for entry in dict.fromkeys(entry for entry, *_ in done) if job.review else ():
-        catalogue.mark_fuzzy(entry)
+        po_file.mark_fuzzy(entry)
     job.report.skipped.update({"obsolete": count} if (count := len(OBSOLETE.findall(text))) else {})
     job.report.translated += len(done)
-    _write(job, catalogue, metadata, job.target if foreign or not stated else stated)
+    _write(job, po_file, metadata, job.target if foreign or not stated else stated)
 
 
-def _open_forms(entries: Iterable[Entry], plurals: int, job: Job) -> Iterator[tuple[Entry, str, str]]:
+def _forms_to_translate(entries: Iterable[Entry], plurals: int, job: DocumentJob) -> Iterator[tuple[Entry, str, str]]:
     for entry in entries:
         count = max(plurals, sum(name.startswith("msgstr[") for name in entry.fields))
         for name, text in entry.forms(count):
@@ -180,13 +180,13 @@ def _metadata(header: str, name: str) -> str:
     return found[1].strip() if found else ""
 
 
-def _write(job: Job, catalogue: Catalogue, metadata: str, language: str) -> None:
+def _write(job: DocumentJob, po_file: PoFile, metadata: str, language: str) -> None:
     header = _with_metadata(metadata, "Language", language)
-    if "charset=CHARSET" in header or lacking([str(catalogue)], job.encoding):  # it is in UTF-8, and must say so
+    if "charset=CHARSET" in header or lacking([str(po_file)], job.encoding):  # the output is UTF-8, and must declare it
         header = re.sub(r"charset=[\w.:-]+", "charset=UTF-8", header)
-    if catalogue.header and header != metadata:
-        catalogue.set(catalogue.header, "msgstr", header)
-    job.write(str(catalogue))
+    if po_file.header and header != metadata:
+        po_file.set(po_file.header, "msgstr", header)
+    job.write(str(po_file))
 
 
 def _with_metadata(header: str, name: str, value: str) -> str:

@@ -1,4 +1,4 @@
-"""Long texts cut into sentences and put together again, with every line break and space where it was."""
+"""Split texts into sentences and join their translations, keeping every line break and space."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from itertools import accumulate, pairwise
 
 import sentencex
 
-from regard.documents.markup import Mark, Piece, Translate, letters_of, parse, translate_marked
+from regard.documents.markup import Mark, Piece, Translate, parse, text_without_spaces, translate_marked
 from regard.errors import DataError
 
 LINE_END = re.compile("(\\A\ufeff|\r\n|\r|\n)")  # a byte order mark at the very beginning belongs to no line either
 WINDOW = 2000  # characters; sentencex takes time with the square of the sentences it sees at once
-# sentencex stumbles over white space beyond ASCII and over lone surrogates; these stand in for them, one for one
+# sentencex fails on white space beyond ASCII and on lone surrogates; each is replaced by one other character
 STAND_INS = (re.compile(r"\s"), " "), (re.compile("[\ud800-\udfff]"), "\ufffd")
 
 
-def cut_sentences(text: str, language: str) -> list[str]:
-    """The sentences of a text, each with the white space that follows it: put together they are the text.
+def split_sentences(text: str, language: str) -> list[str]:
+    """The sentences of a text, each with its trailing white space; joined they are the text.
 
-    Languages that sentencex does not know are cut like English. A stretch of 2000 characters without an end of a
-    sentence is cut at a space."""
+    Languages that sentencex does not know are split like English. A sentence longer than 2000 characters is split at a
+    space."""
     plain = text
     for odd, stand_in in STAND_INS:
         plain = odd.sub(stand_in, plain)
@@ -38,7 +38,7 @@ def cut_sentences(text: str, language: str) -> list[str]:
 
 
 def _lengths(window: str, language: str, *, last: bool) -> list[int]:
-    """How long the sentences in a window are; one that may go on after it is left for the next."""
+    """The lengths of the sentences in a window, without the last one, which may continue after it."""
     found = [len(sentence) for sentence in sentencex.segment(language or "en", window)]
     if last:
         return found
@@ -49,20 +49,20 @@ def _lengths(window: str, language: str, *, last: bool) -> list[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
-    """A text taken apart: its sentences, and what stays as it is before, between and after them."""
+class SplitText:
+    """A text split into its sentences and the unchanged text before, between and after them."""
 
     sentences: list[str]
     gaps: list[str]
 
     def join(self, translations: Sequence[str]) -> str:
-        """The text with a translation in the place of each sentence; line breaks within a translation become spaces.
+        """The text with each sentence replaced by its translation; line breaks in a translation become spaces.
 
-        Sentences that had no space between them, as in 「はい。いいえ。」 or after a slip, get the one that their
-        translations need.
+        Where two sentences had no space between them, as in 「はい。いいえ。」 or by a typing error, one is added if
+        the translation needs it.
         """
         if len(translations) != len(self.sentences):
-            raise DataError(f"{len(translations)} translations came for {len(self.sentences)} sentences")
+            raise DataError(f"there are {len(translations)} translations for {len(self.sentences)} sentences")
         parts = self.gaps[:1]
         for place, sentence in enumerate(self.sentences, 1):
             line, gap = re.sub(r"[\r\n]+", " ", translations[place - 1]), self.gaps[place]
@@ -71,12 +71,12 @@ class Passage:
         return "".join(parts)
 
 
-def split_passage(text: str, language: str) -> Passage:
-    """Cut a text into lines and these into sentences; what has neither letter nor digit is not one."""
+def split_text(text: str, language: str) -> SplitText:
+    """Split a text into lines and these into sentences; a sentence has at least one letter or digit."""
     sentences: list[str] = []
     gaps: list[list[str]] = [[]]
     for place, line in enumerate(LINE_END.split(text)):
-        for sentence in [line] if place % 2 else cut_sentences(line, language):
+        for sentence in [line] if place % 2 else split_sentences(line, language):
             core = sentence.strip()
             if _has_words([core]):
                 start = sentence.index(core)
@@ -85,14 +85,12 @@ def split_passage(text: str, language: str) -> Passage:
                 gaps.append([sentence[start + len(core) :]])
             else:
                 gaps[-1].append(sentence)
-    return Passage(sentences, ["".join(gap) for gap in gaps])
+    return SplitText(sentences, ["".join(gap) for gap in gaps])
 
 
-def translate_passages(
-    texts: Sequence[str], translate: Callable[[list[str]], Sequence[str]], language: str
-) -> list[str]:
-    """Translate texts sentence by sentence, all in one call, with every line break and all white space kept."""
-    passages = [split_passage(text, language) for text in texts]
+def translate_split(texts: Sequence[str], translate: Callable[[list[str]], Sequence[str]], language: str) -> list[str]:
+    """Translate texts sentence by sentence in one call, keeping line breaks and white space."""
+    passages = [split_text(text, language) for text in texts]
     sentences = [sentence for passage in passages for sentence in passage.sentences]
     outputs = list(translate(sentences)) if sentences else []
     if len(outputs) != len(sentences):
@@ -102,7 +100,7 @@ def translate_passages(
 
 
 def _missing_space(sentence: str, translation: str) -> str:
-    """The space that a sentence like 「はい。」 did not need before the next one, but its translation does."""
+    """The space after a translation whose source, like 「はい。」, needs none before the next sentence."""
     return " " if translation and _is_wide(sentence) and not _is_wide(translation) else ""
 
 
@@ -114,7 +112,7 @@ def _is_wide(text: str) -> bool:
 
 
 def translate_lines(text: str, translate: Translate, language: str) -> str:
-    """Translate a text sentence by sentence, with its line breaks, placeholders and tags kept."""
+    """Translate a text sentence by sentence, keeping its line breaks, placeholders and tags."""
     lines = LINE_END.split(text)
     done = translate_sentences([parse(line) for line in lines[::2]], translate, language)
     lines[::2] = ["".join(piece if isinstance(piece, str) else piece.content for piece in line) for line in done]
@@ -122,16 +120,18 @@ def translate_lines(text: str, translate: Translate, language: str) -> str:
 
 
 def translate_sentences(segments: Sequence[Sequence[Piece]], translate: Translate, language: str) -> list[list[Piece]]:
-    """Like `translate_marked`, but sentence by sentence, all in one call."""
-    cut = [cut_marked(pieces, language) for pieces in segments]
-    done = iter(translate_marked([each for sentences in cut for each in sentences if _has_words(each)], translate))
-    return [list(_rejoined(sentences, done)) for sentences in cut]
+    """Like `translate_marked`, but sentence by sentence, in one call."""
+    split = [split_marked(pieces, language) for pieces in segments]
+    done = iter(translate_marked([each for sentences in split for each in sentences if _has_words(each)], translate))
+    return [list(_join_sentences(sentences, done)) for sentences in split]
 
 
-def _rejoined(sentences: Sequence[list[Piece]], done: Iterator[list[Piece]]) -> Iterator[Piece]:
+def _join_sentences(sentences: Sequence[list[Piece]], done: Iterator[list[Piece]]) -> Iterator[Piece]:
     for place, sentence in enumerate(sentences, 1):
         pieces = next(done) if _has_words(sentence) else sentence
-        if letters_of(pieces) == letters_of(sentence):  # the translation is the same, so nothing need move
+        if text_without_spaces(pieces) == text_without_spaces(
+            sentence
+        ):  # the translation is the same, so all marks keep their places
             pieces = sentence
         yield from pieces
         if place < len(sentences) and (space := _missing_space(text_of(sentence), text_of(pieces))):
@@ -143,17 +143,17 @@ def _has_words(pieces: Sequence[Piece]) -> bool:
 
 
 def text_of(pieces: Sequence[Piece]) -> str:
-    """The text alone, without the marks."""
+    """The text without the marks."""
     return "".join(piece for piece in pieces if isinstance(piece, str))
 
 
-def cut_marked(pieces: Sequence[Piece], language: str) -> list[list[Piece]]:
-    """The sentences of a text with marks, in order: put together they are the pieces given.
+def split_marked(pieces: Sequence[Piece], language: str) -> list[list[Piece]]:
+    """The sentences of a text with marks, in order; joined they are the given pieces.
 
-    A pair of tags around the beginning of a sentence could not move with the words of one; its ends stay where they
-    are, each by itself, and so does a tag without its partner."""
-    starts = _starts(text_of(pieces), language)
-    immovable, before = _immovable(pieces, starts), _before_the_cut(pieces)
+    A pair of tags that contains the beginning of a sentence belongs to several sentences. Its ends keep their places,
+    each as a sentence of its own, and so does a tag without its partner."""
+    starts = _sentence_starts(text_of(pieces), language)
+    immovable, before = _immovable(pieces, starts), _marks_before_start(pieces)
     ahead = set(starts)
     sentences: list[list[Piece]] = [[]]
     offset = 0
@@ -167,7 +167,7 @@ def cut_marked(pieces: Sequence[Piece], language: str) -> list[list[Piece]]:
         elif piece in immovable:
             sentences += [[piece], []]
         else:
-            # what opens here belongs to the sentence that follows
+            # a mark that opens here belongs to the next sentence
             if offset in ahead and piece.role != "close" and number not in before:
                 ahead.remove(offset)
                 sentences.append([])
@@ -175,17 +175,17 @@ def cut_marked(pieces: Sequence[Piece], language: str) -> list[list[Piece]]:
     return [kept for sentence in sentences if (kept := [piece for piece in sentence if piece != ""])]
 
 
-def _starts(text: str, language: str) -> list[int]:
-    """Where sentences begin, except the first."""
+def _sentence_starts(text: str, language: str) -> list[int]:
+    """The offsets at which sentences begin, except the first."""
     starts, offset = [], 0
-    for sentence in cut_sentences(text, language):
+    for sentence in split_sentences(text, language):
         starts.append(offset + len(sentence) - len(sentence.lstrip()))
         offset += len(sentence)
     return starts[1:]
 
 
 def _immovable(pieces: Sequence[Piece], starts: Sequence[int]) -> set[Mark]:
-    """Tags without a partner, and pairs that hold the beginning of a sentence or such a tag."""
+    """Tags without a partner, and pairs that contain the beginning of a sentence or such a tag."""
     offsets = list(accumulate((len(piece) if isinstance(piece, str) else 0 for piece in pieces), initial=0))
     pairs, single = _pairs(pieces)
     alone = list(accumulate((number in single for number in range(len(pieces))), initial=0))
@@ -196,9 +196,11 @@ def _immovable(pieces: Sequence[Piece], starts: Sequence[int]) -> set[Mark]:
     return {piece for number in single if isinstance(piece := pieces[number], Mark)}
 
 
-def _before_the_cut(pieces: Sequence[Piece]) -> set[int]:
-    """Marks in a row, where a sentence may begin, that stand before the end of a pair opened earlier."""
-    row, rows = 0, []  # where the row of marks that each piece is in begins
+def _marks_before_start(pieces: Sequence[Piece]) -> set[int]:
+    """Marks of an uninterrupted row that come before the end of a pair opened before the row.
+
+    They belong to the sentence before the row."""
+    row, rows = 0, []  # for each piece, the index at which its row of marks begins
     for number, piece in enumerate(pieces):
         row = number if isinstance(piece, str) or (number and isinstance(pieces[number - 1], str)) else row
         rows.append(row)
@@ -207,7 +209,7 @@ def _before_the_cut(pieces: Sequence[Piece]) -> set[int]:
 
 
 def _pairs(pieces: Sequence[Piece]) -> tuple[list[tuple[int, int]], set[int]]:
-    """The numbers of the pieces that open and close a pair, and of those without a partner."""
+    """The indices of the pieces that open and close each pair, and of those without a partner."""
     waiting: dict[object, list[int]] = defaultdict(list)
     pairs, alone = [], set()
     for number, piece in enumerate(pieces):

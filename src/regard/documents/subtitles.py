@@ -1,6 +1,6 @@
-"""SubRip (.srt) and WebVTT (.vtt) subtitles: what is spoken is translated, everything else stays as it is.
+"""Translate SubRip (.srt) and WebVTT (.vtt) subtitles: only the spoken text changes.
 
-The lines of a cue are one text, translated sentence by sentence, and broken again into as many lines of about the same
+The lines of a cue are one text. It is translated sentence by sentence, and wrapped into as many lines of about equal
 length. Where several people speak, each line that begins with a dash begins a text of its own.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 
-from regard.documents.markup import OBJECT, Mark, Piece, Translate, parse
+from regard.documents.markup import MARK_CHAR, Mark, Piece, Translate, parse
 from regard.documents.sentences import translate_sentences
 
 LINE = re.compile(r"([^\r\n]*)(\r\n|\r|\n|\Z)")
@@ -22,13 +22,13 @@ KARAOKE = re.compile(r"(<[\d:.]+>)")  # WebVTT's time stamps within a cue
 SPACELESS = "[\u3000-\u30ff\u3400-\u9fff\uff00-\uffef]"  # Chinese and Japanese, which may be broken anywhere
 NO_SPACE = re.compile(rf"(?<={SPACELESS})\n(?={SPACELESS})")
 WORD = re.compile(
-    rf"[{OBJECT}\s]*(?:{SPACELESS}[、。」』！），．？]*|(?:(?!{SPACELESS})\S)+)\s*"
+    rf"[{MARK_CHAR}\s]*(?:{SPACELESS}[、。」』！），．？]*|(?:(?!{SPACELESS})\S)+)\s*"
 )  # with marks before it
 TAGS = r"(?:\s|<[^<>]*>|\{[^{}]*\})*"
 DASHED = re.compile(rf"({TAGS})([-‐‑–—]+)(?=\s*\S)")
 
 
-Line = tuple[str, str]  # what it says, and how it ends
+Line = tuple[str, str]  # its text, and its line end
 
 
 def translate_subtitles(texts: Sequence[str], translate: Translate, language: str) -> list[str]:
@@ -36,11 +36,11 @@ def translate_subtitles(texts: Sequence[str], translate: Translate, language: st
     files = [list(_parts([line for line in LINE.findall(text) if line != ("", "")])) for text in texts]
     spoken = [part for file in files for part in file if not isinstance(part, str)]
     done = iter(translate_sentences([_pieces(lines) for lines in spoken], translate, language))
-    return ["".join(part if isinstance(part, str) else _broken(part, next(done)) for part in file) for file in files]
+    return ["".join(part if isinstance(part, str) else _wrap_like(part, next(done)) for part in file) for file in files]
 
 
 def _parts(lines: Sequence[Line]) -> Iterator[str | list[Line]]:
-    """What is copied, and the lines of each spoken text."""
+    """Text to copy as strings, and each spoken text as a list of lines."""
     spoken: list[Line] = []
     for line, is_spoken in zip(lines, _spoken([says for says, _ in lines]), strict=True):
         if spoken and not (is_spoken and not DASHED.match(line[0])):
@@ -55,16 +55,16 @@ def _parts(lines: Sequence[Line]) -> Iterator[str | list[Line]]:
 
 
 def _spoken(lines: Sequence[str]) -> Iterator[bool]:
-    """Which lines are spoken: those after the first time code, less time codes, numbers, titles and notes."""
-    begun = noted = False
+    """Which lines are spoken: those after the first time code, except time codes, numbers, titles and notes."""
+    started = in_note = False
     for number, line in enumerate(lines):
-        timed = bool(TIME.match(line))
-        begun = begun or timed
+        is_time = bool(TIME.match(line))
+        started = started or is_time
         follows_blank = number == 0 or not lines[number - 1].strip()
-        noted = bool(line.strip()) and (noted or (follows_blank and bool(NOT_SPOKEN.match(line))))
+        in_note = bool(line.strip()) and (in_note or (follows_blank and bool(NOT_SPOKEN.match(line))))
         leads = number + 1 < len(lines) and bool(TIME.match(lines[number + 1]))
         titles = leads and (follows_blank or line.strip().isdecimal())
-        yield begun and bool(line.strip()) and not (timed or noted or titles)
+        yield started and bool(line.strip()) and not (is_time or in_note or titles)
 
 
 def _pieces(lines: Sequence[Line]) -> list[Piece]:
@@ -73,33 +73,33 @@ def _pieces(lines: Sequence[Line]) -> list[Piece]:
     lead, dash = (parse(dashed[1]), [Mark(dashed[2])]) if dashed else ([], [])
     rest = KARAOKE.split(text[dashed.end() if dashed else 0 :])
     pieces = [[Mark(part)] if place % 2 else parse(part) for place, part in enumerate(rest)]
-    return [_lightened(piece) for piece in [*lead, *dash, *(piece for each in pieces for piece in each)]]
+    return [_mark_formatting(piece) for piece in [*lead, *dash, *(piece for each in pieces for piece in each)]]
 
 
-def _lightened(piece: Piece) -> Piece:
-    """Italics and the like may go with their words."""
+def _mark_formatting(piece: Piece) -> Piece:
+    """Mark formatting tags such as italics as light: they may be dropped with their words."""
     return replace(piece, light=True) if isinstance(piece, Mark) and piece.key in ("b", "i", "u", "font") else piece
 
 
-# Lines of about the same length
+# Wrapping
 
 
-def _broken(lines: Sequence[Line], pieces: Sequence[Piece]) -> str:
-    """The text in as many lines as there were, or as it has words, with their line ends."""
+def _wrap_like(lines: Sequence[Line], pieces: Sequence[Piece]) -> str:
+    """The translation with the number of lines and the line ends of the source; fewer lines if it has fewer words."""
     marks = iter([piece.content for piece in pieces if isinstance(piece, Mark)])
-    text = "".join(OBJECT if isinstance(piece, Mark) else piece.replace(OBJECT, "") for piece in pieces).strip()
-    if not text.replace(OBJECT, "").strip():  # an empty line would end the cue
+    text = "".join(MARK_CHAR if isinstance(piece, Mark) else piece.replace(MARK_CHAR, "") for piece in pieces).strip()
+    if not text.replace(MARK_CHAR, "").strip():  # an empty line would end the cue
         return "".join(says + end for says, end in lines)
-    rows = [re.sub(OBJECT, lambda _: next(marks), row) for row in break_lines(text, len(lines))]
+    rows = [re.sub(MARK_CHAR, lambda _: next(marks), row) for row in wrap_lines(text, len(lines))]
     ends = [end for _, end in lines]
     return "".join(row + end for row, end in zip(rows, [*ends[: len(rows) - 1], ends[-1]], strict=True))
 
 
-def break_lines(text: str, count: int) -> list[str]:
-    """A text in `count` lines of about the same length, at spaces; in fewer where it has fewer words."""
+def wrap_lines(text: str, count: int) -> list[str]:
+    """A text wrapped at spaces into `count` lines of about equal length; fewer if it has fewer words."""
     words = WORD.findall(text)
     count = min(count, len(words))
-    ends = list(accumulate(len(word.replace(OBJECT, "")) for word in words))
+    ends = list(accumulate(len(word.replace(MARK_CHAR, "")) for word in words))
     breaks = [0]
     for row in range(1, count):
         ideal = ends[-1] * row / count

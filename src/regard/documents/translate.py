@@ -1,4 +1,4 @@
-"""Whole documents translated, out in the format and encoding they came in: markup, comments and line ends kept."""
+"""Translate whole documents, keeping format, encoding, markup, comments and line ends."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from regard.data.formats.encodings import UTF8, Stated, find_encoding, given_enc
 from regard.data.formats.languages import NAMES
 from regard.data.formats.pairs import find_key, format_of, parse_object, sides, text_of
 from regard.data.work_files import Parts
+from regard.documents.document_job import BATCH, DocumentJob, Report, batches, encoded_write
 from regard.documents.html import stated_encoding, translate_html
-from regard.documents.jobs import BATCH, Job, Report, batches, writing
 from regard.documents.markup import Translate, Translated, translate_texts
 from regard.documents.po import translate_po
 from regard.documents.sentences import translate_lines
@@ -24,7 +24,7 @@ from regard.documents.translation_memories import translate_tmx, translate_xliff
 from regard.documents.xml_edits import declared_encoding
 from regard.errors import UsageError
 
-PART = 4  # batches of what a process does before it leaves it for good
+PART = 4  # batches of a part, the unit of work that a process finishes and stores
 
 
 def translate_document(
@@ -38,11 +38,11 @@ def translate_document(
     review: bool = False,
     encoding: str = "",
 ) -> Report:
-    """Translate a document of one of the `FORMATS`, plain or .gz, and tell how many segments were translated.
+    """Translate a document of one of the `FORMATS`, plain or .gz, and report how many segments were translated.
 
-    `translate` takes a list of texts and gives as many strings, or `Translated` with word links, by which markup is
-    put back. Translations already there are kept unless `overwrite`; `review` marks new ones as to be reviewed in PO
-    and XLIFF. The encoding is found if it is not given, and kept. The output appears complete or not at all."""
+    `translate` takes a list of texts and returns as many strings, or `Translated` with word links by which markup is
+    put back. Existing translations are kept unless `overwrite`; `review` marks new ones as needing review in PO and
+    XLIFF. The encoding is detected if it is not given, and kept. The output is written atomically."""
     path_in, path_out = Path(path_in), Path(path_out)
     kind = FORMATS.get(document_format(path_in))
     if kind is None:
@@ -50,14 +50,14 @@ def translate_document(
     if document_format(path_out) != document_format(path_in):
         raise UsageError(f"{path_out}: a document keeps its format; give the output the suffix of {path_in.name}")
     found = given_encoding(path_in, encoding) if encoding else find_encoding(path_in, source, kind.stated)
-    with writing(path_out, found, references=kind.references) as write:
-        job = Job(path_in, found, write, translate, source, target, overwrite, review)
+    with encoded_write(path_out, found, references=kind.references) as write:
+        job = DocumentJob(path_in, found, write, translate, source, target, overwrite, review)
         kind.rewrite(job)
     return job.report
 
 
 def read_document_lines(file: Path | IO[bytes], language: str, encoding: str = "") -> Iterator[str]:
-    """The lines of a plain text without their ends; a stream is in UTF-8 if its encoding is not given."""
+    """The lines of a plain text without line ends; a stream is UTF-8 unless its encoding is given."""
     if isinstance(file, Path):
         found = given_encoding(file, encoding) if encoding else find_encoding(file, language)
     else:
@@ -66,7 +66,7 @@ def read_document_lines(file: Path | IO[bytes], language: str, encoding: str = "
         yield re.sub(r"\r?\n\Z", "", line.removeprefix("\ufeff") if number == 0 else line)
 
 
-def translate_shared(
+def translate_in_processes(
     path_in: Path,
     path_out: Path,
     translate: Translate,
@@ -75,9 +75,9 @@ def translate_shared(
     wait: Callable[[], None],
     encoding: str = "",
 ) -> Report:
-    """Translate this process's share of a plain text, `wait` for the others; tells how many segments it had to do.
+    """Translate this process's share of a plain text, then `wait` for the others; reports its own segments.
 
-    The output is what `translate_document` writes, since parts end where its batches do."""
+    The output is that of `translate_document`, because parts end at its batch boundaries."""
     if {document_format(path_in), document_format(path_out)} != {".txt"}:
         raise UsageError(f"{path_in}: processes share plain text only, into plain text; translate it without torchrun")
     found = given_encoding(path_in, encoding) if encoding else find_encoding(path_in, source)
@@ -91,7 +91,7 @@ def translate_shared(
         return "".join(translate_lines("".join(some), counted, source) for some in batches(lines)).encode()
 
     def join(places: Sequence[Path]) -> None:
-        with writing(path_out, found) as write:
+        with encoded_write(path_out, found) as write:
             for place in places:
                 with place.open(encoding=UTF8, newline="\n") as part:
                     for line in part:
@@ -102,20 +102,20 @@ def translate_shared(
 
 
 def document_format(path: Path) -> str:
-    """The suffix of the format; `news.en` is plain text, as in Moses' pairs of files."""
+    """The suffix of the format; `news.en` is plain text, as in Moses' file pairs."""
     suffix = format_of(path)
     return ".txt" if suffix[1:] in NAMES else SAME.get(suffix, suffix)
 
 
-# Formats of one segment a line, or some sentences: streamed
+# Line-based formats, which are streamed
 
 
-def _translate_plain(job: Job) -> None:
+def _translate_plain(job: DocumentJob) -> None:
     for lines in batches(job.lines()):
-        job.write(translate_lines("".join(lines), job.counted, job.source))
+        job.write(translate_lines("".join(lines), job.translate_counted, job.source))
 
 
-def _translate_jsonl(job: Job) -> None:
+def _translate_jsonl(job: DocumentJob) -> None:
     for batch in batches(enumerate(job.lines(), 1)):
         records = [_record(line, f"{job.path}, line {number}", job) for number, line in batch]
         todo = [record for record in records if record.key]
@@ -128,7 +128,7 @@ def _translate_jsonl(job: Job) -> None:
 
 
 class _Record(NamedTuple):
-    """A line of JSONL; `key` is where its translation goes, empty if nothing is to be done."""
+    """A line of JSONL; `key` is that of its translation, empty if there is nothing to translate."""
 
     raw: str
     value: Any = None
@@ -137,7 +137,7 @@ class _Record(NamedTuple):
     text: str = ""
 
 
-def _record(raw: str, where: str, job: Job) -> _Record:
+def _record(raw: str, where: str, job: DocumentJob) -> _Record:
     if not raw.strip():
         return _Record(raw)
     value = parse_object(raw, where)
@@ -151,7 +151,7 @@ def _record(raw: str, where: str, job: Job) -> _Record:
 
 
 def _line(record: _Record) -> str:
-    """An object written the way it was: compact or not, with letters beyond ASCII or escaped, and its line end."""
+    """An object in its original style: compact or not, letters beyond ASCII escaped or not, with its line end."""
     body = record.raw.rstrip()
     compact = not re.search(r'":\s', body)
     escaped = body.isascii() and "\\u" in body
@@ -162,18 +162,18 @@ def _line(record: _Record) -> str:
 # Subtitles and HTML
 
 
-def _translate_subtitles(job: Job) -> None:
-    job.write(*translate_subtitles([job.text()], job.counted, job.source))
+def _translate_subtitles(job: DocumentJob) -> None:
+    job.write(*translate_subtitles([job.text()], job.translate_counted, job.source))
 
 
-def _translate_html(job: Job) -> None:
-    job.write(*translate_html([job.text()], job.counted, job.source, job.target))
+def _translate_html(job: DocumentJob) -> None:
+    job.write(*translate_html([job.text()], job.translate_counted, job.source, job.target))
 
 
 class Format(NamedTuple):
-    """How a format is translated, how a file of it says its encoding, and whether it can spell any character."""
+    """How to translate a format, how its files declare their encoding, and whether it has character references."""
 
-    rewrite: Callable[[Job], None]
+    rewrite: Callable[[DocumentJob], None]
     stated: Stated = lambda head: None
     references: bool = False
 

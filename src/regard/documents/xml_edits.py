@@ -1,7 +1,7 @@
-"""XML changed in place: what is not changed stays as it was written, to the last quote, space and line end.
+"""Edit XML in place: everything that is not changed keeps its spelling, including quotes, spaces and line ends.
 
-lxml reads the document and finds what to change; where an element stands in the text is told by the tags, which come in
-the order in which lxml lists the elements.
+lxml parses the document. The positions of its elements come from the tags in the text, which are in the order in which
+lxml lists the elements.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ TOKEN = re.compile(
 
 
 def declared_encoding(head: bytes) -> str | None:
-    """The encoding that an XML declaration states; without one it is UTF-8."""
+    """The encoding of an XML declaration; UTF-8 without one."""
     found = re.match(rb"""<\?xml[^>]*?\sencoding\s*=\s*["']([\w.:-]+)["']""", head)
     return found[1].decode() if found else "utf-8"
 
 
 class Span(NamedTuple):
-    """Where an element stands: its first tag from `start` to `inside`, its last one from `outside` to `end`."""
+    """The position of an element: its start tag from `start` to `inside`, its end tag from `outside` to `end`."""
 
     start: int
     inside: int
     outside: int
     end: int
-    name: str  # as written, with its prefix
+    name: str  # with its namespace prefix
 
     @property
     def is_empty(self) -> bool:
@@ -50,7 +50,7 @@ class Span(NamedTuple):
 
 
 class XmlDocument:
-    """A document, the places of its elements, and the changes to make."""
+    """A document, the positions of its elements, and the pending changes."""
 
     def __init__(self, text: str, path: Path) -> None:
         self.text = text
@@ -71,12 +71,12 @@ class XmlDocument:
         return self._spans[element]
 
     def outer(self, element: Any) -> str:
-        """An element as it is written."""
+        """The text of an element, with its tags."""
         span = self._spans[element]
         return self.text[span.start : span.end]
 
     def inner(self, element: Any, changes: Mapping[Any, str] | None = None) -> str:
-        """The content of an element as it is written, with other contents for some of the elements within."""
+        """The text inside an element, with replaced contents for some of its descendants."""
         span = self._spans[element]
         parts, end = [], span.inside
         for inside, content in sorted((self._spans[each], content) for each, content in (changes or {}).items()):
@@ -86,17 +86,17 @@ class XmlDocument:
         return "".join([*parts, self.text[end : span.outside]])
 
     def tags(self, element: Any) -> tuple[str, str]:
-        """The first and the last tag of an element as they are written."""
+        """The start and end tag of an element."""
         span = self._spans[element]
         return self.text[span.start : span.inside], self.text[span.outside : span.end]
 
     def space_before(self, element: Any) -> str:
-        """The white space before an element, which a new one beside it gets too."""
+        """The white space before an element."""
         start = self._spans[element].start
         return self.text[self._space_begins(start) : start]
 
     def space_at_end(self, element: Any) -> str:
-        """The white space before the last tag of an element."""
+        """The white space before the end tag of an element."""
         outside = self._spans[element].outside
         return self.text[self._space_begins(outside) : outside]
 
@@ -106,7 +106,7 @@ class XmlDocument:
         return end
 
     def escape(self, text: str) -> str:
-        """Text as it is written between tags."""
+        """Text escaped for use between tags."""
         return escape(text, quote=False).replace("\r", "&#13;").replace("\n", self.line_end)
 
     # Changes
@@ -115,7 +115,7 @@ class XmlDocument:
         self._tags[element] = with_attribute(self._tags.get(element, self.tags(element)[0]), name, value)
 
     def set_content(self, element: Any, content: str) -> None:
-        """Other content between the tags."""
+        """Replace the text between the tags."""
         self._contents[element] = content
 
     def insert_after(self, element: Any, text: str) -> None:
@@ -123,7 +123,7 @@ class XmlDocument:
         self._added[end] = self._added.get(end, "") + text
 
     def result(self) -> str:
-        """The text with all changes made."""
+        """The text with all changes applied."""
         edits = [(end, end, text) for end, text in self._added.items()]
         for element in {**self._tags, **self._contents}:
             span, tag = self._spans[element], self._tags.get(element, self.tags(element)[0])
@@ -141,7 +141,7 @@ class XmlDocument:
 
 
 def opened(tag: str) -> str:
-    """A tag that opens an element, from one that may be the whole of it: <x> from <x/>."""
+    """The start tag for an empty-element tag: <x> for <x/>."""
     return f"{tag[:-2].rstrip()}>" if tag.endswith("/>") else tag
 
 
@@ -157,7 +157,7 @@ def with_attribute(tag: str, name: str, value: str) -> str:
 
 
 def _spans(text: str) -> list[Span]:
-    """The places of all elements in the order of their first tags; lxml has found the text well-formed."""
+    """The positions of all elements in the order of their start tags, in well-formed text."""
     spans: list[Span] = []
     opened: list[int] = []
     for match in TOKEN.finditer(text):

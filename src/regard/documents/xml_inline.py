@@ -1,4 +1,4 @@
-"""The inline elements of TMX and XLIFF segments as marks, each with its tags as they are written."""
+"""The inline elements of TMX and XLIFF segments as marks."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from regard.data.formats.exchange import name_of
-from regard.documents.markup import Mark, Piece, Translate, letters_of, parse, translate_marked
+from regard.documents.markup import Mark, Piece, Translate, parse, text_without_spaces, translate_marked
 from regard.documents.xml_edits import XmlDocument
 
-# Inline elements that come in two halves, by what tells which halves belong together
+# Inline elements that come as two separate halves: role, and the attributes that both halves share
 HALVES = {
     "bpt": ("open", "i", "rid"), "ept": ("close", "i", "rid"),
     "bx": ("open", "rid", "id"), "ex": ("close", "rid", "id"),
@@ -21,31 +21,31 @@ PROTECTED = frozenset({"protected", "x-protected", "x-DNT"})  # types of <mrk> w
 
 
 def translate_elements(document: XmlDocument, elements: Sequence[Any], translate: Translate) -> list[str]:
-    """The translated content of each element, as it is to be written."""
+    """The translated content of each element, as XML."""
     pieces = [list(inline_pieces(document, element)) for element in elements]
     done = translate_marked(pieces, translate)
     return [
-        document.inner(element) if _same(before, after) else "".join(_spell(document, after))
+        document.inner(element) if _same_text(before, after) else "".join(_render(document, after))
         for element, before, after in zip(elements, pieces, done, strict=True)
     ]
 
 
-def _same(before: Sequence[Piece], after: Sequence[Piece]) -> bool:
+def _same_text(before: Sequence[Piece], after: Sequence[Piece]) -> bool:
     """Whether nothing but white space has changed."""
-    return letters_of(before) == letters_of(after) and _marks(before) == _marks(after)
+    return text_without_spaces(before) == text_without_spaces(after) and _marks(before) == _marks(after)
 
 
 def _marks(pieces: Sequence[Piece]) -> list[Mark]:
     return [piece for piece in pieces if isinstance(piece, Mark)]
 
 
-def _spell(document: XmlDocument, pieces: Sequence[Piece]) -> Iterator[str]:
+def _render(document: XmlDocument, pieces: Sequence[Piece]) -> Iterator[str]:
     for piece in pieces:
         yield document.escape(piece) if isinstance(piece, str) else piece.content
 
 
 def inline_pieces(document: XmlDocument, element: Any) -> Iterator[Piece]:
-    """The text and inline elements of a segment, outermost text first."""
+    """The text and inline elements of a segment, in document order."""
     yield from _text_pieces(document, element.text)
     for inner in element:
         if _is_wrapper(document, inner):

@@ -85,7 +85,7 @@ def read_tmx(path: Path, source: str, target: str) -> Iterator[Texts]:
             yield text_within(variants[here]), text_within(variants[there])
     if empty and seen:
         raise DataError(
-            f"{path}: no unit has both {source!r} and {target!r}; the languages there are: {', '.join(sorted(seen))}"
+            f"{path}: no unit has both {source!r} and {target!r}; the languages are: {', '.join(sorted(seen))}"
         )
 
 
@@ -131,7 +131,7 @@ def check_languages(owner: Any, source: str, target: str, path: Path) -> None:
     for code, wanted in zip(stated, (source, target), strict=True):
         if code and not same_language(code, wanted):
             raise DataError(
-                f"{path}: no language {wanted!r}; the languages there are: {', '.join(filter(None, stated))}"
+                f"{path}: no language {wanted!r}; the languages are: {', '.join(filter(None, stated))}"
             )
 
 

@@ -13,9 +13,9 @@ from regard.data.formats.languages import language_name, same_language
 from regard.data.tokenizers.base import well_formed
 from regard.data.tokenizers.unknown_words import UnknownWord, find_words
 from regard.documents.html import translate_html
-from regard.documents.language_id import Detected, decide, detect
+from regard.documents.language_id import Detected, choose_language, detect
 from regard.documents.markup import Translate, Translated
-from regard.documents.sentences import Passage, split_passage
+from regard.documents.sentences import SplitText, split_text
 from regard.errors import UsageError
 from regard.inference.decoding.search import Search
 from regard.inference.insight.word_alignment import Link
@@ -78,7 +78,7 @@ class TranslationService:
         found = detect(text, [each.source for each in self.registry.translation_models()])
         if not target:
             return found
-        best = decide(text, sources := self.source_languages(target), target)
+        best = choose_language(text, sources := self.source_languages(target), target)
         if not any(same_language(best.language, each) for each in (*sources, target)):
             raise UsageError(
                 f"the text is in {_with_names([best.language])}, and the models here translate into "
@@ -99,14 +99,14 @@ class TranslationService:
 
     async def translate(self, info: ModelInfo, to: str, texts: Sequence[str], **changes: Any) -> list[TranslatedText]:
         """Translate texts sentence by sentence, keeping line breaks; all sentences enter the queue as one entry."""
-        passages = await self._split(texts, info.source)
-        sentences = [sentence for passage in passages for sentence in passage.sentences]
+        splits = await self._split(texts, info.source)
+        sentences = [sentence for split in splits for sentence in split.sentences]
         answers = iter(await self.engine.translate(info.id, sentences, to=to, **changes))
-        return [TranslatedText(passage, [next(answers) for _ in passage.sentences]) for passage in passages]
+        return [TranslatedText(split, [next(answers) for _ in split.sentences]) for split in splits]
 
-    async def _split(self, texts: Sequence[str], language: str) -> list[Passage]:
-        def split() -> list[Passage]:
-            return [split_passage(text, language) for text in texts]
+    async def _split(self, texts: Sequence[str], language: str) -> list[SplitText]:
+        def split() -> list[SplitText]:
+            return [split_text(text, language) for text in texts]
 
         # Splitting long texts takes many milliseconds. In a thread it does not block other requests.
         return split() if sum(map(len, texts)) < SPLIT_IN_THREAD else await to_thread.run_sync(split)
@@ -126,8 +126,8 @@ class TranslationService:
         Every sentence is translated once: the first step by step, with its search passed to `watch`, the others in
         batches.
         """
-        (passage,) = await self._split([text], info.source)
-        first, rest, answers = passage.sentences[:1], passage.sentences[1:], list[Translation]()
+        (split,) = await self._split([text], info.source)
+        first, rest, answers = split.sentences[:1], split.sentences[1:], list[Translation]()
 
         def begin() -> Iterator[Partial]:
             translator = self.registry.translator(info.id)
@@ -136,12 +136,12 @@ class TranslationService:
 
         async for partial in self.engine.stream(begin):
             answers += [partial.whole] if partial.whole else []
-            yield PartialText(_beginning(passage, [partial.text]))
+            yield PartialText(_beginning(split, [partial.text]))
         while rest:
             batch, rest = rest[:STREAM_BATCH], rest[STREAM_BATCH:]
             answers += await self.engine.translate(info.id, batch, to=to, accepted=True, **changes)
-            yield PartialText(_beginning(passage, [each.text for each in answers]))
-        final = TranslatedText(passage, answers)
+            yield PartialText(_beginning(split, [each.text for each in answers]))
+        final = TranslatedText(split, answers)
         yield PartialText(final.text, final.truncated, final)
 
     async def translate_html(self, info: ModelInfo, to: str, texts: Sequence[str]) -> tuple[list[str], bool]:
@@ -207,12 +207,12 @@ class EngineClient:
 class TranslatedText:
     """The translation of a text of several sentences and lines."""
 
-    passage: Passage
+    split: SplitText
     sentences: list[Translation]
 
     @property
     def text(self) -> str:
-        return self.passage.join([each.text for each in self.sentences])
+        return self.split.join([each.text for each in self.sentences])
 
     @property
     def truncated(self) -> bool:
@@ -222,7 +222,7 @@ class TranslatedText:
     def unknown(self) -> list[UnknownWord]:
         """The words of the text that the model does not know."""
         found, offset = list[UnknownWord](), 0
-        for gap, each in zip(self.passage.gaps, self.sentences, strict=False):
+        for gap, each in zip(self.split.gaps, self.sentences, strict=False):
             offset += len(gap)
             found += [UnknownWord(word, offset + start, offset + end) for word, start, end in each.unknown]
             offset += len(each.source)
@@ -236,7 +236,7 @@ class TranslatedText:
 
     def ranked(self, rank: int) -> str:
         """The text made of each sentence's translation of this rank; rank 0 is the best."""
-        return self.passage.join([ranked(each, rank).text for each in self.sentences])
+        return self.split.join([ranked(each, rank).text for each in self.sentences])
 
 
 class PartialText(NamedTuple):
@@ -247,10 +247,10 @@ class PartialText(NamedTuple):
     final: TranslatedText | None = None
 
 
-def _beginning(passage: Passage, translations: list[str]) -> str:
+def _beginning(split: SplitText, translations: list[str]) -> str:
     """The text up to the last translated sentence."""
     count = len(translations)
-    return Passage(passage.sentences[:count], [*passage.gaps[:count], ""]).join(translations)
+    return SplitText(split.sentences[:count], [*split.gaps[:count], ""]).join(translations)
 
 
 def ranked(answer: Translation, rank: int) -> Translation:

@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from regard.documents.markup import Mark, Piece, Translated
 from regard.documents.sentences import (
     WINDOW,
-    cut_marked,
-    cut_sentences,
-    split_passage,
+    split_marked,
+    split_sentences,
+    split_text,
     translate_lines,
-    translate_passages,
     translate_sentences,
+    translate_split,
 )
 from regard.errors import DataError
 
@@ -34,7 +34,7 @@ def spell(pieces: list[Piece]) -> str:
 @example("aB.\u3000B", "en")
 @example("\ufeff\ufeffa", "en")
 def test_nothing_is_lost_and_nothing_is_sent_in_vain(text: str, language: str):
-    passage = split_passage(text, language)
+    passage = split_text(text, language)
     assert passage.join(passage.sentences) == text
     assert all(sentence == sentence.strip() for sentence in passage.sentences)
     assert all(re.search(r"[^\W_]", sentence) or any(map(str.isalnum, sentence)) for sentence in passage.sentences)
@@ -47,14 +47,14 @@ def test_line_breaks_are_those_of_the_source(text: str, translations: list[str])
     def translate(sentences: list[str]) -> list[str]:
         return [translations[number % len(translations)] for number in range(len(sentences))]
 
-    (out,) = translate_passages([text], translate, "en")
+    (out,) = translate_split([text], translate, "en")
     assert re.findall(r"[\r\n]", out) == re.findall(r"[\r\n]", text)
 
 
 @given(st.text(st.sampled_from("ab. \u3000。"), max_size=200), languages)
 def test_long_texts_are_cut_like_short_ones_put_together(text: str, language: str):
     whole = text * (3 * WINDOW // max(len(text), 1)) if text else ""
-    sentences = cut_sentences(whole, language)
+    sentences = split_sentences(whole, language)
     assert "".join(sentences) == whole
     assert all(0 < len(sentence) <= WINDOW for sentence in sentences)
 
@@ -71,7 +71,7 @@ def test_long_texts_are_cut_like_short_ones_put_together(text: str, language: st
     ],
 )
 def test_sentences(text: str, language: str, sentences: list[str]):
-    assert split_passage(text, language).sentences == sentences
+    assert split_text(text, language).sentences == sentences
 
 
 def test_all_sentences_of_all_texts_go_in_one_call():
@@ -81,33 +81,33 @@ def test_all_sentences_of_all_texts_go_in_one_call():
         calls.append(sentences)
         return shout(sentences)
 
-    assert translate_passages(["One two.  Three.\n", "", " e"], note, "en") == ["ONE TWO.  THREE.\n", "", " E"]
+    assert translate_split(["One two.  Three.\n", "", " e"], note, "en") == ["ONE TWO.  THREE.\n", "", " E"]
     assert calls == [["One two.", "Three.", "e"]]
-    assert translate_passages(["", "...\n"], note, "en") == ["", "...\n"]
+    assert translate_split(["", "...\n"], note, "en") == ["", "...\n"]
     assert len(calls) == 1
 
 
 def test_sentences_without_spaces_between_them_gain_some_where_the_translation_needs_it():
-    passage = split_passage("はい。いいえ。\n好", "ja")
+    passage = split_text("はい。いいえ。\n好", "ja")
     assert passage.join(["Yes.", "No.", "Good"]) == "Yes. No.\nGood"
     assert passage.join(["是。", "不。", "好"]) == "是。不。\n好"
-    passage = split_passage("We eat bread.She reads.", "en")
+    passage = split_text("We eat bread.She reads.", "en")
     assert passage.join(["Comemos pan.", "Ella lee."]) == "Comemos pan. Ella lee."
     assert passage.join(passage.sentences) == "We eat bread.She reads."  # nothing was translated, nothing changes
 
 
 def test_the_number_of_translations_is_checked():
-    with pytest.raises(DataError, match="1 translations came for 2"):
-        split_passage("One. Two.", "en").join(["one"])
+    with pytest.raises(DataError, match="1 translations for 2"):
+        split_text("One. Two.", "en").join(["one"])
     with pytest.raises(DataError, match="returned 0 translations for 1"):
-        translate_passages(["one"], lambda sentences: [], "en")
+        translate_split(["one"], lambda sentences: [], "en")
 
 
 @pytest.mark.parametrize(
     "text", ["This is a sentence. " * 50_000, "这是。" * 300_000, "a" * 1_000_000, "« a. " * 200_000, "\n" * 500_000]
 )
 def test_a_megabyte_takes_seconds_not_minutes(text: str):
-    passage = split_passage(text, "en")
+    passage = split_text(text, "en")
     assert passage.join(passage.sentences) == text
 
 
@@ -144,7 +144,7 @@ INNER = [Mark("<b>", "open", "b", firm=True), Mark("</b>", "close", "b", firm=Tr
 @example([PAIR[0], "Two.", *INNER, PAIR[1], "Two."])
 @given(nested())
 def test_marked_sentences_are_the_pieces_in_order_and_pairs_stay_whole(pieces: list[Piece]):
-    sentences = cut_marked(pieces, "en")
+    sentences = split_marked(pieces, "en")
     assert "".join(map(spell, sentences)) == spell(pieces)
     for sentence in sentences:
         roles = {"open": [], "close": []}

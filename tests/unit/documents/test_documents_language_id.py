@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.data.formats.languages import NAMES, NAMES_OF_MORE, language_name
-from regard.documents.language_id import COMMON_WORDS, COUNTED_AS, WIDELY_WRITTEN, WORDLESS, Detected, decide, detect
+from regard.documents.language_id import (
+    COMMON_WORDS,
+    GENERAL_LANGUAGE,
+    WIDELY_WRITTEN,
+    WORDLESS,
+    Detected,
+    choose_language,
+    detect,
+)
 
 SENTENCES = {
     "en": "We are eating bread in the small house near the river.",
@@ -50,7 +58,7 @@ def test_nothing_to_tell_by_is_english_without_confidence(text: str):
     assert detect(text) == [Detected("en", 0.0)]
     assert detect(text, ["es", "en"]) == [Detected("en", 0.0)]
     assert detect(text, ["es", "pt"]) == [Detected("es", 0.0)]
-    assert decide(text, ["en"], "es") == Detected("en", 0.0)
+    assert choose_language(text, ["en"], "es") == Detected("en", 0.0)
 
 
 @given(st.text(), st.lists(st.sampled_from([*NAMES, "xx", "pt-BR"]), unique=True))
@@ -79,15 +87,15 @@ def test_similar_languages_are_all_listed():
 
 @pytest.mark.parametrize("language", SENTENCES)
 def test_a_sentence_is_taken_for_its_language_whatever_is_expected(language: str):
-    decided = decide(SENTENCES[language], ["en"], "es")
+    decided = choose_language(SENTENCES[language], ["en"], "es")
     assert decided.language == language
     assert decided.confidence == pytest.approx(detect(SENTENCES[language])[0].confidence)
 
 
 @pytest.mark.parametrize("text", ["Hola", "HOLA", "hola amigo", "Buenos días", "¿Qué?", "Me llamo Anna", "el gato"])
 def test_a_few_spanish_words_are_not_english(text: str):
-    assert decide(text, ["en"], "es").language == "es"
-    assert decide(text, ["en", "es"], "fr").language == "es"
+    assert choose_language(text, ["en"], "es").language == "es"
+    assert choose_language(text, ["en", "es"], "fr").language == "es"
 
 
 @pytest.mark.parametrize(
@@ -109,7 +117,7 @@ def test_a_few_spanish_words_are_not_english(text: str):
     ],
 )
 def test_words_and_names_that_prove_nothing_are_in_the_language_that_is_read(text: str):
-    assert decide(text, ["en"], "es").language == "en"
+    assert choose_language(text, ["en"], "es").language == "en"
 
 
 @pytest.mark.parametrize(
@@ -128,12 +136,12 @@ def test_words_and_names_that_prove_nothing_are_in_the_language_that_is_read(tex
     ],
 )
 def test_a_clear_other_language_is_never_called_english(text: str, language: str):
-    assert decide(text, ["en"], "es").language == language
+    assert choose_language(text, ["en"], "es").language == language
 
 
 @given(st.text(), st.sampled_from(["", "es", "pt-BR"]))
 def test_something_is_always_decided(text: str, target: str):
-    language, confidence = decide(text, ["en", "de"], target)
+    language, confidence = choose_language(text, ["en", "de"], target)
     assert language and 0 <= confidence <= 100
 
 
@@ -149,7 +157,7 @@ def test_importing_is_cheap_and_quiet():
 
 
 def test_tables_name_real_languages():
-    assert set(COMMON_WORDS) | set(COUNTED_AS.values()) | set(WIDELY_WRITTEN.split()) <= set(NAMES)
+    assert set(COMMON_WORDS) | set(GENERAL_LANGUAGE.values()) | set(WIDELY_WRITTEN.split()) <= set(NAMES)
     assert all(len(code) == 2 for code in NAMES) and all(len(code) == 3 for code in NAMES_OF_MORE)
     names = [*NAMES.values(), *NAMES_OF_MORE.values()]
     assert len(set(names)) == len(names)
@@ -159,7 +167,7 @@ def test_every_language_the_detector_knows_has_a_name():
     from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
     labels = set(LanguageIdentifier.from_model_file(MODEL_FILE).labels) - {WORDLESS}
-    assert {COUNTED_AS.get(label, label) for label in labels} <= {*NAMES, *NAMES_OF_MORE}
+    assert {GENERAL_LANGUAGE.get(label, label) for label in labels} <= {*NAMES, *NAMES_OF_MORE}
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A document to translate: its text in, its translation out in the same encoding, and the count of what was done."""
+"""The state of one document's translation: input, encoded output written atomically, and counts of segments."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from regard.documents.markup import Translate, Translated
 from regard.errors import DataError
 
 BATCH = 256  # segments handed to the translator at once
-SPOOL = 1 << 26  # bytes of an output kept in memory before its encoding is settled
+SPOOL = 1 << 26  # bytes of output kept in memory until its encoding is decided
 MARK = "\ufeff"
 Item = TypeVar("Item")
 
 
 @dataclass(slots=True)
 class Report:
-    """How many segments were translated, how many kept as they were and how many skipped, each with the reason."""
+    """How many segments were translated, kept unchanged and skipped; the latter two by reason."""
 
     translated: int = 0
     kept: Counter[str] = field(default_factory=Counter)
@@ -43,8 +43,8 @@ class Report:
 
 
 @dataclass(slots=True)
-class Job:
-    """What to translate, how, and between which languages; `write` takes the text of the output."""
+class DocumentJob:
+    """A document to translate, the translator, and the options; `write` takes the text of the output."""
 
     path: Path
     encoding: str
@@ -53,25 +53,25 @@ class Job:
     source: str
     target: str
     overwrite: bool = False
-    review: bool = False  # mark new translations as still to be reviewed, where the format can
+    review: bool = False  # mark new translations as needing review, in formats that support it
     report: Report = field(default_factory=Report)
 
     def translate(self, texts: list[str]) -> list[str | Translated]:
-        """Translate as many texts as there are, in batches."""
+        """Translate texts in batches."""
         return [output for batch in batches(texts) for output in self.translator(batch)]
 
-    def counted(self, texts: list[str]) -> list[str | Translated]:
+    def translate_counted(self, texts: list[str]) -> list[str | Translated]:
         """Translate and count every text as a segment."""
         self.report.translated += len(texts)
         return self.translate(texts)
 
     def lines(self) -> Iterator[str]:
-        """The lines with their ends; a byte order mark goes straight to the output."""
+        """The lines with their line ends; a byte order mark is copied to the output."""
         for number, line in enumerate(read_encoded(self.path, self.encoding)):
             if number == 0 and line.startswith(MARK):
                 self.write(MARK)
                 line = line[1:]
-            # the ends of old Mac files
+            # \r alone ends the lines of old Mac files
             yield from [line] if line.endswith("\n") or "\r" not in line else re.findall(r"[^\r]*\r|[^\r]+", line)
 
     def text(self) -> str:
@@ -85,8 +85,8 @@ def batches(items: Iterable[Item]) -> Iterator[list[Item]]:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A file that takes its name only when it is complete and on the disk."""
+def atomic_write(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file for encoded_write that gets its name only when it is complete and synced to disk."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         with partial.open("wb") as file:
@@ -105,9 +105,12 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def writing(path: Path, encoding: str, *, references: bool = False) -> Iterator[Callable[[str], object]]:
-    """Write text in an encoding; characters it lacks become references (&#8364;), or all is in UTF-8 with a warning."""
-    with replacing(path) as out:
+def encoded_write(path: Path, encoding: str, *, references: bool = False) -> Iterator[Callable[[str], object]]:
+    """Write text in an encoding.
+
+    Characters that it lacks become references (&#8364;); without `references` the file is UTF-8 then, with a warning.
+    """
+    with atomic_write(path) as out:
         if encoding == UTF8:
             yield lambda text: out.write(text.encode())
             return
@@ -116,12 +119,12 @@ def writing(path: Path, encoding: str, *, references: bool = False) -> Iterator[
             spool.seek(0)
             missing = "" if references else lacking((line.decode() for line in spool), encoding)
             if missing:
-                warn_of_utf8(path, encoding, missing)
+                warn_utf8_fallback(path, encoding, missing)
             spool.seek(0)
             for line in spool:
                 out.write(line if missing else line.decode().encode(encoding, "xmlcharrefreplace"))
 
 
-def warn_of_utf8(path: Path, encoding: str, missing: str) -> None:
+def warn_utf8_fallback(path: Path, encoding: str, missing: str) -> None:
     shown = " ".join(missing[:10]) + (" …" if len(missing) > 10 else "")
     warnings.warn(f"{path}: {encoding} has no {shown}; written in UTF-8 instead", stacklevel=2)

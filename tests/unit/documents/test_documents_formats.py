@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from lxml import etree
 
 from regard.data.formats.encodings import find_encoding, read_encoded
-from regard.documents.jobs import Report
+from regard.documents.document_job import Report
 from regard.documents.markup import Translated
-from regard.documents.po import Catalogue
+from regard.documents.po import PoFile
 from regard.documents.translate import read_document_lines, translate_document
 from regard.errors import DataError, UsageError
 
@@ -470,7 +470,7 @@ def test_catalogues_are_read_and_written_as_polib_does(tmp_path: Path, entries, 
             entry.msgid_plural, entry.msgstr_plural = text + "s", {0: "", 1: ""}
         made.append(entry)
     raw = str(made).replace("\n", end)
-    catalogue = Catalogue(raw)
+    catalogue = PoFile(raw)
     open_entries = [entry for entry in made if not entry.obsolete]
     assert [entry.fields["msgid"] for entry in catalogue.entries[1:]] == [entry.msgid for entry in open_entries]
     for entry in catalogue.entries[1:]:

@@ -184,7 +184,7 @@ def test_tmx_gains_or_fills_the_target(tmp_path: Path):
     segments = [etree.tostring(tuv.find("seg"), encoding=str) for tuv in root.iter("tuv")]
     assert segments[1] == "<seg><hi>garden &amp; house</hi> red</seg>"
     assert segments[2:] == ["<seg>one</seg>", "<seg>one</seg>", "<seg>two</seg>", "<seg>zwei</seg>"]
-    with pytest.raises(DataError, match="no language 'fr'; the languages there are: DE, de, en, en-US"):
+    with pytest.raises(DataError, match="no language 'fr'; the languages are: DE, de, en, en-US"):
         translate_document(tmp_path / "a.tmx", tmp_path / "b.tmx", shout, "fr", "de")
 
 

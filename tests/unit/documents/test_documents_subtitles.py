@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.documents.markup import Translated
-from regard.documents.subtitles import break_lines, translate_subtitles
+from regard.documents.subtitles import translate_subtitles, wrap_lines
 
 FILM = """1
 00:00:01,000 --> 00:00:02,500
@@ -109,7 +109,7 @@ def test_lines_of_scripts_without_spaces_are_joined_without():
 @given(st.lists(st.text("ab\ufffc", min_size=1, max_size=9), min_size=1, max_size=12), st.integers(1, 5))
 def test_lines_are_as_many_and_as_even_as_can_be(words: list[str], count: int):
     text = " ".join(words)
-    rows = break_lines(text, count)
+    rows = wrap_lines(text, count)
     assert " ".join(rows) == text
     assert len(rows) <= count
     visible = [word for word in words if word.strip("\ufffc")]
