@@ -37,25 +37,9 @@ def load(*folders: str | Path, device: str = "cpu", allow_pickle: bool = False, 
     translators with the same tokenizer translate as an ensemble. `precision` is for models that write or translate:
     fp32 is exact; int8 on a CPU, bf16 and fp16 on a GPU are faster and less exact.
     """
-    from regard.checkpoints.folder import resolve
-    from regard.checkpoints.hub import local_folder
-    from regard.checkpoints.models import identify
-    from regard.errors import UsageError
-    from regard.inference.pipelines.catalog import PIPELINES, TRANSLATOR, find_pipeline
+    from regard.inference.pipelines.catalog import load_pipeline
 
-    for folder in folders:
-        if not isinstance(folder, str | os.PathLike):
-            raise UsageError(f"load takes model folders or hf:owner/name, not {folder!r:.60} ({type(folder).__name__})")
-    if not folders:
-        raise UsageError("load takes a model folder or hf:owner/name; none came")
-    places = [local_folder(folder) for folder in folders]
-    pipeline = PIPELINES[find_pipeline(resolve(places[0])) if len(places) == 1 else TRANSLATOR]
-    if precision != "fp32" and not pipeline.takes_precision:
-        name, _, _ = identify(resolve(places[0]))
-        raise UsageError(f"precision {precision} is for models that write or translate; {name} has fp32 alone")
-    options = {"precision": precision} if pipeline.takes_precision else {}
-    loaded: Pipeline = pipeline.load_class().load(*places, device=device, allow_pickle=allow_pickle, **options)
-    return loaded
+    return load_pipeline(*folders, device=device, allow_pickle=allow_pickle, precision=precision)
 
 
 def __getattr__(name: str) -> Any:

@@ -42,11 +42,11 @@ def test_hidden_words_are_guessed_and_every_head_is_drawn(lens: Page, make_encod
     look(lens, "masked", TEXT)
     guesses = [
         [choice.token for choice in told.choices]
-        for told in regard.load(make_encoder("masked")).foretell(TEXT, "she reads", top=12)
+        for told in regard.load(make_encoder("masked")).predict_tokens(TEXT, "she reads", top=12)
     ]
-    expect(lens.locator("#foretold-text .hidden-word")).to_have_count(2)
+    expect(lens.locator("#predictions-text .hidden-word")).to_have_count(2)
     assert odds(lens) == guesses[0]
-    lens.click("#foretold-forward")
+    lens.click("#predictions-forward")
     assert odds(lens) == guesses[1]
     expect(lens.locator("#atlas button[data-head]")).to_have_count(4)
     lens.click("#atlas button[data-layer='encoder.1.attention'][data-head='1']")
@@ -58,7 +58,7 @@ def test_hidden_words_are_guessed_and_every_head_is_drawn(lens: Page, make_encod
 
 def test_a_word_is_hidden_by_a_button(lens: Page):
     look(lens, "masked", "we are eating bread")
-    expect(lens.locator("#foretold")).to_be_hidden()
+    expect(lens.locator("#predictions")).to_be_hidden()
     lens.locator("#look-text").evaluate("box => box.setSelectionRange(8, 8)")
     lens.click("#look-hide")
     expect(lens.locator("#look-text")).to_have_value("we are [MASK] bread")
@@ -67,7 +67,7 @@ def test_a_word_is_hidden_by_a_button(lens: Page):
 
 def test_an_encoder_that_guesses_nothing_shows_its_heads_alone(lens: Page):
     look(lens, "none", "we are [MASK] bread")
-    expect(lens.locator("#foretold")).to_be_hidden()
+    expect(lens.locator("#predictions")).to_be_hidden()
     expect(lens.locator("#look-hide")).to_be_hidden()
     expect(lens.locator("#look-writing")).to_be_hidden()
 
@@ -81,37 +81,37 @@ def write(page: Page) -> None:
 
 def test_a_text_is_written_and_stepped_through(lens: Page, gpt_folder: Path):
     write(lens)
-    expect(lens.locator("#foretold")).to_have_attribute("data-state", "done")
+    expect(lens.locator("#predictions")).to_have_attribute("data-state", "done")
     writer = regard.load(gpt_folder)
     answer = writer.generate(PROMPT, max_tokens=9, temperature=0.8, top_p=1.0, seed=3)
-    told = [each for each in writer.foretell(answer.prompt_ids, answer.ids, top=12) if each.written]
-    expect(lens.locator("#foretold-text .written")).to_have_count(len(answer.ids) + (answer.reason == "stop"))
+    told = [each for each in writer.predict_tokens(answer.prompt_ids, answer.ids, top=12) if each.generated]
+    expect(lens.locator("#predictions-text .written")).to_have_count(len(answer.ids) + (answer.reason == "stop"))
     for each in told:  # the first that was written is shown at first
         assert odds(lens)[:12] == [choice.token for choice in each.choices]
-        expect(lens.locator("#odds [data-came] .token")).to_have_text(each.came.token)
+        expect(lens.locator("#odds [data-came] .token")).to_have_text(each.actual.token)
         row = lens.locator("#look-threads .queries-side .on")
         expect(row).to_have_attribute("data-index", str(each.place))  # and where it looked
-        lens.click("#foretold-forward")
-    lens.click("#foretold-first")
+        lens.click("#predictions-forward")
+    lens.click("#predictions-first")
     first = odds(lens)
-    lens.locator("#foretold-text [data-index='1']").focus()
+    lens.locator("#predictions-text [data-index='1']").focus()
     lens.keyboard.press("ArrowRight")
-    expect(lens.locator("#foretold-text [data-index='2']")).to_be_focused()
+    expect(lens.locator("#predictions-text [data-index='2']")).to_be_focused()
     assert odds(lens) != first
 
 
 def test_temperature_and_top_p_reshape_the_distribution(lens: Page):
     write(lens)
-    text = lens.locator("#foretold-text").inner_text()
+    text = lens.locator("#predictions-text").inner_text()
     own = lens.locator("#odds .share").all_text_contents()
     lens.locator("#look-temperature").fill("0")
     expect(lens.locator("#odds .drawn-share").first).to_have_text("drawn 100%")
-    expect(lens.locator("#foretold-readout")).to_contain_text("always the best")
+    expect(lens.locator("#predictions-readout")).to_contain_text("always the best")
     lens.locator("#look-temperature").fill("1")
     lens.locator("#look-top-p").fill("0.1")
     expect(lens.locator("#odds .drawn-share").nth(11)).to_have_text("never drawn")
     assert lens.locator("#odds .share").all_text_contents() == own  # the model's own stay
-    assert lens.locator("#foretold-text").inner_text() == text
+    assert lens.locator("#predictions-text").inner_text() == text
 
 
 def test_a_t5_answers(lens: Page):
@@ -160,11 +160,11 @@ def test_the_saved_page_says_what_was_foretold(lens: Page, tmp_path: Path):
     page.on("pageerror", lambda error: troubles.append(str(error)))
     page.on("console", lambda message: troubles.append(message.text))
     page.goto((tmp_path / "saved.html").as_uri())
-    expect(page.locator("#foretold-text .written")).to_have_count(len(told))
-    expect(page.locator("#odds .came b")).to_have_text(told[0]["came"]["token"])
-    page.locator("#foretold-text .written").nth(1).focus()
-    expect(page.locator("#odds .came b")).to_have_text(told[1]["came"]["token"])
+    expect(page.locator("#predictions-text .written")).to_have_count(len(told))
+    expect(page.locator("#odds [data-came] .token")).to_have_text(told[0]["came"]["token"])
+    page.locator("#predictions-text .written").nth(1).focus()
+    expect(page.locator("#odds [data-came] .token")).to_have_text(told[1]["came"]["token"])
     page.keyboard.press("ArrowLeft")
-    expect(page.locator("#foretold-readout")).to_contain_text(re.compile(rf"number {told[0]['rank']} of"))
+    expect(page.locator("#predictions-readout")).to_contain_text(re.compile(rf"number {told[0]['rank']} of"))
     assert not troubles
     page.close()

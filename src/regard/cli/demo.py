@@ -21,8 +21,8 @@ def demo(
     Example: regard demo "the red house is big"
     """
     from regard.inference.pipelines.translator import Translator
-    from regard.look.figures import save
-    from regard.look.scenes import translated_scene
+    from regard.look.adapters.text import inspect_translation
+    from regard.look.save import save
     from regard.look.terminal import print_alignment
     from regard.studies.demo import EXAMPLES, about
     from regard.studies.evaluate.translation import evaluate_pairs, held_out_pairs
@@ -33,10 +33,10 @@ def demo(
     for number, (sentence, language) in enumerate([*EXAMPLES, *((each, to) for each in text or [])], start=1):
         answer = translator.translate(sentence, to=language)
         print(f"\n{sentence}\n→ {answer.text}")
-        sight = translated_scene(translator, answer).sight()
-        if sight.alignment is not None:
-            print_alignment(sight.alignment, answer.alignment)
-        file = save(sight, output / f"regard-demo-{number}.svg")
+        report = inspect_translation(translator, answer).report()
+        if report.alignment is not None:
+            print_alignment(report.alignment, answer.alignment)
+        file = save(report, output / f"regard-demo-{number}.svg")
         print(f"heat map: {file}")
         unknown.note(sentence, answer.unknown)
     pairs = held_out_pairs(translator, "phrasebook", max_words=12, count=250, everyday=True)

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.answering import Unknown, answer_lines, given_texts, refuse_pictures
+from regard.cli.images import make_images
 from regard.cli.options import AllowPickle, AsJson, Device, Model, Precision, finite, generates_images, load_writer
-from regard.cli.pictures import make_pictures
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
-    from regard.inference.pipelines.generation import Completion, Writer
+    from regard.inference.pipelines.completion import Completion
+    from regard.inference.pipelines.text_generator import TextGenerator
 
 
 def generate(
@@ -93,7 +94,7 @@ def generate(
             raise UsageError("--stream, --json, --best-of, --stop and --beam are for texts; this model makes pictures")
         if precision != "fp32":
             raise UsageError("--precision is for models that write texts; this one makes pictures, in fp32")
-        make_pictures(prompt or [], model, output, count=n, keep=keep, settings=changes, device=device,
+        make_images(prompt or [], model, output, count=n, keep=keep, settings=changes, device=device,
                       allow_pickle=allow_pickle)  # fmt: skip
         return
     if output is not None:
@@ -131,7 +132,7 @@ def _bias(given: list[str]) -> dict[int, float]:
         raise UsageError(f"--logit-bias is {' '.join(given)!r}; expected TOKEN=VALUE, such as 50256=-100") from None
 
 
-def _stream(writer: Writer, prompts: Iterator[str], changes: dict[str, Any], *, broken: bool) -> None:
+def _stream(writer: TextGenerator, prompts: Iterator[str], changes: dict[str, Any], *, broken: bool) -> None:
     unknown = Unknown(writer.unknown_words, typed=broken)
     for prompt in prompts:
         for chunk in writer.stream(prompt, **changes):

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from regard.cli.answering import Unknown, refuse_pictures
+from regard.cli.images import look_at_image
 from regard.cli.options import AllowPickle, Device, Models, To, built_in, finite, is_image_model
-from regard.cli.pictures import look_at_picture
 
 
 def look(
@@ -30,7 +30,7 @@ def look(
     top_k: Annotated[int | None, typer.Option(help="Draw from the k most probable tokens only.")] = None,
     top_p: Annotated[float | None, typer.Option(help="Draw from the most probable tokens of this mass.")] = None,
     seed: Annotated[int | None, typer.Option(help="Same seed, same text.")] = None,
-    top: Annotated[int, typer.Option(min=1, help="How many tokens to name where one is foretold.")] = 10,
+    top: Annotated[int, typer.Option(min=1, help="How many tokens to list for each prediction.")] = 10,
     layers: Annotated[str, typer.Option(help="Pattern of layers, such as 'decoder.*.cross'.")] = "*",
     head: Annotated[int | None, typer.Option(min=0, help="One head only, counted from 0.")] = None,
     at: Annotated[
@@ -43,27 +43,27 @@ def look(
     """Draw where a model looks: every layer and head, as one offline page, a picture or JSON.
 
     Any model with attention: a translator with its translation, a BERT with a text or a pair, a GPT with a text and, if
-    asked, what it writes on, a T5 with its answer, a model of pictures with a picture. The page and JSON also say what
-    a BERT guesses for hidden words, and what a GPT or T5 foretells at every place.
+    asked, its continuation, a T5 with its answer, an image model with an image. The page and JSON also hold what a
+    BERT predicts for hidden words, and what a GPT or T5 predicts at every place.
 
     Example: regard look "The cat sat on the [MASK]." -m hf:google-bert/bert-base-uncased -o cat.html
     Example: regard look cat.jpg -m runs/cifar10-vit -o cat.png --at 0.5,0.4
     """
     if len(model) == 1 and is_image_model(model[0]):
-        look_at_picture(text, model[0], output, layers, head, at or [], device, allow_pickle)
+        look_at_image(text, model[0], output, layers, head, at or [], device, allow_pickle)
         return
     refuse_pictures((text, pair))
     import regard
     from regard.data.tokenizers.base import well_formed
-    from regard.look.figures import save
-    from regard.look.scenes import Viewed, set_scene
+    from regard.look.adapters.text import TextModel, inspect_text
+    from regard.look.save import save
 
     given = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
-    writing: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    found = regard.load(*(model or [str(built_in())]), device=device, allow_pickle=allow_pickle)
+    generation: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    pipeline = regard.load(*(model or [str(built_in())]), device=device, allow_pickle=allow_pickle)
     text, pair, target = map(well_formed, (text, pair, target))
-    sight = set_scene(found, text, pair=pair, to=to, target=target, **writing).sight(top=top)
-    assert isinstance(found, Viewed)  # others cannot be looked at with a text
-    Unknown(found.unknown_words, typed=True).note(f"{text}\t{pair}" if pair else text)
-    save(sight, output, panels=None if layers == "*" else layers, head=head, view="heads")
+    report = inspect_text(pipeline, text, pair=pair, to=to, target=target, **generation).report(top=top)
+    assert isinstance(pipeline, TextModel)  # inspect_text refuses the others
+    Unknown(pipeline.unknown_words, typed=True).note(f"{text}\t{pair}" if pair else text)
+    save(report, output, panels=None if layers == "*" else layers, head=head, view="heads")
     print(f"attention drawn to {output}", file=sys.stderr)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli.answering import answer_lines, given_texts
+from regard.cli.images import load_segmenter
 from regard.cli.options import AllowPickle, AsJson, Device, Model
-from regard.cli.pictures import load_segmenter
 from regard.errors import UsageError
 
 if TYPE_CHECKING:

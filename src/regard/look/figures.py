@@ -1,25 +1,20 @@
-"""Attention as PNG and SVG, drawn by matplotlib without its global state; `save` also writes the page and JSON."""
+"""Attention between tokens as figures: a heat map of one matrix, or small maps of every head."""
 
 from __future__ import annotations
 
-import json
 import textwrap
-import warnings
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Literal
 
-import matplotlib
 import numpy as np
-from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 from regard.errors import UsageError
-from regard.look.page import render_page
-from regard.look.sight import Panel, Sight, to_json
+from regard.look.panels import Panel
+from regard.look.report import AttentionReport
 
 View = Literal["alignment", "heads"]
 
@@ -27,90 +22,26 @@ INK, MUTED, RULE = "#1b2233", "#5b6478", "#d5dae5"
 # One hue whose lightness falls evenly, so it reads the same for colour-blind eyes and on a grey printer.
 RAMP = LinearSegmentedColormap.from_list("regard", ["#f6f8fc", "#c3d5f0", "#7ea5dc", "#3e6cb9", "#172b5f"])
 
-DPI = 160
 MAX_LABEL = 24  # characters; longer words are cut with an ellipsis
 MIN_WIDTH = 4.4  # inches, so that a title has room over three words
 TITLE_SIZE, TITLE_LINE = 12.5, 0.24  # points, inches
 NUMBERS_UP_TO = 14  # words on the longer side for which the cells carry numbers
 VECTOR_CELLS = 10_000  # a larger map is an image inside the SVG
 NUMBERS_FROM = 0.05  # lighter cells stay empty, so that the numbers that matter stand out
-# Tried after DejaVu for scripts it lacks, when the system has them.
-FALLBACK_FONTS = (
-    "Noto Sans CJK JP", "Noto Sans CJK SC", "Noto Sans Devanagari", "Noto Sans Bengali", "Noto Sans Tamil",
-    "Noto Sans Thai", "Arial Unicode MS", "Hiragino Sans", "PingFang SC", "Microsoft YaHei", "Malgun Gothic",
-    "Nirmala UI",
-)  # fmt: skip
 
 
-def save(
-    sight: Sight,
-    path: str | Path,
-    *,
-    panels: str | None = None,
-    head: int | None = None,
-    view: View | None = None,
-) -> Path:
-    """Write a sight as .png, .svg, .html or .json, by the suffix of `path`.
-
-    `panels` (a pattern such as `decoder.*.cross`) and `head` (from 0) choose what is written. A picture shows the word
-    alignment when there is one and nothing was chosen, else every head of every layer; `view` overrides this.
-    """
-    path = Path(path)
-    suffix = check_suffix(path)
-    chosen_nothing = panels is None and head is None
-    if not chosen_nothing:
-        sight = sight.select(panels or "*", head)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if suffix == ".html":
-        path.write_text(render_page(sight), encoding="utf-8")
-    elif suffix == ".json":
-        path.write_text(json.dumps(to_json(sight), ensure_ascii=False), encoding="utf-8")
-    else:
-        view = view or ("alignment" if sight.alignment and chosen_nothing else "heads")
-        chosen_view = view
-        save_figure(lambda: draw(sight, chosen_view), path)
-    return path
-
-
-def check_suffix(path: Path) -> str:
-    """How a file of attention is to be written, by the end of its name."""
-    suffix = path.suffix.lower()
-    if suffix not in (".png", ".svg", ".html", ".json"):
-        raise UsageError(f"cannot write attention as {path.name!r}; name a file ending in .png, .svg, .html or .json")
-    return suffix
-
-
-def save_figure(make: Callable[[], Figure], path: Path) -> None:
-    """Write a figure as .png or .svg, made in our style; equal figures give equal files."""
-    file_format = path.suffix.lower()[1:]
-    style: dict[Any, Any] = {
-        "font.family": _font_families(),
-        "svg.fonttype": "none",  # words stay text: searchable, and drawn with the reader's fonts
-        "svg.hashsalt": "regard",  # equal sights give equal files
-    }
-    metadata = {"Date": None} if file_format == "svg" else {"Software": None}
-    with matplotlib.rc_context(style), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=r"Glyph .* missing from", category=UserWarning)
-        make().savefig(path, format=file_format, dpi=DPI, metadata=metadata)
-
-
-def _font_families() -> list[str]:
-    installed = set(font_manager.get_font_names())
-    return ["DejaVu Sans", *(name for name in FALLBACK_FONTS if name in installed), "sans-serif"]
-
-
-def draw(sight: Sight, view: View) -> Figure:
-    """The figure of a view: the words' alignment, or every head (a full heat map when there is only one)."""
+def draw(report: AttentionReport, view: View) -> Figure:
+    """The word alignment, or every head; a single head is a full heat map."""
     if view == "alignment":
-        if sight.alignment is None:
+        if report.alignment is None:
             raise UsageError("there is no word alignment to draw: this model has no cross-attention; draw its heads")
-        return heat_map(sight.alignment, title=sight.title, note=sight.model)
-    if not sight.panels:
+        return heat_map(report.alignment, title=report.title, note=report.model)
+    if not report.panels:
         raise UsageError("there are no attention layers to draw: nothing was recorded")
-    if len(sight.panels) == 1 and sight.panels[0].heads == 1:
-        panel = sight.panels[0]
-        return heat_map(panel, title=sight.title, note=f"{sight.model} · {panel.name}")
-    return small_multiples(sight)
+    if len(report.panels) == 1 and report.panels[0].heads == 1:
+        panel = report.panels[0]
+        return heat_map(panel, title=report.title, note=f"{report.model} · {panel.name}")
+    return small_multiples(report)
 
 
 # The heat map of one matrix
@@ -124,7 +55,7 @@ def heat_map(panel: Panel, *, title: str = "", note: str = "") -> Figure:
     size = min(11.0, cell * 72 * 0.52)
     every = max(1, int(np.ceil(5.0 / size)))  # below five points only every n-th word is written
     size = max(size, 5.0)
-    row_labels, column_labels = _labels(panel.queries, every), _labels(panel.keys, every)
+    row_labels, column_labels = _labels(panel.queries.labels(), every), _labels(panel.keys.labels(), every)
 
     left = _widest(row_labels, size) + 0.3
     slope = _widest(column_labels, size) * np.sqrt(0.5) + 0.15  # labels lean at 45 degrees
@@ -163,7 +94,7 @@ def _shorten(word: str) -> str:
 
 
 def _printable(text: str) -> str:
-    """Control characters have no picture, and XML does not allow them."""
+    """The text with control characters replaced, since XML does not allow them."""
     return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
 
 
@@ -249,19 +180,19 @@ def _draw_scale(figure: Figure, x: float, y: float, length: float) -> None:
 # Every layer and head
 
 
-def small_multiples(sight: Sight) -> Figure:
+def small_multiples(report: AttentionReport) -> Figure:
     """One row of small maps for each layer, one column for each head; darker is heavier, scaled within each map."""
-    columns = max(panel.heads for panel in sight.panels)
+    columns = max(panel.heads for panel in report.panels)
     side = float(np.clip(13.0 / columns, 0.55, 1.5))
     gap = 0.09
-    left = _widest([_shorten(panel.name) for panel in sight.panels], 8.5) + 0.3
+    left = _widest([_shorten(panel.name) for panel in report.panels], 8.5) + 0.3
     width = max(left + columns * (side + gap) + 0.1, MIN_WIDTH)
-    lines = _wrap(sight.title, width)
+    lines = _wrap(report.title, width)
     heading = _heading_height(lines) + 0.25
-    height = heading + len(sight.panels) * (side + gap) + 0.15
+    height = heading + len(report.panels) * (side + gap) + 0.15
 
     figure = _figure(width, height)
-    for row, panel in enumerate(sight.panels):
+    for row, panel in enumerate(report.panels):
         top = heading + row * (side + gap)
         figure.text(
             (left - 0.12) / width, 1 - (top + side / 2) / height, _shorten(panel.name),
@@ -278,5 +209,5 @@ def small_multiples(sight: Sight) -> Figure:
         x = left + column * (side + gap) + side / 2
         label = f"head {column}" if side > 0.8 else str(column)
         figure.text(x / width, 1 - (heading - 0.07) / height, label, ha="center", va="bottom", fontsize=8, color=MUTED)
-    _write_heading(figure, lines, f"{sight.model} · rows look at columns · shading is scaled within each map")
+    _write_heading(figure, lines, f"{report.model} · rows look at columns · shading is scaled within each map")
     return figure

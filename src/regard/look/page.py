@@ -1,4 +1,4 @@
-"""Attention as one HTML page that needs no network: template, style, script and data in a single file."""
+"""A report as one HTML page that needs no network: style, script, description and weights in a single file."""
 
 from __future__ import annotations
 
@@ -7,96 +7,68 @@ import hashlib
 import html
 import json
 import zlib
-from collections.abc import Sequence
+from functools import cache
 from importlib import resources
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float, UInt8
 
-from regard.look.sight import Panel, Sight, foretold_to_json
+from regard.look.bundle import bundle
+from regard.look.panels import Tokens, axis_from_json
+from regard.look.report import AttentionReport, describe
 
 LEVELS = 255
-SCRIPTS = (
-    "state.js",
-    "data.js",
-    "matrix.js",
-    "atlas.js",
-    "foretold.js",
-    "page.js",
-)  # joined in this order into one script
 
 
-def render_page(sight: Sight) -> str:
-    """The whole page as text."""
-    every_panel = [*([sight.alignment] if sight.alignment else []), *sight.panels]
-    return assemble(
-        "page",
-        SCRIPTS,
-        title=sight.title or "Attention",
-        data=_describe(sight, every_panel),
-        weights=[panel.weights for panel in every_panel],
-    )
-
-
-def assemble(
-    name: str, scripts: Sequence[str], *, title: str, data: dict[str, Any], weights: Sequence[np.ndarray]
-) -> str:
-    """NAME.html with page.css, scripts and data in one text, under a policy that lets nothing else in."""
-    style, script = _read("page.css"), "\n".join(map(_read, scripts))
+def render_page(report: AttentionReport) -> str:
+    """The whole page as text, under a policy that lets the browser run and load nothing else."""
+    style, script = _read("page.css"), _script(report.view)
     policy = (
         f"default-src 'none'; script-src {_hash_source(script)}; style-src {_hash_source(style)}; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
+    weights = [panel.weights for panel in report.all_panels]
     parts = {
         "policy": policy,
-        "title": html.escape(title),
+        "title": html.escape(report.title or "Attention"),
         "style": style,
         "script": script,
-        "sight": _script_safe_json(data),
+        "report": _script_safe_json(_page_data(report)),
         "weights": "\n".join(_weights_element(index, each) for index, each in enumerate(weights)),
     }
     # Split before filling in, so that a word such as {{style}} stays a word.
-    pieces = _read(f"{name}.html").split("{{")
+    pieces = _read("page.html").split("{{")
     filled = (parts[name] + rest for name, rest in (piece.split("}}", 1) for piece in pieces[1:]))
     return pieces[0] + "".join(filled)
 
 
-def quantise(weights: np.ndarray) -> np.ndarray:
+def quantise(weights: Float[np.ndarray, "*shape"]) -> UInt8[np.ndarray, "*shape"]:
     """Weights as bytes, q = round(255 sqrt(w)): the root keeps the small weights of long inputs apart from 0."""
     return np.rint(np.sqrt(np.clip(weights, 0.0, 1.0)) * LEVELS).astype(np.uint8)
 
 
+def _page_data(report: AttentionReport) -> dict[str, Any]:
+    """The description of a report, and which view shows it; for the labelled matrix every axis has its labels."""
+    data = describe(report) | {"view": report.view}
+    if report.view == Tokens.kind:
+        data["axes"] = [form | {"texts": axis_from_json(form).labels()} for form in data["axes"]]
+    return data
+
+
+@cache
+def _script(view: str) -> str:
+    """The script of pages with this view."""
+    return bundle([f"axes/{view}.js", "page.js"], _read)
+
+
 def _read(name: str) -> str:
-    return resources.files("regard.look").joinpath("web", name).read_text(encoding="utf-8")
+    return resources.files("regard.look").joinpath("web", *name.split("/")).read_text(encoding="utf-8")
 
 
 def _hash_source(text: str) -> str:
     digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
     return f"'sha256-{digest}'"
-
-
-def _describe(sight: Sight, panels: list[Panel]) -> dict[str, Any]:
-    """Everything but the weights; word lists are stored once, as most panels share theirs."""
-    texts: list[list[str]] = []
-
-    def text_number(words: list[str]) -> int:
-        if words not in texts:
-            texts.append(words)
-        return texts.index(words)
-
-    described = [
-        {
-            "name": panel.name,
-            "kind": "alignment" if panel is sight.alignment else panel.kind,
-            "heads": panel.heads,
-            "queries": text_number(list(panel.queries)),
-            "keys": text_number(list(panel.keys)),
-        }
-        for panel in panels
-    ]
-    foretold = [foretold_to_json(each) for each in sight.foretold]
-    heading = {"title": sight.title, "model": sight.model, "meta": sight.meta}
-    return {**heading, "panels": described, "texts": texts, "tokens": list(sight.tokens), "foretold": foretold}
 
 
 def _script_safe_json(data: dict[str, Any]) -> str:

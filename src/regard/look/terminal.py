@@ -13,7 +13,7 @@ from rich.style import Style
 from rich.text import Text
 
 from regard.data.tokenizers.unknown_words import MOSTLY, UnknownWord, named, unknown_share
-from regard.look.sight import Panel
+from regard.look.panels import Panel
 
 LABEL_WIDTH = 16  # columns for the target words
 HEADER_HEIGHT = 12  # letters of a source word that is written downwards
@@ -30,8 +30,9 @@ def print_alignment(
     console = console or Console()
     coloured = console.is_terminal and not console.no_color and console.encoding.startswith("utf")
     room = min(width or console.width, console.width)
-    lines = alignment_table(panel.weights[0], panel.queries, panel.keys, width=room, coloured=coloured)
-    arrows = arrow_line(links, panel.keys, panel.queries, arrow="→" if coloured else "->")
+    targets, sources = panel.queries.labels(), panel.keys.labels()
+    lines = alignment_table(panel.weights[0], targets, sources, width=room, coloured=coloured)
+    arrows = arrow_line(links, sources, targets, arrow="→" if coloured else "->")
     for line in lines:
         console.print(line, no_wrap=True, overflow="ignore", crop=False)
     if arrows:

@@ -1,4 +1,4 @@
-"""Pictures and JSON: they open, hold the words, and nothing in a word is ever interpreted."""
+"""Figures and JSON: they open, hold the words, and nothing in a word is ever interpreted."""
 
 import json
 import xml.etree.ElementTree as ElementTree
@@ -9,8 +9,10 @@ import pytest
 from PIL import Image
 
 from regard.errors import UsageError
-from regard.look.figures import MIN_WIDTH, draw, heat_map, save
-from regard.look.sight import Panel, Sight, from_json, to_json
+from regard.look.figures import MIN_WIDTH, draw, heat_map
+from regard.look.panels import Panel, Tokens
+from regard.look.report import AttentionReport, from_json, to_json
+from regard.look.save import save
 
 AWKWARD = ["$x_1$", "a_b^c", "<script>alert(1)</script>", "&amp;", "面包", "نحن", "\x00\x1b[31m", "w" * 300, ""]
 
@@ -20,23 +22,23 @@ def rows(heads: int, queries: int, keys: int) -> np.ndarray:
     return raw / raw.sum(axis=-1, keepdims=True)
 
 
-def sight_of(source: list[str], target: list[str], heads: int = 2) -> Sight:
-    return Sight(
+def report_of(source: list[str], target: list[str], heads: int = 2) -> AttentionReport:
+    return AttentionReport(
         title=f"{' '.join(source)} → {' '.join(target)}",
         model="tiny",
         panels=[
-            Panel("encoder.0.attention", "self", rows(heads, len(source), len(source)), source, source),
-            Panel("decoder.0.cross", "cross", rows(heads, len(target), len(source)), target, source),
-            Panel("decoder.1.cross", "cross", rows(heads, len(target), len(source)), target, source),
+            Panel("encoder.0.attention", "self", rows(heads, len(source), len(source)), Tokens(source), Tokens(source)),
+            Panel("decoder.0.cross", "cross", rows(heads, len(target), len(source)), Tokens(target), Tokens(source)),
+            Panel("decoder.1.cross", "cross", rows(heads, len(target), len(source)), Tokens(target), Tokens(source)),
         ],
-        alignment=Panel("alignment", "cross", rows(1, len(target), len(source)), target, source),
+        alignment=Panel("alignment", "cross", rows(1, len(target), len(source)), Tokens(target), Tokens(source)),
         meta={"score": "-0.3"},
     )
 
 
 @pytest.fixture
-def bread() -> Sight:
-    return sight_of(["we", "are", "eating", "bread"], ["estamos", "comiendo", "pan"])
+def bread() -> AttentionReport:
+    return report_of(["we", "are", "eating", "bread"], ["estamos", "comiendo", "pan"])
 
 
 def words_in_svg(path: Path) -> list[str]:
@@ -48,20 +50,20 @@ def words_in_svg(path: Path) -> list[str]:
 @pytest.mark.parametrize("count", [1, 3, 60, 220])
 def test_png_opens_with_a_sane_size(tmp_path: Path, count: int) -> None:
     words = [f"word{index}" for index in range(count)]
-    with Image.open(save(sight_of(words, words, heads=1), tmp_path / "map.png")) as image:
+    with Image.open(save(report_of(words, words, heads=1), tmp_path / "map.png")) as image:
         image.verify()
         assert image.format == "PNG"
         assert 300 < image.width < 7000 and 150 < image.height < 7000
 
 
-def test_svg_holds_every_word_as_text(tmp_path: Path, bread: Sight) -> None:
+def test_svg_holds_every_word_as_text(tmp_path: Path, bread: AttentionReport) -> None:
     texts = words_in_svg(save(bread, tmp_path / "map.svg"))
     for word in ["we", "are", "eating", "bread", "estamos", "comiendo", "pan"]:
         assert word in texts
 
 
 def test_words_are_never_interpreted_in_pictures(tmp_path: Path) -> None:
-    awkward = sight_of(AWKWARD, AWKWARD)
+    awkward = report_of(AWKWARD, AWKWARD)
     path = save(awkward, tmp_path / "map.svg")
     texts = words_in_svg(path)
     assert "$x_1$" in texts and "a_b^c" in texts and "&amp;" in texts
@@ -71,7 +73,7 @@ def test_words_are_never_interpreted_in_pictures(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["svg", "png"])
-def test_equal_sights_give_equal_files(tmp_path: Path, bread: Sight, suffix: str) -> None:
+def test_equal_reports_give_equal_files(tmp_path: Path, bread: AttentionReport, suffix: str) -> None:
     first, second = (save(bread, tmp_path / f"{name}.{suffix}").read_bytes() for name in ("a", "b"))
     assert first == second
 
@@ -79,7 +81,7 @@ def test_equal_sights_give_equal_files(tmp_path: Path, bread: Sight, suffix: str
 @pytest.mark.parametrize("count", [3, 14, 30, 60])
 def test_labels_stay_inside_the_figure_and_apart(count: int) -> None:
     words = [f"{'long' * (index % 4)}word{index}" for index in range(count)]
-    figure = heat_map(Panel("map", "cross", rows(1, count, count), words, words), title="t")
+    figure = heat_map(Panel("map", "cross", rows(1, count, count), Tokens(words), Tokens(words)), title="t")
     axes = figure.axes[0]
     renderer = figure.canvas.get_renderer()
     boxes = [label.get_window_extent(renderer) for label in [*axes.get_xticklabels(), *axes.get_yticklabels()]]
@@ -96,20 +98,19 @@ def test_labels_stay_inside_the_figure_and_apart(count: int) -> None:
 def test_a_short_sentence_carries_numbers_and_a_long_one_does_not() -> None:
     few, many = ["a", "b"], [str(index) for index in range(40)]
     weights = np.array([[[0.25, 0.75], [1.0, 0.0]]])
-    assert [text.get_text() for text in heat_map(Panel("m", "cross", weights, few, few)).axes[0].texts] == [
-        ".25", ".75", "1.00",
-    ]  # fmt: skip
-    assert not heat_map(Panel("m", "cross", rows(1, 40, 40), many, many)).axes[0].texts
+    written = heat_map(Panel("m", "cross", weights, Tokens(few), Tokens(few))).axes[0].texts
+    assert [text.get_text() for text in written] == [".25", ".75", "1.00"]
+    assert not heat_map(Panel("m", "cross", rows(1, 40, 40), Tokens(many), Tokens(many))).axes[0].texts
 
 
-def test_every_layer_and_head_has_its_map(bread: Sight) -> None:
+def test_every_layer_and_head_has_its_map(bread: AttentionReport) -> None:
     figure = draw(bread, "heads")
     assert len(figure.axes) == 3 * 2
     np.testing.assert_allclose(figure.axes[2].images[0].get_array(), bread.panels[1].weights[0])
     assert figure.get_size_inches()[0] >= MIN_WIDTH
 
 
-def test_layers_and_heads_can_be_chosen(tmp_path: Path, bread: Sight) -> None:
+def test_layers_and_heads_can_be_chosen(tmp_path: Path, bread: AttentionReport) -> None:
     path = save(bread, tmp_path / "cross.json", panels="decoder.*.cross", head=1)
     panels = json.loads(path.read_text(encoding="utf-8"))["panels"]
     assert [panel["name"] for panel in panels] == ["decoder.0.cross head 1", "decoder.1.cross head 1"]
@@ -120,34 +121,36 @@ def test_layers_and_heads_can_be_chosen(tmp_path: Path, bread: Sight) -> None:
         save(bread, tmp_path / "x.png", head=2)
 
 
-def test_other_suffixes_are_refused_with_the_four_that_work(tmp_path: Path, bread: Sight) -> None:
+def test_other_suffixes_are_refused_with_the_four_that_work(tmp_path: Path, bread: AttentionReport) -> None:
     with pytest.raises(UsageError, match=r"\.png, \.svg, \.html or \.json"):
         save(bread, tmp_path / "map.pdf")
 
 
 def test_what_is_not_there_cannot_be_drawn(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no word alignment"):
-        save(Sight("t", "m"), tmp_path / "x.png", view="alignment")
+        save(AttentionReport("t", "m"), tmp_path / "x.png", view="alignment")
     with pytest.raises(UsageError, match="nothing was recorded"):
-        save(Sight("t", "m"), tmp_path / "x.png")
+        save(AttentionReport("t", "m"), tmp_path / "x.png")
 
 
 def test_json_comes_back_as_it_was(tmp_path: Path) -> None:
-    sight = sight_of(AWKWARD, AWKWARD[:4])
-    read = from_json(json.loads(save(sight, tmp_path / "deep" / "sight.json").read_text(encoding="utf-8")))
-    assert to_json(read) == to_json(sight)
+    report = report_of(AWKWARD, AWKWARD[:4])
+    read = from_json(json.loads(save(report, tmp_path / "deep" / "report.json").read_text(encoding="utf-8")))
+    assert to_json(read) == to_json(report)
     assert (read.source, read.target) == (AWKWARD, AWKWARD[:4])
-    for before, after in zip(sight.panels, read.panels, strict=True):
+    for before, after in zip(report.panels, read.panels, strict=True):
         np.testing.assert_allclose(after.weights, before.weights, atol=5e-7)
 
 
 def test_panels_refuse_weights_that_do_not_fit() -> None:
     with pytest.raises(UsageError, match=r"2 queries and 3 keys"):
-        Panel("p", "self", np.zeros((1, 2, 2)), ["a", "b"], ["a", "b", "c"])
+        Panel("p", "self", np.zeros((1, 2, 2)), Tokens(["a", "b"]), Tokens(["a", "b", "c"]))
     with pytest.raises(UsageError, match="not finite"):
-        Panel("p", "self", np.full((1, 1, 1), np.nan), ["a"], ["a"])
+        Panel("p", "self", np.full((1, 1, 1), np.nan), Tokens(["a"]), Tokens(["a"]))
 
 
 def test_a_model_without_cross_attention_has_a_source_only() -> None:
-    sight = Sight("t", "m", [Panel("encoder.0", "self", rows(1, 2, 2), ["a", "b"], ["a", "b"])])
-    assert (sight.source, sight.target) == (["a", "b"], [])
+    report = AttentionReport(
+        "t", "m", [Panel("encoder.0", "self", rows(1, 2, 2), Tokens(["a", "b"]), Tokens(["a", "b"]))]
+    )
+    assert (report.source, report.target) == (["a", "b"], [])

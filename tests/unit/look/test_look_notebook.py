@@ -12,9 +12,9 @@ import pytest
 from PIL import Image
 
 import regard
+from regard.look.adapters.images import inspect_image
+from regard.look.adapters.text import inspect_translation
 from regard.look.page import render_page
-from regard.look.pictures import picture_page, picture_sight
-from regard.look.scenes import translated_scene
 
 SENTENCE = "we are eating bread"
 
@@ -25,7 +25,7 @@ def test_a_look_shows_itself_as_a_page_in_a_frame(translator_folder: Path):
     answer = translator.translate(SENTENCE, to="es")
     assert seen.said == answer.text
     framed = re.fullmatch(r'<iframe sandbox="allow-scripts" .* srcdoc="([^"]*)"></iframe>', seen._repr_html_(), re.S)
-    assert framed and html.unescape(framed[1]) == render_page(translated_scene(translator, answer).sight())
+    assert framed and html.unescape(framed[1]) == render_page(inspect_translation(translator, answer).report())
 
 
 def test_a_look_is_saved_and_can_be_given_a_translation(translator_folder: Path, tmp_path: Path):
@@ -34,13 +34,13 @@ def test_a_look_is_saved_and_can_be_given_a_translation(translator_folder: Path,
     assert saved["alignment"]["queries"] == ["el", "pan"] and seen.said == "el pan"
 
 
-def test_a_picture_is_looked_at_as_well(make_classifier, tmp_path: Path):
+def test_an_image_is_looked_at_as_well(make_classifier, tmp_path: Path):
     classifier = regard.load(make_classifier("vit"))
     picture = tmp_path / "noise.png"
     Image.effect_noise((40, 40), 90).convert("RGB").save(picture)
     seen = regard.look(classifier, picture)
     assert seen.said == classifier.classify(picture)[0].label
-    page = picture_page(picture_sight(classifier, picture, title="noise.png"))
+    page = render_page(inspect_image(classifier, picture, title="noise.png"))
     assert html.escape(page, quote=True) in seen._repr_html_()
     saved = json.loads(seen.save(tmp_path / "look.json").read_text("utf-8"))
     assert np.allclose(np.sum(saved["layers"][0]["weights"], axis=-1), 1, atol=1e-4)
@@ -48,7 +48,7 @@ def test_a_picture_is_looked_at_as_well(make_classifier, tmp_path: Path):
 
 @pytest.mark.parametrize("first", ["", "import regard.look.figures;"])
 def test_the_package_can_be_called_before_and_after_it_is_imported(first: str):
-    code = f"import regard; {first} assert callable(regard.look); from regard.look.sight import Sight; print('both')"
+    code = f"import regard; {first} assert callable(regard.look); import regard.look.report; print('both')"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout == "both\n"
 

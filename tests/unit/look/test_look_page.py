@@ -13,9 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from regard.look.figures import save
 from regard.look.page import quantise, render_page
-from regard.look.sight import Panel, Sight
+from regard.look.panels import Panel, Tokens
+from regard.look.report import AttentionReport
+from regard.look.save import save
 
 NASTY = [
     "</script><script>alert(1)</script>",
@@ -53,22 +54,24 @@ class Page(HTMLParser):
         return [(attributes, text) for tag, attributes, text in self.elements if tag == wanted]
 
 
-def make_sight(words: list[str], heads: int = 3) -> Sight:
+def make_report(words: list[str], heads: int = 3) -> AttentionReport:
     raw = np.random.default_rng(0).random((heads, len(words), len(words))) ** 6
     weights = raw / raw.sum(axis=-1, keepdims=True)
-    panels = [Panel(f"decoder.{layer}.cross", "cross", weights, words, words) for layer in range(2)]
-    return Sight(" ".join(words), "tiny", panels, Panel("alignment", "cross", weights[:1], words, words))
+    panels = [Panel(f"decoder.{layer}.cross", "cross", weights, Tokens(words), Tokens(words)) for layer in range(2)]
+    return AttentionReport(
+        " ".join(words), "tiny", panels, Panel("alignment", "cross", weights[:1], Tokens(words), Tokens(words))
+    )
 
 
 def test_nothing_is_loaded_from_outside() -> None:
-    text = render_page(make_sight(["we", "are"]))
+    text = render_page(make_report(["we", "are"]))
     assert not re.search(r"https?://|//cdn|@import|url\(", text)
     for tag, attributes, _ in Page(text).elements:
         assert not {"src", "href", "action", "srcset", "style", "onclick"} & set(attributes), tag
 
 
 def test_only_the_scripts_and_styles_of_the_page_may_run() -> None:
-    page = Page(render_page(make_sight(NASTY)))
+    page = Page(render_page(make_report(NASTY)))
     policy = next(a["content"] for a, _ in page.all("meta") if a.get("http-equiv") == "Content-Security-Policy")
     assert policy and policy.startswith("default-src 'none'") and "unsafe" not in policy
     running = [text for attributes, text in page.all("script") if "type" not in attributes]
@@ -79,22 +82,23 @@ def test_only_the_scripts_and_styles_of_the_page_may_run() -> None:
 
 
 def test_words_are_data_and_never_markup() -> None:
-    page = Page(render_page(make_sight(NASTY)))
+    page = Page(render_page(make_report(NASTY)))
     assert not page.all("img")
     assert page.all("title")[0][1] == " ".join(NASTY)
-    data = next(text for attributes, text in page.all("script") if attributes.get("id") == "sight")
-    assert json.loads(data)["texts"] == [NASTY]
+    data = next(text for attributes, text in page.all("script") if attributes.get("id") == "report")
+    assert [axis["texts"] for axis in json.loads(data)["axes"]] == [NASTY]
 
 
 def test_weights_survive_packing() -> None:
-    sight = make_sight([f"w{index}" for index in range(20)])
-    page = Page(render_page(sight))
+    report = make_report([f"w{index}" for index in range(20)])
+    page = Page(render_page(report))
     packed = {attributes["id"]: text for attributes, text in page.all("script") if "id" in attributes}
-    described = json.loads(packed["sight"])["panels"]
-    assert [panel["kind"] for panel in described] == ["alignment", "cross", "cross"]
+    described = json.loads(packed["report"])
+    assert described["alignment"]["heads"] == 1
+    assert [panel["name"] for panel in described["panels"]] == ["decoder.0.cross", "decoder.1.cross"]
     raw = np.frombuffer(zlib.decompress(base64.b64decode(packed["weights-1"])), np.uint8)
     weights = (raw.reshape(3, 20, 20) / 255.0) ** 2
-    np.testing.assert_allclose(weights, sight.panels[0].weights, atol=1 / 255)
+    np.testing.assert_allclose(weights, report.panels[0].weights, atol=1 / 255)
 
 
 def test_small_weights_stay_apart_from_nothing() -> None:
@@ -104,17 +108,17 @@ def test_small_weights_stay_apart_from_nothing() -> None:
 def test_a_large_model_makes_a_small_page(tmp_path: Path) -> None:
     words = [f"w{index}" for index in range(60)]
     weights = np.random.default_rng(0).dirichlet(np.full(60, 0.1), size=(12, 60))
-    panels = [Panel(f"decoder.{layer}.cross", "cross", weights, words, words) for layer in range(12)]
-    assert save(Sight("t", "m", panels), tmp_path / "page.html").stat().st_size < 1_000_000
+    panels = [Panel(f"decoder.{layer}.cross", "cross", weights, Tokens(words), Tokens(words)) for layer in range(12)]
+    assert save(AttentionReport("t", "m", panels), tmp_path / "page.html").stat().st_size < 1_000_000
 
 
 def test_a_page_without_panels_is_still_a_page() -> None:
-    assert Page(render_page(Sight("", "m"))).all("title")[0][1] == "Attention"
+    assert Page(render_page(AttentionReport("", "m"))).all("title")[0][1] == "Attention"
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
 def test_the_script_is_valid_javascript(tmp_path: Path) -> None:
-    page = Page(render_page(make_sight(["a"])))
+    page = Page(render_page(make_report(["a"])))
     script = next(text for attributes, text in page.all("script") if "type" not in attributes)
     path = tmp_path / "page.js"
     path.write_text(script, encoding="utf-8")

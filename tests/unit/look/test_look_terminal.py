@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from regard.look.sight import Panel
+from regard.look.panels import Panel, Tokens
 from regard.look.terminal import alignment_table, arrow_line, print_alignment
 
 SOURCE, TARGET = ["we", "are", "eating", "bread"], ["estamos", "comiendo", "pan"]
 WEIGHTS = np.array([[0.5, 0.46, 0.04, 0.0], [0.0, 0.02, 0.97, 0.01], [0.0, 0.0, 0.2, 0.8]])
-PANEL = Panel("alignment", "cross", WEIGHTS[None], TARGET, SOURCE)
+PANEL = Panel("alignment", "cross", WEIGHTS[None], Tokens(TARGET), Tokens(SOURCE))
 LINKS = [(0, 0), (1, 0), (2, 1), (3, 2)]
 
 
@@ -78,5 +78,7 @@ def test_long_words_are_written_downwards() -> None:
 def test_arrows_and_control_characters() -> None:
     assert arrow_line(LINKS, SOURCE, TARGET) == "we→estamos are→estamos eating→comiendo bread→pan"
     assert "\x1b" not in arrow_line([(0, 0)], ["\x1b[2Jx"], ["y"])
-    output = printed(Panel("a", "cross", np.ones((1, 1, 1)), ["[red]x[/red]"], ["\x1b[2J"]), [(0, 0)], terminal=False)
+    output = printed(
+        Panel("a", "cross", np.ones((1, 1, 1)), Tokens(["[red]x[/red]"]), Tokens(["\x1b[2J"])), [(0, 0)], terminal=False
+    )
     assert "[red]x" in output and "\x1b" not in output

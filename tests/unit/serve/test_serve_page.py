@@ -12,8 +12,8 @@ from PIL import Image
 import regard
 from regard.inference.decoding.search import SearchSettings
 from regard.inference.decoding.search_tree import ROOT, grow_tree, path_to
+from regard.look.adapters.text import inspect_translation, inspect_translator
 from regard.look.page import quantise
-from regard.look.scenes import translated_scene, translation_scene
 from regard.serve.routes import documents
 
 SENTENCE = "we are eating bread"
@@ -193,11 +193,11 @@ def test_the_tree_of_the_page_spells_its_translation(ask):
 
 
 def test_pieces_are_the_recorded_weights(ask, translator):
-    sight = translated_scene(translator, translator.translate(SENTENCE, to="es")).sight()
+    report = inspect_translation(translator, translator.translate(SENTENCE, to="es")).report()
     told = ask("look")
     assert told["pieces"] == []
-    assert [each["name"] for each in told["panels"]] == [panel.name for panel in sight.panels]
-    for panel in sight.panels:
+    assert [each["name"] for each in told["panels"]] == [panel.name for panel in report.panels]
+    for panel in report.panels:
         pieces = ask("look", layers=[panel.name])["pieces"]
         assert [each["head"] for each in pieces] == list(range(panel.heads))
         for piece in pieces:
@@ -234,7 +234,7 @@ def test_scores_are_what_the_softmax_is_made_of(ask):
 def test_a_given_translation_is_looked_at(ask, translator):
     told = ask("look", target="el pan es rojo", layers=["decoder.0.cross"])
     assert told["said"] == "el pan es rojo" and told["texts"]["target_words"] == ["el", "pan", "es", "rojo"]
-    expected = translation_scene(translator, SENTENCE, to="es", target="el pan es rojo").sight().panels[2]
+    expected = inspect_translator(translator, SENTENCE, to="es", target="el pan es rojo").report().panels[2]
     assert np.array_equal(decoded(told["pieces"][0]), quantise(expected.weights[0]))
 
 

@@ -4,11 +4,11 @@ import { writeAddress } from "./address.js";
 import { isAbort, post, wordsOf } from "./api.js";
 import { byId, debounce, fillSelect, make, say } from "./dom.js";
 import { languageName, milliseconds, modelLabel, signed } from "./format.js";
-import { Matrix } from "./matrix.js";
-import { NOTHING, Pointing, shareOfKey, shareOfQuery } from "./pointing.js";
-import { modelCalled, shelf, watchShelf } from "./shelf.js";
-import { WeightMap } from "./weights.js";
-import { asColumn, asRow, fillWords, listenToWords, shadeWords, tell } from "./words.js";
+import { Matrix } from "./look/matrix.js";
+import { NOTHING, Pointing, shareOfKey, shareOfQuery } from "./look/pointing.js";
+import { modelCalled, modelList, watchModels } from "./model_list.js";
+import { WeightMap } from "./look/weights.js";
+import { asColumn, asRow, fillWords, listenToWords, shadeWords, tell } from "./look/words.js";
 
 let contenders, running;
 
@@ -18,7 +18,7 @@ export function startCompare() {
   contenders.forEach((each, side) => each.pointing.watch((place) => link(contenders[1 - side], each, place)));
   byId("compare-text").addEventListener("input", debounce(400, compare));
   byId("compare-to").addEventListener("change", compare);
-  watchShelf(fill);
+  watchModels(fill);
   return contenders.map((each) => each.pointing);
 }
 
@@ -34,7 +34,7 @@ export function refreshCompare(text, { text: linked, first, second, to } = {}) {
 }
 
 function fill() {
-  const options = shelf.translators.map((model) => [model.id, modelLabel(model)]);
+  const options = modelList.translators.map((model) => [model.id, modelLabel(model)]);
   const pair = twoThatFit(contenders.map((each) => each.select.value));
   contenders.forEach((each, side) => fillSelect(each.select, options, pair[side]));
   fillTargets();
@@ -44,7 +44,7 @@ const shareTargets = (a, b) => a.source === b.source && a.targets.some((code) =>
 
 /** Two different models that translate the same languages: those chosen, or the first that do; else what there is. */
 function twoThatFit(chosen) {
-  const models = shelf.translators, known = chosen.map(modelCalled);
+  const models = modelList.translators, known = chosen.map(modelCalled);
   if (known[0] && known[1] && known[0] !== known[1]) return chosen;
   for (const one of models) {
     const other = models.find((each) => each !== one && shareTargets(one, each));
@@ -57,7 +57,7 @@ function twoThatFit(chosen) {
 function chooseSide(side) {
   const own = contenders[side], other = contenders[1 - side];
   if (own.select.value === other.select.value) {
-    const model = modelCalled(own.select.value), rest = shelf.translators.filter((each) => each !== model);
+    const model = modelCalled(own.select.value), rest = modelList.translators.filter((each) => each !== model);
     other.select.value = (rest.find((each) => each.id === own.before) ?? rest.find((each) => shareTargets(model, each)) ?? rest[0] ?? model).id;
   }
   for (const each of contenders) each.before = each.select.value;
@@ -88,7 +88,7 @@ async function compare() {
   writeAddress("compare", text ? { first, second, to: byId("compare-to").value, text } : {});
   say(byId("compare-error"), mismatch);
   byId("compare-verdict").textContent = "";
-  if (!text || mismatch || !shelf.translators.length) { contenders.forEach((each) => each.clear()); return; }
+  if (!text || mismatch || !modelList.translators.length) { contenders.forEach((each) => each.clear()); return; }
   // One after another, so that neither slows the other down.
   for (const each of contenders) await each.translate(text, byId("compare-to").value, signal);
   if (signal.aborted) return;

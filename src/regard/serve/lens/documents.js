@@ -5,7 +5,7 @@ import { download, isAbort, Problem, stream, wordsOf } from "./api.js";
 import { byId, make, onDrop } from "./dom.js";
 import { bytes, count, languageName } from "./format.js";
 import { Languages } from "./languages.js";
-import { shelf, watchShelf } from "./shelf.js";
+import { modelList, watchModels } from "./model_list.js";
 
 let languages;
 
@@ -16,7 +16,7 @@ export function startDocuments() {
   onDrop(byId("document-drop"), takeFiles);
   input.addEventListener("change", () => { takeFiles([...input.files]); input.value = ""; });
   byId("document-form").addEventListener("submit", (event) => event.preventDefault());
-  watchShelf(describe);
+  watchModels(describe);
 }
 
 export function refreshDocuments({ from, to, model } = {}) {
@@ -28,9 +28,9 @@ function keepAddress() {
 }
 
 function describe() {
-  const formats = shelf.documents.map((suffix) => suffix.slice(1));
-  byId("document-help").textContent = `${formats.join(", ")}, up to ${bytes(shelf.limits.bytes)}`;
-  byId("document-file").accept = shelf.documents.join(",");
+  const formats = modelList.documents.map((suffix) => suffix.slice(1));
+  byId("document-help").textContent = `${formats.join(", ")}, up to ${bytes(modelList.limits.bytes)}`;
+  byId("document-file").accept = modelList.documents.join(",");
 }
 
 function takeFiles(files) {
@@ -44,9 +44,9 @@ function takeFiles(files) {
 /** What is wrong with a file, before it is sent. */
 function trouble(file) {
   const suffix = /\.[^.]+$/.exec(file.name)?.[0].toLowerCase() ?? "";
-  if (!shelf.documents.includes(suffix)) return `${file.name} is not a document this page can translate. Give one of ${shelf.documents.join(", ")}.`;
+  if (!modelList.documents.includes(suffix)) return `${file.name} is not a document this page can translate. Give one of ${modelList.documents.join(", ")}.`;
   if (!file.size) return `${file.name} is empty.`;
-  return file.size > shelf.limits.bytes ? `${file.name} has ${bytes(file.size)}; the server takes ${bytes(shelf.limits.bytes)} at most.` : "";
+  return file.size > modelList.limits.bytes ? `${file.name} has ${bytes(file.size)}; the server takes ${bytes(modelList.limits.bytes)} at most.` : "";
 }
 
 class DocumentCard {

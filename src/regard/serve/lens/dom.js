@@ -1,18 +1,8 @@
-// Making and finding elements. Text from anywhere only ever becomes a text node.
+// What the page of the server needs beyond the shared parts: drawings, notices, menus, dropped files and the clipboard.
 
-export const byId = (id) => document.getElementById(id);
+import { make } from "./look/dom.js";
 
-/** An element; names with a dash and `role` become attributes, `data` its data attributes, everything else properties. */
-export function make(tag, properties = {}, ...children) {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(properties)) {
-    if (name === "data") Object.assign(element.dataset, value);
-    else if (name.includes("-") || name === "role") element.setAttribute(name, value);
-    else element[name] = value;
-  }
-  element.append(...children);
-  return element;
-}
+export * from "./look/dom.js";
 
 export function makeSvg(tag, attributes = {}, ...children) {
   const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
@@ -65,17 +55,4 @@ export function copyButton(button, textOf) {
     button.textContent = await copyText(textOf()).then(() => "Copied", () => "Could not copy");
     setTimeout(() => { button.textContent = words; }, 1600);
   });
-}
-
-export const calm = matchMedia("(prefers-reduced-motion: reduce)");
-export const within = (value, low, high) => Math.max(low, Math.min(high, value));
-
-/** Call back when an element gets another width. */
-export function onWidth(element, action) {
-  let width = element.clientWidth;
-  new ResizeObserver(() => {
-    if (element.clientWidth === width) return;
-    width = element.clientWidth;
-    if (width) action();
-  }).observe(element);
 }

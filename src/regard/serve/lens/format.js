@@ -1,6 +1,7 @@
-// Numbers and codes as people read them.
+// Numbers, codes and models as people read them.
 
-export const percent = (share) => (share < 0.001 ? "0%" : share < 0.095 ? `${(share * 100).toFixed(1)}%` : `${Math.round(share * 100)}%`);
+export * from "./look/format.js";
+
 export const count = (number) => number.toLocaleString("en");
 export const signed = (number, digits = 2) => number.toFixed(digits).replace("-", "−");
 export const plural = (number, word) => `${count(number)} ${word}${number === 1 ? "" : "s"}`;
@@ -39,13 +40,9 @@ export function languageName(code) {
 }
 
 export const ABILITIES = { write: "Writes on from a text: look into it, or ask /v1/completions", embed: "Reads texts: look into it, or ask /v1/embeddings for vectors", see: "Looks at pictures, on the Picture tab" };
-export const KINDS = { cross: "cross-attention", self: "self-attention", causal: "causal self-attention" };
 
 /** How a model presents itself in a list. */
 export const modelLabel = (model) => (model.attention ? model.id : `${model.id} (no attention)`);
-
-/** A token as it stands in a running text. */
-export const spokenToken = (token) => token.replaceAll("▁", " ").replaceAll("⏎", "\n").replaceAll("⇥", "\t");
 
 /** First, second, third, … */
 export function ordinal(number) {

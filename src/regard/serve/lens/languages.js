@@ -2,7 +2,7 @@
 
 import { fillSelect } from "./dom.js";
 import { languageName, modelLabel } from "./format.js";
-import { modelCalled, shelf, watchShelf } from "./shelf.js";
+import { modelCalled, modelList, watchModels } from "./model_list.js";
 
 export const AUTO = "auto";
 const unique = (codes) => [...new Set(codes)];
@@ -12,7 +12,7 @@ export class Languages {
   constructor(name, { source, target, model }, onChange) {
     Object.assign(this, { name, source, target, model, onChange });
     for (const select of [source, target, model]) select.addEventListener("change", () => { this.fill(); this.#remember(); onChange(); });
-    watchShelf(() => this.fill());
+    watchModels(() => this.fill());
   }
 
   get from() { return this.source.value; }
@@ -36,13 +36,13 @@ export class Languages {
 
   fill({ from = "", to = "" } = {}) {
     const kept = (field, select) => select.value || sessionStorage.getItem(`${this.name}-${field}`);
-    fillSelect(this.model, [["", "chosen by language"], ...shelf.translators.map((each) => [each.id, modelLabel(each)])], kept("model", this.model));
+    fillSelect(this.model, [["", "chosen by language"], ...modelList.translators.map((each) => [each.id, modelLabel(each)])], kept("model", this.model));
     const named = modelCalled(this.model.value);
-    const sources = named ? [named.source] : unique(shelf.translators.map((each) => each.source));
+    const sources = named ? [named.source] : unique(modelList.translators.map((each) => each.source));
     const codes = named || sources.length < 2 ? sources : [AUTO, ...sources]; // one language need not be told from others
     const offered = codes.includes(AUTO) || named ? codes : [...codes, AUTO];
     fillSelect(this.source, offered.map((code) => [code, code === AUTO ? "Detect language" : languageName(code)]), from || kept("from", this.source));
-    const targets = unique((named ? [named] : shelf.translators.filter((each) => [AUTO, each.source].includes(this.from))).flatMap((each) => each.targets));
+    const targets = unique((named ? [named] : modelList.translators.filter((each) => [AUTO, each.source].includes(this.from))).flatMap((each) => each.targets));
     fillSelect(this.target, targets.map((code) => [code, languageName(code)]), to || kept("to", this.target));
   }
 
@@ -64,5 +64,5 @@ export class Languages {
 }
 
 function modelFor(from, to) {
-  return shelf.translators.find((each) => [AUTO, each.source].includes(from) && each.targets.includes(to));
+  return modelList.translators.find((each) => [AUTO, each.source].includes(from) && each.targets.includes(to));
 }

@@ -2,21 +2,15 @@
 
 import { writeAddress } from "./address.js";
 import { download, isAbort, post, stream, wordsOf } from "./api.js";
-import { Atlas } from "./atlas.js";
-import { byId, calm, say } from "./dom.js";
-import { Foretold } from "./foretold.js";
+import { byId, say } from "./dom.js";
 import { KINDS, plural } from "./format.js";
-import { Matrix } from "./matrix.js";
-import { Pointing } from "./pointing.js";
+import { TokensView } from "./look/axes/tokens.js";
+import { bytesOf } from "./look/weights.js";
+import { Chooser, modelList } from "./model_list.js";
+import { Predictions } from "./look_predictions.js";
 import { Scores } from "./scores.js";
-import { Chooser, shelf } from "./shelf.js";
-import { Threads } from "./threads.js";
-import { bytesOf, WeightMap } from "./weights.js";
-import { tell } from "./words.js";
 
 const PIECE = 400_000; // cells asked for at once
-const LONG = 32; // tokens from which the matrix takes the whole width
-const VERY_LONG = 160; // tokens from which rows are scaled to their peaks at first
 const ALIGNMENT = "alignment";
 const MASK = "[MASK]";
 const WORDING = { // by what the model does: names of the fields, and of the button
@@ -25,35 +19,28 @@ const WORDING = { // by what the model does: names of the fields, and of the but
   write: { text: "Prompt", target: "Answer, if you want to give one", placeholder: "Type the beginning of a text…", go: "Write and look" },
 };
 
-const pointing = new Pointing();
-let chooser, atlas, matrix, threads, scores, foretold;
-let asked = null; // what the sight is of
-let sight = null; // the server's answer: texts and panels
-let views = []; // every { panel, head } that can be chosen
-let view = null; // the one that is shown, with its `map`
-let looking, loading;
+let chooser, heads, scores, predictions;
+let asked = null; // the input that is shown
+let report = null; // the server's answer: texts and panels
+let looking;
 
 export function startLook() {
-  chooser = new Chooser("look", byId("look-model"), byId("look-to"), changeModel, () => shelf.models);
-  matrix = new Matrix(byId("look-matrix"), pointing, { zoom: "always" });
-  threads = new Threads(byId("look-threads"), pointing);
+  chooser = new Chooser("look", byId("look-model"), byId("look-to"), changeModel, () => modelList.models);
   scores = new Scores(byId("scores"));
-  foretold = new Foretold(drawing, pointAtPlace);
-  atlas = new Atlas((panel, head) => {
-    choose(views.find((each) => each.panel === panel && each.head === head));
-    byId("stage").scrollIntoView({ block: "start", behavior: calm.matches ? "auto" : "smooth" });
+  predictions = new Predictions(sampling, pointAtPlace);
+  heads = new TokensView(byId("look-views"), {
+    zoom: "always",
+    fill: fillMap,
+    onView: ({ panel, head, map }) => scores.choose(panel, head, map, asked),
+    onError: (error) => { if (!isAbort(error)) say(byId("look-error"), wordsOf(error)); },
   });
   byId("look-form").addEventListener("submit", (event) => { event.preventDefault(); look(); });
   for (const id of ["look-text", "look-target", "look-pair"]) byId(id).addEventListener("keydown", submitOnEnter);
-  for (const id of ["look-temperature", "look-top-p"]) byId(id).addEventListener("input", () => { nameSettings(); foretold.reshape(); });
+  for (const id of ["look-temperature", "look-top-p"]) byId(id).addEventListener("input", () => { nameSettings(); predictions.reshape(); });
   byId("look-hide").addEventListener("click", hideWord);
-  byId("relative").addEventListener("change", paint);
-  byId("view-previous").addEventListener("click", () => step(-1));
-  byId("view-next").addEventListener("click", () => step(1));
-  byId("stage").addEventListener("pointerleave", () => { if (!pointing.held) pointing.release(); });
   document.querySelectorAll("[data-export]").forEach((button) => button.addEventListener("click", () => save(button)));
-  pointing.watch((place) => { if (view?.map) { tell(byId("look-readout"), view.map, place); scores.point(place.row); } });
-  return pointing;
+  heads.pointing.watch(({ row }) => { if (heads.view?.map) scores.point(row); });
+  return heads.pointing;
 }
 
 /** The tab is opened: look at what a link says or what was translated, unless something is shown already. */
@@ -65,7 +52,7 @@ export function refreshLook(text, { text: linked, model, to, target } = {}) {
   }
   fitForm();
   if (!byId("look-text").value) byId("look-text").value = text;
-  if (!sight && byId("look-text").value.trim() && chooser.model?.attention && ability() !== "write") look();
+  if (!report && byId("look-text").value.trim() && chooser.model?.attention && ability() !== "write") look();
 }
 
 /** Look into a model: at once, where there is a text to look at. */
@@ -76,19 +63,19 @@ export function lookWith(id) {
 }
 
 const ability = () => chooser.model?.ability ?? "translate";
-const drawing = () => ({ temperature: Number(byId("look-temperature").value), top_p: Number(byId("look-top-p").value) });
+const sampling = () => ({ temperature: Number(byId("look-temperature").value), top_p: Number(byId("look-top-p").value) });
 
 function changeModel() {
   fitForm();
-  if (sight && ability() === "write") clear(); // it writes when it is told to
-  else if (sight && byId("look-text").value.trim()) look();
+  if (report && ability() === "write") clear(); // it writes when it is told to
+  else if (report && byId("look-text").value.trim()) look();
 }
 
 function clear() {
-  sight = view = null;
+  report = heads.view = null;
   byId("look-views").hidden = true;
   byId("look-empty").hidden = false;
-  foretold.hide();
+  predictions.hide();
 }
 
 /** The fields that the chosen model has use for. */
@@ -106,7 +93,7 @@ function fitForm() {
 }
 
 function nameSettings() {
-  const { temperature, top_p: mass } = drawing();
+  const { temperature, top_p: mass } = sampling();
   document.querySelector("output[for=look-temperature]").value = temperature.toFixed(2);
   document.querySelector("output[for=look-top-p]").value = mass.toFixed(2);
 }
@@ -131,16 +118,13 @@ function question(text) {
   if (ability() === "translate") return { ...base, target };
   if (ability() === "embed") return { ...base, pair: byId("look-pair").value.trim() };
   const whole = (id) => Math.trunc(Number(byId(id).value)) || 0;
-  return { ...base, target, writing: { max_tokens: whole("look-tokens"), seed: whole("look-seed"), ...drawing() } };
+  return { ...base, target, writing: { max_tokens: whole("look-tokens"), seed: whole("look-seed"), ...sampling() } };
 }
 
-/** Show in the maps where the model looked from a place, if the shown layer has it. */
+/** Show in the maps what a place looked at, if it is a query of the shown layer. */
 function pointAtPlace(place) {
   const side = ability() === "write" ? "target" : "source";
-  if (view?.panel.queries !== side) return;
-  pointing.move({ row: place, column: null });
-  threads.reveal(place);
-  matrix.reveal(pointing.place);
+  if (heads.view?.panel.queries === side) heads.reveal(place);
 }
 
 function submitOnEnter(event) {
@@ -151,7 +135,7 @@ function submitOnEnter(event) {
 
 async function look() {
   looking?.abort();
-  loading?.abort();
+  heads.loading?.abort();
   const { signal } = (looking = new AbortController());
   const text = ability() === "write" ? byId("look-text").value : byId("look-text").value.trim(); // a prompt may end in a space
   say(byId("look-error"), !chooser.model ? "There is no model to look into yet." : !text ? "Type a sentence to look at first." : "");
@@ -164,13 +148,13 @@ async function look() {
     show(await post("/api/look", { ...wish, layers: null }, signal), wish);
     byId("look-go").disabled = false;
     await Promise.all([
-      foretold.show(sight, wish, ability()),
-      atlas.load((panel) => post("/api/look", { ...wish, layers: [panel.name], side: 64 }, signal)),
+      predictions.show(report, wish, ability()),
+      heads.atlas.load((panel) => post("/api/look", { ...wish, layers: [panel.name], side: 64 }, signal)),
     ]);
   } catch (error) {
     if (isAbort(error) || signal.aborted) return;
-    if (!sight) byId("look-views").hidden = true;
-    if (byId("foretold").dataset.state === "busy") foretold.hide();
+    if (!report) byId("look-views").hidden = true;
+    if (byId("predictions").dataset.state === "busy") predictions.hide();
     say(byId("look-error"), wordsOf(error));
     byId("look-empty").textContent = "";
   }
@@ -180,61 +164,33 @@ async function look() {
 /** The text as it is written; the server keeps it, so that looking at it afterwards costs nothing more. */
 async function showWriting(wish, signal) {
   byId("look-views").hidden = byId("look-empty").hidden = true;
-  foretold.showStream(wish.text, "");
+  predictions.showStream(wish.text, "");
   for await (const event of stream("/api/look/stream", wish, signal)) {
     if (event.error || event.done) return; // what is wrong is said by the answer that follows
-    if (!signal.aborted) foretold.showStream(wish.text, event.text);
+    if (!signal.aborted) predictions.showStream(wish.text, event.text);
   }
 }
 
 function show(answer, wish) {
-  [sight, asked] = [answer, wish];
+  [report, asked] = [answer, wish];
   writeAddress("look", { model: wish.model, to: wish.to, text: wish.text, target: wish.target });
   byId("look-said").lang = wish.to;
-  const panels = [...(answer.alignment ? [{ ...answer.alignment, name: ALIGNMENT }] : []), ...answer.panels];
-  const before = view;
-  views = panels.flatMap((panel) => Array.from({ length: panel.heads }, (_, head) => ({ panel, head })));
-  byId("look-empty").hidden = views.length > 0;
-  byId("look-views").hidden = !views.length;
-  byId("look-said").textContent = ability() === "translate" ? answer.said : ""; // else it stands in what was foretold
-  atlas.build(panels, answer.texts);
-  const longest = Math.max(...Object.values(answer.texts).map((words) => words.length));
-  byId("relative").checked = longest > VERY_LONG;
-  byId("stage").classList.toggle("long", longest > LONG);
-  const again = before && views.find((each) => each.panel.name === before.panel.name && each.head === before.head);
-  choose(again || views[0]);
+  const panels = panelsOf(answer);
+  byId("look-empty").hidden = panels.length > 0;
+  byId("look-views").hidden = !panels.length;
+  byId("look-said").textContent = ability() === "translate" ? answer.said : ""; // else it is part of the predictions
+  heads.show(panels);
 }
 
-function titleOf({ panel, head }) {
-  if (panel.kind === "alignment") return "Word alignment";
-  return panel.heads === 1 ? panel.name : `${panel.name} · head ${head}`;
-}
-
-async function choose(chosen) {
-  if (!chosen) return;
-  loading?.abort();
-  const { signal } = (loading = new AbortController());
-  const { panel, head } = chosen;
-  const map = new WeightMap(sight.texts[panel.queries], sight.texts[panel.keys]);
-  view = { ...chosen, map };
-  byId("view-name").textContent = titleOf(chosen);
-  byId("view-kind").textContent = KINDS[panel.kind] ?? "between words";
-  matrix.label = titleOf(chosen);
-  atlas.mark(panel, head);
-  pointing.release();
-  scores.choose(panel, head, map, asked);
-  paint();
-  try {
-    await fillMap(map, panel, head, signal);
-    byId("look-readout").replaceChildren();
-    pointing.move(pointing.place);
-  } catch (error) {
-    if (!isAbort(error) && !signal.aborted) say(byId("look-error"), wordsOf(error));
-  }
+/** The panels of an answer as views know them. */
+function panelsOf({ texts, panels, alignment }) {
+  const shown = (panel, title, about, badge) => ({ ...panel, title, about, badge, queryTexts: texts[panel.queries], keyTexts: texts[panel.keys] });
+  const words = alignment ? [shown({ ...alignment, name: ALIGNMENT }, "Word alignment", "words", "between words")] : [];
+  return [...words, ...panels.map((panel) => shown(panel, panel.name, KINDS[panel.kind], KINDS[panel.kind]))];
 }
 
 /** Fetch a map in pieces of rows, and show each as it comes. */
-async function fillMap(map, panel, head, signal) {
+async function fillMap({ map, panel, head }, paint, signal) {
   const height = Math.max(1, Math.floor(PIECE / Math.max(map.columns, 1)));
   for (let row = 0; row < map.rows; row += height) {
     if (map.rows > height) byId("look-readout").textContent = `${plural(row, "row")} of ${map.rows} are here…`;
@@ -244,26 +200,14 @@ async function fillMap(map, panel, head, signal) {
   }
 }
 
-function paint() {
-  if (!view) return;
-  const relative = byId("relative").checked;
-  matrix.show(view.map, relative);
-  threads.show(view.map, relative);
-}
-
-function step(by) {
-  const at = views.findIndex((each) => each.panel === view.panel && each.head === view.head);
-  choose(views[(at + by + views.length) % views.length]);
-}
-
 async function save(button) {
   const status = byId("export-status");
   const isWhole = byId("export-scope").value === "all";
-  const head = isWhole || view.panel.kind === "alignment" ? null : view.head;
+  const head = isWhole || heads.view.panel.kind === ALIGNMENT ? null : heads.view.head;
   status.textContent = "Drawing…";
   button.disabled = true;
   try {
-    const name = await download("/api/look/export", { ...asked, format: button.dataset.export, layer: isWhole ? "*" : view.panel.name, head });
+    const name = await download("/api/look/export", { ...asked, format: button.dataset.export, layer: isWhole ? "*" : heads.view.panel.name, head });
     status.textContent = `Saved as ${name}`;
   } catch (error) {
     status.textContent = wordsOf(error);

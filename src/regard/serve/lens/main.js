@@ -2,7 +2,8 @@
 
 import { readAddress } from "./address.js";
 import { wordsOf } from "./api.js";
-import { drawLegends, onTheme } from "./colours.js";
+import { drawLegends } from "./legend.js";
+import { onTheme } from "./look/colours.js";
 import { refreshCompare, startCompare } from "./compare.js";
 import { refreshDocuments, startDocuments } from "./documents.js";
 import { byId, say } from "./dom.js";
@@ -11,8 +12,8 @@ import { greet } from "./greeting.js";
 import { isRunning, loadJob, watchJob } from "./jobs.js";
 import { lookWith, refreshLook, startLook } from "./look.js";
 import { startModels } from "./models.js";
-import { startPicture } from "./picture.js";
-import { loadShelf, shelf } from "./shelf.js";
+import { startImages } from "./images.js";
+import { loadModels, modelList } from "./model_list.js";
 import { refreshTrain, startTrain } from "./train.js";
 import { currentText, refreshTranslate, startTranslate, translateWith } from "./translate.js";
 
@@ -24,12 +25,12 @@ const REFRESH = {
   compare: (values) => refreshCompare(currentText(), values),
   picture: () => {},
   train: refreshTrain,
-  models: () => attempt(loadShelf),
+  models: () => attempt(loadModels),
 };
 
 /** The tabs of what this server does: some do not train. */
 function offered() {
-  return tabs.filter((tab) => shelf.training || tab.dataset.tab !== "train");
+  return tabs.filter((tab) => modelList.training || tab.dataset.tab !== "train");
 }
 
 /** Show the tab the address names, and what it says of it; without any model the first is a greeting. */
@@ -37,7 +38,7 @@ function open() {
   const { tab: wanted, values } = readAddress();
   const name = offered().some((tab) => tab.dataset.tab === wanted) ? wanted : "translate";
   const needsOne = ["translate", "documents", "look", "compare"].includes(name);
-  const hasModels = name === "look" ? shelf.models.length > 0 : shelf.first !== null;
+  const hasModels = name === "look" ? modelList.models.length > 0 : modelList.first !== null;
   for (const tab of tabs) {
     const isChosen = tab.dataset.tab === name;
     tab.setAttribute("aria-selected", isChosen);
@@ -45,10 +46,10 @@ function open() {
     tab.hidden = !offered().includes(tab);
     byId(tab.getAttribute("aria-controls")).hidden = !isChosen || (!hasModels && needsOne);
   }
-  byId("greeting").hidden = shelf.models.length > 0 || !needsOne || !shelf.training;
+  byId("greeting").hidden = modelList.models.length > 0 || !needsOne || !modelList.training;
   say(byId("page-error"), "");
   if (hasModels || !needsOne) REFRESH[name](values);
-  else if (shelf.models.length || !shelf.training) say(byId("page-error"), `No model here translates. ${shelf.training ? "Train one on the Train tab, or start" : "Start"} the server with -m FOLDER.`);
+  else if (modelList.models.length || !modelList.training) say(byId("page-error"), `No model here translates. ${modelList.training ? "Train one on the Train tab, or start" : "Start"} the server with -m FOLDER.`);
 }
 
 function listenToTabs() {
@@ -66,7 +67,7 @@ function listenToTabs() {
 
 /** Translate with a model; with one that was just trained, a sentence that it has never seen. */
 async function use(id, isNew = false) {
-  await attempt(loadShelf);
+  await attempt(loadModels);
   history.pushState(null, "", "#translate");
   open();
   translateWith(id, isNew);
@@ -95,9 +96,9 @@ async function followJob(job, before) {
   chip.hidden = !isRunning(job);
   if (isRunning(job)) chip.textContent = `Training ${job.name}${job.steps ? ` ${percent(job.step / job.steps)}` : ""}`;
   if (job?.state !== "finished" || !before || before.state === "finished") return;
-  const wasEmpty = shelf.first === null;
+  const wasEmpty = modelList.first === null;
   if (wasEmpty && job.model) await use(job.model, true);
-  else await attempt(loadShelf);
+  else await attempt(loadModels);
 }
 
 async function start() {
@@ -105,18 +106,18 @@ async function start() {
   onTheme(drawLegends);
   const pointings = [startTranslate(), startLook(), ...startCompare()];
   startDocuments();
-  startPicture();
-  startTrain((id) => use(id, true), () => attempt(loadShelf));
+  startImages();
+  startTrain((id) => use(id, true), () => attempt(loadModels));
   startModels(use, lookInto);
   listenToTabs();
   document.addEventListener("keydown", (event) => { if (event.key === "Escape") pointings.forEach((pointing) => pointing.release()); });
   watchJob(followJob);
-  const answered = await attempt(loadShelf);
-  if (!answered) shelf.first = null;
+  const answered = await attempt(loadModels);
+  if (!answered) modelList.first = null;
   open();
   addEventListener("hashchange", open); // a tab that was chosen before is the one that has just been opened
   if (!answered) byId("greeting").hidden = true;
-  else if (!shelf.models.length && shelf.training) await greet((id) => use(id, true));
+  else if (!modelList.models.length && modelList.training) await greet((id) => use(id, true));
   else await attempt(loadJob);
 }
 

@@ -4,23 +4,23 @@ import { get, wordsOf } from "./api.js";
 import { byId, make } from "./dom.js";
 import { bytes, count, ABILITIES, KINDS, languageName, millions } from "./format.js";
 import { renderMarkdown } from "./markdown.js";
-import { shelf, watchShelf } from "./shelf.js";
+import { modelList, watchModels } from "./model_list.js";
 
 let actions;
 
 /** `use(id)` translates with a model, `lookInto(id)` shows its attention. */
 export function startModels(use, lookInto) {
   actions = { use, lookInto };
-  watchShelf(show);
+  watchModels(show);
 }
 
 function show() {
-  byId("models-empty").hidden = shelf.models.length > 0;
+  byId("models-empty").hidden = modelList.models.length > 0;
   const kept = new Map([...byId("model-cards").children].map((old) => [old.dataset.model, old.querySelector("details")]));
-  byId("model-cards").replaceChildren(...shelf.models.map((model) => card(model, kept.get(model.id) ?? closed(model.id))));
+  byId("model-cards").replaceChildren(...modelList.models.map((model) => card(model, kept.get(model.id) ?? closed(model.id))));
 }
 
-/** What can be opened below a card; it outlives the card, so that news of the shelf do not close it. */
+/** What can be opened below a card; it outlives the card, so that a new list of models does not close it. */
 function closed(id) {
   const details = make("details", {}, make("summary", { textContent: "Configuration, layers, costs, card" }));
   details.addEventListener("toggle", () => open(details, id));

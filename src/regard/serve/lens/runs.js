@@ -4,7 +4,7 @@ import { download, get, post, remove, wordsOf } from "./api.js";
 import { byId, make, say } from "./dom.js";
 import { count } from "./format.js";
 import { resumeRun } from "./jobs.js";
-import { shelf } from "./shelf.js";
+import { modelList } from "./model_list.js";
 
 const STATES = { preparing: "preparing", running: "training", stopped: "stopped", failed: "failed", finished: "finished" };
 let useModel, changed;
@@ -42,7 +42,7 @@ function entry(run) {
   return make("li", { className: "run", data: { run: run.name, state: run.state } },
     make("div", { className: "bar" }, make("h3", { textContent: run.name }), make("span", { className: "badge", textContent: STATES[run.state] })),
     make("p", { className: "facts", textContent: facts.filter(Boolean).join(" · ") || `step ${count(run.step)}` }),
-    make("div", { className: "row" }, ...orders.filter((each) => each && (shelf.training || each.dataset.order === "download"))));
+    make("div", { className: "row" }, ...orders.filter((each) => each && (modelList.training || each.dataset.order === "download"))));
 }
 
 function order(name, words, action) {

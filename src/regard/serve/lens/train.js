@@ -7,7 +7,7 @@ import { checkFiles, guessLanguages, guessName } from "./files.js";
 import { forgetJob, isRunning, isTold, job, loadJob, resumeJob, startJob, stopJob, useJob, watchJob } from "./jobs.js";
 import { Progress } from "./progress.js";
 import { listRuns, startRuns } from "./runs.js";
-import { shelf, watchShelf } from "./shelf.js";
+import { modelList, watchModels } from "./model_list.js";
 
 const CODES = "ar cs da de el en es fi fr he hi hu id it ja ko nl no pl pt ro ru sv tr uk vi zh".split(" "); // suggestions
 let files = [], progress, buttons, useModel;
@@ -32,7 +32,7 @@ export function startTrain(use, changed) {
   byId("train-form").addEventListener("submit", start);
   nameLanguages();
   watchJob(showJob);
-  watchShelf(() => { if (isTold()) showJob(job); });
+  watchModels(() => { if (isTold()) showJob(job); });
 }
 
 export function refreshTrain() {
@@ -68,18 +68,18 @@ function button(id, words, action) {
 
 function showJob(current, before = current) {
   byId("job").hidden = !current;
-  byId("train-form").hidden = Boolean(current) || !shelf.training;
-  byId("train-off").hidden = shelf.training;
+  byId("train-form").hidden = Boolean(current) || !modelList.training;
+  byId("train-off").hidden = modelList.training;
   if (current?.state !== before?.state || current?.name !== before?.name) listRuns();
   if (!current) return;
   progress.show(current);
   const isCut = ["stopped", "failed"].includes(current.state);
   buttons.stop.hidden = !isRunning(current);
   buttons.resume.hidden = !isCut;
-  buttons.use.hidden = isCut ? !current.step : !current.model || !shelf.models.some((model) => model.id === current.model);
+  buttons.use.hidden = isCut ? !current.step : !current.model || !modelList.models.some((model) => model.id === current.model);
   buttons.use.textContent = isCut ? "Use what is there" : "Use this model";
   buttons.forget.hidden = isRunning(current);
-  if (!shelf.training) for (const each of Object.values(buttons)) each.hidden = each !== buttons.use || isCut;
+  if (!modelList.training) for (const each of Object.values(buttons)) each.hidden = each !== buttons.use || isCut;
 }
 
 function chosenRecipe() {

@@ -6,13 +6,13 @@ import { isAbort, Problem, stream, wordsOf } from "./api.js";
 import { byId, copyButton, debounce, make, say } from "./dom.js";
 import { count, languageName, milliseconds, plural, signed } from "./format.js";
 import { AUTO, Languages } from "./languages.js";
-import { Matrix } from "./matrix.js";
-import { Pointing, shareOfKey, shareOfQuery } from "./pointing.js";
-import { shelf } from "./shelf.js";
-import { Ribbons } from "./threads.js";
+import { Matrix } from "./look/matrix.js";
+import { Pointing, shareOfKey, shareOfQuery } from "./look/pointing.js";
+import { modelList } from "./model_list.js";
+import { Ribbons } from "./look/threads.js";
 import { BeamTree } from "./tree.js";
-import { WeightMap } from "./weights.js";
-import { asColumn, asRow, fillText, fillWords, listenToWords, shadeWords, tell } from "./words.js";
+import { WeightMap } from "./look/weights.js";
+import { asColumn, asRow, fillText, fillWords, listenToWords, shadeWords, tell } from "./look/words.js";
 
 const EXAMPLES = ["we are eating bread", "Lucas is visiting Rio in December"]; // for models that bring none of their own
 const KEPT = "translate-text"; // where this tab remembers the text
@@ -92,7 +92,7 @@ function keepAddress() {
 
 /** All that depends on the text and the languages, whether translated or not. */
 function fitDesk() {
-  const most = shelf.limits.characters, length = [...box.value].length;
+  const most = modelList.limits.characters, length = [...box.value].length;
   byId("translate-count").textContent = `${count(length)} / ${count(most)}`;
   byId("translate-count").classList.toggle("bad", length > most);
   byId("translate-clear").hidden = !box.value;
@@ -123,7 +123,7 @@ async function translate() {
   const text = box.value.trim() ? box.value : "";
   fitDesk();
   keepAddress();
-  if (!text || !shelf.translators.length) { clear(); return; }
+  if (!text || !modelList.translators.length) { clear(); return; }
   const format = byId("translate-html").checked ? "html" : "text";
   setState("busy");
   try {

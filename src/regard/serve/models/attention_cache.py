@@ -1,238 +1,175 @@
-"""Attention for the page: recorded layer by layer as it is asked for, kept small as bytes, sent in pieces."""
+"""The one cache of recorded attention: texts are recorded layer by layer as they are asked for, images at once."""
 
 from __future__ import annotations
 
-import base64
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 import numpy as np
 
 from regard.errors import UsageError
-from regard.inference.insight.predictions import Foretold
-from regard.inference.pipelines.generation import Completion, Writer
+from regard.inference.pipelines.completion import Completion
 from regard.inference.pipelines.text_encoder import TextEncoder
+from regard.inference.pipelines.text_generator import TextGenerator
 from regard.inference.pipelines.translator import Translator
+from regard.look.adapters.text import TextInspection, inspect_completion, inspect_text
+from regard.look.inspection import WORDS, Layer
 from regard.look.page import quantise
-from regard.look.scenes import WORDS, Layer, Scene, set_scene, written_scene
-from regard.look.sight import foretold_to_json
+from regard.look.report import AttentionReport, describe
 
 ALIGNMENT = "alignment"
-KEPT, MOST = 512 * 2**20, 256  # bytes of recorded weights, and recordings
-AT_ONCE = 32 * 2**20  # weights recorded in one pass: all of a short text, some layers of a long one
-LARGEST = 4 * 2**20  # bytes of weights in one answer
-MOST_SCORES = 64 * 4096  # scores in one answer
-MOST_CHOICES = 16_384  # tokens foretold in one answer
+MAX_BYTES, MAX_RECORDINGS = 512 * 2**20, 256  # kept in the cache
+MAX_WEIGHTS_PER_PASS = 32 * 2**20  # enough for all layers of a short text; a long one takes several passes
 
 
 @dataclass(frozen=True)
 class Question:
-    """What to look at: a text, perhaps with a second one, and what the model is made to say or how it writes."""
+    """An input of a text model; `generation` are the settings of a model that writes, as pairs."""
 
     model: str
     text: str
     to: str = ""
     target: str = ""
     pair: str = ""
-    writing: tuple[tuple[str, Any], ...] = ()
+    generation: tuple[tuple[str, Any], ...] = ()
 
-    def scene(self, model: object) -> Scene:
-        """Read the texts, and let the model write if it does."""
-        return set_scene(model, self.text, pair=self.pair, to=self.to, target=self.target, **dict(self.writing))
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """Which pieces of a recording: layers, heads and rows (None is all); `side` shrinks maps for small pictures."""
-
-    layers: Sequence[str]
-    heads: Sequence[int] | None = None
-    rows: tuple[int, int] | None = None
-    side: int = 0
+    def inspect(self, model: object) -> TextInspection:
+        """The inspection of this input; a model that writes does so now."""
+        return inspect_text(model, self.text, pair=self.pair, to=self.to, target=self.target, **dict(self.generation))
 
 
 class Recording:
-    """A question answered: its texts and layers at once, the weights of a layer when they are first asked for."""
+    """The recorded weights of one input as bytes, [heads, queries, keys] for each layer."""
 
-    def __init__(self, question: Question, model: object, scene: Scene) -> None:
-        self.question, self.model, self.scene, self.texts = question, model, scene, scene.texts
-        self.panels: dict[str, Layer] = dict(scene.layers)
-        if scene.aligning:
-            self.panels[ALIGNMENT] = Layer(ALIGNMENT, "cross", 1, *WORDS)
-        self._maps: dict[str, np.ndarray] = {}
+    def __init__(self) -> None:
+        self.maps: dict[str, np.ndarray] = {}
 
     @property
     def nbytes(self) -> int:
-        return sum(weights.nbytes for weights in self._maps.values())
+        return sum(weights.nbytes for weights in self.maps.values())
+
+
+class TextRecording(Recording):
+    """A text whose axes and layers are known at once, and whose weights are recorded when they are first asked for."""
+
+    def __init__(self, question: Question, model: object, inspection: TextInspection) -> None:
+        super().__init__()
+        self.question, self.model, self.inspection, self.axes = question, model, inspection, inspection.axes
+        self.panels: dict[str, Layer] = dict(inspection.layers)
+        if inspection.alignment_layer:
+            self.panels[ALIGNMENT] = Layer(ALIGNMENT, "cross", 1, *WORDS)
 
     def panel(self, name: str) -> Layer:
-        """The layer of that name, or the words' alignment."""
+        """The layer of that name, or the word alignment."""
         if name not in self.panels:
             raise UsageError(f"there is no layer {name!r}; there are: {', '.join(self.panels)}")
         return self.panels[name]
 
     def size(self, name: str) -> int:
-        """How many weights a layer has."""
+        """The number of weights of a layer."""
         panel = self.panel(name)
-        return panel.heads * len(self.texts[panel.queries]) * len(self.texts[panel.keys])
+        return panel.heads * len(self.axes[panel.queries]) * len(self.axes[panel.keys])
 
     def weights(self, name: str) -> np.ndarray:
         """The quantised weights of a layer, [heads, queries, keys]."""
         self.panel(name)
-        if name not in self._maps:
+        if name not in self.maps:
             self._record(name)
-        return self._maps[name]
+        return self.maps[name]
 
     def scores(self, name: str) -> np.ndarray:
-        """What the softmax of a layer is made of."""
-        return self.scene.record([name], scores=True).weights[name]
+        """The values of a layer before the softmax, [heads, queries, keys]."""
+        return self.inspection.record([name], scores=True).weights[name]
 
     def describe(self) -> dict[str, Any]:
-        """Everything but the weights and what is foretold."""
-        alignment = self.panels.get(ALIGNMENT)
+        """Everything but the weights and the predictions."""
+        alignment, inspection = self.panels.get(ALIGNMENT), self.inspection
         return {
             "model": self.question.model,
-            "title": self.scene.title,
-            "said": self.scene.said,
-            "meta": self.scene.meta,
-            "texts": self.texts,
-            "panels": [layer._asdict() for layer in self.scene.layers.values()],
+            "title": inspection.title,
+            "said": inspection.said,
+            "meta": inspection.meta,
+            "texts": {name: axis.labels() for name, axis in self.axes.items()},
+            "axes": {name: axis.kind for name, axis in self.axes.items()},
+            "panels": [layer._asdict() for layer in inspection.layers.values()],
             "alignment": alignment and alignment._asdict() | {"kind": ALIGNMENT},
-            "places": self.scene.places,
+            "places": inspection.places,
             "unknown": self._unknown(),
         }
 
     def _unknown(self) -> list[dict[str, str | int]]:
         """The words of the text that the model does not know."""
-        if not isinstance(self.model, Translator | TextEncoder | Writer):
+        if not isinstance(self.model, Translator | TextEncoder | TextGenerator):
             return []
         return [each.to_json() for each in self.model.unknown_words(self.question.text)]
 
     def _record(self, name: str) -> None:
-        """Record a layer and, while they are not too many weights, others that will be asked for next: those after it,
-        or for the alignment the first ones, which its pass goes through anyway."""
-        names = [each for each in self.panels if each not in (ALIGNMENT, *self._maps)]
-        layer = self.scene.aligning if name == ALIGNMENT else name
+        """Record a layer, and in the same pass others that will be asked for next, as far as memory allows.
+
+        These are the layers after it, or for the word alignment the first ones, which its pass computes anyway.
+        """
+        names = [each for each in self.panels if each not in (ALIGNMENT, *self.maps)]
+        layer = self.inspection.alignment_layer if name == ALIGNMENT else name
         chosen, total = [layer], self.size(layer)
         for other in names[0 if name == ALIGNMENT else names.index(name) + 1 :]:
             total += self.size(other)
-            if total > AT_ONCE:
+            if total > MAX_WEIGHTS_PER_PASS:
                 break
             chosen.append(other)
-        seen = self.scene.record(chosen)
-        if seen.alignment is not None:
-            self._maps[ALIGNMENT] = quantise(seen.alignment[None])
-        for each, weights in seen.weights.items():
-            self._maps[each] = quantise(weights)
+        recorded = self.inspection.record(chosen)
+        if recorded.alignment is not None:
+            self.maps[ALIGNMENT] = quantise(recorded.alignment[None])
+        for each, weights in recorded.weights.items():
+            self.maps[each] = quantise(weights)
 
 
-class Sights:
-    """The recordings looked at last; used by the computing thread alone."""
+class ImageRecording(Recording):
+    """An image with all its layers recorded; the report itself, whose weights are four times as large, is not kept."""
 
-    def __init__(self, limit: int = KEPT) -> None:
-        self.limit = limit
-        self._kept: OrderedDict[Question, Recording] = OrderedDict()
+    def __init__(self, report: AttentionReport) -> None:
+        super().__init__()
+        self.description = describe(report)
+        self.maps = {panel.name: quantise(panel.weights) for panel in report.panels}
 
-    def look(self, question: Question, model: object) -> Recording:
-        """The recording of a question, begun now if it is not among those kept."""
-        kept = self._kept.pop(question, None)
-        if kept is None or kept.model is not model:  # the model may have left the registry and come back
-            kept = Recording(question, model, question.scene(model))
-        return self._keep(kept)
 
-    def keep_written(self, question: Question, writer: Writer, answer: Completion) -> None:
-        """A text that was just written is not written again when it is looked at."""
-        self._keep(Recording(question, writer, written_scene(writer, answer, dict(question.writing))))
+class AttentionCache:
+    """The recordings used last, by question (texts) or id (images). Old ones are dropped when there are too many."""
 
-    def _keep(self, recording: Recording) -> Recording:
-        self._kept[recording.question] = recording
-        while len(self._kept) > 1 and (len(self._kept) > MOST or self.nbytes > self.limit):
-            self._kept.popitem(last=False)
-        return recording
+    def __init__(self) -> None:
+        self._kept: OrderedDict[Hashable, Recording] = OrderedDict()
+        self._lock = Lock()  # texts are looked up by the computing thread, images by the event loop too
+
+    def find(self, key: Hashable) -> Recording | None:
+        """The recording with this key, if it is still there; it counts as used now."""
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+            return self._kept.get(key)
+
+    def keep(self, key: Hashable, recording: Recording) -> None:
+        """Add a recording as the one used last."""
+        with self._lock:
+            self._kept[key] = recording
+            self._kept.move_to_end(key)
+            while len(self._kept) > 1 and (len(self._kept) > MAX_RECORDINGS or self.nbytes > MAX_BYTES):
+                self._kept.popitem(last=False)
 
     @property
     def nbytes(self) -> int:
         return sum(each.nbytes for each in self._kept.values())
 
+    def text(self, question: Question, model: object) -> TextRecording:
+        """The recording of a text, begun now unless it is in the cache and of this very model, not an unloaded one."""
+        found = self.find(question)
+        if not isinstance(found, TextRecording) or found.model is not model:
+            found = TextRecording(question, model, question.inspect(model))
+        self.keep(question, found)
+        return found
 
-def pieces(recording: Recording, wanted: Wanted) -> list[dict[str, Any]]:
-    """The maps asked for, as base64 of bytes; refused in words when they are too many for one answer."""
-    found, size = [], 0
-    for name in wanted.layers:
-        first, last = _rows(recording, name, wanted.rows)
-        for head in _heads(recording, name, wanted.heads):
-            small = shrink(recording.weights(name)[head, first:last], wanted.side)
-            size += small.size
-            if size > LARGEST:
-                raise UsageError("this is too much for one answer; ask for fewer layers, heads or rows at a time")
-            found.append({"name": name, "head": head, "rows": [first, last], **encoded(small)})
-    return found
-
-
-def score_pieces(recording: Recording, wanted: Wanted) -> list[dict[str, Any]]:
-    """Scores before the softmax, as numbers; null where a query may not look."""
-    found, count = [], 0
-    for name in wanted.layers:
-        if name == ALIGNMENT:
-            raise UsageError("the words' alignment is made of weights and has no scores; ask for a layer")
-        panel, heads = recording.panel(name), _heads(recording, name, wanted.heads)
-        first, last = _rows(recording, name, wanted.rows)
-        count += len(heads) * (last - first) * len(recording.texts[panel.keys])
-        if count > MOST_SCORES:
-            raise UsageError("these are too many scores for one answer; ask for fewer layers, heads or rows at a time")
-        every = recording.scores(name)
-        for head in heads:
-            scores = every[head, first:last].astype(np.float64).round(4)
-            values = [
-                [score if panel.kind != "causal" or key <= row else None for key, score in enumerate(keys)]
-                for row, keys in enumerate(scores.tolist(), start=first)
-            ]
-            found.append({"name": name, "head": head, "rows": [first, last], "shape": scores.shape, "values": values})
-    return found
-
-
-def foretold_pieces(
-    recording: Recording, places: tuple[int, int] | None, top: int, drawing: dict[str, Any]
-) -> list[dict[str, Any]]:
-    """What the model expects at the places asked for, as tokens would be drawn by the settings `drawing`."""
-    count = recording.scene.places
-    first, last = places or (0, count)
-    if not 0 <= first <= last <= count:
-        raise UsageError(f"places are {first} to {last}; there are places 0 to {count}")
-    if (last - first) * top > MOST_CHOICES:
-        raise UsageError("these are too many tokens for one answer; ask for fewer places at a time")
-    found: list[Foretold] = recording.scene.foretell((first, last), top=top, **drawing) if first < last else []
-    return [foretold_to_json(each) for each in found]
-
-
-def encoded(weights: np.ndarray) -> dict[str, Any]:
-    """Quantised weights as JSON carries them."""
-    return {"shape": weights.shape, "data": base64.b64encode(weights.tobytes()).decode()}
-
-
-def shrink(weights: np.ndarray, side: int) -> np.ndarray:
-    """A map of at most side x side: every cell is the heaviest of its block, so that no line disappears."""
-    if not side or max(weights.shape, default=0) <= side:
-        return np.ascontiguousarray(weights)
-    for axis, length in enumerate(weights.shape):
-        starts = np.linspace(0, length, min(side, length), endpoint=False).astype(int)
-        weights = np.maximum.reduceat(weights, starts, axis=axis)
-    return weights
-
-
-def _heads(recording: Recording, name: str, heads: Sequence[int] | None) -> Sequence[int]:
-    known = range(recording.panel(name).heads)
-    for head in heads or ():
-        if head not in known:
-            raise UsageError(f"{name} has heads 0 to {len(known) - 1}; head {head} was asked for")
-    return known if heads is None else heads
-
-
-def _rows(recording: Recording, name: str, rows: tuple[int, int] | None) -> tuple[int, int]:
-    count = len(recording.texts[recording.panel(name).queries])
-    first, last = rows or (0, count)
-    if not 0 <= first <= last <= count:
-        raise UsageError(f"rows are {first} to {last}; {name} has rows 0 to {count}")
-    return first, last
+    def keep_completion(self, question: Question, generator: TextGenerator, answer: Completion) -> None:
+        """Add a text that was just generated, so that looking at it does not generate it again."""
+        inspection = inspect_completion(generator, answer, dict(question.generation))
+        self.keep(question, TextRecording(question, generator, inspection))

@@ -1,15 +1,12 @@
-"""Pictures for the page: what a model takes one for, and where it looks, a layer at a time."""
+"""Images for the page: the classes that a model finds, and the attention of each of its layers."""
 
 from __future__ import annotations
 
 import base64
-from collections import OrderedDict
-from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any
 from uuid import uuid4
 
-import numpy as np
 from fastapi import APIRouter, Form, Request, UploadFile
 from pydantic import BaseModel, ConfigDict
 
@@ -18,21 +15,20 @@ from regard.data.images.reading import png, read_image
 from regard.data.synthetic.shapes import scenes
 from regard.errors import UsageError
 from regard.inference.pipelines.images import ImageClassifier, PictureAttention
-from regard.look.page import quantise
-from regard.look.pictures import described, sight_of
+from regard.look.adapters.images import image_report
 from regard.serve.http.errors import NotFoundError
 from regard.serve.http.responses import wait_for_result
-from regard.serve.models.attention_cache import encoded
+from regard.serve.models.attention_cache import AttentionCache, ImageRecording
+from regard.serve.models.attention_pieces import encode
 from regard.serve.models.translation_service import TranslationService
 from regard.serve.routes.libretranslate import ERRORS
 
-KEPT = 256 * 2**20  # bytes of recorded weights
-LARGEST = 64 * 2**20  # of one picture
+MAX_WEIGHTS = 64 * 2**20  # of one image
 EXAMPLES, EXAMPLE_SIDE = 6, 256
 
 
 class LayerRequest(BaseModel):
-    """Which layer of which picture."""
+    """A layer of an image, by the id of the image and the number of the layer."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -41,46 +37,15 @@ class LayerRequest(BaseModel):
 
 
 class Example(BaseModel):
-    """A built-in picture for whoever has none at hand: its PNG in base64, and what is in it."""
+    """A built-in image to try a model with: its PNG in base64, and a caption."""
 
     caption: str
     data: str
 
 
-@dataclass(frozen=True)
-class Seen:
-    """One picture that was looked at: what to tell of it, and the weights of every layer as bytes."""
-
-    description: dict[str, Any]
-    weights: list[np.ndarray]
-
-    @property
-    def nbytes(self) -> int:
-        return sum(each.nbytes for each in self.weights)
-
-
-class Gallery:
-    """The pictures that were looked at last; old ones leave when their weights take too much memory."""
-
-    def __init__(self) -> None:
-        self._seen: OrderedDict[str, Seen] = OrderedDict()
-
-    def add(self, seen: Seen) -> str:
-        name = uuid4().hex
-        self._seen[name] = seen
-        while sum(each.nbytes for each in self._seen.values()) > KEPT and len(self._seen) > 1:
-            self._seen.popitem(last=False)
-        return name
-
-    def layer(self, name: str, number: int) -> np.ndarray:
-        if name not in self._seen or not 0 <= number < len(self._seen[name].weights):
-            raise NotFoundError("that picture is not kept any more; look at it again")
-        return self._seen[name].weights[number]
-
-
-def picture_router(service: TranslationService) -> APIRouter:
+def images_router(service: TranslationService, attention_cache: AttentionCache) -> APIRouter:
     router = APIRouter(prefix="/api", tags=["Lens"], responses={**ERRORS, 401: ERRORS[403]})
-    seconds, gallery = service.settings.seconds, Gallery()
+    seconds = service.settings.seconds
 
     @router.post("/picture")
     async def picture(request: Request, file: UploadFile, model: Annotated[str, Form()] = "") -> dict[str, Any]:
@@ -89,11 +54,13 @@ def picture_router(service: TranslationService) -> APIRouter:
             raise UsageError(f"{info.id} does not look at pictures")
         content, title = await file.read(), file.filename or "picture"
 
-        def see() -> dict[str, Any]:
-            seen, labels = _seen(service.registry.classifier(info.id), content, title)
-            return {"id": gallery.add(seen), "labels": labels, "sight": seen.description}
+        def compute() -> dict[str, Any]:
+            recording, labels = _inspect(service.registry.classifier(info.id), content, title)
+            key = uuid4().hex
+            attention_cache.keep(key, recording)
+            return {"id": key, "labels": labels, "sight": recording.description}
 
-        return await wait_for_result(request, service.engine.run(see), seconds=seconds)
+        return await wait_for_result(request, service.engine.run(compute), seconds=seconds)
 
     @router.get("/picture/examples")
     async def examples() -> list[Example]:
@@ -101,7 +68,11 @@ def picture_router(service: TranslationService) -> APIRouter:
 
     @router.post("/picture/layer")
     async def layer(asked: LayerRequest) -> dict[str, Any]:
-        return encoded(gallery.layer(asked.id, asked.layer))
+        recording = attention_cache.find(asked.id)
+        maps = list(recording.maps.values()) if isinstance(recording, ImageRecording) else []
+        if not 0 <= asked.layer < len(maps):
+            raise NotFoundError("that picture is not kept any more; look at it again")
+        return encode(maps[asked.layer])
 
     return router
 
@@ -112,18 +83,18 @@ def _examples() -> list[Example]:
     return [Example(caption=each.caption, data=base64.b64encode(png(each.pixels)).decode()) for each in drawn]
 
 
-def _seen(classifier: ImageClassifier, content: bytes, title: str) -> tuple[Seen, dict[str, float]]:
+def _inspect(classifier: ImageClassifier, content: bytes, title: str) -> tuple[ImageRecording, dict[str, float]]:
+    """The attention of a model on an image, and the probabilities of its classes."""
     image = read_image(content, title)
     (answer,) = classifier.classify(image)
     if attention_names(classifier.model):
-        looked = classifier.attention(image)
+        recorded = classifier.attention(image)
     else:
-        looked = PictureAttention(classifier.shown(image), [])
-    size = sum(layer.weights.size for layer in looked.layers)
-    if size > LARGEST:
+        recorded = PictureAttention(classifier.shown(image), [])
+    size = sum(layer.weights.size for layer in recorded.layers)
+    if size > MAX_WEIGHTS:
         raise UsageError(
-            f"the attention of this picture has {size:,} weights; the page shows at most {LARGEST:,}: "
+            f"the attention of this picture has {size:,} weights; the page shows at most {MAX_WEIGHTS:,}: "
             "draw it with `regard look`"
         )
-    sight = sight_of(looked, title=title, model=classifier.name, meta={})
-    return Seen(described(sight), [quantise(layer.weights) for layer in looked.layers]), answer.labels
+    return ImageRecording(image_report(recorded, title=title, model=classifier.name, meta={})), answer.labels

@@ -3,6 +3,7 @@
 import { colour, inkOn } from "./colours.js";
 import { make } from "./dom.js";
 import { percent } from "./format.js";
+import { shareOfKey, shareOfQuery } from "./pointing.js";
 
 /** Make the words of a list point; `placeOf(index)` says at what. */
 export function listenToWords(list, pointing, placeOf) {
@@ -88,4 +89,36 @@ export function tell(line, map, { row, column }) {
 function heaviest(words, weightOf, bold) {
   const order = words.map((_, index) => index).sort((a, b) => weightOf(b) - weightOf(a)).slice(0, 3).filter((index) => weightOf(index) >= 0.01);
   return order.flatMap((index, place) => [place ? ", " : "", bold(words[index]), ` ${percent(weightOf(index))}`]);
+}
+
+/** The keys and the queries of a map as two lists of words, shaded by what is pointed at. */
+export class WordPair {
+  constructor(keys, queries, pointing) {
+    [this.keys, this.queries, this.pointing, this.map] = [keys, queries, pointing, null];
+    listenToWords(keys, pointing, asColumn);
+    listenToWords(queries, pointing, asRow);
+    pointing.watch(() => this.update());
+  }
+
+  show(map, relative = false) {
+    const isNew = map !== this.map;
+    [this.map, this.relative] = [map, relative];
+    if (isNew) {
+      fillWords(this.keys, map.keys);
+      fillWords(this.queries, map.queries);
+    }
+    this.update();
+  }
+
+  /** By how much the weights of a row are raised, so that its largest one gets the full colour. */
+  gain(row) {
+    return this.relative ? 1 / (this.map.peaks[row] || 1) : 1;
+  }
+
+  update() {
+    if (!this.map) return;
+    const place = this.pointing.place;
+    shadeWords(this.keys, (column) => shareOfKey(this.map, place, column), () => (place.row === null ? 1 : this.gain(place.row)), place.column);
+    shadeWords(this.queries, (row) => shareOfQuery(this.map, place, row), (row) => this.gain(row), place.row);
+  }
 }

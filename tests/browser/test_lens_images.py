@@ -8,7 +8,8 @@ from PIL import Image
 from playwright.sync_api import expect
 
 import regard
-from regard.look.pictures import picture_sight, save_picture
+from regard.look.adapters.images import inspect_image
+from regard.look.save import save
 
 PLACE = re.compile(r"The place at row (\d), column (\d) looks most at row (\d), column (\d) \((\S+)%\)")
 
@@ -70,7 +71,7 @@ def test_the_tab_says_when_no_model_looks_at_pictures(page):
 
 def test_the_offline_page_needs_no_server(context, make_classifier, picture, tmp_path):
     classifier = regard.load(make_classifier("vit"))
-    save_picture(picture_sight(classifier, picture), tmp_path / "look.html")
+    save(inspect_image(classifier, picture), tmp_path / "look.html")
     page, troubles = context.new_page(), []
     page.on("pageerror", lambda error: troubles.append(str(error)))
     page.on("console", lambda message: troubles.append(message.text))

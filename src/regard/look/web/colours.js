@@ -24,6 +24,7 @@ function useTheme() {
 useTheme();
 dark.addEventListener("change", useTheme);
 
+export const isDark = () => dark.matches;
 export const onTheme = (action) => dark.addEventListener("change", action);
 const level = (weight) => Math.max(0, Math.min(255, Math.round(weight * 255)));
 export const colour = (weight) => `rgb(${ramp[level(weight)].join(" ")})`;
@@ -32,8 +33,8 @@ export const lineColour = () => colour(dark.matches ? 0.75 : 0.72);
 export const cssColour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 export const font = (size, weight = 400) => `${weight} ${size}px ui-sans-serif, system-ui, "Segoe UI", Roboto, "Noto Sans", sans-serif`;
 
-/** A picture of one pixel a cell; `peak(row)` is the weight that gets the full colour. */
-export function picture({ weights, rows, columns }, peak) {
+/** A canvas with one pixel for each cell; `peak(row)` is the weight that gets the full colour. */
+export function bitmap({ weights, rows, columns }, peak) {
   const canvas = document.createElement("canvas");
   [canvas.width, canvas.height] = [Math.max(columns, 1), Math.max(rows, 1)];
   const image = new ImageData(canvas.width, canvas.height);
@@ -60,14 +61,8 @@ export function prepare(canvas, width, height) {
   return context;
 }
 
-/** Fill the places of the page that explain the colours. */
-export function drawLegends() {
+/** Draw the colours of the weights from 0 to 1 on a canvas of 256 x 1 pixels. */
+export function drawScale(canvas) {
   const scale = { weights: Float32Array.from({ length: 256 }, (_, index) => index / 255), rows: 1, columns: 256 };
-  for (const place of document.querySelectorAll("[data-legend]")) {
-    const canvas = place.querySelector("canvas") || Object.assign(document.createElement("canvas"), { width: 256, height: 1 });
-    canvas.setAttribute("role", "img");
-    canvas.setAttribute("aria-label", dark.matches ? "Colour scale: dark is 0, bright is 1" : "Colour scale: light is 0, dark is 1");
-    canvas.getContext("2d").drawImage(picture(scale, () => 1), 0, 0);
-    if (!canvas.isConnected) place.replaceChildren(place.dataset.legend || "weight 0", canvas, "1");
-  }
+  canvas.getContext("2d").drawImage(bitmap(scale, () => 1), 0, 0);
 }

@@ -1,4 +1,4 @@
-"""Attention over pictures as files: what is in them is what was recorded."""
+"""Reports of images as files: they hold what was recorded."""
 
 import base64
 import io
@@ -12,32 +12,35 @@ from PIL import Image
 
 import regard
 from regard.errors import UsageError
-from regard.look.page import quantise
-from regard.look.pictures import picture_page, picture_sight, place_at, save_picture, to_json
+from regard.look.adapters.images import inspect_image
+from regard.look.page import quantise, render_page
+from regard.look.panels import Grid
+from regard.look.report import to_json
+from regard.look.save import save
 
 
 @pytest.fixture
-def sight(make_classifier):
+def report(make_classifier):
     noise = np.random.default_rng(0).integers(0, 256, (16, 16, 3), dtype=np.uint8)
-    return picture_sight(regard.load(make_classifier("vit")), Image.fromarray(noise), title="noise </script>")
+    return inspect_image(regard.load(make_classifier("vit")), Image.fromarray(noise), title="noise </script>")
 
 
-def test_json_holds_the_picture_and_every_weight(sight):
-    told = json.loads(json.dumps(to_json(sight)))
+def test_json_holds_the_image_and_every_weight(report):
+    told = json.loads(json.dumps(to_json(report)))
     image = Image.open(io.BytesIO(base64.b64decode(told["picture"].partition(",")[2])))
-    assert np.array_equal(np.asarray(image).transpose(2, 0, 1), sight.pixels)
-    for layer, written in zip(sight.layers, told["layers"], strict=True):
+    assert np.array_equal(np.asarray(image).transpose(2, 0, 1), report.image)
+    for layer, written in zip(report.panels, told["layers"], strict=True):
         np.testing.assert_allclose(written["weights"], layer.weights, atol=1e-6)
         assert (written["queries"], written["extra"]) == ([4, 4], 1)
-    np.testing.assert_allclose(np.reshape(told["rollout"]["weights"], (4, 4)), sight.rollout, atol=1e-6)
+    np.testing.assert_allclose(np.reshape(told["rollout"]["weights"], (4, 4)), report.rollout, atol=1e-6)
     assert set(told["meta"]) <= {"a", "b", "c"}
 
 
-def test_the_page_carries_its_weights_and_lets_nothing_else_in(sight):
-    page = picture_page(sight)
+def test_the_page_carries_its_weights_and_lets_nothing_else_in(report):
+    page = render_page(report)
     packed = re.findall(r'id="weights-\d+">([^<]*)<', page)
-    assert len(packed) == len(sight.layers)
-    for layer, each in zip(sight.layers, packed, strict=True):
+    assert len(packed) == len(report.panels)
+    for layer, each in zip(report.panels, packed, strict=True):
         assert zlib.decompress(base64.b64decode(each)) == quantise(layer.weights).tobytes()
     assert "noise </script>" not in page
     assert "default-src 'none'" in page and "http" not in re.sub(r"http-equiv|</?script[^>]*>", "", page)
@@ -47,31 +50,31 @@ def test_the_page_carries_its_weights_and_lets_nothing_else_in(sight):
 @pytest.mark.parametrize("kind", ["vit", "swin", "mvit", "resnet-local"])
 def test_files_of_every_kind_are_written(make_classifier, tmp_path, suffix, kind):
     image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (20, 20, 3), dtype=np.uint8))
-    seen = picture_sight(regard.load(make_classifier(kind)), image, title="noise")
+    seen = inspect_image(regard.load(make_classifier(kind)), image, title="noise")
     path = tmp_path / "new" / f"look{suffix}"
-    save_picture(seen, path, head=0, points=[(0.1, 0.2), (0.9, 0.5)])
+    save(seen, path, head=0, points=[(0.1, 0.2), (0.9, 0.5)])
     assert path.stat().st_size > 1000
     if suffix == ".png":
         assert len(np.unique(np.asarray(Image.open(path)))) > 20
 
 
-def test_only_what_is_chosen_is_kept(sight):
-    chosen = sight.select("encoder.1.*", head=1)
-    assert [layer.name for layer in chosen.layers] == ["encoder.1.attention head 1"]
-    np.testing.assert_array_equal(chosen.layers[0].weights[0], sight.layers[1].weights[1])
+def test_only_what_is_chosen_is_kept(report):
+    chosen = report.select("encoder.1.*", head=1)
+    assert [layer.name for layer in chosen.panels] == ["encoder.1.attention head 1"]
+    np.testing.assert_array_equal(chosen.panels[0].weights[0], report.panels[1].weights[1])
     with pytest.raises(UsageError, match="the layers are: encoder"):
-        sight.select("decoder.*")
+        report.select("decoder.*")
     with pytest.raises(UsageError, match="heads 0 to 1"):
-        sight.select("*", head=2)
+        report.select("*", head=2)
 
 
-def test_other_endings_are_refused(sight, tmp_path):
+def test_other_endings_are_refused(report, tmp_path):
     with pytest.raises(UsageError, match=r"ending in \.png"):
-        save_picture(sight, tmp_path / "look.gif")
+        save(report, tmp_path / "look.gif")
 
 
 @pytest.mark.parametrize(
     ("point", "place"), [((0, 0), 0), ((1, 1), 11), ((0.99, 0), 3), ((0.5, 0.5), 6), ((0, 0.7), 8)]
 )
 def test_a_point_is_a_place_of_the_map(point, place):
-    assert place_at(point, (3, 4)) == place
+    assert Grid(3, 4).place_at(point) == place and Grid(3, 4, extra=1).place_at(point) == place + 1

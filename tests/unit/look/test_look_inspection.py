@@ -1,4 +1,4 @@
-"""Sights of every kind of model: panels labelled by what was read and said, words aligned, tokens foretold."""
+"""Inspections of every kind of text model: panels with the tokens of each side, word alignments and predictions."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,8 +11,8 @@ import regard
 from regard.attention import record
 from regard.errors import DataError, UsageError
 from regard.inference.pipelines.translator import Translator
-from regard.look.scenes import set_scene, translated_scene
-from regard.look.sight import from_json, to_json
+from regard.look.adapters.text import inspect_text, inspect_translation
+from regard.look.report import from_json, to_json
 from regard.models.seq2seq import PRESETS, Seq2Seq, Seq2SeqConfig
 
 SENTENCE = "we are eating bread"
@@ -25,36 +25,36 @@ def translator(translator_folder: Path) -> Translator:
 
 def test_every_layer_is_there_and_says_whose_tokens_look_at_whose(translator: Translator) -> None:
     answer = translator.translate(SENTENCE, to="es")
-    sight = translated_scene(translator, answer).sight()
-    kinds = {panel.name: panel.kind for panel in sight.panels}
+    report = inspect_translation(translator, answer).report()
+    kinds = {panel.name: panel.kind for panel in report.panels}
     assert kinds == {
         "encoder.0.attention": "self",
         "decoder.0.attention": "causal", "decoder.0.cross": "cross",
         "decoder.1.attention": "causal", "decoder.1.cross": "cross",
     }  # fmt: skip
-    for panel in sight.panels:
+    for panel in report.panels:
         np.testing.assert_allclose(panel.weights.sum(axis=-1), 1, atol=1e-5)
         sides = {"source": ">>es<<", "target": "<s>"}
-        assert panel.keys[0] == sides["target" if panel.kind == "causal" else "source"]
-        assert panel.queries[0] == sides["source" if panel.kind == "self" else "target"]
-    assert sight.alignment is not None
-    np.testing.assert_allclose(sight.alignment.weights[0], answer.attention, atol=1e-6)
-    assert (sight.target, sight.source) == (answer.target_words, answer.source_words)
-    assert sight.meta["score"] == f"{answer.score:.4f}"
+        assert panel.keys.texts[0] == sides["target" if panel.kind == "causal" else "source"]
+        assert panel.queries.texts[0] == sides["source" if panel.kind == "self" else "target"]
+    assert report.alignment is not None
+    np.testing.assert_allclose(report.alignment.weights[0], answer.attention, atol=1e-6)
+    assert (report.target, report.source) == (answer.target_words, answer.source_words)
+    assert report.meta["score"] == f"{answer.score:.4f}"
 
 
 def test_a_given_target_is_looked_at_instead(translator: Translator) -> None:
-    sight = set_scene(translator, SENTENCE, to="es", target="comemos pan").sight()
-    assert sight.target == ["comemos", "pan"]
-    assert "score" not in sight.meta
+    report = inspect_text(translator, SENTENCE, to="es", target="comemos pan").report()
+    assert report.target == ["comemos", "pan"]
+    assert "score" not in report.meta
 
 
 def test_an_empty_answer_has_panels_but_no_alignment(translator: Translator) -> None:
     answer = translator.translate(SENTENCE, to="es")
     silent = type(answer)(SENTENCE, "", 0.0, True, [], to="es", parts=[(SENTENCE, [])], translator=translator)
-    sight = translated_scene(translator, silent).sight()
-    assert sight.alignment is None
-    assert sight.panels
+    report = inspect_translation(translator, silent).report()
+    assert report.alignment is None
+    assert report.panels
 
 
 def test_a_model_without_attention_says_so(translator: Translator) -> None:
@@ -63,7 +63,7 @@ def test_a_model_without_attention_says_so(translator: Translator) -> None:
     torch.manual_seed(0)
     fixed = Translator([Seq2Seq(Seq2SeqConfig(**preset))], translator.tokenizer, name="fixed")
     with pytest.raises(UsageError, match="fixed has no attention"):
-        translated_scene(fixed, fixed.translate(SENTENCE, to="es", max_length=3))
+        inspect_translation(fixed, fixed.translate(SENTENCE, to="es", max_length=3))
 
 
 # Encoders
@@ -71,27 +71,27 @@ def test_a_model_without_attention_says_so(translator: Translator) -> None:
 
 def test_an_encoder_reads_a_pair_and_guesses_its_hidden_words(make_encoder: Callable[..., Path]) -> None:
     encoder = regard.load(make_encoder("masked"))
-    sight = set_scene(encoder, "we are [MASK] bread .", pair="she [MASK]").sight(top=3)
+    report = inspect_text(encoder, "we are [MASK] bread .", pair="she [MASK]").report(top=3)
     tokens = ["[CLS]", "we", "are", "[MASK]", "bread", ".", "[SEP]", "she", "[MASK]", "[SEP]"]
-    assert [panel.name for panel in sight.panels] == ["encoder.0.attention", "encoder.1.attention"]
-    for panel in sight.panels:
-        assert (panel.kind, panel.queries, panel.keys) == ("self", tokens, tokens)
+    assert [panel.name for panel in report.panels] == ["encoder.0.attention", "encoder.1.attention"]
+    for panel in report.panels:
+        assert (panel.kind, panel.queries.texts, panel.keys.texts) == ("self", tokens, tokens)
         np.testing.assert_allclose(panel.weights.sum(axis=-1), 1, atol=1e-5)
     (row,) = encoder.tokenizer.encode(["we are [MASK] bread ."], ["she [MASK]"], marked=True)
     ids, segments = (torch.tensor([each]) for each in row)
     logits = encoder.model(ids, torch.ones_like(ids, dtype=torch.bool), segments).logits
-    assert [each.place for each in sight.foretold] == [3, 8] and sight.tokens == tokens
-    for told in sight.foretold:
+    assert [each.place for each in report.predictions] == [3, 8] and report.tokens == tokens
+    for told in report.predictions:
         probability, best = logits[0, told.place].softmax(-1).topk(3)
         assert [choice.token for choice in told.choices] == encoder.tokenizer.pieces(best.tolist())
         assert [choice.probability for choice in told.choices] == pytest.approx(probability.tolist(), abs=1e-5)
-        assert told.came is None and told.choices[0].drawn is None
+        assert told.actual is None and told.choices[0].drawn is None
 
 
 def test_what_hides_nothing_or_cannot_be_guessed_is_only_looked_at(make_encoder: Callable[..., Path]) -> None:
-    assert set_scene(regard.load(make_encoder("masked")), "we are eating").sight().foretold == []
-    sight = set_scene(regard.load(make_encoder("none")), "we [MASK]").sight()
-    assert sight.foretold == [] and sight.panels[0].keys == ["[CLS]", "we", "[MASK]", "[SEP]"]
+    assert inspect_text(regard.load(make_encoder("masked")), "we are eating").report().predictions == []
+    report = inspect_text(regard.load(make_encoder("none")), "we [MASK]").report()
+    assert report.predictions == [] and report.panels[0].keys.texts == ["[CLS]", "we", "[MASK]", "[SEP]"]
 
 
 # Writers
@@ -103,55 +103,58 @@ def test_a_language_model_is_seen_as_it_looked_while_it_wrote(kind: str, make_wr
     writing = {"max_tokens": 9, "temperature": 0.9, "seed": 5}
     with record(writer.model) as looks:  # step by step, from the growing cache
         answer = writer.generate("the fox saw", **writing)
-    scene = set_scene(writer, "the fox saw", **writing)
-    sight = scene.sight()
-    assert scene.said == answer.text
-    for panel in sight.panels:
+    inspection = inspect_text(writer, "the fox saw", **writing)
+    report = inspection.report()
+    assert inspection.said == answer.text
+    for panel in report.panels:
         steps = looks[panel.name][0].numpy()
         rows = min(steps.shape[1], len(panel.queries))  # the last token was written but not read
         assert panel.kind == "causal" and rows >= len(panel.queries) - 1
         np.testing.assert_allclose(panel.weights[:, :rows, :rows], steps[:, :rows, :rows], atol=1e-5)
         assert not np.triu(panel.weights, k=1).any()
-    assert [each.came.token for each in sight.foretold if each.written] == writer.tokenizer.shown(answer.ids)
-    assert all(each.came.drawn > 0 for each in sight.foretold if each.written)
+    assert [each.actual.token for each in report.predictions if each.generated] == writer.tokenizer.shown(answer.ids)
+    assert all(each.actual.drawn > 0 for each in report.predictions if each.generated)
 
 
 def test_a_language_model_may_only_read(make_writer: Callable[[str], Path]) -> None:
     writer = regard.load(make_writer("gpt"))
-    sight = set_scene(writer, "the fox saw the owl").sight(top=2)
-    assert sight.panels[0].queries == writer.tokenizer.shown(writer.read("the fox saw the owl")) == sight.tokens
-    assert len(sight.foretold) == len(sight.tokens) and not any(each.written for each in sight.foretold)
-    assert "answer" not in sight.meta
+    report = inspect_text(writer, "the fox saw the owl").report(top=2)
+    assert report.panels[0].queries.texts == writer.tokenizer.shown(writer.read("the fox saw the owl")) == report.tokens
+    assert len(report.predictions) == len(report.tokens) and not any(each.generated for each in report.predictions)
+    assert "answer" not in report.meta
 
 
 def test_a_t5_answers_or_says_what_it_is_given(make_writer: Callable[[str], Path]) -> None:
     writer = regard.load(make_writer("t5"))
-    sight = set_scene(writer, "the fox saw", max_tokens=5).sight()
+    report = inspect_text(writer, "the fox saw", max_tokens=5).report()
     answer = writer.generate("the fox saw", max_tokens=5)
-    kinds = [panel.kind for panel in sight.panels]
-    assert kinds == ["self", "self", "causal", "cross", "causal", "cross"] and sight.meta["answer"] == answer.text
-    for panel in sight.panels:
+    kinds = [panel.kind for panel in report.panels]
+    assert kinds == ["self", "self", "causal", "cross", "causal", "cross"] and report.meta["answer"] == answer.text
+    for panel in report.panels:
         np.testing.assert_allclose(panel.weights, answer.attention.weights[panel.name], atol=1e-6)
-    given = set_scene(writer, "the fox saw", target="the owl").sight()
+    given = inspect_text(writer, "the fox saw", target="the owl").report()
     ids = writer.tokenizer.encode(["the owl"])[0].ids
-    assert given.tokens[1:] == writer.tokenizer.shown(ids) and given.foretold[-1].came.token == "<|endoftext|>"
+    assert given.tokens[1:] == writer.tokenizer.shown(ids) and given.predictions[-1].actual.token == "<|endoftext|>"
 
 
 def test_scores_make_the_weights(make_writer: Callable[[str], Path], make_encoder: Callable[..., Path]) -> None:
     for folder in (make_writer("llama"), make_writer("t5"), make_encoder("none")):
-        scene = set_scene(regard.load(folder), "the fox saw the owl is big")
-        for name, layer in scene.layers.items():
-            scores, weights = scene.record([name], scores=True).weights[name], scene.record([name]).weights[name]
+        inspection = inspect_text(regard.load(folder), "the fox saw the owl is big")
+        for name, layer in inspection.layers.items():
+            scores, weights = (
+                inspection.record([name], scores=True).weights[name],
+                inspection.record([name]).weights[name],
+            )
             if layer.kind == "causal":
                 scores = np.where(np.tri(scores.shape[1], dtype=bool), scores, -np.inf)
             expected = torch.from_numpy(scores).softmax(-1).numpy()
             np.testing.assert_allclose(weights, expected, atol=1e-5)
 
 
-def test_a_sight_survives_its_json(make_writer: Callable[[str], Path]) -> None:
-    sight = set_scene(regard.load(make_writer("gpt")), "the fox", max_tokens=4, seed=1).sight(top=3)
-    assert to_json(from_json(to_json(sight))) == to_json(sight)
-    assert to_json(sight)["foretold"][0]["choices"][0].keys() == {"token", "probability", "drawn"}
+def test_a_report_survives_its_json(make_writer: Callable[[str], Path]) -> None:
+    report = inspect_text(regard.load(make_writer("gpt")), "the fox", max_tokens=4, seed=1).report(top=3)
+    assert to_json(from_json(to_json(report))) == to_json(report)
+    assert to_json(report)["foretold"][0]["choices"][0].keys() == {"token", "probability", "drawn"}
 
 
 def test_what_a_model_has_no_use_for_is_refused(translator: Translator, make_writer, make_encoder) -> None:
@@ -164,11 +167,11 @@ def test_what_a_model_has_no_use_for_is_refused(translator: Translator, make_wri
         (writer, {"target": "x"}), (t5, {"pair": "x"}),
     ):  # fmt: skip
         with pytest.raises(UsageError, match="takes no"):
-            set_scene(model, "the fox", **wrong)
+            inspect_text(model, "the fox", **wrong)
     with pytest.raises(UsageError, match="nothing is written, so seed, topk has no use"):
-        set_scene(writer, "the fox", seed=1, topk=3, temperature=0.5)
+        inspect_text(writer, "the fox", seed=1, topk=3, temperature=0.5)
     for model in (encoder, translator):
         with pytest.raises(UsageError, match="empty"):
-            set_scene(model, " ", **({"to": "es"} if model is translator else {}))
+            inspect_text(model, " ", **({"to": "es"} if model is translator else {}))
     with pytest.raises(DataError, match="at most"):
-        set_scene(encoder, "we " * 30)
+        inspect_text(encoder, "we " * 30)

@@ -1,38 +1,37 @@
-// The Picture tab: drop a picture, see what a model takes it for, and where each of its places looks.
+// The Picture tab: drop an image, see its classes, and what each of its cells looks at.
 
 import { get, post, upload, wordsOf } from "./api.js";
-import { prepare } from "./colours.js";
 import { byId, fillSelect, make, onDrop, say } from "./dom.js";
 import { modelLabel, percent } from "./format.js";
-import { PictureView } from "./look/picture_view.js";
-import { shelf, watchShelf } from "./shelf.js";
-import { bytesOf } from "./weights.js";
+import { GridView } from "./look/axes/grid.js";
+import { bytesOf } from "./look/weights.js";
+import { modelList, watchModels } from "./model_list.js";
 
 const SHOWN = 5; // classes
 let file = null, asked = 0;
 
-export function startPicture() {
+export function startImages() {
   const input = byId("picture-file");
   onDrop(byId("picture-drop"), ([first]) => take(first));
   input.addEventListener("change", () => take(input.files[0]));
   byId("picture-model").addEventListener("change", () => take(file));
-  watchShelf(showModels);
+  watchModels(showModels);
 }
 
-/** Built-in pictures for whoever has none at hand. */
+/** Built-in images to try a model with. */
 async function showExamples() {
   const examples = await get("/api/picture/examples");
   byId("picture-examples").replaceChildren(...examples.map(({ caption, data }, number) => {
-    const picture = new File([bytesOf(data)], `example ${number + 1}.png`, { type: "image/png" });
+    const image = new File([bytesOf(data)], `example ${number + 1}.png`, { type: "image/png" });
     const button = make("button", { type: "button", title: caption, "aria-pressed": "false" },
       make("img", { src: `data:image/png;base64,${data}`, alt: caption }));
-    button.addEventListener("click", () => take(picture, button));
+    button.addEventListener("click", () => take(image, button));
     return button;
   }));
 }
 
 function showModels() {
-  const seeing = shelf.models.filter((model) => model.ability === "see");
+  const seeing = modelList.models.filter((model) => model.ability === "see");
   fillSelect(byId("picture-model"), seeing.map((model) => [model.id, modelLabel(model)]), byId("picture-model").value);
   byId("picture-none").hidden = seeing.length > 0;
   byId("picture-desk").hidden = !seeing.length;
@@ -73,7 +72,7 @@ function showLabels(labels) {
 
 function show(seen, view) {
   showLabels(seen.labels);
-  view.hidden = !seen.sight.layers.length;
+  view.hidden = !seen.sight.panels.length;
   view.dataset.state = "done";
   if (view.hidden) return;
   const pieces = new Map();
@@ -82,5 +81,5 @@ function show(seen, view) {
     if (!pieces.has(layer)) pieces.set(layer, fetched(layer));
     return pieces.get(layer);
   };
-  new PictureView(view, seen.sight, { weightsOf, prepare, percent });
+  new GridView(view, seen.sight, weightsOf);
 }

@@ -12,6 +12,7 @@ from regard.checkpoints import save_model
 from regard.errors import UsageError
 from regard.look.page import quantise
 from regard.models.catalog import MODELS
+from regard.serve.models import attention_cache
 from regard.serve.models.registry import ModelRegistry
 from regard.serve.routes import images
 
@@ -67,14 +68,14 @@ def test_refusals_are_words(server, picture, monkeypatch, translator_folder):
         answer = sent(server, content, model)
         assert (answer.status_code, words in answer.json()["error"]) == (status, True), answer.text
     assert server.client.post("/api/picture/layer", json={"id": "x", "layer": 0}).status_code == 404
-    monkeypatch.setattr(images, "LARGEST", 10)
+    monkeypatch.setattr(images, "MAX_WEIGHTS", 10)
     assert "draw it with `regard look`" in sent(server, picture).json()["error"]
     answer = server.client.post("/v1/completions", json={"model": "vit", "prompt": "hello"})
     assert "reads no texts" in answer.json()["error"]["message"]
 
 
 def test_old_pictures_leave_when_memory_is_short(server, picture, monkeypatch):
-    monkeypatch.setattr(images, "KEPT", 1)
+    monkeypatch.setattr(attention_cache, "MAX_BYTES", 1)
     first, second = (sent(server, picture).json()["id"] for _ in range(2))
     assert server.client.post("/api/picture/layer", json={"id": first, "layer": 0}).status_code == 404
     assert server.client.post("/api/picture/layer", json={"id": second, "layer": 0}).status_code == 200

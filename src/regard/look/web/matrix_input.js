@@ -1,40 +1,45 @@
-// Mouse, touch and keyboard on a Matrix: pointing, holding, zooming and moving.
+// Mouse, touch and keyboard on a Matrix: pointing and holding, and, where it can be zoomed, zooming and moving.
 
 import { within } from "./dom.js";
 import { NOTHING } from "./pointing.js";
 
-const DRAG = 5; // pixels a pointer may tremble before it drags
+const DRAG = 5; // pixels a pointer may move before it drags
+const ZOOMS = { "+": (matrix) => matrix.zoom(1.6), "=": (matrix) => matrix.zoom(1.6), "-": (matrix) => matrix.zoom(1 / 1.6), 0: (matrix) => matrix.whole() };
 
-export function handle(matrix) {
+/** Point with the mouse and the arrow keys, hold with a click or Enter. */
+export function listenToPointing(matrix) {
   const { canvas, pointing } = matrix;
-  const down = new Map(); // pointers on the canvas, by their id
-  let dragged = false;
+  canvas.addEventListener("pointermove", (event) => { if (matrix.map && !event.buttons) pointing.look(matrix.under(event)); });
+  canvas.addEventListener("pointerleave", (event) => { if (matrix.map && !event.buttons) pointing.look(NOTHING); });
+  canvas.addEventListener("click", (event) => { if (matrix.map && !matrix.dragged) pointing.hold(matrix.under(event)); });
+  canvas.addEventListener("keydown", (event) => { if (matrix.map) type(matrix, event); });
+}
 
+/** Zoom with the wheel and with two fingers, and move what is zoomed by dragging it. */
+export function listenToZooming(matrix) {
+  const { canvas } = matrix;
+  const down = new Map(); // pointers on the canvas, by their id
   canvas.addEventListener("pointerdown", (event) => {
     if (!matrix.map) return;
     down.set(event.pointerId, { x: event.clientX, y: event.clientY, fromX: event.clientX, fromY: event.clientY });
-    dragged = false;
+    matrix.dragged = false;
   });
   canvas.addEventListener("pointermove", (event) => {
-    if (!matrix.map) return;
     const finger = down.get(event.pointerId);
-    if (!finger) { pointing.look(matrix.under(event)); return; }
+    if (!matrix.map || !finger) return;
     if (down.size === 2) pinch(matrix, down, event);
-    else if (Math.hypot(event.clientX - finger.fromX, event.clientY - finger.fromY) > DRAG || dragged) {
-      if (!dragged) canvas.setPointerCapture(event.pointerId);
-      dragged = true;
+    else if (Math.hypot(event.clientX - finger.fromX, event.clientY - finger.fromY) > DRAG || matrix.dragged) {
+      if (!matrix.dragged) canvas.setPointerCapture(event.pointerId);
+      matrix.dragged = true;
       matrix.pan(finger.x - event.clientX, finger.y - event.clientY);
     }
     [finger.x, finger.y] = [event.clientX, event.clientY];
-    if (down.size === 2) dragged = true;
+    if (down.size === 2) matrix.dragged = true;
   });
   const lift = (event) => down.delete(event.pointerId);
   canvas.addEventListener("pointerup", lift);
   canvas.addEventListener("pointercancel", lift);
-  canvas.addEventListener("pointerleave", () => { if (matrix.map && !down.size) pointing.look(NOTHING); });
-  canvas.addEventListener("click", (event) => { if (matrix.map && !dragged) pointing.hold(matrix.under(event)); });
   canvas.addEventListener("wheel", (event) => { if (matrix.map) turn(matrix, event); }, { passive: false });
-  canvas.addEventListener("keydown", (event) => { if (matrix.map) type(matrix, event); });
 }
 
 function pinch(matrix, down, event) {
@@ -68,9 +73,7 @@ function type(matrix, event) {
       : { row: row ?? 0, column: column ?? 0 };
     pointing.move(next);
     matrix.reveal(next);
-  } else if (event.key === "+" || event.key === "=") matrix.zoom(1.6);
-  else if (event.key === "-") matrix.zoom(1 / 1.6);
-  else if (event.key === "0") matrix.whole();
+  } else if (matrix.zoomable && event.key in ZOOMS) ZOOMS[event.key](matrix);
   else if (event.key === "Enter") pointing.hold(pointing.place);
   else return;
   event.preventDefault();

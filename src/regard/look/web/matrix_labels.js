@@ -1,5 +1,5 @@
-// What is written on and around a matrix: the grid, the words, and the weights as numbers. `view` is the Matrix,
-// `seen` the rows and columns in sight.
+// What is drawn on and around a matrix: lines between cells, words, and weights as numbers. `view` is the Matrix,
+// `seen` says which rows and columns are visible.
 
 import { cssColour, font, inkOn } from "./colours.js";
 
@@ -14,7 +14,7 @@ export function drawGrid(context, { cell, left, top, x, y, viewWidth, viewHeight
 /** Words down the side and on top; where cells are small only every so many. */
 export function drawLabels(context, view, seen, readable) {
   const { cell, left, top, x, y, map } = view;
-  const size = Math.min(13, Math.max(10.5, cell * 0.66));
+  const size = Math.min(13, Math.max(view.smallestFont, cell * 0.66));
   const stride = Math.max(1, Math.ceil(readable / cell));
   const [ink, accent] = [cssColour(stride > 1 ? "--muted" : "--ink"), cssColour("--accent")];
   const style = (isOn) => { context.fillStyle = isOn ? accent : ink; context.font = font(size, isOn ? 650 : 400); };

@@ -1,6 +1,6 @@
-// Attention weights of one view: which query (row) looks at which key (column), and how much.
+// The attention weights of one view: how much each query (row) looks at each key (column).
 
-const SQUARES = Float32Array.from({ length: 256 }, (_, q) => (q / 255) ** 2); // the server sends q = round(255 √w)
+const SQUARES = Float32Array.from({ length: 256 }, (_, q) => (q / 255) ** 2); // weights come as bytes q = round(255 √w)
 
 export function bytesOf(base64) {
   const letters = atob(base64);
@@ -22,6 +22,17 @@ export class WeightMap {
     return map;
   }
 
+  /** The mean of some heads of a layer, whose `bytes` hold all of them one after another. */
+  static ofHeads(queries, keys, bytes, heads) {
+    const map = new WeightMap(queries, keys), size = map.weights.length;
+    for (const head of heads) for (let cell = 0; cell < size; cell++) map.weights[cell] += SQUARES[bytes[head * size + cell]] / heads.length;
+    map.weights.forEach((weight, cell) => {
+      const row = Math.floor(cell / map.columns);
+      if (weight > map.peaks[row]) map.peaks[row] = weight;
+    });
+    return map;
+  }
+
   /** Fill in rows that have arrived. */
   put(firstRow, bytes) {
     const start = firstRow * this.columns;
@@ -30,6 +41,11 @@ export class WeightMap {
       this.weights[cell] = weight;
       if (weight > this.peaks[row]) this.peaks[row] = weight;
     }
+  }
+
+  /** Take over the weights of another map of the same size. */
+  take({ weights, peaks }) {
+    Object.assign(this, { weights, peaks });
   }
 
   at(row, column) {

@@ -5,26 +5,26 @@ import { fillSelect } from "./dom.js";
 import { languageName, modelLabel } from "./format.js";
 
 const watchers = [];
-export const shelf = { models: [], first: null, limits: { characters: Infinity, bytes: Infinity }, documents: [], training: true, get translators() { return this.models.filter((model) => model.ability === "translate"); } };
+export const modelList = { models: [], first: null, limits: { characters: Infinity, bytes: Infinity }, documents: [], training: true, get translators() { return this.models.filter((model) => model.ability === "translate"); } };
 
-export const watchShelf = (action) => watchers.push(action);
-export const modelCalled = (id) => shelf.models.find((model) => model.id === id);
+export const watchModels = (action) => watchers.push(action);
+export const modelCalled = (id) => modelList.models.find((model) => model.id === id);
 
 /** Ask the server again, and tell everyone who shows models. */
-export async function loadShelf() {
+export async function loadModels() {
   const answer = await get("/api/models");
-  Object.assign(shelf, { models: answer.models, first: answer.default, limits: answer.limits, documents: answer.documents, training: answer.training });
+  Object.assign(modelList, { models: answer.models, first: answer.default, limits: answer.limits, documents: answer.documents, training: answer.training });
   watchers.forEach((action) => action());
 }
 
 /** Two selects that belong together; what was chosen is remembered for this tab under `name`. */
 export class Chooser {
   /** `offered()` are the models to choose from: without it, those that translate. */
-  constructor(name, modelSelect, targetSelect, onChange, offered = () => shelf.translators) {
+  constructor(name, modelSelect, targetSelect, onChange, offered = () => modelList.translators) {
     [this.name, this.modelSelect, this.targetSelect, this.onChange, this.offered] = [name, modelSelect, targetSelect, onChange, offered];
     modelSelect.addEventListener("change", () => { this.#fillTargets(); this.#changed(); });
     targetSelect.addEventListener("change", () => this.#changed());
-    watchShelf(() => this.fill());
+    watchModels(() => this.fill());
   }
 
   get model() { return modelCalled(this.modelSelect.value); }
@@ -34,7 +34,7 @@ export class Chooser {
     const chosen = this.modelSelect.value || sessionStorage.getItem(`${this.name}-model`);
     const models = this.offered();
     const isKnown = models.some((model) => model.id === chosen);
-    fillSelect(this.modelSelect, models.map((model) => [model.id, modelLabel(model)]), isKnown ? chosen : shelf.first);
+    fillSelect(this.modelSelect, models.map((model) => [model.id, modelLabel(model)]), isKnown ? chosen : modelList.first);
     this.#fillTargets();
   }
 

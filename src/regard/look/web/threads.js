@@ -3,8 +3,7 @@
 
 import { cssColour, lineColour, onTheme, prepare } from "./colours.js";
 import { onWidth } from "./dom.js";
-import { shareOfKey, shareOfQuery } from "./pointing.js";
-import { asColumn, asRow, fillWords, listenToWords, shadeWords } from "./words.js";
+import { WordPair } from "./words.js";
 
 const PITCH = 30, MIDDLE = 13.5; // pixels from word to word in a column, and to the middle of one
 const FAINT = 0.03; // weights below this get no line
@@ -27,36 +26,21 @@ export class Threads {
     [this.frame, this.pointing, this.map] = [frame, pointing, null];
     [this.canvas, this.scroller] = [frame.querySelector("canvas"), frame.querySelector(".scroller")];
     [this.keys, this.queries] = [frame.querySelector(".keys-side"), frame.querySelector(".queries-side")];
-    listenToWords(this.keys, pointing, asColumn);
-    listenToWords(this.queries, pointing, asRow);
+    this.words = new WordPair(this.keys, this.queries, pointing);
     this.scroller.addEventListener("scroll", () => this.draw(), { passive: true });
-    pointing.watch(() => this.update());
+    pointing.watch(() => this.draw());
     onWidth(frame, () => this.#lay());
-    onTheme(() => this.update());
+    onTheme(() => { this.words.update(); this.draw(); });
   }
 
   show(map, relative = false) {
     const isNew = map !== this.map;
-    [this.map, this.relative] = [map, relative];
+    this.map = map;
+    this.words.show(map, relative);
     if (isNew) {
-      fillWords(this.keys, map.keys);
-      fillWords(this.queries, map.queries);
       this.scroller.scrollTop = 0;
-    }
-    this.update();
-    if (isNew) this.#lay();
-  }
-
-  gain(row) {
-    return this.relative ? 1 / (this.map.peaks[row] || 1) : 1;
-  }
-
-  update() {
-    if (!this.map) return;
-    const place = this.pointing.place;
-    shadeWords(this.keys, (column) => shareOfKey(this.map, place, column), () => (place.row === null ? 1 : this.gain(place.row)), place.column);
-    shadeWords(this.queries, (row) => shareOfQuery(this.map, place, row), (row) => this.gain(row), place.row);
-    this.draw();
+      this.#lay();
+    } else this.draw();
   }
 
   /** Scroll so that a query is in sight. */
@@ -82,7 +66,7 @@ export class Threads {
     const first = Math.max(0, Math.floor(top / PITCH) - 1), last = Math.min(map.rows, Math.ceil((top + size.height) / PITCH));
     const colours = { plain: lineColour(), accent: cssColour("--accent") };
     const line = (row, column) => {
-      const weight = Math.min(1, map.at(row, column) * this.gain(row));
+      const weight = Math.min(1, map.at(row, column) * this.words.gain(row));
       const isOn = isPointed(place, row, column);
       if (weight < (isOn === false ? 0.12 : FAINT)) return;
       styleLine(context, weight, isOn, colours);

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import regard
-from regard.inference.pipelines.generator import LanguageModel
+from regard.inference.pipelines.language_models import LanguageModel
+from regard.look.adapters.text import inspect_text
 from regard.look.page import quantise
-from regard.look.scenes import set_scene
-from regard.serve.models.attention_cache import Question, Sights
+from regard.serve.models.attention_cache import AttentionCache, Question
 
 PROMPT = "the fox saw"
 WRITING = {"max_tokens": 8, "temperature": 0.9, "top_p": 0.95, "seed": 3}
@@ -56,19 +56,21 @@ def decoded(piece: dict[str, Any]) -> np.ndarray:
 def test_pieces_are_what_the_scene_shows(ask: Ask, made: dict[str, Path], name: str, given: dict[str, Any]) -> None:
     text = "we are big" if name == "masked" else PROMPT
     options = {**given.get("writing", {}), **{key: value for key, value in given.items() if key != "writing"}}
-    scene = set_scene(regard.load(made[name]), text, **options)
-    sight = scene.sight()
+    inspection = inspect_text(regard.load(made[name]), text, **options)
+    report = inspection.report()
     told = ask(name, text, **given, foretold={})
-    assert [each["name"] for each in told["panels"]] == [panel.name for panel in sight.panels]
-    assert (told["said"], told["places"]) == (scene.said, scene.places)
-    assert [each["place"] for each in told["foretold"]] == [each.place for each in sight.foretold]
-    for own, sent in zip(sight.foretold, told["foretold"], strict=True):
+    assert [each["name"] for each in told["panels"]] == [panel.name for panel in report.panels]
+    assert (told["said"], told["places"]) == (inspection.said, inspection.places)
+    assert [each["place"] for each in told["foretold"]] == [each.place for each in report.predictions]
+    for own, sent in zip(report.predictions, told["foretold"], strict=True):
         assert [each["probability"] for each in sent["choices"]] == pytest.approx(
             [each.probability for each in own.choices], abs=1e-5
         )
-    for panel in sight.panels:
+    for panel in report.panels:
         about = next(each for each in told["panels"] if each["name"] == panel.name)
-        assert told["texts"][about["queries"]] == panel.queries and told["texts"][about["keys"]] == panel.keys
+        assert (
+            told["texts"][about["queries"]] == panel.queries.texts and told["texts"][about["keys"]] == panel.keys.texts
+        )
         for piece in ask(name, text, **given, layers=[panel.name])["pieces"]:
             assert np.abs(decoded(piece).astype(int) - quantise(panel.weights[piece["head"]])).max() <= 1
 
@@ -138,15 +140,15 @@ def test_too_much_for_one_answer_is_refused(client: httpx.Client) -> None:
 
 
 def test_only_so_many_recordings_are_kept(gpt_folder: Path, monkeypatch) -> None:
-    monkeypatch.setattr("regard.serve.models.attention_cache.MOST", 2)
-    sights, writer = Sights(), regard.load(gpt_folder)
+    monkeypatch.setattr("regard.serve.models.attention_cache.MAX_RECORDINGS", 2)
+    cache, writer = AttentionCache(), regard.load(gpt_folder)
     questions = [Question("gpt-writer", f"the fox {number}") for number in range(3)]
-    first, second, third = (sights.look(question, writer) for question in questions)
-    assert sights.look(questions[1], writer) is second and sights.look(questions[2], writer) is third
-    assert sights.look(questions[0], writer) is not first
+    first, second, third = (cache.text(question, writer) for question in questions)
+    assert cache.text(questions[1], writer) is second and cache.text(questions[2], writer) is third
+    assert cache.text(questions[0], writer) is not first
 
 
-def test_exports_hold_what_was_foretold(client: httpx.Client) -> None:
+def test_exports_hold_the_predictions(client: httpx.Client) -> None:
     asked = {"model": "gpt-writer", "text": PROMPT, "writing": WRITING, "format": "json"}
     seen = client.post("/api/look/export", json=asked).json()
     assert sum(each["written"] for each in seen["foretold"]) >= 8 - 1
@@ -154,6 +156,6 @@ def test_exports_hold_what_was_foretold(client: httpx.Client) -> None:
     assert "What it expected next" in page
 
 
-def test_the_shelf_says_who_foretells(client: httpx.Client) -> None:
+def test_the_list_of_models_says_which_predict_tokens(client: httpx.Client) -> None:
     listed = {each["id"]: each["foretells"] for each in client.get("/api/models").json()["models"]}
     assert listed == {"run": False, "gpt-writer": True, "llama-writer": True, "t5-writer": True, "masked": True}

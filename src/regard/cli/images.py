@@ -1,0 +1,107 @@
+"""What the commands do with image models."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from regard.errors import UsageError
+
+if TYPE_CHECKING:
+    from regard.inference.pipelines.images import ImageSegmenter
+    from regard.look.panels import Point
+
+
+def look_at_image(
+    image: str,
+    model: str,
+    output: Path,
+    layers: str,
+    head: int | None,
+    at: list[str],
+    device: str,
+    allow_pickle: bool,
+) -> None:
+    """Draw the attention of an image model; a generator of classes takes CLASS#SEED in place of a file."""
+    import regard
+    from regard.inference.pipelines.image_generation import ClassImageGenerator, PixelGenerator
+    from regard.inference.pipelines.images import PictureReader
+    from regard.look.adapters.images import image_report, inspect_image
+    from regard.look.save import save
+
+    points, title = [_point(each) for each in at], Path(image).name
+    pipeline = regard.load(model, device=device, allow_pickle=allow_pickle)
+    match pipeline:
+        case ClassImageGenerator():
+            label, _, seed = image.partition("#")
+            recorded = pipeline.attention(label, seed=_seed(seed or "0"))
+            report = image_report(recorded, title=image, model=pipeline.name, meta={})
+        case PixelGenerator():
+            report = image_report(pipeline.attention(image), title=title, model=pipeline.name, meta={})
+        case _:
+            assert isinstance(pipeline, PictureReader)  # the only other pipelines of images
+            report = inspect_image(pipeline, image, title)
+    save(report, output, panels=None if layers == "*" else layers, head=head, points=points)
+    print(f"attention drawn to {output}", file=sys.stderr)
+
+
+def make_images(
+    prompts: list[str],
+    model: str,
+    output: Path | None,
+    *,
+    count: int,
+    keep: float,
+    settings: dict[str, Any],
+    device: str,
+    allow_pickle: bool,
+) -> None:
+    """Write one sheet of images: those a generator makes of classes, or completions of given images."""
+    import torch
+
+    import regard
+    from regard.data.images.reading import grid, png
+    from regard.inference.decoding.settings import SearchSettings
+    from regard.inference.pipelines.image_generation import ClassImageGenerator, PixelGenerator
+
+    if output is None or output.suffix.lower() != ".png":
+        raise UsageError("this model generates images; name the file to write them to: -o FILE.png")
+    pipeline = regard.load(model, device=device, allow_pickle=allow_pickle)
+    if isinstance(pipeline, ClassImageGenerator):
+        labels = (prompts or pipeline.labels) * count
+        images, columns = pipeline.make(labels, seed=settings.get("seed", 0)), len(prompts or pipeline.labels)
+    else:
+        assert isinstance(pipeline, PixelGenerator)  # the only other pipeline that generates images
+        chosen = SearchSettings.parse({"sample": True, **settings})
+        given: list[Path | None] = [*map(Path, prompts)] or [None]
+        rows = [pipeline.paint(each, keep=keep if each else 0.0, count=count, settings=chosen) for each in given]
+        images, columns = torch.cat(rows), count
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_bytes(png(grid(images, columns)))
+    print(f"{len(images)} pictures drawn to {output}", file=sys.stderr)
+
+
+def load_segmenter(model: str, device: str, allow_pickle: bool) -> ImageSegmenter:
+    """The segmenter of a model folder."""
+    from regard.checkpoints.hub import local_folder
+    from regard.inference.pipelines.images import ImageSegmenter
+
+    return ImageSegmenter.load(local_folder(model), device=device, allow_pickle=allow_pickle)
+
+
+def _seed(text: str) -> int:
+    if not text.isdecimal():
+        raise UsageError(f"{text!r} is no seed; write CLASS#NUMBER")
+    return int(text)
+
+
+def _point(text: str) -> Point:
+    """The point of the image that X,Y names."""
+    try:
+        x, y = map(float, text.split(","))
+        if 0 <= x <= 1 and 0 <= y <= 1:
+            return x, y
+    except ValueError:
+        pass
+    raise UsageError(f"--at {text!r} is no place; write X,Y from 0,0 (top left) to 1,1 (bottom right)")

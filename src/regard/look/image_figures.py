@@ -1,0 +1,113 @@
+"""Attention between the cells of an image as PNG and SVG: the image, dark where it is not looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from regard.data.images.reading import Pixels
+from regard.errors import UsageError
+from regard.look.figures import INK, MUTED
+from regard.look.panels import Grid, Panel, Point
+from regard.look.report import AttentionReport
+
+POINT_COLOURS = ("#ff7a1a", "#19c37d", "#3f8cff", "#e0409f", "#f5d400")
+VEIL, CONTRAST = 0.86, 0.8  # opacity over a cell of weight 0, and the exponent with which it falls
+CELL = 1.25  # inches of one small image
+
+
+def draw_over_image(report: AttentionReport, points: Sequence[Point] = ()) -> Figure:
+    """The image and its rollout, then a row of heads for each layer and point.
+
+    A point says which cell's attention is drawn. Without points it is the class token, or the middle of the image in
+    layers that have none.
+    """
+    if report.image is None or not report.panels:
+        raise UsageError("there are no attention layers to draw over an image: nothing was recorded")
+    image, chosen = report.image, list[Point | None](points)
+    rows = [(panel, point) for panel in report.panels for point in (chosen or [_default_point(panel)])]
+    columns = max(2, *(panel.heads for panel in report.panels))
+    figure = Figure(figsize=(CELL * columns + 0.2, (CELL + 0.2) * (len(rows) + 1) + 0.4))
+    axes = figure.subplots(len(rows) + 1, columns, squeeze=False)
+    for axis in axes.flat:
+        axis.set_axis_off()
+    _show(axes[0][0], image)
+    for number, each in enumerate(points):
+        _mark(axes[0][0], image, each, number)
+    if report.rollout is not None:
+        _show(axes[0][1], image, report.rollout)
+        axes[0][1].set_title("all layers (rollout)", fontsize=6, color=MUTED, loc="left")
+    for line, (panel, point) in zip(axes[1:], rows, strict=True):
+        _draw_heads(line, image, panel, point, points.index(point) if points and point is not None else 0)
+    figure.suptitle(f"{report.title}  {_facts(report)}", fontsize=9, color=INK)
+    figure.tight_layout(pad=0.3, rect=(0, 0, 1, 1 - 0.3 / figure.get_figheight()))
+    return figure
+
+
+def _draw_heads(line: Sequence[Axes], image: Pixels, panel: Panel, point: Point | None, number: int) -> None:
+    """One row: what the cell at a point looks at in every head; without a point, what the class token looks at."""
+    queries, keys = grids(panel)
+    row = 0 if point is None else queries.place_at(point)
+    for head, (axis, weights) in enumerate(zip(line, panel.weights[:, row, keys.extra :], strict=False)):
+        _show(axis, image, weights.reshape(keys.rows, keys.columns))
+        _outline_windows(axis, image, queries)
+        if point is not None:
+            _mark(axis, image, point, number)
+        axis.set_title(f"{panel.name} · {head}" if head == 0 else str(head), fontsize=6, color=MUTED, loc="left")
+
+
+def grids(panel: Panel) -> tuple[Grid, Grid]:
+    """The axes of a panel between cells of an image."""
+    if not isinstance(panel.queries, Grid) or not isinstance(panel.keys, Grid):
+        kinds = f"{panel.queries.kind} and {panel.keys.kind}"
+        raise UsageError(f"{panel.name} has axes of {kinds}; only grids are drawn over an image")
+    return panel.queries, panel.keys
+
+
+def _default_point(panel: Panel) -> Point | None:
+    return None if grids(panel)[0].extra else (0.5, 0.5)
+
+
+def _facts(report: AttentionReport) -> str:
+    return "  ".join([report.model, *(f"{name} {value}" for name, value in report.meta.items())])
+
+
+def _show(axis: Axes, image: Pixels, weights: np.ndarray | None = None) -> None:
+    """Draw the image, darker where its weight is smaller."""
+    height, width = image.shape[1:]
+    axis.imshow(image[0] if len(image) == 1 else image.transpose(1, 2, 0), cmap="gray", vmin=0, vmax=255)
+    if weights is not None:
+        veil = np.zeros((*weights.shape, 4))
+        veil[..., 3] = VEIL * (1 - (weights / max(weights.max(), 1e-12)) ** CONTRAST)
+        axis.imshow(veil, extent=(-0.5, width - 0.5, height - 0.5, -0.5), interpolation="nearest")
+
+
+def _mark(axis: Axes, image: Pixels, point: Point, number: int) -> None:
+    height, width = image.shape[1:]
+    colour = POINT_COLOURS[number % len(POINT_COLOURS)]
+    axis.plot(point[0] * width - 0.5, point[1] * height - 0.5, "o", color=colour, markersize=4, markeredgecolor="white")
+
+
+def _outline_windows(axis: Axes, image: Pixels, grid: Grid) -> None:
+    """Draw the borders between windows, in layers whose attention stays within them."""
+    if grid.windows is None:
+        return
+    (rows, columns), (height, width) = (grid.rows, grid.columns), image.shape[1:]
+    windows = grid.windows.reshape(rows, columns)
+    for row, column in zip(*np.nonzero(windows[:, 1:] != windows[:, :-1]), strict=True):
+        x = (column + 1) * width / columns - 0.5
+        axis.plot(
+            [x, x], [row * height / rows - 0.5, (row + 1) * height / rows - 0.5], color="white", lw=0.4, alpha=0.6
+        )
+    for row, column in zip(*np.nonzero(windows[1:] != windows[:-1]), strict=True):
+        y = (row + 1) * height / rows - 0.5
+        axis.plot(
+            [column * width / columns - 0.5, (column + 1) * width / columns - 0.5],
+            [y, y],
+            color="white",
+            lw=0.4,
+            alpha=0.6,
+        )

@@ -1,0 +1,86 @@
+"""An inspection: one input of one model, with its axes and layers known at once and weights recorded when asked for.
+
+Adapters write subclasses for their modality. `regard look` makes an `AttentionReport` of an inspection; the server
+keeps inspections and sends their weights, scores and predictions in pieces.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from regard.inference.insight.predictions import TOP, TokenPrediction
+from regard.look.panels import Axis, Kind, Panel
+from regard.look.report import AttentionReport
+
+WORDS = ("target_words", "source_words")  # the axes of a word alignment: queries, keys
+
+
+class Layer(NamedTuple):
+    """An attention layer; `queries` and `keys` are names of axes of its inspection."""
+
+    name: str
+    kind: Kind
+    heads: int
+    queries: str
+    keys: str
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What a pass recorded: the weights of every layer, and the word alignment if its layer is among them."""
+
+    weights: Mapping[str, Float[np.ndarray, "H Tq Tk"]]
+    alignment: Float[np.ndarray, "targets sources"] | None = None
+
+
+@dataclass
+class Inspection(ABC):
+    """A model and one input. `said` is the model's answer as a text, `meta` short facts to show beside the title."""
+
+    name: str
+    title: str
+    axes: Mapping[str, Axis]
+    layers: Mapping[str, Layer]
+    said: str = ""
+    meta: dict[str, str] = field(default_factory=dict)
+    alignment_layer: str = ""  # the layer whose attention aligns words; empty if none does
+
+    @abstractmethod
+    def record(self, layers: Sequence[str], *, scores: bool = False) -> Recorded:
+        """Record these layers in one pass; with `scores`, the values before the softmax."""
+
+    @property
+    def prediction_axis(self) -> str:
+        """The name of the axis at whose places the model predicts tokens; empty if it predicts none here."""
+        return ""
+
+    @property
+    def places(self) -> int:
+        """The number of places on that axis."""
+        return len(self.axes[self.prediction_axis]) if self.prediction_axis else 0
+
+    def predict(
+        self, places: tuple[int, int] | None = None, *, top: int = TOP, **sampling: Any
+    ) -> list[TokenPrediction]:
+        """The predictions at all places or at a range of them; `sampling` is how tokens would be drawn."""
+        return []
+
+    def report(self, *, top: int = TOP) -> AttentionReport:
+        """Every layer and head, the word alignment, and all predictions."""
+        recorded = self.record(list(self.layers))
+        panels = [
+            Panel(name, kind, recorded.weights[name], self.axes[queries], self.axes[keys])
+            for name, kind, _, queries, keys in self.layers.values()
+        ]
+        alignment = None
+        if recorded.alignment is not None:
+            targets, sources = (self.axes[name] for name in WORDS)
+            alignment = Panel(self.alignment_layer, "cross", recorded.alignment[None], targets, sources)
+        tokens = self.axes[self.prediction_axis].labels() if self.prediction_axis else []
+        return AttentionReport(self.title, self.name, panels, alignment, dict(self.meta), tokens, self.predict(top=top))

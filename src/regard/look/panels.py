@@ -1,0 +1,159 @@
+"""Panels: the recorded weights of one attention layer, with an axis for its queries and one for its keys.
+
+An axis names the places of an input: the tokens of a text, the cells of an image. Everything that shows attention (the
+figures, the offline page, the lens, the JSON form) works on panels and asks their axes for labels and for their JSON
+form, so a new modality needs no change here beyond its axis. To add one:
+
+1. Write a subclass of `Axis` and list it in `AXES`.
+2. Write `web/axes/KIND.js` if a labelled matrix is not the right view of it (see `web/axes/grid.js`), and a figure in
+   `look/figures.py` if the same holds for PNG and SVG files.
+3. Write an adapter in `look/adapters/` that turns recorded weights into panels.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from regard.errors import UsageError
+
+Kind = Literal["self", "cross", "causal"]
+Point = tuple[float, float]  # x to the right and y down, as fractions of the image's width and height
+
+
+class Axis(ABC):
+    """The places along one side of a panel, in the order of its weights.
+
+    `kind` is the name of the axis in JSON and of its JavaScript module. Both JSON methods work on plain values;
+    `to_json` leaves out `kind`, which `axis_to_json` adds.
+    """
+
+    kind: ClassVar[str]
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """The number of places."""
+
+    @abstractmethod
+    def labels(self) -> list[str]:
+        """A short text for every place, to be written beside a matrix."""
+
+    @abstractmethod
+    def to_json(self) -> dict[str, Any]:
+        """The axis as plain values."""
+
+    @classmethod
+    @abstractmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        """The axis that `to_json` wrote."""
+
+
+@dataclass(frozen=True)
+class Tokens(Axis):
+    """The tokens or words of a text."""
+
+    kind: ClassVar[str] = "tokens"
+    texts: Sequence[str]
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def labels(self) -> list[str]:
+        return list(self.texts)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"texts": list(self.texts)}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        return cls(data["texts"])
+
+
+@dataclass(frozen=True, eq=False)
+class Grid(Axis):
+    """The cells of an image, row by row, after `extra` tokens that are no cells (the class token).
+
+    `windows` numbers the window of every cell where attention stays within windows.
+    """
+
+    kind: ClassVar[str] = "grid"
+    rows: int
+    columns: int
+    extra: int = 0
+    windows: Int[np.ndarray, " cells"] | None = None
+
+    def __len__(self) -> int:
+        return self.extra + self.rows * self.columns
+
+    def labels(self) -> list[str]:
+        extra = ["class token"] if self.extra == 1 else [f"token {number}" for number in range(self.extra)]
+        return [*extra, *(f"{row + 1}, {column + 1}" for row, column in np.ndindex(self.rows, self.columns))]
+
+    def to_json(self) -> dict[str, Any]:
+        windows = None if self.windows is None else self.windows.tolist()
+        return {"rows": self.rows, "columns": self.columns, "extra": self.extra, "windows": windows}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        windows = None if data["windows"] is None else np.asarray(data["windows"], dtype=np.int64)
+        return cls(data["rows"], data["columns"], data["extra"], windows)
+
+    def place_at(self, point: Point) -> int:
+        """The index, along this axis, of the cell that contains a point of the image."""
+        column, row = (
+            min(int(share * side), side - 1) for share, side in zip(point, (self.columns, self.rows), strict=True)
+        )
+        return self.extra + row * self.columns + column
+
+
+AXES: dict[str, type[Axis]] = {axis.kind: axis for axis in (Tokens, Grid)}
+
+
+def axis_to_json(axis: Axis) -> dict[str, Any]:
+    """An axis as plain values, with its kind."""
+    return {"kind": axis.kind, **axis.to_json()}
+
+
+def axis_from_json(data: dict[str, Any]) -> Axis:
+    """The axis that `axis_to_json` wrote."""
+    kind = data["kind"]
+    if kind not in AXES:
+        raise UsageError(f"there is no axis of kind {kind!r}; this version of Regard knows {', '.join(AXES)}")
+    return AXES[kind].from_json(data)
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """One attention layer on one input: `weights[head, query, key]`, with the axes of its queries and keys."""
+
+    name: str
+    kind: Kind
+    weights: Float[np.ndarray, "H Tq Tk"]
+    queries: Axis
+    keys: Axis
+
+    def __post_init__(self) -> None:
+        expected = (len(self.queries), len(self.keys))
+        if self.weights.ndim != 3 or self.weights.shape[1:] != expected or not self.weights.shape[0]:
+            raise UsageError(
+                f"panel {self.name!r} has weights of shape {self.weights.shape}; "
+                f"its {expected[0]} queries and {expected[1]} keys need (heads, {expected[0]}, {expected[1]})"
+            )
+        if not np.isfinite(self.weights).all():
+            raise UsageError(f"panel {self.name!r} has weights that are not finite; attention weights lie in 0..1")
+
+    @property
+    def heads(self) -> int:
+        return self.weights.shape[0]
+
+    def head(self, index: int) -> Self:
+        """The panel of one head alone, counted from 0."""
+        if not 0 <= index < self.heads:
+            raise UsageError(f"{self.name!r} has heads 0 to {self.heads - 1}; head {index} was asked for")
+        name = f"{self.name} head {index}" if self.heads > 1 else self.name
+        return replace(self, name=name, weights=self.weights[index : index + 1])

@@ -1,0 +1,240 @@
+"""The attention report: everything recorded for one input of one model, and its JSON form."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from typing import Any, Self
+
+import numpy as np
+from jaxtyping import Float
+from PIL import Image
+
+from regard.data.images.reading import Pixels, png
+from regard.errors import UsageError
+from regard.inference.insight.predictions import TokenPrediction, TokenProbability
+from regard.look.panels import Axis, Grid, Panel, Tokens, axis_from_json, axis_to_json
+
+VERSION = 2  # of the JSON form; files of version 1 have no "version"
+DATA_URL = "data:image/png;base64,"
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionReport:
+    """The panels of a model on one input, and what else is known of that input.
+
+    `meta` holds short facts to show beside the title, such as `{"score": "-0.31"}`. Texts may have an `alignment` (one
+    head, target words as queries, source words as keys) and `predictions`: what the model predicted at places of the
+    text `tokens`. For images, `image` holds the pixels that grids lie over, and `rollout` how much of each cell
+    reaches the model's answer through all layers.
+    """
+
+    title: str
+    model: str
+    panels: Sequence[Panel] = ()
+    alignment: Panel | None = None
+    meta: dict[str, str] = field(default_factory=dict)
+    tokens: Sequence[str] = ()
+    predictions: Sequence[TokenPrediction] = ()
+    image: Pixels | None = None
+    rollout: Float[np.ndarray, "rows columns"] | None = None
+
+    @property
+    def all_panels(self) -> list[Panel]:
+        """The word alignment, if there is one, and the panels of the layers."""
+        return [*([self.alignment] if self.alignment else []), *self.panels]
+
+    @property
+    def source(self) -> list[str]:
+        """The text that was read: the aligned words, or the keys of the first panel."""
+        panel = self._main_panel()
+        return list(panel.keys.texts) if panel and isinstance(panel.keys, Tokens) else []
+
+    @property
+    def target(self) -> list[str]:
+        """The text that was generated from it; empty unless the model has cross-attention."""
+        panel = self._main_panel()
+        return (
+            list(panel.queries.texts) if panel and panel.kind == "cross" and isinstance(panel.queries, Tokens) else []
+        )
+
+    def _main_panel(self) -> Panel | None:
+        crossing = (panel for panel in self.panels if panel.kind == "cross")
+        return self.alignment or next(crossing, None) or next(iter(self.panels), None)
+
+    @property
+    def view(self) -> str:
+        """The kind of axis whose view shows this report: that of all its axes, or the labelled matrix of tokens."""
+        kinds = {axis.kind for panel in self.all_panels for axis in (panel.queries, panel.keys)}
+        return kinds.pop() if len(kinds) == 1 else Tokens.kind
+
+    def select(self, panels: str = "*", head: int | None = None) -> Self:
+        """Only the panels whose name matches a pattern such as `decoder.*.cross`, and of them one head if given."""
+        chosen = [panel for panel in self.panels if fnmatchcase(panel.name, panels)]
+        if not chosen:
+            known = ", ".join(panel.name for panel in self.panels) or "none were recorded"
+            raise UsageError(f"no attention layer matches {panels!r}; the layers are: {known}")
+        return replace(self, panels=chosen if head is None else [panel.head(head) for panel in chosen])
+
+
+# The JSON form
+
+
+def describe(report: AttentionReport) -> dict[str, Any]:
+    """Everything but the weights, as plain values.
+
+    ```
+    {"version", "title", "model", "meta": {name: text},
+     "axes": [{"kind": "tokens", "texts"} or {"kind": "grid", "rows", "columns", "extra", "windows"}],
+     "panels": [{"name", "kind": "self" | "cross" | "causal", "heads", "axes": [of its queries, of its keys]}],
+     "alignment": one such panel with one head (queries = target words, keys = source words), or null,
+     "tokens": [words], "foretold": [{"place", "choices": [choice], "came": choice or null, "rank", "written"}],
+     "picture": a data URL or null, "rollout": {"grid": [rows, columns], "weights"} or null}
+    ```
+    The axes of a panel are numbers of entries in the list of axes, since most panels share theirs. "foretold" holds the
+    predictions; a choice is {"token", "probability", "drawn"}. A report of an image also has "layers" (`_layer`).
+    """
+    axes: list[dict[str, Any]] = []
+    described = {
+        "version": VERSION,
+        "title": report.title,
+        "model": report.model,
+        "meta": dict(report.meta),
+        "axes": axes,
+        "panels": [_describe_panel(panel, axes) for panel in report.panels],
+        "alignment": _describe_panel(report.alignment, axes) if report.alignment else None,
+        "tokens": list(report.tokens),
+        "foretold": [prediction_to_json(each) for each in report.predictions],
+        "picture": None if report.image is None else DATA_URL + base64.b64encode(png(report.image)).decode(),
+        "rollout": None,
+    }
+    if report.rollout is not None:
+        weights = report.rollout.round(6).flatten().tolist()
+        described["rollout"] = {"grid": list(report.rollout.shape), "weights": weights}
+    if report.image is not None:
+        described["layers"] = [_layer(panel) for panel in report.panels]
+    return described
+
+
+def to_json(report: AttentionReport) -> dict[str, Any]:
+    """The whole report as plain values: `describe`, with weights[head][query][key] rounded to six decimals.
+
+    Every panel of a text also has its "queries" and "keys" as words, and the report "source" and "target". The weights
+    of a report of an image are in "layers", which repeats every panel in the form that version 1 wrote.
+    """
+    described = describe(report)
+    if report.image is not None:
+        for layer, panel in zip(described["layers"], report.panels, strict=True):
+            layer["weights"] = _rounded(panel)
+    else:
+        written = zip([described["alignment"], *described["panels"]], [report.alignment, *report.panels], strict=True)
+        for form, each in written:
+            if each is not None:
+                form |= {"queries": each.queries.labels(), "keys": each.keys.labels(), "weights": _rounded(each)}
+    return described | {"source": report.source, "target": report.target}
+
+
+def from_json(data: dict[str, Any]) -> AttentionReport:
+    """The report that `to_json` wrote, in this version or in version 1."""
+    version = data.get("version", 1)
+    if version > VERSION:
+        raise UsageError(f"the report has version {version}; this version of Regard reads up to {VERSION}")
+    axes = [axis_from_json(each) for each in data.get("axes", [])]
+    alignment, picture, rollout = data.get("alignment"), data.get("picture"), data.get("rollout")
+    return AttentionReport(
+        title=data["title"],
+        model=data["model"],
+        panels=_panels_from_json(data, axes),
+        alignment=_panel_from_json(alignment, axes) if alignment else None,
+        meta=data["meta"],
+        tokens=data.get("tokens", []),
+        predictions=[_prediction_from_json(each) for each in data.get("foretold", [])],
+        image=_pixels(picture) if picture else None,
+        rollout=np.reshape(rollout["weights"], rollout["grid"]) if rollout else None,
+    )
+
+
+def _describe_panel(panel: Panel, axes: list[dict[str, Any]]) -> dict[str, Any]:
+    """A panel without its weights; axes that are not in the list yet are added to it."""
+
+    def number(axis: Axis) -> int:
+        form = axis_to_json(axis)
+        if form not in axes:
+            axes.append(form)
+        return axes.index(form)
+
+    numbers = [number(panel.queries), number(panel.keys)]
+    return {"name": panel.name, "kind": panel.kind, "heads": panel.heads, "axes": numbers}
+
+
+def _layer(panel: Panel) -> dict[str, Any]:
+    """A panel between grids as version 1 wrote it, for readers of those files."""
+    assert isinstance(panel.queries, Grid) and isinstance(panel.keys, Grid)
+    return {
+        "name": panel.name,
+        "heads": panel.heads,
+        "queries": [panel.queries.rows, panel.queries.columns],
+        "keys": [panel.keys.rows, panel.keys.columns],
+        "extra": panel.queries.extra,
+        "windows": None if panel.queries.windows is None else panel.queries.windows.tolist(),
+    }
+
+
+def _rounded(panel: Panel) -> list[Any]:
+    weights: list[Any] = panel.weights.astype(np.float64).round(6).tolist()
+    return weights
+
+
+def prediction_to_json(prediction: TokenPrediction) -> dict[str, Any]:
+    """The prediction at one place as plain values."""
+    return {
+        "place": prediction.place,
+        "choices": [_choice_to_json(each) for each in prediction.choices],
+        "came": None if prediction.actual is None else _choice_to_json(prediction.actual),
+        "rank": prediction.rank,
+        "written": prediction.generated,
+    }
+
+
+def _choice_to_json(choice: TokenProbability) -> dict[str, Any]:
+    drawn = None if choice.drawn is None else round(choice.drawn, 6)
+    return {"token": choice.token, "probability": round(choice.probability, 6), "drawn": drawn}
+
+
+def _panels_from_json(data: dict[str, Any], axes: list[Axis]) -> list[Panel]:
+    """Panels whose weights are their own, or those of the layer of the same number in a report of an image."""
+    layers = data.get("layers")
+    if layers is None:
+        return [_panel_from_json(each, axes) for each in data["panels"]]
+    panels = data.get("panels", [{}] * len(layers))
+    return [_panel_from_json(layer | panel, axes) for layer, panel in zip(layers, panels, strict=True)]
+
+
+def _panel_from_json(data: dict[str, Any], axes: list[Axis]) -> Panel:
+    if "axes" in data:
+        queries, keys = (axes[number] for number in data["axes"])
+    elif "extra" in data:
+        windows = None if data["windows"] is None else np.asarray(data["windows"], dtype=np.int64)
+        queries, keys = (
+            Grid(rows, columns, data["extra"], windows) for rows, columns in (data["queries"], data["keys"])
+        )
+    else:
+        queries, keys = Tokens(data["queries"]), Tokens(data["keys"])
+    weights = np.asarray(data["weights"], dtype=np.float64).reshape(data["heads"], len(queries), len(keys))
+    return Panel(data["name"], data.get("kind", "self"), weights, queries, keys)
+
+
+def _prediction_from_json(data: dict[str, Any]) -> TokenPrediction:
+    came = None if data["came"] is None else TokenProbability(**data["came"])
+    return TokenPrediction(
+        data["place"], [TokenProbability(**each) for each in data["choices"]], came, data["rank"], data["written"]
+    )
+
+
+def _pixels(url: str) -> Pixels:
+    with Image.open(io.BytesIO(base64.b64decode(url.removeprefix(DATA_URL)))) as image:
+        pixels = np.asarray(image)
+    return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)

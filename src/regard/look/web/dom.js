@@ -1,0 +1,33 @@
+// Making and finding elements. Text from anywhere only ever becomes a text node.
+
+export const byId = (id) => document.getElementById(id);
+
+/** An element; names with a dash and `role` become attributes, `data` its data attributes, everything else properties. */
+export function make(tag, properties = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (name === "data") Object.assign(element.dataset, value);
+    else if (name.includes("-") || name === "role") element.setAttribute(name, value);
+    else element[name] = value;
+  }
+  element.append(...children);
+  return element;
+}
+
+/** The elements inside `root` by the names in their `data-part` attributes. */
+export function partsOf(root) {
+  return Object.fromEntries([...root.querySelectorAll("[data-part]")].map((element) => [element.dataset.part, element]));
+}
+
+export const calm = matchMedia("(prefers-reduced-motion: reduce)");
+export const within = (value, low, high) => Math.max(low, Math.min(high, value));
+
+/** Call back when an element gets another width. */
+export function onWidth(element, action) {
+  let width = element.clientWidth;
+  new ResizeObserver(() => {
+    if (element.clientWidth === width) return;
+    width = element.clientWidth;
+    if (width) action();
+  }).observe(element);
+}

@@ -1,0 +1,242 @@
+"""Translations for the page: with words, tokens, attention, alternatives and the search that led to them."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import StreamingResponse
+
+from regard.data.formats.languages import same_language
+from regard.documents.language_id import Detected
+from regard.errors import UsageError
+from regard.inference.decoding.search_tree import Growth, path_to
+from regard.inference.pipelines.translation import Translation, joined
+from regard.inference.pipelines.translator import Translator
+from regard.look.page import quantise
+from regard.serve.http.events import server_sent_events
+from regard.serve.http.responses import stream_events, wait_for_result
+from regard.serve.models.attention_pieces import encode
+from regard.serve.models.registry import ModelInfo
+from regard.serve.models.translation_service import TranslatedText, TranslationService, ranked
+from regard.serve.routes.libretranslate import ERRORS
+
+AUTO = "auto"  # the source language is to be detected
+
+
+class TranslateRequest(BaseModel):
+    """A text to translate, by the model named or by one that the server chooses for the two languages."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: str = ""
+    text: str
+    to: str = ""
+    source: str = ""  # a language, or auto
+    format: Literal["text", "html"] = "text"
+    beam: Annotated[int, Field(ge=1)] | None = None
+    n_best: Annotated[int, Field(ge=1)] = 1
+    search: bool = False
+    attention: bool = True
+
+
+def translate_router(service: TranslationService) -> APIRouter:
+    router = APIRouter(prefix="/api", tags=["Lens"], responses={**ERRORS, 401: ERRORS[403]})
+    seconds = service.settings.seconds
+
+    @router.post("/translate")
+    async def translate(request: Request, asked: TranslateRequest) -> dict[str, Any]:
+        return await wait_for_result(request, _translate(service, asked), seconds=seconds)
+
+    @router.post("/translate/stream", response_class=StreamingResponse)
+    async def stream(request: Request, asked: TranslateRequest) -> StreamingResponse:
+        """The translation as it grows; the last event has all that `/api/translate` answers."""
+        return await stream_events(request, server_sent_events(_events(service, asked)), seconds=seconds)
+
+    return router
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be translated, by which model, and with which settings."""
+
+    text: str
+    info: ModelInfo | None  # None: the text is in the target language already
+    to: str
+    detected: Detected | None
+    changes: dict[str, Any]
+
+
+async def _plan(service: TranslationService, asked: TranslateRequest) -> Plan:
+    """The named model, or the one for the two languages; the source language may have to be detected."""
+    (text,), limits, detected = service.check_limits([asked.text]), service.settings, None
+    if (asked.beam or 1) > limits.beam or asked.n_best > limits.alternatives + 1:
+        raise UsageError(f"beam may be {limits.beam} at most, and n_best {limits.alternatives + 1}")
+    changes = ({"n_best": asked.n_best} if asked.n_best > 1 else {}) | ({"beam": asked.beam} if asked.beam else {})
+    if asked.model or not asked.source:
+        return Plan(text, *_named_model(service, asked), None, changes)
+    source = asked.source
+    if source == AUTO:
+        detected = (await run_in_threadpool(service.detect_language, text, asked.to))[0]
+        source = detected.language
+    if same_language(source, asked.to):
+        return Plan(text, None, asked.to, detected, changes)
+    return Plan(text, *service.find_model(source, asked.to), detected, changes)
+
+
+def _named_model(service: TranslationService, asked: TranslateRequest) -> tuple[ModelInfo, str]:
+    info = service.registry.find(asked.model)
+    if info.ability != "translate":
+        raise UsageError(f"{info.id} does not translate; ask it through the OpenAI API")
+    if asked.source not in ("", AUTO) and not same_language(info.source, asked.source):
+        raise UsageError(f"{info.id} reads {info.source}, not {asked.source}; choose another model")
+    return info, service.target_language(info, asked.to)
+
+
+async def _translate(service: TranslationService, asked: TranslateRequest) -> dict[str, Any]:
+    plan, began = await _plan(service, asked), time.monotonic()
+    info = plan.info
+    if info is None or asked.format == "html" or asked.search:
+        return [event async for event in _translation_events(service, asked, plan)][-1]["answer"]
+    (translated,) = await service.translate(info, plan.to, [plan.text], **plan.changes)
+    return await _explained_answer(service, asked, plan, translated, None, time.monotonic() - began)
+
+
+async def _events(service: TranslationService, asked: TranslateRequest) -> AsyncIterator[dict[str, Any]]:
+    """The events of a stream: that a model has to be loaded, the text as it grows, and the whole answer."""
+    plan = await _plan(service, asked)
+    if plan.info is not None and not service.registry.is_loaded(plan.info.id):
+        yield {"loading": plan.info.id}
+    async for event in _translation_events(service, asked, plan):
+        yield event
+
+
+async def _translation_events(
+    service: TranslationService, asked: TranslateRequest, plan: Plan
+) -> AsyncIterator[dict[str, Any]]:
+    """The text as it grows, then the whole answer; each sentence is computed once."""
+    info, began, growth = plan.info, time.monotonic(), Growth()
+    if info is None or not plan.text.strip():
+        yield {"done": True, "answer": _plain_answer(plan, plan.text)}
+        return
+    if asked.format == "html":
+        (page,), truncated = await service.translate_html(info, plan.to, [plan.text])
+        (unknown,) = await service.unknown_in_html(info, [plan.text])
+        answer = _plain_answer(plan, page, truncated, time.monotonic() - began)
+        yield {"done": True, "answer": answer | {"unknown": [each.to_json() for each in unknown]}}
+        return
+    watch = growth.watch if asked.search else lambda search: None
+    async for growing in service.stream(info, plan.to, plan.text, watch=watch, **plan.changes):
+        yield {"text": growing.text}
+    assert growing.final is not None
+    tree = growth if asked.search else None
+    answer = await _explained_answer(service, asked, plan, growing.final, tree, time.monotonic() - began)
+    yield {"done": True, "answer": answer} | ({"truncated": True} if growing.truncated else {})
+
+
+def _answer_head(plan: Plan, seconds: float) -> dict[str, Any]:
+    """The fields that every answer has."""
+    return {
+        "model": plan.info.id if plan.info else None,
+        "source": plan.text,
+        "from": plan.info.source if plan.info else plan.to,
+        "to": plan.to,
+        "detected": plan.detected._asdict() if plan.detected else None,
+        "milliseconds": round(1000 * seconds, 1),
+    }
+
+
+def _plain_answer(plan: Plan, text: str, truncated: bool = False, seconds: float = 0.0) -> dict[str, Any]:
+    """An answer that is only a text: HTML, or a text that needed no translation."""
+    said: dict[str, Any] = {"text": text, "score": None, "truncated": truncated, "attention": None}
+    said |= {"tokens": [], "words": [], "alignment": []}
+    answer = _answer_head(plan, seconds) | {"translations": [said] if text.strip() else [], "search": None}
+    return answer | {"source_words": [], "source_tokens": [], "unknown": [], "unknown_at": []}
+
+
+async def _explained_answer(
+    service: TranslationService,
+    asked: TranslateRequest,
+    plan: Plan,
+    translated: TranslatedText,
+    growth: Growth | None,
+    seconds: float,
+) -> dict[str, Any]:
+    """A translation with its words, tokens, attention and search."""
+    assert plan.info is not None
+    name, to = plan.info.id, plan.to
+
+    def explain() -> dict[str, Any]:
+        translator = service.registry.translator(name)
+        ways = _by_rank(translated)
+        tokens = [translator.tokenizer.source_ids([each.source], to)[0] for each in translated.sentences]
+        return {
+            "source_words": [word for each in translated.sentences for word in each.source_words],
+            "source_tokens": [piece for ids in tokens for piece in translator.tokenizer.source.pieces(ids)],
+            "translations": [_translation(text, way, translator, asked.attention) for text, way in ways.items()],
+            "search": _search_tree(translator, growth) if growth and growth.search else None,
+            "unknown": [each.to_json() for each in translated.unknown],
+            "unknown_at": _unknown_places(translated),
+        }
+
+    return _answer_head(plan, seconds) | await service.engine.run(explain, accepted=True)
+
+
+def _unknown_places(translated: TranslatedText) -> list[int]:
+    """The source words that the model does not know in whole or in part; unknown punctuation does not count."""
+    unknown = [
+        any(
+            word.start() < end and start < word.end()
+            for text, start, end in each.unknown
+            if any(map(str.isalnum, text))
+        )
+        for each in translated.sentences
+        for word in re.finditer(r"\S+", each.source)
+    ]
+    return [place for place, is_unknown in enumerate(unknown) if is_unknown]
+
+
+def _by_rank(translated: TranslatedText) -> dict[str, Translation]:
+    """The best translation of a whole text, the next best, and so on, by their texts, without repetitions."""
+    most = max((len(each.alternatives) for each in translated.sentences), default=-1)
+    ways: dict[str, Translation] = {}
+    for rank in range(most + 1):
+        ways.setdefault(translated.ranked(rank), joined([ranked(each, rank) for each in translated.sentences]))
+    return ways
+
+
+def _translation(text: str, answer: Translation, translator: Translator, attention: bool) -> dict[str, Any]:
+    """One translation of a whole text; `text` has the spaces and line breaks of the source."""
+    has_attention = attention and translator.alignment is not None and answer.target_words
+    return {
+        "text": text,
+        "score": answer.score,
+        "tokens": answer.tokens,
+        "truncated": answer.truncated,
+        "words": answer.target_words,
+        "alignment": answer.alignment if has_attention else [],
+        "attention": encode(quantise(answer.attention)) if has_attention else None,
+    }
+
+
+def _search_tree(translator: Translator, growth: Growth) -> dict[str, Any]:
+    search, nodes = growth.search, growth.nodes
+    assert search is not None
+    found = search.results()[0]
+    best = path_to(nodes, found[0], search.vocabulary.end)
+    pieces_of = translator.tokenizer.target.pieces
+    listed = [
+        {
+            "id": node.id, "parent": node.parent, "step": node.step, "state": node.state, "best": node.id in best,
+            "token": "</s>" if node.token == search.vocabulary.end else pieces_of([node.token])[0],
+            "total": round(node.total, 4), "score": round(node.score, 4),
+        }
+        for node in nodes
+    ]  # fmt: skip
+    return {"width": search.width, "nodes": listed}
