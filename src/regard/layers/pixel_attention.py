@@ -170,7 +170,7 @@ class LocalAttention(nn.Module):
         self.pool = _mean_over_squares(stride)
 
     def windows(self, grid: Grid) -> tuple[Int[Tensor, "N T"], Int[Tensor, "N Tk"]]:
-        """Which pixel each recorded query and key is; see `on_the_map`."""
+        """Which pixel each recorded query and key is; see `weights_on_map`."""
         return self.places.cells(grid)
 
     def forward(self, x: Float[Tensor, "B C H W"]) -> Float[Tensor, "B C2 H2 W2"]:
@@ -223,7 +223,7 @@ class GeometricAttention(nn.Module):
         self.pool = _mean_over_squares(stride)
 
     def windows(self, grid: Grid) -> tuple[Int[Tensor, "N T"], Int[Tensor, "N Tk"]]:
-        """Which pixel each recorded query and key is; see `on_the_map`."""
+        """Which pixel each recorded query and key is; see `weights_on_map`."""
         return self.places.cells(grid)
 
     def forward(self, x: Float[Tensor, "B C H W"]) -> Float[Tensor, "B C2 H2 W2"]:

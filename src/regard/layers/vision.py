@@ -5,7 +5,7 @@ A feature map is [B C H W] where convolutions work on it and [B H W D] where tok
 
 from abc import abstractmethod
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -222,13 +222,21 @@ def out_of_windows(windows: Float[Tensor, "BN T D"], grid: Grid) -> Float[Tensor
     return x.transpose(2, 3).reshape(-1, h, w, windows.shape[-1])
 
 
-def on_the_map(
+@runtime_checkable
+class Windowed(Protocol):
+    """A module whose attention stays within windows of a map."""
+
+    def windows(self, grid: Grid) -> tuple[Int[Tensor, "N T"], Int[Tensor, "N Tk"]]:
+        """The cell of the map of each query and key of each window, -1 for padding."""
+        ...
+
+
+def weights_on_map(
     weights: Float[Tensor, "BN H T Tk"], queries: Int[Tensor, "N T"], keys: Int[Tensor, "N Tk"], cells: int
 ) -> Float[Tensor, "B H cells cells"]:
-    """Recorded attention of windows as attention of the whole map: who looked at whom, both counted row by row.
+    """Recorded attention within windows as attention between cells of the whole map, counted row by row.
 
-    `queries` and `keys` say which cell of the map each token of each window is, -1 for padding; a model's `windows`
-    gives them. What padding looked at is left out, and so is what was looked at in padding.
+    `queries` and `keys` are those of `Windowed.windows`. Attention from padding and to padding is left out.
     """
     count, (_, heads, _, _) = len(queries), weights.shape
     weights = weights.unflatten(0, (-1, count)).transpose(1, 2)  # [B H N T Tk]

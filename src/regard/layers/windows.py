@@ -95,7 +95,7 @@ class WindowAttention(nn.Module):
         return x.roll((shift, shift), (1, 2))[:, : grid[0], : grid[1]]
 
     def windows(self, grid: Grid) -> tuple[Int[Tensor, "N T"], Int[Tensor, "N T"]]:
-        """Which token of the map each recorded query and key is, -1 for what fills it up; see `on_the_map`."""
+        """Which token of the map each recorded query and key is, -1 for what fills it up; see `weights_on_map`."""
         numbers = 1 + torch.arange(grid[0] * grid[1]).view(1, *grid, 1)
         cells = _cut(numbers, *self._layout(grid))[..., 0] - 1
         return cells, cells

@@ -1,4 +1,4 @@
-"""Classifiers of pictures: batched as alone, attention laid over the picture by hand, pictures that are made."""
+"""Image pipelines: batches against single images, attention laid over the image by hand, generated images."""
 
 import json
 import shutil
@@ -19,7 +19,7 @@ from regard.errors import CheckpointError, DataError, UsageError
 from regard.inference.conversion import convert
 from regard.inference.pipelines.catalog import use_line
 from regard.inference.pipelines.image_generation import ClassImageGenerator, PixelGenerator
-from regard.inference.pipelines.images import ImageClassifier, ImageSegmenter, MapAttention, PictureAttention
+from regard.inference.pipelines.images import ImageAttention, ImageClassifier, ImageSegmenter, LayerAttention
 from regard.models.catalog import MODELS
 
 KINDS = ("vit", "vit-mean", "vit-stem", "swin", "swin-stem", "mvit", "resnet", "resnet-local")
@@ -109,21 +109,21 @@ def test_in_local_attention_a_pixel_looks_at_its_neighbours(make_classifier):
 def test_rollout_is_the_product_of_half_mixed_layers():
     rng = np.random.default_rng(0)
     weights = rng.dirichlet(np.ones(5), size=(3, 2, 5))
-    layers = [MapAttention(str(n), each, (2, 2), (2, 2), 1) for n, each in enumerate(weights)]
-    found = PictureAttention(BLANK, layers).rollout()
+    layers = [LayerAttention(str(n), each, (2, 2), (2, 2), 1) for n, each in enumerate(weights)]
+    found = ImageAttention(BLANK, layers).rollout()
     expected = np.zeros(5)
     expected[0] = 1.0  # a row vector that walks down from the class token of the last layer
     for each in reversed(weights):
         expected = expected @ (0.5 * each.mean(axis=0) + 0.5 * np.eye(5))
     np.testing.assert_allclose(found.flatten(), expected[1:])
-    coarse = MapAttention("coarse", weights[0], (1, 4), (1, 4), 1)
-    assert PictureAttention(BLANK, [*layers, coarse]).rollout() is not None
-    other = MapAttention("other", np.ones((1, 2, 2)) / 2, (1, 1), (1, 1), 1)
-    assert PictureAttention(BLANK, [*layers, other]).rollout() is None
+    coarse = LayerAttention("coarse", weights[0], (1, 4), (1, 4), 1)
+    assert ImageAttention(BLANK, [*layers, coarse]).rollout() is not None
+    other = LayerAttention("other", np.ones((1, 2, 2)) / 2, (1, 1), (1, 1), 1)
+    assert ImageAttention(BLANK, [*layers, other]).rollout() is None
 
 
 def test_models_that_cannot_are_told_so(make_classifier, make_encoder):
-    with pytest.raises(UsageError, match="classifies no pictures"):
+    with pytest.raises(UsageError, match="classifies no images"):
         ImageClassifier.load(make_encoder())
     with pytest.raises(UsageError, match="no attention to look at"):
         regard.load(make_classifier("resnet")).attention(pictures(1)[0])
@@ -185,14 +185,14 @@ def test_every_pixel_has_the_class_of_its_largest_logit(segmenter_folder):
     assert sum(first.shares.values()) == pytest.approx(1)
     for name, share in first.shares.items():
         assert share == np.mean(first.mask == ("background", "cat", "dog").index(name))
-    assert segmenter.said(square) == {name: f"{share:.0%}" for name, share in first.shares.items()}
+    assert segmenter.summary(square) == {name: f"{share:.0%}" for name, share in first.shares.items()}
     assert segmenter.attention(square).layers[0].queries == (16, 16)
 
 
 def test_only_segmenters_name_pixels(make_classifier, segmenter_folder):
-    with pytest.raises(UsageError, match="names no pixels; expected segmenter"):
+    with pytest.raises(UsageError, match="segments no images; expected segmenter"):
         ImageSegmenter.load(make_classifier("vit"))
-    with pytest.raises(UsageError, match="classifies no pictures"):
+    with pytest.raises(UsageError, match="classifies no images"):
         ImageClassifier.load(segmenter_folder)
 
 

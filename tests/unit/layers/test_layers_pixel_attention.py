@@ -7,7 +7,7 @@ from torch.nn import functional
 from regard.attention import record
 from regard.errors import ConfigError
 from regard.layers.pixel_attention import GeometricAttention, LocalAttention, NonLocal, neighbourhoods
-from regard.layers.vision import on_the_map
+from regard.layers.vision import weights_on_map
 
 GRIDS = [(7, 7, 3), (9, 5, 5), (4, 11, 7), (1, 3, 3), (6, 6, 1)]
 
@@ -48,7 +48,7 @@ def compare(layer, images, score, values):
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
     (name,) = looks
     grid = tuple(images.shape[2:])
-    mapped = on_the_map(looks[name], *layer.windows(grid), grid[0] * grid[1])
+    mapped = weights_on_map(looks[name], *layer.windows(grid), grid[0] * grid[1])
     torch.testing.assert_close(mapped, whole, atol=1e-5, rtol=1e-5)
 
 

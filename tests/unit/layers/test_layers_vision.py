@@ -15,10 +15,26 @@ from regard.layers.vision import (
     convolutional_stem,
     drop_rates,
     into_windows,
-    on_the_map,
     out_of_windows,
     spans,
+    weights_on_map,
 )
+
+
+class OneMap:
+    """The feature maps of a model that has one."""
+
+    def map_widths(self):
+        return [8]
+
+    def map_sides(self):
+        return [2]
+
+
+class OnePatchesConfig(OneMap, PatchesConfig): ...
+
+
+class OneImageConfig(OneMap, ImageConfig): ...
 
 
 def test_a_patch_is_a_linear_projection_of_its_pixels():
@@ -103,9 +119,9 @@ def test_neighbours_are_seen_through_convolutions_only():
 
 @pytest.mark.parametrize("patch", [3, 14, 24])
 def test_only_powers_of_two_can_be_halved_away(patch):
-    assert PatchesConfig(patch=patch).stem == "patches"
+    assert OnePatchesConfig(patch=patch).stem == "patches"
     with pytest.raises(ConfigError, match=f"patch = {patch}: .* must be 1, 2, 4, 8, 16 or so on"):
-        PatchesConfig(patch=patch, stem="convolutions")
+        OnePatchesConfig(patch=patch, stem="convolutions")
 
 
 def test_positions_of_the_own_grid_are_the_table_and_others_its_picture_resized():
@@ -134,7 +150,7 @@ def test_recorded_windows_become_attention_of_the_whole_map():
     """Two windows of three tokens on a map of five cells; the last token of the second is padding."""
     queries = torch.tensor([[0, 3, 1], [4, 2, -1]])
     weights = torch.rand(4, 2, 3, 3)  # two pictures, two heads
-    whole = on_the_map(weights, queries, queries, 5)
+    whole = weights_on_map(weights, queries, queries, 5)
     assert whole.shape == (2, 2, 5, 5)
     expected = torch.zeros(2, 2, 5, 5)
     for picture in range(2):
@@ -153,6 +169,6 @@ def test_drop_rates_grow_and_stages_follow_each_other():
 
 
 def test_names_must_fit_the_classes():
-    assert ImageConfig(classes=2, class_names=("cat", "dog")).classes == 2
+    assert OneImageConfig(classes=2, class_names=("cat", "dog")).classes == 2
     with pytest.raises(ConfigError, match="class_names: names 2 classes, but classes = 3"):
-        ImageConfig(classes=3, class_names=("cat", "dog"))
+        OneImageConfig(classes=3, class_names=("cat", "dog"))

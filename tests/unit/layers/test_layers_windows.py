@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from regard.attention import MultiHeadAttention, record
-from regard.layers.vision import on_the_map
+from regard.layers.vision import weights_on_map
 from regard.layers.windows import CosineHeads, DistanceNetwork, DistanceTable, WindowAttention, offsets, shift_mask
 
 
@@ -51,7 +51,7 @@ def test_weights_are_those_of_the_definition(grid, window, shift, version):
     x = torch.randn(2, rows, columns, 8)
     with torch.no_grad(), record(layer) as looks:
         found = layer(x)
-        weights = on_the_map(looks["attention"], *layer.windows(grid), rows * columns)
+        weights = weights_on_map(looks["attention"], *layer.windows(grid), rows * columns)
         if min(grid) <= window:  # one window a side: not shifted, and no larger than the map
             window, shift = min(window, *grid), 0
         if rows % window or columns % window:

@@ -1,5 +1,5 @@
-"""Pictures that models make: iGPT goes on from the upper part of one, pixel by pixel, with the one search; SAGAN makes
-them of random numbers."""
+"""Image generators: autoregressive models continue the upper part of an image pixel by pixel, with the same search as
+texts; adversarial networks make images from random numbers."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from regard.inference.decoding.search import search
 from regard.inference.decoding.settings import SearchSettings, Vocabulary
 from regard.inference.decoding.start import from_prompt
 from regard.inference.fast.convert import fast_model
-from regard.inference.pipelines.images import PictureAttention, on_the_picture
+from regard.inference.pipelines.images import ImageAttention, layer_attention
 from regard.models.gpt import Gpt
 from regard.models.sagan import Sagan
 
 
 class PixelGenerator:
-    """A language model of colours with its palette."""
+    """A language model of colours with its palette: it generates images pixel by pixel, row by row."""
 
     def __init__(self, model: Gpt, palette: Palette, side: int, *, name: str = "") -> None:
         self.model, self.palette, self.side, self.name = model.eval(), palette, side, name
@@ -45,33 +45,33 @@ class PixelGenerator:
         """Read a model folder, ours or Hugging Face's."""
         loaded = load_model(Path(folder), find_device(device), allow_pickle)
         if not isinstance(loaded.model, Gpt):
-            raise UsageError(f"{folder} is a {loaded.name} model, which paints no pixels")
+            raise UsageError(f"{folder} is a {loaded.name} model, which generates no pixels")
         palette, side = Palette.load(loaded.folder)
         return cls(loaded.model, palette, side, name=Path(folder).name)
 
     @torch.inference_mode()
     def paint(
         self,
-        picture: str | Path | None = None,
+        image: str | Path | None = None,
         *,
         keep: float = 0.5,
         count: int = 1,
         settings: SearchSettings | None = None,
     ) -> UInt8[Tensor, "N C H W"]:
-        """`count` pictures that share the upper part (`keep` of the rows) of a given one, or begin with nothing."""
+        """`count` images that share the upper part (`keep` of the rows) of a given one, or start from nothing."""
         chosen = (settings or SearchSettings(sample=True)).replace(n_best=count)
-        return self._continued(self._known(Path(picture) if picture is not None else None)[None], keep, chosen)
+        return self._continued(self._known(Path(image) if image is not None else None)[None], keep, chosen)
 
     @torch.inference_mode()
     def complete(
-        self, pictures: UInt8[Tensor, "N C H W"], *, keep: float = 0.5, settings: SearchSettings | None = None
+        self, images: UInt8[Tensor, "N C H W"], *, keep: float = 0.5, settings: SearchSettings | None = None
     ) -> UInt8[Tensor, "N C H W"]:
-        """Each picture with its lower part painted anew, `keep` of the rows left as they are; N together."""
-        known = self.palette.encode(pictures.to(self.device))
+        """N images with their lower parts generated anew; `keep` of their rows stay as they are."""
+        known = self.palette.encode(images.to(self.device))
         return self._continued(known, keep, (settings or SearchSettings(sample=True)).replace(n_best=1))
 
     def _continued(self, known: Int[Tensor, "S T"], keep: float, settings: SearchSettings) -> UInt8[Tensor, "N C H W"]:
-        """All answers of the first picture, then those of the next."""
+        """All completions of the first image, then those of the next."""
         if not 0 <= keep <= 1:
             raise UsageError(f"the part to keep is {keep}; it must lie between 0 and 1")
         known = known[:, : int(keep * self.side) * self.side]
@@ -82,32 +82,32 @@ class PixelGenerator:
         settings = settings.replace(max_length=missing)
         start = from_prompt(self.decoder, source, torch.ones_like(source, dtype=torch.bool), settings)
         found = search(self.decoder, start, settings, Vocabulary(self.start, self.start, self.start))
-        painted = [[*above, *each.tokens] for above, answers in zip(known.tolist(), found, strict=True)
+        generated = [[*above, *each.tokens] for above, answers in zip(known.tolist(), found, strict=True)
                    for each in answers]  # fmt: skip
-        return self.palette.decode(torch.tensor(painted), self.side)
+        return self.palette.decode(torch.tensor(generated), self.side)
 
     @torch.inference_mode()
-    def attention(self, picture: str | Path, *, layers: str = "*") -> PictureAttention:
-        """Where the model looks when it predicts each pixel of a picture: only at those before it, and at the start
-        token, whose share is left out."""
-        pixels = self._known(Path(picture))
+    def attention(self, image: str | Path, *, layers: str = "*") -> ImageAttention:
+        """The attention of every pixel of an image to the pixels before it; the share of the start token is left
+        out."""
+        pixels = self._known(Path(image))
         with record(self.model, layers) as looks:
             self.model(functional.pad(pixels[None, :-1], (1, 0), value=self.start))
         seen = {name: functional.pad(looks[name][..., 1:].cpu(), (0, 1)) for name in looks}  # key 0 is the start token
-        found = [on_the_picture(name, weights, self.model, {}) for name, weights in seen.items()]
-        return PictureAttention(self.palette.decode(pixels[None], self.side)[0].cpu().numpy(), found, in_order=True)
+        found = [layer_attention(name, weights, self.model, {}) for name, weights in seen.items()]
+        return ImageAttention(self.palette.decode(pixels[None], self.side)[0].cpu().numpy(), found, in_order=True)
 
-    def _known(self, picture: Path | None) -> Tensor:
-        if picture is None:
+    def _known(self, image: Path | None) -> Tensor:
+        if image is None:
             return torch.empty(0, dtype=torch.long, device=self.device)
         zeros, ones = (0.0,) * self.palette.channels, (1.0,) * self.palette.channels
         preprocessing = Preprocessing(size=(self.side, self.side), resize=self.side, mean=zeros, std=ones)
-        pixels = torch.from_numpy(preprocessing.pixels(read_image(picture)))
+        pixels = torch.from_numpy(preprocessing.pixels(read_image(image)))
         return self.palette.encode(pixels[None].to(self.device))[0]
 
 
 class ClassImageGenerator:
-    """A generator of pictures by class."""
+    """A generative adversarial network that makes images of given classes."""
 
     def __init__(self, model: Sagan, *, name: str = "") -> None:
         self.model, self.name, self.config = model.eval(), name, model.config
@@ -126,19 +126,19 @@ class ClassImageGenerator:
 
     @torch.inference_mode()
     def make(self, labels: Sequence[str], *, seed: int = 0) -> UInt8[Tensor, "N C H W"]:
-        """One picture for each label; the same seed makes the same pictures."""
+        """One image for each label; the same seed makes the same images."""
         numbers = torch.tensor([self._number(label) for label in labels], device=self.device)
         latent = self.model.draw(numbers, torch.Generator().manual_seed(seed))
         return self.preprocessing.restored(self.model(latent, numbers)).cpu()
 
-    def attention(self, label: str, *, seed: int = 0) -> PictureAttention:
-        """The picture of a label, and where its places looked while it was made."""
+    def attention(self, label: str, *, seed: int = 0) -> ImageAttention:
+        """The image of a label, and the attention between its places in the generator."""
         if self.model.generator.look is None:
             raise UsageError(f"{self.name or 'this model'} has no attention to look at")
         with record(self.model, "generator.*") as looks:
             (pixels,) = self.make([label], seed=seed)
-        return PictureAttention(
-            pixels.numpy(), [on_the_picture(name, looks[name].cpu(), self.model, {}) for name in looks]
+        return ImageAttention(
+            pixels.numpy(), [layer_attention(name, looks[name].cpu(), self.model, {}) for name in looks]
         )
 
     def _number(self, label: str) -> int:

@@ -1,5 +1,5 @@
-"""Picture in, its classes or those of its pixels out, and where the model looked: every layer and head as attention
-between places."""
+"""Image in, its classes or those of its pixels out, and its attention: every layer and head between places of the
+image."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from regard.device import find_device
 from regard.errors import CheckpointError, UsageError
 from regard.inference.fast.convert import fast_model, is_on_cpu
 from regard.inference.pipelines.text_encoder import Labelled
-from regard.layers.vision import Grid, ImageConfig, on_the_map
+from regard.layers.vision import Grid, ImageConfig, Windowed, weights_on_map
 from regard.layers.windows import WindowAttention
 from regard.models.catalog import models_run_by
 
-AT_ONCE = 64  # pictures
-DETAIL = 512  # pixels of a side that is shown
-MOST_CLASSES = 256  # of pixels
-Picture = str | Path | bytes | Image.Image
-Reader = TypeVar("Reader", bound="PictureReader")
+BATCH_IMAGES = 64
+DETAIL = 512  # pixels of a side of the displayed image
+MAX_PIXEL_CLASSES = 256
+ImageSource = str | Path | bytes | Image.Image
+Reader = TypeVar("Reader", bound="ImagePipeline")
 
 
 @dataclass(frozen=True)
-class MapAttention:
-    """One attention layer on one picture: who looks at whom, places counted row by row.
+class LayerAttention:
+    """The attention of one layer between places of one image, which are counted row by row.
 
-    `extra` tokens (the class token) come before the places. `windows` numbers the window each place was in where
+    `extra` tokens (the class token) come before the places. `windows` has the number of the window of each place, if
     attention stays within windows.
     """
 
@@ -55,18 +55,20 @@ class MapAttention:
 
 
 @dataclass(frozen=True)
-class PictureAttention:
-    """The part of a picture [C H W] that the model saw, in finer pixels where the file has them, and every recorded
-    layer; `in_order`: each place saw only those before it."""
+class ImageAttention:
+    """The part of an image [C H W] that the model saw, in full detail, and every recorded layer.
+
+    `in_order`: each place attends only to those before it.
+    """
 
     pixels: Pixels
-    layers: list[MapAttention]
+    layers: list[LayerAttention]
     in_order: bool = False
 
     def rollout(self) -> Float[np.ndarray, "rows columns"] | None:
-        """How much of every place reaches the class token through all layers (Abnar & Zuidema 2020), or all places on
-        average where there is none; None where the layers are of different sizes, so that they cannot be multiplied, or
-        where no place sees them all."""
+        """Attention rollout (Abnar & Zuidema 2020): how much of every place reaches the class token through all layers,
+        or all places on average if there is no class token. None if the layers have different sizes, or if places
+        attend only to those before them."""
         if self.in_order or not self.layers or len({layer.weights.shape[1:] for layer in self.layers}) > 1:
             return None
         first = self.layers[0]
@@ -74,7 +76,7 @@ class PictureAttention:
             return None
         joint = np.eye(first.weights.shape[1])
         for layer in self.layers:
-            mixed = layer.weights.mean(axis=0) + np.eye(len(joint))  # half of what a token is stays its own
+            mixed = layer.weights.mean(axis=0) + np.eye(len(joint))  # the residual connection keeps half of every token
             joint = (mixed / mixed.sum(axis=1, keepdims=True)) @ joint
         reached = joint[0] if first.extra else joint.mean(axis=0)
         return reached[first.extra :].reshape(first.keys)
@@ -82,25 +84,25 @@ class PictureAttention:
 
 @dataclass(frozen=True)
 class Segmented:
-    """The class of every pixel of a picture, by number and by name."""
+    """The class of every pixel of an image, by number and by name."""
 
     mask: UInt8[np.ndarray, "H W"]
     names: tuple[str, ...]
 
     @property
     def shares(self) -> dict[str, float]:
-        """The part of the picture that each class covers, largest first, without those that are not there."""
+        """The part of the image that each class covers, largest first; classes that do not occur are left out."""
         counts = np.bincount(self.mask.ravel(), minlength=len(self.names)) / self.mask.size
         return {
             self.names[number]: float(counts[number]) for number in np.argsort(-counts, kind="stable") if counts[number]
         }
 
 
-class PictureReader(ABC):
-    """A model that looks at pictures, with its preprocessing."""
+class ImagePipeline(ABC):
+    """A model that reads images, with its preprocessing."""
 
     pipeline: ClassVar[str]  # its key in the catalog of pipelines
-    cannot: ClassVar[str]  # what models of other pipelines do not do
+    cannot: ClassVar[str]  # what models of other pipelines cannot do, for the error message
 
     def __init__(self, model: nn.Module, preprocessing: Preprocessing, *, name: str = "") -> None:
         assert isinstance(model.config, ImageConfig)
@@ -122,52 +124,52 @@ class PictureReader(ABC):
         return cls(loaded.model, preprocessing, name=Path(folder).name)
 
     @abstractmethod
-    def said(self, picture: Picture) -> dict[str, str]:
-        """What the model takes a picture for, in a few words."""
+    def summary(self, image: ImageSource) -> dict[str, str]:
+        """The answer of the model in a few words."""
 
     @cached_property
-    def form(self) -> nn.Module:
-        """What the model is run by where nobody watches; made when it is first needed, since it takes memory."""
+    def fast(self) -> nn.Module:
+        """The fast version of the model, used unless attention is recorded; made when it is first needed."""
         return fast_model(self.model) if is_on_cpu(self.model) else self.model
 
-    def pixels(self, picture: Picture) -> Pixels:
-        """A picture [C H W] at the model's size."""
-        return self.preprocessing.pixels(opened(picture))
+    def pixels(self, image: ImageSource) -> Pixels:
+        """An image [C H W] at the model's size."""
+        return self.preprocessing.pixels(open_image(image))
 
     @torch.inference_mode()
-    def attention(self, picture: Picture, *, layers: str = "*") -> PictureAttention:
-        """Every head of the layers whose names match, as attention between places of the picture."""
+    def attention(self, image: ImageSource, *, layers: str = "*") -> ImageAttention:
+        """Every head of the layers whose names match, as attention between places of the image."""
         if not attention_names(self.model):
             raise UsageError(f"{self.name or 'this model'} has no attention to look at")
-        image = opened(picture)
-        pixels = torch.from_numpy(self.pixels(image))[None].to(self.device)
+        opened = open_image(image)
+        pixels = torch.from_numpy(self.pixels(opened))[None].to(self.device)
         with record(self.model, layers) as looks, _grids(self.model) as grids:
             self.model(self.preprocessing.normalise(pixels))
-        found = [on_the_picture(name, looks[name].cpu(), self.model, grids) for name in looks]
-        return PictureAttention(self.shown(image), found)
+        found = [layer_attention(name, looks[name].cpu(), self.model, grids) for name in looks]
+        return ImageAttention(self.shown(opened), found)
 
-    def shown(self, picture: Picture) -> Pixels:
-        """The part of a picture that the model sees, in as much detail as there is."""
-        return self.preprocessing.in_detail(opened(picture), DETAIL)
+    def shown(self, image: ImageSource) -> Pixels:
+        """The part of an image that the model sees, in as much detail as there is."""
+        return self.preprocessing.in_detail(open_image(image), DETAIL)
 
 
-class ImageClassifier(PictureReader):
-    """A classifier of pictures with its preprocessing."""
+class ImageClassifier(ImagePipeline):
+    """An image classifier with its preprocessing."""
 
     pipeline = "image_classifier"
-    cannot = "classifies no pictures"
+    cannot = "classifies no images"
 
-    def said(self, picture: Picture) -> dict[str, str]:
+    def summary(self, image: ImageSource) -> dict[str, str]:
         """The most probable class."""
-        (answer,) = self.classify(picture)
+        (answer,) = self.classify(image)
         return {answer.label: f"{answer.probability:.1%}"}
 
-    def classify(self, pictures: Picture | Sequence[Picture]) -> list[Labelled]:
-        """The classes of every picture (a path, the bytes of a file, or a Pillow image), most probable first."""
-        several = [pictures] if isinstance(pictures, Picture) else pictures
+    def classify(self, images: ImageSource | Sequence[ImageSource]) -> list[Labelled]:
+        """The classes of every image (a path, the bytes of a file, or a Pillow image), most probable first."""
+        several = [images] if isinstance(images, ImageSource) else images
         answers: list[Labelled] = []
-        for begin in range(0, len(several), AT_ONCE):
-            pixels = np.stack([self.pixels(each) for each in several[begin : begin + AT_ONCE]])
+        for begin in range(0, len(several), BATCH_IMAGES):
+            pixels = np.stack([self.pixels(each) for each in several[begin : begin + BATCH_IMAGES]])
             for row in self.probabilities(torch.from_numpy(pixels)).tolist():
                 ordered = sorted(zip(self.labels, row, strict=True), key=lambda pair: -pair[1])
                 answers.append(Labelled(dict(ordered)))
@@ -175,49 +177,51 @@ class ImageClassifier(PictureReader):
 
     @torch.inference_mode()
     def probabilities(self, pixels: Tensor) -> Float[Tensor, "B classes"]:
-        """Of pictures [B C H W] of bytes at the model's size."""
-        logits: Tensor = self.form(self.preprocessing.normalise(pixels.to(self.device)))
+        """The class probabilities of images of bytes [B C H W] at the model's size."""
+        logits: Tensor = self.fast(self.preprocessing.normalise(pixels.to(self.device)))
         return logits.float().softmax(dim=-1).cpu()
 
 
-class ImageSegmenter(PictureReader):
-    """A model that names every pixel, with its preprocessing; pictures are squeezed to its size, not cut."""
+class ImageSegmenter(ImagePipeline):
+    """A segmentation model with its preprocessing; images are resized to its size without cropping."""
 
     pipeline = "image_segmenter"
-    cannot = "names no pixels"
+    cannot = "segments no images"
 
     def __init__(self, model: nn.Module, preprocessing: Preprocessing, *, name: str = "") -> None:
         super().__init__(model, preprocessing.replace(resize=preprocessing.size), name=name)
-        if len(self.labels) > MOST_CLASSES:
-            raise UsageError(f"{name} knows {len(self.labels)} classes; a mask is made of bytes, for {MOST_CLASSES}")
+        if len(self.labels) > MAX_PIXEL_CLASSES:
+            raise UsageError(
+                f"{name} knows {len(self.labels)} classes; a mask is made of bytes, for {MAX_PIXEL_CLASSES}"
+            )
 
-    def said(self, picture: Picture) -> dict[str, str]:
-        """The part of the picture that each class covers."""
-        return {name: f"{share:.0%}" for name, share in self.segment(picture)[0].shares.items()}
+    def summary(self, image: ImageSource) -> dict[str, str]:
+        """The part of the image that each class covers."""
+        return {name: f"{share:.0%}" for name, share in self.segment(image)[0].shares.items()}
 
     @torch.inference_mode()
-    def segment(self, pictures: Picture | Sequence[Picture]) -> list[Segmented]:
-        """The class of every pixel of every picture (a path, the bytes of a file, or a Pillow image), at its size."""
-        several = [pictures] if isinstance(pictures, Picture) else pictures
+    def segment(self, images: ImageSource | Sequence[ImageSource]) -> list[Segmented]:
+        """The class of every pixel of every image (a path, the bytes of a file, or a Pillow image), at its own size."""
+        several = [images] if isinstance(images, ImageSource) else images
         found: list[Segmented] = []
-        for picture in several:
-            image = opened(picture)
+        for each in several:
+            image = open_image(each)
             pixels = torch.from_numpy(self.pixels(image))[None].to(self.device)
-            logits: Tensor = self.form(self.preprocessing.normalise(pixels)).float()
-            mask = _best(logits, (image.height, image.width)).to(torch.uint8).cpu().numpy()
+            logits: Tensor = self.fast(self.preprocessing.normalise(pixels)).float()
+            mask = _best_classes(logits, (image.height, image.width)).to(torch.uint8).cpu().numpy()
             found.append(Segmented(mask, tuple(self.labels)))
         return found
 
 
-def opened(picture: Picture) -> Image.Image:
-    """The picture of a file or of its bytes."""
-    if isinstance(picture, str | Path):
-        return read_image(Path(picture))
-    return read_image(picture) if isinstance(picture, bytes) else picture
+def open_image(image: ImageSource) -> Image.Image:
+    """The image of a file or of its bytes."""
+    if isinstance(image, str | Path):
+        return read_image(Path(image))
+    return read_image(image) if isinstance(image, bytes) else image
 
 
-def _best(logits: Float[Tensor, "1 classes h w"], size: tuple[int, int]) -> Int[Tensor, "H W"]:
-    """The class with the largest logit at every pixel of a larger map; one class is enlarged at a time, for memory."""
+def _best_classes(logits: Float[Tensor, "1 classes h w"], size: tuple[int, int]) -> Int[Tensor, "H W"]:
+    """The most probable class of every pixel of a larger map. Classes are resized one by one to save memory."""
     most = torch.full(size, -math.inf, device=logits.device)
     best = torch.zeros(size, dtype=torch.long, device=logits.device)
     for number in range(logits.shape[1]):
@@ -229,7 +233,7 @@ def _best(logits: Float[Tensor, "1 classes h w"], size: tuple[int, int]) -> Int[
 
 @contextmanager
 def _grids(model: nn.Module) -> Iterator[dict[str, Grid]]:
-    """The sizes of the maps that passed through modules which cut them into windows, by their names."""
+    """Records the sizes of the maps that pass through modules with windows, by the names of these modules."""
     grids: dict[str, Grid] = {}
 
     def watch(name: str, module: nn.Module) -> torch.utils.hooks.RemovableHandle:
@@ -241,7 +245,8 @@ def _grids(model: nn.Module) -> Iterator[dict[str, Grid]]:
 
         return module.register_forward_pre_hook(hook)
 
-    handles = [watch(name, module) for name, module in model.named_modules() if hasattr(module, "windows")]
+    windowed = {name for name, module in model.named_modules() if isinstance(module, Windowed)}
+    handles = [watch(name, model.get_submodule(name)) for name in windowed]
     try:
         yield grids
     finally:
@@ -249,28 +254,29 @@ def _grids(model: nn.Module) -> Iterator[dict[str, Grid]]:
             handle.remove()
 
 
-def on_the_picture(
+def layer_attention(
     name: str, weights: Float[Tensor, "BN H T Tk"], model: nn.Module, grids: dict[str, Grid]
-) -> MapAttention:
-    """Recorded weights as attention between places of one picture."""
-    cutter = next((path for path in grids if name == path or name.startswith(f"{path}.")), None)
-    if cutter is None:
+) -> LayerAttention:
+    """Recorded weights as attention between places of one image."""
+    windowed = next((path for path in grids if name == path or name.startswith(f"{path}.")), None)
+    if windowed is None:
         queries, extra = _square(weights.shape[2])
         keys, _ = _square(weights.shape[3], extra)
-        return MapAttention(name, weights[0].float().numpy(), queries, keys, extra)
-    grid = grids[cutter]
+        return LayerAttention(name, weights[0].float().numpy(), queries, keys, extra)
+    grid, module = grids[windowed], model.get_submodule(windowed)
+    assert isinstance(module, Windowed)
     cells = grid[0] * grid[1]
-    who, whom = model.get_submodule(cutter).windows(grid)  # type: ignore[operator]
-    whole = on_the_map(weights.float(), who, whom, cells)[0].numpy()
-    windows = np.empty(cells + 1, dtype=np.int64)  # the last takes the padding
-    windows[who.numpy()] = np.arange(len(who))[:, None]
-    return MapAttention(name, whole, grid, grid, windows=windows[:cells])
+    queries_of, keys_of = module.windows(grid)
+    whole = weights_on_map(weights.float(), queries_of, keys_of, cells)[0].numpy()
+    windows = np.empty(cells + 1, dtype=np.int64)  # the last entry takes the padding
+    windows[queries_of.numpy()] = np.arange(len(queries_of))[:, None]
+    return LayerAttention(name, whole, grid, grid, windows=windows[:cells])
 
 
 def _square(tokens: int, extra: int | None = None) -> tuple[Grid, int]:
-    """The sides of a square map of so many tokens, and how many tokens come before its places: none or one."""
+    """The sides of a square map with this many tokens, and the number of tokens before its places: 0 or 1."""
     for before in (0, 1) if extra is None else (extra,):
         side = math.isqrt(tokens - before)
         if side**2 == tokens - before and side:
             return (side, side), before
-    raise UsageError(f"{tokens} tokens are no square map, so that they cannot be laid over the picture")
+    raise UsageError(f"{tokens} tokens are no square map, so they cannot be laid over the image")

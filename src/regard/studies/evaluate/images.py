@@ -13,7 +13,7 @@ from regard.checkpoints.folder import is_sealed
 from regard.data.images.datasets import open_images
 from regard.data.synthetic.shapes import SHAPE_NAMES, scenes
 from regard.errors import DataError, UsageError
-from regard.inference.pipelines.images import AT_ONCE, ImageClassifier
+from regard.inference.pipelines.images import BATCH_IMAGES, ImageClassifier
 from regard.training.loop import train
 from regard.training.metrics import METRICS, read_metrics
 from regard.training.recipe.image_sections import SCENES
@@ -34,7 +34,7 @@ def evaluate_pictures(
         raise DataError(f"{data} has the class {unknown[0]!r}; the model knows {', '.join(classifier.labels)}")
     right, of_class, unread = Counter[str](), Counter[str](), list[str]()
     pictures = _examples(classifier, data, count, seed, unread)
-    while some := list(islice(pictures, AT_ONCE)):
+    while some := list(islice(pictures, BATCH_IMAGES)):
         images = [image for image, _ in some]
         for answer, (_, number) in zip(classifier.classify(images), some, strict=True):
             of_class[labels[number]] += 1
