@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, TypeVar, cast
 
-from regard.data.formats.encodings import UTF8, lacking, read_encoded
+from regard.data.formats.encodings import UTF8, missing_characters, read_encoded
 from regard.documents.markup import Translate, Translated
 from regard.errors import DataError
 
@@ -117,7 +117,7 @@ def encoded_write(path: Path, encoding: str, *, references: bool = False) -> Ite
         with tempfile.SpooledTemporaryFile(SPOOL) as spool:
             yield lambda text: spool.write(text.encode())
             spool.seek(0)
-            missing = "" if references else lacking((line.decode() for line in spool), encoding)
+            missing = "" if references else missing_characters((line.decode() for line in spool), encoding)
             if missing:
                 warn_utf8_fallback(path, encoding, missing)
             spool.seek(0)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import polib
 
 from regard.data.formats import exchange
-from regard.data.formats.encodings import lacking
+from regard.data.formats.encodings import missing_characters
 from regard.data.formats.languages import same_language
 from regard.documents.document_job import DocumentJob, batches
 from regard.documents.markup import translate_texts
@@ -182,7 +182,8 @@ def _metadata(header: str, name: str) -> str:
 
 def _write(job: DocumentJob, po_file: PoFile, metadata: str, language: str) -> None:
     header = _with_metadata(metadata, "Language", language)
-    if "charset=CHARSET" in header or lacking([str(po_file)], job.encoding):  # the output is UTF-8, and must declare it
+    # In both cases the output is UTF-8, and must declare it.
+    if "charset=CHARSET" in header or missing_characters([str(po_file)], job.encoding):
         header = re.sub(r"charset=[\w.:-]+", "charset=UTF-8", header)
     if po_file.header and header != metadata:
         po_file.set(po_file.header, "msgstr", header)

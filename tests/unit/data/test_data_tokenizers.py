@@ -70,12 +70,12 @@ def test_texts_are_cut_word_by_word_as_the_library_cuts_them_whole(by_kind, kind
 
 
 def test_remembered_words_are_bounded(monkeypatch, by_kind):
-    monkeypatch.setattr("regard.data.tokenizers.pair.REMEMBERED", 3)
+    monkeypatch.setattr("regard.data.tokenizers.pair.CACHED_WORDS", 3)
     side = SubwordTokenizer(by_kind["bpe"].source.backend)
     for text in ("we are eating", "bread we", "x" * 1000, "are we eating bread"):
         assert side.encode([text]) == [side.backend.encode(text).ids]
-        assert len(side._known) <= 4
-        assert max(map(len, side._known), default=0) <= 64
+        assert len(side._cache) <= 4
+        assert max(map(len, side._cache), default=0) <= 64
 
 
 @given(words=st.lists(st.sampled_from(WORDS), max_size=10))

@@ -21,7 +21,7 @@ from regard.data.text.token_blocks import TokenStore
 from regard.errors import CheckpointError, ConfigError, DataError, UsageError
 from regard.inference.pipelines.text_encoder import TextEncoder
 from regard.models.lstm import Lstm
-from regard.studies.evaluate.texts import tables_of
+from regard.studies.evaluate.texts import label_tables
 from regard.training.loop import Trainer, train
 from regard.training.metrics import read_metrics
 from regard.training.recipe.recipes import RECIPES, load_recipe
@@ -382,7 +382,7 @@ def test_what_no_classifier_can_be_measured_on(tmp_path, init, table, capsys):
         assert run(["evaluate", *arguments, "-m", str(out)]) == code
         assert said in capsys.readouterr().err
     with pytest.raises(UsageError, match=r"has no recipe\.toml of a classifier"):  # as folders of others
-        tables_of(tmp_path)
+        label_tables(tmp_path)
 
 
 def test_columns_by_number_are_of_tables_without_a_header(tmp_path, init, table):
@@ -448,7 +448,7 @@ def test_a_block_longer_than_the_model_is_refused(tmp_path, text):
         (["data.labels=['0','2']"], "label '1' is not one of"),
         (["data.labels=['0','1','2']", "training.metric=accuracy"], "label '2' never occurs"),
         (["data.label=nowhere"], "no column 'nowhere'"),
-        (["data.label=sentence", "data.labels=[]", "training.metric=spearman"], "is no number"),
+        (["data.label=sentence", "data.labels=[]", "training.metric=spearman"], "is not a number"),
         (["data.text=9", "data.label=1"], "column 10 is needed"),
         (["data.valid=''"], "no text for validation"),
     ],

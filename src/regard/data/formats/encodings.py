@@ -1,8 +1,8 @@
-"""The encoding of a text file: found with care, kept for what is written, never guessed in silence.
+"""Detect the encoding of a text file; any guess comes with a warning.
 
-A byte order mark decides; then what the file states itself (a charset, an XML declaration); then zero bytes, which tell
-UTF-16 and UTF-32; then whether all of it is UTF-8. Only what is none of these is read in the encoding that was usual
-for its language before UTF-8, with a warning. A file that is damaged or no text is refused.
+The first of these decides: a byte order mark; zero bytes, which indicate UTF-16 or UTF-32; a declaration in the file (a
+charset, an XML declaration); whether the whole file is valid UTF-8. Any other file is read in the usual legacy encoding
+of its language, with a warning. A damaged or binary file is an error.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from regard.errors import DataError, UsageError
 
 UTF8 = "utf-8"
 MARKS = {
-    codecs.BOM_UTF32_LE: "utf-32-le", codecs.BOM_UTF32_BE: "utf-32-be",  # before UTF-16, whose mark begins one of them
+    codecs.BOM_UTF32_LE: "utf-32-le", codecs.BOM_UTF32_BE: "utf-32-be",  # before UTF-16, whose mark is a prefix of one
     codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be", codecs.BOM_UTF8: UTF8,
 }  # fmt: skip
-LEGACY = {  # by language, as browsers assume them for pages that do not say; all others use windows-1252
+LEGACY = {  # by language, as browsers assume for pages without a charset; all other languages use windows-1252
     "cp1250": "bs cs hr hu pl ro sk sl sq", "cp1251": "be bg kk ky mk mn ru sr tg tt uk", "cp1253": "el",
     "cp1254": "az tr", "cp1255": "he yi", "cp1256": "ar fa ps ug ur", "cp1257": "et lt lv", "cp1258": "vi",
     "cp874": "th", "cp932": "ja", "euc_jp": "ja", "gb18030": "zh", "big5": "zh", "cp949": "ko",
 }  # fmt: skip
-SAMPLE = 1 << 16  # bytes at the beginning that are looked at closely
-NOT_TEXT = re.compile("[\0-\x08\x0e-\x19\x1c-\x1f\x7f]")  # control characters that no text has
+SAMPLE = 1 << 16  # bytes at the beginning that are examined
+NOT_TEXT = re.compile("[\0-\x08\x0e-\x19\x1c-\x1f\x7f]")  # control characters that do not occur in text
 Stated = Callable[[bytes], str | None]
 
 
 def find_encoding(path: Path, language: str, stated: Stated = lambda head: None) -> str:
-    """The encoding of a file; `stated` finds in its first bytes what it says of itself, if anything."""
+    """The encoding of a file; `stated` reads a declared encoding from its first bytes, if there is one."""
     if path.exists() and not path.is_file():
         raise DataError(f"{path}: not a file that can be read twice, as finding its encoding needs; give the encoding")
     with open_bytes(path) as stream:
@@ -47,7 +47,7 @@ def find_encoding(path: Path, language: str, stated: Stated = lambda head: None)
         found = text_codec(said, path)
     if found not in (None, UTF8):
         return str(found)
-    damage = _damage(path, surely=found == UTF8)
+    damage = _damage(path, is_utf8=found == UTF8)
     if damage is None:
         return UTF8
     if damage.offsets:
@@ -58,7 +58,7 @@ def find_encoding(path: Path, language: str, stated: Stated = lambda head: None)
 
 
 def text_codec(name: str, path: Path | None = None) -> str:
-    """Python's name of an encoding for text; `path` is the file that states it, None if the user did."""
+    """Python's name of a text encoding; `path` is the file that declares it, None if the user gave it."""
     where, error = (f"{path} says that it is in", DataError) if path else ("--encoding:", UsageError)
     with suppress(LookupError):
         found = codecs.lookup(name)
@@ -70,7 +70,7 @@ def text_codec(name: str, path: Path | None = None) -> str:
 
 
 def given_encoding(path: Path, name: str) -> str:
-    """The encoding that a user named; of UTF-16 and UTF-32 the byte order that the file's mark tells."""
+    """The encoding that a user gave; for UTF-16 and UTF-32 with the byte order of the file's byte order mark."""
     name = text_codec(name)
     if name not in ("utf-16", "utf-32"):
         return name
@@ -81,9 +81,9 @@ def given_encoding(path: Path, name: str) -> str:
 
 
 def _without_mark(head: bytes) -> str | None:
-    """UTF-16 or UTF-32 without a byte order mark: told by zero bytes, and only if it makes sense as text."""
+    """UTF-16 or UTF-32 without a byte order mark, recognised by zero bytes and by decoding to valid text."""
     zeros = head.count(0)
-    if not zeros or (head.isascii() and zeros < 0.3 * len(head)):  # which text that is all ASCII would not have
+    if not zeros or (head.isascii() and zeros < 0.3 * len(head)):  # ASCII text in UTF-16 has at least half zeros
         return None
     likely: dict[str, int] = {}
     for name, width in (("utf-32-le", 4), ("utf-32-be", 4), ("utf-16-le", 2), ("utf-16-be", 2)):
@@ -92,13 +92,13 @@ def _without_mark(head: bytes) -> str | None:
             if not NOT_TEXT.search(text) and not any(
                 unicodedata.category(character) == "Cn" for character in set(text)
             ):
-                likely[name] = sum(map(str.isascii, text))  # with the bytes in the wrong order hardly any is
+                likely[name] = sum(map(str.isascii, text))  # in the wrong byte order almost none is ASCII
     best = max(likely, key=likely.__getitem__, default=None)
     return best if best and likely[best] else None
 
 
-def _damage(path: Path, *, surely: bool) -> Damage | None:
-    """The first damage to UTF-8, None if there is none; without offsets if the file is not in UTF-8 at all."""
+def _damage(path: Path, *, is_utf8: bool) -> Damage | None:
+    """The first invalid UTF-8, None if there is none; without offsets if the file is in another encoding."""
     with suppress(UnicodeDecodeError), open_bytes(path) as stream:
         decoder = codecs.getincrementaldecoder(UTF8)()
         while chunk := stream.read(1 << 20):
@@ -118,12 +118,12 @@ def _damage(path: Path, *, surely: bool) -> Damage | None:
             if places and not first:
                 first = Damage(str(path), number, tuple(offset + place for place in places))
             offset += len(raw)
-            surely = surely or b"\0" in raw
+            is_utf8 = is_utf8 or b"\0" in raw
             if bad > 1000:
                 break
     assert first is not None
-    # text in another encoding hardly ever has a sequence that is right in UTF-8
-    return first if surely or good > bad else Damage(str(path), first.line, ())
+    # text in another encoding hardly ever contains a valid multi-byte sequence of UTF-8
+    return first if is_utf8 or good > bad else Damage(str(path), first.line, ())
 
 
 def _legacy(head: bytes, language: str, path: Path) -> str:
@@ -139,7 +139,7 @@ def _legacy(head: bytes, language: str, path: Path) -> str:
 
 
 def read_encoded(path: Path | IO[bytes], encoding: str) -> Iterator[str]:
-    """The lines of a file or binary stream with their ends, a byte order mark before the first."""
+    """The lines of a file or binary stream with their line ends; a byte order mark is kept."""
     if encoding == UTF8:
         yield from read_lines(path, ends=True)
         return
@@ -154,8 +154,8 @@ def read_encoded(path: Path | IO[bytes], encoding: str) -> Iterator[str]:
             ) from None
 
 
-def lacking(chunks: Iterable[str], encoding: str) -> str:
-    """The characters that an encoding does not have, each once."""
+def missing_characters(chunks: Iterable[str], encoding: str) -> str:
+    """The distinct characters that an encoding cannot represent."""
     found: dict[str, None] = {}
     for chunk in chunks:
         try:

@@ -1,4 +1,4 @@
-"""The formats of translators' tools: TMX and XLIFF (streamed, entities refused) and PO."""
+"""Read the formats of translation tools: TMX and XLIFF (streamed, without entities) and PO."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def name_of(element: Any) -> str:
 
 
 def child(element: Any, name: str) -> Any:
-    """The first child of that name, whatever its namespace, or None."""
+    """The first child of that name in any namespace, or None."""
     return element.find(f"{{*}}{name}")
 
 
 def text_within(element: Any) -> str:
-    """The text of a segment in one line, without its inline tags and the native codes inside them."""
+    """The text of a segment in one line, without inline tags and the native code inside them."""
     return _one_line("".join(_texts(element)))
 
 
@@ -48,14 +48,14 @@ def _texts(element: Any) -> Iterator[str]:
 
 
 def refuse_entities(root: Any, path: Path) -> None:
-    """Refuse a document that declares entities: an entity bomb, or a door to other files."""
+    """Raise an error for a document that declares entities, against entity bombs and access to other files."""
     declared = root.getroottree().docinfo.internalDTD
     if declared is not None and next(declared.iterentities(), None) is not None:
         raise DataError(f"{path}: declares XML entities, which are not accepted; remove them from its DOCTYPE")
 
 
 def elements(path: Path, names: Iterable[str]) -> Iterator[Any]:
-    """Stream the elements of these names out of an XML file, each dropped from memory afterwards."""
+    """Stream the elements of these names from an XML file; each is freed after use."""
     wanted = frozenset(names)
     with open_bytes(path) as stream:
         try:
@@ -73,16 +73,16 @@ def elements(path: Path, names: Iterable[str]) -> Iterator[Any]:
 
 
 def read_tmx(path: Path, source: str, target: str) -> Iterator[Texts]:
-    """The pairs of a translation memory; units without both languages are passed over."""
+    """The pairs of a translation memory; units without both languages are skipped."""
     seen: set[str] = set()
     empty = True
     for unit in elements(path, ["tu"]):
         variants = tmx_variants(unit)
         seen |= variants.keys()
-        here, there = find_language(variants, source), find_language(variants, target)
-        if here and there:
+        source_element, target_element = find_language(variants, source), find_language(variants, target)
+        if source_element and target_element:
             empty = False
-            yield text_within(variants[here]), text_within(variants[there])
+            yield text_within(variants[source_element]), text_within(variants[target_element])
     if empty and seen:
         raise DataError(
             f"{path}: no unit has both {source!r} and {target!r}; the languages are: {', '.join(sorted(seen))}"
@@ -105,63 +105,63 @@ def read_xliff(path: Path, source: str, target: str) -> Iterator[Texts]:
     for unit in elements(path, XLIFF_UNITS):
         check_languages(language_owner(unit), source, target, path)
         for segment in xliff_segments(unit):
-            here, there = child(segment, "source"), child(segment, "target")
-            if here is not None and there is not None and is_translated(segment, there):
-                yield text_within(here), text_within(there)
+            source_element, target_element = child(segment, "source"), child(segment, "target")
+            if source_element is not None and target_element is not None and is_translated(segment, target_element):
+                yield text_within(source_element), text_within(target_element)
 
 
 def xliff_segments(unit: Any) -> list[Any]:
-    """What holds <source> and <target>: the unit itself in XLIFF 1.2, its segments in 2.x."""
+    """The parents of <source> and <target>: the unit itself in XLIFF 1.2, its segments in 2.x."""
     return [unit] if name_of(unit) == "trans-unit" else unit.findall("{*}segment")
 
 
 def language_owner(unit: Any) -> Any:
-    """The element that states a unit's languages: <file> in XLIFF 1.2, <xliff> in 2.x."""
+    """The element that declares a unit's languages: <file> in XLIFF 1.2, <xliff> in 2.x."""
     return next(unit.iterancestors("{*}file" if name_of(unit) == "trans-unit" else "{*}xliff"), unit)
 
 
 def language_attributes(owner: Any) -> tuple[str, str]:
-    """What XLIFF 1.2 and 2.x call the two languages."""
+    """The names of the language attributes in XLIFF 1.2 and 2.x."""
     return ("srcLang", "trgLang") if name_of(owner) == "xliff" else ("source-language", "target-language")
 
 
 def check_languages(owner: Any, source: str, target: str, path: Path) -> None:
-    """Refuse an XLIFF file that states other languages than those asked for."""
+    """Raise an error if an XLIFF file declares other languages than the requested ones."""
     stated = [owner.get(attribute) for attribute in language_attributes(owner)]
     for code, wanted in zip(stated, (source, target), strict=True):
         if code and not same_language(code, wanted):
-            raise DataError(
-                f"{path}: no language {wanted!r}; the languages are: {', '.join(filter(None, stated))}"
-            )
+            raise DataError(f"{path}: no language {wanted!r}; the languages are: {', '.join(filter(None, stated))}")
 
 
-def is_translated(segment: Any, there: Any) -> bool:
-    """Whether a target holds a translation that its file does not itself call untranslated."""
-    return has_content(there) and not _states(segment, there) & UNTRANSLATED_STATES
+def is_translated(segment: Any, target_element: Any) -> bool:
+    """Whether a target has content, and no state that says it is untranslated."""
+    return has_content(target_element) and not _states(segment, target_element) & UNTRANSLATED_STATES
 
 
-def is_settled(segment: Any, there: Any) -> bool:
-    """Whether a translation has been approved, so that no machine should replace it."""
-    return has_content(there) and (segment.get("approved") == "yes" or bool(_states(segment, there) & SETTLED_STATES))
+def is_settled(segment: Any, target_element: Any) -> bool:
+    """Whether a translation has been approved, so that it must not be replaced."""
+    return has_content(target_element) and (
+        segment.get("approved") == "yes" or bool(_states(segment, target_element) & SETTLED_STATES)
+    )
 
 
-def _states(segment: Any, there: Any) -> set[str]:
-    return {state for state in (segment.get("state"), there.get("state")) if state}
+def _states(segment: Any, target_element: Any) -> set[str]:
+    return {state for state in (segment.get("state"), target_element.get("state")) if state}
 
 
 def has_content(element: Any) -> bool:
-    """Whether a segment says anything, be it by a placeholder; the marks that cut it into segments say nothing."""
+    """Whether a segment has text or a placeholder; segmentation marks do not count."""
     return bool(text_within(element)) or any(name_of(inner) not in ("", "mrk") for inner in element.iterdescendants())
 
 
 def is_forbidden(segment: Any) -> bool:
-    """Whether translate="no" is said of a segment, or of what it is part of and not taken back."""
+    """Whether translate="no" applies to a segment, by itself or inherited from an ancestor."""
     said = (each.get("translate") for each in (segment, *segment.iterancestors()))
     return next(filter(None, said), "yes") == "no"
 
 
 def segments_within(unit: Any) -> list[Any]:
-    """The stretches that a unit of XLIFF 1.2 is cut into, in its <seg-source>; none if it is not."""
+    """The segments of a unit of XLIFF 1.2, in its <seg-source>; empty if it is not segmented."""
     cut = child(unit, "seg-source")
     return [] if cut is None else segment_marks(cut)
 
@@ -184,7 +184,7 @@ def read_po(path: Path, target: str, errors: Errors) -> Iterator[Texts]:
 
 
 def po_forms(entry: Any) -> Iterator[tuple[str, int | None]]:
-    """What to translate for each msgstr of an entry: the singular for form 0, the plural for all others."""
+    """The source text of each msgstr of an entry: the singular for form 0, the plural for all others."""
     if not entry.msgid_plural:
         yield entry.msgid, None
         return
@@ -198,7 +198,7 @@ def _one_line(text: str) -> str:
 
 
 def load_po(path: Path, errors: Errors) -> Any:
-    """Parse a PO file in the encoding that its header states."""
+    """Parse a PO file in the encoding that its header declares."""
     with open_bytes(path) as stream:
         raw = stream.read()
     encoding = stated_charset(raw) or "utf-8"
@@ -209,14 +209,14 @@ def load_po(path: Path, errors: Errors) -> Any:
 
 
 def stated_charset(raw: bytes) -> str | None:
-    """The encoding that the header of a PO file states, if it is not the gap in a template."""
+    """The encoding that the header of a PO file declares; None for a template's placeholder CHARSET."""
     stated = re.search(rb"charset=([\w.:-]+)", raw[:10_000])
     return stated[1].decode() if stated and stated[1] != b"CHARSET" else None
 
 
 def parse_po(text: str, encoding: str, path: Path) -> Any:
     try:
-        # the closing line end keeps polib from ever taking the content for the name of a file
+        # with a line end polib never mistakes the content for a file name
         return polib.pofile(text.removeprefix("\ufeff") + "\n", encoding=encoding)
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: not a well-formed PO file ({error})") from None

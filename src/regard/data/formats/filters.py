@@ -1,4 +1,4 @@
-"""What is dropped from a corpus before training, and which part each sentence belongs to."""
+"""Filters for training corpora, and the split of sentences into parts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class FilterConfig(Config):
 
 
 class PairFilter:
-    """Passes on the pairs worth training on and counts the others by reason; call it once a corpus."""
+    """Yields the pairs that pass the filter and counts the others by reason; call it once per corpus."""
 
     def __init__(self, config: FilterConfig) -> None:
         self.config = config
@@ -63,7 +63,7 @@ class PairFilter:
         config = self.config
         if config.max_characters is not None and characters > config.max_characters:
             return True
-        if config.max_words is None or characters < 2 * config.max_words:  # too few for so many words
+        if config.max_words is None or characters < 2 * config.max_words:  # too short for so many words
             return False
         return max(len(side.split()) for side in sides) > config.max_words
 
@@ -79,7 +79,7 @@ class HashSet:
         return self._count
 
     def add(self, value: int) -> bool:
-        """Put a value in; False when it was there already."""
+        """Add a value; False if it was there already."""
         if 4 * self._count >= 3 * len(self._slots):
             self._grow()
         value = value or 1  # 0 marks a free slot
@@ -111,12 +111,11 @@ def stable_hash(text: str) -> int:
 
 
 def split_by_hash(source: str, parts: Mapping[str, float]) -> str:
-    """The part a source sentence belongs to, e.g. of {"train": 98, "valid": 1, "test": 1}: always the same one,
-    whatever its case and spacing, so that no source sits in two parts."""
+    """The part of a source sentence, for shares such as {"train": 98, "valid": 1, "test": 1}.
+
+    It does not depend on case and spacing, so that no source is in two parts."""
     if not parts or min(parts.values()) < 0 or not sum(parts.values()) > 0:
-        raise UsageError(
-            f"parts are names with shares of 0 or more, such as {{'train': 99, 'valid': 1}}; came: {parts}"
-        )
+        raise UsageError(f"parts are names with shares of 0 or more, such as {{'train': 99, 'valid': 1}}; got {parts}")
     place = stable_hash(" ".join(source.casefold().split())) / 2**64 * sum(parts.values())
     named = [name for name, share in parts.items() if share > 0]
     for name in named:

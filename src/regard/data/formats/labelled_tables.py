@@ -1,4 +1,4 @@
-"""Labelled texts and pairs of texts in tab-separated tables, as GLUE has them: quotes are characters like any other."""
+"""Labelled texts and text pairs in tab-separated tables, as in GLUE; quotes have no special meaning."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import NamedTuple
 from regard.data.formats.lines import read_lines, refuse
 from regard.errors import DataError
 
-Place = str | int  # of a column: its name in the header, or its number from 0 on where there is no header
+Place = str | int  # a column: its name in the header, or its index if there is no header
 
 
 class Example(NamedTuple):
-    """A text, its partner (empty where there is none), and the number of its label, or its value."""
+    """A text, the second text of a pair (else empty), and the index of its label or its numeric value."""
 
     text: str
     pair: str
@@ -24,7 +24,7 @@ class Example(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """Where the texts and labels are in a table; without `labels` the column holds numbers."""
+    """The columns of texts and labels in a table; without `labels` the label column has numbers."""
 
     text: Place
     pair: Place | None
@@ -60,7 +60,7 @@ class Table:
         except ValueError:
             value = math.nan
         if not math.isfinite(value):
-            raise DataError(f"{where}: {label!r} is no number; name the labels in data.labels if these are some")
+            raise DataError(f"{where}: {label!r} is not a number; if it is a label, list the labels in data.labels")
         return value
 
 

@@ -1,4 +1,4 @@
-"""Language codes compared as people write them: `en`, `EN`, `en-US` and `en_us`; and their English names."""
+"""Compare language codes in any spelling (`en`, `EN`, `en-US`, `en_us`), and name them in English."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NAMES = {  # by ISO 639-1 code
     "uk": "Ukrainian", "ur": "Urdu", "uz": "Uzbek", "ve": "Venda", "vi": "Vietnamese", "vo": "Volapük",
     "wa": "Walloon", "wo": "Wolof", "xh": "Xhosa", "yi": "Yiddish", "yo": "Yoruba", "zh": "Chinese", "zu": "Zulu",
 }  # fmt: skip
-NAMES_OF_MORE = {  # by ISO 639-3 code; languages that have no shorter one and may be detected
+NAMES_OF_MORE = {  # by ISO 639-3 code; detectable languages without an ISO 639-1 code
     "ace": "Acehnese", "bcl": "Central Bikol", "crh": "Crimean Tatar", "ext": "Extremaduran",
     "gcf": "Guadeloupean Creole", "gcr": "Guianese Creole", "gom": "Konkani", "guw": "Gun", "kab": "Kabyle",
     "lij": "Ligurian", "ltg": "Latgalian", "nso": "Northern Sotho", "pcm": "Nigerian Pidgin", "vec": "Venetian",
@@ -50,7 +50,7 @@ def same_language(one: str, other: str) -> bool:
 
 
 def find_language(codes: Iterable[str], wanted: str) -> str | None:
-    """The code that means the wanted language, an equal one before a more or less specific one."""
+    """The code of the wanted language; an equal code is preferred to a more or less specific one."""
     alike = [code for code in codes if same_language(code, wanted)]
     return next((code for code in alike if _subtags(code) == _subtags(wanted)), alike[0] if alike else None)
 

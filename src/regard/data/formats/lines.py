@@ -1,4 +1,4 @@
-"""Bytes to lines: only LF and CRLF end a line, and damage is told with its byte offset, never passed over."""
+"""Read lines of text: only LF and CRLF end a line, and invalid bytes are reported with their offsets."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ OnDamage = Callable[[Damage], None]
 
 
 def refuse(damage: Damage) -> None:
-    """Stop at the first damaged line: right for training corpora."""
-    raise DataError(f"{damage}; mend the file, or read it with errors='replace'")
+    """Raise an error at the first damaged line; for training corpora."""
+    raise DataError(f"{damage}; repair the file, or read it with errors='replace'")
 
 
 def warn(damage: Damage) -> None:
-    """Carry on with U+FFFD in place of the damage, and say so: right for text to be translated."""
+    """Warn, and replace the damage by U+FFFD; for text to be translated."""
     warnings.warn(f"{damage}; replaced by U+FFFD", stacklevel=2)
 
 
@@ -52,7 +52,7 @@ def on_damage(errors: Errors) -> OnDamage:
 
 @contextmanager
 def open_bytes(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file, unpacked if it is `.gz`; what goes wrong while it is read names the file."""
+    """Open a file, decompressed if it is `.gz`; errors while it is read name the file."""
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
             yield cast(IO[bytes], stream)
@@ -65,7 +65,7 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
 
 
 def read_lines(file: str | Path | IO[bytes], on_damage: OnDamage = warn, *, ends: bool = False) -> Iterator[str]:
-    """The lines of a file or binary stream, one for one: empty lines kept, BOM and line ends removed unless `ends`."""
+    """The lines of a file or binary stream, including empty ones; BOM and line ends are removed unless `ends`."""
     if isinstance(file, str | Path):
         with open_bytes(Path(file)) as stream:
             yield from _lines(stream, str(file), on_damage, ends)
@@ -89,7 +89,7 @@ def _lines(stream: IO[bytes], name: str, on_damage: OnDamage, ends: bool) -> Ite
 
 
 def decode(raw: bytes) -> tuple[str, list[int]]:
-    """UTF-8 to text with U+FFFD for each run of malformed or NUL bytes, and the byte offsets of these runs."""
+    """Decode UTF-8 with U+FFFD for each run of malformed or NUL bytes; also returns the offsets of these runs."""
     if b"\0" not in raw:
         with suppress(UnicodeDecodeError):
             return raw.decode("utf-8"), []

@@ -25,14 +25,14 @@ SUFFIXES = (".tsv", ".csv", ".jsonl", ".po", *EXCHANGE)
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A sentence and its translation; `links` join whitespace words, counted from 0; `to` is the target language
-    where a corpus mixes several."""
+    """A sentence and its translation; `links` align whitespace words, counted from 0; `to` is the target language
+    if a corpus has several."""
 
     source: str
     target: str
     links: Links | None = None
     to: str = ""
-    possible: Links | None = None  # gold links that may be left out; includes `links`
+    possible: Links | None = None  # gold links that are optional; includes `links`
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +46,9 @@ class GoldPair:
 
 
 def read_pairs(path: str | Path, source: str, target: str, *, errors: Errors = "strict") -> Iterator[Pair]:
-    """Stream the pairs of a corpus, whose format is told by its suffix; anything else is the prefix of a Moses pair.
+    """Stream the pairs of a corpus. Its suffix gives the format; without a known suffix it is a Moses prefix.
 
-    `errors="replace"` lets malformed UTF-8 pass as U+FFFD with a warning; XML files are always strict."""
+    `errors="replace"` replaces malformed UTF-8 by U+FFFD with a warning; XML files are always strict."""
     path = Path(path)
     suffix = format_of(path)
     if suffix not in SUFFIXES:
@@ -68,7 +68,7 @@ def read_pairs(path: str | Path, source: str, target: str, *, errors: Errors = "
 
 
 def format_of(path: Path) -> str:
-    """The suffix that tells a file's format, `.gz` looked through."""
+    """The suffix of a file's format, without `.gz`."""
     return Path(path.stem if path.suffix == ".gz" else path.name).suffix.lower()
 
 
@@ -81,7 +81,7 @@ def _refuse_empty(pairs: Iterable[Pair], path: Path) -> Iterator[Pair]:
         raise DataError(f"{path}: no sentence pairs in it; a corpus needs at least one")
 
 
-# Moses pairs: one file a language, line i of one translates line i of the other
+# Moses pairs: one file per language; line i of one translates line i of the other
 
 
 def _moses_files(path: Path, source: str, target: str) -> tuple[Path, Path]:
@@ -134,7 +134,7 @@ class Columns:
 
 
 def find_columns(first_row: list[str], source: str, target: str) -> Columns:
-    """The columns that a header names by language codes or 'source' and 'target'; without a header the first three."""
+    """The columns named in a header by language codes or 'source' and 'target'; without a header the first three."""
     names = [cell.strip().lower() for cell in first_row]
     here = find_language(names, source), find_language(names, target)
     for wanted in (here, ("source", "target")):
@@ -203,7 +203,7 @@ def _shown(value: object) -> str:
 
 
 def read_objects(path: Path, errors: Errors) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The objects of a JSONL file, each with where it stands; empty lines are passed over."""
+    """The objects of a JSONL file, each with its file and line; empty lines are skipped."""
     for number, line in enumerate(read_lines(path, on_damage(errors)), 1):
         if line.strip():
             where = f"{path}, line {number}"
@@ -245,12 +245,12 @@ def text_of(texts: Mapping[str, Any], language: str, role: str, where: str, erro
     """The text of one language in a JSONL object."""
     key = find_key(texts, language, role)
     if key is None:
-        raise DataError(f"{where}: no language {language!r}; the keys there are: {', '.join(texts)}")
+        raise DataError(f"{where}: no language {language!r}; the keys are: {', '.join(texts)}")
     text = texts[key]
     if not isinstance(text, str):
         raise DataError(f"{where}: the text of {key!r} should be a string, {_shown(text)} came")
     if errors == "strict" and LONE_SURROGATE.search(text):
-        raise DataError(f"{where}: lone surrogate in the text of {key!r}; mend it, or read with errors='replace'")
+        raise DataError(f"{where}: lone surrogate in the text of {key!r}; repair it, or read with errors='replace'")
     return LONE_SURROGATE.sub(REPLACEMENT, text)
 
 

@@ -1,4 +1,4 @@
-"""Plain text as a stream of lines that know where a document begins, so that a text larger than memory is read."""
+"""Stream plain text as lines that mark the beginning of documents, so that texts may be larger than memory."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Literal, NamedTuple
 
 from regard.data.formats.lines import read_lines, refuse
 
-Documents = Literal["blank", "line", "file"]  # blank lines separate them; every line is one; every file is one
+Documents = Literal["blank", "line", "file"]  # separated by blank lines; one per line; one per file
 
 
 class Line(NamedTuple):
-    """A line with its end, and whether a document begins with it."""
+    """A line with its line end, and whether it begins a document."""
 
     text: str
     first: bool
 
 
 def read_text(path: str | Path, documents: Documents) -> Iterator[Line]:
-    """The lines of a file (also .gz). Where every file is one document they are all kept, else blank ones are not."""
+    """The lines of a file (also .gz). Blank lines are dropped unless every file is one document."""
     first = True
     for text in read_lines(path, refuse, ends=True):
         if documents == "file":
@@ -41,9 +41,9 @@ def read_texts(paths: Sequence[str], documents: Documents) -> Iterator[Line]:
 def split_text(
     paths: Sequence[str], documents: Documents, share: float
 ) -> Iterator[tuple[Literal["train", "valid"], Line]]:
-    """Every line with the part it belongs to: the last `share` of the characters are for validation.
+    """Every line with its part: the last `share` of the characters is for validation.
 
-    A document stays whole, unless it is a whole file, which is cut at the exact character.
+    Documents are not split, except whole files, which are split at the exact character.
     """
     total = sum(len(line.text) for line in read_texts(paths, documents))
     limit, seen, training = int(total * (1 - share)), 0, True

@@ -1,7 +1,7 @@
-"""The built-in pictures: coloured shapes on a plain ground, with the mask of every kind of shape and a caption.
+"""The built-in images: coloured shapes on a plain background, with a segmentation mask and a caption.
 
-A scene is a function of (seed, part, number). Its largest thing comes first: its shape is the label of the picture.
-Captions name up to four things and say how the first two lie: "a large red circle above a small blue square".
+A scene is a function of (seed, part, number). Its largest object comes first; the shape of that object is the label of
+the image. Captions name up to four objects and relate the first two: "a large red circle above a small blue square".
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ Part = Literal["train", "valid", "test"]
 PARTS: tuple[Part, ...] = ("train", "valid", "test")
 Plane = NDArray[np.float64]
 
-MOST = 4  # things in a scene
-SMALLEST_PICTURE = 16
-OVERSAMPLING = 3  # every pixel is the mean of so many squared points
-SMALL, LARGE = (0.11, 0.15), (0.19, 0.26)  # radius, in sides of the picture
-PATIENCE = 50  # tries to place a thing
+MAX_OBJECTS = 4  # objects in a scene
+MIN_SIZE = 16
+OVERSAMPLING = 3  # every pixel is the mean of OVERSAMPLING x OVERSAMPLING points
+SMALL, LARGE = (0.11, 0.15), (0.19, 0.26)  # ranges of radii, relative to the side of the image
+PLACEMENT_ATTEMPTS = 50  # attempts to place an object without overlap
 COLOURS = {
     "red": (214, 48, 49), "green": (39, 174, 96), "blue": (41, 98, 214), "yellow": (244, 208, 63),
     "purple": (142, 68, 173), "orange": (230, 126, 34), "cyan": (38, 198, 218), "white": (245, 245, 245),
 }  # fmt: skip
-GROUNDS = ((24, 26, 32), (58, 54, 48), (40, 52, 60), (70, 70, 70))
+BACKGROUNDS = ((24, 26, 32), (58, 54, 48), (40, 52, 60), (70, 70, 70))
 
 
 def _circle(x: Plane, y: Plane) -> Plane:
@@ -64,7 +64,7 @@ SHAPE_NAMES = tuple(SHAPES)
 
 
 class Thing(NamedTuple):
-    """One shape; its place and radius in sides of the picture, x to the right and y down."""
+    """One shape; position and radius relative to the side of the image, x to the right and y down."""
 
     shape: str
     colour: str
@@ -82,7 +82,7 @@ class Thing(NamedTuple):
 
 
 class Scene(NamedTuple):
-    """A picture [3 H W], for every pixel 0 or the number of its shape from 1 on, and what it shows."""
+    """An image [3 H W], a mask with 0 for the background and 1 + the shape's index elsewhere, and the objects."""
 
     pixels: NDArray[np.uint8]
     mask: NDArray[np.uint8]
@@ -90,12 +90,12 @@ class Scene(NamedTuple):
 
     @property
     def label(self) -> int:
-        """The shape of the largest thing, as its place in SHAPE_NAMES."""
+        """The index in SHAPE_NAMES of the largest object's shape."""
         return SHAPE_NAMES.index(self.things[0].shape)
 
     @property
     def caption(self) -> str:
-        """The scene in words: how the first two things lie, and what else there is."""
+        """The scene in words: how the first two objects are placed, and which others there are."""
         first, *others = (f"a {thing.words}" for thing in self.things)
         if not others:
             return first
@@ -105,34 +105,34 @@ class Scene(NamedTuple):
 
 def scenes(*, part: Part, count: int, seed: int, size: int = 32) -> Iterator[Scene]:
     """Draw `count` scenes of `size` x `size` pixels; no two parts share one."""
-    if size < SMALLEST_PICTURE:
-        raise UsageError(f"scenes of {size} pixels are too small to tell shapes apart; use {SMALLEST_PICTURE} or more")
+    if size < MIN_SIZE:
+        raise UsageError(f"scenes of {size} pixels are too small to tell shapes apart; use {MIN_SIZE} or more")
     for number in range(count):
         yield draw_scene(np.random.default_rng([seed, PARTS.index(part), number]), size)
 
 
 def draw_scene(rng: np.random.Generator, size: int) -> Scene:
-    """One scene; the first thing is large and the others are smaller than it."""
+    """One scene; the first object is large and the others are smaller."""
     things = _things(rng)
     points = (np.arange(size * OVERSAMPLING) + 0.5) / (size * OVERSAMPLING)
     x, y = points[None, :], points[:, None]
-    picture = np.empty((3, size, size))
-    picture[:] = np.array(GROUNDS[rng.integers(len(GROUNDS))])[:, None, None]
+    image = np.empty((3, size, size))
+    image[:] = np.array(BACKGROUNDS[rng.integers(len(BACKGROUNDS))])[:, None, None]
     mask = np.zeros((size, size), dtype=np.uint8)
-    for thing in reversed(things):  # the largest lies on top
+    for thing in reversed(things):  # the largest is drawn last, on top
         inside = SHAPES[thing.shape]((x - thing.x) / thing.radius, (y - thing.y) / thing.radius) <= 1
         covered = inside.reshape(size, OVERSAMPLING, size, OVERSAMPLING).mean(axis=(1, 3))
-        picture += covered * (np.array(COLOURS[thing.colour])[:, None, None] - picture)
+        image += covered * (np.array(COLOURS[thing.colour])[:, None, None] - image)
         mask[covered >= 0.5] = 1 + SHAPE_NAMES.index(thing.shape)
-    picture += rng.normal(0, 4, picture.shape)  # a little noise
-    return Scene(picture.round().clip(0, 255).astype(np.uint8), mask, things)
+    image += rng.normal(0, 4, image.shape)  # a little noise
+    return Scene(image.round().clip(0, 255).astype(np.uint8), mask, things)
 
 
 def _things(rng: np.random.Generator) -> tuple[Thing, ...]:
     placed: list[Thing] = []
-    for number in range(int(rng.integers(1, MOST + 1))):
+    for number in range(int(rng.integers(1, MAX_OBJECTS + 1))):
         low, high = LARGE if number == 0 else SMALL
-        for _ in range(PATIENCE):
+        for _ in range(PLACEMENT_ATTEMPTS):
             radius = rng.uniform(low, high)
             x, y = rng.uniform(radius, 1 - radius, 2)
             if all(math.hypot(x - each.x, y - each.y) > radius + each.radius for each in placed):

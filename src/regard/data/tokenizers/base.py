@@ -1,4 +1,4 @@
-"""What every tokenizer of one language side can do: text to ids of pieces, and back, word by word."""
+"""The interface of tokenizers for one side of a sentence pair: text to ids and back, with word indices."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 
-SPACE = "▁"  # stands for the space before a word inside pieces, as in SentencePiece
-OPENINGS = "¿¡"  # what Spanish puts before a question or an exclamation
+SPACE = "▁"  # represents the space before a word in pieces, as in SentencePiece
+OPENINGS = "¿¡"  # Spanish opening marks
 
 
 class Tokenizer(ABC):
-    """One side of a pair: text becomes ids of pieces in which `▁` stands for a space."""
+    """One side of a pair: text becomes ids of pieces in which `▁` represents a space."""
 
     def __init__(
         self, vocabulary: Sequence[str], *, pad: int, start: int, end: int, unknown: int, capital: int | None = None
     ) -> None:
-        """`capital` is the token that gives the word after it a capital letter, in tokenizers that mark case."""
+        """`capital` is the token that capitalises the next word, in tokenizers that mark case."""
         self.vocabulary, self.capital = vocabulary, capital
         self.pad, self.start, self.end, self.unknown = pad, start, end, unknown
         self.tags: Mapping[str, int] = {
@@ -30,18 +30,18 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of each text without any special token; text never turns into a special token other than `unknown`."""
+        """The ids of each text without special tokens; text never becomes a special token other than `unknown`."""
 
     @abstractmethod
     def words_in(self, text: str) -> list[int]:
-        """For each id of `text` the index of the whitespace word of `text` it stands for, unknown tokens included."""
+        """For each id of `text`, the index of its whitespace word, unknown tokens included."""
 
     def reads(self, texts: Sequence[str]) -> list[bool]:
-        """Of each text, whether the tokenizer knows all of it: no part becomes the unknown token."""
+        """For each text, whether no part of it becomes the unknown token."""
         return [self.unknown not in ids for ids in self.encode(texts)]
 
     def copied(self, word: str) -> str:
-        """What is copied of a whitespace word that has no translation."""
+        """The part of an untranslatable whitespace word that is copied to the output."""
         return word
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
@@ -49,12 +49,12 @@ class Tokenizer(ABC):
         return [self.vocabulary[i] for i in ids]
 
     def decode(self, ids: Iterable[int], unknown: Iterable[str] = ()) -> str:
-        """The text of `ids`, words one space apart: special tokens are skipped, except that the unknown ones are
-        written as the words of `unknown`, one after another, where they are given."""
+        """The text of `ids`, words separated by one space. Special tokens are skipped; unknown tokens are replaced by
+        the words of `unknown` in order, if given."""
         return " ".join("".join(self._written(ids, unknown)).replace(SPACE, " ").split())
 
     def words_of(self, ids: Sequence[int], unknown: Iterable[str] = ()) -> list[int]:
-        """For each id the index of the whitespace word of `decode(ids, unknown)` it belongs to; -1 if skipped."""
+        """For each id, the index of its whitespace word in `decode(ids, unknown)`; -1 if skipped."""
         written = self._written(ids, unknown)
         words = iter(words_of_pieces([piece for piece in written if piece]))
         return [next(words) if piece else -1 for piece in written]
@@ -68,32 +68,32 @@ class Tokenizer(ABC):
         return written if self.capital is None else self._joined(ids, written)
 
     def _joined(self, ids: Sequence[int], written: Sequence[str]) -> list[str]:
-        """Pieces whose capitals are marked: a mark is the space before a word, an opening is one with its word."""
-        joined, raising, glued = list[str](), False, False
+        """Apply capital tokens: each becomes the space before its word, and opening marks are joined to their word."""
+        joined, capitalise_next, glued = list[str](), False, False
         for i, piece in zip(ids, written, strict=True):
             if i == self.capital:
                 joined.append(SPACE)
-                raising = True
+                capitalise_next = True
                 continue
             if glued:
                 piece = piece.removeprefix(SPACE)
-            if raising and any(map(str.isalpha, piece)):
-                piece, raising = _raised(piece), False
+            if capitalise_next and any(map(str.isalpha, piece)):
+                piece, capitalise_next = _capitalise(piece), False
             joined.append(piece)
             glued = (glued and not piece) or piece.strip(SPACE) in (*OPENINGS,)
         return joined
 
 
-def _raised(piece: str) -> str:
+def _capitalise(piece: str) -> str:
     """The piece with its first letter as a capital."""
     place = next(place for place, character in enumerate(piece) if character.isalpha())
     return piece[:place] + piece[place].upper() + piece[place + 1 :]
 
 
 def words_of_pieces(pieces: Sequence[str]) -> list[int]:
-    """The word of each piece of a text: the one its first letter is in.
+    """The word index of each piece of a text: that of its first letter.
 
-    A piece that is only a space belongs to the word after it, or to the last word when none follows (-1 without words).
+    A piece that is only a space belongs to the next word, or to the last word if none follows (-1 without words).
     """
     words = words_of_characters("".join(pieces))
     begins = accumulate((len(piece) for piece in pieces[:-1]), initial=0)
@@ -101,7 +101,7 @@ def words_of_pieces(pieces: Sequence[str]) -> list[int]:
 
 
 def words_of_characters(text: str) -> list[int]:
-    """The word of each character; a space belongs to the word after it, or to the last when none follows."""
+    """The word index of each character; a space belongs to the next word, or to the last if none follows."""
     words, word, inside = [], 0, False
     for character in text.replace(SPACE, " "):
         word += inside and character.isspace()

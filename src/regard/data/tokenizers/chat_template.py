@@ -1,4 +1,4 @@
-"""Chats as prompts: a model's own template in Jinja, as Hugging Face's folders have it, rendered in a sandbox."""
+"""Render chats as prompts, with the Jinja chat template of a Hugging Face folder, in a sandbox."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEFAULT = "default"  # of several templates, the one to use
 def chat_prompt(files: Mapping[str, bytes], messages: Sequence[Mapping[str, str]]) -> str:
     """The prompt for the next answer in a chat, whose messages have a role and a content.
 
-    A model without a template was not made for chats: it writes on from the messages, joined by line breaks.
+    Without a template, the prompt is the contents joined by line breaks.
     """
     template = chat_template(files)
     if template is None:

@@ -1,7 +1,7 @@
-"""The files of a tokenizer in a Hugging Face folder, as one tokenizer of the `tokenizers` library.
+"""Read the tokenizer files of a Hugging Face folder as one tokenizer of the `tokenizers` library.
 
-Read are `tokenizer.json`; the `vocab.txt` of BERT; `vocab.json` with `merges.txt` (RoBERTa, GPT-2); the SentencePiece
-file of ALBERT, T5 and Llama. So all of them cut, mark and pair texts alike.
+Supported are `tokenizer.json`; the `vocab.txt` of BERT; `vocab.json` with `merges.txt` (RoBERTa, GPT-2); and the
+SentencePiece file of ALBERT, T5 and Llama.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SENTENCEPIECE = ("spiece.model", "sentencepiece.model", "tokenizer.model")
 SETTINGS, SPECIALS, ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
 TEMPLATE = "chat_template.jinja"
 FILES = (WHOLE, WORDS, PAIRS, MERGES, *SENTENCEPIECE, SETTINGS, SPECIALS, ADDED, TEMPLATE)
-ROLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # what folders call it, and the usual tokens
+ROLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # keys in the settings files, and default tokens
     "pad": (("pad_token",), ("[PAD]", "<pad>")),
     "unknown": (("unk_token",), ("[UNK]", "<unk>")),
     "start": (("cls_token", "bos_token"), ("[CLS]", "<s>", "<|endoftext|>")),
@@ -47,7 +47,7 @@ def read_tokenizer(files: Mapping[str, bytes]) -> tokenizers.Tokenizer:
         raise CheckpointError(
             f"no tokenizer is there; expected {WHOLE}, {WORDS}, {PAIRS} with {MERGES}, or {' or '.join(SENTENCEPIECE)}"
         )
-    library.no_truncation()  # how long a text may be is the model's business
+    library.no_truncation()  # the model limits the length, not the tokenizer
     library.no_padding()
     if WHOLE not in files:
         _add_tokens(library, files)
@@ -58,7 +58,7 @@ def read_tokenizer(files: Mapping[str, bytes]) -> tokenizers.Tokenizer:
 
 
 def _settle_normalizer(library: tokenizers.Tokenizer, settings: Mapping[str, Any]) -> None:
-    """Where both files say how BERT's texts are normalised, the settings count, as they do for transformers."""
+    """If both files configure BERT's normaliser, tokenizer_config.json takes precedence, as in transformers."""
     if isinstance(library.normalizer, normalizers.BertNormalizer):
         values = {
             ours: settings.get(theirs, getattr(library.normalizer, ours))
@@ -122,7 +122,7 @@ def _sentence_pieces(files: Mapping[str, bytes], name: str) -> tokenizers.Tokeni
 
 
 def _llama_pieces(proto: Any) -> tokenizers.Tokenizer:
-    """SentencePiece's BPE, as Llama has it: pairs merge by the score of what they make; rare characters are bytes."""
+    """Llama's BPE of SentencePiece: merges are ordered by the score of their result; rare characters become bytes."""
     ids = {piece.piece: number for number, piece in enumerate(proto.pieces)}
     whole = [piece for piece in proto.pieces if piece.type == piece.NORMAL]
     merges = [
@@ -158,7 +158,7 @@ def _llama_pieces(proto: Any) -> tokenizers.Tokenizer:
 
 
 def _albert_normalizers(settings: Mapping[str, Any]) -> list[normalizers.Normalizer]:
-    """What ALBERT does to a text before SentencePiece sees it."""
+    """ALBERT's normalisation before SentencePiece."""
     steps: list[normalizers.Normalizer] = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
     if not settings.get("keep_accents", False):
         steps += [normalizers.NFKD(), normalizers.StripAccents()]
@@ -166,7 +166,7 @@ def _albert_normalizers(settings: Mapping[str, Any]) -> list[normalizers.Normali
 
 
 def _add_tokens(library: tokenizers.Tokenizer, files: Mapping[str, bytes]) -> None:
-    """Tell the library which tokens are special, and those that were added to the vocabulary later."""
+    """Register the special tokens, and the tokens of added_tokens.json."""
     added = read_settings(files, ADDED)
     library.add_tokens(sorted(added, key=lambda token: added[token]))
     if wrong := [token for token, number in added.items() if library.token_to_id(token) != number]:
@@ -176,7 +176,7 @@ def _add_tokens(library: tokenizers.Tokenizer, files: Mapping[str, bytes]) -> No
 
 
 def special_tokens(files: Mapping[str, bytes], library: tokenizers.Tokenizer) -> dict[str, str]:
-    """The special tokens of a folder by role: as it declares them, else those with the usual names."""
+    """The special tokens of a folder by role: the declared ones, else those with default names."""
     declared = {**read_settings(files, SETTINGS), **read_settings(files, SPECIALS)}
     found = {}
     for role, (keys, usual) in ROLES.items():
@@ -188,13 +188,13 @@ def special_tokens(files: Mapping[str, bytes], library: tokenizers.Tokenizer) ->
 
 
 def _template(library: tokenizers.Tokenizer, roles: Mapping[str, str]) -> processors.PostProcessor | None:
-    """How special tokens are put around texts where no file says so: as BERT, RoBERTa or T5 do."""
+    """The default template of special tokens around texts: that of BERT, RoBERTa or T5."""
     start, end = roles.get("start", ""), roles.get("separator", "")
     vocabulary = library.get_vocab(with_added_tokens=True)
     tokens = [(token, vocabulary[token]) for token in (start, end) if token]
     if end == "</s>" and not start:
         return TemplateProcessing(single="$A </s>", pair="$A </s> $B:0 </s>:0", special_tokens=tokens)
-    if not (start and end) or start == end:  # GPT-2 has one token between texts and puts none around them
+    if not (start and end) or start == end:  # GPT-2 adds no special tokens
         return None
     if start == "<s>":
         return processors.RobertaProcessing(tokens[1], tokens[0], trim_offsets=True, add_prefix_space=False)
@@ -209,7 +209,7 @@ def read_settings(files: Mapping[str, bytes], name: str) -> dict[str, Any]:
 
 
 def token_text(value: Any) -> str:
-    """A token as folders write it: its text, or an object that has it as content."""
+    """The text of a token, which settings files give as a string or as an object with `content`."""
     if isinstance(value, dict):
         value = value.get("content")
     return value if isinstance(value, str) else ""

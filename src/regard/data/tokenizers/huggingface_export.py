@@ -29,7 +29,7 @@ ABOUT = {
 
 
 def write_fast_tokenizer(tokenizer: PairTokenizer, folder: Path) -> None:
-    """Add what transformers reads to a folder that holds the files of a tokenizer trained here."""
+    """Add the files that transformers reads to a folder with a tokenizer trained by Regard."""
     settings = {**json.loads(tokenizer.files[SETTINGS]), **ABOUT}
     _write(tokenizer.source, settings, folder)
     if tokenizer.target is not tokenizer.source:
@@ -44,7 +44,7 @@ def _write(side: Any, settings: dict[str, Any], folder: Path) -> None:
 
 
 def _library(side: SubwordTokenizer) -> Tokenizer:
-    """The tokenizer with the steps that Regard takes around it: the end token, capitals, and spaces that never meet."""
+    """The tokenizer with the steps that Regard does outside of it: end token, capitals, and collapsed spaces."""
     content = json.loads(side.backend.to_str())
     for token in content["added_tokens"]:
         if token["content"] == CAPITAL:  # found in normalised text, and not skipped when ids are decoded

@@ -1,6 +1,6 @@
-"""Reads the tokenizer of a Marian translation model in Hugging Face's format.
+"""Read the tokenizer of a Marian translation model in Hugging Face's format.
 
-A folder holds two SentencePiece models that only cut text (`source.spm`, `target.spm`) and a table from pieces to ids
+A folder has two SentencePiece models that only segment text (`source.spm`, `target.spm`) and a table from pieces to ids
 (`vocab.json`; with `separate_vocabs`, `target_vocab.json` for the target side). Decoding starts from `<pad>`.
 """
 
@@ -20,14 +20,14 @@ OPTIONAL = ("target_vocab.json", "tokenizer_config.json")
 
 
 class MarianTokenizer(Tokenizer):
-    """One side of a Marian model: SentencePiece cuts, the vocabulary file numbers; unlisted pieces are unknown."""
+    """One side of a Marian model: SentencePiece segments, the vocabulary file has the ids; other pieces are unknown."""
 
     def __init__(self, model: bytes, ids: Mapping[str, int]) -> None:
         vocabulary = _by_id(ids)
         pad = ids["<pad>"]
         super().__init__(vocabulary, pad=pad, start=pad, end=ids["</s>"], unknown=ids["<unk>"])
         self._model = sentencepiece.SentencePieceProcessor(model_proto=model)
-        # The text of a user never names a special token, even where a SentencePiece model knows its name.
+        # User text must not produce special tokens, even if the SentencePiece model has them as pieces.
         self._ids = {piece: i for piece, i in ids.items() if i not in self.specials}
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
@@ -67,7 +67,7 @@ def _side(folder: Path, files: Mapping[str, bytes], model: str, table: str) -> M
 
 
 def _by_id(ids: Mapping[str, int]) -> list[str]:
-    """Pieces in the order of their ids; a number nobody uses reads as unknown."""
+    """Pieces in the order of their ids; unused ids are the unknown token."""
     vocabulary = ["<unk>"] * (max(ids.values()) + 1)
     for piece, i in ids.items():
         vocabulary[i] = piece

@@ -1,10 +1,10 @@
-"""Subword, word and character tokenizers for sentence pairs, trained in place on the corpus itself.
+"""Subword, word and character tokenizers for sentence pairs, trained on the corpus.
 
-Every kind cuts the same way: NFC, whitespace collapsed, `▁` for the space before a word, punctuation and digits alone.
-So decoding gives back the normalised text of every sentence whose pieces are known, whatever the kind.
+Every kind pre-tokenizes alike: NFC, collapsed whitespace, `▁` for the space before a word, punctuation and digits
+separate. So decoding restores the normalised text of every sentence without unknown pieces.
 
-With `mark_case` a word is cut in lower case, after a token of its own if it began with a capital letter, so that
-`We` and `we` are one piece; the Spanish `¿` and `¡` are cut off as words of their own for the same reason.
+With `mark_case` words are segmented in lower case, and a capital first letter becomes a token before the word, so that
+`We` and `we` share their pieces. The Spanish `¿` and `¡` are separate words for the same reason.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from regard.errors import CheckpointError, ConfigError, UsageError
 
 PAD, START, END, UNKNOWN, CAPITAL = "<pad>", "<s>", "</s>", "<unk>", "<capital>"
 SETTINGS = "tokenizer_config.json"
-REMEMBERED, LONGEST_REMEMBERED = 1 << 17, 64  # words whose cut is kept, and their characters
+CACHED_WORDS, LONGEST_CACHED_WORD = 1 << 17, 64  # the cache of segmented words: its size, and the longest cached word
 MARKS = r"(?<!\p{L})-|-(?!\p{L})|[[\p{P}$+<=>^`|~]&&[^-]]"  # a hyphen inside a word is part of it
-LONGEST_WORDPIECE_WORD = 100  # characters; longer words are cut first, because matching is cubic in the length
+LONGEST_WORDPIECE_WORD = 100  # characters; longer words are split first, because matching is cubic in the length
 
 
 class TokenizerConfig(Config):
-    """How to cut text: `size` counts every piece, `joint` shares one vocabulary between source and target."""
+    """How to segment text: `size` counts all pieces, `joint` shares one vocabulary between source and target."""
 
     kind: Literal["bpe", "unigram", "wordpiece", "word", "character"] = "bpe"
     size: int = Field(8000, ge=8)
@@ -54,7 +54,7 @@ class TokenizerConfig(Config):
 
 
 class SubwordTokenizer(Tokenizer):
-    """A tokenizer of the `tokenizers` library whose special tokens cannot be written by the text."""
+    """A tokenizer of the `tokenizers` library; text never produces its special tokens."""
 
     def __init__(self, library: tokenizers.Tokenizer) -> None:
         library.encode_special_tokens = True  # '</s>' in a text is four characters, not the end of the sentence
@@ -64,13 +64,13 @@ class SubwordTokenizer(Tokenizer):
             vocabulary, pad=ids[PAD], start=ids[START], end=ids[END], unknown=ids[UNKNOWN], capital=ids.get(CAPITAL)
         )
         self.backend = library
-        self._known: dict[str, list[int]] = {}
+        self._cache: dict[str, list[int]] = {}
 
     def __reduce__(self) -> tuple[type[SubwordTokenizer], tuple[tokenizers.Tokenizer]]:
         return SubwordTokenizer, (self.backend,)  # the library's own pickle forgets `encode_special_tokens`
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Word by word, since no piece crosses a space: a corpus has few different words, and each is cut once."""
+        """Encode word by word with a cache: no piece crosses a space, and a corpus has few distinct words."""
         return [[piece for cut in cuts for piece in cut] for cuts in self._cuts(texts)]
 
     def words_in(self, text: str) -> list[int]:
@@ -78,7 +78,7 @@ class SubwordTokenizer(Tokenizer):
         return [word for word, cut in enumerate(cuts) for _ in cut]
 
     def copied(self, word: str) -> str:
-        """A vocabulary of words has tokens for what stands around a word (a comma, `'s`), which are said anyway."""
+        """With a word vocabulary, affixes with tokens of their own (a comma, `'s`) are removed: they are translated."""
         if not isinstance(self.backend.model, models.WordLevel):
             return word
         rest, ids = word, [piece for piece in self.encode([word])[0] if piece != self.capital]
@@ -91,10 +91,10 @@ class SubwordTokenizer(Tokenizer):
     def _cuts(self, texts: Sequence[str]) -> list[list[list[int]]]:
         """The ids of each word of each text."""
         texts_of_words = [well_formed(text).replace(SPACE, " ").split() for text in texts]
-        cuts = {word: self._known.get(word) for words in texts_of_words for word in words}
+        cuts = {word: self._cache.get(word) for words in texts_of_words for word in words}
         new = [word for word, cut in cuts.items() if cut is None]
         found = dict(zip(new, self._cut(new), strict=True))
-        self._remember({word: ids for word, ids in found.items() if len(word) <= LONGEST_REMEMBERED})
+        self._add_to_cache({word: ids for word, ids in found.items() if len(word) <= LONGEST_CACHED_WORD})
         known: dict[str, list[int]] = cuts | found  # type: ignore[assignment]  # what was None has been found
         return [[known[word] for word in words] for words in texts_of_words]
 
@@ -105,15 +105,15 @@ class SubwordTokenizer(Tokenizer):
             marked = self.capital is not None and capitalised(word)
             yield [self.capital, *cut.ids] if marked else cut.ids  # type: ignore[list-item]  # marked: not None
 
-    def _remember(self, words: Mapping[str, list[int]]) -> None:
-        if len(self._known) + len(words) > REMEMBERED:
-            self._known = {}
-        self._known.update(words)
+    def _add_to_cache(self, words: Mapping[str, list[int]]) -> None:
+        if len(self._cache) + len(words) > CACHED_WORDS:
+            self._cache = {}
+        self._cache.update(words)
 
 
 @dataclass(frozen=True)
 class PairTokenizer:
-    """Both sides of a translator; `source is target` when they share one vocabulary. Equal when their files are."""
+    """The tokenizers of both sides; `source is target` if they share a vocabulary. Equal if their files are equal."""
 
     source: Tokenizer = field(compare=False)
     target: Tokenizer = field(compare=False)
@@ -122,7 +122,7 @@ class PairTokenizer:
     files: Mapping[str, bytes] = field(repr=False)  # what `save` writes: JSON of `tokenizers`, or a Marian folder's own
 
     def tag(self, to: str = "") -> list[int]:
-        """The ids that tell the model which language to translate into: none when it knows only one."""
+        """The ids that select the target language; empty if the model has only one."""
         if to and to not in self.target_languages and any(self.target_languages):
             raise UsageError(f"cannot translate into {to!r}; this model knows {', '.join(self.target_languages)}.")
         if not self.source.tags:
@@ -132,7 +132,7 @@ class PairTokenizer:
         return [self.source.tags[to]]
 
     def source_ids(self, texts: Sequence[str], to: str = "") -> list[list[int]]:
-        """Language tag (when there are several targets), the text's ids, and the end token."""
+        """The language tag (if there are several targets), the text's ids, and the end token."""
         tag = self.tag(to)
         return [[*tag, *ids, self.source.end] for ids in self.source.encode(texts)]
 
@@ -148,7 +148,7 @@ class PairTokenizer:
 
     @staticmethod
     def is_in(folder: Path) -> bool:
-        """Whether a folder has a tokenizer of sentence pairs, and not one of single texts."""
+        """Whether a folder has a tokenizer for sentence pairs, not for single texts."""
         settings = folder / SETTINGS
         return (folder / "source.spm").is_file() or (settings.is_file() and b'"targets"' in settings.read_bytes())
 
@@ -170,7 +170,7 @@ class PairTokenizer:
 def train_pair_tokenizer(
     pairs: Iterable[Pair], config: TokenizerConfig, source: str, targets: Sequence[str]
 ) -> PairTokenizer:
-    """Learn the vocabulary of a corpus: pad 0, start 1, end 2, unknown 3, then a tag per target if several."""
+    """Train a tokenizer: pad is 0, start 1, end 2, unknown 3, then a tag per target language if there are several."""
     if not targets:
         raise ConfigError("a tokenizer needs at least one target language; none came.")
     tags = [f">>{code}<<" for code in targets] if len(targets) > 1 else []
@@ -275,7 +275,7 @@ def _trainer(config: TokenizerConfig, specials: list[str]) -> trainers.Trainer:
         min_frequency=least,
         special_tokens=specials,
         show_progress=False,
-        limit_alphabet=size // 2,  # stray characters must not crowd out the pieces that matter
+        limit_alphabet=size // 2,  # rare characters must not displace useful pieces
         continuing_subword_prefix="",
     )
 

@@ -19,21 +19,21 @@ VISIBLE = str.maketrans({" ": SPACE, "\n": "⏎", "\r": "␍", "\t": "⇥"})
 
 
 class Encoded(NamedTuple):
-    """A text, or a pair of texts, with its special tokens; `segments` says for each token which of the two it is in."""
+    """A text or text pair with special tokens; `segments` has 0 or 1 for each token: the first or second text."""
 
     ids: list[int]
     segments: list[int]
 
 
 class Marked(str):
-    """A text in which the names of special tokens stand for them, and that has all it needs: a rendered chat."""
+    """A text that contains all its special tokens by name, such as a rendered chat."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True)
 class TextTokenizer:
-    """What cuts the texts of a pre-trained model. Equal when their files are."""
+    """The tokenizer of a model of single texts. Equal if their files are equal."""
 
     files: Mapping[str, bytes] = field(repr=False)  # what `save` writes: the folder's own
 
@@ -61,19 +61,19 @@ class TextTokenizer:
 
     @cached_property
     def library(self) -> tokenizers.Tokenizer:
-        """Cuts texts in which the names of special tokens are nothing special."""
+        """The tokenizer that treats the names of special tokens as ordinary text."""
         library = read_tokenizer(self.files)
         library.encode_special_tokens = True
         return library
 
     @cached_property
     def marking(self) -> tokenizers.Tokenizer:
-        """Cuts texts in which the names of special tokens, such as [MASK], stand for them."""
+        """The tokenizer that reads the names of special tokens, such as [MASK], as these tokens."""
         return read_tokenizer(self.files)
 
     @cached_property
     def specials(self) -> dict[str, int]:
-        """The numbers of the special tokens, by their role."""
+        """The ids of the special tokens by role."""
         vocabulary = self.library.get_vocab(with_added_tokens=True)
         return {role: vocabulary[token] for role, token in special_tokens(self.files, self.library).items()}
 
@@ -87,7 +87,7 @@ class TextTokenizer:
 
     @property
     def only_unknown(self) -> int | None:
-        """The unknown token, if it is nothing else: GPT-2's also ends texts, and never stands for a part of one."""
+        """The unknown token, if it has no other role: GPT-2's is its end token and never represents unknown text."""
         return None if self.unknown in (self.start, self.end) else self.unknown
 
     @property
@@ -108,7 +108,7 @@ class TextTokenizer:
 
     @cached_property
     def size(self) -> int:
-        """How many numbers a model must know: the greatest that can come, and one."""
+        """The vocabulary size that a model needs: the largest id plus one."""
         return max(self.library.get_vocab(with_added_tokens=True).values()) + 1
 
     def encode(
@@ -119,10 +119,10 @@ class TextTokenizer:
         longest: int | None = None,
         marked: bool = False,
     ) -> list[Encoded]:
-        """The numbers of each text, or of each text with its partner in `pairs`, special tokens included.
+        """The ids of each text, or of each text with its partner in `pairs`, with special tokens.
 
-        What has more than `longest` tokens is cut at its end, the longer text of a pair first. With `marked`, the names
-        of special tokens stand for them.
+        Longer inputs are truncated to `longest` tokens at the end, the longer text of a pair first. With `marked`, the
+        names of special tokens are read as these tokens.
         """
         library = self.marking if marked else self.library
         firsts = [well_formed(text) for text in texts]
@@ -133,11 +133,11 @@ class TextTokenizer:
         if longest is not None:
             for number, cut in enumerate(found):
                 if len(cut.ids) > longest:
-                    found[number] = self._shortened(library, rows[number], longest)
+                    found[number] = self._truncated(library, rows[number], longest)
         return [Encoded(cut.ids, cut.type_ids) for cut in found]
 
     def reads(self, texts: Sequence[str]) -> list[bool]:
-        """Of each text, whether the tokenizer knows all of it: no part becomes the unknown token."""
+        """For each text, whether no part of it becomes the unknown token."""
         found = self.library.encode_batch([well_formed(text) for text in texts], add_special_tokens=False)
         return [self.unknown not in cut.ids for cut in found]
 
@@ -157,19 +157,19 @@ class TextTokenizer:
         return pieces
 
     def shown(self, ids: Sequence[int]) -> list[str]:
-        """The display form of each id with white space made visible, for where tokens stand by themselves."""
+        """The display form of each id with visible white space, for tokens that are shown alone."""
         return [piece.translate(VISIBLE) for piece in self.pieces(ids)]
 
     def spelled(self, token: int) -> tuple[str, bool]:
-        """What a token adds to a text, and whether it goes on with the word before it."""
+        """The text of a token, and whether it continues the word before it."""
         (piece,) = self.pieces([token])
         if isinstance(self.library.decoder, decoders.WordPiece):
             return piece.removeprefix("##"), piece.startswith("##")
         return piece.replace(SPACE, " ").strip(), not piece.startswith(SPACE)
 
     def words_of(self, text: str, pair: str | None = None, *, marked: bool = False) -> list[int]:
-        """For each id of `encode` the index of the whitespace word it stands for, a partner's words counted on from the
-        text's; -1 for special tokens around them."""
+        """For each id of `encode`, the index of its whitespace word; the second text's words are numbered after the
+        first's. -1 for special tokens."""
         texts = [well_formed(text), *([] if pair is None else [well_formed(pair)])]
         words = [words_of_characters(each) for each in texts]
         before = [0, len(texts[0].split())]
@@ -180,17 +180,17 @@ class TextTokenizer:
         ]
 
     @staticmethod
-    def _shortened(library: tokenizers.Tokenizer, row: str | tuple[str, str], longest: int) -> tokenizers.Encoding:
+    def _truncated(library: tokenizers.Tokenizer, row: str | tuple[str, str], longest: int) -> tokenizers.Encoding:
         parts = [library.encode(text, add_special_tokens=False) for text in ([row] if isinstance(row, str) else row)]
         room = max(0, longest - library.num_special_tokens_to_add(is_pair=len(parts) > 1))
-        lengths = _fair([len(part.ids) for part in parts], room)
+        lengths = _shorten_longest([len(part.ids) for part in parts], room)
         for part, length in zip(parts, lengths, strict=True):
             part.truncate(length)
         return library.post_process(parts[0], parts[1] if len(parts) > 1 else None)
 
 
-def _fair(lengths: list[int], room: int) -> list[int]:
-    """Lengths that fit into the room together, the longest shortened first."""
+def _shorten_longest(lengths: list[int], room: int) -> list[int]:
+    """Lengths whose sum is at most `room`; the longest is shortened first."""
     while sum(lengths) > room:
         longest = lengths.index(max(lengths))
         others = [length for place, length in enumerate(lengths) if place != longest]
