@@ -76,9 +76,7 @@ def _unpack(packed: Path, plain: Path, limit: int) -> None:
             while chunk := stream.read(CHUNK):
                 written += len(chunk)
                 if written > limit:
-                    raise TooLargeError(
-                        f"the unpacked file has more than the limit of {limit:,} bytes; send less"
-                    )
+                    raise TooLargeError(f"the unpacked file has more than the limit of {limit:,} bytes; send less")
                 file.write(chunk)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"damaged or truncated gzip file ({error}); compress it again") from None

@@ -11,8 +11,8 @@ from starlette.responses import StreamingResponse
 from regard.data.tokenizers.base import well_formed
 from regard.data.tokenizers.chat_template import chat_prompt
 from regard.errors import UsageError
-from regard.inference.pipelines.text_generator import TextGenerator
 from regard.inference.pipelines.images import ImageClassifier
+from regard.inference.pipelines.text_generator import TextGenerator
 from regard.inference.pipelines.translator import Translator
 from regard.inference.pipelines.word_vectors import WordVectors
 from regard.serve.http.errors import NotFoundError

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 from regard.errors import UsageError
 from regard.inference.pipelines.completion import Completion
-from regard.inference.pipelines.text_generator import TextGenerator
 from regard.inference.pipelines.text_encoder import TextEncoder
+from regard.inference.pipelines.text_generator import TextGenerator
 from regard.inference.pipelines.word_vectors import WordVectors
 from regard.serve.http.responses import error_response
 from regard.serve.models.registry import ModelInfo
