@@ -1,4 +1,4 @@
-"""Model folders: written so that no crash can spoil them, read so that no damage goes unnoticed."""
+"""Model folders: written atomically, and verified when they are read."""
 
 from regard.checkpoints.card import model_card
 from regard.checkpoints.folder import complete_checkpoints, newest_complete, publish, resolve, verify, write_folder

@@ -1,8 +1,8 @@
-"""Crash-safe folders: whatever happens while one is written, the last complete one stays whole and findable.
+"""Crash-safe folders: if writing one is interrupted, the last complete folder stays intact and can be found.
 
-A folder is complete when its manifest.json names every file that is computed with, its size and its SHA-256. What is
-only read by people (the card, the log of metrics) may be edited or removed. A folder is written under a hidden name
-beside its place, synced to the disk, and renamed; a writer holds a lock on what it hides, so that leftovers of a killed
+A folder is complete when its manifest.json has the size and SHA-256 of every file that the program reads. Files for
+people (the model card, the metrics log) may be edited or removed. A folder is written under a hidden name beside its
+final place, synced to disk, and renamed. The writer holds a lock on the hidden folder, so that leftovers of a killed
 writer can be told from work in progress.
 """
 
@@ -28,7 +28,7 @@ CHECKPOINTS = "checkpoints"
 WRITING, REPLACED = "writing", "replaced"
 HIDDEN = re.compile(rf"\.(?P<name>.+)\.[0-9a-f]{{8}}\.(?P<state>{WRITING}|{REPLACED})")
 STEP = re.compile(r"step-(\d+)")
-NOTES = ("*.md", "metrics.jsonl")  # names of files that nothing is computed with
+NOTES = ("*.md", "metrics.jsonl")  # files for people, which the manifest does not list
 JSON_LIMIT = 32 * 2**20
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
@@ -36,14 +36,14 @@ log = logging.getLogger("regard.checkpoints")
 
 
 def write_folder(folder: Path, write: Callable[[Path], None], *, needs: int = 0) -> None:
-    """Let `write` fill a temporary folder, then put it in place of `folder` whole; `needs` are the bytes expected."""
+    """Let `write` fill a temporary folder, then replace `folder` by it atomically; `needs` is the expected size."""
     with new_folder(folder, needs=needs) as temporary:
         write(temporary)
 
 
 @contextlib.contextmanager
 def new_folder(folder: Path, *, needs: int = 0) -> Iterator[Path]:
-    """A temporary folder, put in place of `folder` whole when it is left without an error."""
+    """A temporary folder that replaces `folder` atomically if the block ends without an error."""
     with _hidden_folder(folder, needs) as temporary:
         yield temporary
         _seal(temporary)
@@ -72,7 +72,7 @@ def publish(checkpoint: Path, run: Path) -> None:
 
 
 def verify(folder: Path) -> None:
-    """Compare every file that is computed with to its entry in the manifest; the error names the first that differs."""
+    """Compare every file of the manifest with its entry; the error names the first that differs."""
     files = _read_manifest(folder)
     _check_sizes(folder, files)
     for name, entry in files.items():
@@ -101,7 +101,7 @@ def newest_complete(run: Path) -> Path | None:
 
 
 def resolve(folder: Path) -> Path:
-    """The model folder meant by `folder`: itself, or the newest complete checkpoint of a run that was cut short."""
+    """The model folder for `folder`: itself, or the newest complete checkpoint of an unfinished run."""
     if not folder.exists() and folder.parent.is_dir():
         tidy(folder.parent)  # a writer killed between two renames left the folder under its hidden name
     if not folder.is_dir():
@@ -118,7 +118,7 @@ def resolve(folder: Path) -> Path:
 
 
 def tidy(parent: Path) -> None:
-    """Clear what killed writers left in `parent`: remove half-written folders, put back a replaced one that was not."""
+    """Clean up after killed writers: remove half-written folders, and restore a folder whose replacement is missing."""
     for path in parent.iterdir():
         match = HIDDEN.fullmatch(path.name)
         if match is None or not path.is_dir():
@@ -175,7 +175,7 @@ def _hidden_name(folder: Path, state: str) -> Path:
 
 @contextlib.contextmanager
 def _lock(folder: Path) -> Iterator[bool]:
-    """Hold `folder` against other processes; the kernel lets go of it when its holder dies. False if someone has it."""
+    """Lock `folder` against other processes; the kernel releases it when the process dies. False if it is locked."""
     with contextlib.ExitStack() as stack:
         try:
             handle = os.open(folder, os.O_RDONLY)
@@ -199,7 +199,7 @@ def _full_disk(parent: Path, wanted: str, free: int) -> str:
 
 
 def _explain(error: OSError | RuntimeError, folder: Path, temporary: Path, needs: int) -> None:
-    """Raise what went wrong with the disk in plain words; return if the disk had no part in it."""
+    """Raise a clear error for a disk problem; return if the error has another cause."""
     if isinstance(error, OSError) and error.errno not in FULL:
         raise CheckpointError(f"{folder} cannot be written: {error}; complete checkpoints are untouched") from error
     free = shutil.disk_usage(folder.parent).free
@@ -211,7 +211,7 @@ def _explain(error: OSError | RuntimeError, folder: Path, temporary: Path, needs
 
 
 def _seal(folder: Path) -> None:
-    """Add the manifest, and bring every file and folder to the disk, the manifest last."""
+    """Write the manifest, and sync every file and folder to disk, the manifest last."""
     names = _names(folder)
     checked = (name for name in names if not _is_note(name))
     entries = {n: {"size": (folder / n).stat().st_size, "sha256": _digest(folder / n)} for n in checked}
@@ -237,7 +237,7 @@ def _is_train_state(name: str) -> bool:
 
 
 def _sync(path: Path) -> None:
-    """Bring a file, or the list of names of a folder, to the disk."""
+    """Sync a file, or the directory entries of a folder, to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -268,9 +268,9 @@ def _render(files: dict[str, Any]) -> bytes:
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
-    """The files of a manifest that are computed with; older ones name notes, too.
+    """The files of a manifest, without the notes that older manifests list.
 
-    It must read exactly as it would be written, so that no flipped bit passes unnoticed.
+    The manifest must equal its own re-rendering byte by byte, so that any damage to it is found.
     """
     file = folder / MANIFEST
     files = read_json(file).get("files")

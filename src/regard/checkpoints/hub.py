@@ -1,4 +1,4 @@
-"""Names that start with `hf:` are fetched from the Hugging Face hub; nothing else ever touches the network."""
+"""Download models named `hf:owner/name` from the Hugging Face hub; nothing else uses the network."""
 
 from __future__ import annotations
 

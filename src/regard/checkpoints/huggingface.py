@@ -1,4 +1,4 @@
-"""Export to Hugging Face folders: the name tables read from right to left."""
+"""Export to Hugging Face folders, by applying the name tables in reverse."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path

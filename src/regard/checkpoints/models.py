@@ -46,7 +46,7 @@ def save_model(folder: Path, name: str, model: nn.Module, extras: Callable[[Path
 
 
 def write_model(folder: Path, name: str, model: nn.Module) -> None:
-    """Put config.json and the weights into a folder that someone else completes and seals."""
+    """Write config.json and the weights into a folder; the caller adds other files and the manifest."""
     config = bare(model).config
     assert isinstance(config, Config)
     about = {"regard": {"model": name, "version": version("regard"), "config": config.model_dump(mode="json")}}
@@ -73,7 +73,7 @@ def load_model(folder: Path | str, device: str | torch.device = "cpu", allow_pic
 
 
 def bare(model: nn.Module) -> nn.Module:
-    """The module itself, out of the wrappers of torch.compile and DistributedDataParallel."""
+    """The module without the wrappers of torch.compile and DistributedDataParallel."""
     while True:
         if isinstance(model, DistributedDataParallel):
             model = model.module

@@ -16,7 +16,7 @@ from regard.errors import CheckpointError
 
 
 class Transpose(Config):
-    """Their matrix is ours with rows and columns exchanged."""
+    """Their matrix is the transpose of ours."""
 
     op: Literal["transpose"]
 
@@ -99,7 +99,7 @@ class Tie(Config):
 
 
 class Drop(Config):
-    """A tensor that holds nothing of its own; written again only where `shape` says how (sizes, or names of ours)."""
+    """A tensor without parameters; export recreates it only if `shape` is given (sizes, or names of ours)."""
 
     op: Literal["drop"]
     # numbers: 0, 1, 2, …; causal: ones where a token may look back; anything: whatever it is, nothing uses it

@@ -1,4 +1,4 @@
-"""Packages that only some commands need: imported when asked for, and named with their extra where they are missing."""
+"""Optional packages: imported on use; if one is missing, the error names the extra to install."""
 
 import importlib
 from types import ModuleType

@@ -63,7 +63,7 @@ def write_tensors(file: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def check_header(file: Path) -> None:
-    """Refuse a safetensors file whose header does not describe exactly its bytes."""
+    """Raise an error unless the header of a safetensors file describes exactly its bytes."""
     header, data_bytes = _read_header(file)
     header.pop("__metadata__", None)
     if len(header) > MOST_TENSORS:
@@ -101,7 +101,7 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _span(file: Path, name: str, entry: Any) -> tuple[int, int]:
-    """Where a tensor's bytes lie, once its entry is seen to make sense."""
+    """The byte range of a tensor; raises an error if its entry is not valid."""
     match entry:
         case {"dtype": str(dtype), "shape": [*shape], "data_offsets": [int(begin), int(end)]} if dtype in ITEM_BYTES:
             sound = len(shape) <= MOST_DIMENSIONS and all(type(n) is int and 0 <= n < 2**63 for n in shape)

@@ -1,4 +1,4 @@
-"""Line in = line out, for verbs that answer each text on its own."""
+"""One output line per input line, for commands that process each text separately."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ MOST_NAMED = 1000  # unknown words remembered to name some
 
 
 class Unknown:
-    """What of the texts that go in a model does not know, told on stderr: of each text that was typed, as it comes; of
-    the lines of a file, in one line at the end."""
+    """Reports unknown words on stderr: for typed texts at once, for the lines of a file in one line at the end."""
 
     def __init__(
         self, find: Callable[[str], list[UnknownWord]], *, typed: bool, unit: str = "lines", about: str = ""
@@ -73,7 +72,7 @@ class Unknown:
 
 
 def refuse_pictures(texts: Iterable[str]) -> None:
-    """Refuse the file of a picture where a text is expected."""
+    """Raise an error for an image file where a text is expected."""
     from regard.data.arguments import refuse_pictures as refuse
 
     refuse(texts)
@@ -113,7 +112,7 @@ def answer_lines(
 
 
 def _answers(chunk: list[str], answer: Callable[[list[str]], Sequence[Answer]], before: int) -> Iterator[Answer | None]:
-    """The answers of many lines at once, or, when one of them is refused, of each on its own."""
+    """The answers of many lines in one call; if a line is an error, each line is processed separately."""
     try:
         yield from answer(chunk)
     except DataError:

@@ -19,7 +19,7 @@ from regard.errors import DataError, UsageError
 if TYPE_CHECKING:
     from torch import Tensor
 
-PART = 4096  # lines of what a process does before it leaves it for good
+PART = 4096  # lines of a part, the unit of work that a process finishes and stores
 
 
 def embed(

@@ -1,4 +1,4 @@
-"""Texts that are in another language than a translator reads: told, since their translations mean nothing."""
+"""Warn about texts that are not in the source language of a translator."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ LOOKED_AT = 1000  # texts; whoever sends so many knows by then
 
 
 class Foreign:
-    """Finds texts that are clearly in another language than the one expected: each if typed, else how many."""
+    """Finds texts that are clearly in another language; reports each typed text, else the number of texts."""
 
     def __init__(self, source: str, target: str, *, typed: bool, unit: str = "lines") -> None:
         self.source, self.target, self.typed, self.unit = source, target, typed, unit

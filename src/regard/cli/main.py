@@ -1,4 +1,4 @@
-"""`regard VERB ...`: the verbs, and the one place where errors become a line and an exit code."""
+"""`regard COMMAND ...`: the commands, and the one place where errors become a line and an exit code."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def about(
 
 
 def main() -> None:
-    """Run the command line; a user's mistake is one line on stderr, never a traceback."""
+    """Run the command line; a user error is one line on stderr without a traceback."""
     for stream in (sys.stdout, sys.stderr):  # what goes in is UTF-8, so what comes out is too, whatever the locale
         stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
     code = run(sys.argv[1:])

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from regard.inference.pipelines.text_generator import TextGenerator
     from regard.inference.pipelines.images import ImageClassifier
     from regard.inference.pipelines.text_encoder import TextEncoder
+    from regard.inference.pipelines.text_generator import TextGenerator
     from regard.inference.pipelines.translator import Translator
     from regard.inference.pipelines.word_vectors import WordVectors
 
@@ -97,7 +97,7 @@ def load_classifier(name: str, device: str = "cpu", allow_pickle: bool = False) 
 
 
 def load_embedder(name: str, device: str = "cpu", allow_pickle: bool = False) -> Embedder:
-    """Whatever turns texts into vectors."""
+    """The text encoder or word vectors of a folder."""
     import regard
     from regard.errors import UsageError
     from regard.inference.pipelines.catalog import models_that
@@ -145,7 +145,7 @@ def built_in() -> Path:
 
 
 def use_data_root(folder: str) -> None:
-    """Look for data files there from now on, also in processes that this one starts."""
+    """Set the folder of data files, for this process and its child processes."""
     from regard.data.data_root import VARIABLE
     from regard.errors import UsageError
 
@@ -165,7 +165,7 @@ def existing(path: str) -> Path:
 
 
 def finite(number: float | None) -> float | None:
-    """For options with a fraction: what typer's own limits let pass, nan above all, is refused."""
+    """Validate an option with a fraction; typer's own limits accept nan."""
     if number is not None and not math.isfinite(number):
         raise typer.BadParameter(f"{number} is not a finite number.")
     return number

@@ -159,7 +159,7 @@ def _writer(output: Path | None) -> AbstractContextManager[IO[str]]:
 
 
 def _answers(translator: Translator, lines: Iterator[str], changes: dict[str, Any]) -> Iterator[Translation | None]:
-    """A translation for every line, many at a time unless someone is typing them; None for one that is refused."""
+    """A translation for every line, in batches unless the lines are typed; None for a line with an error."""
     number = 0
     while chunk := list(islice(lines, 1 if sys.stdin.isatty() else LINES_AT_A_TIME)):
         readable = [_is_readable(translator, line, number + place) for place, line in enumerate(chunk, start=1)]
