@@ -1,7 +1,7 @@
-"""Tokens that only fill up rows are left out, where that saves time: the real ones lie side by side, in one row.
+"""Packing: the real tokens of a batch in one row, without padding, where that saves time.
 
-Norms, products and dropout take every token on its own, so they do not see the difference. Only attention needs to know
-which tokens are of one text: for it the rows are laid out again, with zeros where there is no token.
+Norms, linear layers and dropout treat every token separately, so packing does not change them. Only attention needs to
+know which tokens belong to one text: for it the rows are laid out again, with zeros at padding.
 """
 
 from typing import Any
@@ -10,11 +10,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-WORTH_IT = 0.95  # of the tokens, or fewer, are real: to lay out the rows for attention takes less than the others would
+MAX_REAL_SHARE = 0.95  # of the tokens; with less padding, laying out rows for attention costs more than it saves
 
 
 class _Pack(torch.autograd.Function):
-    """Some rows. Each is taken once, so their gradients are put back where torch's would be added up."""
+    """Selects rows. Each is selected once, so gradients are copied back instead of added up, as torch would do."""
 
     @staticmethod
     def forward(ctx: Any, rows: Float[Tensor, "R *D"], places: Int[Tensor, "N"]) -> Float[Tensor, "N *D"]:
@@ -45,7 +45,7 @@ def _put(packed: Float[Tensor, "N *D"], places: Int[Tensor, "N"], rows: int) -> 
 
 
 class Packing:
-    """Where the real tokens of B texts are; at all others `mask` is False."""
+    """The places of the real tokens of B texts; `mask` is False at padding."""
 
     def __init__(self, mask: Bool[Tensor, "B T"]):
         self.texts, self.length = mask.shape
@@ -75,7 +75,7 @@ def unpacked(x: Float[Tensor, "_ _ *D"], packing: Packing | None) -> Float[Tenso
 
 
 def packing_for(x: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"] | None) -> Packing | None:
-    """How to pack what is being trained on a processor, if it pays. On a GPU to count the tokens is to wait for it."""
+    """The packing of a batch in training, if it pays. Counting tokens forces a GPU sync, so packing is CPU-only."""
     if mask is None or x.device.type != "cpu" or not x.requires_grad or torch.compiler.is_compiling():
         return None
-    return Packing(mask) if int(mask.sum()) <= WORTH_IT * mask.numel() else None
+    return Packing(mask) if int(mask.sum()) <= MAX_REAL_SHARE * mask.numel() else None

@@ -1,4 +1,4 @@
-"""The blocks every Transformer is made of: residual branches, feed-forward, encoder and decoder layers."""
+"""The blocks of every Transformer: residual connections, feed-forward networks, encoder and decoder layers."""
 
 import math
 from collections.abc import Callable
@@ -142,19 +142,20 @@ class FeedForward(nn.Module):
 
 
 class Factors(NamedTuple):
-    """Logits that nobody has multiplied out: `Output` of these would be them. A loss may take them piece by piece."""
+    """Unmultiplied logits: hidden states, output matrix, bias. A loss may multiply them piece by piece."""
 
     hidden: Float[Tensor, "*B D"]
     weight: Float[Tensor, "V D"]
     bias: Float[Tensor, "V"] | None = None
 
     def chunk(self, parts: int) -> "list[Factors]":
-        """Those of some of the rows each, as `Tensor.chunk` of the logits."""
+        """The factors of parts of the rows, like `Tensor.chunk` of the logits."""
         return [Factors(part, self.weight, self.bias) for part in self.hidden.chunk(parts)]
 
 
 class Output(nn.Module):
-    """`linear` by a matrix that is kept elsewhere, most often as the embedding: the place where a form puts its own."""
+    """`linear` with a matrix that another module owns, most often the embedding. As a module of its own it can be
+    replaced in the fast version of a model."""
 
     def forward(
         self, x: Float[Tensor, "*B D"], weight: Float[Tensor, "V D"], bias: Float[Tensor, "V"] | None = None
@@ -165,8 +166,8 @@ class Output(nn.Module):
 
 
 def even(weight: Float[Tensor, "V D"], bias: Float[Tensor, "V"] | None) -> tuple[Tensor, Tensor | None]:
-    """With rows of zeros until there are a multiple of 8, or of 64 where that is next to nothing: on vocabularies of an
-    odd size a GPU's kernels for half precision are several times slower."""
+    """Weights zero-padded to a multiple of 8 rows, or of 64 for large vocabularies: for other sizes a GPU's kernels for
+    half precision are several times slower."""
     missing = -len(weight) % (EVEN if len(weight) < MANY**2 else MANY)
     if not missing:
         return weight, bias
@@ -174,7 +175,7 @@ def even(weight: Float[Tensor, "V D"], bias: Float[Tensor, "V"] | None) -> tuple
 
 
 class EncoderLayer(nn.Module):
-    """Tokens look at each other, then each is changed on its own; under `causal`, the layer of a language model."""
+    """Self-attention, then a feed-forward network; with `causal`, the layer of a language model."""
 
     def __init__(
         self,
@@ -202,14 +203,14 @@ class EncoderLayer(nn.Module):
         first: int | Int[Tensor, "B"] | None = None,
         packing: Packing | None = None,
     ) -> Float[Tensor, "R T D"]:
-        """R is the batch and T = Tq, unless the tokens are packed: then they are one row."""
+        """R is the batch and T = Tq, unless the tokens are packed into one row."""
         looks = partial(self.attention, mask=mask, bias=bias, causal=causal, cache=cache, first=first, packing=packing)
         x = self.after_attention(x, looks)
         return self.after_feed_forward(x, self.feed_forward)
 
 
 class DecoderLayer(nn.Module):
-    """Tokens look back at earlier ones, then at the source, then each is changed on its own."""
+    """Causal self-attention, then cross-attention to the source, then a feed-forward network."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """Words in their context: ELMo (Peters et al. 2018), two LSTM language models that read a text from both of its ends.
 
 A word's characters (UTF-8 bytes) pass a convolution, highways (Srivastava et al. 2015) and a projection; what comes out
-is read by LSTMs forwards and by others backwards, which foretell the next word and the previous one by the same output
+is read by LSTMs forwards and by others backwards, which predict the next word and the previous one by the same output
 matrix. An embedding is a mix of all layers, γ Σ s_j h_j with s a softmax, whose weights a later task learns.
 
 Presets: tiny (for two cores), small (for a GPU).

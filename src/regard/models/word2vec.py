@@ -27,7 +27,7 @@ class Word2VecConfig(Config):
 
     vocab: PositiveInt
     width: PositiveInt = 100
-    kind: Literal["skipgram", "cbow"] = "skipgram"  # a word foretells those around it, or they foretell it
+    kind: Literal["skipgram", "cbow"] = "skipgram"  # a word predicts those around it, or they predict it
     window: PositiveInt = 5  # at most so many words to either side; of each word by chance fewer
     negatives: PositiveInt = 5  # noise words to every word
 
@@ -42,7 +42,7 @@ class Scores(NamedTuple):
 
 
 class Word2Vec(nn.Module):
-    """Two vectors for every word: one to know it by (`words`), one to foretell it by (`around`)."""
+    """Two vectors for every word: one as input (`words`), one as output (`around`)."""
 
     def __init__(self, config: Word2VecConfig):
         super().__init__()
@@ -69,7 +69,7 @@ class Word2Vec(nn.Module):
         else:
             total = functional.embedding_bag(around, self.words.weight, mode="sum", per_sample_weights=real)
             known, true = total / real.sum(1, keepdim=True).clamp(min=1), words[:, None]
-            weight = real.amax(1, keepdim=True)  # a word with nothing around it is not foretold
+            weight = real.amax(1, keepdim=True)  # a word without context is not predicted
         wrong = ((noise[:, :, None] != true[:, None]) | (weight[:, None] == 0)).all(-1)
         noise_weight = wrong * weight.sum(1, keepdim=True)
         scores = torch.bmm(_rows(self.around, torch.cat([true, noise], 1)), known[..., None])[..., 0]

@@ -52,7 +52,7 @@ def test_the_loss_and_its_gradients_are_those_of_the_whole_grid(kind: str, monke
     monkeypatch.setattr(packing, "Packing", lambda mask: laid_out.append(Packing(mask)) or laid_out[-1])
     ours, gradients = lost(model)
     assert laid_out
-    monkeypatch.setattr(packing, "WORTH_IT", 0.0)
+    monkeypatch.setattr(packing, "MAX_REAL_SHARE", 0.0)
     count = len(laid_out)
     whole, expected = lost(model)
     assert len(laid_out) == count
@@ -67,7 +67,7 @@ def test_a_packed_bert_reads_what_the_whole_grid_does(monkeypatch):
                            "attention_dropout": 0.0, "head_dropout": 0.0})  # fmt: skip
     mask, tokens = masked(LENGTHS), torch.randint(2, 11, (4, 9))
     packed = model(tokens, mask).hidden
-    monkeypatch.setattr(packing, "WORTH_IT", 0.0)
+    monkeypatch.setattr(packing, "MAX_REAL_SHARE", 0.0)
     torch.testing.assert_close(packed[mask], model(tokens, mask).hidden[mask], atol=1e-5, rtol=1e-5)
     assert not packed[~mask].any()
 

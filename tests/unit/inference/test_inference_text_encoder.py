@@ -51,16 +51,16 @@ def test_vectors_are_the_mean_or_the_first_token_whatever_the_batch(masked, pool
 def test_few_tokens_are_read_by_the_inference_form_many_by_the_model(masked, labelling):
     tokens = torch.randint(5, 20, (1, FEW + 1))
     assert labelling.readers.of(tokens) is labelling.model
-    assert labelling.readers.of(tokens[:, :FEW]) is labelling.readers.form is not labelling.model
+    assert labelling.readers.of(tokens[:, :FEW]) is labelling.readers.fast is not labelling.model
     assert labelling.classify("the house is big .")[0].labels == pytest.approx(
         labelling.classify(["the house is big ."] * FEW)[0].labels, abs=1e-6
     )
     whole = masked.fill("the [MASK] is big .", top=4)
-    masked.readers.quickens = False
+    masked.readers.use_fast = False
     try:
         plain = masked.fill("the [MASK] is big .", top=4)
     finally:
-        masked.readers.quickens = True
+        masked.readers.use_fast = True
     assert [each.token for each in whole] == [each.token for each in plain]
     assert [each.probability for each in whole] == pytest.approx([each.probability for each in plain], abs=1e-6)
 

@@ -1,4 +1,4 @@
-"""How a folder says that its model decodes: the [decoding] section of a recipe, or the files of Hugging Face."""
+"""The search settings of a model folder: the [decoding] section of its recipe, or the files of Hugging Face."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from regard.inference.decoding.candidates import SearchSettings
+from regard.inference.decoding.settings import SearchSettings
 
 RECIPE, CONFIG, GENERATION = "recipe.toml", "config.json", "generation_config.json"
 HONOURED = {  # Hugging Face's name -> ours
@@ -34,7 +34,7 @@ class Decoding(NamedTuple):
 
 
 def read_decoding(folder: Path, *, answers: bool = True) -> Decoding:
-    """How the model of a folder is decoded where nothing else is asked for; greedily, if the folder does not say.
+    """The default search settings of a model folder; greedy if the folder does not say.
 
     `answers` is False for a model that continues its prompt, which Hugging Face's limits of length count too.
     """
@@ -53,7 +53,7 @@ def read_decoding(folder: Path, *, answers: bool = True) -> Decoding:
 
 
 def their_settings(settings: SearchSettings) -> dict[str, Any]:
-    """Settings in Hugging Face's words: those that differ from the defaults, and the beam."""
+    """Settings under Hugging Face's names: those that differ from the defaults, and the beam."""
     ours, usual = settings.model_dump(), SearchSettings().model_dump()
     found = {their: ours[our] for their, our in HONOURED.items() if our == "beam" or ours[our] != usual[our]}
     return found if settings.max_length is None else found | {"max_new_tokens": settings.max_length}

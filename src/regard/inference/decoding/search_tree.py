@@ -1,4 +1,4 @@
-"""A beam search as a tree: every candidate it weighed, and what became of it."""
+"""A beam search as a tree: every candidate of every step, and whether it was kept."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from regard.inference.decoding.search import Candidates, Hypothesis, Search
+from regard.inference.decoding.candidates import Candidates
+from regard.inference.decoding.search import Hypothesis, Search
 
 ROOT = 0
 
 
 @dataclass(frozen=True)
 class Node:
-    """One candidate: a token behind its parent, with the log-probability of everything up to it."""
+    """One candidate: a token after its parent, with the log-probability of all tokens up to it."""
 
     id: int
     parent: int
@@ -26,7 +27,7 @@ class Node:
 
 
 class Growth:
-    """Notes every candidate of every step of the first search it watches."""
+    """Collects every candidate of every step of the first search that it watches."""
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
@@ -34,7 +35,7 @@ class Growth:
         self._live, self._step = [ROOT], 0
 
     def watch(self, search: Search) -> None:
-        """Note the step that a search for one sentence has just taken."""
+        """Collect the candidates of the last step of a search for one sentence."""
         self.search = self.search or search
         if search is not self.search:
             return
@@ -55,7 +56,7 @@ class Growth:
 
 
 def grow_tree(search: Search) -> tuple[list[Node], list[Hypothesis]]:
-    """Run a search for one sentence to its end, noting every candidate of every step; and what it found."""
+    """Run a search for one sentence to its end; returns all its candidates, and what it found."""
     growth = Growth()
     while not search.done:
         search.advance()

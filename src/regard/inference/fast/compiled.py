@@ -1,8 +1,8 @@
-"""New tokens through a layer in one call of compiled code (native.cpp), where the machine has a C++ compiler.
+"""Compiled code (native.cpp) that computes a whole layer for new tokens in one call, if there is a C++ compiler.
 
-Compiled once, in a few seconds, for the CPU at hand, and kept in the user's cache folder. Without a compiler, or with
-REGARD_NATIVE=0, nothing is missing: the same is computed by torch, one operation after another. REGARD_NATIVE=LEVEL
-compiles for a level of instructions below that of the CPU, which is how the tests see other CPUs.
+It is compiled once, in a few seconds, for this CPU, and kept in the user's cache folder. Without a compiler, or with
+REGARD_NATIVE=0, torch computes the same, one operation after another. REGARD_NATIVE=LEVEL compiles for an older level
+of instructions than that of the CPU; the tests use it to cover other CPUs.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from regard import cpu
 from regard.errors import UsageError
 
 SOURCE = Path(__file__).with_name("native.cpp")
-INCLUDED = ("native_choosing.h", "native_products.h", "native_tiles.h")
-# Unscheduled: to bring loads forward, as gcc does on ARM, takes registers that hold sums.
+INCLUDED = ("native_candidates.h", "native_products.h", "native_tiles.h")
+# No instruction scheduling: gcc on ARM moves loads forward, which takes registers that hold sums.
 FLAGS = ("-std=c++17", "-O3", "-ffast-math", "-fno-schedule-insns", "-fopenmp", "-fPIC")
 NATIVE = "native"
 Levels = dict[str, tuple[tuple[str, ...], tuple[str, ...]]]
@@ -99,7 +99,7 @@ class Layer(ctypes.Structure):
 
 @cache
 def library() -> Any:
-    """The compiled code; None where it is not wanted or cannot be had."""
+    """The compiled code; None if it is switched off or cannot be compiled."""
     level, compiler = os.environ.get("REGARD_NATIVE") or NATIVE, compiler_command()
     if level == "0" or compiler is None:
         return None
@@ -150,22 +150,22 @@ def _reason(error: Exception) -> str:
 
 
 def has_tiles() -> bool:
-    """Whether compiled code multiplies many rows on the processor's tile unit (native_tiles.h)."""
+    """Whether compiled code multiplies many rows on the CPU's tile unit (native_tiles.h)."""
     return library() is not None and bool(library().has_tiles())
 
 
 def _show_threads() -> None:
-    """Let others find the OpenMP that torch has loaded: not every build of torch (ARM's) makes its symbols global."""
+    """Make the symbols of torch's OpenMP global, which not every build of torch does (ARM): native.cpp uses them."""
     for file in (Path(torch.__file__).parent / "lib").glob("lib[gi]omp*.so*"):
         with suppress(OSError):  # one that is there but not loaded
             ctypes.CDLL(str(file), mode=ctypes.RTLD_GLOBAL | getattr(os, "RTLD_NOLOAD", 0))
 
 
 def _compiled(compiler: str, level: str) -> Path:
-    """The file of the code for this source, compiler and level, made if it is not there."""
+    """The library for this source, compiler and level; compiled if it does not exist."""
     code = [file.read_text("utf-8") for file in (SOURCE, *map(SOURCE.with_name, INCLUDED))]
     flags = [*FLAGS, *(("-march=native",) if level == NATIVE else levels()[level][0])]
-    identity = "\n".join([*code, compiler, *flags, *_processor()])
+    identity = "\n".join([*code, compiler, *flags, *_cpu_identity()])
     name = hashlib.sha256(identity.encode()).hexdigest()[:20]
     file = Path(platformdirs.user_cache_dir("regard")) / "native" / f"{name}.so"
     if file.is_file():
@@ -186,7 +186,7 @@ def _compile(compiler: str, flags: list[str], file: Path) -> None:
         whole.replace(file)
 
 
-def _processor() -> list[str]:
+def _cpu_identity() -> list[str]:
     """What decides which instructions the code may use."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else [platform.processor() or platform.machine()]

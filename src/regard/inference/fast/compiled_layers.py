@@ -1,8 +1,8 @@
-"""Layers whose steps of a few tokens are one call of compiled code; anything else they do as the layers they are.
+"""Layers that compute steps of a few tokens in one call of compiled code, and everything else with torch.
 
-What is computed is the same: the products are those of the layer's own parts, and the cache is the same object. A layer
-that is being recorded is run twice: by torch on a copy of the cache, which is what the recorder sees, and by compiled
-code for its answer, which is so the same to the last bit as without a recorder.
+The result is the same: the weights are the layer's own, and the cache is the same object. A layer that is
+being recorded runs twice: with torch on a copy of the cache, for the recorder, and with compiled code for its answer.
+So recording does not change a bit of the answer.
 """
 
 from ctypes import byref
@@ -21,18 +21,18 @@ from regard.inference.fast.linear import FastLinear
 from regard.layers.blocks import ACTIVATIONS, DecoderLayer, EncoderLayer, FeedForward, Residual
 
 NOTHING = compiled.Bias()
-SPARED = 0.85  # of the tokens of a batch, or fewer, are real: to leave out the others gains more than torch's products
-MOST = 4096  # tokens: what is computed on the way takes memory, which is kept
-LONGEST = 128  # tokens that come at once and look at each other; of more, torch's attention is quicker
+MAX_REAL_SHARE = 0.85  # of the tokens; with more padding, skipping it gains more than torch's faster products
+MAX_TOKENS = 4096  # intermediate results take memory that is kept
+MAX_TEXT = 128  # tokens of a text that is read at once; for more, torch's attention is faster
 
 
 class CompiledStep:
-    """A layer as native.cpp knows it, and one step through it."""
+    """A layer as a struct for native.cpp, and one step through it."""
 
     def __init__(self, layer: Any):
         own, self.cross = layer.attention, getattr(layer, "cross", None)
         self.library, self.groups, self.head_width = compiled.library(), own.kv_heads, own.head_width
-        self.rotates, self.most = own.prepare is not None, min(own.output.most, MOST)
+        self.rotates, self.most = own.prepare is not None, min(own.output.most, MAX_TOKENS)
         self.attends = [own.attend] if self.cross is None else [own.attend, self.cross.attend]
         self.layer = compiled.Layer(
             own=_look(own, own.together, layer.after_attention),
@@ -49,25 +49,25 @@ class CompiledStep:
         mask: Tensor | None = None,
         bias: Tensor | None = None,
     ) -> bool:
-        """Whether compiled code can take this step: few tokens, and masks that are the same for all."""
+        """Whether compiled code can compute this step: few tokens, and a mask that is the same for all queries."""
         if (mask is not None and mask.shape[1:3] != (1, 1)) or (bias is not None and len(bias) > 1):
             return False
         few = x.shape[0] * x.shape[1] <= self.most
         if cache is None:
-            few = x.shape[1] <= LONGEST and (few or self._spares(x, mask))
+            few = x.shape[1] <= MAX_TEXT and (few or self._skips_enough(x, mask))
         known = x.dtype == torch.float32 and (cache is None or isinstance(cache, GrowingCache))
         return few and known
 
     @property
-    def watched(self) -> bool:
-        """Whether someone records the layer."""
+    def recorded(self) -> bool:
+        """Whether the layer is being recorded."""
         return any(attend._forward_hooks for attend in self.attends)
 
-    def _spares(self, x: Float[Tensor, "R T D"], mask: Bool[Tensor, "R 1 1 T"] | None) -> bool:
-        """Whether so many tokens only fill up rows that compiled code, which leaves them out, is quicker than torch."""
+    def _skips_enough(self, x: Float[Tensor, "R T D"], mask: Bool[Tensor, "R 1 1 T"] | None) -> bool:
+        """Whether there is so much padding that compiled code, which skips it, is faster than torch."""
         if mask is None or self.cross is not None:
             return False
-        return int(mask.sum()) <= min(MOST, SPARED * x.shape[0] * x.shape[1])
+        return int(mask.sum()) <= min(MAX_TOKENS, MAX_REAL_SHARE * x.shape[0] * x.shape[1])
 
     def __call__(
         self,
@@ -83,7 +83,7 @@ class CompiledStep:
         x = x.clone(memory_format=torch.contiguous_format)
         rows, tokens, _ = x.shape
         new = x.new_empty(rows, self.groups, tokens, self.head_width)
-        real = real_token_rows(mask) if cache is None else None  # a cache keeps what fills up, too
+        real = real_token_rows(mask) if cache is None else None  # a cache holds padding too
         if cache is None:
             cache = GrowingCache(rows, tokens)
         keys, values = cache.storage(new, new)
@@ -106,10 +106,10 @@ class CompiledStep:
 
 
 class CompiledEncoderLayer(EncoderLayer):
-    """Of an encoder or a language model."""
+    """A layer of an encoder or a language model."""
 
     def __init__(self, layer: EncoderLayer):
-        self.__dict__.update(layer.__dict__)  # its parts, and what torch keeps beside them
+        self.__dict__.update(layer.__dict__)  # its parts, hooks included
         self.compiled = CompiledStep(layer)
 
     def forward(
@@ -125,13 +125,13 @@ class CompiledEncoderLayer(EncoderLayer):
     ) -> Float[Tensor, "B T D"]:
         if packing is not None or not self.compiled.fits(x, cache, mask, bias):
             return super().forward(x, mask, bias=bias, causal=causal, cache=cache, first=first, packing=packing)
-        if self.compiled.watched:
+        if self.compiled.recorded:
             super().forward(x, mask, bias=bias, causal=causal, cache=_copy(cache), first=first)
         return self.compiled(x, cache, causal=causal, mask=mask, bias=bias, first=first)
 
 
 class CompiledDecoderLayer(DecoderLayer):
-    """Of a model that reads a source."""
+    """A layer of a decoder with cross-attention."""
 
     def __init__(self, layer: DecoderLayer):
         self.__dict__.update(layer.__dict__)
@@ -147,15 +147,15 @@ class CompiledDecoderLayer(DecoderLayer):
     ) -> Float[Tensor, "R T D"]:
         if packing is not None or not self.compiled.fits(x, cache, memory.mask, bias):
             return super().forward(x, memory, cache, bias, packing)
-        if self.compiled.watched:
+        if self.compiled.recorded:
             super().forward(x, memory, _copy(cache), bias)
         return self.compiled(x, cache, bias=bias, memory=memory)
 
 
 def compiled_layer(layer: Any) -> nn.Module:
-    """A layer that takes its steps by compiled code, if that knows all its parts; else the layer."""
+    """The layer with compiled steps, if compiled code supports all its parts; else the layer itself."""
     kind = {EncoderLayer: CompiledEncoderLayer, DecoderLayer: CompiledDecoderLayer}.get(type(layer))
-    if kind is None or compiled.library() is None or not _is_known(layer):
+    if kind is None or compiled.library() is None or not _is_supported(layer):
         return layer
     return kind(layer)
 
@@ -164,11 +164,11 @@ def _copy(cache: LayerCache | None) -> GrowingCache | None:
     return cache.copy() if isinstance(cache, GrowingCache) else None
 
 
-def _is_known(layer: EncoderLayer | DecoderLayer) -> bool:
+def _is_supported(layer: EncoderLayer | DecoderLayer) -> bool:
     looks = [module for module in (layer.attention, getattr(layer, "cross", None)) if module is not None]
     residuals = [module for module in layer.children() if isinstance(module, Residual)]
     return (
-        all(look.prepare is None or _is_steady(look.prepare) for look in looks)
+        all(look.prepare is None or _has_fixed_angles(look.prepare) for look in looks)
         and all(look.position is None and isinstance(look.output, FastLinear) for look in looks)
         and all(each.order in ("pre", "post") and type(each.norm) in (nn.LayerNorm, nn.RMSNorm) for each in residuals)
         and layer.feed_forward.activation in ACTIVATIONS.values()
@@ -176,8 +176,8 @@ def _is_known(layer: EncoderLayer | DecoderLayer) -> bool:
     )
 
 
-def _is_steady(prepare: Any) -> bool:
-    """Whether it rotates by the same angles however long the text is."""
+def _has_fixed_angles(prepare: Any) -> bool:
+    """Whether the rotary angles do not depend on the length of the text."""
     return isinstance(prepare, Rotary) and prepare.growth is None
 
 
@@ -203,7 +203,7 @@ def _norm(norm: Any) -> compiled.Norm:
 
 
 def real_token_rows(mask: Bool[Tensor, "R 1 1 T"] | None) -> Int[Tensor, "N"] | None:
-    """The places of tokens that do not only fill up a row; None if all are such."""
+    """The rows of real tokens in the flattened batch; None if there is no padding."""
     if mask is None or bool(mask.all()):
         return None
     return mask.flatten().nonzero()[:, 0]

@@ -1,8 +1,9 @@
-"""The form in which a model is run: a twin with the same methods and answers, made of parts that only ever infer.
+"""The fast version of a model: the same methods and answers, made of parts for inference only.
 
-The model stays as it is, and shares with its twin whatever needs no change. A part whose kind is in `FASTER` is
-replaced by one that computes the same: one product for queries, keys and values, weights laid out in advance
-(`products`), nothing that only training needs. Attention keeps its `Attend`: to record the model is to record its twin.
+The model itself does not change, and shares with its fast version every part that needs no change. A part whose type is
+in `FASTER` is replaced by one that computes the same: one product for queries, keys and values, weights laid out in
+advance (linear.py), nothing that only training needs. The `Attend` modules are shared, so recording the model also
+records its fast version.
 """
 
 import copy
@@ -26,13 +27,13 @@ GPU_PRECISIONS: dict[str, torch.dtype] = {"fp32": torch.float32, "bf16": torch.b
 
 
 def fast_model(model: Model, precision: str = "fp32") -> Model:
-    """The twin of a model; on a GPU that of a copy in half precision, where that is asked for."""
+    """The fast version of a model; on a GPU, of a copy in half precision if that is asked for."""
     if is_on_cpu(model):
-        return _twin(model, resolve_precision(precision), {})
+        return _fast(model, resolve_precision(precision), {})
     precision = "fp32" if precision == "auto" else precision
     if precision not in GPU_PRECISIONS:
         raise UsageError(f"on a GPU there is no precision {precision!r}; choose one of {', '.join(GPU_PRECISIONS)}")
-    return _twin(model if precision == "fp32" else copy.deepcopy(model).to(GPU_PRECISIONS[precision]), precision, {})
+    return _fast(model if precision == "fp32" else copy.deepcopy(model).to(GPU_PRECISIONS[precision]), precision, {})
 
 
 def is_on_cpu(model: nn.Module) -> bool:
@@ -47,11 +48,11 @@ class FusedAttention(MultiHeadAttention):
         self.heads, self.kv_heads, self.head_width = model.heads, model.kv_heads, model.head_width
         self.scale, self.prepare, self.position, self.dropout = model.scale, model.prepare, model.position, 0.0
         self.query, self.output = fused([model.query], precision), fused([model.output], precision)
-        self.attend = model.attend  # the very module, so that whoever records the model sees what its twin does
+        self.attend = model.attend  # the same module, so that recording the model records this one too
         self.parts, self.precision = (model.query, model.key, model.value), precision
         self.eval()
 
-    # Each is made when it is first needed: who looks at himself takes one of them, who looks at a memory the other.
+    # Made when first needed: self-attention uses the first, cross-attention the second.
     @cached_property
     def together(self) -> nn.Module:
         return fused(self.parts, self.precision)
@@ -62,7 +63,7 @@ class FusedAttention(MultiHeadAttention):
 
     def remember(self, memory: Float[Tensor, "B Tk M"], mask: Bool[Tensor, "B 1 1 Tk"] | None = None) -> Memory:
         both = self.pair(memory) if mask is None or memory.is_cuda else apply_to_real_tokens(self.pair, memory, mask)
-        k, v = self._split(both, 2 * self.kv_heads).contiguous().chunk(2, dim=1)  # a head's are read one after another
+        k, v = self._split(both, 2 * self.kv_heads).contiguous().chunk(2, dim=1)  # those of a head are contiguous
         return Memory(k, v, mask)
 
     def project(
@@ -78,7 +79,7 @@ def apply_to_real_tokens(
     x: Float[Tensor, "B T D"],
     mask: Bool[Tensor, "B 1 1 T"],
 ) -> Float[Tensor, "B T D2"]:
-    """What `change` makes of every real token by itself, and zeros for those that only fill up a row."""
+    """`change` applied to every real token; zeros for padding."""
     places, rows = real_token_rows(mask), x.flatten(0, 1)
     if places is None:
         return change(rows).unflatten(0, x.shape[:2])
@@ -87,7 +88,7 @@ def apply_to_real_tokens(
 
 
 class FastOutput(nn.Module):
-    """`Output` by a matrix that was laid out in advance: whatever it is handed has the same numbers."""
+    """`Output` with a matrix that was laid out in advance; the weights passed to it are ignored."""
 
     def __init__(self, weight: Float[Tensor, "V D"], bias: Float[Tensor, "V"] | None, precision: str):
         super().__init__()
@@ -100,7 +101,7 @@ class FastOutput(nn.Module):
 
 
 def fused(layers: Sequence[nn.Linear], precision: str) -> Any:
-    """Several linear layers that read the same, as one."""
+    """Several linear layers with the same input, as one."""
     return fast_linear([layer.weight for layer in layers], [layer.bias for layer in layers], precision)
 
 
@@ -112,25 +113,25 @@ FASTER: dict[type[nn.Module], Callable[[Any, str], nn.Module]] = {
 }
 
 
-def _twin(module: Any, precision: str, made: dict[nn.Module, nn.Module]) -> Any:
-    """A copy of a module with faster parts; the module itself where it has none. `made` keeps shared parts shared."""
+def _fast(module: Any, precision: str, made: dict[nn.Module, nn.Module]) -> Any:
+    """A copy of a module with faster parts, or the module itself if it has none. `made` keeps shared parts shared."""
     if module not in made:
-        made[module] = _changed(module, precision, made)
+        made[module] = _converted(module, precision, made)
     return made[module]
 
 
-def _changed(module: Any, precision: str, made: dict[nn.Module, nn.Module]) -> nn.Module:
+def _converted(module: Any, precision: str, made: dict[nn.Module, nn.Module]) -> nn.Module:
     if type(module) in FASTER:
         return FASTER[type(module)](module, precision)
 
     def faster(child: nn.Module | None) -> nn.Module | None:
         if isinstance(child, Output):
             return FastOutput(module.output_weight, getattr(module, "output_bias", None), precision)
-        return None if child is None else _twin(child, precision, made)
+        return None if child is None else _fast(child, precision, made)
 
     children = {name: faster(child) for name, child in module._modules.items()}
     if all(children[name] is child for name, child in module._modules.items()):
         return module
-    twin = copy.copy(module)
-    twin._modules = children
-    return compiled_layer(twin)
+    fast = copy.copy(module)
+    fast._modules = children
+    return compiled_layer(fast)

@@ -1,9 +1,9 @@
-"""x Wᵀ + b for weights that do not change any more: laid out in advance for the machine, exactly or with fewer bits.
+"""Linear layers for inference: x Wᵀ + b with weights laid out in advance for the machine, in fp32, fp16 or int8.
 
-`fp32` computes what `nn.Linear` does, to rounding. `fp16` halves and `int8` quarters the bytes of the weights, which is
-what a single token waits for. `int8` also rounds what goes in, every row on a scale of its own, so that a sentence does
-not depend on those beside it. Bytes are multiplied as whole numbers, exactly, on every CPU and by every route here, and
-scaled in the same order, so that the routes agree to the last bit.
+`fp32` computes what `nn.Linear` does, up to rounding. `fp16` halves and `int8` quarters the bytes of the weights, whose
+reading takes most of the time of a single token. `int8` also quantizes the input, every row with its own scale, so that
+a sentence does not depend on the others in its batch. Bytes are multiplied as integers, exactly, on every CPU and by
+every implementation here, and scaled in the same order, so that all implementations agree to the last bit.
 """
 
 import sys
@@ -23,18 +23,18 @@ from regard.errors import UsageError
 from regard.inference.fast import compiled
 from regard.layers.blocks import even
 
-PACKING_PAYS = 4_000_000  # multiplications; a smaller product is done before a packed one has begun
-MOST_BY_TILES = 1024  # rows: the pieces they are cut into take memory
-LARGEST = 127  # of a signed byte, used on both sides of zero
+PACKING_PAYS = 4_000_000  # multiplications; for smaller products, the overhead of a packed one is larger than its gain
+MAX_TILE_ROWS = 1024  # rows of a product on the tile unit, whose buffers take memory
+LARGEST = 127  # of a signed byte, used symmetrically
 ZERO = 128  # as an unsigned byte: oneDNN is slow with few signed ones
 SMALLEST = 1e-30  # as in native_products.h: a row whose numbers are all smaller becomes zeros
 EXACT_INPUTS = 2**24 // LARGEST**2  # whose products add up exactly in float32, whatever the order
 
 
 class FastLinear(nn.Module):
-    """Of a few rows by compiled code, where there is some; of many by torch, where that is quicker."""
+    """A few rows are multiplied by compiled code, if there is any; many rows by torch, where that is faster."""
 
-    most = 256  # rows; with more, torch's products are quicker
+    most = 256  # rows; with more, torch's products are faster
     too_many = 200_000_000  # multiplications, likewise
     scale: Float[Tensor, "N"] | None = None
     sums: Int[Tensor, "N"] | None = None
@@ -45,7 +45,7 @@ class FastLinear(nn.Module):
 
     @cached_property
     def blocks(self) -> tuple[Tensor | None, ...]:
-        """As native.cpp reads them: the weights, LANES rows side by side, their scales, biases and sums; then zeros."""
+        """The layout of native.cpp: the weights, LANES rows interleaved, their scales, biases and sums; zero-padded."""
         missing, together = -len(self.weight) % compiled.LANES, 4 // self.weight.element_size()
         rest = [
             each if each is None else functional.pad(each, (0, missing)) for each in (self.scale, self.bias, self.sums)
@@ -57,7 +57,7 @@ class FastLinear(nn.Module):
 
     @cached_property
     def compiled(self) -> compiled.Product:
-        """As native.cpp knows it."""
+        """The struct that native.cpp reads."""
         return compiled.Product(*map(compiled.address, self.blocks), len(self.weight), self.inputs)
 
     @property
@@ -77,16 +77,16 @@ class FastLinear(nn.Module):
 
 
 class Fp32Linear(FastLinear):
-    """float32: by the weights as they are, or, where there is enough to do, by a copy in oneDNN's layout."""
+    """float32: with the weights as they are or, for large products, with a copy in oneDNN's layout."""
 
     def __init__(self, weight: Float[Tensor, "N K"], bias: Float[Tensor, "N"] | None):
         super().__init__(weight, bias)
-        if compiled.has_tiles():  # quicker than torch with many rows too, and no less exact
-            self.most, self.too_many = MOST_BY_TILES, sys.maxsize
+        if compiled.has_tiles():  # faster than torch with many rows too, and as exact
+            self.most, self.too_many = MAX_TILE_ROWS, sys.maxsize
 
     @cached_property
     def packed(self) -> Tensor | None:
-        """Made when it is first needed: single sentences may never need it."""
+        """Made when first needed: single sentences may never need it."""
         packs = torch.backends.mkldnn.is_available()
         return torch.ops.mkldnn._reorder_linear_weight(self.weight, None) if packs else None
 
@@ -97,23 +97,23 @@ class Fp32Linear(FastLinear):
 
 
 class Int8Linear(FastLinear):
-    """Weights of 8 bits, each row of the matrix on a scale of its own, and so each row of what goes in."""
+    """int8: each row of the weights and each row of the input has its own scale."""
 
     def __init__(self, weight: Float[Tensor, "N K"], bias: Float[Tensor, "N"] | None):
         rounded, scale = quantize_rows(weight)
         super().__init__(rounded.to(torch.int8), bias)
         self.scale, self.sums = scale[:, 0].contiguous(), rounded.sum(dim=1).to(torch.int32)
-        if not (cpu.has("amx_int8") and onednn_is_exact()):  # else compiled code is as quick, however many rows
+        if not (cpu.has("amx_int8") and onednn_is_exact()):  # else compiled code is as fast with any number of rows
             self.most = self.too_many = sys.maxsize
 
     @cached_property
     def packed(self) -> tuple[Tensor, Tensor, Tensor]:
-        """For oneDNN: the weights in its layout, scales and zero points."""
+        """The weights in oneDNN's layout, scales and zero points."""
         return torch.ops.onednn.qlinear_prepack(self.weight, None), *_neutral(len(self.weight))
 
     @cached_property
     def slices(self) -> list[Float[Tensor, "N _"]]:
-        """For products in float32: the weights, as many inputs at a time as add up exactly."""
+        """The weights for products in float32, split into as many inputs as add up exactly."""
         return [each.float().contiguous() for each in self.weight.split(EXACT_INPUTS, dim=1)]
 
     def many(self, x: Float[Tensor, "*B K"], rows: int) -> Float[Tensor, "*B N"]:
@@ -131,7 +131,7 @@ class Int8Linear(FastLinear):
 def int8_matmul_onednn(
     x: Float[Tensor, "*B K"], packed: Tensor, scales: Float[Tensor, "N"], zeros: Int[Tensor, "N"]
 ) -> Float[Tensor, "*B N"]:
-    """Whole numbers x by bytes, by oneDNN."""
+    """Integers x times int8 weights, by oneDNN."""
     unsigned = (x + ZERO).to(torch.uint8)
     return torch.ops.onednn.qlinear_pointwise(
         unsigned, 1.0, ZERO, packed, scales, zeros, None, 1.0, 0, torch.float32, "none", [], ""
@@ -139,17 +139,17 @@ def int8_matmul_onednn(
 
 
 def int8_matmul_float32(x: Float[Tensor, "*B K"], slices: Sequence[Float[Tensor, "N _"]]) -> Float[Tensor, "*B N"]:
-    """Whole numbers x by bytes, in float32: exact, and no faster than float32."""
+    """Integers x times int8 weights, in float32: exact, but no faster than fp32."""
     parts = [functional.linear(some, weight) for some, weight in zip(x.split(EXACT_INPUTS, -1), slices, strict=True)]
     return parts[0] if len(parts) == 1 else sum(part.int() for part in parts).float()  # type: ignore[union-attr]
 
 
 @cache
 def onednn_is_exact() -> bool:
-    """Whether oneDNN multiplies bytes exactly here.
+    """Whether oneDNN multiplies bytes exactly on this machine.
 
-    Without VNNI, AMX or ARM's dot products it adds two products in 16 bits, which cuts large sums off. It is tried out
-    on the largest sums there can be, and on random ones: what it uses depends on the CPU, its settings and the shape.
+    Without VNNI, AMX or ARM's dot products it adds two products in 16 bits, which saturates. This is tested with the
+    largest possible sums and with random ones, because the kernel depends on the CPU, its settings and the shape.
     """
     generator = torch.Generator().manual_seed(0)
     try:
@@ -172,12 +172,12 @@ def _is_exact(outputs: int, inputs: int, rows: int, generator: torch.Generator) 
 
 
 def _neutral(outputs: int) -> tuple[Float[Tensor, "N"], Int[Tensor, "N"]]:
-    """Scales and zero points that change nothing."""
+    """Scales of 1 and zero points of 0."""
     return torch.ones(outputs), torch.zeros(outputs, dtype=torch.int32)
 
 
 class Fp16Linear(nn.Module):
-    """Weights of 16 bits; what goes in, and the sums, of 32."""
+    """fp16 weights; inputs and sums in fp32."""
 
     def __init__(self, weight: Float[Tensor, "N K"], bias: Float[Tensor, "N"] | None):
         super().__init__()
@@ -188,7 +188,7 @@ class Fp16Linear(nn.Module):
 
 
 class GpuLinear(nn.Module):
-    """On a GPU: the weights as they are, an even number of them."""
+    """On a GPU: the weights as they are, zero-padded to a number of rows for which kernels are fast."""
 
     def __init__(self, weight: Float[Tensor, "N K"], bias: Float[Tensor, "N"] | None):
         super().__init__()
@@ -200,7 +200,7 @@ class GpuLinear(nn.Module):
 
 
 def quantize_rows(x: Float[Tensor, "*B K"]) -> tuple[Float[Tensor, "*B K"], Float[Tensor, "*B 1"]]:
-    """Whole numbers up to 127 on either side of zero, and what one of them is worth in each row."""
+    """Integers from -127 to 127, and the scale of each row."""
     largest = x.abs().amax(dim=-1, keepdim=True).clamp_(min=SMALLEST)
     steps = torch.full_like(largest, LARGEST).div_(largest)  # LARGEST / largest would round a reciprocal first
     return (x * steps).round_(), largest / LARGEST
@@ -217,7 +217,7 @@ CPU_PRECISIONS = (*FAST_LINEARS, "bf16", "auto")
 def fast_linear(
     weights: Sequence[Float[Tensor, "_ K"]], biases: Sequence[Float[Tensor, "_"] | None], precision: str
 ) -> nn.Module:
-    """One product that yields the outputs of several matrices side by side; a matrix without bias has one of zeros."""
+    """One linear layer with the outputs of several matrices side by side; a missing bias becomes zeros."""
     weight = torch.cat([each.detach() for each in weights]) if len(weights) > 1 else weights[0].detach()
     laid_out = FAST_LINEARS[precision] if weight.device.type == "cpu" else GpuLinear
     if all(each is None for each in biases):
@@ -233,7 +233,7 @@ def check_precision(precision: str) -> None:
 
 
 def resolve_precision(precision: str) -> str:
-    """The precision that products will have on this CPU. Where it is not the one asked for, a warning says why."""
+    """The precision that this CPU will compute in. If it is not the one asked for, a warning says why."""
     check_precision(precision)
     if precision == "auto":
         return "int8" if int8_is_faster() else "fp32"
@@ -248,7 +248,7 @@ def resolve_precision(precision: str) -> str:
 
 
 def why_unsupported(precision: str) -> str | None:
-    """Why the CPU would only emulate a precision; None if it would not."""
+    """Why this CPU has no fast products in a precision; None if it has."""
     if precision == "fp16" and not cpu.has_fp16():
         return "this CPU has no products of fp16, and torch would convert the weights at every one"
     if precision == "bf16":

@@ -2,7 +2,7 @@
 // weights and into calling operations one by one; here the calls are gone, and weights may be bytes.
 // Plain loops wherever they do: the compiler makes vector instructions of them, whatever the machine. See native.py.
 
-#include "native_choosing.h"
+#include "native_candidates.h"
 #include "native_products.h"
 
 #ifdef __linux__

@@ -1,4 +1,4 @@
-"""Text in, what a BERT or an ELMo makes of it out: sentence vectors, hidden words, labels, and where it looked."""
+"""Text in; sentence vectors, predictions of masked words, labels and attention out: encoders such as BERT and ELMo."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -31,7 +31,7 @@ from regard.models.catalog import models_run_by
 from regard.models.elmo import Elmo, ElmoConfig, ElmoOutput
 
 ANY_MASK = "[MASK]"
-FEW = 64  # tokens; of more, torch's own products are as quick as those of an inference form
+FEW = 64  # tokens; with more, the model itself is as fast as its fast version
 
 
 class Guess(NamedTuple):
@@ -61,7 +61,7 @@ class Labelled:
 
 @dataclass(frozen=True)
 class SelfAttention:
-    """Where every token of a text looked, in every recorded layer and head."""
+    """The attention between the tokens of a text, in every recorded layer and head."""
 
     pieces: list[str]
     words_of: list[int]  # the whitespace word each token is in; -1: special tokens
@@ -69,19 +69,19 @@ class SelfAttention:
 
 
 class Readers:
-    """A model and its inference form, which reads a short text on a processor in less than half the time."""
+    """A model and its fast version, which reads a short text on a CPU in less than half the time."""
 
     def __init__(self, model: Bert | Elmo):
-        self.model, self.quickens = model, is_on_cpu(model)
+        self.model, self.use_fast = model, is_on_cpu(model)
 
     @cached_property
-    def form(self) -> Bert | Elmo:
-        """Made when it is first needed: it takes memory."""
+    def fast(self) -> Bert | Elmo:
+        """Made when first needed, because it takes memory."""
         return fast_model(self.model)
 
     def of(self, tokens: Int[Tensor, "B T"]) -> Bert | Elmo:
-        """The one that is quicker."""
-        return self.form if self.quickens and tokens.numel() <= FEW else self.model
+        """The faster one for these tokens."""
+        return self.fast if self.use_fast and tokens.numel() <= FEW else self.model
 
 
 class TextEncoder:

@@ -1,4 +1,4 @@
-// The best continuations of hypotheses from their logits, in one look at these: see choosing.py.
+// The best continuations of hypotheses from their logits, in one pass over the logits: see decoding/candidates.py.
 #pragma once
 
 #include <algorithm>
