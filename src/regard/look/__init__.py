@@ -1,4 +1,4 @@
-"""From recorded attention to something to look at. The package can be called: `regard.look(model, text)`."""
+"""Recorded attention as figures, pages and JSON. The package can be called: `regard.look(model, text)`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class _Look(ModuleType):
     """A package that is also the function it is named after, so that `regard.look` means both."""
 
     def __call__(self, model: Any, text: str, pair: str = "", **options: Any) -> Look:
-        """Look at a model with a text; the result shows itself in a notebook. See `regard.look.notebook.look`."""
+        """Record a model's attention on an input; the result displays itself in a notebook. See `notebook.look`."""
         from regard.look.notebook import look
 
         return look(model, text, pair, **options)

@@ -40,7 +40,7 @@ def print_alignment(
 
 
 def print_unknown(text: str, unknown: Sequence[UnknownWord], console: Console | None = None) -> None:
-    """Print on stderr what of a text a model does not know: underlined, or between asterisks where no line shows."""
+    """Print on stderr the words that a model does not know: underlined on a terminal, elsewhere between asterisks."""
     console = console or Console(stderr=True)
     share, words = unknown_share(text, unknown), sum(1 for _ in text.split())
     lead = "regard: warning: mostly unknown to this model" if share >= MOSTLY else "regard: unknown to this model"
@@ -97,7 +97,7 @@ def arrow_line(
 
 
 def _clean(word: str) -> str:
-    """No control characters: a word must not be able to steer the terminal."""
+    """The word without control characters, which could change the state of the terminal."""
     composed = unicodedata.normalize("NFC", word)
     return "".join(letter if letter.isprintable() else "?" for letter in composed)
 
