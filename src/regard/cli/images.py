@@ -26,7 +26,7 @@ def look_at_image(
     """Draw the attention of an image model; a generator of classes takes CLASS#SEED in place of a file."""
     import regard
     from regard.inference.pipelines.image_generation import ClassImageGenerator, PixelGenerator
-    from regard.inference.pipelines.images import PictureReader
+    from regard.inference.pipelines.images import ImagePipeline
     from regard.look.adapters.images import image_report, inspect_image
     from regard.look.save import save
 
@@ -40,7 +40,7 @@ def look_at_image(
         case PixelGenerator():
             report = image_report(pipeline.attention(image), title=title, model=pipeline.name, meta={})
         case _:
-            assert isinstance(pipeline, PictureReader)  # the only other pipelines of images
+            assert isinstance(pipeline, ImagePipeline)  # the only other pipelines of images
             report = inspect_image(pipeline, image, title)
     save(report, output, panels=None if layers == "*" else layers, head=head, points=points)
     print(f"attention drawn to {output}", file=sys.stderr)

@@ -11,7 +11,7 @@ from regard.data.arguments import refuse_pictures
 from regard.data.tokenizers.unknown_words import UnknownWord
 from regard.errors import UsageError
 from regard.inference.pipelines.catalog import load_pipeline
-from regard.inference.pipelines.images import PictureReader
+from regard.inference.pipelines.images import ImagePipeline
 from regard.look.adapters.images import inspect_image
 from regard.look.adapters.text import inspect_text
 from regard.look.page import render_page
@@ -51,7 +51,7 @@ def look(model: Any, text: str | Path, pair: str = "", *, to: str = "", target: 
     options are for texts and are described at `inspect_text`.
     """
     pipeline: Any = load_pipeline(model) if isinstance(model, str | Path) else model
-    if isinstance(pipeline, PictureReader):
+    if isinstance(pipeline, ImagePipeline):
         report = inspect_image(pipeline, Path(text), title=Path(text).name)
         return Look(report, str(text), ", ".join(report.meta))
     if not isinstance(text, str):

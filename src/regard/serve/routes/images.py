@@ -14,7 +14,7 @@ from regard.attention.record import attention_names
 from regard.data.images.reading import png, read_image
 from regard.data.synthetic.shapes import scenes
 from regard.errors import UsageError
-from regard.inference.pipelines.images import ImageClassifier, PictureAttention
+from regard.inference.pipelines.images import ImageAttention, ImageClassifier
 from regard.look.adapters.images import image_report
 from regard.serve.http.errors import NotFoundError
 from regard.serve.http.responses import wait_for_result
@@ -90,7 +90,7 @@ def _inspect(classifier: ImageClassifier, content: bytes, title: str) -> tuple[I
     if attention_names(classifier.model):
         recorded = classifier.attention(image)
     else:
-        recorded = PictureAttention(classifier.shown(image), [])
+        recorded = ImageAttention(classifier.shown(image), [])
     size = sum(layer.weights.size for layer in recorded.layers)
     if size > MAX_WEIGHTS:
         raise UsageError(
