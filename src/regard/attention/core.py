@@ -67,7 +67,7 @@ def _better_written_out(q: Tensor, k: Tensor, bias: Tensor | None, dropout: floa
     if torch.compiler.is_compiling():
         # With a bias to learn, rows of some lengths (Swin's 49) are multiplied in 32 bits; a compiler fuses the rest.
         return q.is_cuda and bias is not None and k.shape[-2] <= short_rows.LONGEST
-    return dropout > 0 and q.device.type == "cpu"  # no kernel of a processor drops weights, and torch draws slowly
+    return dropout > 0 and q.device.type == "cpu"  # no CPU kernel drops weights, and torch draws random numbers slowly
 
 
 def attention_weights(

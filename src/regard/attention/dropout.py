@@ -1,4 +1,4 @@
-"""Dropout (Srivastava 2014) with random numbers that are cheap on a processor.
+"""Dropout (Srivastava 2014) with random numbers that are cheap on a CPU.
 
 Torch draws a Bernoulli number of its own for every element there, which can take longer than the layer around it. Here
 one word of 64 random bits decides on four elements. The rate is rounded to 16 bits (0.1 becomes 0.100006), and what is
@@ -33,7 +33,7 @@ def drop(x: Float[Tensor, "*shape"], rate: float) -> Float[Tensor, "*shape"]:
 
 
 def scales(x: Float[Tensor, "*shape"], rate: float) -> Float[Tensor, "*shape"]:
-    """What `drop` multiplies every element by on a processor."""
+    """What `drop` multiplies every element by on a CPU."""
     dropped, count = round(rate * LEVELS), x.numel()
     words = torch.empty(math.ceil(count / PER_WORD), dtype=torch.int64).random_(-(1 << 63), None)  # all 64 bits
     bits, kept = words.view(torch.int16)[:count].view(x.shape), torch.empty(x.shape, dtype=x.dtype)

@@ -42,7 +42,7 @@ class SinusoidalPositions(nn.Module):
         self.register_buffer("table", sinusoidal(length, width, layout), persistent=False)
 
     def forward(self, length: int, first: int | Int[Tensor, "*B"] = 0) -> Float[Tensor, "*B T D"]:
-        if isinstance(first, Tensor):  # its value is on the device: whoever decodes so reserves what is needed
+        if isinstance(first, Tensor):  # its value is on the device, so the caller has reserved enough positions
             return functional.embedding(_places(length, first), self.table)
         if first + length > len(self.table):
             self.reserve(2 * (first + length))

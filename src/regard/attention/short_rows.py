@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-# Triton comes with torch's builds for CUDA. On a processor its interpreter runs kernels, but only tests ask for that.
+# Triton comes with torch's builds for CUDA. On a CPU its interpreter runs kernels, which only tests use.
 TRITON = find_spec("triton") is not None and (torch.version.cuda is not None or "TRITON_INTERPRET" in os.environ)
 LONGEST = 64  # queries or keys: their scores fit into the registers of four warps
 WIDEST = 128
@@ -239,7 +239,7 @@ if TRITON:
     @triton.jit
     @no_type_check
     def _load_scores(first, rows, columns, row_stride, column_stride, Tq, Tk):
-        """Bias or mask of every score; outside of the rows, where nobody looks, whatever is next to them.
+        """Bias or mask of every score; outside of the rows the values are not used.
 
         Registers are what these kernels lack: a condition for each element would fill as many as the elements do, and
         pointers twice as many as the offsets from one pointer.

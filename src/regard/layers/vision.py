@@ -23,9 +23,9 @@ FEWEST = 16  # channels of a convolution on pixels
 
 
 class ImageConfig(Config):
-    """What every model of images is told: the pictures it was made for, and the classes it tells apart."""
+    """What every model of images is told: the images it was made for, and the classes it tells apart."""
 
-    image_size: PositiveInt = 224  # side of the pictures it was made for; others may come
+    image_size: PositiveInt = 224  # side of the images it was made for; others may come
     channels: PositiveInt = 3
     classes: PositiveInt = 1000
     class_names: tuple[str, ...] = ()
@@ -38,9 +38,9 @@ class ImageConfig(Config):
 
 
 def refuse_coarse(key: str, size: int, image_size: int) -> None:
-    """Refuse patches, or steps between them, that are larger than the picture."""
+    """Refuse patches, or steps between them, that are larger than the image."""
     if size > image_size:
-        raise ConfigError(f"{key} = {size}: is larger than the picture, image_size = {image_size}")
+        raise ConfigError(f"{key} = {size}: is larger than the image, image_size = {image_size}")
 
 
 def refuse_thin(ffn_ratio: float, width: int) -> None:
@@ -105,14 +105,14 @@ class StemConvolution(NamedTuple):
 
 
 def stem_convolutions(channels: int, width: int, patch: int) -> list[StemConvolution]:
-    """The first keeps the size of the picture, and each of the others halves it, until a patch is one pixel.
+    """The first keeps the size of the image, and each of the others halves it, until a patch is one pixel.
 
     Channels double on the way to `width`, which they never exceed, from `FEWEST` at least.
     """
     halvings = patch.bit_length() - 1
     if patch != 2**halvings:
         raise ConfigError(
-            f"patch = {patch}: a stem of convolutions halves a picture until a patch is one pixel, so it must be 1, 2, "
+            f"patch = {patch}: a stem of convolutions halves an image until a patch is one pixel, so it must be 1, 2, "
             "4, 8, 16 or so on; change it, or set stem to 'patches'"
         )
     first = max(FEWEST, width >> halvings)
@@ -125,7 +125,7 @@ def stem_convolutions(channels: int, width: int, patch: int) -> list[StemConvolu
 
 def convolutional_stem(channels: int, width: int, patch: int) -> nn.Sequential:
     """Convolutions in place of one projection, so that training is steadier (Xiao 2021) and needs less data (Hassani
-    2021). Other than Xiao's it begins at the picture's own size, and has GELU."""
+    2021). Other than Xiao's it begins at the image's own size, and has GELU."""
     steps = (
         Step(
             nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False),
@@ -163,14 +163,14 @@ class Patches(nn.Module):
             return functional.pad(images, (0, -width % self.patch, 0, -height % self.patch))
         if min(height, width) < self.patch:
             came = f"{height} x {width}"
-            raise ConfigError(f"the pictures are {came} pixels, smaller than one patch of {self.patch}; enlarge them")
+            raise ConfigError(f"the images are {came} pixels, smaller than one patch of {self.patch}; enlarge them")
         return images[:, :, : height - height % self.patch, : width - width % self.patch]
 
 
 class GridPositions(nn.Module):
     """One learned vector for each cell of a square grid, after those of `extra` tokens that stand on no cell.
 
-    For a grid of another size the vectors are interpolated, as a picture would be (Dosovitskiy 2021, section 3.2).
+    For a grid of another size the vectors are interpolated, as an image would be (Dosovitskiy 2021, section 3.2).
     """
 
     def __init__(self, width: int, side: int, extra: int = 0):
@@ -183,8 +183,8 @@ class GridPositions(nn.Module):
         if grid == (self.side, self.side):
             return self.table
         first, cells = self.table[: self.extra], self.table[self.extra :]
-        picture = cells.T.unflatten(1, (self.side, self.side))[None]  # [1 D side side]
-        resized = functional.interpolate(picture, size=grid, mode="bicubic", align_corners=False)
+        image = cells.T.unflatten(1, (self.side, self.side))[None]  # [1 D side side]
+        resized = functional.interpolate(image, size=grid, mode="bicubic", align_corners=False)
         return torch.cat([first, resized[0].flatten(1).T])
 
 

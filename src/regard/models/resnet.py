@@ -45,7 +45,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 class ResnetConfig(BackboneConfig):
     """Sizes and choices of a residual network; the defaults are ResNet-50."""
 
-    stem: Literal["large", "small"] = "large"  # 7x7 with stride 2 and pooling, or 3x3 for small pictures
+    stem: Literal["large", "small"] = "large"  # 7x7 with stride 2 and pooling, or 3x3 for small images
     stem_width: PositiveInt = 64
     block: Literal["bottleneck", "basic"] = "bottleneck"
     widths: tuple[PositiveInt, ...] = (256, 512, 1024, 2048)  # of each stage; all but the first halve the map

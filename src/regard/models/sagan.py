@@ -29,11 +29,11 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 class SaganConfig(ImageConfig):
-    """Sizes and choices of the two networks; the defaults are for pictures of 32 pixels."""
+    """Sizes and choices of the two networks; the defaults are for images of 32 pixels."""
 
     image_size: PositiveInt = 32
     classes: PositiveInt = 10
-    conditional: bool = True  # each picture is made, and judged, for a class
+    conditional: bool = True  # each image is made, and judged, for a class
     latent: PositiveInt = 128
     widths: tuple[PositiveInt, ...] = (256, 128, 64)  # of the generator's blocks, each of which doubles the map
     attention_at: NonNegativeInt = 16  # side of the map that looks at itself, in both networks; 0: nowhere
@@ -105,7 +105,7 @@ class ShrinkingBlock(nn.Module):
 
 
 class Generator(nn.Module):
-    """Random numbers and classes in, pictures of values from -1 to 1 out."""
+    """Random numbers and classes in, images of values from -1 to 1 out."""
 
     def __init__(self, config: SaganConfig):
         super().__init__()
@@ -132,7 +132,7 @@ class Generator(nn.Module):
 
 
 class Critic(nn.Module):
-    """How real a picture is, as one of its class; the generator's blocks in mirror image."""
+    """How real an image is, as one of its class; the generator's blocks in mirror image."""
 
     def __init__(self, config: SaganConfig):
         super().__init__()
@@ -170,7 +170,7 @@ class Sagan(nn.Module):
         return self.generator(latent, labels)
 
     def draw(self, labels: Int[Tensor, "B"], generator: torch.Generator | None = None) -> Float[Tensor, "B Z"]:
-        """Random numbers for as many pictures as there are labels, drawn where they are used unless a generator is
+        """Random numbers for as many images as there are labels, drawn where they are used unless a generator is
         given: a copy from the host would be waited for in every step."""
         where = labels.device if generator is None else generator.device
         numbers = torch.randn(len(labels), self.config.latent, generator=generator, device=where)

@@ -4,12 +4,12 @@ Presets: tiny (for 28-32 pixels and two cores), small-32 (for 32 pixels); t, s, 
 and v2-b (V2's, windows of 8 for 256 pixels). V2 differs in three things: scores are cosines, the biases come from a
 small network of log-spaced distances, and the norms stand at the ends of the branches. With `stem = "convolutions"` a
 few small convolutions make the patches' vectors (Xiao et al. 2021).
-Deviations: none known at the size a model was made for. The authors' code reads no other size; here pictures of every
+Deviations: none known at the size a model was made for. The authors' code reads no other size; here images of every
 size are welcome. A map that windows do not divide is filled up with zeros, as in the authors' detector. A map no wider
 than a window is one window of its size, without shift, as in the authors' code for a model made for that size. V2 still
 measures distances in the windows it was trained with (the authors' `pretrained_window_sizes`), V1 takes the middle of
-its table. On larger pictures V2 keeps the windows and shifts that it has at `image_size`, as transformers does.
-transformers differs for maps that are no wider than a window only because the picture is smaller than
+its table. On larger images V2 keeps the windows and shifts that it has at `image_size`, as transformers does.
+transformers differs for maps that are no wider than a window only because the image is smaller than
 `image_size`: its V2 fills the map up to a whole window and shifts it, its V1 fails where the map is smaller.
 """
 
@@ -111,7 +111,7 @@ class SwinConfig(PatchesConfig):
         return min(self.window, self.stage_side(stage)) if self.version == 2 else self.window
 
     def stage_side(self, stage: int) -> int:
-        """Side of the map, for pictures of the size it was made for."""
+        """Side of the map, for images of the size it was made for."""
         return max(1, self.image_size // self.patch // 2**stage)
 
 

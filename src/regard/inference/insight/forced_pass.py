@@ -159,7 +159,7 @@ def aligning_layers(model: nn.Module) -> list[str]:
 
 
 def default_alignment(model: nn.Module) -> AlignmentSettings | None:
-    """A guess for a model nobody measured: the middle decoder layer, shifted (Chen 2020); an RNN's only attention."""
+    """The default if none was measured: the middle decoder layer, shifted (Chen 2020); an RNN's only attention."""
     layers = aligning_layers(model)
     if not layers:
         return None
