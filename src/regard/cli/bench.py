@@ -79,7 +79,7 @@ def _print(result: Result) -> None:
             speed = "" if row.engine == "regard" else f"{row.speed:6.2f}x as fast as regard, {row.agreement}"
             bleu = "" if row.bleu is None else f"BLEU {row.bleu:5.2f}  "
             print(f"  {row.engine:18}{1000 * row.seconds:9.1f} ms  {bleu}{speed}")
-    floor = {name: round(value) for name, value in result.floor.items() if name != "seconds"}
-    work = f"{scaled(floor['flops'])}FLOPs at {scaled(floor['flops_per_second'])}/s"
-    moved = f"{scaled(floor['bytes'])}B at {scaled(floor['bytes_per_second'])}B/s"
-    print(f"  {'at the very least':18}{1000 * result.floor['seconds']:9.1f} ms  {work}, {moved}", flush=True)
+    bound = {name: round(value) for name, value in result.lower_bound.items() if name != "seconds"}
+    work = f"{scaled(bound['flops'])}FLOPs at {scaled(bound['flops_per_second'])}/s"
+    moved = f"{scaled(bound['bytes'])}B at {scaled(bound['bytes_per_second'])}B/s"
+    print(f"  {'at the very least':18}{1000 * result.lower_bound['seconds']:9.1f} ms  {work}, {moved}", flush=True)

@@ -119,11 +119,11 @@ def evaluate(
 
 
 def _pictures(classifier: ImageClassifier, data: str, count: int, seed: int, as_json: bool) -> None:
-    from regard.studies.evaluate.images import evaluate_pictures
+    from regard.studies.evaluate.images import evaluate_images
 
     if not data:
         raise UsageError("say what to measure on: labelled pictures (a path as in data.test), or `scenes`")
-    scores, unread = evaluate_pictures(classifier, data, count=count, seed=seed)
+    scores, unread = evaluate_images(classifier, data, count=count, seed=seed)
     for each in unread:
         print(f"regard: {each}", file=sys.stderr)
     _print(scores, as_json)
@@ -134,11 +134,11 @@ def _pictures(classifier: ImageClassifier, data: str, count: int, seed: int, as_
 def _labels(encoder: TextEncoder, data: str, model: str, as_json: bool) -> None:
     from regard.checkpoints.folder import resolve
     from regard.checkpoints.hub import local_folder
-    from regard.studies.evaluate.texts import evaluate_labels, tables_of
+    from regard.studies.evaluate.texts import evaluate_labels, label_tables
 
     if not data:
         raise UsageError("say what to measure on: a table of labelled texts, as in data.test")
-    _print(evaluate_labels(encoder, data, tables_of(resolve(local_folder(model)))), as_json)
+    _print(evaluate_labels(encoder, data, label_tables(resolve(local_folder(model)))), as_json)
 
 
 def _print(results: Mapping[str, object], as_json: bool) -> None:

@@ -13,7 +13,7 @@ from regard.cli.options import AsJson, Sets, finite
 
 if TYPE_CHECKING:
     from regard.studies.costs.cluster import ClusterPlan
-    from regard.studies.costs.measured_step import Forecast, Rehearsal
+    from regard.studies.costs.measured_step import MeasuredStep, PredictedStep
     from regard.studies.costs.parts import Matrix
     from regard.studies.costs.plan import Plan
 
@@ -51,7 +51,7 @@ def plan(
         int | None, typer.Option(min=1, help="Tokens of a target sentence. Default: 32, of a picture its pixels.")
     ] = None,
     timed: Annotated[
-        bool, typer.Option("--time", help="Measure this machine at the model's sizes, and foretell the time of a step.")
+        bool, typer.Option("--time", help="Measure this machine at the model's sizes, and predict the time of a step.")
     ] = False,
     measured: Annotated[
         bool, typer.Option("--measure", help="Also train a few real steps, and compare memory and time with the plan.")
@@ -88,15 +88,15 @@ def plan(
         whole = _whole(planned, gpus, tokens, cluster)
         _print([whole.to_json()], [*_sections(planned)[:1], *_on_cluster(whole)], as_json)
     elif measured:
-        rehearsal = _rehearsed(what, planned, sets, device, threads, rounds)
-        _print([rehearsal.to_json()], [_compared(rehearsal), _time(rehearsal.plan, rehearsal.forecast)], as_json)
+        step = _measured_step(what, planned, sets, device, threads, rounds)
+        _print([step.to_json()], [_compared(step), _time(step.plan, step.predicted)], as_json)
     elif timed:
-        from regard.studies.costs.measured_step import forecast
+        from regard.studies.costs.measured_step import predict_step
 
-        told = forecast(planned, device=device, threads=threads, rounds=rounds)
-        foretold = {"step": {"predicted": told.total}, "kinds": told.seconds, "token": told.token}
-        values = {**planned.to_json(), **foretold}
-        _print([values], [*_sections(planned), _time(planned, told)], as_json)
+        predicted = predict_step(planned, device=device, threads=threads, rounds=rounds)
+        shown = {"step": {"predicted": predicted.total}, "kinds": predicted.seconds, "token": predicted.token}
+        values = {**planned.to_json(), **shown}
+        _print([values], [*_sections(planned), _time(planned, predicted)], as_json)
     else:
         _print([planned.to_json()], _sections(planned), as_json)
 
@@ -104,35 +104,35 @@ def plan(
 def _whole(plan: Plan, gpus: int, tokens: float, assumptions: Sequence[str]) -> ClusterPlan:
     from regard.errors import UsageError
     from regard.studies.costs.cluster import Cluster, on_cluster
-    from regard.training.recipe.recipes import changed
+    from regard.training.recipe.files import changed
 
     if not gpus:
         raise UsageError("--cluster describes GPUs; say how many there are with --gpus")
     return on_cluster(plan, Cluster.parse(changed({"gpus": gpus}, assumptions), where="--cluster"), tokens)
 
 
-def _rehearsed(what: str, plan: Plan, sets: Sequence[str], device: str, threads: int, rounds: int) -> Rehearsal:
+def _measured_step(what: str, plan: Plan, sets: Sequence[str], device: str, threads: int, rounds: int) -> MeasuredStep:
     """The recipe itself, or a preset on made-up data."""
     import tempfile
     from pathlib import Path
 
     from regard.errors import UsageError
     from regard.models.catalog import MODELS
-    from regard.studies.costs.made_up_data import invented_recipe
-    from regard.studies.costs.measured_step import rehearse
-    from regard.training.recipe.recipes import load_recipe
+    from regard.studies.costs.made_up_data import synthetic_recipe
+    from regard.studies.costs.measured_step import measure_step
+    from regard.training.tasks.catalog import load_recipe
 
     if Path(what).is_dir():
         raise UsageError(f"{what} is a trained model; --measure trains a recipe or a preset, so name what it came from")
     with tempfile.TemporaryDirectory() as folder:
         if what.partition(":")[0] in MODELS:
-            recipe = invented_recipe(
+            recipe = synthetic_recipe(
                 what, plan.config, sets, Path(folder),
                 batch=plan.batch, source=plan.source_length, target=plan.target_length,
             )  # fmt: skip
         else:
             recipe = load_recipe(what, sets)
-        return rehearse(recipe, device=device, threads=threads, rounds=rounds)
+        return measure_step(recipe, device=device, threads=threads, rounds=rounds)
 
 
 def _print(values: Sequence[dict[str, object]], sections: Sequence[Section], as_json: bool) -> None:
@@ -164,31 +164,31 @@ def _print_tables(sections: Sequence[Section]) -> None:
         console.print(table)
 
 
-def _compared(rehearsal: Rehearsal) -> Section:
+def _compared(step: MeasuredStep) -> Section:
     from regard.studies.costs.machine import warning
     from regard.studies.costs.units import byte_size
 
-    plan, told, disturbed = rehearsal.plan, rehearsal.forecast, warning(rehearsal.others)
+    plan, predicted, disturbed = step.plan, step.predicted, warning(step.others)
     peak = sum(plan.memory.values())
     rows = [
-        ["peak memory of tensors", byte_size(peak), byte_size(rehearsal.peak), f"{rehearsal.memory_ratio:.2f}"],
-        ["time of a step", _duration(told.total), _duration(rehearsal.seconds), f"{rehearsal.ratio:.2f}"],
-        ["resident memory of the process", "", byte_size(rehearsal.resident), ""],
+        ["peak memory of tensors", byte_size(peak), byte_size(step.peak), f"{step.memory_ratio:.2f}"],
+        ["time of a step", _duration(predicted.total), _duration(step.seconds), f"{step.ratio:.2f}"],
+        ["resident memory of the process", "", byte_size(step.resident), ""],
     ]
     title = f"{plan.name}: {plan.parameters:,} parameters; a batch of {_batch(plan)}"
     return Section(title + (f"  ({disturbed})" if disturbed else ""), ["", "planned", "measured", "ratio"], rows)
 
 
-def _time(plan: Plan, told: Forecast) -> Section:
-    kinds = sorted(told.seconds.items(), key=lambda item: -item[1])
-    rows = [[KINDS[kind], _duration(seconds), f"{seconds / told.total:.0%}"] for kind, seconds in kinds]
-    whole, unit = plan.training.steps * told.total, "pictures" if _side(plan) else "tokens"
+def _time(plan: Plan, predicted: PredictedStep) -> Section:
+    kinds = sorted(predicted.seconds.items(), key=lambda item: -item[1])
+    rows = [[KINDS[kind], _duration(seconds), f"{seconds / predicted.total:.0%}"] for kind, seconds in kinds]
+    whole, unit = plan.training.steps * predicted.total, "pictures" if _side(plan) else "tokens"
     title = (
-        f"a training step: {_duration(told.total)}, {plan.tokens / told.total:,.0f} {unit} a second; "
+        f"a training step: {_duration(predicted.total)}, {plan.tokens / predicted.total:,.0f} {unit} a second; "
         f"{plan.training.steps:,} steps: {_duration(whole)}"
     )
-    written = [["a token written alone, at least", _duration(told.token), ""]] if told.token else []
-    return Section(title, ["work", "time", "share"], [*rows, ["all", _duration(told.total), ""], *written])
+    written = [["a token written alone, at least", _duration(predicted.token), ""]] if predicted.token else []
+    return Section(title, ["work", "time", "share"], [*rows, ["all", _duration(predicted.total), ""], *written])
 
 
 def _on_cluster(whole: ClusterPlan) -> list[Section]:

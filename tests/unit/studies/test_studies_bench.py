@@ -160,13 +160,13 @@ def test_the_floor_counts_what_torch_counts(job: str, beam: int, tmp_path: Path)
     loaded = load_model(tmp_path / "regard").model.requires_grad_(False)  # the counter and inference mode disagree else
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engines, "_ours", lambda _: loaded)
-        patch.setattr(engines, "running_form", lambda model, *_: model)  # what compiled code does, torch cannot count
-        patch.setattr(text_encoder, "inference_form", lambda model: model)
+        patch.setattr(engines, "decoding_model", lambda model, *_: model)  # what compiled code does, torch cannot count
+        patch.setattr(text_encoder, "fast_model", lambda model: model)
         engine = ENGINES[job]["regard"](task)
     with FlopCounterMode(display=False) as counter:
         engine.answer()
     if job == "encode":
-        floor = roofline.reading(subject.name, subject.config, 1, 20)
+        floor = roofline.encoding(subject.name, subject.config, 1, 20)
     else:
         floor = roofline.decoding(subject.name, subject.config, 1, beam, 20, 16)
     assert 0.99 * counter.get_total_flops() < floor.flops < 1.04 * counter.get_total_flops()

@@ -13,14 +13,15 @@ from regard.checkpoints import save_model
 from regard.cli.main import run
 from regard.models.catalog import MODELS
 from regard.studies.costs import training_step
-from regard.studies.costs.machine_limits import Limits
-from regard.studies.costs.made_up_data import TASKS, invented_recipe
+from regard.studies.costs.machine_limits import WorkTimer
+from regard.studies.costs.made_up_data import TASKS, synthetic_recipe
 from regard.studies.costs.measured_step import measured_peak
 from regard.studies.costs.models import COSTS
 from regard.studies.costs.parts import Piece
 from regard.studies.costs.plan import make_plan
 from regard.training.losses import cross_entropy
-from regard.training.recipe.sections import LoopSection, TrainingSection
+from regard.training.recipe.training_sections import TrainingSection
+from regard.training.tasks.translation_recipe import TranslationTrainingSection
 
 B, S, T, V = 3, 16, 12, 300
 TEXTS = {"source_vocab": V, "target_vocab": V, "width": 32}
@@ -80,7 +81,7 @@ def test_tensors_that_are_read_and_written_are_those_torch_moves(case):
     update = Piece("update", (costs.total.parameters,), False)
     planned = sum(
         TOUCHES[piece.kind] * times * piece.size[0]
-        for piece, times in training_step.work(costs, B, LoopSection()).items()
+        for piece, times in training_step.work(costs, B, TrainingSection()).items()
         if piece.kind in TOUCHES and piece != update
     )
     assert planned == pytest.approx(traffic.numbers.total(), rel=0.25)
@@ -122,14 +123,14 @@ CHANGES = {
 PRESETS = {"gpt": "nano", "resnet": "small"}
 
 
-@pytest.mark.parametrize("name", [name for name in TASKS if name != "elmo"])
+@pytest.mark.parametrize("name", [name for name, entry in MODELS.items() if entry.tasks[0] in TASKS and name != "elmo"])
 def test_memory_at_its_fullest_is_that_of_all_tensors_alive(name, tmp_path):
     """The real loop, task, loader and optimiser; elmo's words are spelt, and its vocabulary is never small."""
     what, sets = f"{name}:{PRESETS.get(name, 'tiny')}", CHANGES.get(name, [])
-    pictures = TASKS[name] == "images"
+    pictures = MODELS[name].tasks[0] == "images"
     sets = sets if pictures else [*sets, "tokenizer.size=500"]
     planned = make_plan(what, sets=sets, batch=8, source_length=20, target_length=18)
-    recipe = invented_recipe(what, planned.config, sets, tmp_path, batch=8, source=20, target=18)
+    recipe = synthetic_recipe(what, planned.config, sets, tmp_path, batch=8, source=20, target=18)
     plan, peak = measured_peak(recipe)
     if not pictures:
         lengths = {"bert": (20, 20), "gpt": (18, 18), "lstm": (18, 18)}.get(name, (20, 18))
@@ -157,17 +158,18 @@ def test_what_cannot_be_rehearsed_is_refused(tmp_path, capsys):
 
 def test_accumulating_repeats_everything_but_the_update():
     costs = make_plan("transformer:tiny").costs
-    once, often = (training_step.work(costs, 2, LoopSection(accumulate=count)) for count in (1, 3))
+    once, often = (training_step.work(costs, 2, TrainingSection(accumulate=count)) for count in (1, 3))
     update = Piece("update", (costs.total.parameters,), False)
     assert once.keys() == often.keys() and once[update] == often[update] == 10
     assert all(often[piece] == 3 * once[piece] for piece in once if piece != update)
-    assert training_step.work(costs, 2, LoopSection(ema=0.9))[update] == 13
+    assert training_step.work(costs, 2, TrainingSection(ema=0.9))[update] == 13
 
 
 def test_r_drop_is_two_passes():
     costs = make_plan("transformer:tiny").costs
     twice, four = (training_step.work(costs, batch, training) for batch, training in (
-        (2, TrainingSection(r_drop=1.0, label_smoothing=0.0)), (4, TrainingSection(label_smoothing=0.0))
+        (2, TranslationTrainingSection(r_drop=1.0, label_smoothing=0.0)),
+        (4, TranslationTrainingSection(label_smoothing=0.0)),
     ))  # fmt: skip
     products = [{piece: n for piece, n in work.items() if piece.kind == "product"} for work in (twice, four)]
     assert products[0] == products[1]
@@ -188,7 +190,7 @@ def test_every_kind_of_work_can_be_measured():
         Piece("stream", (1000,)), Piece("curve", (1000,)), Piece("gelu", (1000,)), Piece("draw", (1000,)),
         Piece("update", (1000,)), Piece("call"),
     ]  # fmt: skip
-    limits = Limits(torch.device("cpu"))
+    limits = WorkTimer(torch.device("cpu"))
     for _ in range(2):
         limits.measure(pieces)
     assert len(limits.rounds) == 2 and all(limits.seconds(piece) >= 0 for piece in pieces)

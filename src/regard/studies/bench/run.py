@@ -1,7 +1,7 @@
-"""Regard beside other engines: the same weights, the same input, each engine in a process of its own, run in turn.
+"""Compares Regard with other engines on the same weights and input. Each engine has a process of its own.
 
-Noise that comes and goes disturbs the ratio of neighbouring runs least, so ratios are medians over rounds in which
-every engine ran once. What the engines computed is compared before anything is timed. nanoGPT is not among them.
+The engines run in turn, because passing load on the machine affects neighbouring runs alike. Ratios are medians over
+rounds in which every engine runs once. The answers of the engines are compared before anything is timed.
 """
 
 from __future__ import annotations
@@ -75,22 +75,23 @@ class Row:
 
 @dataclass(frozen=True)
 class Result:
-    """All engines on one task, and the least time that it can take."""
+    """All engines on one task, and the roofline of the task."""
 
     job: str
     batch: int
     beam: int
     length: int
     rows: list[Row]
-    floor: dict[str, float]
-    others: float  # processors that other processes kept busy meanwhile
+    lower_bound: dict[str, float]  # the roofline, and what it was computed from
+    others: float  # CPU cores that other processes used meanwhile
 
     @property
     def disturbed(self) -> str:
         return machine.warning(self.others)
 
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "disturbed": bool(self.disturbed)}
+        values = asdict(self)
+        return {**values, "floor": values.pop("lower_bound"), "disturbed": bool(self.disturbed)}
 
 
 def measure(
@@ -207,14 +208,14 @@ def write_forms(subject: Subject, folder: Path) -> dict[str, str]:
     return refused
 
 
-def floor_of(job: str, subject: Subject, task: Task, steps: int) -> roofline.Floor:
-    """The least that the task takes, for rows and answers of the mean length."""
+def lower_bound(job: str, subject: Subject, task: Task, steps: int) -> roofline.LowerBound:
+    """The roofline of a task, for rows and answers of the mean length."""
     batch, length = len(task.rows), max(1, sum(map(len, task.rows)) // len(task.rows))
     match job:
         case "train":
             return roofline.training(subject.name, subject.config, batch, length)
         case "encode":
-            return roofline.reading(subject.name, subject.config, batch, length)
+            return roofline.encoding(subject.name, subject.config, batch, length)
     return roofline.decoding(subject.name, subject.config, batch, task.beam, length, steps)
 
 
@@ -248,15 +249,15 @@ def _compare(
         for name in chosen
     ]  # fmt: skip
     lengths = [len(row) + (not task.exactly) for row in ours if isinstance(row, list)]  # the end is said too
-    floor = floor_of(job, subject, task, max(1, sum(lengths) // len(lengths)) if lengths else 1)
-    return Result(job, len(task.rows), task.beam, max(lengths, default=0), rows, _limit(floor), others)
+    bound = lower_bound(job, subject, task, max(1, sum(lengths) // len(lengths)) if lengths else 1)
+    return Result(job, len(task.rows), task.beam, max(lengths, default=0), rows, _bound_values(bound), others)
 
 
-def _limit(floor: roofline.Floor) -> dict[str, float]:
-    """What the machine can do, measured now, and what it would need for this floor."""
-    rate, reading = machine.multiply_rate(), machine.bandwidth(floor.step_bytes)
+def _bound_values(bound: roofline.LowerBound) -> dict[str, float]:
+    """The rates of the machine, measured now, and the time that the bound takes at these rates."""
+    rate, reading = machine.multiply_rate(), machine.bandwidth(bound.step_bytes)
     return {
-        "seconds": floor.seconds(rate, reading), "flops": floor.flops, "bytes": floor.nbytes,
+        "seconds": bound.seconds(rate, reading), "flops": bound.flops, "bytes": bound.nbytes,
         "flops_per_second": rate, "bytes_per_second": reading,
     }  # fmt: skip
 
@@ -343,5 +344,5 @@ def _environment(**values: str) -> Iterator[None]:
 
 
 def _own_seconds(workers: dict[str, Worker]) -> float:
-    """Processor seconds of this process and of its engines."""
+    """CPU seconds of this process and of its engines."""
     return time.process_time() + sum(worker.used for worker in workers.values())

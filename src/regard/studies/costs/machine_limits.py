@@ -27,7 +27,7 @@ CHAIN = 100  # operations in a row, to learn what one of them costs
 Work = Callable[[], object]
 
 
-class Limits:
+class WorkTimer:
     """The seconds of pieces of work on one device; products and attention in numbers of one type, all else in float32.
 
     Machines are disturbed for seconds at a time. So pieces are not measured one after the other, each for long, but in

@@ -19,16 +19,18 @@ from regard.data.images.datasets import IDX_IMAGES, IDX_LABELS
 from regard.errors import UsageError
 from regard.layers.vision import ImageConfig
 from regard.models.catalog import MODELS
-from regard.training.recipe.recipes import RECIPES, AnyRecipe, changed
+from regard.training.recipe.base import Recipe
+from regard.training.recipe.files import changed
+from regard.training.tasks.catalog import parse_recipe
 
 TASKS = ("translation", "prompts", "masked", "language", "images")  # that data can be made up for
 LETTERS = string.ascii_lowercase
 BATCHES, LENGTHS = 4, 16  # for which there are examples, at least; of sources
 
 
-def invented_recipe(
+def synthetic_recipe(
     what: str, config: Config, sets: Sequence[str], folder: Path, *, batch: int, source: int, target: int
-) -> AnyRecipe:
+) -> Recipe:
     """A recipe that trains a preset on random words or pictures, written into `folder`, in batches of one shape."""
     name, _, preset = what.partition(":")
     task = MODELS[name].tasks[0]
@@ -46,7 +48,7 @@ def invented_recipe(
         values["training"]["batch_tokens"] = batch * max(source, target)
         values["data"] = _texts(folder, task, _Words(size), count, source, target)
     values["training"]["validate_every"] = 0
-    return RECIPES[task].parse(values, where=what)
+    return parse_recipe(values, where=what)
 
 
 class _Words:

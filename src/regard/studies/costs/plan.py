@@ -17,27 +17,31 @@ from regard.models.catalog import MODELS
 from regard.studies.costs import training_step
 from regard.studies.costs.models import COSTS
 from regard.studies.costs.parts import FLOAT, Cost, Costs, Matrix
-from regard.training.prepare.texts import initial_folder
-from regard.training.recipe.image_sections import ImageLoopSection
-from regard.training.recipe.recipes import PixelsRecipe, changed, load_recipe
-from regard.training.recipe.sections import LoopSection, ModelSection, TextLoopSection, TrainingSection
+from regard.training.prepare.initial_model import initial_folder
+from regard.training.recipe.files import changed
+from regard.training.recipe.image_sections import ImageTrainingSection
+from regard.training.recipe.model_section import ModelSection
+from regard.training.recipe.training_sections import TextTrainingSection, TrainingSection
+from regard.training.tasks.catalog import load_recipe
+from regard.training.tasks.pixel_modelling_recipe import PixelsRecipe
+from regard.training.tasks.translation_recipe import TranslationTrainingSection
 
 LENGTH = 32  # tokens of a sentence, where nothing else is said
 
 
-class Outline(Config):
+class TextPreset(Config):
     """What a preset is planned with: a recipe of nothing but defaults, which names no data."""
 
     model: ModelSection
     tokenizer: TokenizerConfig
-    training: TrainingSection = TrainingSection()
+    training: TranslationTrainingSection = TranslationTrainingSection()
 
 
-class PictureOutline(Config):
+class ImagePreset(Config):
     """The same for models of pictures, which read no tokens."""
 
     model: ModelSection
-    training: ImageLoopSection = ImageLoopSection()
+    training: ImageTrainingSection = ImageTrainingSection()
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,7 @@ class Plan:
     source_length: int
     target_length: int
     costs: Costs
-    training: LoopSection
+    training: TrainingSection
 
     @property
     def parameters(self) -> int:
@@ -132,11 +136,11 @@ def make_plan(
     return Plan(name, config, batch, source_length, target_length, costs, training)
 
 
-def _usual_batch(training: LoopSection, length: int) -> int:
+def _usual_batch(training: TrainingSection, length: int) -> int:
     """Pictures of a batch, or as many sentences of this length as its tokens hold."""
-    if isinstance(training, ImageLoopSection):
+    if isinstance(training, ImageTrainingSection):
         return training.batch
-    assert isinstance(training, TextLoopSection)
+    assert isinstance(training, TextTrainingSection)
     return max(1, training.batch_tokens // length)
 
 
@@ -145,7 +149,7 @@ class Subject(NamedTuple):
 
     name: str
     config: Config
-    training: LoopSection
+    training: TrainingSection
     tokens: int
 
 
@@ -154,7 +158,7 @@ def _describe(what: str, sets: Sequence[str]) -> Subject:
         if sets:
             raise UsageError(f"--set changes recipes and presets; {what} is a trained model and stays as it is")
         name, config, _ = identify(resolve(Path(what)))
-        return Subject(name, config, TrainingSection(), _usual_tokens(config))
+        return Subject(name, config, TranslationTrainingSection(), _usual_tokens(config))
     model, _, preset = what.partition(":")
     if model in MODELS:
         config, training = _of_preset(what, model, preset, sets)
@@ -172,17 +176,17 @@ def _usual_tokens(config: Config) -> int:
     return getattr(config, "pixels", 0) or LENGTH
 
 
-def _of_preset(what: str, model: str, preset: str, sets: Sequence[str]) -> tuple[Config, LoopSection]:
+def _of_preset(what: str, model: str, preset: str, sets: Sequence[str]) -> tuple[Config, TrainingSection]:
     if any(change.partition("=")[0].strip() == "model.init" for change in sets):
         raise UsageError(f"{what} is a preset, which has a shape of its own; plan the folder of model.init instead")
     section = {"name": model, "preset": preset}
     if issubclass(MODELS[model].config, ImageConfig):
-        seen = PictureOutline.parse(changed({"model": section}, sets), where=what)
+        seen = ImagePreset.parse(changed({"model": section}, sets), where=what)
         return _config(seen.model, 1), seen.training
     published = MODELS[model].vocabulary
     size = published.get(preset) or published.get("")  # another tokenizer is named with --set tokenizer.size
     values = {"model": section, "tokenizer": {"size": size} if size else {}}
-    read = Outline.parse(changed(values, sets), where=what)
+    read = TextPreset.parse(changed(values, sets), where=what)
     return _config(read.model, read.tokenizer.size), read.training
 
 

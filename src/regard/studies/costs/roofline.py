@@ -1,7 +1,7 @@
-"""The least time that work can take: its FLOPs at the rate of large products, its bytes at the rate of reading.
+"""The roofline: a lower bound for the time of some work, from its FLOPs and the bytes it reads.
 
-Counted with the formulas of `costs.py`. Every weight is read once a step and every cached key and value once a token;
-activations are taken to stay in the caches. The two go on at the same time, so the longer one counts.
+Counted with the formulas of `models.py`. Every weight is read once a step, every cached key and value once a token;
+activations are assumed to stay in the CPU's caches. Computing and reading overlap, so the longer one counts.
 """
 
 from __future__ import annotations
@@ -16,44 +16,45 @@ ADAMW_TOUCHES = 10  # of a weight in a training step: 2 reads, its gradient writ
 
 
 @dataclass(frozen=True)
-class Floor:
-    """What must be multiplied and moved; `step_bytes` are the weights that every step reads."""
+class LowerBound:
+    """The FLOPs and bytes that the work needs at least; `step_bytes` are the weights that every step reads."""
 
     flops: int
     nbytes: int
     step_bytes: int
 
     def seconds(self, flops_rate: float, bandwidth: float) -> float:
+        """The least time on a machine with these rates, per second."""
         return max(self.flops / flops_rate, self.nbytes / bandwidth)
 
 
-def reading(name: str, config: Any, batch: int, length: int) -> Floor:
-    """One pass over a batch of texts."""
+def encoding(name: str, config: Any, batch: int, length: int) -> LowerBound:
+    """One forward pass over a batch of texts."""
     costs = COSTS[name](config, length, length)
     read = FLOAT * (costs.total.parameters - costs.parts["embeddings"].parameters)
-    return Floor(batch * costs.total.flops, read, read)
+    return LowerBound(batch * costs.total.flops, read, read)
 
 
-def training(name: str, config: Any, batch: int, length: int) -> Floor:
-    """A step: forward, backward, AdamW."""
+def training(name: str, config: Any, batch: int, length: int) -> LowerBound:
+    """One training step: forward, backward, AdamW."""
     total = COSTS[name](config, length, length).total
     weights = FLOAT * total.parameters
-    return Floor(3 * batch * total.flops, ADAMW_TOUCHES * weights, weights)
+    return LowerBound(3 * batch * total.flops, ADAMW_TOUCHES * weights, weights)
 
 
-def decoding(name: str, config: Any, batch: int, beam: int, source: int, steps: int) -> Floor:
-    """A search of so many steps; the source is read once, and projected once for all hypotheses of its sentence."""
+def decoding(name: str, config: Any, batch: int, beam: int, source: int, steps: int) -> LowerBound:
+    """A search of `steps` steps. The source is read once, and projected once for all hypotheses of its sentence."""
     costs = COSTS[name](config, source, steps)
     decoder, generator = costs.parts["decoder"], costs.parts["generator"]
     read = max(1, source - 1)  # a language model begins its answer with the last token of its prompt
     first = costs.parts.get("encoder") or COSTS[name](config, source, read).parts["decoder"]
     projected = Cost(config.width * costs.sentence_cache // source, 2 * config.width * costs.sentence_cache)
-    ahead = steps * costs.hypothesis_cache  # half of the matrix, which a search never computes
+    ahead = steps * costs.hypothesis_cache  # the half of the causal matrix that a search never computes
     each = decoder.flops - projected.flops - ahead + generator.flops  # of a hypothesis
     hypotheses = (1 + beam * (steps - 1)) / steps  # the first step has one
     weights = decoder.parameters - projected.parameters + generator.flops // (2 * steps)
-    looked_at = batch * (costs.sentence_cache + beam * costs.hypothesis_cache // 2)  # the latter grows from nothing
-    return Floor(
+    looked_at = batch * (costs.sentence_cache + beam * costs.hypothesis_cache // 2)  # half: it grows
+    return LowerBound(
         flops=batch * (first.flops + projected.flops + round(hypotheses * each)),
         nbytes=FLOAT * (first.parameters + projected.parameters + steps * (weights + looked_at)),
         step_bytes=FLOAT * weights,

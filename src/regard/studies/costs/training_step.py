@@ -16,7 +16,7 @@ from math import ceil
 
 from regard.studies.costs.parts import FLOAT, Costs, Kind, Piece, Scored
 from regard.training.losses import AT_A_TIME, LEAST_ROWS
-from regard.training.recipe.sections import AgreeingSection, LoopSection, WritingSection
+from regard.training.recipe.training_sections import AnswerTrainingSection, RDropTrainingSection, TrainingSection
 
 MOMENTS = 2  # that AdamW remembers of every weight
 ADAMW, CLIP, AVERAGE = 7, 3, 3  # times a weight's numbers are read or written: 4 read, 3 written; 2 and 1; 2 and 1
@@ -27,12 +27,12 @@ R_DROP_SCORES = 7  # tensors of one pass's logits: both log-probabilities, proba
 R_DROP_CURVES, R_DROP_STREAMS = 6, 30  # the same, as work
 
 
-def passes(training: LoopSection) -> int:
+def passes(training: TrainingSection) -> int:
     """How often a batch goes through the model: twice under R-Drop."""
     return 2 if _r_drop(training) else 1
 
 
-def memory(costs: Costs, batch: int, training: LoopSection) -> dict[str, int]:
+def memory(costs: Costs, batch: int, training: TrainingSection) -> dict[str, int]:
     """Bytes at the fullest moment, part by part; they add up."""
     weights = FLOAT * costs.total.parameters
     return {
@@ -45,7 +45,7 @@ def memory(costs: Costs, batch: int, training: LoopSection) -> dict[str, int]:
     }
 
 
-def _alive(costs: Costs, batch: int, training: LoopSection) -> int:
+def _alive(costs: Costs, batch: int, training: TrainingSection) -> int:
     """Numbers that come and go with the loss."""
     twice = largest_matrix(costs) if training.accumulate > 1 else 0
     if costs.scored is None:
@@ -71,7 +71,7 @@ def largest_matrix(costs: Costs) -> int:
     return max(sizes, default=0)
 
 
-def work(costs: Costs, batch: int, training: LoopSection) -> dict[Piece, int]:
+def work(costs: Costs, batch: int, training: TrainingSection) -> dict[Piece, int]:
     """All pieces of a step at their sizes: every batch forward and backward, then clipping, AdamW and averaging."""
     pieces: dict[Piece, int] = {}
 
@@ -85,7 +85,7 @@ def work(costs: Costs, batch: int, training: LoopSection) -> dict[Piece, int]:
         logits, times = rows * costs.scored.vocabulary, training.accumulate * times
         add(Piece("call"), LOSS_CALLS * times)
         add(Piece("curve", (logits,), False), passes(training) * LOSS_CURVES * times)
-        if isinstance(training, WritingSection) and training.label_smoothing:
+        if isinstance(training, AnswerTrainingSection) and training.label_smoothing:
             add(Piece("update", (logits,), False), passes(training) * SMOOTHING * times)
         if _r_drop(training):
             add(Piece("curve", (logits,), False), R_DROP_CURVES * times)
@@ -106,5 +106,5 @@ def seconds(pieces: dict[Piece, int], each: dict[Piece, float], overlapping: boo
     return kinds
 
 
-def _r_drop(training: LoopSection) -> bool:
-    return isinstance(training, AgreeingSection) and training.r_drop > 0
+def _r_drop(training: TrainingSection) -> bool:
+    return isinstance(training, RDropTrainingSection) and training.r_drop > 0

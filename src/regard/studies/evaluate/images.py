@@ -15,12 +15,12 @@ from regard.data.synthetic.shapes import SHAPE_NAMES, scenes
 from regard.errors import DataError, UsageError
 from regard.inference.pipelines.images import BATCH_IMAGES, ImageClassifier
 from regard.training.loop import train
-from regard.training.metrics import METRICS, read_metrics
-from regard.training.recipe.image_sections import SCENES
-from regard.training.recipe.recipes import load_recipe
+from regard.training.metrics_log import METRICS, read_metrics
+from regard.training.recipe.files import SCENES
+from regard.training.tasks.catalog import load_recipe
 
 
-def evaluate_pictures(
+def evaluate_images(
     classifier: ImageClassifier, data: str, *, count: int, seed: int
 ) -> tuple[dict[str, object], list[str]]:
     """The accuracy on labelled pictures, of all and of each class, and the files that could not be read.

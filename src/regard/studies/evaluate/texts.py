@@ -6,14 +6,14 @@ from pathlib import Path
 
 from regard.data.tokenizers.unknown_words import share_of_all
 from regard.errors import DataError, UsageError
+from regard.inference.decoding.folder_settings import RECIPE
 from regard.inference.pipelines.text_encoder import TextEncoder
-from regard.training.evaluation.metrics import label_scores, value_scores
-from regard.training.publishing import RECIPE
-from regard.training.recipe.recipes import ClassificationRecipe, load_recipe
-from regard.training.recipe.sections import LabelledSection
+from regard.training.evaluation.scores import label_scores, value_scores
+from regard.training.tasks.catalog import load_recipe
+from regard.training.tasks.text_classification_recipe import ClassificationRecipe, LabelledTextsSection
 
 
-def tables_of(folder: Path) -> LabelledSection:
+def label_tables(folder: Path) -> LabelledTextsSection:
     """Where the recipe of a model says that texts and labels are."""
     path = folder / RECIPE
     recipe = load_recipe(str(path)) if path.is_file() else None
@@ -25,7 +25,7 @@ def tables_of(folder: Path) -> LabelledSection:
     return recipe.data
 
 
-def evaluate_labels(encoder: TextEncoder, data: str, tables: LabelledSection) -> dict[str, object]:
+def evaluate_labels(encoder: TextEncoder, data: str, tables: LabelledTextsSection) -> dict[str, object]:
     """The metrics of GLUE on a table; long texts are cut as they were in training."""
     table = tables.table
     examples = list(table.read(data))

@@ -28,7 +28,7 @@ from regard.inference.pipelines.language_models import LanguageModel
 from regard.inference.pipelines.text_generator import TextGenerator
 from regard.inference.pipelines.translator import Translator
 from regard.models.catalog import models_run_by
-from regard.training.recipe.sections import PHRASEBOOK
+from regard.training.recipe.files import PHRASEBOOK
 
 Part = Literal["valid", "test"]
 Merge = Literal["mutual"] | SymmetryMethod
