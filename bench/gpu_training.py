@@ -35,10 +35,11 @@ from regard.models.transformer import PRESETS as TRANSFORMERS
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.training import loop
 from regard.training.losses import Loss, cross_entropy
-from regard.training.recipe.recipes import LanguageRecipe, Recipe
 from regard.training.safeguards import Signals
-from regard.training.tasks.language_modelling import Blocks
-from regard.training.tasks.translation import Translation
+from regard.training.tasks.language_modelling import BlockTask
+from regard.training.tasks.language_modelling_recipe import LanguageRecipe
+from regard.training.tasks.translation import TranslationTask
+from regard.training.tasks.translation_recipe import TranslationRecipe
 
 AIMS = {"gpt2": 600_000, "transformer": 900_000}
 SHAPES = {"gpt2": (32, 1024), "transformer": (1024, 32)}  # rows, tokens of each
@@ -65,7 +66,7 @@ VARIANTS = {
 WARM, ROUNDS, STEPS = 4, 5, 6  # steps before, measurements, steps of each
 
 
-class RandomTexts(Blocks):
+class RandomTexts(BlockTask):
     """The language task without its corpus."""
 
     def __init__(self, recipe: LanguageRecipe, device: torch.device, model: nn.Module, whole_logits: bool):
@@ -77,10 +78,10 @@ class RandomTexts(Blocks):
         return self.made
 
 
-class RandomPairs(Translation):
+class RandomPairs(TranslationTask):
     """The translation task without its corpus."""
 
-    def __init__(self, recipe: Recipe, device: torch.device, model: nn.Module, whole_logits: bool):
+    def __init__(self, recipe: TranslationRecipe, device: torch.device, model: nn.Module, whole_logits: bool):
         self.recipe, self.device, self.made = recipe, device, model
         self.carried, self.guided = {}, None
         self.factored = recipe.training.factored(device.type) and not whole_logits
@@ -116,7 +117,7 @@ def make_trainer(name: str, flags: set[str], out: Path, device: torch.device) ->
         sizes = {**TRANSFORMERS["base"], "source_vocab": vocab, "target_vocab": vocab, "tie": "all"}
         sizes |= {"dropout": 0.0} if "nodrop" in flags else {}
         model = Transformer(TransformerConfig.parse(sizes))
-        task = RandomPairs(Recipe.parse(values), device, model, "logits" in flags)
+        task = RandomPairs(TranslationRecipe.parse(values), device, model, "logits" in flags)
     trainer = loop.Trainer(task.recipe, task, out, device, Signals())
     varying = trainer.settings.lengths_vary and "fixed" not in flags
     if "layers" in flags:
@@ -174,7 +175,7 @@ def our_step(name: str, flags: set[str], folder: Path, device: torch.device) -> 
     tokens = batch.tokens
 
     def seen() -> tuple[float, float]:
-        loss, count, bad = trainer.window.tolist()
+        loss, count, bad = trainer.window.sums.tolist()
         trainer.log.close()
         return loss / max(count, 1), bad
 

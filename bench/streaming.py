@@ -24,7 +24,7 @@ from pathlib import Path
 
 from regard.data.synthetic.phrasebook import phrases
 from regard.studies.costs.machine import describe
-from regard.training.metrics import METRICS, read_metrics
+from regard.training.metrics_log import METRICS, read_metrics
 
 PHRASES, JOINED = 20_000, (2, 6)
 ROOM = 4  # times the corpus: texts, their sorted copy, tokens

@@ -19,15 +19,15 @@ import torch
 
 from regard.data.formats.lines import read_lines
 from regard.training.optim import adamw
-from regard.training.recipe.recipes import WordsRecipe, load_recipe
-from regard.training.tasks.word_vectors import Words
+from regard.training.tasks.catalog import load_recipe, open_task
+from regard.training.tasks.word_vectors_recipe import WordsRecipe
 
 THREADS = 2
 
 
 def ours(recipe: WordsRecipe, folder: Path) -> float:
     """Seconds of one pass."""
-    task = Words(recipe, folder, torch.device("cpu"), lambda: None)
+    task = open_task(recipe, folder, torch.device("cpu"), lambda: None)
     model = task.build()
     optimizer = adamw(model.parameters(), betas=(0.9, 0.99), weight_decay=0.0)
     for group in optimizer.param_groups:

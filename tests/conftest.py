@@ -31,7 +31,7 @@ from regard.serve.models.registry import ModelRegistry
 from regard.serve.run import listen
 from regard.serve.settings import ServeSettings
 from regard.training.loop import train
-from regard.training.recipe.recipes import load_recipe
+from regard.training.tasks.catalog import load_recipe
 
 # `make test` draws the same examples every time, so that a pass stays a pass; `make faults` draws new and more of them.
 settings.register_profile("steady", derandomize=True, deadline=None)

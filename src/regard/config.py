@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Self, get_args
 
 import pydantic
@@ -37,6 +37,12 @@ class Config(pydantic.BaseModel):
         return self.parse({**self.model_dump(), **changes})
 
 
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A hint for an unknown name: the known name most like it, or all of them."""
+    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.4)
+    return f"did you mean {matches[0]!r}?" if matches else f"known: {', '.join(known)}"
+
+
 def refuse_uneven(whole: str, width: int, part: str, count: int) -> None:
     """Refuse a width that cannot be shared out evenly; `whole` and `part` are the keys of the two numbers."""
     if width % count:
@@ -65,8 +71,8 @@ def _explain(root: type[Config], error: pydantic.ValidationError, section: str) 
         came, wanted = repr(first["input"]), first["msg"].removeprefix("Input ").removeprefix("Value error, ")
         return f"{section}{name} = {came[:LONGEST_SHOWN]}: {wanted}"
     known = list(known_keys(root))
-    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
-    hint = f"did you mean {section + nearest[0]!r}?" if nearest else f"known keys: {', '.join(known)}"
+    matches = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+    hint = f"did you mean {section + matches[0]!r}?" if matches else f"known keys: {', '.join(known)}"
     return f"unknown key {section + name!r}; {hint}"
 
 

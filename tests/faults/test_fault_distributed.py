@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from regard.checkpoints import newest_complete, verify
-from regard.training.metrics import read_metrics
+from regard.training.metrics_log import read_metrics
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 SETS = (

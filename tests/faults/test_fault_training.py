@@ -12,8 +12,8 @@ import pytest
 from regard.checkpoints import load_model, newest_complete, verify
 from regard.errors import UsageError
 from regard.training.loop import train
-from regard.training.metrics import read_metrics
-from regard.training.recipe.recipes import load_recipe
+from regard.training.metrics_log import read_metrics
+from regard.training.tasks.catalog import load_recipe
 
 COUNT = int(os.environ.get("REGARD_FAULT_COUNT", "1"))
 SETS = [
@@ -29,7 +29,7 @@ import sys
 from pathlib import Path
 from regard.errors import RegardError
 from regard.training.loop import train
-from regard.training.recipe.recipes import load_recipe
+from regard.training.tasks.catalog import load_recipe
 
 if __name__ == "__main__":
     try:

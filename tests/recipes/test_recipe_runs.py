@@ -9,9 +9,9 @@ from safetensors.torch import load_file
 
 from regard.checkpoints import load_model, newest_complete, verify
 from regard.training.loop import Trainer, train
-from regard.training.metrics import read_metrics
-from regard.training.recipe.recipes import load_recipe
+from regard.training.metrics_log import read_metrics
 from regard.training.safeguards import SignalError
+from regard.training.tasks.catalog import load_recipe
 
 FAULTS = int(os.environ.get("REGARD_FAULT_COUNT", "1"))
 TINY = [

@@ -10,7 +10,7 @@ import regard
 from regard.inference.pipelines.catalog import PIPELINES
 from regard.layers.vision import BackboneConfig
 from regard.models.catalog import MODELS, models_for, models_run_by
-from regard.training.recipe.recipes import RECIPES
+from regard.training.tasks.catalog import TASKS
 
 SOURCE = Path(regard.__file__).parent
 TABLES = (  # files and folders that have one row, or one file, for each model
@@ -23,6 +23,7 @@ TABLES = (  # files and folders that have one row, or one file, for each model
     "mappings",
     "recipes",
     "training/recipe",  # the default model of each task
+    "training/tasks",  # recipes of tasks name a default model
 )
 CELL = "the kind of a recurrent cell"
 KERNEL = "the kernel whose time is measured"
@@ -122,12 +123,12 @@ def test_the_search_finds_names_in_scripts(tmp_path):
 def test_every_model_has_a_pipeline_and_tasks(name):
     entry = MODELS[name]
     assert entry.title and entry.pipeline in PIPELINES
-    assert entry.tasks and set(entry.tasks) <= set(RECIPES)
+    assert entry.tasks and set(entry.tasks) <= set(TASKS)
     assert set(entry.vocabulary) <= {"", *entry.presets}
     assert name in models_run_by(entry.pipeline) and all(name in models_for(task) for task in entry.tasks)
 
 
-@pytest.mark.parametrize("task", RECIPES)
+@pytest.mark.parametrize("task", TASKS)
 def test_every_task_trains_a_model(task):
     assert models_for(task)
 

@@ -34,7 +34,7 @@ def prepare(
     Example: regard data prepare pairs-transformer --set data.train=a.tsv --set data.source=en --set data.target=fr
     """
     from regard.training.loop import prepare as run
-    from regard.training.recipe.recipes import load_recipe
+    from regard.training.tasks.catalog import load_recipe
 
     use_data_root(data_root)
     folder = out or Path("runs") / Path(recipe).stem

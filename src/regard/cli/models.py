@@ -21,7 +21,7 @@ def models(as_json: AsJson = False, root: DataRoot = "") -> None:
     """
     from regard.data.data_root import data_root
     from regard.models.catalog import MODELS
-    from regard.training.recipe.recipes import recipe_names, shipped
+    from regard.training.recipe.files import recipe_names, shipped
 
     use_data_root(root)
     recipes = {name: shipped(name) for name in recipe_names()}

@@ -24,7 +24,7 @@ def train(
     """
     from regard.processes import Share
     from regard.training.loop import train as run
-    from regard.training.recipe.recipes import load_recipe
+    from regard.training.tasks.catalog import load_recipe
 
     use_data_root(data_root)
     folder = out or Path("runs") / Path(recipe).stem

@@ -11,11 +11,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 Ids = Sequence[int] | NDArray[np.integer[Any]]
-T = TypeVar("T", bound="Tensors")
+T = TypeVar("T", bound="TensorBatch")
 
 
-class Tensors:
-    """A dataclass of tensors, some of them perhaps None, that moves as one."""
+class TensorBatch:
+    """Base of all batches: a dataclass of tensors (or None) that is moved, copied and compared as one."""
+
+    @property
+    def tokens(self) -> int:
+        """How many items the summed loss of the batch is divided by."""
+        raise NotImplementedError
 
     def to(self: T, device: str | torch.device, non_blocking: bool = False) -> T:
         return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
@@ -25,16 +30,16 @@ class Tensors:
         return self._map(Tensor.pin_memory)
 
     def clone(self: T) -> T:
-        """The same batch in memory of its own."""
+        """A copy of the batch."""
         return self._map(Tensor.clone)
 
     @property
     def shape(self) -> Hashable:
-        """Of every tensor; the same for batches that can take each other's place."""
+        """The shapes of all tensors; equal for batches that can be copied into each other."""
         return tuple(None if value is None else value.shape for value in self._values())
 
-    def take(self: T, other: T) -> None:
-        """Become another batch of the same shape, where this one is."""
+    def copy_from(self: T, other: T) -> None:
+        """Copy another batch of the same shape into these tensors."""
         for mine, new in zip(self._values(), other._values(), strict=True):
             if mine is not None and new is not None:
                 mine.copy_(new, non_blocking=True)
@@ -47,25 +52,25 @@ class Tensors:
 
 
 @dataclass(frozen=True)
-class Batch(Tensors):
+class Batch(TensorBatch):
     """B sentence pairs, padded on the right; masks are True where there is a real token."""
 
     source: Int[Tensor, "B S"]
     source_mask: Bool[Tensor, "B S"]
-    inputs: Int[Tensor, "B T"]  # start token, then the target without its last token: what the decoder reads
-    labels: Int[Tensor, "B T"]  # the target with its end token: what it must say
+    inputs: Int[Tensor, "B T"]  # decoder input: start token, then the target without its last token
+    labels: Int[Tensor, "B T"]  # the target with its end token
     labels_mask: Bool[Tensor, "B T"]
-    links: Bool[Tensor, "B T S"] | None = None  # which source tokens each label translates, where that is known
+    links: Bool[Tensor, "B T S"] | None = None  # which source tokens each label translates, if known
 
     @property
     def tokens(self) -> int:
-        """Target tokens, the end tokens included: what a loss is averaged over."""
+        """Target tokens, end tokens included."""
         return int(self.labels_mask.sum())
 
 
 @dataclass(frozen=True)
-class TextBatch(Tensors):
-    """B texts in which some tokens are to be predicted: the next of every one, or those that were hidden."""
+class TextBatch(TensorBatch):
+    """B texts with labels for some tokens: every next token, or the masked ones."""
 
     inputs: Int[Tensor, "B T"]
     mask: Bool[Tensor, "B T"]  # real tokens
@@ -76,28 +81,28 @@ class TextBatch(Tensors):
 
     @property
     def tokens(self) -> int:
-        """Predicted tokens: what a loss is averaged over."""
+        """Predicted tokens."""
         return int(self.labels_mask.sum())
 
 
 @dataclass(frozen=True)
-class StreamBatch(Tensors):
-    """The next piece of each of B texts that are read side by side; every token is predicted from those before it."""
+class StreamBatch(TensorBatch):
+    """The next piece of each of B texts that are read side by side, with every next token as label."""
 
     inputs: Int[Tensor, "B T"]
     labels: Int[Tensor, "B T"]
     labels_mask: Bool[Tensor, "B T"]
-    begins: Bool[Tensor, "B"]  # where the piece is the first of its text; the others go on from the batch before
+    begins: Bool[Tensor, "B"]  # True if the piece is the first of its text; the others continue the batch before
 
     @property
     def tokens(self) -> int:
-        """Predicted tokens: what a loss is averaged over."""
+        """Predicted tokens."""
         return int(self.labels_mask.sum())
 
 
 @dataclass(frozen=True)
-class LabelledBatch(Tensors):
-    """B texts, or pairs of texts, with the number of the label of each, or the value it was given."""
+class LabelledBatch(TensorBatch):
+    """B texts, or pairs of texts, with the label number or the value of each."""
 
     inputs: Int[Tensor, "B T"]
     mask: Bool[Tensor, "B T"]
@@ -106,15 +111,15 @@ class LabelledBatch(Tensors):
 
     @property
     def tokens(self) -> int:
-        """Texts: what a loss is averaged over."""
+        """Texts."""
         return len(self.targets)
 
 
 @dataclass(frozen=True)
-class ImageBatch(Tensors):
-    """B pictures by their numbers, and the random numbers their augmentation uses.
+class ImageBatch(TensorBatch):
+    """B images by row, and the random numbers that their augmentation uses.
 
-    Pixels are None where the pictures wait on the device, and are looked up there.
+    Pixels are None if all images are on the device already.
     """
 
     rows: Int[Tensor, "B"]
@@ -123,7 +128,7 @@ class ImageBatch(Tensors):
 
     @property
     def tokens(self) -> int:
-        """Pictures: what a loss is averaged over."""
+        """Images."""
         return len(self.rows)
 
 
@@ -138,8 +143,8 @@ def collate(
 ) -> Batch:
     """Pad id sequences that end with their end token; masks come from lengths, so `start` may equal `pad` (Marian).
 
-    `links` holds for each pair the positions (source, target) of tokens that translate each other. Both sides become a
-    `multiple` of so many tokens long.
+    `links` holds for each pair the positions (source, target) of tokens that translate each other. Both sides are
+    padded to a `multiple` of tokens.
     """
     source, source_mask = pad_rows(sources, pad, multiple)
     labels, labels_mask = pad_rows(targets, pad, multiple)
@@ -151,7 +156,7 @@ def collate(
 
 
 def link_matrix(links: Sequence[NDArray[np.integer[Any]]], targets: int, sources: int) -> Bool[Tensor, "B T S"]:
-    """Linked positions as one matrix per pair."""
+    """Linked positions as one matrix per pair, [B, target, source]."""
     matrix = torch.zeros(len(links), targets, sources, dtype=torch.bool)
     for row, pairs in zip(matrix, links, strict=True):
         source, target = torch.from_numpy(pairs.astype(np.int64)).unbind(dim=1)
@@ -160,12 +165,12 @@ def link_matrix(links: Sequence[NDArray[np.integer[Any]]], targets: int, sources
 
 
 def rounded_up(lengths: NDArray[np.integer[Any]], multiple: int) -> NDArray[np.integer[Any]]:
-    """The next multiples."""
+    """Lengths rounded up to the next multiple."""
     return -(-lengths // multiple) * multiple
 
 
 def pad_rows(rows: Sequence[Ids], pad: int, multiple: int = 1) -> tuple[Int[Tensor, "B T"], Bool[Tensor, "B T"]]:
-    """Sequences of any length as one tensor, a `multiple` of so many tokens long, and where it is real."""
+    """Sequences padded into one tensor, whose length is a `multiple`, and a mask of the real tokens."""
     lengths = np.array([len(row) for row in rows])
     mask = np.arange(rounded_up(lengths, multiple).max())[None, :] < lengths[:, None]
     padded = np.full(mask.shape, pad, dtype=np.int64)

@@ -13,8 +13,8 @@ import platformdirs
 import regard
 from regard.errors import UsageError
 from regard.training.loop import train
-from regard.training.recipe.recipes import load_recipe
-from regard.training.recipe.sections import PHRASEBOOK
+from regard.training.recipe.files import PHRASEBOOK
+from regard.training.tasks.catalog import load_recipe
 
 RECIPE = "phrasebook"
 ABOUT = (

@@ -1,4 +1,4 @@
-"""Checkpoints while training goes on: written whole or not at all, by several processes behind their training."""
+"""Writing checkpoints whole or not at all; several processes write theirs in the background."""
 
 from __future__ import annotations
 
@@ -14,45 +14,45 @@ from regard.checkpoints.folder import new_folder
 from regard.training.distributed import Ranks
 
 
-class Saver:
-    """Writes one checkpoint at a time; several ranks train on while their pieces are written and hashed."""
+class CheckpointWriter:
+    """Writes one checkpoint at a time; several ranks keep training while their shards are written and hashed."""
 
     def __init__(self, ranks: Ranks) -> None:
-        self._ranks, self.group = ranks, ranks.aside()
-        self._behind = ThreadPoolExecutor(1)
+        self._ranks, self.group = ranks, ranks.side_group()
+        self._background = ThreadPoolExecutor(1)
         self._pending: Future[Any] | None = None
 
     def save(self, folder: Path, write: Callable[[Path], Future[Any]], *, needs: int = 0) -> None:
-        """Let all ranks `write` into a folder that the first has opened, which is put in place when all have finished.
+        """Let all ranks `write` into a temporary folder, which gets its name when all have finished.
 
-        `needs` are the bytes that all of them will write. What `write` returns is done when the pieces of this rank are
-        written; on the first, when those of all are.
+        `needs` is the number of bytes that all of them write. The future that `write` returns is done when the shards
+        of this rank are written; on the first rank, when those of all ranks are.
         """
         self.settle()
         with ExitStack() as opened:
             written = write(self._ranks.lead(lambda: opened.enter_context(new_folder(folder, needs=needs))))
             if self._ranks.count > 1:
                 first = self._ranks.first
-                self._pending = self._behind.submit(_close, opened.pop_all(), written) if first else written
+                self._pending = self._background.submit(_close, opened.pop_all(), written) if first else written
 
     def settle(self) -> None:
-        """Until the checkpoint that was begun is complete; all ranks fail if it could not be written."""
+        """Wait until the pending checkpoint is complete; all ranks fail if it could not be written."""
         pending, self._pending = self._pending, None
         if pending is not None:
             wait([pending])
             self._ranks.lead(pending.result)
 
     def close(self) -> None:
-        """Until this rank has done its part of the checkpoint that was begun; the others may have failed."""
+        """Wait until this rank has done its part of the pending checkpoint; other ranks may have failed."""
         if self._pending is not None:
             wait([self._pending])
         self.group = None
 
 
 def _close(opened: ExitStack, written: Future[Any]) -> None:
-    """Put a checkpoint in place once it is written, or remove what there is of it."""
+    """Give a checkpoint its name once it is written, or remove its parts if that failed."""
     with opened:
         try:
             written.result()
-        except CheckpointException as error:  # torch's own, around what each rank met with
+        except CheckpointException as error:  # torch's own error, which wraps those of the ranks
             raise next(iter(error.failures.values()))[0] from None

@@ -27,7 +27,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from regard.errors import UsageError
 from regard.processes import Share
-from regard.training.recipe.sections import Parallel
+from regard.training.recipe.training_sections import Parallel
 
 PATIENCE = timedelta(hours=2)  # the others wait while the first rank prepares data, measures or publishes
 T = TypeVar("T")
@@ -94,8 +94,8 @@ class Ranks:
         """Until all ranks are here."""
         self.total(0)
 
-    def aside(self) -> dist.ProcessGroup | None:
-        """A group in which threads of the ranks can speak of something else meanwhile."""
+    def side_group(self) -> dist.ProcessGroup | None:
+        """A second process group, for threads that communicate while training does."""
         return dist.new_group(backend="gloo", timeout=PATIENCE) if self.count > 1 else None
 
 
@@ -123,7 +123,7 @@ def joined(device: torch.device) -> Iterator[Ranks]:
         dist.destroy_process_group()
 
 
-class Alone:
+class Engine:
     """A model that one process trains by itself."""
 
     def __init__(self, model: nn.Module, compiled: Compiled) -> None:
@@ -150,7 +150,7 @@ class Alone:
             _swap(tensors, average)
 
 
-class Replicated(Alone):
+class Replicated(Engine):
     """A model that every rank has a copy of; gradients become those of all ranks during the last backward pass."""
 
     def __init__(self, model: nn.Module, compiled: Compiled) -> None:
@@ -167,7 +167,7 @@ class Replicated(Alone):
         return nullcontext() if complete else self.forward.no_sync()
 
 
-class Sharded(Alone):
+class Sharded(Engine):
     """A model of which every rank keeps a piece (FSDP2): weights come together layer by layer while they are used."""
 
     def __init__(
@@ -217,10 +217,10 @@ def engine(
     *,
     compiled: Compiled,
     build: Callable[[], nn.Module],
-) -> Alone:
+) -> Engine:
     """How the ranks train a model; `compiled` makes of it what is called, `build` another one of its shape."""
     if ranks.count == 1:
-        return Alone(model, compiled)
+        return Engine(model, compiled)
     if kind == "none":
         raise UsageError(
             f"training.parallel is 'none', but torchrun started {ranks.count} processes; use 'ddp' or 'fsdp', or start "

@@ -1,58 +1,45 @@
-"""What a run leaves behind: the recipe beside every checkpoint, and in the end one model folder."""
+"""What a run writes: its recipe beside every checkpoint, and at the end one model folder."""
 
 from __future__ import annotations
 
-import math
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor, nn
 
 from regard.checkpoints import load_model, model_card, publish, write_folder, write_model
 from regard.checkpoints.models import own_tensors
 from regard.config import Config
+from regard.inference.decoding.folder_settings import RECIPE
 from regard.inference.pipelines.catalog import use_line
-from regard.training.metrics import METRICS
+from regard.training.metrics_log import METRICS
 from regard.training.optim import mean_weights
-from regard.training.recipe.recipes import AnyRecipe, load_recipe
-from regard.training.recipe.sections import HIGHER_IS_BETTER
-from regard.training.tasks.translation import Task
+from regard.training.recipe.base import Recipe
+from regard.training.tasks.base import Task
+from regard.training.tasks.catalog import load_recipe
 
-RECIPE, NEW_RECIPE = "recipe.toml", "recipe.toml.new"
+NEW_RECIPE = f"{RECIPE}.new"
 CARD = "README.md"
-FIXED = (
-    "task",
-    "seed",
-    "model",
-    "data",
-    "tokenizer",
-    "augmentation",
-)  # what a resumed run must share with its beginning
+FIXED = ("task", "seed", "model", "data", "tokenizer", "augmentation")  # what a resumed run may not change
 
 
-def differences(recipe: AnyRecipe, out: Path) -> list[str]:
-    """The parts of a recipe in which a run differs from how it was begun, though it must not."""
+def differences(recipe: Recipe, out: Path) -> list[str]:
+    """The fixed sections in which a recipe differs from that of the run in `out`."""
     before = load_recipe(out / RECIPE).resolved()  # it may be older than some keys of its model
     return [name for name in FIXED if getattr(before, name, None) != getattr(recipe, name, None)]
 
 
-def write_recipe(recipe: AnyRecipe, out: Path) -> None:
-    """Put the recipe of a run into its folder, whole or not at all."""
+def write_recipe(recipe: Recipe, out: Path) -> None:
+    """Write the recipe of a run into its folder, whole or not at all."""
     temporary = out / NEW_RECIPE
     temporary.write_text(recipe.to_toml(), encoding="utf-8")
     temporary.replace(out / RECIPE)
 
 
-def better(metric: str, value: float, best: float | None) -> bool:
-    """Whether a measured value beats the best so far; one that is not a number never does."""
-    if best is None or math.isnan(value):
-        return not math.isnan(value)
-    return value > best if metric in HIGHER_IS_BETTER else value < best
-
-
 def weights_of(checkpoint: Path) -> dict[str, Tensor]:
-    """The weights of a checkpoint, verified, tied ones once."""
+    """The weights of a checkpoint, verified; tied weights appear once."""
     return own_tensors(load_model(checkpoint).model)
 
 
@@ -61,19 +48,23 @@ def mean_of(checkpoints: Sequence[Path]) -> dict[str, Tensor]:
     return mean_weights([weights_of(checkpoint) for checkpoint in checkpoints])
 
 
-def write_beside(folder: Path, recipe: AnyRecipe, out: Path) -> None:
-    """Put the resolved recipe and the metrics so far beside a model."""
+def write_beside(folder: Path, recipe: Recipe, out: Path) -> None:
+    """Write the resolved recipe and the metrics so far beside a model."""
     (folder / RECIPE).write_text(recipe.to_toml(), encoding="utf-8")
     shutil.copyfile(out / METRICS, folder / METRICS)
 
 
 def publish_model(
-    out: Path, recipe: AnyRecipe, model: nn.Module, task: Task, metrics: Mapping[str, Mapping[str, float]]
+    out: Path, recipe: Recipe, model: nn.Module, task: Task[Any], metrics: Mapping[str, Mapping[str, float]]
 ) -> None:
-    """Put the finished model into the run folder itself, with its card."""
-    final = out / "final"
-    name = recipe.model.name
-    table = {f"{part} {metric}": value for part, values in metrics.items() for metric, value in values.items()}
+    """Write the finished model into the run folder itself, with its card."""
+    final, name = out / "final", recipe.model.name
+    arrows = {metric.name: f" {metric.arrow}" for metric in recipe.metrics}
+    table = {
+        f"{part} {metric}{arrows.get(metric, '')}": value
+        for part, values in metrics.items()
+        for metric, value in values.items()
+    }
 
     def write(folder: Path) -> None:
         write_model(folder, name, model)
@@ -81,12 +72,9 @@ def publish_model(
         task.finish(model, folder)
         write_beside(folder, recipe, out)
         assert isinstance(model.config, Config)
-        (folder / CARD).write_text(
-            model_card(
-                name, model.config, use=use_line(folder, name, model.config), data=f"{task.summary}.", metrics=table
-            ),
-            encoding="utf-8",
-        )
+        use = use_line(folder, name, model.config)
+        card = model_card(name, model.config, use=use, data=f"{task.summary}.", metrics=table)
+        (folder / CARD).write_text(card, encoding="utf-8")
 
     write_folder(final, write)
     publish(final, out)

@@ -1,7 +1,7 @@
-"""The beginning of a run: it holds its folder, and until its first step is taken the folder can be put back as it was.
+"""The start of a run: it locks its folder, and until its first step the folder can be restored to what it was.
 
-A run that fails before its first step removes what it has put there. One that is killed leaves a note of what was there
-before (`.starting`), so that the next start can do it.
+A run that fails before its first step removes what it wrote. A run that is killed leaves a note (`.starting`) of what
+was there before, so that the next start can remove the rest.
 """
 
 from __future__ import annotations
@@ -18,22 +18,15 @@ import filelock
 
 from regard.checkpoints.folder import CHECKPOINTS, MANIFEST, tidy
 from regard.errors import UsageError
-from regard.training.metrics import BOARD, METRICS
-from regard.training.publishing import NEW_RECIPE, RECIPE, differences, write_recipe
-from regard.training.recipe.recipes import AnyRecipe
+from regard.inference.decoding.folder_settings import RECIPE
+from regard.training.metrics_log import BOARD, METRICS
+from regard.training.publishing import NEW_RECIPE, differences, write_recipe
+from regard.training.recipe.base import Recipe
 from regard.training.safeguards import SignalError
 
 LOCK, STARTING, DATA = ".lock", ".starting", "data"
-OWN = (
-    RECIPE,
-    NEW_RECIPE,
-    METRICS,
-    BOARD,
-    CHECKPOINTS,
-    DATA,
-    f"{DATA}.parts",
-    STARTING,
-)  # what a run puts into its folder
+# What a run writes into its folder, in the order in which a failed start removes it.
+OWN = (RECIPE, NEW_RECIPE, METRICS, BOARD, CHECKPOINTS, DATA, f"{DATA}.parts", STARTING)
 
 
 @dataclass
@@ -41,28 +34,28 @@ class Start:
     """A run that has not taken its first step, in a folder that held the entries `before`."""
 
     folder: Path
-    recipe: AnyRecipe
+    recipe: Recipe
     before: frozenset[str]
     begun: bool = False
 
     def note(self) -> None:
-        """Leave word, for whoever comes after a kill, that nothing here has been trained; and what it was to be."""
+        """Note, in case this process is killed, that nothing has been trained yet; and write the recipe."""
         (self.folder / STARTING).write_text(json.dumps(sorted(self.before)), encoding="utf-8")
         write_recipe(self.recipe, self.folder)
 
     def begin(self) -> None:
-        """The first step is taken: from now on the folder is that of this run."""
+        """Call after the first step: from now on the folder belongs to this run."""
         write_recipe(self.recipe, self.folder)
         (self.folder / MANIFEST).unlink(missing_ok=True)  # a published folder is incomplete again until this run ends
         self.keep()
 
     def keep(self) -> None:
-        """What was made stays."""
+        """Keep what was written."""
         (self.folder / STARTING).unlink(missing_ok=True)
         self.begun = True
 
     def undo(self) -> None:
-        """Remove what a run made that was not there before, the note last: whoever is killed here has left one."""
+        """Remove what this run wrote. The note goes last, so that a kill in the middle leaves it."""
         tidy(self.folder)
         names = {entry.name for entry in self.folder.iterdir()} - self.before
         for name in sorted(names.intersection(OWN), key=OWN.index):
@@ -74,8 +67,8 @@ class Start:
 
 
 @contextmanager
-def claim(folder: Path, recipe: AnyRecipe, *, resume: bool) -> Iterator[Start]:
-    """Hold `folder` for one run; refused while another run has it, or when it holds files and `resume` is off."""
+def claim(folder: Path, recipe: Recipe, *, resume: bool) -> Iterator[Start]:
+    """Lock `folder` for one run; refused while another run has it, or if it holds files and `resume` is off."""
     created = [each for each in (folder, *folder.parents) if not each.exists()]
     had_lock = (folder / LOCK).exists() and not (folder / STARTING).exists()
     lock, undone = filelock.FileLock(folder / LOCK), True
@@ -92,7 +85,7 @@ def claim(folder: Path, recipe: AnyRecipe, *, resume: bool) -> Iterator[Start]:
             yield start
             undone = False
         except BaseException as error:
-            undone = not (start.begun or isinstance(error, SignalError))  # a signal spares the data that are prepared
+            undone = not (start.begun or isinstance(error, SignalError))  # after a signal the prepared data stay
             if undone:
                 start.undo()
             raise
@@ -100,12 +93,12 @@ def claim(folder: Path, recipe: AnyRecipe, *, resume: bool) -> Iterator[Start]:
         if undone and not had_lock:
             (folder / LOCK).unlink()
         lock.release()
-        with suppress(OSError):  # there is something in it
+        with suppress(OSError):  # it is not empty
             for made in created:
                 made.rmdir()
 
 
-def _start(folder: Path, recipe: AnyRecipe, resume: bool) -> Start:
+def _start(folder: Path, recipe: Recipe, resume: bool) -> Start:
     tidy(folder)
     names = frozenset(entry.name for entry in folder.iterdir()) - {LOCK}
     killed = STARTING in names
@@ -124,10 +117,10 @@ def _start(folder: Path, recipe: AnyRecipe, resume: bool) -> Start:
     return start
 
 
-def _taken_over(folder: Path, recipe: AnyRecipe, resume: bool) -> Start:
-    """The folder of a run that was killed before its first step; `resume` spares the data that it had prepared."""
+def _taken_over(folder: Path, recipe: Recipe, resume: bool) -> Start:
+    """Take over the folder of a run killed before its first step; `resume` keeps the data that it prepared."""
     if resume:
-        warnings.warn(f"nothing to resume in {folder}: no step was taken there; it is begun anew", stacklevel=2)
+        warnings.warn(f"nothing to resume in {folder}: no step was taken there; the run starts again", stacklevel=2)
     start = Start(folder, recipe, frozenset(json.loads((folder / STARTING).read_text(encoding="utf-8"))))
     if not resume or not (folder / RECIPE).exists() or differences(recipe, folder):
         start.undo()

@@ -1,7 +1,7 @@
-"""What a run must remember to continue as if it had never stopped: JSON and safetensors, never a pickle.
+"""The state of a run, from which it continues bit for bit: JSON and safetensors, never a pickle.
 
-Several ranks write it together by torch.distributed.checkpoint, in its form of safetensors, which keeps beside every
-piece where it belongs; so any number of ranks can read it.
+Several ranks write it together with torch.distributed.checkpoint, in its safetensors format. That format records where
+every shard belongs, so any number of ranks can read it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from regard.training.distributed import Ranks, named_tensors
 
 TENSORS = "state.safetensors"
 PROGRESS = "progress.json"
-Place = dict[str, int]  # where the loader goes on, as plain JSON
+LoaderPlace = dict[str, int]  # where the loader continues, as plain JSON
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Progress:
     best: float | None = None
     best_step: int = 0
     without_gain: int = 0
-    loader: Place = field(default_factory=dict)
+    loader: LoaderPlace = field(default_factory=dict)
 
 
 def save_state(
@@ -57,10 +57,12 @@ def save_state(
     carried: Mapping[str, Tensor],
     group: dist.ProcessGroup | None = None,
 ) -> Future[Any]:
-    """Write `folder` so that `load_state` can continue bit for bit; `average` are the moving-average weights, `carried`
-    is what a task hands from one step to the next. Of several ranks each writes the tensors, or pieces, that are its
-    share, from a copy and while it goes on: they speak of it in `group`. Returns when what is saved may change again;
-    the future is done when all is written."""
+    """Write `folder` so that `load_state` can continue bit for bit.
+
+    `average` are the moving-average weights; `carried` is the state that a task passes from one step to the next.
+    Of several ranks, each writes its share of the tensors, from a copy and in the background, coordinated in `group`.
+    Returns when the tensors may change again; the future is done when everything is written.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {f"weights/{name}": tensor for name, tensor in named_tensors(model).items()}
     tensors |= {f"average/{name}": tensor for name, tensor in average.items()}
@@ -79,12 +81,12 @@ def save_state(
     detached = {name: tensor.detach() for name, tensor in tensors.items()}
     writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
     begun = checkpoint.async_save(detached, storage_writer=writer, process_group=group)
-    assert isinstance(begun, Future)  # another answer is for stagers of another kind
+    assert isinstance(begun, Future)  # the other return type belongs to other stagers
     return begun
 
 
 def read_progress(folder: Path) -> Progress:
-    """How far the run was whose state is in `folder`."""
+    """The progress of the run whose state is in `folder`."""
     document = json.loads((folder / PROGRESS).read_text(encoding="utf-8"))
     del document["random"]
     return Progress(**document)
@@ -97,7 +99,7 @@ def load_state(
     average: Mapping[str, Tensor],
     carried: dict[str, Tensor],
 ) -> Progress:
-    """Put back what `save_state` wrote, on any number of ranks, random generators included."""
+    """Restore what `save_state` wrote, random generators included, on any number of ranks."""
     reader = HuggingFaceStorageReader(str(folder))
     saved = reader.read_metadata().state_dict_metadata
     places = {f"weights/{name}": tensor for name, tensor in named_tensors(model).items()}
@@ -127,9 +129,10 @@ def seed_everything(seed: int) -> None:
 
 
 def seed_draws(*place: int) -> None:
-    """Let what is drawn next (dropout, noise) depend on its place alone: the same on any number of ranks, and again."""
+    """Seed the next random draws (dropout, noise) from their place alone, so that they do not depend on the number of
+    ranks or on restarts."""
     seed = int.from_bytes(hashlib.blake2b(repr(place).encode(), digest_size=8).digest(), "big")
-    torch.default_generator.manual_seed(seed)  # torch.manual_seed asks for devices of all kinds, many times slower
+    torch.default_generator.manual_seed(seed)  # torch.manual_seed visits all kinds of devices and is many times slower
     if torch.cuda.is_initialized():
         torch.cuda.manual_seed(seed)
 
@@ -162,7 +165,7 @@ def _moments(model: nn.Module, optimizers: Mapping[str, torch.optim.Optimizer]) 
 def _places_of_moments(
     saved: Mapping[str, Any], model: nn.Module, optimizers: Mapping[str, torch.optim.Optimizer]
 ) -> dict[str, Tensor]:
-    """New moments, in pieces where their weights are, for those that were saved."""
+    """Empty tensors for the saved moments, sharded like their weights."""
     parameters, places = dict(model.named_parameters()), dict[str, Tensor]()
     for path, entry in saved.items():
         kind, *rest = path.split("/")

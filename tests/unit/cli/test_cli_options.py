@@ -8,7 +8,8 @@ from PIL import Image
 
 from regard.cli.main import run
 from regard.data.data_root import located, missing
-from regard.training.recipe.recipes import load_recipe, recipe_names, shipped
+from regard.training.recipe.files import recipe_names, shipped
+from regard.training.tasks.catalog import load_recipe
 
 WRONG = (
     "look x --top -1", "look x --head -1", "look x --temperature nan", "look x --max-tokens -1",

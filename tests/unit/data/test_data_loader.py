@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.data.formats.pairs import Pair
-from regard.data.loader import BatchLoader, plan_batches
 from regard.data.text.bpe_dropout import PairSampler
+from regard.data.text.pair_loader import PairLoader, plan_batches
 from regard.data.text.pair_store import EncodedPair, PairStore, encode_corpus
 from regard.data.tokenizers.pair import TokenizerConfig, train_pair_tokenizer
 from regard.errors import ConfigError, DataError
@@ -40,8 +40,8 @@ def store(tokenizer, tmp_path_factory):
     return encode_corpus(sentences(300), tokenizer, tmp_path_factory.mktemp("corpus") / "store", keep_text=True)
 
 
-def loader(store, **changes) -> BatchLoader:
-    return BatchLoader(store, **{"pad": 0, "start": 1, "batch_tokens": 200, "seed": 7, **changes})
+def loader(store, **changes) -> PairLoader:
+    return PairLoader(store, **{"pad": 0, "start": 1, "batch_tokens": 200, "seed": 7, **changes})
 
 
 def take(batches, count: int) -> list:

@@ -11,7 +11,8 @@ from regard.cli.main import run
 from regard.config import Config
 from regard.errors import ConfigError
 from regard.models.catalog import MODELS
-from regard.training.recipe.recipes import RECIPES, load_recipe, recipe_names
+from regard.training.recipe.files import recipe_names
+from regard.training.tasks.catalog import TASKS, load_recipe
 
 SIZES = {"vocab": 8, "source_vocab": 8, "target_vocab": 8}
 WHOLE, BROKEN = (0, -1, 1, 3), (-1.0, math.nan, math.inf, -math.inf)
@@ -67,11 +68,11 @@ def test_every_preset_is_valid(name):
         assert MODELS[name].config.parse({**values, **sizes}, where=preset)
 
 
-@pytest.mark.parametrize("task", RECIPES)
+@pytest.mark.parametrize("task", TASKS)
 def test_numbers_of_recipes_are_checked(task):
     """Every number of every section, those of [decoding] too: none may be infinite, and hardly any below 0."""
     name = next(each for each in recipe_names() if not each.startswith("pairs") and load_recipe(each).task == task)
-    for section, field in RECIPES[task].model_fields.items():
+    for section, field in TASKS[task].recipe.model_fields.items():
         inner = next((each for each in kinds(field.annotation) if issubclass(each, Config)), None)
         fields = {f"{section}.{key}": each for key, each in inner.model_fields.items()} if inner else {section: field}
         for key, each in fields.items():

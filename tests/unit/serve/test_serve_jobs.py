@@ -22,7 +22,7 @@ from regard.serve.jobs.recipes import offers, settings_for
 from regard.serve.jobs.runner import TrainingJobs
 from regard.serve.jobs.runs import stream_zip
 from regard.serve.models.registry import ModelRegistry
-from regard.training.recipe.recipes import load_recipe
+from regard.training.tasks.catalog import load_recipe
 
 PATIENCE = 120
 BOMB = '<?xml version="1.0"?><!DOCTYPE tmx [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;">]><tmx><body>&b;</body></tmx>'
@@ -304,7 +304,7 @@ def test_recipes_with_data_take_no_files_and_those_without_need_them(jobs, tsv):
         ({"pairs_jsonl": '{"de": "x"}\n'}, "no language 'en'"),
         ({"pairs_tmx": BOMB}, "entities"),
         ({"pairs_tmx": "<tmx><body>"}, "not well-formed XML"),
-        ({"pairs_tmx": TMX.format(UNIT.format("de", 1))}, "the languages are: de, fr"),
+        ({"pairs_tmx": TMX.format(UNIT.format("de", 1))}, "the languages there are: de, fr"),
         ({"pairs_tsv_gz": b"not gzip"}, "gzip"),
         ({"pairs_tsv_gz": gzip.compress(b"a\tb\n" * 30)[:-9]}, "gzip"),
     ],

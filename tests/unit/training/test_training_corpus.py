@@ -1,15 +1,17 @@
 import pytest
 
 from regard.errors import DataError
-from regard.training.prepare.pairs import prepare
-from regard.training.recipe.recipes import Recipe
+from regard.training.prepare.pairs import PairPreparation
+from regard.training.tasks.translation_recipe import TranslationRecipe
 
 
 def corpus(tmp_path, lines, **data):
     (tmp_path / "pairs.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in lines), encoding="utf-8")
     section = {"train": str(tmp_path / "pairs.tsv"), "source": "en", "target": "es", **data}
-    recipe = Recipe.parse({"data": section, "tokenizer": {"kind": "word", "size": 500, "min_frequency": 1}})
-    return prepare(recipe, tmp_path / "data", lambda: None)
+    recipe = TranslationRecipe.parse({"data": section, "tokenizer": {"kind": "word", "size": 500, "min_frequency": 1}})
+    preparation = PairPreparation(recipe.data, recipe.tokenizer, recipe.seed)
+    preparation.prepare(tmp_path / "data", lambda: None)
+    return preparation.open(tmp_path / "data")
 
 
 def test_dropped_pairs_are_counted_by_reason(tmp_path):

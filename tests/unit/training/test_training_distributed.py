@@ -21,8 +21,8 @@ from regard.checkpoints import newest_complete
 from regard.cli.main import run
 from regard.errors import TrainingError
 from regard.training.loop import train
-from regard.training.metrics import read_metrics
-from regard.training.recipe.recipes import load_recipe
+from regard.training.metrics_log import read_metrics
+from regard.training.tasks.catalog import load_recipe
 
 STEPS = 8
 TINY = (

@@ -8,7 +8,7 @@ import torch
 
 from regard.attention import record
 from regard.checkpoints import load_model
-from regard.data.loader import BatchLoader
+from regard.data.text.pair_loader import PairLoader
 from regard.data.text.pair_store import EncodedPair, PairStore
 from regard.errors import ConfigError, UsageError
 from regard.inference.insight.forced_pass import guided_alignment
@@ -17,7 +17,7 @@ from regard.models.transformer import Transformer, TransformerConfig
 from regard.studies.evaluate.translation import evaluate_pairs, held_out_pairs
 from regard.training.loop import train
 from regard.training.losses import guidance
-from regard.training.recipe.recipes import load_recipe
+from regard.training.tasks.catalog import load_recipe
 
 SETS = (
     "data.target=es", "data.phrasebook.count=1000", "data.phrasebook.valid_count=30", "data.phrasebook.test_count=2",
@@ -92,7 +92,7 @@ def test_links_travel_with_the_pairs_the_same_with_workers(tmp_path):
     assert not store.has_links
     store = store.add_links(links)
     alone, helped = (
-        BatchLoader(store, pad=0, start=1, batch_tokens=40, seed=1, workers=workers).batches() for workers in (0, 2)
+        PairLoader(store, pad=0, start=1, batch_tokens=40, seed=1, workers=workers).batches() for workers in (0, 2)
     )
     for (*_, batch), (*_, same) in zip((next(alone) for _ in range(12)), helped, strict=False):
         torch.testing.assert_close(batch.links, same.links)

@@ -17,14 +17,13 @@ from regard.data.images.reading import Preprocessing, png, read_image
 from regard.data.synthetic.shapes import scenes
 from regard.errors import ConfigError, DataError
 from regard.inference.pipelines.images import ImageClassifier
-from regard.training.evaluation.frechet_distance import Judge
-from regard.training.evaluation.metrics import frechet, mean_overlap
+from regard.training.evaluation.frechet_distance import FrechetJudge
+from regard.training.evaluation.scores import frechet, mean_overlap
 from regard.training.loop import Trainer, train
-from regard.training.metrics import read_metrics
+from regard.training.metrics_log import read_metrics
 from regard.training.prepare import images
-from regard.training.recipe.recipes import load_recipe
 from regard.training.safeguards import SignalError
-from regard.training.tasks.translation import TASKS
+from regard.training.tasks.catalog import load_recipe, open_task
 
 COMMON = [
     "data.scenes.count=40", "data.scenes.valid_count=12", "data.scenes.test_count=6", "training.device=cpu",
@@ -75,7 +74,7 @@ def told(out):
 
 
 def task_of(recipe, folder):
-    return TASKS[recipe.task](recipe, folder, torch.device("cpu"), lambda: None)
+    return open_task(recipe, folder, torch.device("cpu"), lambda: None)
 
 
 @pytest.mark.parametrize("task", ["vit", "resnet", "swin", "segmentation", "pixels", "gan"])
@@ -284,7 +283,7 @@ def test_completed_pictures_are_judged_and_left_on_a_sheet(tmp_path, judge):
 
 def test_a_judge_finds_what_differs(judge):
     pictures = torch.from_numpy(np.stack([s.pixels for s in scenes(part="valid", count=60, seed=1, size=16)]))
-    found = Judge(str(judge), 16, 3, torch.device("cpu"))
+    found = FrechetJudge(str(judge), 16, 3, torch.device("cpu"))
     assert found.distance(pictures.split(20), pictures.split(7)) == pytest.approx(0, abs=1e-6)
     with torch.autocast("cpu", torch.bfloat16):
         assert found.distance(pictures.split(20), [pictures]) == pytest.approx(0, abs=1e-6)
@@ -294,7 +293,7 @@ def test_a_judge_finds_what_differs(judge):
     near, far = found.distance([pictures[:30]], [pictures[30:]]), found.distance([pictures[:30]], [noisy[30:]])
     assert 0 < near < far
     with pytest.raises(ConfigError, match="reads pictures of 16 pixels and 3 channels; these have 28 and 1"):
-        Judge(str(judge), 28, 1, torch.device("cpu"))
+        FrechetJudge(str(judge), 28, 1, torch.device("cpu"))
 
 
 def test_some_pictures_are_taken_from_all_over(tmp_path):

@@ -23,11 +23,10 @@ from regard.inference.pipelines.text_encoder import TextEncoder
 from regard.models.lstm import Lstm
 from regard.studies.evaluate.texts import label_tables
 from regard.training.loop import Trainer, train
-from regard.training.metrics import read_metrics
-from regard.training.recipe.recipes import RECIPES, load_recipe
+from regard.training.metrics_log import read_metrics
 from regard.training.safeguards import SignalError
-from regard.training.tasks.language_modelling import _continued, language_task
-from regard.training.tasks.text_classification import Classification
+from regard.training.tasks.catalog import TASKS, load_recipe, open_task
+from regard.training.tasks.language_modelling import _continued
 
 LOOP = (
     "training.device=cpu", "training.schedule=cosine", "training.warmup=10", "training.lr=5e-3",
@@ -186,7 +185,7 @@ def test_a_state_that_is_not_finite_is_forgotten(tmp_path, text):
     (state,) = _continued(carried, begins)
     assert (state[:, :, 2] == 0).all() and (state[:, :, 0] == 1).all()
     recipe = language(text, *LSTM, "training.steps=6", "training.validate_every=0", "training.on_nan=skip")
-    task = language_task(recipe, tmp_path / "data", torch.device("cpu"), lambda: None)
+    task = open_task(recipe, tmp_path / "data", torch.device("cpu"), lambda: None)
     model = task.build()
     _, batch = next(task.batches({}))
     with torch.no_grad():
@@ -347,7 +346,7 @@ def test_values_and_pairs(tmp_path, init, table, capsys):
 def test_r_drop_of_a_classifier_is_half_of_the_papers_sum(tmp_path, init, table, labels):
     own = (f"data.labels={list(labels)}", f"data.label={'label' if labels else 'length'}", "model.dropout=0.1")
     recipe = labelled(init, table, *own, "training.r_drop=5.0", "training.metric=loss")
-    task = Classification(recipe, tmp_path / "data", torch.device("cpu"), lambda: None)
+    task = open_task(recipe, tmp_path / "data", torch.device("cpu"), lambda: None)
     batch, model = task.texts["train"](np.arange(6)), task.build().train()
     torch.manual_seed(1)
     loss = task.loss(model, batch).total
@@ -501,5 +500,5 @@ def test_every_key_of_every_task_is_documented():
     page = (Path(__file__).parents[3] / "docs" / "recipes.md").read_text(encoding="utf-8")
     sections = {"model", "data", "data.filters", "data.phrasebook", "data.scenes", "tokenizer", "training", "decoding"}
     sections |= {"augmentation"}
-    keys = {key for recipe in RECIPES.values() for key in known_keys(recipe)} - sections
+    keys = {key for entry in TASKS.values() for key in known_keys(entry.recipe)} - sections
     assert sorted(key for key in keys if f"| `{key}` |" not in page) == []

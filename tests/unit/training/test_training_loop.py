@@ -13,11 +13,12 @@ from regard.data.batch import Batch, collate
 from regard.errors import TrainingError, UsageError
 from regard.training.loop import Trainer, train
 from regard.training.losses import Loss, cross_entropy
-from regard.training.metrics import MetricsLog, read_metrics
-from regard.training.publishing import better, weights_of
-from regard.training.recipe.recipes import load_recipe
+from regard.training.metrics_log import MetricsLog, read_metrics
+from regard.training.publishing import weights_of
+from regard.training.recipe.metrics import BLEU, CHRF, LOSS
 from regard.training.run_folder import claim
 from regard.training.safeguards import Signals
+from regard.training.tasks.catalog import load_recipe
 
 TINY = [
     "model.width=16", "model.heads=2", "model.encoder_depth=1", "model.decoder_depth=1", "model.ffn_width=32",
@@ -41,7 +42,7 @@ def rows(out, kind):
 class Copying:
     """A stand-in for a task: a linear model that must repeat its input; `poison` makes chosen batches not finite."""
 
-    summary, repeats = "copies", False
+    summary, capturable = "copies", False
 
     def __init__(self, poison=()):
         self.poison = set(poison)
@@ -272,10 +273,10 @@ def test_the_time_limit_ends_a_run(trainer):
     assert run.progress.step < 100000
 
 
-def test_better_knows_the_direction_of_each_metric():
-    assert better("loss", 1.0, 2.0) and not better("loss", 2.0, 1.0)
-    assert better("bleu", 2.0, 1.0) and not better("chrf", 1.0, 2.0)
-    assert better("loss", 1.0, None) and not better("loss", math.nan, None) and not better("bleu", math.nan, 1.0)
+def test_metrics_know_which_way_is_better():
+    assert LOSS.better(1.0, 2.0) and not LOSS.better(2.0, 1.0)
+    assert BLEU.better(2.0, 1.0) and not CHRF.better(1.0, 2.0)
+    assert LOSS.better(1.0, None) and not LOSS.better(math.nan, None) and not BLEU.better(math.nan, 1.0)
 
 
 @pytest.mark.parametrize("metric", ["loss", "bleu"])
@@ -287,12 +288,13 @@ def test_the_better_of_mean_and_best_is_published(tmp_path, metric):
     best = max(valid) if metric == "bleu" else min(valid)
     states = [weights_of(folder) for folder in complete_checkpoints(out)[:2]]
     expected = states[-1 if valid[0] == best else 0]
-    if better(metric, average, best):
+    if (average > best) if metric == "bleu" else (average < best):
         expected = {name: (states[0][name].double() + states[1][name].double()) / 2 for name in expected}
     for name, tensor in expected.items():
         torch.testing.assert_close(published[name], tensor.float(), rtol=0, atol=1e-7)
     assert rows(out, "test")
-    assert "valid loss" in (out / "README.md").read_text(encoding="utf-8")
+    card = (out / "README.md").read_text(encoding="utf-8")
+    assert "valid loss ↓" in card and "valid bleu ↑" in card
 
 
 def test_only_the_newest_and_the_best_checkpoints_are_kept(tmp_path):

@@ -6,7 +6,9 @@ import pytest
 
 from regard.config import known_keys
 from regard.errors import ConfigError, UsageError
-from regard.training.recipe.recipes import Recipe, load_recipe, recipe_names
+from regard.training.recipe.files import recipe_names
+from regard.training.tasks.catalog import load_recipe
+from regard.training.tasks.translation_recipe import TranslationRecipe
 
 SMALL = {"data": {"train": "a.tsv", "source": "en", "target": "es"}}
 
@@ -75,7 +77,7 @@ def test_wrong_values_are_named():
 
 
 def test_preset_values_yield_to_the_recipe():
-    model = Recipe.parse({**SMALL, "model": {"name": "transformer", "preset": "tiny", "heads": 2}}).model
+    model = TranslationRecipe.parse({**SMALL, "model": {"name": "transformer", "preset": "tiny", "heads": 2}}).model
     config = model.config(source_vocab=50, target_vocab=60, pad=0)
     assert (config.width, config.heads, config.source_vocab, config.target_vocab) == (128, 2, 50, 60)
     assert model.resolved().overrides["width"] == 128
@@ -84,12 +86,12 @@ def test_preset_values_yield_to_the_recipe():
 
 def test_vocabulary_sizes_come_from_the_tokenizer():
     with pytest.raises(ConfigError, match="comes from the tokenizer"):
-        Recipe.parse({**SMALL, "model": {"name": "transformer", "source_vocab": 10}})
+        TranslationRecipe.parse({**SMALL, "model": {"name": "transformer", "source_vocab": 10}})
 
 
 def test_tables_by_target_language():
     data = {"train": {"es": "a", "pt": "b"}, "valid": "c", "source": "en", "target": ["es", "pt"]}
-    section = Recipe.parse({"data": data}).data
+    section = TranslationRecipe.parse({"data": data}).data
     assert [section.path("train", target) for target in ("es", "pt")] == ["a", "b"]
     assert (section.path("valid", "pt"), section.path("test", "pt")) == ("c", "")
 
@@ -106,17 +108,17 @@ def test_tables_by_target_language():
 )
 def test_data_that_does_not_hold_together_is_refused(data, message):
     with pytest.raises(ConfigError, match=message):
-        Recipe.parse({"data": data})
+        TranslationRecipe.parse({"data": data})
 
 
 def test_training_that_does_not_hold_together_is_refused():
     with pytest.raises(ConfigError, match="only 3 checkpoints are kept"):
-        Recipe.parse({**SMALL, "training": {"average": 5, "keep": 3}})
+        TranslationRecipe.parse({**SMALL, "training": {"average": 5, "keep": 3}})
     with pytest.raises(ConfigError, match="validate_sentences"):
-        Recipe.parse({**SMALL, "training": {"metric": "bleu", "validate_sentences": 0}})
+        TranslationRecipe.parse({**SMALL, "training": {"metric": "bleu", "validate_sentences": 0}})
 
 
 def test_every_key_is_documented():
     page = (Path(__file__).parents[3] / "docs" / "recipes.md").read_text(encoding="utf-8")
     sections = {"model", "data", "data.filters", "data.phrasebook", "tokenizer", "training", "decoding"}
-    assert [key for key in known_keys(Recipe) if key not in sections and f"| `{key}` |" not in page] == []
+    assert [key for key in known_keys(TranslationRecipe) if key not in sections and f"| `{key}` |" not in page] == []

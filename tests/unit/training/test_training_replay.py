@@ -8,12 +8,11 @@ import pytest
 import torch
 
 from regard.data.batch import ImageBatch
-from regard.training.cuda_graphs import MOST, WARM, Repeated
+from regard.training.cuda_graphs import MOST, WARM, CapturedUpdate
 from regard.training.loop import Trainer
-from regard.training.recipe.recipes import load_recipe
 from regard.training.safeguards import Signals
-from regard.training.tasks.language_modelling import Streams
-from regard.training.tasks.translation import TASKS
+from regard.training.tasks.catalog import TASKS, load_recipe, open_task
+from regard.training.tasks.language_modelling import StreamTask
 
 CPU = torch.device("cpu")
 COMMON = [
@@ -64,7 +63,7 @@ class Refusing(Playback):
 
 def trainer_of(name, folder):
     recipe = load_recipe(name, [*MODELS[name], *COMMON]).resolved()
-    task = TASKS[recipe.task](recipe, folder / "data", CPU, lambda: None)
+    task = open_task(recipe, folder / "data", CPU, lambda: None)
     torch.manual_seed(1)
     trainer = Trainer(recipe, task, folder, CPU, Signals())
     exact = trainer._rate
@@ -73,7 +72,7 @@ def trainer_of(name, folder):
 
 
 def replaying(trainer, capture):
-    trainer.repeated = Repeated(lambda batch, tokens: trainer._update([batch], tokens), CPU, capture)
+    trainer.captured = CapturedUpdate(lambda batch, tokens: trainer._update([batch], tokens), CPU, capture)
     return trainer
 
 
@@ -123,13 +122,13 @@ def test_a_step_that_is_not_finite_is_noticed_when_it_is_replayed(tmp_path):
     batches, tokens = trainer._take(trainer.task.batches(trainer.progress.loader))
     batches[0].draws.fill_(float("nan"))
     trainer.step(batches, tokens)
-    assert trainer.stopped.item() == 1
+    assert trainer.window.stopped.item() == 1
     assert all(torch.equal(value, before[name]) for name, value in trainer.model.state_dict().items())
 
 
 def test_only_so_many_shapes_are_captured():
     seen, capture = [], Playback()
-    repeated = Repeated(lambda batch, tokens: seen.append((len(batch.rows), float(tokens))), CPU, capture)
+    repeated = CapturedUpdate(lambda batch, tokens: seen.append((len(batch.rows), float(tokens))), CPU, capture)
     for _ in range(WARM + 2):
         for size in range(1, MOST + 4):
             repeated(ImageBatch(torch.arange(size), torch.zeros(size, 2), None), 10 * size)
@@ -138,7 +137,7 @@ def test_only_so_many_shapes_are_captured():
 
 
 @pytest.mark.parametrize(
-    ("name", "overrides", "repeats"),
+    ("name", "overrides", "captured"),
     [
         ("scenes-vit", [], True),
         ("scenes-igpt", [], True),
@@ -148,10 +147,10 @@ def test_only_so_many_shapes_are_captured():
         ("tinyshakespeare-lstm", [], False),
     ],
 )
-def test_which_tasks_repeat(name, overrides, repeats):
+def test_which_steps_are_captured(name, overrides, captured):
     recipe = load_recipe(name, overrides)
-    task = Streams if name.endswith("lstm") else TASKS[recipe.task]
-    assert (task.repeats and recipe.training.shapes_recur) == repeats
+    task = StreamTask if recipe.model.name == "lstm" else TASKS[recipe.task].load()
+    assert (task.capturable and recipe.training.shapes_recur) == captured
 
 
 def test_a_batch_takes_the_place_of_another():
@@ -159,5 +158,5 @@ def test_a_batch_takes_the_place_of_another():
     address = place.rows.data_ptr()
     other = ImageBatch(torch.tensor([7, 8, 9]), torch.ones(3, 2), None)
     assert place.shape == other.shape != ImageBatch(torch.arange(2), torch.zeros(2, 2), None).shape
-    place.take(other)
+    place.copy_from(other)
     assert place.rows.tolist() == [7, 8, 9] and place.draws.sum() == 6 and place.rows.data_ptr() == address

@@ -11,7 +11,7 @@ from torch.distributed.checkpoint import CheckpointException
 
 from regard.checkpoints import verify
 from regard.errors import CheckpointError
-from regard.training.checkpoint_writer import Saver
+from regard.training.checkpoint_writer import CheckpointWriter
 from regard.training.distributed import ALONE, Ranks
 
 
@@ -40,7 +40,7 @@ class Writing:
 
 
 def test_a_checkpoint_is_in_place_only_when_all_have_written(tmp_path):
-    saver, writing = Saver(FirstOfTwo()), Writing()
+    saver, writing = CheckpointWriter(FirstOfTwo()), Writing()
     saver.save(tmp_path / "step-1", writing)
     assert not (tmp_path / "step-1").exists()
     writing.written.set_result(None)
@@ -49,7 +49,7 @@ def test_a_checkpoint_is_in_place_only_when_all_have_written(tmp_path):
 
 
 def test_the_next_checkpoint_waits_for_the_one_before(tmp_path):
-    saver, first, second = Saver(FirstOfTwo()), Writing(), Writing()
+    saver, first, second = CheckpointWriter(FirstOfTwo()), Writing(), Writing()
     saver.save(tmp_path / "step-1", first)
     first.written.set_result(None)
     saver.save(tmp_path / "step-2", second)
@@ -61,7 +61,7 @@ def test_the_next_checkpoint_waits_for_the_one_before(tmp_path):
 
 def test_what_a_rank_could_not_write_is_told_and_removed(tmp_path):
     full = OSError(errno.ENOSPC, "No space left on device")
-    saver, writing = Saver(FirstOfTwo()), Writing()
+    saver, writing = CheckpointWriter(FirstOfTwo()), Writing()
     saver.save(tmp_path / "step-1", writing)
     writing.written.set_exception(CheckpointException("write", {1: (full, None)}))
     with pytest.raises(CheckpointError, match=r"disk of .* is full"):
@@ -73,7 +73,7 @@ def test_what_a_rank_could_not_write_is_told_and_removed(tmp_path):
 def test_one_process_has_saved_when_it_goes_on(tmp_path):
     writing = Writing()
     writing.written.set_result(None)
-    Saver(ALONE).save(tmp_path / "step-1", writing, needs=1)
+    CheckpointWriter(ALONE).save(tmp_path / "step-1", writing, needs=1)
     verify(tmp_path / "step-1")
 
 
@@ -81,7 +81,7 @@ def test_a_full_disk_is_told_with_what_is_needed_and_what_is_free(tmp_path, monk
     disk = SimpleNamespace(free=5000)
     monkeypatch.setattr("regard.checkpoints.folder.shutil.disk_usage", lambda _: disk)
     with pytest.raises(CheckpointError, match=r"full: needed 123,456 bytes, free 5,000; free some space"):
-        Saver(ALONE).save(tmp_path / "step-1", Writing(), needs=123_456)
+        CheckpointWriter(ALONE).save(tmp_path / "step-1", Writing(), needs=123_456)
     disk.free = 200_000
 
     def write(folder: Path) -> Future[None]:
@@ -90,4 +90,4 @@ def test_a_full_disk_is_told_with_what_is_needed_and_what_is_free(tmp_path, monk
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with pytest.raises(CheckpointError, match=r"full: needed about 123,456 bytes, free 1,636; "):
-        Saver(ALONE).save(tmp_path / "step-1", write, needs=123_456)
+        CheckpointWriter(ALONE).save(tmp_path / "step-1", write, needs=123_456)

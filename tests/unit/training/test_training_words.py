@@ -19,7 +19,7 @@ from regard.inference.pipelines.word_vectors import WordVectors
 from regard.models.word2vec import Word2Vec, Word2VecConfig
 from regard.training.loop import train
 from regard.training.losses import negative_sampling
-from regard.training.recipe.recipes import load_recipe
+from regard.training.tasks.catalog import load_recipe
 
 LOOP = ("training.device=cpu", "training.validate_every=100", "training.checkpoint_every=0", "training.log_every=100")
 PAIRS = {"king": "queen", "man": "woman", "boy": "girl", "father": "mother"}

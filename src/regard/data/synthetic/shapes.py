@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.data.parts import PARTS, Part
 from regard.errors import UsageError
 
-Part = Literal["train", "valid", "test"]
-PARTS: tuple[Part, ...] = ("train", "valid", "test")
 Plane = NDArray[np.float64]
 
 MAX_OBJECTS = 4  # objects in a scene

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from regard.data.formats.lines import read_lines, refuse
 from regard.data.formats.pairs import Pair
-from regard.data.synthetic.phrasebook import Part, phrases
+from regard.data.parts import Part
+from regard.data.synthetic.phrasebook import phrases
 from regard.errors import DataError, UsageError
 
 BUILT_IN = "builtin:"

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.data.batch import Tensors
+from regard.data.batch import TensorBatch
 from regard.data.loader import Place, Rows
 from regard.data.text.token_blocks import TokenStore, split_rows
 
@@ -21,7 +21,7 @@ THINNING, ORDER, DRAWS = range(3)  # what random numbers are for: each use has a
 
 
 @dataclass(frozen=True)
-class WindowBatch(Tensors):
+class WindowBatch(TensorBatch):
     """B words of a text, up to C words around each of them, and K words drawn at random."""
 
     words: Int[Tensor, B]

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from regard.config import Config
 from regard.serve.jobs.training_data import without_paths
-from regard.training.metrics import METRICS, read_metrics
+from regard.training.metrics_log import METRICS, read_metrics
 
 RECORD = "job.json"
 LOG = "train.log"

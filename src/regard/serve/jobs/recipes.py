@@ -10,8 +10,9 @@ from typing import Any
 from regard.config import Config
 from regard.models.catalog import MODELS
 from regard.studies.costs.plan import make_plan
-from regard.training.recipe.recipes import opening_comment, recipe_names, recipe_text
-from regard.training.recipe.sections import PHRASEBOOK, ModelSection, TrainingSection
+from regard.training.recipe.files import PHRASEBOOK, opening_comment, recipe_names, recipe_text
+from regard.training.recipe.model_section import ModelSection
+from regard.training.tasks.translation_recipe import TranslationTrainingSection
 
 DEMO_SETS = ("training.log_every=10", "training.validate_every=130")  # often enough to watch the progress
 HELD_OUT = 200  # pairs for validation, but at most a tenth of all pairs
@@ -77,7 +78,7 @@ def has_builtin_data(name: str) -> bool:
 def settings_for(name: str, *, pairs: int | None = None, steps: int | None = None) -> tuple[str, ...]:
     """The `--set` values that fit a recipe to this number of pairs and steps, and log often enough for the page."""
     size = next((size for size in SMALL_CORPORA if pairs is not None and pairs < size.below), None)
-    recipe = TrainingSection.parse(_values(name)["training"])
+    recipe = TranslationTrainingSection.parse(_values(name)["training"])
     steps = steps or (size.steps if size else recipe.steps)
     often = min(recipe.validate_every, max(10, steps // 15))
     training = {

@@ -27,7 +27,7 @@ from regard.serve.jobs.runs import DEMO, RunFolders
 from regard.serve.jobs.temp_folders import removed_if_killed
 from regard.serve.jobs.training_data import check_language, count_pairs, save_pairs
 from regard.studies.demo import RECIPE as DEMO_RECIPE
-from regard.training.recipe.recipes import load_recipe
+from regard.training.tasks.catalog import load_recipe
 
 UPLOAD = "upload"
 LIMIT = 256 * 2**20  # bytes of training data

@@ -17,7 +17,7 @@ from regard.serve.routes.libretranslate import ERRORS
 from regard.studies.costs.models import COSTS
 from regard.studies.costs.plan import make_plan
 from regard.studies.costs.units import byte_size, scaled
-from regard.training.metrics import METRICS, read_metrics
+from regard.training.metrics_log import METRICS, read_metrics
 
 EXAMPLES = 3  # sentences to try a model with
 

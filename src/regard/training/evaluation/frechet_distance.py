@@ -1,5 +1,7 @@
-"""How real made pictures look: the Fréchet distance of their features, in a classifier of our own, from those of real
-pictures. The same idea as FID, but its numbers compare only with others of the same classifier.
+"""How real generated images look: the Fréchet distance between their features and those of real images.
+
+The features are those of a classifier trained here. The idea is that of FID, but its numbers compare only with others
+of the same classifier.
 """
 
 from __future__ import annotations
@@ -13,30 +15,30 @@ from torch import Tensor
 
 from regard.errors import ConfigError
 from regard.inference.pipelines.images import ImageClassifier
-from regard.training.evaluation.metrics import frechet
+from regard.training.evaluation.scores import frechet
 
 Pixels = UInt8[Tensor, "B C H W"]
 
 
-class Judge:
-    """A classifier of such pictures, trained before."""
+class FrechetJudge:
+    """A trained classifier whose features are compared."""
 
     def __init__(self, folder: str, size: int, channels: int, device: torch.device) -> None:
         self.classifier = ImageClassifier.load(folder, device=str(device))
         known = self.classifier.config
         if (known.image_size, known.channels) != (size, channels):
             raise ConfigError(
-                f"data.judge is {folder!r}, which reads pictures of {known.image_size} pixels and {known.channels} "
+                f"data.judge is {folder!r}, which reads images of {known.image_size} pixels and {known.channels} "
                 f"channels; these have {size} and {channels}"
             )
 
     def distance(self, real: Iterable[Pixels], made: Iterable[Pixels]) -> float:
-        """Between two sets of pictures, each in batches."""
+        """The distance between two sets of images, each in batches."""
         return frechet(*(np.concatenate([self._features(pixels) for pixels in each]) for each in (real, made)))
 
     @torch.inference_mode()
     def _features(self, pixels: Pixels) -> Float[np.ndarray, "B D"]:
-        """What the classifier knows of pictures before it names them, whatever precision training goes on in."""
+        """The mean of the classifier's last map, in full precision even if training uses bf16."""
         judge = self.classifier
         with torch.autocast(pixels.device.type, enabled=False):
             maps = judge.model.features(judge.preprocessing.normalise(pixels))  # type: ignore[operator]

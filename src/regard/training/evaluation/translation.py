@@ -1,4 +1,4 @@
-"""How good a translator is on held-out pairs: loss, perplexity, and BLEU, chrF and exact match of what it says."""
+"""Measuring a translator on held-out pairs: loss, perplexity, and BLEU, chrF and exact match of its outputs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import nn
 
 from regard.data.batch import Batch, collate
 from regard.data.formats.pairs import Pair
-from regard.data.loader import plan_batches
+from regard.data.text.pair_loader import plan_batches
 from regard.inference.decoding.protocols import TokenSourceModel
 from regard.inference.decoding.search import search
 from regard.inference.decoding.settings import SearchSettings, Vocabulary
@@ -22,7 +22,7 @@ from regard.training.losses import cross_entropy
 from regard.training.safeguards import Poll
 
 SENTENCES = 64  # decoded together
-SAMPLES = 8  # shown to whoever watches
+SAMPLES = 8  # outputs kept to be shown
 
 
 class Sample(TypedDict):
@@ -33,8 +33,8 @@ class Sample(TypedDict):
     output: str
 
 
-class Side(Protocol):
-    """What answers are made of."""
+class TargetTokenizer(Protocol):
+    """The special tokens of answers, and how answers become text."""
 
     @property
     def pad(self) -> int: ...
@@ -45,22 +45,22 @@ class Side(Protocol):
     def decode(self, ids: list[int], /) -> str: ...
 
 
-class PairCoder(Protocol):
-    """What makes tokens of pairs, and text of answers."""
+class PairEncoder(Protocol):
+    """Makes tokens of pairs, and text of answers."""
 
     @property
-    def target(self) -> Side: ...
+    def target(self) -> TargetTokenizer: ...
     def source_ids(self, texts: Sequence[str], to: str = "") -> list[list[int]]: ...
     def target_ids(self, texts: Sequence[str]) -> list[list[int]]: ...
 
 
-class Evaluation:
-    """Held-out pairs, encoded once and batched by length, `decoded` of them (evenly spread) also to be translated."""
+class PairEvaluation:
+    """Held-out pairs, encoded once and batched by length; `decoded` of them, evenly spread, are also translated."""
 
     def __init__(
         self,
         pairs: Sequence[Pair],
-        tokenizer: PairCoder,
+        tokenizer: PairEncoder,
         *,
         decoding: SearchSettings,
         decoded: int,
@@ -73,7 +73,7 @@ class Evaluation:
         self.to_decode = _batched(pairs[stride - 1 :: stride], tokenizer, batch_tokens) if decoded else []
         side = tokenizer.target
         self.vocabulary = Vocabulary(start=side.start, end=side.end, pad=side.pad)
-        self.samples: list[Sample] = []  # of the last call, of the same sentences each time
+        self.samples: list[Sample] = []  # outputs of the last call, of the same sentences each time
 
     def __call__(self, model: nn.Module, poll: Poll) -> dict[str, float]:
         """All metrics of a model in evaluation mode; `poll` is called between batches and may raise."""
@@ -115,7 +115,7 @@ class Evaluation:
 
 
 def _samples(pairs: Sequence[Pair], answers: Sequence[str]) -> list[Sample]:
-    """A few evenly spread translations; batches hold sentences of similar length, so these are short and long ones."""
+    """A few evenly spread translations. Batches hold sentences of similar length, so some are short and some long."""
     chosen = range(0, len(pairs), math.ceil(len(pairs) / SAMPLES))
     return [Sample(source=pairs[i].source, target=pairs[i].target, output=answers[i]) for i in chosen]
 
@@ -129,7 +129,7 @@ def _corpus_scores(answers: Sequence[str], references: Sequence[str]) -> dict[st
     }
 
 
-def _batched(pairs: Sequence[Pair], tokenizer: PairCoder, batch_tokens: int) -> list[tuple[list[Pair], Batch]]:
+def _batched(pairs: Sequence[Pair], tokenizer: PairEncoder, batch_tokens: int) -> list[tuple[list[Pair], Batch]]:
     """Pairs of similar length together, each batch beside its pairs."""
     sources = [tokenizer.source_ids([pair.source], pair.to)[0] for pair in pairs]
     targets = tokenizer.target_ids([pair.target for pair in pairs])

@@ -1,9 +1,9 @@
-"""From the files of a recipe to pictures of one size, decoded once per run, that wait where the model computes."""
+"""From the files of a recipe to images of one size: decoded once per run, kept on the device if they fit."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,23 +18,22 @@ from regard.data.batch import ImageBatch
 from regard.data.images.augmentation import Augmentation
 from regard.data.images.datasets import Example, Files, ImageStore, open_images
 from regard.data.images.reading import Preprocessing
-from regard.data.loader import Loader, Place, Rows
+from regard.data.loader import Place, Rows
+from regard.data.parts import PARTS, Part
 from regard.data.synthetic.shapes import SHAPE_NAMES, scenes
 from regard.errors import DataError
-from regard.training.prepare.texts import PARTS, Part
-from regard.training.recipe.image_sections import ImageLoopSection, ImageSection
+from regard.training.recipe.image_sections import ImagesSection
 from regard.training.safeguards import Poll
-from regard.training.tasks.supervised import loading
 
-RESIDENT = 8 << 30  # bytes of pictures that are kept on the device; more stay on disk and are read by the loader
+RESIDENT = 8 << 30  # bytes of images that are kept on the device; larger sets stay on disk and the loader reads them
 SKIPPED = "skipped.json"
-CHUNK = 4096
+CHUNK = 4096  # images read together
 LEAST_DEVIATION = 1e-3  # of a channel that never changes
 
 
 @dataclass(frozen=True)
-class Pictures:
-    """Some of the pictures of a store."""
+class ImageRows:
+    """Some of the images of a store."""
 
     store: ImageStore
     rows: NDArray[np.int64]
@@ -44,21 +43,21 @@ class Pictures:
 
     @property
     def resident(self) -> bool:
-        """Whether they are few enough to wait on the device."""
+        """Whether they fit on the device."""
         return len(self) * self.store.pixels[:1].nbytes <= RESIDENT
 
-    def spread(self, count: int) -> Pictures:
-        """So many of them, or all, from all over the set: its classes may stand one after the other."""
+    def spread(self, count: int) -> ImageRows:
+        """`count` of them, or all, evenly spread over the set: its classes may follow one another."""
         chosen = np.linspace(0, len(self), min(count, len(self)), endpoint=False).astype(np.int64)
-        return Pictures(self.store, self.rows[chosen])
+        return ImageRows(self.store, self.rows[chosen])
 
     def plan(self, batch: int, seed: int, epoch: int) -> list[Rows]:
-        """The rows of every batch of an epoch: every picture once, in batches whose sizes differ by one at most."""
+        """The rows of every batch of an epoch: every image once, in batches whose sizes differ by one at most."""
         order = np.random.default_rng([seed, epoch]).permutation(len(self))
         return np.array_split(order, -(-len(order) // batch))
 
     def mean_and_deviation(self) -> tuple[list[float], list[float]]:
-        """Of every channel, in 0..1."""
+        """Mean and standard deviation of every channel, in 0..1."""
         sums = np.zeros((2, self.store.pixels.shape[1]))
         for some in np.array_split(self.rows, -(-len(self) // CHUNK)):
             values = self.store.pixels[some] / 255
@@ -69,9 +68,9 @@ class Pictures:
 
 @dataclass(frozen=True)
 class BatchMaker:
-    """Makes batches of rows and random numbers, and of pixels where they do not wait on the device."""
+    """Makes batches of rows and random numbers; of pixels too unless they are on the device."""
 
-    pictures: Pictures
+    images: ImageRows
     augmentation: Augmentation
     seed: int
     resident: bool
@@ -80,21 +79,24 @@ class BatchMaker:
         draws = self.augmentation.draw(np.random.default_rng([self.seed, *place]), len(rows))
         pixels = None
         if not self.resident:
-            pixels = torch.from_numpy(self.pictures.store.pixels[self.pictures.rows[rows]])
+            pixels = torch.from_numpy(self.images.store.pixels[self.images.rows[rows]])
         return ImageBatch(torch.from_numpy(rows), torch.from_numpy(draws), pixels)
 
 
-class OnDevice:
-    """Pictures where the model computes: pixels, labels and masks by row."""
+class DeviceImages:
+    """Images on the device of the model: pixels, labels and masks by row."""
 
-    def __init__(self, pictures: Pictures, device: torch.device) -> None:
-        store, self.pictures = pictures.store, pictures
-        self.labels = torch.from_numpy(store.labels[pictures.rows]).to(device)
-        self._pixels = torch.from_numpy(store.pixels[pictures.rows]).to(device) if pictures.resident else None
-        self._masks = None if store.masks is None else torch.from_numpy(store.masks[pictures.rows]).to(device)
+    def __init__(self, images: ImageRows, device: torch.device) -> None:
+        store, self.images = images.store, images
+        self.labels = torch.from_numpy(store.labels[images.rows]).to(device)
+        self._pixels = torch.from_numpy(store.pixels[images.rows]).to(device) if images.resident else None
+        self._masks = None if store.masks is None else torch.from_numpy(store.masks[images.rows]).to(device)
+
+    def __len__(self) -> int:
+        return len(self.images)
 
     def pixels(self, batch: ImageBatch) -> UInt8[Tensor, "B C H W"]:
-        """The pictures of a batch."""
+        """The images of a batch."""
         if self._pixels is None:
             assert batch.pixels is not None
             return batch.pixels
@@ -106,19 +108,19 @@ class OnDevice:
         return self._masks[batch.rows].long()
 
     def in_order(self, count: int) -> Iterator[ImageBatch]:
-        """All of them once, `count` at a time, as they are."""
-        make = BatchMaker(self.pictures, Augmentation(), 0, self._pixels is not None)
-        for rows in np.array_split(np.arange(len(self.pictures)), -(-len(self.pictures) // count)):
+        """All of them once, `count` at a time, without augmentation."""
+        make = BatchMaker(self.images, Augmentation(), 0, self._pixels is not None)
+        for rows in np.array_split(np.arange(len(self)), -(-len(self) // count)):
             yield make(rows, (0, 0)).to(self.labels.device)
 
 
 @dataclass(frozen=True)
 class ImageCorpus:
-    """What a model learns from and is measured on."""
+    """The images that a model is trained, validated and tested on."""
 
-    train: Pictures
-    valid: Pictures
-    test: Pictures
+    train: ImageRows
+    valid: ImageRows
+    test: ImageRows
     preprocessing: Preprocessing
     skipped: list[str]
 
@@ -129,50 +131,52 @@ class ImageCorpus:
     @property
     def summary(self) -> str:
         counts = [f"{len(part):,}" for part in (self.train, self.valid, self.test)]
-        text = f"{counts[0]} pictures of {len(self.names)} classes; {counts[1]} for validation, {counts[2]} for testing"
+        text = f"{counts[0]} images of {len(self.names)} classes; {counts[1]} for validation, {counts[2]} for testing"
         left_out = f"; {len(self.skipped):,} left out, the first: {self.skipped[0]}" if self.skipped else ""
         return text + left_out
 
-    def loader(
-        self, augmentation: Augmentation, training: ImageLoopSection, seed: int, device: torch.device
-    ) -> Loader[ImageBatch]:
-        """Batches of the training pictures, the same for any number of workers and any restart."""
+    def batches(
+        self, augmentation: Augmentation, size: int, seed: int
+    ) -> tuple[Callable[[int], list[Rows]], BatchMaker]:
+        """The plan of an epoch in batches of `size` training images, and what makes a batch of its rows."""
 
         def plan(epoch: int) -> list[Rows]:
-            return self.train.plan(training.batch, seed, epoch)
+            return self.train.plan(size, seed, epoch)
 
-        make = BatchMaker(self.train, augmentation, seed, self.train.resident)
-        return Loader(plan, make, **loading(training, device))
+        return plan, BatchMaker(self.train, augmentation, seed, self.train.resident)
 
 
 @dataclass(frozen=True)
 class ImagePreparation:
-    """How the files of a recipe become a corpus of pictures of one size.
+    """How the files of a recipe become a corpus of images of one size.
 
-    Without `preprocessing`, the shorter side is resized to `size` and the middle cut out, and every channel gets the
-    mean 0 and the deviation 1 that it has in the training pictures.
+    Without `preprocessing`, the shorter side is resized to `size`, the middle is cut out, and every channel is
+    normalised with its mean and standard deviation in the training images.
     """
 
-    data: ImageSection
+    data: ImagesSection
     size: int
     channels: int
     seed: int
     preprocessing: Preprocessing | None = None
 
-    def corpus(self, folder: Path, poll: Poll) -> ImageCorpus:
-        """The corpus, from `folder` where it was prepared before."""
+    def prepare(self, folder: Path, poll: Poll) -> None:
+        """Write the corpus into `folder`, unless it exists from before."""
         if not folder.exists():
             write_folder(folder, lambda temporary: self._write(temporary, poll))
+
+    def open(self, folder: Path) -> ImageCorpus:
+        """The corpus that was written into `folder`."""
         parts = self._parts(folder)
         skipped: list[str] = json.loads((folder / SKIPPED).read_text(encoding="utf-8"))
         return ImageCorpus(*parts, Preprocessing.load(folder, self.size, self.channels), skipped)
 
     def _write(self, folder: Path, poll: Poll) -> None:
         skipped: list[str] = []
-        names: Sequence[str] = SHAPE_NAMES if self.data.drawn else self.data.labels
+        names: Sequence[str] = SHAPE_NAMES if self.data.built_in else self.data.labels
         for part in PARTS:
-            if self.data.drawn:
-                ImageStore.write(folder / part, self._drawn(part, poll), names)
+            if self.data.built_in:
+                ImageStore.write(folder / part, self._built_in(part, poll), names)
                 continue
             files = [open_images(path, names) for path in self.data.paths(part)]
             names = self._agreed(files) or names
@@ -181,7 +185,7 @@ class ImagePreparation:
         (folder / SKIPPED).write_text(json.dumps(skipped, ensure_ascii=False), encoding="utf-8")
         train = self._parts(folder)[0]
         if not len(train):
-            raise DataError(f"{self.data.train}: there is no picture to learn from; give data.train some")
+            raise DataError(f"{self.data.train}: there is no image to learn from; give data.train some")
         mean, deviation = train.mean_and_deviation()
         self._preprocessing(mean, deviation).save(folder)
 
@@ -206,7 +210,7 @@ class ImagePreparation:
                 image, label = found
                 yield Example(preprocessing.pixels(image), label)
 
-    def _drawn(self, part: Part, poll: Poll) -> Iterator[Example]:
+    def _built_in(self, part: Part, poll: Poll) -> Iterator[Example]:
         sizes = self.data.scenes
         count = {"train": sizes.count, "valid": sizes.valid_count, "test": sizes.test_count}[part]
         for scene in scenes(part=part, count=count, seed=self.seed, size=self.size):
@@ -216,17 +220,17 @@ class ImagePreparation:
                 pixels = pixels.mean(axis=0, keepdims=True).round().astype(np.uint8)
             yield Example(pixels, scene.label, scene.mask)
 
-    def _parts(self, folder: Path) -> tuple[Pictures, Pictures, Pictures]:
+    def _parts(self, folder: Path) -> tuple[ImageRows, ImageRows, ImageRows]:
         stores = [ImageStore.open(folder / part) for part in PARTS]
-        train, valid, test = (Pictures(store, np.arange(len(store))) for store in stores)
+        train, valid, test = (ImageRows(store, np.arange(len(store))) for store in stores)
         if self.data.split:
             if self.data.split >= len(train):
                 raise DataError(
-                    f"data.split sets {self.data.split:,} pictures aside, but there are only {len(train):,}; lower it"
+                    f"data.split sets {self.data.split:,} images aside, but there are only {len(train):,}; lower it"
                 )
             aside = train.store.held_out(self.data.split)
-            train, valid = (Pictures(train.store, np.flatnonzero(chosen)) for chosen in (~aside, aside))
+            train, valid = (ImageRows(train.store, np.flatnonzero(chosen)) for chosen in (~aside, aside))
         if self.data.count:
             order = np.random.default_rng(self.seed).permutation(len(train))[: self.data.count]
-            train = Pictures(train.store, train.rows[np.sort(order)])
+            train = ImageRows(train.store, train.rows[np.sort(order)])
         return train, valid, test

@@ -1,13 +1,15 @@
-"""Language modelling: every next token of a plain text, in packed blocks (Radford et al. 2019) or, for a recurrent
-model, in streams that are read side by side, the state going on from block to block: the gradient stops where a block
-begins, the memory does not (truncated back-propagation through time, as in Merity et al. 2018)."""
+"""Language modelling: every next token of a plain text.
+
+Most models read packed blocks in random order (Radford et al. 2019). Recurrent models read streams side by side and
+carry their state from batch to batch: gradients stop at the beginning of a batch, the state does not (truncated
+back-propagation through time, as in Merity et al. 2018).
+"""
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,9 +18,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regard.data.batch import StreamBatch, TextBatch
+from regard.data.batch import StreamBatch, TensorBatch, TextBatch
 from regard.data.formats.plain_text import Line
-from regard.data.loader import Loader, Rows
+from regard.data.loader import Loader, Place, Rows
 from regard.data.text.token_blocks import (
     EncodedLine,
     NextInStreams,
@@ -30,55 +32,44 @@ from regard.data.text.token_blocks import (
     split_rows,
 )
 from regard.data.tokenizers.text import TextTokenizer
-from regard.errors import ConfigError, DataError
-from regard.models.catalog import MODELS
+from regard.errors import ConfigError
 from regard.models.elmo import Elmo
 from regard.models.gpt import GptConfig
 from regard.models.lstm import State
 from regard.training.losses import Loss, cross_entropy
-from regard.training.prepare.texts import TextPreparation, build_model, chunks
-from regard.training.recipe.recipes import LanguageRecipe
+from regard.training.prepare.initial_model import build_model
+from regard.training.prepare.texts import TextPreparation, chunks
 from regard.training.safeguards import Poll
-from regard.training.tasks.supervised import SupervisedTask, loading
+from regard.training.tasks.base import Forward, Values, loader_options
+from regard.training.tasks.language_modelling_recipe import LanguageRecipe, StreamModel
+from regard.training.tasks.text_base import TextTask, no_validation
 
-B = TypeVar("B")
-MEASURED_STREAMS = 10  # that a text is measured in: few, since each begins without a memory
-
-
-class TextTask(SupervisedTask[B]):
-    """What tasks on texts share: the tokenizer beside the weights, and a loss compiled where the model is."""
-
-    recipe: Any
-    device: torch.device
-    tokenizer: TextTokenizer
-
-    @cached_property
-    def cross_entropy(self) -> Callable[..., Tensor]:
-        """Over a whole vocabulary a loss takes as long as a small model."""
-        compiled = self.recipe.training.compiles(self.device.type) and not self.factored
-        return torch.compile(cross_entropy) if compiled else cross_entropy
-
-    @cached_property
-    def factored(self) -> bool:
-        """Whether the loss takes the factors of logits."""
-        return self.recipe.training.factored(self.device.type)
-
-    def save(self, folder: Path) -> None:
-        """Put the tokenizer beside the weights."""
-        self.tokenizer.save(folder)
+B = TypeVar("B", bound=TensorBatch)
+MEASURED_STREAMS = 10  # streams of a validation text: few, since each begins without a state
 
 
 class LanguageTask(TextTask[B]):
     """Plain text, every token of which is predicted from those before it."""
 
-    def __init__(self, recipe: LanguageRecipe, folder: Path, device: torch.device, poll: Poll) -> None:
-        self.recipe, self.device, data = recipe, device, recipe.data
-        preparation = TextPreparation(data, recipe.model, recipe.tokenizer, "separated", encode_lines)
-        self.corpus = preparation.corpus(folder, poll)
-        self.tokenizer, self.summary = self.corpus.tokenizer, f"{self.corpus.summary}; from {data.train}"
+    recipe: LanguageRecipe
+
+    @classmethod
+    def prepare(cls, recipe: LanguageRecipe, folder: Path, poll: Poll) -> None:
+        """Learn the vocabulary and encode the texts."""
+        _preparation(recipe).prepare(folder, poll)
+
+    @classmethod
+    def open(cls, recipe: LanguageRecipe, folder: Path, device: torch.device) -> LanguageTask[Any]:
+        """The task that presents texts in the order that the recipe's model needs."""
+        return TEXT_ORDERS[recipe.text_order](recipe, folder, device)
+
+    def __init__(self, recipe: LanguageRecipe, folder: Path, device: torch.device) -> None:
+        self.recipe, self.device = recipe, device
+        self.corpus = _preparation(recipe).open(folder)
+        self.tokenizer, self.summary = self.corpus.tokenizer, f"{self.corpus.summary}; from {recipe.data.train}"
         if recipe.training.validate_every and len(self.corpus.valid.tokens) < 2:
             raise no_validation()
-        self.loader = Loader(self._plan, self._maker(self.corpus.train), **loading(recipe.training, device))
+        self.loader = Loader(self._plan, self._maker(self.corpus.train), **loader_options(recipe.training, device))
 
     @property
     def rows(self) -> int:
@@ -90,40 +81,40 @@ class LanguageTask(TextTask[B]):
         """The rows of every training batch of an epoch."""
 
     @abstractmethod
-    def _measured_plan(self, tokens: int) -> list[Rows]:
-        """The rows of every batch of a text to be measured on."""
+    def _validation_plan(self, tokens: int) -> list[Rows]:
+        """The rows of every batch of a validation text."""
 
     @abstractmethod
-    def _maker(self, store: TokenStore) -> Callable[[Rows, tuple[int, int]], B]:
-        """What turns rows of a text into a batch."""
+    def _maker(self, store: TokenStore) -> Callable[[Rows, Place], B]:
+        """A function that turns rows of a text into a batch."""
 
     @abstractmethod
     def _total(self, model: Any, batch: B, carried: dict[str, Tensor]) -> Tensor:
-        """The summed loss of a batch; what the next one goes on from is found and left in `carried`."""
+        """The summed loss of a batch; state that the next batch goes on from is read from and left in `carried`."""
 
-    def validate(self, model: nn.Module, poll: Poll) -> dict[str, float]:
+    def validate(self, model: nn.Module, poll: Poll) -> Values:
         """Loss and perplexity over the whole validation text."""
         return self._measured(model, self.corpus.valid, poll)
 
-    def test(self, model: nn.Module, poll: Poll) -> dict[str, float]:
-        """The same over the test text; nothing where the recipe has none."""
+    def test(self, model: nn.Module, poll: Poll) -> Values:
+        """The same over the test text; empty if the recipe has none."""
         return self._measured(model, self.corpus.test, poll) if len(self.corpus.test.tokens) > 1 else {}
 
     @torch.inference_mode()
-    def _measured(self, model: nn.Module, store: TokenStore, poll: Poll) -> dict[str, float]:
+    def _measured(self, model: nn.Module, store: TokenStore, poll: Poll) -> Values:
         total, tokens = torch.zeros((), device=self.device, dtype=torch.float64), 0
         make, carried = self._maker(store), dict[str, Tensor]()
-        for index, rows in enumerate(self._measured_plan(len(store.tokens))):
+        for index, rows in enumerate(self._validation_plan(len(store.tokens))):
             poll()
-            batch: Any = make(rows, (0, index))
+            batch = make(rows, (0, index))
             total += self._total(model, batch.to(self.device), carried)
             tokens += batch.tokens
         loss = total.item() / tokens
         return {"loss": loss, "perplexity": math.exp(min(loss, 100.0))}
 
 
-class Blocks(LanguageTask[TextBatch]):
-    """Packed blocks in random order, each read for itself."""
+class BlockTask(LanguageTask[TextBatch]):
+    """Packed blocks in random order, each read by itself."""
 
     def _plan(self, epoch: int) -> list[Rows]:
         tokens, block = len(self.corpus.train.tokens), self.recipe.data.block
@@ -131,7 +122,7 @@ class Blocks(LanguageTask[TextBatch]):
             tokens, block, batch_tokens=self.recipe.training.batch_tokens, seed=self.recipe.seed, epoch=epoch
         )
 
-    def _measured_plan(self, tokens: int) -> list[Rows]:
+    def _validation_plan(self, tokens: int) -> list[Rows]:
         return split_rows(block_starts(tokens, self.recipe.data.block), self.rows)
 
     def _maker(self, store: TokenStore) -> NextTokens:
@@ -147,87 +138,91 @@ class Blocks(LanguageTask[TextBatch]):
                               "model.max_length or lower data.block")  # fmt: skip
         return model
 
-    def loss(self, model: Callable[..., Any], batch: TextBatch) -> Loss:
-        """The cross-entropy of every next token; padding comes after the text, where nothing looks."""
+    def loss(self, model: Forward, batch: TextBatch) -> Loss:
+        """The cross-entropy of every next token. Padding follows the text, so no token can attend to it."""
         return Loss(self._total(model, batch, {}), batch.labels_mask.sum())
 
-    def _total(self, model: Callable[..., Any], batch: TextBatch, carried: dict[str, Tensor]) -> Tensor:
+    def _total(self, model: Forward, batch: TextBatch, carried: dict[str, Tensor]) -> Tensor:
         return self.cross_entropy(model(batch.inputs, factored=self.factored), batch.labels, batch.labels_mask)
 
 
-class BothWays(Blocks):
-    """Blocks in which every token is predicted twice: from those before it, and from those after it."""
+class BidirectionalTask(BlockTask):
+    """Blocks in which every token is predicted twice: from the tokens before it, and from those after it."""
 
     def build(self) -> nn.Module:
-        """A model that knows how the tokenizer's tokens are written."""
+        """A model that knows how the tokenizer's tokens are spelled."""
         model, tokenizer = build_model(self.recipe.model, self.tokenizer), self.tokenizer
         assert isinstance(model, Elmo)
         model.learn_spelling(tokenizer.pieces(range(tokenizer.size)))
         return model
 
-    def _total(self, model: Callable[..., Any], batch: TextBatch, carried: dict[str, Tensor]) -> Tensor:
-        """The mean of the two directions' losses; the block's last label completes its text."""
+    def _total(self, model: Forward, batch: TextBatch, carried: dict[str, Tensor]) -> Tensor:
+        """The mean loss of the two directions; the last label of a block completes its text."""
         text = torch.cat([batch.inputs[:, :1], batch.labels], dim=1)
         output = model(text, functional.pad(batch.mask, (1, 0), value=True), factored=self.factored)
-        nothing_after, nothing_before = ((0, 1), (1, 0))  # is foretold at the last and at the first place
+        no_next, no_previous = ((0, 1), (1, 0))  # the last position has no next token, the first no previous one
         ahead, back = (
             self.cross_entropy(logits, functional.pad(labels, where), functional.pad(batch.mask, where))
             for logits, labels, where in (
-                (output.logits, batch.labels, nothing_after), (output.previous, batch.inputs, nothing_before)
+                (output.logits, batch.labels, no_next), (output.previous, batch.inputs, no_previous)
             )
         )  # fmt: skip
         return (ahead + back) / 2
 
 
-class Streams(LanguageTask[StreamBatch]):
-    """A recurrent model reads streams of the text side by side; its state goes on from batch to batch."""
+class StreamTask(LanguageTask[StreamBatch]):
+    """A recurrent model reads streams of the text side by side; its state is carried from batch to batch."""
 
-    divisible, repeats = False, False  # a batch needs the state after the one before it
+    divisible, capturable = False, False  # a batch needs the state after the batch before it
 
     def _plan(self, epoch: int) -> list[Rows]:
         block = self.recipe.data.block
         first = int(np.random.default_rng([self.recipe.seed, epoch]).integers(1, block + 1))
         return plan_streams(len(self.corpus.train.tokens), block, self.rows, first)
 
-    def _measured_plan(self, tokens: int) -> list[Rows]:
+    def _validation_plan(self, tokens: int) -> list[Rows]:
         return plan_streams(tokens, self.recipe.data.block, min(self.rows, MEASURED_STREAMS))
 
     def _maker(self, store: TokenStore) -> NextInStreams:
         return NextInStreams(store)
 
     def build(self) -> nn.Module:
-        """A model that knows the tokenizer's tokens."""
+        """A model with the vocabulary of the tokenizer."""
         return build_model(self.recipe.model, self.tokenizer)
 
-    def loss(self, model: Callable[..., Any], batch: StreamBatch) -> Loss:
-        """The cross-entropy of every next token, and the model's penalty for every one."""
+    def loss(self, model: Forward, batch: StreamBatch) -> Loss:
+        """The cross-entropy of every next token, plus the model's penalty per token."""
+        assert isinstance(model, StreamModel)
         return Loss(self._total(model, batch, self.carried), batch.labels_mask.sum())
 
-    def _total(self, model: Any, batch: StreamBatch, carried: dict[str, Tensor]) -> Tensor:
+    def _total(self, model: StreamModel, batch: StreamBatch, carried: dict[str, Tensor]) -> Tensor:
         reading = model.read(batch.inputs, _continued(carried, batch.begins))
-        # A step that is not finite is skipped; the memory of it must not spoil the steps that follow.
+        # A step that is not finite is skipped; its state must not spoil the steps that follow.
         carried |= {str(i): layer.detach().nan_to_num(0.0, 0.0, 0.0) for i, layer in enumerate(reading.state)}
         logits = model.factors(reading.outputs) if self.factored else model.predict(reading.outputs)
         total = cross_entropy(logits, batch.labels, batch.labels_mask)
+        assert isinstance(model, nn.Module)
         return total + model.penalty(reading) * batch.labels_mask.sum() if model.training else total
 
 
+TEXT_ORDERS: dict[str, type[BlockTask | StreamTask]] = {
+    "blocks": BlockTask, "streams": StreamTask, "both_ways": BidirectionalTask,
+}  # fmt: skip
+
+
 def _continued(carried: dict[str, Tensor], begins: Tensor) -> State | None:
-    """The state before a batch: what was carried, but zero where a text begins; a run that goes on with another number
-    of streams (training.batch_tokens) begins anew."""
+    """The state before a batch: what was carried, but zero where a text begins.
+
+    A run that resumes with another number of streams (training.batch_tokens) starts without a state.
+    """
     state = [carried[str(layer)] for layer in range(len(carried))]
     if not state or state[0].shape[2] != len(begins):
         return None
     return [layer.masked_fill(begins[:, None], 0.0) for layer in state]
 
 
-def language_task(recipe: LanguageRecipe, folder: Path, device: torch.device, poll: Poll) -> Blocks | Streams:
-    """The task that presents texts in the order that the recipe's model needs."""
-    order = MODELS[recipe.model.name].config.text_order  # type: ignore[attr-defined]  # of models of this task
-    return LANGUAGE_TASKS[order](recipe, folder, device, poll)
-
-
-LANGUAGE_TASKS: dict[str, type[Blocks | Streams]] = {"blocks": Blocks, "streams": Streams, "both_ways": BothWays}
+def _preparation(recipe: LanguageRecipe) -> TextPreparation:
+    return TextPreparation(recipe.data, recipe.model, recipe.tokenizer, "separated", encode_lines)
 
 
 def encode_lines(tokenizer: TextTokenizer, lines: Iterable[Line]) -> Iterator[EncodedLine]:
@@ -239,11 +234,3 @@ def encode_lines(tokenizer: TextTokenizer, lines: Iterable[Line]) -> Iterator[En
             between = [tokenizer.end] if begun and line.first and tokenizer.end is not None else []
             begun = True
             yield EncodedLine([*between, *encoding.ids], line.first)
-
-
-def no_validation() -> DataError:
-    """For a recipe that wants to validate with nothing to validate on."""
-    return DataError(
-        "there is no text for validation; give data.valid, set more aside with data.split, "
-        "or switch validation off with training.validate_every = 0"
-    )

@@ -1,11 +1,11 @@
-"""Masked language modelling with next sentences (Devlin et al. 2019), from plain documents."""
+"""Masked language modelling with next-sentence prediction (Devlin et al. 2019), from plain documents."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,37 +14,45 @@ from torch.nn import functional
 
 from regard.data.batch import TextBatch
 from regard.data.formats.plain_text import Line
-from regard.data.loader import Loader, Rows, plan_batches
+from regard.data.loader import Loader, Rows
 from regard.data.text.masking import MaskedTexts, Masking, pieces_of, segments
+from regard.data.text.pair_loader import plan_batches
 from regard.data.text.token_blocks import EncodedLine, TokenStore, split_rows
 from regard.data.tokenizers.text import TextTokenizer
 from regard.errors import ConfigError, DataError
 from regard.models.bert import BertConfig, BertOutput
 from regard.training.losses import Loss, cross_entropy
-from regard.training.prepare.texts import TextPreparation, build_model, chunks
-from regard.training.recipe.recipes import MaskedRecipe
+from regard.training.prepare.initial_model import build_model
+from regard.training.prepare.texts import TextPreparation, chunks
 from regard.training.safeguards import Poll
-from regard.training.tasks.language_modelling import TextTask, no_validation
-from regard.training.tasks.supervised import loading
+from regard.training.tasks.base import Forward, Values, loader_options
+from regard.training.tasks.masked_lm_recipe import MaskedRecipe, MaskedSection
+from regard.training.tasks.text_base import TextTask, no_validation
 
-MEASURED = 0  # the seed of the words that are hidden in validation, the same for every run
+VALIDATION_SEED = 0  # of the masks of every validation, the same for every run
 
 
-class Masked(TextTask[TextBatch]):
-    """Documents in which hidden words are guessed, and whether two segments belong together."""
+class MaskedTask(TextTask[TextBatch]):
+    """Documents of which masked words are predicted, and whether two segments follow each other."""
 
-    def __init__(self, recipe: MaskedRecipe, folder: Path, device: torch.device, poll: Poll) -> None:
+    recipe: MaskedRecipe
+
+    @classmethod
+    def prepare(cls, recipe: MaskedRecipe, folder: Path, poll: Poll) -> None:
+        """Learn the vocabulary and encode the texts."""
+        _preparation(recipe).prepare(folder, poll)
+
+    def __init__(self, recipe: MaskedRecipe, folder: Path, device: torch.device) -> None:
         self.recipe, self.device = recipe, device
         data, training = recipe.data, recipe.training
-        self.room = data.block - (3 if data.next_sentence else 2)
-        preparation = TextPreparation(data, recipe.model, recipe.tokenizer, "enclosed", self._encode)
-        self.corpus = preparation.corpus(folder, poll)
+        self.capacity = _capacity(data)
+        self.corpus = _preparation(recipe).open(folder)
         self.tokenizer, self.summary = self.corpus.tokenizer, f"{self.corpus.summary}; from {data.train}"
         self.masking = Masking(self.tokenizer, data.share, data.whole_words)
         if training.validate_every and not len(self.corpus.valid.tokens):
             raise no_validation()
         self.train = self._texts(self.corpus.train, recipe.seed, "data.train")
-        self.loader = Loader(self._plan, self.train, **loading(training, device))
+        self.loader = Loader(self._plan, self.train, **loader_options(training, device))
 
     def build(self) -> nn.Module:
         """A model with the heads that the task needs."""
@@ -60,33 +68,33 @@ class Masked(TextTask[TextBatch]):
             )
         return model
 
-    def loss(self, model: Callable[..., Any], batch: TextBatch) -> Loss:
-        """The mean cross-entropy of the hidden words and that of the next sentences, times the hidden words."""
+    def loss(self, model: Forward, batch: TextBatch) -> Loss:
+        """The mean cross-entropy of masked words plus that of next sentences, times the number of masked words."""
         return self._losses(model(batch.inputs, batch.mask, batch.segments, factored=self.factored), batch)
 
     def _losses(self, output: BertOutput, batch: TextBatch) -> Loss:
         assert output.logits is not None
         total = cross_entropy(output.logits, batch.labels, batch.labels_mask)
-        guessed = batch.labels_mask.sum()
+        masked = batch.labels_mask.sum()
         if batch.follows is not None:
             assert output.next_sentence is not None
-            total = total + guessed * functional.cross_entropy(output.next_sentence.float(), batch.follows)
-        return Loss(total, guessed)
+            total = total + masked * functional.cross_entropy(output.next_sentence.float(), batch.follows)
+        return Loss(total, masked)
 
-    def validate(self, model: nn.Module, poll: Poll) -> dict[str, float]:
-        """Both losses together, the perplexity and accuracy of hidden words, and that of next sentences."""
-        return self._measured(model, self._texts(self.corpus.valid, MEASURED, "data.valid"), poll)
+    def validate(self, model: nn.Module, poll: Poll) -> Values:
+        """Both losses together, perplexity and accuracy of masked words, and the accuracy of next sentences."""
+        return self._measured(model, self._texts(self.corpus.valid, VALIDATION_SEED, "data.valid"), poll)
 
-    def test(self, model: nn.Module, poll: Poll) -> dict[str, float]:
-        """The same over the test text; nothing where the recipe has none."""
+    def test(self, model: nn.Module, poll: Poll) -> Values:
+        """The same over the test text; empty if the recipe has none."""
         if not len(self.corpus.test.tokens):
             return {}
-        return self._measured(model, self._texts(self.corpus.test, MEASURED, "data.test"), poll)
+        return self._measured(model, self._texts(self.corpus.test, VALIDATION_SEED, "data.test"), poll)
 
     @torch.inference_mode()
-    def _measured(self, model: nn.Module, texts: MaskedTexts, poll: Poll) -> dict[str, float]:
-        sums = torch.zeros(5, dtype=torch.float64)  # hidden words: loss, right, all; next sentences: loss, right
-        for rows in split_rows(np.arange(len(texts.parts)), self._sentences()):
+    def _measured(self, model: nn.Module, texts: MaskedTexts, poll: Poll) -> Values:
+        sums = torch.zeros(5, dtype=torch.float64)  # masked words: loss, right, all; next sentences: loss, right
+        for rows in split_rows(np.arange(len(texts.parts)), self._rows()):
             poll()
             batch = texts(rows, (0, 0)).to(self.device)
             output = model(batch.inputs, batch.mask, batch.segments)
@@ -97,39 +105,56 @@ class Masked(TextTask[TextBatch]):
                 wrong = functional.cross_entropy(output.next_sentence.float(), batch.follows, reduction="sum")
                 following = torch.stack([wrong, (output.next_sentence.argmax(-1) == batch.follows).sum()])
             sums += torch.tensor([words.item(), right.sum().item(), batch.tokens, *following.tolist()])
-        words, right, guessed, following, rightly = sums.tolist()
-        values = {"perplexity": math.exp(min(words / guessed, 100.0)), "accuracy": right / guessed}
+        words_loss, words_right, masked, following_loss, following_right = sums.tolist()
+        values = {"perplexity": math.exp(min(words_loss / masked, 100.0)), "accuracy": words_right / masked}
         if not texts.pairs:
-            return {"loss": words / guessed, **values}
+            return {"loss": words_loss / masked, **values}
         count = len(texts.parts)
-        return {"loss": words / guessed + following / count, **values, "next_sentence": rightly / count}
+        loss = words_loss / masked + following_loss / count
+        return {"loss": loss, **values, "next_sentence": following_right / count}
 
     def _texts(self, store: TokenStore, seed: int, where: str) -> MaskedTexts:
         pairs = self.recipe.data.next_sentence
-        parts = segments(store, self.room)
+        parts = segments(store, self.capacity)
         if pairs and (len(store.documents) < 3 or all(part.end - part.begin == 1 for part in parts)):
             raise DataError(
                 f"{where}: next sentences need several documents of several lines each; separate documents as "
                 "data.documents says, or set data.next_sentence = false"
             )
-        return MaskedTexts(store, self.masking, parts, self.room, pairs, seed)
+        return MaskedTexts(store, self.masking, parts, self.capacity, pairs, seed)
 
     def _plan(self, epoch: int) -> list[Rows]:
         offsets = self.corpus.train.lines.offsets
-        lengths = np.array([min(offsets[part.end] - offsets[part.begin], self.room) for part in self.train.parts])
+        lengths = np.array([min(offsets[part.end] - offsets[part.begin], self.capacity) for part in self.train.parts])
         sizes = np.full_like(lengths, self.recipe.data.block) if self.train.pairs else lengths + 2
         return plan_batches(
             sizes, sizes, batch_tokens=self.recipe.training.batch_tokens, seed=self.recipe.seed, epoch=epoch
         )
 
-    def _sentences(self) -> int:
+    def _rows(self) -> int:
         return max(1, self.recipe.training.batch_tokens // self.recipe.data.block)
 
-    def _encode(self, tokenizer: TextTokenizer, lines: Iterable[Line]) -> Iterator[EncodedLine]:
-        """The tokens of lines; a line too long for a segment becomes several."""
-        longest = self.room // 2 if self.recipe.data.next_sentence else self.room
+
+def _capacity(data: MaskedSection) -> int:
+    """Tokens of a block that are text; the others are [CLS] and [SEP]."""
+    return data.block - (3 if data.next_sentence else 2)
+
+
+def _preparation(recipe: MaskedRecipe) -> TextPreparation:
+    data = recipe.data
+    longest = _capacity(data) // 2 if data.next_sentence else _capacity(data)
+    return TextPreparation(data, recipe.model, recipe.tokenizer, "enclosed", LineEncoder(longest))
+
+
+@dataclass(frozen=True)
+class LineEncoder:
+    """Makes tokens of lines; a line longer than a segment becomes several."""
+
+    longest: int
+
+    def __call__(self, tokenizer: TextTokenizer, lines: Iterable[Line]) -> Iterator[EncodedLine]:
         for some in chunks(lines):
             cut = tokenizer.library.encode_batch_fast([line.text for line in some], add_special_tokens=False)
             for line, encoding in zip(some, cut, strict=True):
-                for number, ids in enumerate(pieces_of(encoding.ids, longest)):
+                for number, ids in enumerate(pieces_of(encoding.ids, self.longest)):
                     yield EncodedLine(ids, line.first and number == 0)

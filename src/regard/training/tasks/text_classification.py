@@ -1,13 +1,12 @@
-"""Fine-tuning: labels and values of texts and pairs of texts, from a model that has read many (Devlin et al. 2019)."""
+"""Fine-tuning a pretrained model to predict labels or values of texts and of pairs of texts (Devlin et al. 2019)."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,23 +16,25 @@ from torch.nn import functional
 from regard.checkpoints import write_folder
 from regard.data.batch import LabelledBatch, pad_rows
 from regard.data.formats.labelled_tables import Example
-from regard.data.loader import Loader, Place, Rows, plan_batches
+from regard.data.loader import Loader, Place, Rows
+from regard.data.parts import PARTS, Part
+from regard.data.text.pair_loader import plan_batches
 from regard.data.tokenizers.text import Encoded
 from regard.data.tokenizers.unknown_words import unknown_tokens
 from regard.errors import DataError
 from regard.models.bert import BertConfig
 from regard.models.catalog import MODELS
 from regard.models.elmo import ElmoConfig
-from regard.training.evaluation.metrics import label_scores, value_scores
+from regard.training.evaluation.scores import Numbers, label_scores, value_scores
 from regard.training.evaluation.translation import SAMPLES, Sample
 from regard.training.losses import Loss, symmetric_divergence
-from regard.training.prepare.texts import PARTS, Part, build_model, initial_tokenizer
-from regard.training.recipe.recipes import ClassificationRecipe
+from regard.training.prepare.initial_model import build_model, initial_tokenizer
 from regard.training.safeguards import Poll
-from regard.training.tasks.language_modelling import TextTask, no_validation
-from regard.training.tasks.supervised import loading
+from regard.training.tasks.base import Forward, Values, loader_options
+from regard.training.tasks.text_base import TextTask, no_validation
+from regard.training.tasks.text_classification_recipe import ClassificationRecipe
 
-CHUNK = 1000
+CHUNK = 1000  # texts encoded together
 
 
 @dataclass(frozen=True)
@@ -43,15 +44,15 @@ class LabelledTexts:
     rows: list[Encoded]
     targets: list[float]
     pad: int
-    kinds: int  # of segments that the model knows
-    labelled: bool  # whether targets are numbers of labels
+    segment_types: int  # that the model knows
+    labelled: bool  # whether targets are label numbers
 
     def __call__(self, rows: Rows, place: Place = (0, 0)) -> LabelledBatch:
         some = [self.rows[row] for row in rows.tolist()]
         inputs, mask = pad_rows([each.ids for each in some], self.pad)
         segments, _ = pad_rows([each.segments for each in some], 0)
         targets = torch.tensor([self.targets[row] for row in rows.tolist()])
-        segments = segments.clamp(max=max(0, self.kinds - 1))
+        segments = segments.clamp(max=max(0, self.segment_types - 1))
         return LabelledBatch(inputs, mask, segments, targets.long() if self.labelled else targets)
 
     def plan(self, batch_tokens: int, seed: int, epoch: int) -> list[Rows]:
@@ -59,15 +60,21 @@ class LabelledTexts:
         return plan_batches(lengths, lengths, batch_tokens=batch_tokens, seed=seed, epoch=epoch)
 
 
-class Classification(TextTask[LabelledBatch]):
+class TextClassificationTask(TextTask[LabelledBatch]):
     """Texts, or pairs of texts, that have a label or a value."""
 
-    def __init__(self, recipe: ClassificationRecipe, folder: Path, device: torch.device, poll: Poll) -> None:
+    recipe: ClassificationRecipe
+
+    @classmethod
+    def prepare(cls, recipe: ClassificationRecipe, folder: Path, poll: Poll) -> None:
+        """Copy the examples, so that a resumed run learns from the same ones."""
+        if not folder.exists():
+            write_folder(folder, lambda temporary: _write(recipe, temporary, poll))
+
+    def __init__(self, recipe: ClassificationRecipe, folder: Path, device: torch.device) -> None:
         self.recipe, self.device = recipe, device
         self.tokenizer = initial_tokenizer(recipe.model.init)
         self.model = self._model()
-        if not folder.exists():
-            write_folder(folder, lambda temporary: self._write(temporary, poll))
         self.cut = 0
         self.examples = {part: _read(folder, part) for part in PARTS}
         self.texts = {part: self._encoded(examples) for part, examples in self.examples.items()}
@@ -78,7 +85,7 @@ class Classification(TextTask[LabelledBatch]):
             f"{counts['test']} for testing; {self.cut:,} cut to {self._longest()} tokens{self._unknown()}"
         )
         self.shown: list[Sample] = []
-        self.loader = Loader(self._plan, self.texts["train"], **loading(recipe.training, device))
+        self.loader = Loader(self._plan, self.texts["train"], **loader_options(recipe.training, device))
 
     def _unknown(self) -> str:
         tokens = [token for row in self.texts["train"].rows for token in row.ids]
@@ -86,10 +93,10 @@ class Classification(TextTask[LabelledBatch]):
         return "" if unknown is None else unknown_tokens({"text": tokens.count(unknown) / max(1, len(tokens))})
 
     def build(self) -> nn.Module:
-        """The given model with a new head."""
+        """The pretrained model with a new head."""
         return self.model
 
-    def loss(self, model: Callable[..., Any], batch: LabelledBatch) -> Loss:
+    def loss(self, model: Forward, batch: LabelledBatch) -> Loss:
         """Cross-entropy of labels, or squared error of values, summed over the texts; R-Drop over two passes."""
         weight, texts = self.recipe.training.r_drop, batch.mask.any(1).sum()
         if not weight:
@@ -104,31 +111,31 @@ class Classification(TextTask[LabelledBatch]):
         return functional.mse_loss(answers[:, 0], targets, reduction="sum")
 
     def _difference(self, first: Tensor, second: Tensor) -> Tensor:
-        """What R-Drop makes small: the divergence of probabilities, or the squared difference of values."""
+        """The term of R-Drop: the divergence of probabilities, or the squared difference of values."""
         if self.recipe.data.labels:
             return symmetric_divergence(first, second, None)
         return functional.mse_loss(first, second, reduction="sum")
 
     @staticmethod
-    def _answers(model: Callable[..., Any], batch: LabelledBatch, passes: int = 1) -> Tensor:
+    def _answers(model: Forward, batch: LabelledBatch, passes: int = 1) -> Tensor:
         read = (each.repeat(passes, 1) for each in (batch.inputs, batch.mask, batch.segments))
         logits: Tensor = model(*read).logits
         return logits.float()
 
-    def validate(self, model: nn.Module, poll: Poll) -> dict[str, float]:
-        """The loss, and the metrics that fit: of labels accuracy, F1 and Matthews, of values Pearson and Spearman."""
+    def validate(self, model: nn.Module, poll: Poll) -> Values:
+        """The loss; for labels also accuracy, F1 and Matthews, for values Pearson and Spearman."""
         return self._measured(model, "valid", poll)
 
-    def test(self, model: nn.Module, poll: Poll) -> dict[str, float]:
-        """The same on the test texts; nothing where the recipe has none."""
+    def test(self, model: nn.Module, poll: Poll) -> Values:
+        """The same on the test texts; empty if the recipe has none."""
         return self._measured(model, "test", poll) if self.examples["test"] else {}
 
     def samples(self) -> Sequence[Sample]:
-        """Some of the texts that were measured, with what was guessed."""
+        """Some of the texts that were measured, with the predictions."""
         return self.shown
 
     @torch.inference_mode()
-    def _measured(self, model: nn.Module, part: Part, poll: Poll) -> dict[str, float]:
+    def _measured(self, model: nn.Module, part: Part, poll: Poll) -> Values:
         texts, error = self.texts[part], 0.0
         answers = torch.empty(len(texts.rows), max(1, len(self.recipe.data.labels)))
         for rows in texts.plan(self.recipe.training.batch_tokens, seed=0, epoch=0):
@@ -140,7 +147,7 @@ class Classification(TextTask[LabelledBatch]):
         self._show(part, answers)
         return {"loss": error / len(answers), **self._scores(answers, np.array(texts.targets))}
 
-    def _scores(self, answers: Tensor, true: Any) -> dict[str, float]:
+    def _scores(self, answers: Tensor, true: Numbers) -> Values:
         labels = self.recipe.data.labels
         if not labels:
             return value_scores(answers[:, 0].numpy(), true)
@@ -180,16 +187,6 @@ class Classification(TextTask[LabelledBatch]):
     def _plan(self, epoch: int) -> list[Rows]:
         return self.texts["train"].plan(self.recipe.training.batch_tokens, self.recipe.seed, epoch)
 
-    def _write(self, folder: Path, poll: Poll) -> None:
-        """Keep the examples, so that a resumed run learns from the same ones."""
-        data = self.recipe.data
-        for part in PARTS:
-            path: str = getattr(data, part)
-            with (folder / f"{part}.jsonl").open("w", encoding="utf-8", newline="\n") as file:
-                for example in data.table.read(path) if path else ():
-                    poll()
-                    print(json.dumps(example), file=file)
-
     def _encoded(self, examples: list[Example]) -> LabelledTexts:
         longest, paired = self._longest(), self.recipe.data.pair is not None
         rows: list[Encoded] = []
@@ -213,6 +210,16 @@ class Classification(TextTask[LabelledBatch]):
             )
         if self.recipe.training.validate_every and not self.examples["valid"]:
             raise no_validation()
+
+
+def _write(recipe: ClassificationRecipe, folder: Path, poll: Poll) -> None:
+    data = recipe.data
+    for part in PARTS:
+        path: str = getattr(data, part)
+        with (folder / f"{part}.jsonl").open("w", encoding="utf-8", newline="\n") as file:
+            for example in data.table.read(path) if path else ():
+                poll()
+                print(json.dumps(example), file=file)
 
 
 def _read(folder: Path, part: Part) -> list[Example]:

@@ -1,10 +1,9 @@
-"""Word vectors from plain text (Mikolov et al. 2013): which words stand near which, against words drawn at random."""
+"""Word vectors from plain text (Mikolov et al. 2013): which words occur near which, against words drawn at random."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -17,27 +16,34 @@ from regard.data.tokenizers.text import TextTokenizer
 from regard.errors import DataError
 from regard.models.word2vec import Word2VecConfig
 from regard.training.losses import Loss, negative_sampling
-from regard.training.prepare.texts import TextPreparation, build_model, chunks
-from regard.training.recipe.recipes import WordsRecipe
+from regard.training.prepare.initial_model import build_model
+from regard.training.prepare.texts import TextPreparation, chunks
 from regard.training.safeguards import Poll
-from regard.training.tasks.language_modelling import TextTask, loading, no_validation
+from regard.training.tasks.base import Forward, Values, loader_options
+from regard.training.tasks.text_base import TextTask, no_validation
+from regard.training.tasks.word_vectors_recipe import WordsRecipe
 
-MEASURED = 0  # the epoch whose draws are used in every validation
+VALIDATION_EPOCH = 0  # whose random draws every validation uses
 
 
-class Words(TextTask[WindowBatch]):
-    """Words of plain text with those around them, line by line."""
+class WordVectorTask(TextTask[WindowBatch]):
+    """Words of plain text with their neighbours, line by line."""
 
-    def __init__(self, recipe: WordsRecipe, folder: Path, device: torch.device, poll: Poll) -> None:
-        self.recipe, self.device, data = recipe, device, recipe.data
-        self.corpus = TextPreparation(data, recipe.model, recipe.tokenizer, "separated", encode_words).corpus(
-            folder, poll
-        )
-        self.tokenizer, self.summary = self.corpus.tokenizer, f"{self.corpus.summary}; from {data.train}"
+    recipe: WordsRecipe
+
+    @classmethod
+    def prepare(cls, recipe: WordsRecipe, folder: Path, poll: Poll) -> None:
+        """Learn the vocabulary and encode the texts."""
+        _preparation(recipe).prepare(folder, poll)
+
+    def __init__(self, recipe: WordsRecipe, folder: Path, device: torch.device) -> None:
+        self.recipe, self.device = recipe, device
+        self.corpus = _preparation(recipe).open(folder)
+        self.tokenizer, self.summary = self.corpus.tokenizer, f"{self.corpus.summary}; from {recipe.data.train}"
         if recipe.training.validate_every and len(self.corpus.valid.tokens) < 2:
             raise no_validation()
         self.windows = self._windows(self.corpus.train)
-        self.loader = Loader(self._plan, self.windows, **loading(recipe.training, device))
+        self.loader = Loader(self._plan, self.windows, **loader_options(recipe.training, device))
 
     def _windows(self, store: TokenStore) -> WordWindows:
         config = self.recipe.model.config(source_vocab=8, target_vocab=8, pad=0)
@@ -56,32 +62,36 @@ class Words(TextTask[WindowBatch]):
         """Two vectors for every word of the vocabulary."""
         return build_model(self.recipe.model, self.tokenizer)
 
-    def loss(self, model: Callable[..., Any], batch: WindowBatch) -> Loss:
-        """Negative sampling, summed over the words around all words of a batch."""
+    def loss(self, model: Forward, batch: WindowBatch) -> Loss:
+        """Negative sampling, summed over the neighbours of all words of a batch."""
         total = negative_sampling(*model(batch.words, batch.around, batch.mask, batch.noise))
         return Loss(total, batch.mask.new_tensor(batch.tokens, dtype=torch.long))
 
-    def validate(self, model: nn.Module, poll: Poll) -> dict[str, float]:
+    def validate(self, model: nn.Module, poll: Poll) -> Values:
         """The loss of a word, with the same noise in every validation."""
         return self._measured(model, self.corpus.valid, poll)
 
-    def test(self, model: nn.Module, poll: Poll) -> dict[str, float]:
-        """The same over the test text; nothing where the recipe has none."""
+    def test(self, model: nn.Module, poll: Poll) -> Values:
+        """The same over the test text; empty if the recipe has none."""
         return self._measured(model, self.corpus.test, poll) if len(self.corpus.test.tokens) > 1 else {}
 
     @torch.inference_mode()
-    def _measured(self, model: nn.Module, store: TokenStore, poll: Poll) -> dict[str, float]:
+    def _measured(self, model: nn.Module, store: TokenStore, poll: Poll) -> Values:
         windows, total, words = self._windows(store), 0.0, 0
-        for index, rows in enumerate(windows.plan(MEASURED, self.recipe.training.batch_tokens)):
+        for index, rows in enumerate(windows.plan(VALIDATION_EPOCH, self.recipe.training.batch_tokens)):
             poll()
-            batch = windows(rows, (MEASURED, index))
+            batch = windows(rows, (VALIDATION_EPOCH, index))
             total += self.loss(model, batch.to(self.device)).total.item()
             words += batch.tokens
         return {"loss": total / max(words, 1)}
 
 
+def _preparation(recipe: WordsRecipe) -> TextPreparation:
+    return TextPreparation(recipe.data, recipe.model, recipe.tokenizer, "separated", encode_words)
+
+
 def encode_words(tokenizer: TextTokenizer, lines: Iterable[Line]) -> Iterator[EncodedLine]:
-    """The words of lines, without those that are not in the vocabulary."""
+    """The words of lines; words outside the vocabulary are left out."""
     for some in chunks(lines):
         cut = tokenizer.library.encode_batch_fast([line.text.strip() for line in some], add_special_tokens=False)
         for line, encoding in zip(some, cut, strict=True):

@@ -1,0 +1,77 @@
+"""Building the model of a recipe: a new one, or one with the weights of `model.init`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from regard.checkpoints import load_model
+from regard.checkpoints.folder import resolve
+from regard.checkpoints.hub import local_folder
+from regard.checkpoints.models import own_tensors
+from regard.config import Config
+from regard.data.tokenizers.text import TextTokenizer
+from regard.errors import CheckpointError, UsageError
+from regard.models.catalog import MODELS
+from regard.training.recipe.model_section import ModelSection
+
+HEADS = ("output.", "pooler.", "masked.", "next_sentence.")  # weights that a task may add to a model or drop
+
+
+def initial_folder(init: str) -> Path:
+    """The folder of the model that training starts from."""
+    folder = local_folder(init)
+    if not folder.is_dir():
+        raise UsageError(f"model.init is {init!r}, which is no folder; give a model folder or hf:owner/name")
+    return resolve(folder)
+
+
+def initial_tokenizer(init: str) -> TextTokenizer:
+    """The tokenizer of the model that training starts from."""
+    return TextTokenizer.load(initial_folder(init))
+
+
+def build_model(section: ModelSection, tokenizer: TextTokenizer, **changes: Any) -> nn.Module:
+    """A new model with the vocabulary of the tokenizer, or one with the weights of `model.init`.
+
+    `changes` are values of its configuration that the task decides.
+    """
+    if section.init:
+        model = initialised(section, changes)
+        assert isinstance(model.config, Config)
+        _check_vocabulary(section.init, tokenizer, model.config)
+        return model
+    config = section.config(source_vocab=tokenizer.size, target_vocab=tokenizer.size, pad=tokenizer.pad)
+    return MODELS[section.name].model(config.replace(**changes))
+
+
+def initialised(section: ModelSection, changes: dict[str, Any]) -> nn.Module:
+    """A model with the weights of `model.init`; only heads may differ from it."""
+    loaded = load_model(initial_folder(section.init))
+    if loaded.name != section.name:
+        raise UsageError(f"{section.init} holds a {loaded.name} model, but model.name is {section.name!r}")
+    model = MODELS[section.name].model(loaded.config.replace(**{**section.overrides, **changes}))
+    _copy_body(own_tensors(loaded.model), own_tensors(model), section.init)
+    return model
+
+
+def _check_vocabulary(init: str, tokenizer: TextTokenizer, config: Config) -> None:
+    known: int = getattr(config, "vocab", 0) or getattr(config, "target_vocab", 0)
+    if tokenizer.size > known:
+        raise CheckpointError(
+            f"the tokenizer of {init} has {tokenizer.size:,} tokens, but the model knows {known:,}; "
+            "they do not belong together"
+        )
+
+
+@torch.no_grad()
+def _copy_body(given: dict[str, torch.Tensor], into: dict[str, torch.Tensor], init: str) -> None:
+    """Copy all weights, except heads that only one of the two models has or that differ in size."""
+    for name, tensor in into.items():
+        if name in given and given[name].shape == tensor.shape:
+            tensor.copy_(given[name])
+        elif not name.startswith(HEADS):
+            raise CheckpointError(f"{init}: {name} does not fit the model of this recipe; change [model] back")

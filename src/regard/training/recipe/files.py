@@ -1,0 +1,117 @@
+"""Recipes as files: those that come with the package, reading TOML, and changes from the command line (--set)."""
+
+from __future__ import annotations
+
+import itertools
+import tomllib
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from regard.config import nearest
+from regard.data.data_root import is_there, located
+from regard.data.parts import PARTS
+from regard.data.text.prompts import BUILT_IN
+from regard.errors import ConfigError, UsageError
+
+PHRASEBOOK, SCENES = "phrasebook", "scenes"  # data sets that are generated, so no files are needed
+
+
+def recipe_names() -> list[str]:
+    """The recipes that come with the package."""
+    return sorted(Path(str(file)).stem for file in _folder().iterdir() if file.name.endswith(".toml"))
+
+
+def recipe_text(name: str) -> str:
+    """The text of a recipe that comes with the package; it begins with a comment that says what it is for."""
+    if name not in recipe_names():
+        raise UsageError(f"there is no shipped recipe {name!r}; {nearest(name, recipe_names())}")
+    return (_folder() / f"{name}.toml").read_text(encoding="utf-8")
+
+
+class Shipped(NamedTuple):
+    """What is known about a recipe of the package before it runs."""
+
+    purpose: str
+    data: dict[str, bool] | None  # its files, and whether each exists; None if the user must name them
+    takes: str  # how long it was measured to take; empty if it was never measured
+
+
+def shipped(name: str) -> Shipped:
+    """What a recipe of the package does, needs and takes."""
+    text = recipe_text(name)
+    values = located(tomllib.loads(text))
+    data = {path: is_there(path) for path in data_files(values["data"])} if "data" in values else None
+    return Shipped(opening_comment(text), data, values.get("takes", ""))
+
+
+def opening_comment(text: str) -> str:
+    """The comment that a recipe begins with, as one line."""
+    lines = itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())
+    return " ".join(line.removeprefix("#").strip() for line in lines)
+
+
+def data_files(data: Mapping[str, Any]) -> list[str]:
+    """The file paths that a [data] section names; built-in data are left out."""
+    found = (path for part in PARTS for path in _strings(data.get(part, "")))
+    return [path for path in found if path and path not in (PHRASEBOOK, SCENES) and not path.startswith(BUILT_IN)]
+
+
+def _strings(value: object) -> list[str]:
+    """All strings within a value: a path, a list of paths, or a table of paths."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return [value] if isinstance(value, str) else [text for each in inner for text in _strings(each)]
+
+
+def read_values(name_or_path: str, sets: Sequence[str] = ()) -> dict[str, Any]:
+    """The values of a recipe, by its name or path, with `section.key=value` changes made and data paths located."""
+    values: dict[str, Any] = located(changed(_read(name_or_path), sets))
+    return values
+
+
+def changed(values: dict[str, Any], sets: Sequence[str]) -> dict[str, Any]:
+    """Recipe values with `section.key=value` changes made to them."""
+    for change in sets:
+        _merge(values, change)
+    return values
+
+
+def _folder() -> Traversable:
+    return resources.files("regard") / "recipes"
+
+
+def _read(name: str) -> dict[str, Any]:
+    path = Path(name)
+    if path.suffix == ".toml" or path.is_file():
+        if not path.is_file():
+            raise UsageError(f"there is no recipe file {name!r}; give an existing TOML file or one of {recipe_names()}")
+        text = path.read_text(encoding="utf-8")
+    else:
+        text = recipe_text(name)
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{name}: not valid TOML: {error}") from None
+
+
+def _merge(values: dict[str, Any], change: str) -> None:
+    key, equals, text = change.partition("=")
+    path = key.strip().split(".")
+    if not equals or not all(path):
+        raise UsageError(f"--set {change!r} is not understood; write section.key=value, as in training.lr=3e-4")
+    table = values
+    for part in path[:-1]:
+        table = table.setdefault(part, {})
+        if not isinstance(table, dict):
+            raise UsageError(f"--set {change!r}: {part!r} is a value, not a section")
+    table[path[-1]] = _value(text.strip())
+
+
+def _value(text: str) -> object:
+    """A TOML value; any other text (a bare word, a path) is a string."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text

@@ -1,0 +1,95 @@
+"""[data] sections of texts: sentence pairs and plain text. Sections that one task alone has are beside that task."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import pydantic
+from pydantic import PositiveInt
+
+from regard.config import Config
+from regard.data.formats.filters import FilterConfig
+from regard.data.formats.plain_text import Documents
+from regard.data.parts import PARTS, Part
+from regard.errors import ConfigError
+from regard.training.recipe.files import PHRASEBOOK
+
+
+class PhrasebookSection(Config):
+    """[data.phrasebook]: how much of the built-in corpus to generate, per target language."""
+
+    count: PositiveInt = 20000
+    valid_count: PositiveInt = 200
+    test_count: PositiveInt = 500
+    min_words: PositiveInt = 1
+    max_words: PositiveInt = 60
+    everyday: bool = False  # also what newcomers type, with capitals and full stops
+
+
+class PairsSection(Config):
+    """[data]: where the sentence pairs are; a path, or a table of paths by target language, or `phrasebook`."""
+
+    train: str | dict[str, str]
+    valid: str | dict[str, str] = ""
+    test: str | dict[str, str] = ""
+    source: str
+    target: str | list[str]
+    swap: bool = False  # the files hold the target first, as a table without a header may
+    split: float = pydantic.Field(default=0.01, gt=0, lt=1)  # share of train that is held out if valid is not given
+    filters: FilterConfig = FilterConfig.parse({})
+    phrasebook: PhrasebookSection = PhrasebookSection()
+
+    @property
+    def targets(self) -> list[str]:
+        return [self.target] if isinstance(self.target, str) else self.target
+
+    def path(self, part: Part, target: str) -> str:
+        """Where the pairs of one part and target language are; empty if there are none."""
+        where: str | dict[str, str] = getattr(self, part)
+        return where if isinstance(where, str) else where.get(target, "")
+
+    @pydantic.model_validator(mode="after")
+    def _check(self) -> Self:
+        if not self.targets or len(set(self.targets)) < len(self.targets):
+            raise ConfigError(f"data.target is {self.target!r}; expected one language code, or several different ones")
+        if self.source in self.targets:
+            raise ConfigError(f"data.source {self.source!r} is also in data.target; a language is not its own target")
+        for part in PARTS:
+            table = getattr(self, part)
+            extra = set(table) - set(self.targets) if isinstance(table, dict) else set()
+            if extra:
+                raise ConfigError(f"data.{part} names {sorted(extra)}, but data.target is {self.targets}")
+        missing = [target for target in self.targets if not self.path("train", target)]
+        if missing:
+            raise ConfigError(f"data.train has no path for {missing}; give one for every language of data.target")
+        return self
+
+
+class PlainTextSection(Config):
+    """[data] of plain text: files, or `phrasebook`, the English sentences of the built-in corpus, one a document."""
+
+    train: str | list[str]
+    valid: str | list[str] = ""
+    test: str | list[str] = ""
+    documents: Documents = "blank"  # what separates them
+    split: float = pydantic.Field(default=0.01, gt=0, lt=1)  # share at the end, held out if valid is not given
+    sentences: PositiveInt = 20000  # drawn from the phrasebook
+
+    def paths(self, part: Part) -> list[str]:
+        """The files of a part."""
+        where: str | list[str] = getattr(self, part)
+        return [path for path in ([where] if isinstance(where, str) else where) if path]
+
+    @pydantic.model_validator(mode="after")
+    def _check_train(self) -> Self:
+        if not self.paths("train"):
+            raise ConfigError("data.train names no file; give one, or a list of them")
+        if self.train == PHRASEBOOK and (self.valid or self.test):
+            raise ConfigError("data.train is 'phrasebook', which has parts of its own; leave out data.valid, data.test")
+        return self
+
+
+class TextBlocksSection(PlainTextSection):
+    """[data] of a model that reads plain text in blocks."""
+
+    block: PositiveInt = 128  # tokens of a block

@@ -1,0 +1,83 @@
+"""What a run shows on stderr: a progress bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from regard.training.recipe.metrics import Metric
+
+
+class NoReporter:
+    """The reporter of all ranks but the first, which alone reports."""
+
+    def step(self, step: int) -> None: ...
+    def train(self, step: int, row: Mapping[str, float], seconds_left: float) -> None: ...
+    def say(self, text: str) -> None: ...
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None: ...
+
+
+def shown(values: Mapping[str, float], metrics: Sequence[Metric]) -> str:
+    """The metrics that a task declares, on one line; others, such as those of single languages, are left out."""
+    names = {metric.name for metric in metrics}
+    return "  ".join(f"{name} {value:.4g}" for name, value in values.items() if name in names)
+
+
+class Reporter:
+    """Shows a run on stderr: a rich bar on a terminal, plain lines otherwise."""
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+        self._console = Console(stderr=True)
+        self._bar: Progress | None = None
+        if sys.stderr.isatty():
+            columns = (
+                TextColumn("training"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[state]}"),
+                TimeRemainingColumn(),
+            )
+            self._bar = Progress(*columns, console=self._console)
+            self._task = self._bar.add_task("training", total=steps, state="")
+
+    def __enter__(self) -> Self:
+        if self._bar:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._bar:
+            self._bar.stop()
+
+    def step(self, step: int) -> None:
+        """Move the bar."""
+        if self._bar:
+            self._bar.update(self._task, completed=step)
+
+    def train(self, step: int, row: Mapping[str, float], seconds_left: float) -> None:
+        """Report loss, speed and the time left."""
+        state = f"loss {row['loss']:.3f}  {row['tokens_per_second']:,.0f} tokens/s"
+        if self._bar:
+            self._bar.update(self._task, completed=step, state=state)
+        else:
+            self.say(f"step {step}/{self.steps}  {state}  lr {row['lr']:.2e}  {_duration(seconds_left)} left")
+
+    def say(self, text: str) -> None:
+        """One line, above the bar where there is one."""
+        if self._bar:
+            self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        else:
+            print(text, file=sys.stderr, flush=True)
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}" if minutes >= 60 else f"{minutes}:{rest:02d}"

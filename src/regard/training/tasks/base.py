@@ -1,0 +1,156 @@
+"""Tasks: what a batch is, how it becomes a loss, and how a model is measured. The loop knows tasks only through this.
+
+A task has three stages. `prepare` writes its data to disk once per run, `open` reads them, and the loop then asks for a
+model, for batches and for their losses.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Generic, Protocol, Self, TypedDict, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from regard.data.batch import TensorBatch
+from regard.data.loader import Loader
+from regard.training.distributed import Ranks
+from regard.training.evaluation.translation import Sample
+from regard.training.losses import Loss
+from regard.training.recipe.base import Recipe
+from regard.training.recipe.training_sections import TrainingSection
+from regard.training.run_state import LoaderPlace
+from regard.training.safeguards import Poll
+
+B = TypeVar("B", bound=TensorBatch)
+Forward = Callable[..., Any]  # a model as the loop calls it: plain, compiled, or wrapped for several processes
+Values = dict[str, float]  # measured metrics by name
+
+
+class Task(Protocol[B]):
+    """One kind of training on batches B.
+
+    A step has one or more phases. Each phase names the parameter group that its loss updates: one group for a
+    translator; a critic and then a generator for a GAN.
+    """
+
+    summary: str  # describes the data, for the log and the model card
+    divisible: bool  # whether several processes may share the batches of a step
+    capturable: bool  # whether a step does the same work for all batches of a shape, as a CUDA graph needs
+
+    @classmethod
+    def prepare(cls, recipe: Any, folder: Path, poll: Poll) -> None: ...  # writes `folder`, unless it exists
+    @classmethod
+    def open(cls, recipe: Any, folder: Path, device: torch.device) -> Self: ...  # reads what `prepare` wrote
+
+    @property
+    def carried(self) -> dict[str, Tensor]: ...  # state that a step passes to the next, saved with the run
+
+    def build(self) -> nn.Module: ...
+    def parameters(self, model: nn.Module) -> dict[str, list[nn.Parameter]]: ...
+    def rate(self, group: str) -> float: ...  # the learning rate of a group, as a multiple of the recipe's
+    def batches(self, place: LoaderPlace) -> Iterator[tuple[LoaderPlace, B]]: ...
+    def phases(self, model: Forward, batch: B) -> Iterator[tuple[str, Loss]]: ...
+    def validate(self, model: nn.Module, poll: Poll) -> Values: ...
+    def samples(self) -> Sequence[Sample]: ...  # outputs of the last validation, to be shown to people
+    def test(self, model: nn.Module, poll: Poll) -> Values: ...
+    def save(self, folder: Path) -> None: ...
+    def finish(self, model: nn.Module, folder: Path) -> None: ...
+
+
+class LoaderTask(ABC, Generic[B]):
+    """What tasks share whose batches come from one loader: a `Task` but for its phases."""
+
+    divisible, capturable = True, True
+    recipe: Recipe
+    device: torch.device
+    summary: str
+    loader: Loader[B]
+
+    @classmethod
+    @abstractmethod
+    def prepare(cls, recipe: Any, folder: Path, poll: Poll) -> None:
+        """Write the data of a run into `folder`, unless it exists from before; `poll` may raise to stop."""
+
+    @abstractmethod
+    def __init__(self, recipe: Any, folder: Path, device: torch.device) -> None:
+        """Read what `prepare` wrote; writes nothing."""
+
+    @classmethod
+    def open(cls, recipe: Any, folder: Path, device: torch.device) -> Self:
+        """The task on prepared data."""
+        return cls(recipe, folder, device)
+
+    @cached_property
+    def carried(self) -> dict[str, Tensor]:
+        """Empty, unless a task puts something there."""
+        return {}
+
+    @abstractmethod
+    def build(self) -> nn.Module:
+        """A new model, or one with the weights that the recipe starts from."""
+
+    def parameters(self, model: nn.Module) -> dict[str, list[nn.Parameter]]:
+        """All parameters, in one group."""
+        return {"model": list(model.parameters())}
+
+    def rate(self, group: str) -> float:
+        """The recipe's learning rate as it is."""
+        return 1.0
+
+    def batches(self, place: LoaderPlace) -> Iterator[tuple[LoaderPlace, B]]:
+        """Endless batches from a place on, each with the place after it."""
+        return self.loader.onward(place)
+
+    @abstractmethod
+    def phases(self, model: Forward, batch: B) -> Iterator[tuple[str, Loss]]:
+        """Phase by phase, the parameter group and the loss that updates it."""
+
+    @abstractmethod
+    def validate(self, model: nn.Module, poll: Poll) -> Values:
+        """The metrics of the task on the validation data."""
+
+    @abstractmethod
+    def test(self, model: nn.Module, poll: Poll) -> Values:
+        """The same on the test data; empty if the recipe has none."""
+
+    def samples(self) -> Sequence[Sample]:
+        """None."""
+        return []
+
+    @abstractmethod
+    def save(self, folder: Path) -> None:
+        """Write beside the weights what is needed to use them."""
+
+    def finish(self, model: nn.Module, folder: Path) -> None:
+        """Nothing more is written beside a finished model."""
+
+
+class SupervisedTask(LoaderTask[B]):
+    """A task with one loss that updates all weights."""
+
+    def phases(self, model: Forward, batch: B) -> Iterator[tuple[str, Loss]]:
+        """One phase."""
+        yield "model", self.loss(model, batch)
+
+    @abstractmethod
+    def loss(self, model: Forward, batch: B) -> Loss:
+        """The loss of a batch, summed."""
+
+
+class LoaderOptions(TypedDict):
+    """How a loader works, and which share of the batches is this process's."""
+
+    workers: int
+    pin: bool
+    rank: int
+    world: int
+
+
+def loader_options(training: TrainingSection, device: torch.device) -> LoaderOptions:
+    """The options of a loader in this process."""
+    ranks = Ranks.present()
+    return {"workers": training.workers, "pin": device.type == "cuda", "rank": ranks.rank, "world": ranks.count}

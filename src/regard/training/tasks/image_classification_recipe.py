@@ -1,0 +1,30 @@
+"""The recipe of task `images`."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from regard.config import Fraction
+from regard.data.images.augmentation import Augmentation
+from regard.training.recipe.base import Recipe
+from regard.training.recipe.image_sections import ImagesSection, ImageTrainingSection
+from regard.training.recipe.metrics import ACCURACY, LOSS
+from regard.training.recipe.model_section import ModelSection
+
+
+class ClassifierTrainingSection(ImageTrainingSection):
+    """[training] of image classifiers."""
+
+    label_smoothing: Fraction = 0.0
+
+
+class ImagesRecipe(Recipe):
+    """Everything the training of an image classifier depends on."""
+
+    metrics: ClassVar = (LOSS, ACCURACY)
+
+    task: Literal["images"]
+    model: ModelSection
+    data: ImagesSection
+    augmentation: Augmentation = Augmentation()
+    training: ClassifierTrainingSection = ClassifierTrainingSection()
