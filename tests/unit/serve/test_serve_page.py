@@ -130,7 +130,7 @@ def test_html_is_translated_as_html(served, folders):
 
 
 def test_a_document_is_translated_with_progress(served, monkeypatch):
-    monkeypatch.setattr(documents, "OFTEN", 0.0)
+    monkeypatch.setattr(documents, "PROGRESS_INTERVAL", 0.0)
     text = "".join(f"We eat {word}.\n" for word in ("bread", "fish", "rice") * 12)
 
     def send(name="a.txt", content=text, **fields):
@@ -203,7 +203,7 @@ def test_pieces_are_the_recorded_weights(ask, translator):
         for piece in pieces:
             assert np.array_equal(decoded(piece), quantise(panel.weights[piece["head"]]))
         about = next(each for each in told["panels"] if each["name"] == panel.name)
-        assert told["texts"][about["queries"]] == panel.queries and told["texts"][about["keys"]] == panel.keys
+        assert told["texts"][about["queries"]] == panel.queries.texts and told["texts"][about["keys"]] == panel.keys.texts
 
 
 def test_rows_heads_and_the_alignment_by_themselves(ask, translator):
