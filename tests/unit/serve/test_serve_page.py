@@ -203,7 +203,9 @@ def test_pieces_are_the_recorded_weights(ask, translator):
         for piece in pieces:
             assert np.array_equal(decoded(piece), quantise(panel.weights[piece["head"]]))
         about = next(each for each in told["panels"] if each["name"] == panel.name)
-        assert told["texts"][about["queries"]] == panel.queries.texts and told["texts"][about["keys"]] == panel.keys.texts
+        assert (
+            told["texts"][about["queries"]] == panel.queries.texts and told["texts"][about["keys"]] == panel.keys.texts
+        )
 
 
 def test_rows_heads_and_the_alignment_by_themselves(ask, translator):
