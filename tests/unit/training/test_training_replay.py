@@ -104,7 +104,7 @@ def test_replayed_steps_are_the_steps_of_the_loop(tmp_path, name):
     assert expected.keys() == found.keys()
     for key, value in expected.items():
         assert torch.equal(found[key], value), key
-    torch.testing.assert_close(replayed.window, plain.window)
+    torch.testing.assert_close(replayed.window.sums, plain.window.sums)
 
 
 def test_a_capture_that_fails_costs_no_step(tmp_path):
