@@ -29,9 +29,9 @@ from regard.checkpoints.models import bare, own_tensors
 from regard.checkpoints.optional import needed
 from regard.errors import CheckpointError
 from regard.layers.blocks import DecoderLayer
+from regard.layers.encoder_decoder import EncoderDecoderState
 from regard.models.bert import Bert
 from regard.models.gpt import Gpt
-from regard.layers.encoder_decoder import EncoderDecoderState
 from regard.models.transformer import Transformer
 
 EXTRA = "export"

@@ -10,7 +10,7 @@ import torch
 
 from regard.checkpoints import export_model
 from regard.cli.main import run
-from regard.inference.pipelines.generator import LanguageModel
+from regard.inference.pipelines.language_models import LanguageModel
 from regard.models.gpt import Gpt, GptConfig
 
 tokenizers = pytest.importorskip("tokenizers")

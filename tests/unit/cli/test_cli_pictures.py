@@ -117,7 +117,7 @@ def test_segment_one_picture_as_json_and_refuse_in_words(segmenter, make_classif
     assert run(["segment", *files, "-m", segmenter, "-o", str(mask)]) == 2
     assert "one file" in capsys.readouterr().err
     assert run(["segment", files[0], "-m", str(make_classifier("vit")), "-o", str(mask)]) == 2
-    assert "names no pixels" in capsys.readouterr().err
+    assert "segments no images" in capsys.readouterr().err
     assert run(["look", files[0], "-m", segmenter, "-o", str(tmp_path / "look.json")]) == 0
     assert json.loads((tmp_path / "look.json").read_text())["layers"][0]["queries"] == [16, 16]
     assert run(["classify", files[0], "-m", segmenter]) == 2

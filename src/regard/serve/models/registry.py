@@ -24,16 +24,16 @@ from regard.data.tokenizers.pair import PairTokenizer
 from regard.errors import CheckpointError, UsageError
 from regard.inference.fast.linear import check_precision
 from regard.inference.pipelines.catalog import PIPELINES, TRANSLATOR, PipelineEntry, find_pipeline
-from regard.inference.pipelines.generation import Writer
 from regard.inference.pipelines.images import ImageClassifier
 from regard.inference.pipelines.text_encoder import TextEncoder
+from regard.inference.pipelines.text_generator import TextGenerator
 from regard.inference.pipelines.translator import Translator
 from regard.inference.pipelines.word_vectors import WordVectors
 from regard.models.catalog import MODELS
 from regard.serve.http.errors import HTTPError, NotFoundError
 from regard.serve.settings import MIB
 
-Model = Translator | Writer | TextEncoder | WordVectors | ImageClassifier  # what the server can serve
+Model = Translator | TextGenerator | TextEncoder | WordVectors | ImageClassifier  # what the server can serve
 LANGUAGES_IN_NAME = re.compile(r"(?:^|[-_/])([a-z]{2,3})[-_]([a-z]{2,3})$")  # opus-mt-en-es
 
 

@@ -36,9 +36,7 @@ class TorchTransformer(nn.Module):
     ) -> Float[Tensor, "B T V"]:
         model = self.model
         padding, causal = ~mask, nn.Transformer.generate_square_subsequent_mask(inputs.shape[1])
-        memory = self.encoder(
-            model.embed_source(source), src_key_padding_mask=padding
-        )
+        memory = self.encoder(model.embed_source(source), src_key_padding_mask=padding)
         x = model.embed_target(inputs, 0)
         x = self.decoder(x, memory, tgt_mask=causal, tgt_is_causal=True, memory_key_padding_mask=padding)
         return model.predict(x)
