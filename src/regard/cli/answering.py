@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 LINES_AT_A_TIME = 512
-MOST_NAMED = 1000  # unknown words remembered to name some
+MOST_NAMED = 1000  # unknown words that are remembered, so that some can be named
 
 
 class Unknown:
@@ -25,14 +25,14 @@ class Unknown:
     def __init__(
         self, find: Callable[[str], list[UnknownWord]], *, typed: bool, unit: str = "lines", about: str = ""
     ) -> None:
-        """`about` says what the model knows; it is told once, where something is unknown."""
+        """`about` says what the model knows. It is printed once, when something is unknown."""
         self.find, self.typed, self.unit, self.about = find, typed or sys.stdin.isatty(), unit, about
         self.count = self.some = 0
         self.mostly: list[tuple[int, float]] = []
         self.words: list[UnknownWord] = []
 
     def note(self, text: str, words: list[UnknownWord] | None = None) -> None:
-        """Take note of the next text; `words` are its unknown ones, where they have been looked for."""
+        """Count the next text; `words` are its unknown words, if they have been looked up."""
         self.count += 1
         words = self.find(text) if words is None else words
         if not words:
@@ -52,7 +52,7 @@ class Unknown:
             self.mostly.append((self.count, unknown_share(text, words)))
 
     def tell(self) -> None:
-        """Sum up what was noted of the lines of a file."""
+        """Print a summary of the unknown words in the lines of a file."""
         from regard.data.tokenizers.unknown_words import named
 
         if not self.some:
@@ -92,10 +92,10 @@ def answer_lines(
     show: Callable[[str, Answer | None], str],
     unknown: Unknown | None = None,
 ) -> None:
-    """Print what `show` makes of each line's answer, many computed at a time unless someone is typing them.
+    """Print what `show` makes of each line's answer; lines are computed in batches unless they are typed.
 
-    A line that is refused is shown with the answer None and a message on stderr, and the exit code is 1. `unknown`
-    tells what of the lines is not known.
+    A refused line has the answer None and a message on stderr, and the exit code is 1. `unknown` collects the unknown
+    words of the lines.
     """
     number = refused = 0
     while chunk := list(islice(lines, 1 if sys.stdin.isatty() else LINES_AT_A_TIME)):

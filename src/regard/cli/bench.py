@@ -1,4 +1,4 @@
-"""regard bench: Regard beside other engines, and beside what the machine can do."""
+"""regard bench: Regard compared with other engines and with the limits of the machine."""
 
 from __future__ import annotations
 

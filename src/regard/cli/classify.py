@@ -1,4 +1,4 @@
-"""regard classify: labels of texts, of pairs of texts, or of pictures."""
+"""regard classify: labels of texts, of pairs of texts, or of images."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def compare(
     from regard.look.charts import check_name
 
     if output:
-        check_name(output)  # before the work, not after it
+        check_name(output)  # fail before the work, not after it
     if what == "length":
         _length(model, output, to, count, bins, as_json, device)
     elif what == "sequences":

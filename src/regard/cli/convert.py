@@ -1,4 +1,4 @@
-"""regard convert: between Regard's folders and those of other libraries."""
+"""regard convert: convert between Regard's model folders and those of other libraries."""
 
 from __future__ import annotations
 

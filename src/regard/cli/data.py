@@ -1,4 +1,4 @@
-"""regard data: `prepare` makes the data of a recipe ready before training."""
+"""regard data: `prepare` prepares the data of a recipe before training."""
 
 from __future__ import annotations
 

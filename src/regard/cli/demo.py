@@ -1,4 +1,4 @@
-"""regard demo: the main job from beginning to end, in a few minutes on a laptop."""
+"""regard demo: train, translate and look, in a few minutes on a laptop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""regard doctor: whether everything can run here, and in which form."""
+"""regard doctor: check what can run on this machine, and in which precision."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _tell(found: dict, forms: list[Form]) -> None:
 
 
 def _packages() -> tuple[dict[str, str], list[str]]:
-    """The versions of the packages regard needs, and those that are missing."""
+    """The versions of the packages that Regard needs, and the missing ones."""
     there, missing = {}, []
     for requirement in requires("regard") or []:
         if "extra ==" in requirement:

@@ -19,7 +19,7 @@ from regard.errors import DataError, UsageError
 if TYPE_CHECKING:
     from torch import Tensor
 
-PART = 4096  # lines of a part, the unit of work that a process finishes and stores
+PART = 4096  # lines in a part, the unit of work that a process finishes and stores
 
 
 def embed(
@@ -103,7 +103,7 @@ def _npy(vectors: Tensor) -> bytes:
 
 
 def _join(parts: Sequence[Path], output: Path) -> None:
-    """One matrix of several, which need not fit into memory."""
+    """Join several matrices into one; they need not fit into memory."""
     import numpy as np
 
     if not parts:

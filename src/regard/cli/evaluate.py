@@ -1,4 +1,4 @@
-"""regard evaluate: how good a model is: a translator and its alignments, a language model, a classifier."""
+"""regard evaluate: measure a translator, its word alignments, a language model or a classifier."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""regard fill: guess hidden words."""
+"""regard fill: predict hidden words."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 
-LOOKED_AT = 1000  # texts; whoever sends so many knows by then
+LOOKED_AT = 1000  # texts checked for their language; later ones are not checked
 
 
 class Foreign:
@@ -16,7 +16,7 @@ class Foreign:
         self.seen, self.foreign, self.first = 0, 0, ""
 
     def watch(self, texts: Iterable[str]) -> Iterator[str]:
-        """The texts as they come; at their end it is told what was found."""
+        """Yield the texts unchanged; report after the last one what was found."""
         for text in texts:
             self.note(text)
             yield text

@@ -1,4 +1,4 @@
-"""regard generate: continue prompts with a language model, answer them with a T5, or make pictures."""
+"""regard generate: continue prompts with a language model, answer them with a T5, or generate images."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def generate(
 
 
 def _bias(given: list[str]) -> dict[int, float]:
-    """The bias of each token, from TOKEN=VALUE."""
+    """The bias of each token, parsed from TOKEN=VALUE."""
     try:
         return {int(token): float(value) for token, _, value in (each.partition("=") for each in given)}
     except ValueError:

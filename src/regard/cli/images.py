@@ -1,4 +1,4 @@
-"""What the commands do with image models."""
+"""The parts of the commands that run image models."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def look_at_image(
     device: str,
     allow_pickle: bool,
 ) -> None:
-    """Draw the attention of an image model; a generator of classes takes CLASS#SEED in place of a file."""
+    """Draw the attention of an image model; a class-conditional generator takes CLASS#SEED in place of a file."""
     import regard
     from regard.inference.pipelines.image_generation import ClassImageGenerator, PixelGenerator
     from regard.inference.pipelines.images import ImagePipeline
@@ -57,7 +57,7 @@ def make_images(
     device: str,
     allow_pickle: bool,
 ) -> None:
-    """Write one sheet of images: those a generator makes of classes, or completions of given images."""
+    """Write one sheet of images: those that a generator makes for classes, or completions of given images."""
     import torch
 
     import regard
@@ -97,7 +97,7 @@ def _seed(text: str) -> int:
 
 
 def _point(text: str) -> Point:
-    """The point of the image that X,Y names."""
+    """Parse X,Y as a point of the image."""
     try:
         x, y = map(float, text.split(","))
         if 0 <= x <= 1 and 0 <= y <= 1:

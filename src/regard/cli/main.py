@@ -35,7 +35,7 @@ from regard.errors import RegardError
 from regard.processes import Share
 
 HELP = {"help_option_names": ["-h", "--help"]}
-WrongUsage: Any = typer.BadParameter.__base__  # of every mistake in the arguments; typer itself gives it no name
+WrongUsage: Any = typer.BadParameter.__base__  # base class of all argument errors, which typer does not export
 
 app = typer.Typer(
     name="regard",
@@ -83,11 +83,11 @@ def about(
 
 def main() -> None:
     """Run the command line; a user error is one line on stderr without a traceback."""
-    for stream in (sys.stdout, sys.stderr):  # what goes in is UTF-8, so what comes out is too, whatever the locale
+    for stream in (sys.stdout, sys.stderr):  # input is UTF-8, so output is UTF-8 too, whatever the locale
         stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
     code = run(sys.argv[1:])
     if Share.launched().count > 1:
-        # Torch's caches may keep a process group, and an interpreter that ends while its threads run may crash.
+        # Torch's caches may hold a process group, and an interpreter that exits while its threads run may crash.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
@@ -111,7 +111,7 @@ def run(arguments: list[str]) -> int:
         except (BrokenPipeError, SystemExit) as error:
             if not any(isinstance(each, BrokenPipeError) for each in (error, error.__context__)):
                 raise
-            # The reader of our output has gone, as `head` does; typer turns that into an exit.
+            # The reader of the output has closed the pipe, as `head` does; typer turns that into an exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         except OSError as error:

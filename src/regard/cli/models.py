@@ -1,4 +1,4 @@
-"""regard models: what there is."""
+"""regard models: list models and recipes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def models(as_json: AsJson = False, root: DataRoot = "") -> None:
 
 
 def _needed(data: dict[str, bool] | None) -> str:
-    """The data of a recipe in words."""
+    """A description of the data that a recipe needs."""
     if data is None:
         return "yours, with --set data.train=…"
     return ", ".join(f"{path} ({'there' if there else 'missing'})" for path, there in data.items()) or "built in"

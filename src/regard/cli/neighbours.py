@@ -1,4 +1,4 @@
-"""regard neighbours: the words most like a word, and analogies."""
+"""regard neighbours: the words most similar to a word, and analogies."""
 
 from __future__ import annotations
 

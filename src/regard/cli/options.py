@@ -1,4 +1,4 @@
-"""Options that several verbs share, declared once."""
+"""Options and loaders that several commands share."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON object per line, 
 def load_translator(
     names: list[str], device: str = "cpu", allow_pickle: bool = False, precision: str = "fp32"
 ) -> Translator:
-    """The translator of these folders, or the built-in one, trained on first use, when none is named."""
+    """The translator of these folders. Without any, the built-in one, which is trained on first use."""
     from regard.checkpoints.hub import local_folder
     from regard.inference.pipelines.translator import Translator
 
@@ -61,7 +61,7 @@ def load_encoder(name: str, device: str = "cpu", allow_pickle: bool = False) -> 
     from regard.inference.pipelines.text_encoder import TextEncoder
 
     encoder = TextEncoder.load(local_folder(name), device=device, allow_pickle=allow_pickle)
-    encoder.warns = False  # the verbs tell it themselves
+    encoder.warns = False  # the commands report unknown words themselves
     return encoder
 
 
@@ -89,7 +89,7 @@ def has_label_head(name: str) -> bool:
 
 
 def load_classifier(name: str, device: str = "cpu", allow_pickle: bool = False) -> ImageClassifier:
-    """The classifier of pictures of a folder."""
+    """The image classifier of a folder."""
     from regard.checkpoints.hub import local_folder
     from regard.inference.pipelines.images import ImageClassifier
 
@@ -108,7 +108,7 @@ def load_embedder(name: str, device: str = "cpu", allow_pickle: bool = False) ->
     if not isinstance(found, TextEncoder | WordVectors):
         expected = " or ".join(models_that("embed"))
         raise UsageError(f"{name} is a {type(found).__name__}, which makes no vectors of texts; expected a {expected}")
-    found.warns = False  # the verbs tell it themselves
+    found.warns = False  # the commands report unknown words themselves
     return found
 
 
@@ -135,7 +135,7 @@ def load_writer(name: str, device: str = "cpu", allow_pickle: bool = False, prec
 
 
 def built_in() -> Path:
-    """The folder of the built-in translator; the first time it is asked for it is trained, and the user told so."""
+    """The folder of the built-in translator. It is trained on first use, and the user is told so."""
     from regard.studies.demo import demo_folder, demo_model
 
     if not (demo_folder() / "manifest.json").is_file():
@@ -156,7 +156,7 @@ def use_data_root(folder: str) -> None:
 
 
 def existing(path: str) -> Path:
-    """A file that must be there."""
+    """The path; raises an error if no file is there."""
     from regard.errors import UsageError
 
     if not Path(path).is_file():
@@ -172,7 +172,7 @@ def finite(number: float | None) -> float | None:
 
 
 def numbers(text: str, separator: str, count: int | None = None) -> list[int]:
-    """Whole numbers as they are written in an option: 1,32 or 5-9."""
+    """Parse the whole numbers of an option: 1,32 or 5-9."""
     from regard.errors import UsageError
 
     parts = text.split(separator)

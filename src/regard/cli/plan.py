@@ -1,4 +1,4 @@
-"""regard plan: what a model will take, before anything is allocated."""
+"""regard plan: the parameters, FLOPs, memory and time of a model, before anything is allocated."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _whole(plan: Plan, gpus: int, tokens: float, assumptions: Sequence[str]) -> 
 
 
 def _measured_step(what: str, plan: Plan, sets: Sequence[str], device: str, threads: int, rounds: int) -> MeasuredStep:
-    """The recipe itself, or a preset on made-up data."""
+    """Measure a step of the recipe itself, or of a preset on synthetic data."""
     import tempfile
     from pathlib import Path
 
@@ -228,7 +228,7 @@ def _duration(seconds: float) -> str:
 
 
 def _side(plan: Plan) -> int:
-    """Of the pictures that a model reads; 0 where it reads texts."""
+    """The side of the images that a model reads; 0 if it reads texts."""
     return getattr(plan.config, "image_size", 0)
 
 

@@ -54,7 +54,7 @@ def segment(
 
 
 def _free_name(folder: Path, stem: str, written: set[Path]) -> Path:
-    """A name that no other picture of this call has taken."""
+    """A file name that no other image of this call has."""
     path, number = folder / f"{stem}.png", 1
     while path in written:
         number += 1

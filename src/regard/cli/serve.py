@@ -1,4 +1,4 @@
-"""regard serve: the lens, and the APIs that translation and OpenAI clients speak."""
+"""regard serve: the web page, and the LibreTranslate and OpenAI APIs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ def serve(
 
     Example: regard serve -m runs/en-es -m runs/en-de --port 5000
     """
-    # Threads that wait by spinning are slow beside a training run or another server; read when torch is loaded, below.
+    # Threads that spin while they wait are slow beside a training run or another server. Torch reads this when it is
+    # loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
     import platformdirs
@@ -64,7 +65,7 @@ def serve(
         "allowed_hosts": allowed_host, "origins": origin, "trusted_proxies": trusted_proxy, "training": training,
         "runs": max_runs, "upload": upload * MIB, "uploads": uploads * MIB,
         "seconds": seconds, "queue": queue, "device": device, "precision": precision,
-        "body": max(ServeSettings().body, 8 * characters),  # so that the longest text fits in, even escaped
+        "body": max(ServeSettings().body, 8 * characters),  # large enough for the longest text, even if it is escaped
     })  # fmt: skip
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
     logging.getLogger("regard.access").disabled = quiet

@@ -1,4 +1,4 @@
-"""regard train: a recipe in, a model folder out."""
+"""regard train: train a model by a recipe and write its folder."""
 
 from __future__ import annotations
 

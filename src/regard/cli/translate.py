@@ -98,7 +98,7 @@ def translate(
     changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     changes |= {"n_best": n_best, "prefix": prefix, "to": to}
     translator = load_translator(model, device, allow_pickle, precision)
-    translator.target_language(to)  # what is wrong is refused before anything is read or written
+    translator.target_language(to)  # refuse an unknown language before anything is read or written
     translator.search_settings({key: value for key, value in changes.items() if key not in ("prefix", "to")})
     if input_file and output:
         _document(
@@ -135,7 +135,7 @@ def _given(texts: list[str]) -> Iterator[str]:
     from regard.data.tokenizers.base import well_formed
 
     refuse_pictures(texts)
-    for name in filter(os.path.isfile, texts):  # which takes any text; Path's method fails on one too long for a name
+    for name in filter(os.path.isfile, texts):  # Path.is_file fails on a text that is too long for a file name
         warnings.warn(f"{name} is a file, but its name is translated; for its lines use --input {name}", stacklevel=1)
     return map(well_formed, texts)
 
@@ -184,7 +184,7 @@ def _is_readable(translator: Translator, line: str, number: int) -> bool:
 
 
 def _line(answer: Translation | None, *, align: bool, as_json: bool) -> str:
-    """What is printed for one text: the translation, or several with their scores, or JSON."""
+    """What is printed for one text: the translation, several translations with their scores, or JSON."""
     if answer is None:
         return "null" if as_json else ""
     if as_json:
@@ -225,7 +225,7 @@ def _draw(translator: Translator, answer: Translation, file: Path) -> None:
 def _stream(
     translator: Translator, texts: Iterable[str], out: IO[str], changes: dict[str, Any], unknown: Unknown
 ) -> None:
-    """On a terminal the line is rewritten at every step; elsewhere only the end of it is written."""
+    """Print each translation: on a terminal the line is rewritten at every step, elsewhere it is written once."""
     for text in texts:
         shown = ""
         for shown, *_ in translator.stream(text, **changes):
