@@ -1,4 +1,4 @@
-"""The model card: what a stranger needs to know before using a model folder."""
+"""The model card: a README.md that tells a new user what a model folder is and how to run it."""
 
 import json
 from collections.abc import Mapping

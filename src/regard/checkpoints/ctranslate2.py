@@ -1,8 +1,8 @@
 """Export of translators to CTranslate2 (https://github.com/OpenNMT/CTranslate2), for its class `Translator`.
 
-The model is described with the package's own `specs`, so what it writes is what its version reads. Positions are handed
-over as a table, whatever they were made from. Tokens that no answer may have get an output bias that rules them out:
-the folder then needs no options to say what Regard says.
+The model is described with the package's own `specs`, so its file format matches the installed version. Positions are
+always exported as a table. Tokens that Regard never generates get an output bias of -1e9, so the exported model gives
+the same answers as Regard without further options.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,8 +23,8 @@ from regard.models.transformer import Transformer
 
 EXTRA = "export"
 ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu_new": "GELUTanh", "quick_gelu": "GELUSigmoid", "swish": "SWISH"}
-NEVER = -1e9  # added to the logits of tokens that no answer has
-LONGEST = 1024  # positions of the table, where the model itself has no limit
+NEVER = -1e9  # added to the logits of tokens that no answer may contain
+LONGEST = 1024  # positions of the exported table if the model itself has no limit
 
 
 def export_ctranslate2(
@@ -38,8 +38,9 @@ def export_ctranslate2(
     unknown: int,
     extras: Callable[[Path], None] | None = None,
 ) -> None:
-    """Write a Transformer for CTranslate2; `source` and `target` are the pieces of its vocabularies, the numbers those
-    of its target tokens. `extras` adds further files (tokenizer). Sources get their end token when they are read."""
+    """Write a Transformer for CTranslate2. `source` and `target` are the pieces of its vocabularies; the token ids are
+    those of the target. `extras` adds further files (tokenizer). CTranslate2 appends the end token to a source
+    itself."""
     module = bare(model)
     if not isinstance(module, Transformer):
         raise CheckpointError(f"a {type(module).__name__} cannot be exported to CTranslate2; only a Transformer can")
@@ -64,7 +65,7 @@ def export_ctranslate2(
 
 
 def _check(model: Transformer) -> None:
-    """Refuse what CTranslate2 has no layer for."""
+    """Refuse configurations for which CTranslate2 has no layer."""
     c = model.config
     if c.encoder != "attention" or c.positions == "rotary" or c.join_positions != "add":
         raise CheckpointError(
@@ -74,7 +75,7 @@ def _check(model: Transformer) -> None:
 
 
 def _spec(model: Transformer) -> Any:
-    """The empty description of a translator of this shape."""
+    """The spec, without weights, of a translator of this shape."""
     specs, c = needed("ctranslate2.specs", extra=EXTRA), model.config
     activation = needed("ctranslate2.specs.common_spec", extra=EXTRA).Activation[ACTIVATIONS[c.activation]]
     return specs.TransformerSpec.from_config(
@@ -83,7 +84,7 @@ def _spec(model: Transformer) -> Any:
 
 
 def _fill(spec: Any, model: Transformer, never: list[int]) -> None:
-    """Hand every weight over."""
+    """Copy every weight into the spec."""
     c = model.config
     scale = c.width**0.5 if c.scale_embedding else 1.0
     for side, embedding, place, norm in (
@@ -133,13 +134,13 @@ def _norm(spec: Any, norm: nn.Module) -> None:
 
 
 def _linear(spec: Any, *layers: nn.Linear) -> None:
-    """One product in place of several with the same input."""
+    """Fuse several linear layers with the same input into one."""
     spec.weight = _array(torch.cat([layer.weight for layer in layers]))
     spec.bias = _array(torch.cat([layer.bias for layer in layers]))
 
 
 def _table(place: nn.Module | None) -> Any:
-    """The positions as rows of a table."""
+    """The positions as the rows of a table."""
     assert isinstance(place, Added)
     positions = place.positions
     return _array(positions(len(positions.table) if isinstance(positions, LearnedPositions) else LONGEST))
@@ -150,7 +151,7 @@ def _array(tensor: Tensor) -> Any:
 
 
 def _named(pieces: Sequence[str], size: int) -> list[str]:
-    """One name for every token: what the tokenizer leaves without one, or gives one twice, is called by its number."""
+    """A unique name for every token: a token whose name is missing or a duplicate is named by its id."""
     seen: set[str] = set()
     names = []
     for number in range(size):

@@ -207,7 +207,7 @@ def _explain(error: OSError | RuntimeError, folder: Path, temporary: Path, needs
         return
     written = sum(path.stat().st_size for path in temporary.rglob("*") if path.is_file())
     needed = f"needed about {needs:,} bytes" if needs > written else f"needed more than {written:,} bytes"
-    raise CheckpointError(_full_disk(folder.parent, needed, free + written)) from error  # what is written is removed
+    raise CheckpointError(_full_disk(folder.parent, needed, free + written)) from error  # `written` is freed
 
 
 def _seal(folder: Path) -> None:

@@ -13,7 +13,7 @@ WANTED = [*WEIGHTS, "*.json", "*.spm", "*.model", "*.txt"]
 
 
 def local_folder(name: str | Path) -> Path:
-    """The folder itself, or where the files of `hf:owner/name` are cached, fetched when they are not there yet."""
+    """The folder itself, or the cached files of `hf:owner/name`, which are downloaded if they are missing."""
     if not str(name).startswith(PREFIX):
         return Path(name)
     from huggingface_hub import snapshot_download
@@ -22,7 +22,7 @@ def local_folder(name: str | Path) -> Path:
     repository = str(name).removeprefix(PREFIX)
     try:
         cached = Path(snapshot_download(repository, allow_patterns=WANTED, local_files_only=True))
-        if any(file for pattern in WEIGHTS for file in cached.glob(pattern)):  # else a download was cut short
+        if any(file for pattern in WEIGHTS for file in cached.glob(pattern)):  # otherwise a download was interrupted
             return cached
     except HFValidationError as error:
         raise CheckpointError(f"{name} is not a model name; write hf:owner/name ({error})") from None

@@ -24,7 +24,7 @@ def export_model(
 ) -> None:
     """Write a model, `name` in the catalog, so that transformers loads it.
 
-    `values` are further entries of config.json (token numbers, mostly); `extras` adds further files (tokenizer).
+    `values` are further entries of config.json, mostly token ids; `extras` adds further files (tokenizer).
     """
     config = bare(model).config
     assert isinstance(config, Config)
@@ -40,7 +40,7 @@ def export_tensors(
     values: Mapping[str, Any] | None = None,
     extras: Callable[[Path], None] | None = None,
 ) -> None:
-    """Write what `export_model` does, of the tensors of a model with this config."""
+    """Like `export_model`, for the tensors of a model with this config."""
     table = table_for(name, config)
     theirs = {**table.config.to_theirs(config.model_dump(mode="json")), **(values or {})}
     tensors = table.to_theirs(ours, config)
@@ -55,7 +55,7 @@ def export_tensors(
 
 
 def table_for(name: str, config: Config) -> NameTable:
-    """The first table that can hold a model with this config; if none can, the error says why of each."""
+    """The first table that supports a model with this config. If none does, the error gives every reason."""
     refusals = []
     for model_type in TABLES:
         table = read_table(model_type)

@@ -1,7 +1,8 @@
-"""Export to the Marian layout of Hugging Face, so that `MarianMTModel.from_pretrained` loads what was trained here.
+"""Export to the Marian layout of Hugging Face, which `MarianMTModel.from_pretrained` loads.
 
-Marian's positions hold all sines first and all cosines after; ours alternate, unless `positions = "sinusoidal_halves"`.
-Nothing in a Transformer depends on the order of its width, so the export puts everything along it into Marian's order.
+Marian's position vectors hold all sines first and then all cosines; Regard's alternate, unless
+`positions = "sinusoidal_halves"`. A Transformer does not depend on the order of its features, so the export permutes
+every tensor along the width into Marian's order.
 """
 
 import re
@@ -17,10 +18,10 @@ from regard.checkpoints.models import bare, own_tensors, write_json
 from regard.errors import CheckpointError
 from regard.models.transformer import TransformerConfig
 
-MARIAN_MODEL = "transformer"  # the model of the catalog that has Marian's form
+MARIAN_MODEL = "transformer"  # the catalog model with Marian's architecture
 READING = re.compile(r"(.*_embedding\.weight|output_weight|.*\.(query|key|value|up)\.weight)")  # [..., width]
 WRITING = re.compile(r".*\.(output|down|norm)\.(weight|bias)")  # [width, ...]
-LONGEST = 512  # tokens of an answer, where the model itself has no limit
+LONGEST = 512  # tokens of an answer if the model itself has no limit
 
 
 def export_marian(
@@ -32,8 +33,8 @@ def export_marian(
     decoding: Mapping[str, Any] | None = None,
     extras: Callable[[Path], None] | None = None,
 ) -> None:
-    """Write a Transformer as a Marian folder; `start`, `end`: its target tokens; `decoding`: values of its generation
-    config; `extras` adds tokenizer files."""
+    """Write a Transformer as a Marian folder. `start` and `end` are target tokens, `decoding` holds values of the
+    generation config, and `extras` adds tokenizer files."""
     config = bare(model).config
     assert isinstance(config, TransformerConfig)
     _check(config)
@@ -44,8 +45,8 @@ def export_marian(
     generation = {
         **tokens,
         "pad_token_id": config.pad,
-        "bad_words_ids": [[token] for token in sorted({config.pad, start} - {end})],  # no answer of ours has them
-        "max_length": min(LONGEST, config.max_length),  # their position table ends there
+        "bad_words_ids": [[token] for token in sorted({config.pad, start} - {end})],  # Regard never writes them
+        "max_length": min(LONGEST, config.max_length),  # the size of Marian's position table
         "num_beams": 4,
         **(decoding or {}),
     }
@@ -60,9 +61,10 @@ def export_marian(
 
 
 def sines_first(tensors: Mapping[str, Tensor], width: int) -> dict[str, Tensor]:
-    """The tensors of a Transformer whose positions alternate sines and cosines, with the width of the sines first.
+    """The tensors of a Transformer with alternating sines and cosines, permuted along the width so that sines come
+    first.
 
-    The heads and the inner width of the feed-forward stay as they are.
+    The heads and the inner width of the feed-forward layers stay as they are.
     """
     order = torch.cat([torch.arange(0, width, 2), torch.arange(1, width, 2)])
 
@@ -74,7 +76,7 @@ def sines_first(tensors: Mapping[str, Tensor], width: int) -> dict[str, Tensor]:
 
 
 def _check(config: TransformerConfig) -> None:
-    """Refuse what MarianMTModel has no layer for."""
+    """Refuse configurations for which MarianMTModel has no layer."""
     c = config
     odd = [f"encoder = {c.encoder!r}"] if c.encoder != "attention" else []
     odd += [f"positions = {c.positions!r}"] if not c.positions.startswith("sinusoidal") else []

@@ -1,4 +1,4 @@
-"""A model and its folder: config.json says what to build, the weights fill it, exactly."""
+"""Save and load models: config.json says what to build, and the weights must match it exactly."""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -35,7 +35,7 @@ class LoadedModel:
 
 
 def save_model(folder: Path, name: str, model: nn.Module, extras: Callable[[Path], None] | None = None) -> None:
-    """Write a complete model folder in one piece; `extras` adds further files (tokenizer, recipe, card)."""
+    """Write a complete model folder atomically; `extras` adds further files (tokenizer, recipe, card)."""
 
     def write(temporary: Path) -> None:
         write_model(temporary, name, model)
@@ -84,7 +84,7 @@ def bare(model: nn.Module) -> nn.Module:
 
 
 def own_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """The state of the bare module, tied tensors once, under the first of their names."""
+    """The state of the bare module; tied tensors occur once, under the first of their names."""
     state = bare(model).state_dict(keep_vars=True)
     if wrapped := [name for name in state if "_orig_mod." in name]:
         raise CheckpointError(f"{listing(wrapped)}: a part of the model is compiled; compile the whole model instead")
@@ -92,7 +92,7 @@ def own_tensors(model: nn.Module) -> dict[str, Tensor]:
 
 
 def fill(model: nn.Module, tensors: dict[str, Tensor], source: Path) -> None:
-    """Copy the tensors into the model: none missing, none left over, every shape and kind right."""
+    """Copy tensors into the model; raises an error unless names, shapes and kinds of number match exactly."""
     state = model.state_dict(keep_vars=True)
     if unexpected := tensors.keys() - state.keys():
         raise CheckpointError(f"{source} has tensors that the model does not know: {listing(unexpected)}")
@@ -115,7 +115,7 @@ def _copy(value: Tensor, target: Tensor, what: str) -> None:
 
 
 def _aliases(state: dict[str, Tensor]) -> list[list[str]]:
-    """Names of the same tensor together, in the order of the model."""
+    """The names of each tensor, grouped, in the order of the model."""
     groups: dict[int, list[str]] = defaultdict(list)
     for name, tensor in state.items():
         groups[id(tensor)].append(name)
@@ -125,7 +125,7 @@ def _aliases(state: dict[str, Tensor]) -> list[list[str]]:
 class _NoRandomFill(TorchFunctionMode):
     """Skips random initialisation: every parameter built under it is about to be overwritten."""
 
-    # The first four hide the last two: what a function calls while it is handled here is not handled again.
+    # The `init` functions are listed too: while one is handled, the methods that it calls are not intercepted.
     fills = (init.uniform_, init.normal_, init.kaiming_uniform_, init.kaiming_normal_, Tensor.uniform_, Tensor.normal_)
 
     def __torch_function__(
@@ -145,7 +145,7 @@ def _build(name: str, config: Config, folder: Path) -> nn.Module:
 
 
 def identify(folder: Path) -> tuple[str, Config, NameTable | None]:
-    """Which model a folder holds, with which config, and the name table if it is written in another library's names."""
+    """The model and config of a folder, and the name table if the folder uses another library's names."""
     file = folder / CONFIG
     match read_json(file):
         case {"regard": {"model": str(name), "config": dict(values)}}:
@@ -172,5 +172,5 @@ def _parse(name: str, values: dict[str, Any], file: Path) -> Config:
 
 
 def write_json(file: Path, values: dict[str, Any]) -> None:
-    """A JSON file people can read."""
+    """Write a readable JSON file."""
     file.write_text(dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

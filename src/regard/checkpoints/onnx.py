@@ -35,13 +35,13 @@ from regard.models.gpt import Gpt
 from regard.models.transformer import Transformer
 
 EXTRA = "export"
-LONGEST = 1024  # tokens, where the model itself has no limit
-ONE_FILE = 2**30  # bytes; larger weights go beside their graph, since a protobuf ends at 2 GiB
+LONGEST = 1024  # tokens, if the model itself has no limit
+ONE_FILE = 2**30  # bytes; larger weights go into a file beside the graph, since a protobuf is limited to 2 GiB
 Shapes = dict[str, dict[int, Any]]
 
 
 class Past:
-    """Keys and values handed in and out: a cache that a graph can hold."""
+    """Keys and values as inputs and outputs: a cache that a graph can represent."""
 
     def __init__(self, k: Float[Tensor, "R G T K"], v: Float[Tensor, "R G T K"]):
         self.k, self.v = k, v
@@ -65,7 +65,7 @@ class Past:
 
 
 class EncoderGraph(nn.Module):
-    """What is computed once for a source."""
+    """The part that is computed once per source."""
 
     def __init__(self, model: Transformer):
         super().__init__()
@@ -160,14 +160,14 @@ def _write_gpt(model: Gpt, folder: Path) -> None:
 
 
 def _example() -> tuple[Int[Tensor, "2 5"], Bool[Tensor, "2 5"]]:
-    """Token numbers and their mask; a graph is traced on them, and keeps nothing of them."""
+    """Example token ids and their mask for tracing; the graph does not depend on their values."""
     return torch.ones(2, 5, dtype=torch.long), torch.ones(2, 5, dtype=torch.bool)
 
 
 def _write(module: nn.Module, file: Path, given: tuple[Tensor, ...], shapes: Shapes, outputs: list[str]) -> None:
     log, large = logging.getLogger("torch.onnx"), sum(weight.nbytes for weight in module.parameters()) > ONE_FILE
     level = log.level
-    log.setLevel(logging.ERROR)  # it speaks of its own machinery
+    log.setLevel(logging.ERROR)  # the exporter logs its internals
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -184,7 +184,7 @@ def _dynamic(name: str, longest: int | None = None) -> Any:
 
 
 def _lengthen(model: Transformer, length: int) -> None:
-    """Make the tables of positions long enough beforehand: a graph cannot grow them."""
+    """Extend the position tables in advance: an exported graph cannot grow them."""
     for place in (model.source_place, model.target_place):
         if isinstance(place, Added | Concatenated) and isinstance(place.positions, SinusoidalPositions):
             place.positions(length)

@@ -1,6 +1,6 @@
-"""What can lie between another library's tensors and ours; every operation knows its inverse.
+"""The operations that turn another library's tensors into Regard's; each has an inverse.
 
-`forward` goes from theirs to ours and `backward` from ours to theirs; `parts` is how many tensors must come out.
+`forward` maps their tensors to ours and `backward` ours to theirs; `parts` is the required number of results.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ class Transpose(Config):
 
 
 class Reshape(Config):
-    """The same numbers in another shape; -1 stands for the rest."""
+    """The same numbers in another shape; -1 is inferred."""
 
     op: Literal["reshape"]
     theirs: list[int]
@@ -42,7 +42,7 @@ class Reshape(Config):
 
 
 class Squeeze(Config):
-    """Their tensor has one axis more, the first, with a single entry."""
+    """Their tensor has an additional first axis of size 1."""
 
     op: Literal["squeeze"]
 
@@ -56,7 +56,7 @@ class Squeeze(Config):
 
 
 class Split(Config):
-    """Their one tensor is several equal ones of ours, side by side along `dim`."""
+    """One tensor of theirs holds several equal tensors of ours side by side along `dim`."""
 
     op: Literal["split"]
     dim: int = 0
@@ -72,7 +72,7 @@ class Split(Config):
 
 
 class Concat(Config):
-    """Several equal tensors of theirs are one of ours, side by side along `dim`."""
+    """One tensor of ours holds several equal tensors of theirs side by side along `dim`."""
 
     op: Literal["concat"]
     dim: int = 0
@@ -85,7 +85,7 @@ class Concat(Config):
 
 
 class Tie(Config):
-    """All names stand for one tensor; a file may hold it once, and is written with its first name alone."""
+    """All names stand for one tensor; a file may hold it once, and export writes it under its first name only."""
 
     op: Literal["tie"]
 
@@ -102,13 +102,13 @@ class Drop(Config):
     """A tensor without parameters; export recreates it only if `shape` is given (sizes, or names of ours)."""
 
     op: Literal["drop"]
-    # numbers: 0, 1, 2, …; causal: ones where a token may look back; anything: whatever it is, nothing uses it
+    # numbers: 0, 1, 2, …; causal: a lower-triangular mask of ones; anything: any content, since nothing uses it
     value: Literal["zeros", "numbers", "causal", "anything", "sinusoidal_halves"]
     shape: list[int | str] | None = None
 
     def forward(self, tensors: list[Tensor], parts: int) -> list[Tensor]:
         for tensor in tensors:
-            # loose enough for tables that were kept in half precision
+            # the tolerance accepts tables that were stored in half precision
             if self.value != "anything" and not torch.allclose(
                 tensor.float(), self._made(list(tensor.shape)), atol=1e-3
             ):
@@ -116,7 +116,7 @@ class Drop(Config):
         return []
 
     def regenerate(self, config: Mapping[str, Any]) -> list[Tensor]:
-        """The inverse: made from sizes alone."""
+        """Recreate the dropped tensor from sizes alone."""
         if self.shape is None:
             return []
         return [self._made([config[size] if isinstance(size, str) else size for size in self.shape])]

@@ -1,5 +1,5 @@
-"""Rotary positions in a config.json of Hugging Face, in every spelling that transformers reads, and what it makes of
-them where several spellings disagree."""
+"""Rotary positions in a Hugging Face config.json: every spelling that transformers reads, with the precedence that
+transformers applies if spellings disagree."""
 
 import math
 from collections.abc import Mapping
@@ -16,8 +16,8 @@ LIMITS = {"llama3": ("low_freq_factor", "high_freq_factor"), "yarn": ("beta_slow
 def read_rope(theirs: Mapping[str, Any], max_length: int, file: Path) -> dict[str, Any]:
     """Our `rotary_base` and `rotary_scaling`.
 
-    `rope_scaling`, the older name, counts before `rope_parameters`, `rope_type` before the older `type`, and a value in
-    the section before one beside it; only the original length counts the other way round.
+    The older name `rope_scaling` overrides `rope_parameters`, `rope_type` overrides the older `type`, and a value
+    inside the section overrides one beside it. Only for the original length it is the other way round.
     """
     section = theirs.get("rope_scaling") or theirs.get("rope_parameters") or {}
     if not isinstance(section, dict) or any(isinstance(value, dict) for value in section.values()):
@@ -35,7 +35,7 @@ def read_rope(theirs: Mapping[str, Any], max_length: int, file: Path) -> dict[st
 
 
 def write_rope(ours: Mapping[str, Any]) -> dict[str, Any]:
-    """The same under the keys that older versions of transformers read too."""
+    """Their config values, under keys that older versions of transformers read too."""
     theta, scaling = {"rope_theta": ours["rotary_base"]}, ours["rotary_scaling"]
     if scaling is None:
         return theta
@@ -64,7 +64,7 @@ class _Parameters:
         return value
 
     def number_or(self, key: str, default: float) -> float:
-        """The default also where the value is 0 or null."""
+        """The value, or the default if the value is missing, null or 0."""
         return self.number(key) if self.values.get(key) else default
 
 

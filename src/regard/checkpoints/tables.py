@@ -1,7 +1,7 @@
-"""Name tables: how another library's config and tensors become ours, as data that also reads backwards.
+"""Name tables: data that map another library's config and tensors to Regard's, in both directions.
 
 A row of `mappings/*.toml` pairs their tensor names with ours and lists the operations between them. Every operation has
-an inverse, so that export is the same table from right to left, and what no row explains is an error.
+an inverse, so export applies the same table from right to left. Tensors that no row covers are an error.
 """
 
 import re
@@ -37,16 +37,16 @@ TABLES = {
     "imagegpt": "imagegpt.toml",
 }
 
-# keys that change layers in ways we have nothing for: weights of few bits, values for single layers, short-sighted ones
+# keys that change layers in unsupported ways: quantised weights, values for single layers, sliding windows
 FOREIGN = {"quantization_config", "per_layer_config", "layer_types", "sliding_window"}
 
 Names = Annotated[tuple[str, ...], pydantic.BeforeValidator(lambda v: (v,) if isinstance(v, str) else tuple(v))]
 
 
 class Row(Config):
-    """Their names, our names, and what lies between; `when` limits the row to some configs of ours.
+    """Their names, our names, and the operations between them; `when` limits the row to some configs of ours.
 
-    A list in `when` names several values, any of which will do.
+    A list in `when` holds several values, any of which matches.
     """
 
     theirs: Names
@@ -60,7 +60,7 @@ class Row(Config):
         return any(isinstance(op, Tie | Drop) for op in self.ops)
 
     def forward(self, tensors: list[Tensor], what: str) -> list[Tensor]:
-        """Our tensors from theirs; errors say `what` is wrong."""
+        """Our tensors from theirs; `what` begins the message of an error."""
         for op in self.ops:
             try:
                 tensors = op.forward(tensors, len(self.ours))
@@ -80,11 +80,11 @@ class Alternative(Config):
 
     theirs: dict[str, Any]
     ours: dict[str, Any]
-    implied: dict[str, Any] = pydantic.Field(default_factory=dict)  # further values of theirs, which may be left out
+    implied: dict[str, Any] = pydantic.Field(default_factory=dict)  # more values of theirs, which a config may omit
 
 
 class Clue(Config):
-    """A tensor of theirs whose presence or absence decides what their config leaves open."""
+    """A tensor of theirs whose presence or absence determines what their config leaves open."""
 
     tensor: str
     present: dict[str, Any] = pydantic.Field(default_factory=dict)  # values of ours
@@ -96,19 +96,19 @@ class ConfigTable(Config):
     """How configs correspond: the same values under other names, and choices among alternatives."""
 
     same: dict[str, str]  # ours -> theirs
-    optional: dict[str, str] = pydantic.Field(default_factory=dict)  # ours -> theirs, left out where ours is None
-    aliases: dict[str, str] = pydantic.Field(default_factory=dict)  # theirs -> what else theirs call the same value
-    rope: bool = False  # whether theirs may describe rotary positions, which has many spellings
-    unset: tuple[str, ...] = ()  # ours that must be None or empty: theirs have nothing for them
-    assumed: dict[str, Any] = pydantic.Field(default_factory=dict)  # ours when reading; export does not ask for them
-    required: dict[str, Any] = pydantic.Field(default_factory=dict)  # theirs when reading: all we have
-    defaults: dict[str, Any]  # theirs, where their file leaves them out
-    fallbacks: dict[str, str]  # theirs -> another of theirs, which it equals where left out
-    copies: dict[str, str]  # theirs -> another of theirs, which it must equal: we have one value for both
+    optional: dict[str, str] = pydantic.Field(default_factory=dict)  # ours -> theirs, omitted if ours is None
+    aliases: dict[str, str] = pydantic.Field(default_factory=dict)  # theirs -> other names of theirs for the same value
+    rope: bool = False  # whether their config may describe rotary positions, in any of several spellings
+    unset: tuple[str, ...] = ()  # ours that must be None or empty, because theirs has no equivalent
+    assumed: dict[str, Any] = pydantic.Field(default_factory=dict)  # ours when reading; export does not check them
+    required: dict[str, Any] = pydantic.Field(default_factory=dict)  # theirs when reading: the only supported values
+    defaults: dict[str, Any]  # theirs, if their file omits them
+    fallbacks: dict[str, str]  # theirs -> another key of theirs whose value it has if omitted
+    copies: dict[str, str]  # theirs -> another key of theirs that must be equal: ours has one value for both
     choices: tuple[tuple[Alternative, ...], ...]
     written: dict[str, Any]  # theirs, for export only
-    labels: tuple[str, str] | None = None  # what ours call the number of labels, and their names
-    needs: tuple[str, ...] = ()  # of ours, must not be 0 to be exported
+    labels: tuple[str, str] | None = None  # our keys for the number of labels and their names
+    needs: tuple[str, ...] = ()  # keys of ours that must not be 0 for export
 
     def to_ours(self, theirs: Mapping[str, Any], file: Path) -> dict[str, Any]:
         """Our config values from those of their config.json."""
@@ -158,7 +158,7 @@ class ConfigTable(Config):
         return {**self.written, **theirs, **(_write_labels(ours, self.labels) if self.labels else {})}
 
     def _renamed(self, theirs: dict[str, Any], file: Path) -> dict[str, Any]:
-        """Their values, each under its one name."""
+        """Their values, with aliases replaced by the one name that the table uses."""
         for alias, name in self.aliases.items():
             if alias in theirs and theirs.setdefault(name, theirs[alias]) != theirs[alias]:
                 raise CheckpointError(
@@ -175,15 +175,13 @@ class NameTable(Config):
     placeholders: dict[str, str]
     config: ConfigTable
     tensors: tuple[Row, ...]
-    prefix: str = ""  # of the tensors beneath a head; a model without one is saved without it
-    bare: dict[str, Any] = pydantic.Field(default_factory=dict)  # configs of ours that are written without the prefix
-    older: dict[str, str] = pydantic.Field(
-        default_factory=dict
-    )  # ends of names as older versions wrote them -> today's
+    prefix: str = ""  # prefix of the tensors below a head; a model without a head is saved without it
+    bare: dict[str, Any] = pydantic.Field(default_factory=dict)  # configs of ours that are exported without the prefix
+    older: dict[str, str] = pydantic.Field(default_factory=dict)  # name endings of older versions -> current ones
     clues: tuple[Clue, ...] = ()
 
     def todays(self, theirs: Mapping[str, Tensor], source: Path) -> dict[str, Tensor]:
-        """Their tensors under the names they have beneath a head, in their library's present version."""
+        """Their tensors under the names that the current version of their library uses below a head."""
         names = {name: self._todays_name(name) for name in theirs}
         if not any(name.startswith(self.prefix) for name in names.values()):
             names = {name: self.prefix + today for name, today in names.items()}
@@ -192,7 +190,7 @@ class NameTable(Config):
         return {names[name]: tensor for name, tensor in theirs.items()}
 
     def settled(self, config: Config, names: Collection[str]) -> Config:
-        """The config with everything decided that only the tensors tell."""
+        """The config, completed with the values that only the tensors determine."""
         for clue in self.clues:
             if _holds(config.model_dump(), clue.when):
                 config = config.replace(**(clue.present if clue.tensor in names else clue.absent))
@@ -201,7 +199,7 @@ class NameTable(Config):
     def to_ours(
         self, theirs: Mapping[str, Tensor], config: Config, expected: Collection[str], source: Path
     ) -> dict[str, Tensor]:
-        """Our tensors from theirs; `expected` are the names our model must find."""
+        """Our tensors from theirs; `expected` are the names that our model needs."""
         left, ours = dict(theirs), dict[str, Tensor]()
         for row in self._rows(config):
             for binding in self._bindings(row.theirs, left):
@@ -225,7 +223,8 @@ class NameTable(Config):
                 names = [name.format(**binding) for name in row.ours]
                 given = [left.pop(name) for name in names if name in left or not row.optional]
                 made = row.backward(given, config.model_dump())
-                # Fewer tensors than names: aliases are written once, and what their library makes itself not at all.
+                # There may be fewer tensors than names: aliases are written once, and tensors that their library
+                # recreates are omitted.
                 pairs = zip(row.theirs, made, strict=False)
                 theirs.update((name.format(**binding), tensor) for name, tensor in pairs)
         if left:
@@ -243,7 +242,7 @@ class NameTable(Config):
         return (row for row in self.tensors if _holds(values, row.when))
 
     def _bindings(self, patterns: Collection[str], names: Collection[str]) -> list[dict[str, str]]:
-        """What the placeholders stand for, once for all the names that fit one of the patterns alike."""
+        """The values of the placeholders, once for all names that match a pattern with the same values."""
         found = (re.fullmatch(self._regex(pattern), name) for pattern in patterns for name in names)
         return list({tuple(match.groupdict().items()): match.groupdict() for match in found if match}.values())
 
@@ -267,7 +266,7 @@ def _holds(values: Mapping[str, Any], conditions: Mapping[str, Any]) -> bool:
 
 
 def _read_labels(theirs: Mapping[str, Any], keys: tuple[str, str], file: Path) -> dict[str, Any]:
-    """How many labels there are, and their names where someone gave them any."""
+    """The number of labels, and their names if the config has any."""
     number_key, names_key = keys
     names = theirs.get("id2label")
     if not names:
@@ -295,7 +294,7 @@ def _numbered(labels: int) -> tuple[str, ...]:
 
 
 def _choose(values: Mapping[str, Any], options: list[dict[str, Any]], trouble: str) -> int:
-    """The first option whose values all hold."""
+    """The first option whose values all match."""
     for number, option in enumerate(options):
         if all(values.get(key) == value for key, value in option.items()):
             return number

@@ -82,7 +82,7 @@ def _read_header(file: Path) -> tuple[dict[str, Any], int]:
         if length > size - 8 or length > HEADER_LIMIT:
             raise _bad(file, f"of {size:,} bytes claims a header of {length:,}; at most {HEADER_LIMIT:,} are accepted")
         raw = content.read(length)
-    if raw.count(b'"data_offsets"') > MOST_TENSORS:  # counted before it is parsed, which takes far more memory
+    if raw.count(b'"data_offsets"') > MOST_TENSORS:  # counted before parsing, which takes far more memory
         raise _bad(file, f"lists more than {MOST_TENSORS:,} tensors")
     try:
         header = json.loads(raw, object_pairs_hook=_without_duplicates)
