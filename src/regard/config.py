@@ -11,24 +11,24 @@ from pydantic.fields import FieldInfo
 
 from regard.errors import ConfigError
 
-Fraction = Annotated[float, pydantic.Field(ge=0, lt=1)]  # such as the rate of dropout: never the whole
-Seed = Annotated[int, pydantic.Field(ge=0, lt=2**63)]  # what torch's generators take
+Fraction = Annotated[float, pydantic.Field(ge=0, lt=1)]  # such as a dropout rate; 1 is excluded
+Seed = Annotated[int, pydantic.Field(ge=0, lt=2**63)]  # the range that torch's generators accept
 LONGEST_SHOWN = 80  # characters of a wrong value in an error
 
 
 class Config(pydantic.BaseModel):
-    """Base of every configuration: frozen, every number finite, and nothing in it is ever ignored in silence."""
+    """Base of every configuration: frozen, with finite numbers only. Unknown keys are errors."""
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], *, where: str = "", section: str = "") -> Self:
-        """Validate `values`; errors name their origin `where` (a file, an option) and the `section` of their keys."""
+        """Validate `values`. Errors name the origin `where` (a file, an option) and the `section` of the keys."""
         try:
             return cls.model_validate(dict(values))
         except pydantic.ValidationError as error:
             message = _explain(cls, error, f"{section}." if section else "")
-        except ConfigError as error:  # of a validator, whose message begins with a key
+        except ConfigError as error:  # raised by a validator; its message begins with a key
             message = f"{section}.{error}" if section else str(error)
         raise ConfigError(f"{where}: {message}" if where else message)
 
@@ -38,25 +38,25 @@ class Config(pydantic.BaseModel):
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint for an unknown name: the known name most like it, or all of them."""
+    """A hint for an unknown name: the most similar known name, or all known names."""
     matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.4)
     return f"did you mean {matches[0]!r}?" if matches else f"known: {', '.join(known)}"
 
 
 def refuse_uneven(whole: str, width: int, part: str, count: int) -> None:
-    """Refuse a width that cannot be shared out evenly; `whole` and `part` are the keys of the two numbers."""
+    """Refuse a width that `count` does not divide; `whole` and `part` are the keys of the two numbers."""
     if width % count:
         raise ConfigError(f"{part} = {count}: must divide {whole} = {width} evenly")
 
 
 def refuse_even(key: str, size: int) -> None:
-    """Refuse a window or a kernel without a middle."""
+    """Refuse an even size of a window or a kernel, which has no centre."""
     if size % 2 == 0:
         raise ConfigError(f"{key} = {size}: has no middle; choose an odd number, such as {size + 1}")
 
 
 def refuse_odd_heads(heads: int, head_width: int) -> None:
-    """Refuse heads whose features cannot be rotated in pairs."""
+    """Refuse heads of odd width, since rotary positions rotate features in pairs."""
     if head_width % 2:
         raise ConfigError(f"heads = {heads}: each is {head_width} wide, but rotary positions need an even width")
 
@@ -77,7 +77,7 @@ def _explain(root: type[Config], error: pydantic.ValidationError, section: str) 
 
 
 def _keys(root: type[Config], path: Sequence[int | str]) -> Iterator[str]:
-    """The keys on the way to a wrong value; what follows is the place within it, and which of several types it is."""
+    """The keys of pydantic's error path; what follows them is a place inside the value or the tried type."""
     config: type[Config] | None = root
     for part in map(str, path):
         if config is None:
@@ -88,7 +88,7 @@ def _keys(root: type[Config], path: Sequence[int | str]) -> Iterator[str]:
 
 
 def known_keys(config: type[Config]) -> Iterator[str]:
-    """Every dotted key of a configuration, sections and the keys within them."""
+    """Every dotted key of a configuration: sections, and the keys within them."""
     for path, _ in _fields(config, ""):
         yield path
 

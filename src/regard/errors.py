@@ -1,8 +1,8 @@
-"""The errors a user can act on. The command line prints each as one line and exits with its code."""
+"""Errors that a user can act on. The command line prints each as one line and exits with its code."""
 
 
 class RegardError(Exception):
-    """Something went wrong that the user can mend: says what came, what was expected, what to do."""
+    """An error that the user can fix. Its message says what was given, what was expected and what to do."""
 
     exit_code = 1
 
@@ -14,16 +14,16 @@ class UsageError(RegardError):
 
 
 class ConfigError(UsageError):
-    """A recipe or model configuration does not hold together."""
+    """A recipe or model configuration is invalid or contradicts itself."""
 
 
 class DataError(RegardError):
-    """A data file cannot be used as it is."""
+    """A data file is missing, malformed or unsuitable."""
 
 
 class CheckpointError(RegardError):
-    """A model folder is missing, damaged, or not what it says it is."""
+    """A model folder is missing, damaged, or of another kind than expected."""
 
 
 class TrainingError(RegardError):
-    """Training stopped for a reason the user must decide about."""
+    """Training stopped, and the user must decide how to continue."""

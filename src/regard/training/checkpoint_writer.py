@@ -1,4 +1,4 @@
-"""Writing checkpoints whole or not at all; several processes write theirs in the background."""
+"""Writing checkpoints atomically. Several processes write their shards in the background."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A whole step of training on a GPU, captured once for each shape of a batch and replayed from then on.
+"""CUDA graphs of whole training steps: a step is captured once per batch shape and replayed from then on.
 
-A step of a small model is a thousand kernels of microseconds each. Launching them from Python takes longer, so the GPU
-waits. Captured as one graph, from augmentation to the optimiser, a step is one launch. A graph reads its batch, the
+A step of a small model is a thousand kernels of microseconds each. Launching them from Python takes longer than running
+them. Captured as one graph, from augmentation to the optimiser, a step is one launch. A graph reads its batch, the
 number of tokens and the learning rates from fixed addresses.
 """
 
@@ -17,15 +17,15 @@ from torch import Tensor
 
 from regard.data.batch import TensorBatch
 
-WARM = 3  # steps of a shape before its capture, in which kernels are compiled and libraries initialised
-MOST = 64  # shapes that are captured; steps of other shapes are launched kernel by kernel
+WARM = 3  # ordinary steps of a shape before its capture; they compile kernels and initialise libraries
+MOST = 64  # the most shapes that are captured; steps of other shapes launch every kernel
 
 Work = Callable[[], None]
 B = TypeVar("B", bound=TensorBatch)
 
 
 class Capture(Protocol):
-    """Captures work and returns a function that repeats it; before the capture `warm` does the work."""
+    """Captures work and returns a function that replays it; `warm` runs the work before it is captured."""
 
     def warm(self, work: Work) -> None: ...
     def __call__(self, work: Work) -> Work: ...
@@ -38,7 +38,7 @@ class CudaGraphs:
         self.stream, self.pool = torch.cuda.Stream(device), torch.cuda.graph_pool_handle()
 
     def warm(self, work: Work) -> None:
-        """Do the work on the stream of the capture, since gradients belong to the stream that made them."""
+        """Run the work on the capture stream, since gradients belong to the stream that created them."""
         current = torch.cuda.current_stream()
         self.stream.wait_stream(current)
         with torch.cuda.stream(self.stream):
@@ -64,7 +64,7 @@ class CapturedUpdate(Generic[B]):
         self.failed = False
 
     def __call__(self, batch: B, tokens: int) -> None:
-        """Update once."""
+        """Run one update: by its graph if the shape is captured."""
         self.tokens.fill_(tokens)
         shape = batch.shape
         self.taken[shape] += 1

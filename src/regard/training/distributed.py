@@ -1,8 +1,8 @@
-"""Several processes, one run, on torch's own engine: DistributedDataParallel and FSDP2 (`fully_shard`).
+"""Training with several processes, by torch's DistributedDataParallel or FSDP2 (`fully_shard`).
 
-`torchrun` starts the processes (ranks); here they find each other, share what they must agree on, and a model gets what
-its copies or pieces need. The loop, the tasks and the models know of one device only: a task's batches are dealt to the
-ranks by its loader, and the loop divides by the tokens of all of them.
+`torchrun` starts the processes (ranks). This module joins them in a process group, shares values among them, and wraps
+the model. The loop, the tasks and the models see only one device: the loader gives each rank its share of the batches,
+and the loop divides losses by the token count of all ranks.
 """
 
 from __future__ import annotations
@@ -29,49 +29,49 @@ from regard.errors import UsageError
 from regard.processes import Share
 from regard.training.recipe.training_sections import Parallel
 
-PATIENCE = timedelta(hours=2)  # the others wait while the first rank prepares data, measures or publishes
+PATIENCE = timedelta(hours=2)  # how long ranks wait while the first prepares data, validates or publishes
 T = TypeVar("T")
 Compiled = Callable[[nn.Module], nn.Module]
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """The processes of a run, as one of them sees them; alone, everything here does nothing."""
+    """This process's rank and the number of ranks in the run. With one rank, every collective is a no-op."""
 
     rank: int = 0
     count: int = 1
 
     @classmethod
     def present(cls) -> Ranks:
-        """Those that have found each other."""
+        """The ranks of the current process group; one rank if there is none."""
         return cls(dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else cls()
 
     @property
     def first(self) -> bool:
-        """Whether this is the rank that speaks for all."""
+        """Whether this is the rank that logs, validates and publishes."""
         return self.rank == 0
 
     def total(self, *numbers: int) -> list[int]:
-        """Sums over all ranks of numbers on the host, so that no device is waited for."""
+        """Sums of numbers over all ranks, computed on the host so that no GPU sync is needed."""
         summed = torch.tensor(numbers)
         if self.count > 1:
             dist.all_reduce(summed)
         return summed.tolist()
 
     def add_up(self, tensor: Tensor) -> None:
-        """Put the sum over all ranks in place of a tensor, on its device."""
+        """Replace a tensor by its sum over all ranks, on its device."""
         if self.count > 1:
             dist.all_reduce(tensor)
 
     def shared(self, value: T) -> T:
-        """What the first rank has."""
+        """The first rank's value, on every rank."""
         box = [value]
         if self.count > 1:
             dist.broadcast_object_list(box)
         return box[0]
 
     def lead(self, action: Callable[[], T]) -> T:
-        """Let the first rank do something: all get what it returned, or fail as it failed."""
+        """Run `action` on the first rank; every rank returns its result, or raises its exception."""
         result: T | None = None
         failed: Exception | None = None
         if self.first:
@@ -82,20 +82,20 @@ class Ranks:
         result, failed = self.shared((result, failed))
         if failed is not None:
             raise failed
-        return result  # type: ignore[return-value]  # None only where the action returned it
+        return result  # type: ignore[return-value]  # None only if the action returned None
 
     def after_first(self, action: Callable[[], T]) -> T:
-        """Let all ranks do something, the others when the first has done it and left its files for them."""
+        """Run `action` on the first rank, then on the others, which can use the files that the first wrote."""
         made: list[T] = []
         self.lead(lambda: made.append(action()))
         return made[0] if made else action()
 
     def wait(self) -> None:
-        """Until all ranks are here."""
+        """Wait until all ranks have called this."""
         self.total(0)
 
     def side_group(self) -> dist.ProcessGroup | None:
-        """A second process group, for threads that communicate while training does."""
+        """A second process group, for threads that communicate at the same time as the training thread."""
         return dist.new_group(backend="gloo", timeout=PATIENCE) if self.count > 1 else None
 
 
@@ -104,7 +104,7 @@ ALONE = Ranks()
 
 @contextmanager
 def joined(device: torch.device) -> Iterator[Ranks]:
-    """Let the processes that torchrun started find each other: gloo between hosts, NCCL between GPUs."""
+    """Join the processes that torchrun started in a process group: gloo for CPU tensors, NCCL for GPU tensors."""
     if Share.launched().count == 1:
         yield ALONE
         return
@@ -116,32 +116,32 @@ def joined(device: torch.device) -> Iterator[Ranks]:
     try:
         yield Ranks.present()
     except BaseException as error:
-        traceback.clear_frames(error.__traceback__)  # or what failed would keep DDP alive
+        traceback.clear_frames(error.__traceback__)  # the frames of the error would keep DDP alive
         raise
     finally:
-        gc.collect()  # whoever outlives the group keeps its threads, which may then want an interpreter that is gone
+        gc.collect()  # objects that outlive the group keep its threads, which may crash when the interpreter exits
         dist.destroy_process_group()
 
 
 class Engine:
-    """A model that one process trains by itself."""
+    """A model trained by one process."""
 
     def __init__(self, model: nn.Module, compiled: Compiled) -> None:
         self.model = model
         self.forward = compiled(model)
 
     def gradients(self, *, complete: bool) -> AbstractContextManager[None]:
-        """Around a forward and a backward pass; `complete` says that no other follows before the optimiser's step."""
+        """A context for one forward and backward pass; `complete` marks the last one before the optimiser's step."""
         return nullcontext()
 
     @property
     def whole(self) -> nn.Module:
-        """The model in one piece, for the first rank to measure and save."""
+        """The unsharded model, which the first rank validates and saves."""
         return self.model
 
     @contextmanager
     def published(self, average: Mapping[str, Tensor]) -> Iterator[nn.Module]:
-        """The model in one piece, with `average` in place of the weights that are in it."""
+        """The unsharded model, with its weights replaced by those in `average` while the context is open."""
         tensors = named_tensors(self.model)
         _swap(tensors, average)
         try:
@@ -151,12 +151,12 @@ class Engine:
 
 
 class Replicated(Engine):
-    """A model that every rank has a copy of; gradients become those of all ranks during the last backward pass."""
+    """A model with a copy on every rank (DDP). The last backward pass of a step averages gradients over the ranks."""
 
     def __init__(self, model: nn.Module, compiled: Compiled) -> None:
         super().__init__(model, compiled)
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "`broadcast_buffers`")  # its new name is not known to torch 2.11
+            warnings.filterwarnings("ignore", "`broadcast_buffers`")  # torch 2.11 does not know its new name yet
             self.forward: DistributedDataParallel = DistributedDataParallel(
                 self.forward,
                 broadcast_buffers=False,
@@ -168,7 +168,7 @@ class Replicated(Engine):
 
 
 class Sharded(Engine):
-    """A model of which every rank keeps a piece (FSDP2): weights come together layer by layer while they are used."""
+    """A model with a shard of every weight on each rank (FSDP2). Weights are gathered layer by layer for each use."""
 
     def __init__(
         self,
@@ -178,13 +178,13 @@ class Sharded(Engine):
         mesh: DeviceMesh,
         build: Callable[[], nn.Module],
     ) -> None:
-        # It warns of layers that return views, in case the caller changes one in place; no model here does.
+        # FSDP2 warns of layers that return views, which must not be changed in place; no model here does that.
         warnings.filterwarnings("ignore", "FSDP2-wrapped module")
         ranks = Ranks.present()
         for layer in _layers(model):
             if isinstance(cross := getattr(layer, "cross", None), nn.Module):
                 fully_shard(cross, mesh=mesh)
-                register_fsdp_forward_method(cross, "remember")  # called before its layer is
+                register_fsdp_forward_method(cross, "remember")  # `remember` is called before its layer's forward
             fully_shard(layer, mesh=mesh)
         self.sharded: FSDPModule = fully_shard(model, mesh=mesh)
         self._whole = build().to(device) if ranks.first else model
@@ -203,7 +203,7 @@ class Sharded(Engine):
     def published(self, average: Mapping[str, Tensor]) -> Iterator[nn.Module]:
         into = named_tensors(self._whole)
         for name, tensor in {**named_tensors(self.model), **average}.items():
-            value = full(tensor)  # every rank gives its piece
+            value = full(tensor)  # a collective: every rank contributes its shard
             if self._whole is not self.model:
                 into[name].copy_(value)
         yield self._whole
@@ -218,7 +218,7 @@ def engine(
     compiled: Compiled,
     build: Callable[[], nn.Module],
 ) -> Engine:
-    """How the ranks train a model; `compiled` makes of it what is called, `build` another one of its shape."""
+    """The engine for a kind of parallelism. `compiled` compiles a model if asked to; `build` makes a second model."""
     if ranks.count == 1:
         return Engine(model, compiled)
     if kind == "none":
@@ -232,7 +232,7 @@ def engine(
 
 
 def _mesh(kind: Parallel, ranks: Ranks, device: torch.device) -> DeviceMesh:
-    """Who has the pieces of a model: all ranks (fsdp), or those of each machine, which then has a copy (hsdp)."""
+    """The ranks that hold the shards of a model: all of them (fsdp), or those of each machine, one copy each (hsdp)."""
     if kind == "fsdp":
         return init_device_mesh(device.type, (ranks.count,))
     here = int(os.environ.get("LOCAL_WORLD_SIZE", ranks.count))
@@ -240,17 +240,17 @@ def _mesh(kind: Parallel, ranks: Ranks, device: torch.device) -> DeviceMesh:
 
 
 def named_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Parameters and buffers, tied ones once."""
+    """Parameters and buffers by name; tied tensors appear once."""
     return dict(model.named_parameters()) | dict(model.named_buffers())
 
 
 def full(tensor: Tensor) -> Tensor:
-    """A tensor in one piece; every rank has to ask for it."""
+    """The unsharded tensor. A collective: every rank must call it."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def local(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """What this rank has of tensors."""
+    """This rank's shards of tensors."""
     return [tensor.to_local() if isinstance(tensor, DTensor) else tensor for tensor in tensors]
 
 
@@ -268,7 +268,7 @@ def _layers(model: nn.Module) -> Iterator[nn.Module]:
 
 @torch.no_grad()
 def _swap(tensors: Mapping[str, Tensor], average: Mapping[str, Tensor]) -> None:
-    """Exchange contents, not places: a recurrent layer's weights must stay side by side for its kernel."""
+    """Exchange values in place: the kernel of a recurrent layer needs its weights to stay adjacent in memory."""
     for name, shadow in average.items():
         published = shadow.clone()
         shadow.copy_(tensors[name])

@@ -1,7 +1,7 @@
-"""Cross-entropy over a vocabulary on a GPU: logits are turned into their gradient where they stand.
+"""Cross-entropy over a vocabulary as a GPU kernel that overwrites the logits with their gradient.
 
-torch makes several passes over logits that are larger than everything else in a step; this kernel makes two.
-Triton comes with torch's builds for CUDA; without it nothing here applies.
+Logits are the largest tensor of a step. torch reads them in several passes, this kernel in two. It needs Triton, which
+comes with torch's builds for CUDA; `applies` says whether it can be used.
 """
 
 from typing import no_type_check
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from regard.attention.short_rows import TRITON
 
-BLOCK, VECTOR, WARPS = 4096, 8, 16  # logits of a row at a time, those of a thread side by side, threads by 32
+BLOCK, VECTOR, WARPS = 4096, 8, 16  # logits per iteration, adjacent logits per thread, warps per row
 
 
 def applies(device: str) -> bool:
@@ -31,7 +31,7 @@ def judge_in_place(
 ) -> Float[Tensor, "N"]:
     """The label-smoothed loss of each row over its first `vocabulary` logits, zero where `mask` is False.
 
-    Where it is `wanted`, the gradient of the sum takes the place of the logits, with zeros in the columns beyond.
+    If `wanted`, the gradient of the summed loss overwrites the logits. It is zero in columns beyond the vocabulary.
     """
     losses = torch.zeros(len(logits), device=logits.device)
     if not len(logits):
@@ -50,13 +50,13 @@ if TRITON:
     import triton
     import triton.language as tl
 
-    LOWEST, LOG2_E = tl.constexpr(-1e30), tl.constexpr(1.4426950408889634)  # 2^(x log₂ e) is what a GPU can compute
+    LOWEST, LOG2_E = tl.constexpr(-1e30), tl.constexpr(1.4426950408889634)  # GPUs compute exp(x) as 2^(x log₂ e)
 
     @triton.jit
     @no_type_check
     def _read(start, place, vocabulary, columns):
-        """Logits of a row, -∞ beyond the vocabulary; but up to the last column all are loaded, since a condition that
-        may split what a thread reads at once makes it read two bytes at a time."""
+        """Logits of a row, -∞ beyond the vocabulary. The load itself is masked only at the last column: a mask that can
+        split a thread's vector load would make it read two bytes at a time."""
         x = tl.load(start + place, mask=place < columns, other=0.0).to(tl.float32)
         return tl.where(place < vocabulary, x, float("-inf"))
 
@@ -66,14 +66,14 @@ if TRITON:
         logits, labels, counted, losses, stride, vocabulary, columns, smoothing,
         MASKED: tl.constexpr, SMOOTHED: tl.constexpr, WANTED: tl.constexpr, BLOCK: tl.constexpr, VECTOR: tl.constexpr,
     ):  # fmt: skip
-        """One row: log Σ exp x, then exp(x - log Σ exp x) - ε/V - (1-ε) at the label.
+        """One row: its loss from log Σ exp x, then its gradient exp(x - log Σ exp x) - ε/V, minus (1-ε) at the label.
 
-        Every thread keeps a highest logit and a sum of its own until the row is read: they wait for each other once.
+        Every thread keeps its own maximum and sum until the row is read, so threads synchronise once.
         """
         row = tl.program_id(0).to(tl.int64)
         start = logits + row * stride
         label = tl.load(labels + row)
-        known = (label >= 0) & (label < vocabulary)  # any other makes the loss no number, and reads nothing
+        known = (label >= 0) & (label < vocabulary)  # any other label is not read, and makes the loss NaN
         label = tl.where(known, label, -1).to(tl.int32)
         chosen = tl.load(start + label, mask=known, other=float("nan")).to(tl.float32)
         if MASKED:
@@ -90,12 +90,12 @@ if TRITON:
             if SMOOTHED:
                 plain += tl.sum(tl.where(place < vocabulary, x, 0.0), axis=1)
         top = tl.max(highest, axis=0)
-        log_sum = top + tl.log2(tl.sum(total * tl.exp2(highest - top), axis=0))  # here and below in units of log 2
+        log_sum = top + tl.log2(tl.sum(total * tl.exp2(highest - top), axis=0))  # base-2 logarithm, also below
         loss = log_sum / LOG2_E - (1.0 - smoothing) * chosen
         if SMOOTHED:
             loss -= smoothing * tl.sum(plain, axis=0) / (LOG2_E * vocabulary)
         if MASKED:
-            loss = tl.where(counts, loss, 0.0)  # chosen, not multiplied: what does not count may not be a number
+            loss = tl.where(counts, loss, 0.0)  # selected, not multiplied by 0: a masked loss may be NaN
         tl.store(losses + row, loss)
         if WANTED:
             for first in range(0, columns, BLOCK):

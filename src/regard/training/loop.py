@@ -1,4 +1,4 @@
-"""The only training loop: it knows steps, gradients and checkpoints; batches and losses are the task's business."""
+"""The training loop. It handles steps, gradients and checkpoints; the task provides batches and losses."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _averaged_tensors(model: nn.Module) -> dict[str, Tensor]:
 
 
 def _refuse_to_divide(recipe: Recipe, task: Task[Any], ranks: Ranks) -> None:
-    """Several ranks share the batches of a step evenly, so that a step is the same on any number of them."""
+    """Refuse several ranks if they cannot share the batches of a step evenly: steps must not depend on their number."""
     batches = recipe.training.accumulate
     if batches % ranks.count:
         raise UsageError(
@@ -292,7 +292,7 @@ class Trainer(Generic[B]):
         """Log, validate, save and stop, if due."""
         settings, step = self.settings, self.progress.step
         self.reporter.step(step)
-        interrupted = self._agreed()  # asked once: a later signal waits for the next step
+        interrupted = self._agreed()  # checked once per step: a later signal waits for the next step
         if step == 0:
             if interrupted:
                 self.signals.check()

@@ -1,4 +1,4 @@
-"""What a model is trained to make small: summed over tokens, so that the loop may divide by a global count."""
+"""Training losses. Each is summed over tokens, so that the loop can divide by the token count of all batches."""
 
 import math
 from collections.abc import Callable
@@ -13,26 +13,26 @@ from torch.nn import functional
 from regard.layers.blocks import Factors, even
 from regard.training import fused_loss
 
-PIECE = 1 << 24  # logits of less than single precision that are taken at a time
-# Logits of factors that are taken at a time: on a processor as many as its cache holds, elsewhere as many as keep it
-# busy; and never so few rows that the output matrix is read, and its gradient written, more often than multiplied.
+PIECE = 1 << 24  # half-precision logits that are converted to single precision at once
+# Logits computed at once from hidden states and the output matrix: on a CPU as many as fit its cache, on other devices
+# PIECE. With fewer than LEAST_ROWS rows, reading the output matrix and writing its gradient would dominate.
 AT_A_TIME, LEAST_ROWS = {"cpu": 1 << 21}, 256
-IN_PLACE = 1 << 30  # where the gradient needs no room of its own: 2 GB in half precision
+IN_PLACE = 1 << 30  # logits computed at once if the gradient overwrites them: 2 GB in half precision
 
 
 class Loss(NamedTuple):
-    """A loss summed over target tokens, and how many they are; both stay on the device."""
+    """A loss summed over target tokens, and the number of these tokens; both stay on the device."""
 
     total: Float[Tensor, ""]
     tokens: Int[Tensor, ""]
 
 
 class _SmoothedCrossEntropy(torch.autograd.Function):
-    """Cross-entropy whose gradient is made in the forward pass, in the one buffer that held the log-probabilities.
+    """Cross-entropy whose forward pass also computes the gradient, in the buffer of the log-probabilities.
 
-    Twice as fast on a CPU as torch's own with label smoothing, and one [N, V] buffer instead of three. Logits of less
-    than single precision are taken piece by piece, so that never all of them exist in single precision. Without a mask
-    every row counts.
+    On a CPU it is twice as fast as torch's cross-entropy with label smoothing, with one [N, V] buffer instead of three.
+    Half-precision logits are converted piece by piece, so that no single-precision copy of all of them exists. Without
+    a mask every row counts.
     """
 
     @staticmethod
@@ -72,7 +72,7 @@ def _loss_and_gradient(
     wanted: bool,
     smoothing: float,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, "N V"] | None]:
-    """The summed loss, and its gradient where it is wanted, in single precision at least."""
+    """The summed loss and, if `wanted`, its gradient, in single precision at least."""
     log_p = torch.log_softmax(logits, dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
     index = labels.unsqueeze(-1)
     loss = -(1 - smoothing) * log_p.gather(-1, index).squeeze(-1)
@@ -96,19 +96,22 @@ def _in_place(
     vocabulary: int,
     smoothing: float,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, "N V2"] | None]:
-    """The same by a GPU's kernel, which writes the gradient over the logits."""
+    """`_loss_and_gradient` in one GPU kernel, which overwrites the logits with the gradient."""
     losses = fused_loss.judge_in_place(logits, labels, mask, vocabulary=vocabulary, smoothing=smoothing, wanted=wanted)
     return losses.sum(), logits if wanted else None
 
 
-# (logits of some rows, their labels, which of them count: all where there is no mask; whether the gradient is wanted)
+# (logits of some rows, their labels, mask of the rows that count or None for all, whether the gradient is wanted)
 # -> the summed loss of these rows, and its gradient
 Criterion = Callable[[Tensor, Tensor, Tensor | None, bool], tuple[Tensor, Tensor | None]]
 
 
 class _InPieces(torch.autograd.Function):
-    """A criterion summed over rows, some of them at a time: their logits are made, judged, turned into the gradients of
-    their factors, and forgotten. What waits for the backward pass is as large as the factors."""
+    """A criterion summed over all rows, a group of rows at a time.
+
+    The logits of a group are computed, scored, turned into gradients of hidden states, weight and bias, and freed. Only
+    these gradients are kept for the backward pass.
+    """
 
     @staticmethod
     def forward(
@@ -155,7 +158,7 @@ class _InPieces(torch.autograd.Function):
 
 
 def _product_type(weight: Tensor) -> torch.dtype:
-    """What a product with a weight is computed in."""
+    """The data type in which a product with a weight is computed."""
     kind = weight.device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
 
@@ -167,14 +170,14 @@ def _add_gradients(
     part: Float[Tensor, "N *K D"],
     factor: Float[Tensor, "V D"],
 ) -> None:
-    """Turn the gradient of some rows' logits into those of hidden vectors, weight and bias."""
+    """Add the gradients of hidden vectors, weight and bias that follow from the gradient of some rows' logits."""
     of_hidden, of_weight, of_bias = gradients
     assert of_hidden is not None and of_weight is not None
     of_hidden[some] = gradient @ factor
     gradient, part = gradient.flatten(0, -2), part.flatten(0, -2)
     if of_weight.dtype == part.dtype:
         of_weight.addmm_(gradient.t(), part)
-    elif part.is_cuda:  # a product of halves that is never rounded to one
+    elif part.is_cuda:  # multiply in half precision, accumulate in single precision without rounding in between
         torch.addmm(of_weight, gradient.t(), part, out_dtype=of_weight.dtype, out=of_weight)
     else:
         of_weight += gradient.t() @ part
@@ -191,10 +194,10 @@ def _judged(
     *,
     padded: bool = False,
 ) -> Float[Tensor, ""]:
-    """A criterion of logits that never exist all at once, summed where `mask` is True; `padded`, it gets columns beyond
-    the vocabulary too, and their gradient is dropped.
+    """A criterion summed where `mask` is True; the logits are computed piece by piece and never exist all at once.
 
-    On a processor the other rows are not even multiplied; elsewhere to count them would be to wait for the device.
+    With `padded`, the criterion also gets columns beyond the vocabulary, and their gradient is dropped. On a CPU,
+    masked rows are left out of the product. On a GPU, counting them would force a sync.
     """
     hidden, labels, mask = factors.hidden.flatten(0, 1), labels.flatten(), mask.flatten()
     where: Tensor | None = mask
@@ -217,7 +220,7 @@ def cross_entropy(
             in_place = partial(_in_place, vocabulary=len(logits.weight), smoothing=smoothing)
             return _judged(logits, labels, mask, in_place, IN_PLACE, padded=True)
         return _judged(logits, labels, mask, partial(_loss_and_gradient, smoothing=smoothing))
-    if torch.compiler.is_compiling():  # a compiler fuses the plain formula, and cannot see into ours
+    if torch.compiler.is_compiling():  # a compiler fuses the plain formula, but not a custom autograd function
         return _fusible_cross_entropy(logits, labels, mask, smoothing)
     return _SmoothedCrossEntropy.apply(logits.flatten(0, 1), labels.flatten(), mask.flatten(), smoothing)
 
@@ -225,9 +228,9 @@ def cross_entropy(
 def _fusible_cross_entropy(
     logits: Float[Tensor, "B T V"], labels: Int[Tensor, "B T"], mask: Bool[Tensor, "B T"], smoothing: float
 ) -> Float[Tensor, ""]:
-    """The same as log Σ exp x - (1-ε) x_y - ε·mean(x), in which every gradient is a formula of one logit.
+    """Cross-entropy as log Σ exp x - (1-ε) x_y - ε·mean(x), whose gradient is elementwise in the logits.
 
-    `x_y` is not gathered: the gradient of that is a scatter into zeros, as large as all logits and never fused.
+    `x_y` is not gathered: the gradient of a gather is a scatter into zeros of the logits' size, which is never fused.
     """
     x = logits.to(torch.promote_types(logits.dtype, torch.float32))
     right = torch.arange(x.shape[-1], device=x.device) == labels[..., None]
@@ -256,7 +259,7 @@ def guidance(
 ) -> Float[Tensor, ""]:
     """Guided attention (Chen et al. 2016, Garg et al. 2019): -Σ log a_ts over linked s, shared among the links of a t.
 
-    `scores` are those before the softmax; target tokens without a link are left alone.
+    `scores` are those before the softmax; target tokens without a link do not contribute.
     """
     log_a = scores.float().masked_fill(~source_mask[:, None], -math.inf).log_softmax(dim=-1)
     share = links / links.sum(dim=-1, keepdim=True).clamp_min(1)
@@ -266,7 +269,7 @@ def guidance(
 def symmetric_divergence(
     first: Float[Tensor, "*B V"], second: Float[Tensor, "*B V"], mask: Bool[Tensor, "*B"] | None
 ) -> Float[Tensor, ""]:
-    """½·(KL(p‖q) + KL(q‖p)) = ½·Σ (p - q)(log p - log q), summed where `mask` is True; without one, everywhere."""
+    """½·(KL(p‖q) + KL(q‖p)) = ½·Σ (p - q)(log p - log q), summed where `mask` is True, or over all rows without one."""
     kind = torch.promote_types(first.dtype, torch.float32)
     log_p, log_q = (torch.log_softmax(each, dim=-1, dtype=kind) for each in (first, second))
     divergence = ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum(dim=-1)
@@ -281,7 +284,7 @@ def _r_drop_and_gradient(
     weight: float,
     smoothing: float,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, "N 2 V"] | None]:
-    """The summed loss of two passes, and its gradient where it is wanted."""
+    """The summed loss of two passes and, if `wanted`, its gradient."""
     logits = logits.detach().requires_grad_(wanted)
     with torch.set_grad_enabled(wanted):
         first, second = logits.unbind(1)
@@ -309,10 +312,10 @@ def r_drop(
 
 
 def hinge_critic(real: Float[Tensor, "B"], fake: Float[Tensor, "B"]) -> Float[Tensor, ""]:
-    """What a critic makes small: real pictures above 1, made ones below -1 (Lim & Ye 2017), summed over pictures."""
+    """The hinge loss of a critic: Σ max(0, 1 - real) + Σ max(0, 1 + fake) over images (Lim & Ye 2017)."""
     return torch.relu(1 - real.float()).sum() + torch.relu(1 + fake.float()).sum()
 
 
 def hinge_generator(fake: Float[Tensor, "B"]) -> Float[Tensor, ""]:
-    """What a generator makes small: the critic's doubts about its pictures, summed over them."""
+    """The hinge loss of a generator: minus the critic's scores of its images, summed (Lim & Ye 2017)."""
     return -fake.float().sum()

@@ -26,7 +26,7 @@ def cosine(step: int, *, lr: float, warmup: int, steps: int) -> float:
 
 
 def constant(step: int, *, lr: float, warmup: int) -> float:
-    """Linear warm-up to `lr`, which then stays."""
+    """Linear warm-up to `lr`, then constant."""
     return lr * min(step / max(warmup, 1), 1.0)
 
 
@@ -46,8 +46,8 @@ def adamw(
     weight_decay: float,
     capturable: bool = False,
 ) -> torch.optim.AdamW:
-    """AdamW in one fused kernel; vectors (biases, the gains of norms) do not decay. Only a capturable one can be part
-    of a graph."""
+    """AdamW in one fused kernel, without weight decay for vectors (biases, gains of norms). A CUDA graph needs
+    `capturable`."""
     trained = [p for p in parameters if p.requires_grad]
     groups = [
         {"params": [p for p in trained if p.ndim >= 2], "weight_decay": weight_decay},
@@ -58,15 +58,15 @@ def adamw(
 
 
 def guarded_step(optimizer: torch.optim.Optimizer, lr: float | Tensor, bad: Tensor) -> None:
-    """Step at `lr`, or leave weights and moments as they are where `bad` is 1: decided on the device, no sync."""
+    """Step at `lr`, or leave weights and moments unchanged if `bad` is 1. The device decides, so there is no sync."""
     for group in optimizer.param_groups:
         group["lr"] = lr
-    optimizer.found_inf = bad  # type: ignore[attr-defined]  # what torch's own GradScaler hands to fused kernels
+    optimizer.found_inf = bad  # type: ignore[attr-defined]  # the flag that torch's GradScaler passes to fused kernels
     optimizer.step()
 
 
 def ema_decay(step: int, decay: float) -> float:
-    """The decay used at `step`: smaller at first, so the random start is soon forgotten."""
+    """The decay used at `step`: smaller at first, so that random initial weights soon drop out of the average."""
     return min(decay, (1 + step) / (10 + step))
 
 
@@ -77,7 +77,7 @@ def ema_update(shadow: Sequence[Tensor], weights: Sequence[Tensor], step: int, d
 
 
 def mean_weights(states: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
-    """The element-wise mean of several checkpoints; what is not floating point comes from the last."""
+    """The element-wise mean of several checkpoints; tensors of integers come from the last checkpoint."""
     mean: dict[str, Tensor] = {}
     for name, last in states[-1].items():
         if last.is_floating_point():

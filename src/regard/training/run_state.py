@@ -1,4 +1,4 @@
-"""The state of a run, from which it continues bit for bit: JSON and safetensors, never a pickle.
+"""The state of a run, in JSON and safetensors (no pickles). A run that resumes from it continues bit for bit.
 
 Several ranks write it together with torch.distributed.checkpoint, in its safetensors format. That format records where
 every shard belongs, so any number of ranks can read it.
@@ -34,7 +34,7 @@ LoaderPlace = dict[str, int]  # where the loader continues, as plain JSON
 
 @dataclass
 class Progress:
-    """How far a run is, as plain numbers."""
+    """The progress of a run: steps, counters and the best metric, as plain numbers."""
 
     step: int = 0
     seconds: float = 0.0
@@ -122,15 +122,15 @@ def load_state(
 
 
 def seed_everything(seed: int) -> None:
-    """Seed every generator a model or a library may draw from."""
+    """Seed every random generator that a model or a library may use."""
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)
 
 
 def seed_draws(*place: int) -> None:
-    """Seed the next random draws (dropout, noise) from their place alone, so that they do not depend on the number of
-    ranks or on restarts."""
+    """Seed the next random draws (dropout, noise) from their place in the run, so that they do not depend on the number
+    of ranks or on restarts."""
     seed = int.from_bytes(hashlib.blake2b(repr(place).encode(), digest_size=8).digest(), "big")
     torch.default_generator.manual_seed(seed)  # torch.manual_seed visits all kinds of devices and is many times slower
     if torch.cuda.is_initialized():

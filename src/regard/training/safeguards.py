@@ -1,4 +1,4 @@
-"""What keeps a run safe: signals that end it politely, and the search for the first bad number."""
+"""Ending a run cleanly after a signal, and finding the first module whose output is not finite."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from torch import Tensor, nn
 
 from regard.errors import RegardError
 
-Poll = Callable[[], None]  # called where work may stop; raises if it should
+Poll = Callable[[], None]  # called wherever work can stop; raises if a signal has come
 
 
 class SignalError(RegardError):
-    """A signal ended the run; the exit code is the shell's for that signal (130, 143)."""
+    """A signal ended the run. The exit code is the shell's code for that signal (130, 143)."""
 
     def __init__(self, signum: int, kept: str) -> None:
-        super().__init__(signum, kept)  # as they are, since an error may travel to other processes
+        super().__init__(signum, kept)  # the plain arguments, since the error may be pickled for other ranks
         self.exit_code = 128 + signum
 
     def __str__(self) -> str:
@@ -27,22 +27,22 @@ class SignalError(RegardError):
 
 
 class Signals:
-    """SIGINT and SIGTERM, remembered until someone asks.
+    """Records SIGINT and SIGTERM until `check` is called.
 
-    An exception out of a handler may strike anywhere, even inside a library that catches everything and goes on.
-    A second signal of the same kind ends the process the usual way.
+    The handler does not raise: the exception could appear inside a library that catches all exceptions and continues.
+    A second signal of the same kind ends the process as usual.
     """
 
     def __init__(self) -> None:
         self.received: int | None = None
-        self.trained = False  # whether there is anything to save
+        self.trained = False  # whether a checkpoint has anything to save
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
         for signum in (signal.SIGINT, signal.SIGTERM):
             try:
                 self._before[signum] = signal.signal(signum, self._handle)
-            except ValueError:  # only the main thread may; elsewhere whoever owns the process decides
+            except ValueError:  # only the main thread can set handlers; in other threads signals are not handled
                 break
         return self
 
@@ -51,7 +51,7 @@ class Signals:
             signal.signal(signum, handler)
 
     def told(self) -> None:
-        """Another process of the run has received a signal."""
+        """Record that another rank has received a signal."""
         self.received = self.received or signal.SIGTERM
 
     def check(self) -> None:
@@ -70,7 +70,7 @@ class _FoundError(Exception):
 
 
 def first_bad_module(model: nn.Module, forward_backward: Callable[[], None]) -> str:
-    """Run a step again under hooks and name the first module, or else gradient, that is not finite."""
+    """Repeat a step with hooks, and name the first module output, or else the first gradient, that is not finite."""
     for name, parameter in model.named_parameters():
         if not _finite(parameter):
             return f"the weights {name} are not finite"

@@ -1,7 +1,7 @@
-"""How real generated images look: the Fréchet distance between their features and those of real images.
+"""The Fréchet distance between the features of generated images and those of real images.
 
-The features are those of a classifier trained here. The idea is that of FID, but its numbers compare only with others
-of the same classifier.
+FID uses the features of an Inception network. Here they come from a classifier that Regard trained, so distances are
+comparable only if they use the same classifier.
 """
 
 from __future__ import annotations

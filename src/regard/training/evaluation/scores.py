@@ -10,30 +10,30 @@ Numbers = Sequence[float] | NDArray[Any]
 
 
 def label_scores(predicted: Numbers, true: Numbers, labels: int) -> dict[str, float]:
-    """Accuracy; of two labels also F1 and Matthews."""
+    """Accuracy; with two labels also F1 and Matthews' correlation."""
     both = {"f1": f1(predicted, true), "matthews": matthews(predicted, true)} if labels == 2 else {}
     return {"accuracy": accuracy(predicted, true), **both}
 
 
 def value_scores(predicted: Numbers, true: Numbers) -> dict[str, float]:
-    """Pearson and Spearman."""
+    """The correlations of Pearson and Spearman."""
     return {"pearson": pearson(predicted, true), "spearman": spearman(predicted, true)}
 
 
 def accuracy(predicted: Numbers, true: Numbers) -> float:
-    """The share of right predictions."""
+    """The share of correct predictions."""
     return float(np.mean(np.asarray(predicted) == np.asarray(true)))
 
 
 def f1(predicted: Numbers, true: Numbers) -> float:
-    """2 TP / (2 TP + FP + FN) of the second of two labels; 0 if it neither occurs nor was predicted."""
+    """2 TP / (2 TP + FP + FN) of the second of two labels; 0 if that label neither occurs nor was predicted."""
     predicted_yes, is_yes = np.asarray(predicted) == 1, np.asarray(true) == 1
     both = np.sum(predicted_yes & is_yes)
     return float(2 * both / max(1, predicted_yes.sum() + is_yes.sum()))
 
 
 def matthews(predicted: Numbers, true: Numbers) -> float:
-    """Matthews' correlation: that of two labels as numbers; 0 if one of them is always predicted."""
+    """Matthews' correlation: Pearson's correlation of two labels as numbers; 0 if only one label is ever predicted."""
     return pearson(predicted, true)
 
 

@@ -26,7 +26,7 @@ SAMPLES = 8  # outputs kept to be shown
 
 
 class Sample(TypedDict):
-    """A held-out pair and what a model made of its source."""
+    """A held-out pair and the model's output for its source."""
 
     source: str
     target: str
@@ -46,7 +46,7 @@ class TargetTokenizer(Protocol):
 
 
 class PairEncoder(Protocol):
-    """Makes tokens of pairs, and text of answers."""
+    """Encodes pairs as tokens, and decodes answers to text."""
 
     @property
     def target(self) -> TargetTokenizer: ...

@@ -1,4 +1,4 @@
-"""Preparing data in stages, each done once: what a killed process had finished is there for the next."""
+"""Preparing data in stages. A stage that a killed process had finished is not repeated."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from regard.checkpoints.folder import MANIFEST
 
 
 class Stages:
-    """The stages of a folder, in folders of their own beside it until all are done."""
+    """The stages of preparing a folder. Each stage has its own folder beside it until all are done."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.parts = folder.with_name(f"{folder.name}.parts")
 
     def once(self, name: str, write: Callable[[Path], None]) -> Path:
-        """Let `write` fill the folder of a stage, unless it is there, complete, from before."""
+        """Let `write` fill the folder of a stage, unless an earlier process completed it."""
         place = self.parts / name
         if not place.exists():
             write_folder(place, write)
         return place
 
     def gather(self, *left_out: str) -> None:
-        """Put what the stages made into the folder they were for; files called as in `left_out` were theirs alone."""
+        """Link the files of all stages into the final folder, except intermediate files named in `left_out`."""
         ignored = shutil.ignore_patterns(MANIFEST, *left_out)
 
         def link(folder: Path) -> None:

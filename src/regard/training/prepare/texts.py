@@ -50,7 +50,7 @@ class TextCorpus:
 
 @dataclass(frozen=True)
 class TextPreparation:
-    """How the files of a recipe become a corpus; `encode` is the task's way to make tokens of lines."""
+    """How the files of a recipe become a corpus; `encode` is the task's function from lines to tokens."""
 
     data: PlainTextSection
     model: ModelSection

@@ -1,4 +1,4 @@
-"""What all recipes share. A recipe is one TOML file, one validated object: everything a training run depends on."""
+"""The base of all recipes. A recipe is a TOML file and a validated object with everything a training run depends on."""
 
 from __future__ import annotations
 

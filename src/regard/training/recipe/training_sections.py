@@ -1,4 +1,4 @@
-"""[training]: what the loop can be told, and what tasks on texts add to it."""
+"""[training]: the options of the loop, and those that tasks on texts add."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ class TrainingSection(Config):
     def factored(self, device: str) -> bool:
         """Whether the loss over a vocabulary gets unmultiplied logits (hidden states and output matrix).
 
-        The loss then multiplies them piece by piece, so that all logits never exist at once. A compiler does better
-        without, and under FSDP the output matrix is whole only inside the model.
+        The loss then multiplies them piece by piece, so that all logits never exist at once. Compiled code is faster
+        with plain logits, and under FSDP the output matrix is unsharded only inside the model.
         """
         return self.parallel not in ("fsdp", "hsdp") and (not self.compiles(device) or fused_loss.applies(device))
 

@@ -62,7 +62,7 @@ class Task(Protocol[B]):
 
 
 class LoaderTask(ABC, Generic[B]):
-    """What tasks share whose batches come from one loader: a `Task` but for its phases."""
+    """Base of tasks whose batches come from one loader. It implements `Task` except for the phases."""
 
     divisible, capturable = True, True
     recipe: Recipe
@@ -86,7 +86,7 @@ class LoaderTask(ABC, Generic[B]):
 
     @cached_property
     def carried(self) -> dict[str, Tensor]:
-        """Empty, unless a task puts something there."""
+        """No state, unless a task overrides this."""
         return {}
 
     @abstractmethod
@@ -98,7 +98,7 @@ class LoaderTask(ABC, Generic[B]):
         return {"model": list(model.parameters())}
 
     def rate(self, group: str) -> float:
-        """The recipe's learning rate as it is."""
+        """1: every group learns at the recipe's rate."""
         return 1.0
 
     def batches(self, place: LoaderPlace) -> Iterator[tuple[LoaderPlace, B]]:
@@ -118,12 +118,12 @@ class LoaderTask(ABC, Generic[B]):
         """The same on the test data; empty if the recipe has none."""
 
     def samples(self) -> Sequence[Sample]:
-        """None."""
+        """No samples, unless a task overrides this."""
         return []
 
     @abstractmethod
     def save(self, folder: Path) -> None:
-        """Write beside the weights what is needed to use them."""
+        """Write the files needed to use the weights beside them, such as a tokenizer."""
 
     def finish(self, model: nn.Module, folder: Path) -> None:
         """Nothing more is written beside a finished model."""
@@ -142,7 +142,7 @@ class SupervisedTask(LoaderTask[B]):
 
 
 class LoaderOptions(TypedDict):
-    """How a loader works, and which share of the batches is this process's."""
+    """Options of a loader, including this process's share of the batches."""
 
     workers: int
     pin: bool

@@ -49,7 +49,7 @@ MEASURED_STREAMS = 10  # streams of a validation text: few, since each begins wi
 
 
 class LanguageTask(TextTask[B]):
-    """Plain text, every token of which is predicted from those before it."""
+    """Plain text. The model predicts every token from those before it."""
 
     recipe: LanguageRecipe
 
@@ -90,7 +90,7 @@ class LanguageTask(TextTask[B]):
 
     @abstractmethod
     def _total(self, model: Any, batch: B, carried: dict[str, Tensor]) -> Tensor:
-        """The summed loss of a batch; state that the next batch goes on from is read from and left in `carried`."""
+        """The summed loss of a batch. State that passes from batch to batch is read from and written to `carried`."""
 
     def validate(self, model: nn.Module, poll: Poll) -> Values:
         """Loss and perplexity over the whole validation text."""

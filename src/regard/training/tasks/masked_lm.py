@@ -33,7 +33,7 @@ VALIDATION_SEED = 0  # of the masks of every validation, the same for every run
 
 
 class MaskedTask(TextTask[TextBatch]):
-    """Documents of which masked words are predicted, and whether two segments follow each other."""
+    """Documents. The model predicts masked words, and whether two segments follow each other."""
 
     recipe: MaskedRecipe
 
@@ -148,7 +148,7 @@ def _preparation(recipe: MaskedRecipe) -> TextPreparation:
 
 @dataclass(frozen=True)
 class LineEncoder:
-    """Makes tokens of lines; a line longer than a segment becomes several."""
+    """Encodes lines as tokens; a line longer than a segment is split into several."""
 
     longest: int
 

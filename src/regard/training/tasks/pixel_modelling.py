@@ -37,7 +37,7 @@ SHEET, SHOWN, WAYS = "completions.png", 10, 4
 
 
 class PixelTask(SupervisedTask[ImageBatch]):
-    """Images whose every pixel is predicted from those before it."""
+    """Images. The model predicts every pixel from those before it."""
 
     recipe: PixelsRecipe
 
@@ -149,7 +149,7 @@ class PixelTask(SupervisedTask[ImageBatch]):
         return (guessed == images.labels).double().mean().item()
 
     def _features(self, model: nn.Module, images: DeviceImages, poll: Poll) -> Float[Tensor, "N D"]:
-        """The mean over all pixels after the middle layer, and a one."""
+        """The mean over all pixels after the middle layer, with a 1 appended for the intercept."""
         kept: list[Tensor] = []
         assert isinstance(model, Gpt)
         middle = model.decoder[len(model.decoder) // 2]

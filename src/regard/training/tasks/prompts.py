@@ -32,7 +32,7 @@ from regard.training.tasks.base import Values, loader_options
 from regard.training.tasks.prompts_recipe import PromptsRecipe
 from regard.training.tasks.text_base import TextToTextTask, no_validation
 
-TASKS = "tasks.npy"  # which task each training prompt is of
+TASKS = "tasks.npy"  # the task of each training prompt
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class PromptTokenizer:
 
 
 class PromptsTask(TextToTextTask):
-    """Several tasks in one model, which knows each by the beginning of its prompts."""
+    """Several tasks in one model. The beginning of a prompt tells the model which task it is."""
 
     recipe: PromptsRecipe
 

@@ -23,7 +23,7 @@ from regard.training.tasks.text_base import TextToTextTask, no_validation
 
 
 class SpanCorruptionTask(TextToTextTask):
-    """Plain text in blocks, of which spans are cut out and written again."""
+    """Plain text in blocks. Spans are cut out of each block, and the model restores them."""
 
     recipe: SpansRecipe
 

@@ -28,7 +28,7 @@ class TextTask(SupervisedTask[B]):
 
     @cached_property
     def cross_entropy(self) -> Callable[..., Tensor]:
-        """The loss over a vocabulary; uncompiled it would take as long as a small compiled model."""
+        """The loss over a vocabulary, compiled if the model is: uncompiled it takes as long as a small model."""
         compiled = self.recipe.training.compiles(self.device.type) and not self.factored
         return torch.compile(cross_entropy) if compiled else cross_entropy
 

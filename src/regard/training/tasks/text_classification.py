@@ -44,7 +44,7 @@ class LabelledTexts:
     rows: list[Encoded]
     targets: list[float]
     pad: int
-    segment_types: int  # that the model knows
+    segment_types: int  # the number of segment types that the model has
     labelled: bool  # whether targets are label numbers
 
     def __call__(self, rows: Rows, place: Place = (0, 0)) -> LabelledBatch:

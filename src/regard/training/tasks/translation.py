@@ -64,7 +64,7 @@ class TranslationTask(SupervisedTask[Batch]):
 
     @cached_property
     def loader(self) -> PairLoader:  # type: ignore[override]
-        """Made when training asks for batches: with BPE dropout it first samples the corpus."""
+        """The loader, created when training first asks for batches: with BPE dropout it first samples the corpus."""
         tokenizer, training, seed = self.corpus.tokenizer, self.recipe.training, self.recipe.seed
         dropout = self.recipe.tokenizer.dropout
         return PairLoader(

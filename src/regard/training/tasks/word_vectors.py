@@ -1,4 +1,4 @@
-"""Word vectors from plain text (Mikolov et al. 2013): which words occur near which, against words drawn at random."""
+"""Word vectors from plain text (Mikolov et al. 2013): neighbours of a word are told from words drawn at random."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from regard.training.tasks.base import Forward, Values, loader_options
 from regard.training.tasks.text_base import TextTask, no_validation
 from regard.training.tasks.word_vectors_recipe import WordsRecipe
 
-VALIDATION_EPOCH = 0  # whose random draws every validation uses
+VALIDATION_EPOCH = 0  # every validation uses the random draws of this epoch
 
 
 class WordVectorTask(TextTask[WindowBatch]):
