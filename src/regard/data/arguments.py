@@ -1,4 +1,4 @@
-"""What callers hand over as texts: anything else is refused in one line."""
+"""Checks of the texts that callers pass; anything else is an error of one line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from regard.data.images.reading import SUFFIXES
 from regard.errors import UsageError
 
-LONGEST_PATH = 255  # characters; a system refuses to look for longer names
+LONGEST_PATH = 255  # characters; operating systems reject longer file names
 
 
 def all_texts(given: object) -> list[str]:
@@ -22,7 +22,7 @@ def all_texts(given: object) -> list[str]:
 
 
 def refuse_pictures(texts: Iterable[str]) -> None:
-    """Refuse the file of a picture where a text is expected: its name would be taken for the text."""
+    """Refuse an image file where a text is expected: its path would be read as the text."""
     for text in texts:
         if text.lower().endswith(SUFFIXES) and len(text) <= LONGEST_PATH and Path(text).is_file():
             raise UsageError(f"{text} is the file of a picture, but this model reads texts; choose a model of pictures")

@@ -87,7 +87,7 @@ class TextBatch(TensorBatch):
 
 @dataclass(frozen=True)
 class StreamBatch(TensorBatch):
-    """The next piece of each of B texts that are read side by side, with every next token as label."""
+    """The next piece of each of B texts that are read in parallel, with every next token as label."""
 
     inputs: Int[Tensor, "B T"]
     labels: Int[Tensor, "B T"]

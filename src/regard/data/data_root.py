@@ -10,12 +10,12 @@ PREFIX, VARIABLE, USUAL = "data:", "REGARD_DATA", "../shared/data"
 
 
 def data_root() -> str:
-    """The folder of data files: that of the variable REGARD_DATA, or the usual one, seen from the working folder."""
+    """The folder of data files: the environment variable REGARD_DATA, or a default relative to the working folder."""
     return os.environ.get(VARIABLE) or USUAL
 
 
 def located(value: Any) -> Any:
-    """A value of a recipe with every `data:NAME` in it as a path below the data root."""
+    """A value of a recipe in which every `data:NAME` is replaced by a path below the data root."""
     if isinstance(value, str) and value.startswith(PREFIX):
         return f"{data_root().rstrip('/')}/{value.removeprefix(PREFIX)}"
     if isinstance(value, dict):
@@ -24,13 +24,13 @@ def located(value: Any) -> Any:
 
 
 def is_there(path: str) -> bool:
-    """Whether a file or folder exists, or files that only add a suffix to the name, as the two of a pair do."""
+    """Whether a file or folder exists, or files with this name and a suffix, such as the two files of a Moses pair."""
     place = Path(path)
     return place.exists() or (place.parent.is_dir() and any(place.parent.glob(f"{place.name}.*")))
 
 
 def missing(path: str) -> str:
-    """What to say of a file below the data root that is not there; nothing of one that is, or is elsewhere."""
+    """The error message for a missing file below the data root; empty if the file exists or is not below it."""
     root = data_root().rstrip("/")
     if not path.startswith(f"{root}/") or is_there(path):
         return ""

@@ -1,4 +1,4 @@
-"""A loader whose batches depend on a seed and a place alone, for any number of workers and after any restart."""
+"""A loader whose batches depend only on a seed and a place, whatever the number of workers and after any restart."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-Rows = NDArray[np.integer[Any]]  # of a data set, that make up a batch
+Rows = NDArray[np.integer[Any]]  # the rows of a data set that make up a batch
 Place = tuple[int, int]  # epoch, index of a batch in the epoch's plan
 Key = tuple[Place, Place, Rows]
 B = TypeVar("B")
@@ -21,9 +21,9 @@ T = TypeVar("T")
 
 
 class Loader(Generic[B]):
-    """Yields (epoch, index, batch) without end; with the same arguments any place can be reached again exactly.
+    """Yields (epoch, index, batch) without end; the same arguments give the same batch at any place.
 
-    `plan` gives the rows of every batch of an epoch; `make` turns the rows of a batch, with its place, into tensors.
+    `plan` gives the rows of every batch of an epoch; `make` turns the rows of a batch and its place into tensors.
     Both must depend on their arguments alone; `make` is pickled for the workers.
 
     With several ranks, each takes one of every `world` successive batches. The place is that of the first batch of such
@@ -110,7 +110,7 @@ def _unchanged(item: T) -> T:
 
 
 def _worker_context() -> BaseContext:
-    """How workers start: from a clean process, since a fork of one with threads (tokenizers, OpenMP) may hang."""
+    """Start workers from a clean process, since forking a process with threads (tokenizers, OpenMP) may hang."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")

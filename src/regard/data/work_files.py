@@ -1,7 +1,7 @@
-"""A large file worked on in numbered parts: by several processes at once, and again after any of them was killed.
+"""Processing a large file in numbered parts, with several processes, resumable after any of them is killed.
 
-Each process does every n-th part and leaves it in a folder beside the output, complete or not at all; what is there is
-never done twice. When all have done theirs, the first joins them in order.
+Each of n processes handles every n-th part and writes it atomically into a folder beside the output. Parts that exist
+are not repeated. When all processes have finished, the first joins the parts in order.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts of an output; `about` says what they are made of, so that no other work is mixed with them."""
+    """The parts of an output; `about` identifies their input and options, so that other parts are not mixed in."""
 
     output: Path
     about: dict[str, Any]
@@ -32,7 +32,7 @@ class Parts:
 
     @classmethod
     def of(cls, output: Path, source: Path, **options: Any) -> Parts:
-        """The parts that are made of a file with these options, by the processes that torchrun started."""
+        """The parts of an output made from a file with these options, by the processes that torchrun started."""
         found = source.stat()
         about = {"input": str(source.resolve()), "bytes": found.st_size, "modified": found.st_mtime_ns, **options}
         return cls(output, about, Share.launched())
@@ -42,7 +42,7 @@ class Parts:
         return self.output.with_name(f"{self.output.name}.parts")
 
     def wanted(self) -> bool:
-        """Whether there are others to share the work with, or parts that an earlier process left."""
+        """Whether there are several processes, or parts that an earlier process left."""
         return self.share.count > 1 or self.folder.exists()
 
     def work(
@@ -53,8 +53,8 @@ class Parts:
         join: Callable[[Sequence[Path]], None],
         wait: Callable[[], None],
     ) -> None:
-        """Do this process's parts of `size` items that are not there yet, `wait` for the others, and let the first of
-        them `join` all."""
+        """Write this process's missing parts of `size` items each, `wait` for the other processes, and let the first
+        process `join` all parts."""
         self._settle()
         places: list[Path] = []
         for number, chunk in enumerate(_chunks(items, size)):
@@ -85,7 +85,7 @@ def _chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
 
 
 def _write(file: Path, content: bytes) -> None:
-    """A file that is there complete or not at all."""
+    """Write a file atomically."""
     temporary = file.with_name(f".{file.name}.{os.getpid()}")
     with temporary.open("wb") as out:
         out.write(content)

@@ -1,10 +1,10 @@
-"""Random changes of pictures that leave their meaning alone: whole batches at once, on the CPU or the GPU.
+"""Image augmentation of whole batches, on the CPU or the GPU.
 
-What is random comes as numbers with the batch (`draw`), made on the host from (seed, epoch, index) alone: the changes
-themselves are pure functions, so that a resumed run sees the same pictures, and a GPU never waits.
+The random numbers come with the batch (`draw`). They are drawn on the host from (seed, epoch, index) alone, and the
+augmentations are pure functions of them. A resumed run therefore sees the same images, and there is no GPU sync.
 
-All movements (flip, shift, crop, and RandAugment's) are one affine map and one resampling. RandAugment therefore
-moves first and changes colours second, where the paper draws one order for both.
+All geometric operations (flip, shift, crop, and RandAugment's) are one affine map and one resampling. RandAugment
+therefore applies its geometric operations before its colour operations; the paper draws one order for both.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from regard.config import Config
 
 Images = Float[Tensor, "B C H W"]
 Draws = Float[Tensor, "B K"]
-Draw = Callable[[], Tensor]  # the next random number of every picture, [B]
+Draw = Callable[[], Tensor]  # the next random number of every image, [B]
 Change = Callable[[Images, Tensor], Images]
 
-BASE = 20  # random numbers of a picture without RandAugment
+BASE = 20  # random numbers of an image without RandAugment
 PER_OPERATION = 2
-MOVES = 6  # of RandAugment's operations, the first are movements; the first of all does nothing
+MOVES = 6  # the first MOVES operations of RandAugment are geometric; operation 0 is the identity
 COLOUR_STRENGTH = 0.9
 ROTATION, SHEAR, TRANSLATION = math.radians(30), 0.3, 0.45
 ERASED, ERASED_ASPECT = (0.02, 0.33), 3.3
@@ -39,42 +39,42 @@ CROP_ASPECT = 4 / 3
 
 
 class Mixed(NamedTuple):
-    """Augmented pictures; each keeps `share` of its own label and gets the rest from the picture before it."""
+    """Augmented images; each keeps `share` of its own label and gets the rest from the image before it."""
 
     images: Images
     share: Float[Tensor, B]
     masks: Int[Tensor, "B H W"] | None = None
 
     def partners(self, of: Tensor) -> Tensor:
-        """Labels, or anything else by picture, of those that were mixed in."""
+        """Labels, or other values by image, of the images that were mixed in."""
         return of.roll(1, 0)
 
 
 class Augmentation(Config):
-    """[augmentation] of a recipe: nothing is changed unless asked for."""
+    """[augmentation] of a recipe. By default nothing is changed."""
 
     flip: float = Field(default=0.0, ge=0, le=1)  # probability of a mirror image
-    shift: NonNegativeInt = 0  # most pixels in each direction; what comes in is black
+    shift: NonNegativeInt = 0  # the most pixels in each direction; uncovered pixels are black
     crop: float = Field(default=1.0, gt=0, le=1)  # smallest share of the area that is cut out and enlarged
     brightness: float = Field(default=0.0, ge=0, le=1)
     contrast: float = Field(default=0.0, ge=0, le=1)
     saturation: float = Field(default=0.0, ge=0, le=1)
     randaugment: NonNegativeInt = 0  # operations in a row (Cubuk 2020)
-    magnitude: float = Field(default=0.5, ge=0, le=1)  # of them
+    magnitude: float = Field(default=0.5, ge=0, le=1)  # of RandAugment's operations
     erase: float = Field(default=0.0, ge=0, le=1)  # probability that a rectangle is painted over (Zhong 2020)
-    mixup: NonNegativeFloat = 0.0  # alpha of blending with another picture (Zhang 2018)
-    cutmix: NonNegativeFloat = 0.0  # alpha of pasting a part of another one (Yun 2019)
-    mix: float = Field(default=1.0, ge=0, le=1)  # probability that a picture is mixed at all
+    mixup: NonNegativeFloat = 0.0  # alpha of blending with another image (Zhang 2018)
+    cutmix: NonNegativeFloat = 0.0  # alpha of pasting a part of another image (Yun 2019)
+    mix: float = Field(default=1.0, ge=0, le=1)  # probability that an image is mixed at all
 
     def draw(self, rng: np.random.Generator, count: int) -> NDArray[np.float32]:
-        """The random numbers that `__call__` needs, a row for each picture: two of a beta distribution, and uniform."""
+        """The random numbers that `__call__` needs, a row per image: two from beta distributions, the rest uniform."""
         uniform = rng.random((count, BASE + PER_OPERATION * self.randaugment), dtype=np.float32)
         shares = [rng.beta(alpha, alpha, count) if alpha else np.ones(count) for alpha in (self.mixup, self.cutmix)]
         return np.concatenate([np.stack(shares, 1).astype(np.float32), uniform], axis=1)
 
     @torch.no_grad()
     def __call__(self, images: Images, draws: Draws, masks: Int[Tensor, "B H W"] | None = None) -> Mixed:
-        """Change pictures of values 0 to 1; masks, one number a pixel, are moved with them (and never mixed)."""
+        """Augment images of values 0 to 1. Masks, one number a pixel, get the geometric operations only."""
         draw: Draw = partial(next, iter(draws.unbind(1)))
         shares = draw(), draw()
         with torch.autocast(images.device.type, enabled=False):
@@ -89,7 +89,7 @@ class Augmentation(Config):
         return Mixed(images, share, masks)
 
     def _map(self, images: Images, draw: Draw) -> tuple[Tensor | None, list[tuple[Tensor, Tensor]]]:
-        """Where every pixel of the result comes from, as [B 3 3]; and RandAugment's operations with their strengths."""
+        """The affine maps [B 3 3] from output to input pixels, and RandAugment's operations with their strengths."""
         height, width = images.shape[2:]
         mirrored = torch.where(draw() < self.flip, -1.0, 1.0)
         right, down = ((draw() * (2 * self.shift + 1)).floor() - self.shift for _ in range(2))
@@ -106,7 +106,7 @@ class Augmentation(Config):
         return (where if moving else None), operations
 
     def _window(self, draw: Draw) -> Iterator[Tensor]:
-        """Width, height and centre of a random part, in halves of the picture's sides."""
+        """Width, height and centre of a random crop; a full side is 1 and the centre lies between -1 and 1."""
         area = self.crop + (1 - self.crop) * draw()
         aspect = (CROP_ASPECT if self.crop < 1 else 1.0) ** (2 * draw() - 1)
         sides = [(area * ratio).sqrt().clamp(max=1) for ratio in (aspect, 1 / aspect)]
@@ -146,13 +146,13 @@ class Augmentation(Config):
 
 
 def _matrix(*rows: Tensor) -> Float[Tensor, "B 3 3"]:
-    """Six numbers for each picture as an affine matrix."""
+    """Six numbers of each image as an affine matrix."""
     zero, one = torch.zeros_like(rows[0]), torch.ones_like(rows[0])
     return torch.stack([*rows, zero, zero, one], dim=1).view(-1, 3, 3)
 
 
 def _movement(chosen: Int[Tensor, B], strength: Float[Tensor, B]) -> Float[Tensor, "B 3 3"]:
-    """RandAugment's movements: nothing, rotate, shear and translate in both directions."""
+    """RandAugment's geometric operations: identity, rotation, shear and translation in both directions."""
     zero, one = torch.zeros_like(strength), torch.ones_like(strength)
     angle = torch.where(chosen == 1, ROTATION * strength, zero)
     shear = [torch.where(chosen == number, SHEAR * strength, zero) for number in (2, 3)]
@@ -167,12 +167,12 @@ def _moved(images: Images, where: Float[Tensor, "B 3 3"], mode: str = "bilinear"
 
 
 def _moved_mask(masks: Int[Tensor, "B H W"], where: Float[Tensor, "B 3 3"]) -> Int[Tensor, "B H W"]:
-    """What comes in from outside is 0, the background."""
+    """Masks after the affine maps; pixels from outside are 0, the background."""
     return _moved(masks[:, None].float(), where, "nearest")[:, 0].to(masks.dtype)
 
 
 def _rectangle(images: Images, area: Tensor, aspect: Tensor, x: Tensor, y: Tensor) -> Bool[Tensor, "B H W"]:
-    """Where a rectangle of this share of the area lies, cut at the border; x and y place its centre."""
+    """A mask of a rectangle with this share of the area and its centre at x and y, clipped at the border."""
     inside = []
     for size, centre, stretch in ((images.shape[2], y, aspect.rsqrt()), (images.shape[3], x, aspect.sqrt())):
         half = 0.5 * area.sqrt() * stretch * size
@@ -181,7 +181,7 @@ def _rectangle(images: Images, area: Tensor, aspect: Tensor, x: Tensor, y: Tenso
     return inside[0][:, :, None] & inside[1][:, None, :]
 
 
-# Changes of colour. A strength lies between -1 and 1; operations that have no opposite use its size.
+# Colour operations. A strength lies between -1 and 1; operations without an opposite use its absolute value.
 
 
 def _one_of(changes: tuple[Change, ...], chosen: Int[Tensor, B], images: Images, strength: Tensor) -> Images:
@@ -192,7 +192,7 @@ def _one_of(changes: tuple[Change, ...], chosen: Int[Tensor, B], images: Images,
 
 
 def _blend(images: Images, other: Tensor, strength: Tensor) -> Images:
-    """Away from `other` where the strength is positive, towards it where it is negative."""
+    """Move images away from `other` if the strength is positive, and towards it if it is negative."""
     factor = (1 + COLOUR_STRENGTH * strength)[:, None, None, None]
     return (other + (images - other) * factor).clamp(0, 1)
 
@@ -220,7 +220,7 @@ def _sharpness(images: Images, strength: Tensor) -> Images:
     padded = functional.pad(images, (1, 1, 1, 1), mode="replicate")
     smooth = (
         9 * functional.avg_pool2d(padded, 3, stride=1) + 4 * images
-    ) / 13  # Pillow's: 5 in the middle, 1 around it
+    ) / 13  # Pillow's smoothing kernel: 5 in the centre, 1 around it
     return _blend(images, smooth, strength)
 
 
@@ -239,7 +239,7 @@ def _autocontrast(images: Images, _: Tensor) -> Images:
 
 
 def _equalise(images: Images, _: Tensor) -> Images:
-    """Every level becomes the share of pixels that are darker, by channel."""
+    """Replace every level by the share of darker pixels, by channel."""
     levels = (images * 255).round().long().flatten(2)
     counts = torch.zeros(*levels.shape[:2], 256, device=images.device)
     counts.scatter_add_(2, levels, torch.ones_like(levels, dtype=torch.float32))

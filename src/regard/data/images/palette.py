@@ -1,4 +1,4 @@
-"""A few colours that stand for all: k-means of the pixels of many pictures (Chen et al. 2020, iGPT)."""
+"""A palette of a few colours, found by k-means over the pixels of many images (Chen et al. 2020, iGPT)."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from regard.data.images.reading import PREPROCESSING
 from regard.errors import CheckpointError
 
 ROUNDS = 30
-SAMPLE = 100_000  # pixels looked at
+SAMPLE = 100_000  # the most pixels that k-means uses
 
 
 class Palette:
-    """Colours by number; a picture becomes the numbers of its pixels' colours, row by row."""
+    """Numbered colours. An image is encoded as the colour numbers of its pixels, row by row."""
 
     def __init__(self, colours: Float[Tensor, "K C"]) -> None:
         self.colours = colours  # 0 to 255
@@ -51,12 +51,12 @@ class Palette:
         return torch.cdist(flat, self.colours.to(pixels.device)).argmin(dim=2)
 
     def decode(self, tokens: Int[Tensor, "B T"], side: int) -> UInt8[Tensor, "B C H W"]:
-        """Pictures again, of the palette's colours."""
+        """Images in the palette's colours: the inverse of `encode`."""
         pixels = self.colours.to(tokens.device)[tokens].round().to(torch.uint8)
         return pixels.transpose(1, 2).unflatten(2, (side, side))
 
     def save(self, folder: Path, side: int) -> None:
-        """Write `preprocessor_config.json` as Hugging Face's ImageGPT has it: colours from -1 to 1."""
+        """Write `preprocessor_config.json` as Hugging Face's ImageGPT does: colours from -1 to 1."""
         values = {
             "image_processor_type": "ImageGPTImageProcessor",
             "clusters": (self.colours / 127.5 - 1).tolist(),
@@ -70,7 +70,7 @@ class Palette:
 
     @classmethod
     def load(cls, folder: Path) -> tuple[Palette, int]:
-        """The palette of a folder, and the side of its pictures."""
+        """The palette of a folder, and the side of its images."""
         path = folder / PREPROCESSING
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
@@ -85,7 +85,7 @@ def _distances(points: NDArray[np.float64], centres: NDArray[np.float64]) -> NDA
 
 
 def _far_apart(points: NDArray[np.float64], count: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """First centres, each drawn in proportion to its squared distance from those before (Arthur 2007, k-means++)."""
+    """Initial centres, each drawn in proportion to its squared distance from those before (Arthur 2007, k-means++)."""
     chosen = [points[rng.integers(len(points))]]
     while len(chosen) < count:
         far = _distances(points, np.array(chosen)).min(axis=1)

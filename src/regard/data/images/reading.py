@@ -1,7 +1,7 @@
-"""Pictures from files, read with care, and what a model wants done to them before it looks.
+"""Reading image files safely, and preprocessing images for a model.
 
-`Preprocessing` is written as `preprocessor_config.json` in the words of Hugging Face's library, so that folders work
-both ways.
+`Preprocessing` is written as `preprocessor_config.json` with Hugging Face's keys, so that both libraries can read each
+other's folders.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from regard.errors import CheckpointError, DataError
 
 FORMATS = ("PNG", "JPEG", "GIF", "BMP", "WEBP", "TIFF", "PPM")
 SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
-MOST_PIXELS = 1 << 26  # 8,192 x 8,192: larger files are refused before they are unpacked
+MOST_PIXELS = 1 << 26  # 8,192 x 8,192: larger images are refused before they are decoded
 PREPROCESSING = "preprocessor_config.json"
 BILINEAR = int(Image.Resampling.BILINEAR)
-GOLDEN = (math.sqrt(5) - 1) / 2  # steps of this round the circle of hues keep any number of them apart
+GOLDEN = (math.sqrt(5) - 1) / 2  # hues at multiples of the golden ratio stay distinct, however many there are
 MODES = {1: "L", 3: "RGB"}  # Pillow's names, by channels
 
 Pixels = NDArray[np.uint8]
 
 
 def read_image(source: Path | bytes, name: str = "") -> Image.Image:
-    """The picture of a file, or of its bytes, upright and in 8 bits: grey (L) or colour (RGB).
+    """The image in a file or in its bytes, upright and in 8 bits: grey (L) or colour (RGB).
 
-    Of an animation it is the first frame, with a warning; what is transparent lies on white.
+    Of an animation only the first frame is read, with a warning. Transparent pixels are put on white.
     """
     name = name or str(source if isinstance(source, Path) else "the picture")
     try:
@@ -60,7 +60,7 @@ def read_image(source: Path | bytes, name: str = "") -> Image.Image:
         raise DataError(f"{name} is no picture; expected {', '.join(FORMATS)}") from None
     except DataError:
         raise
-    except Exception as error:  # decoders meet damage in many ways: OSError, SyntaxError, struct.error, …
+    except Exception as error:  # decoders raise many errors for damaged files: OSError, SyntaxError, struct.error, …
         raise DataError(f"{name} is damaged or cut short ({error}); save it again") from None
     if frames > 1:
         warnings.warn(f"{name} has {frames} frames; only the first is looked at", stacklevel=2)
@@ -84,10 +84,10 @@ def _eight_bits(image: Image.Image, name: str) -> Image.Image:
 
 
 class Preprocessing(Config):
-    """Resize, cut out the middle, scale to 0..1, subtract the mean and divide by the deviation of every channel."""
+    """Resize, crop the centre, scale to 0..1, subtract the mean and divide by the deviation of every channel."""
 
-    size: tuple[PositiveInt, PositiveInt]  # height and width that the model sees
-    resize: PositiveInt | tuple[PositiveInt, PositiveInt] | None = None  # the shorter side, or both; none: as it is
+    size: tuple[PositiveInt, PositiveInt]  # height and width that the model reads
+    resize: PositiveInt | tuple[PositiveInt, PositiveInt] | None = None  # the shorter side, or both; None: no resizing
     resample: int = BILINEAR
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -97,19 +97,19 @@ class Preprocessing(Config):
         return len(self.mean)
 
     def pixels(self, image: Image.Image) -> Pixels:
-        """The picture [C H W] at the size the model sees."""
+        """The image [C H W] at the size that the model reads."""
         image = image.convert(MODES[self.channels])
         height, width = self.size
         if self.resize is not None:
             image = image.resize(self._resized(image), Image.Resampling(self.resample))
         if image.size != (width, height):
             left, top = (image.width - width) // 2, (image.height - height) // 2
-            image = image.crop((left, top, left + width, top + height))  # black where the picture is too small
+            image = image.crop((left, top, left + width, top + height))  # black where the image is too small
         array = np.array(image)
         return array[None] if array.ndim == 2 else np.ascontiguousarray(array.transpose(2, 0, 1))
 
     def in_detail(self, image: Image.Image, most: int) -> Pixels:
-        """The same part of a picture as `pixels`, but as fine as it is, with sides of at most `most`, for people."""
+        """The same part of an image as `pixels`, at a higher resolution for display, with sides of at most `most`."""
         times = max(1, min(most // max(self.size), min(image.size) // min(self.size)))
         if self.resize is None or times == 1:
             return self.pixels(image)
@@ -128,13 +128,13 @@ class Preprocessing(Config):
         return int(self.resize * image.width / shorter), int(self.resize * image.height / shorter)
 
     def normalise(self, pixels: UInt8[Tensor, "B C H W"] | Float[Tensor, "B C H W"]) -> Float[Tensor, "B C H W"]:
-        """What the model reads: bytes, or numbers from 0 to 1, moved and stretched by channel."""
+        """The model's input: bytes, or numbers from 0 to 1, normalised by channel."""
         scaled = pixels.float() / 255 if pixels.dtype == torch.uint8 else pixels
         mean, std = (_by_channel(each, pixels.device) for each in (self.mean, self.std))
         return (scaled - mean) / std
 
     def restored(self, images: Float[Tensor, "B C H W"]) -> UInt8[Tensor, "B C H W"]:
-        """Bytes again, from what a model reads or draws."""
+        """Bytes from a model's input or generated images: the inverse of `normalise`."""
         mean, std = (_by_channel(each, images.device) for each in (self.mean, self.std))
         return ((images.float() * std + mean) * 255).round().clamp(0, 255).to(torch.uint8)
 
@@ -161,8 +161,8 @@ class Preprocessing(Config):
 
     @classmethod
     def load(cls, folder: Path, image_size: int, channels: int) -> Self:
-        """What a folder says, even where it is another size than the model was made for; without a word of it, resize
-        the shorter side to that and scale from 0..1 to -1..1."""
+        """The preprocessing of a folder, even if its size is not the model's `image_size`. The default without a file:
+        resize the shorter side to `image_size` and scale from 0..1 to -1..1."""
         half = (0.5,) * channels
         path = folder / PREPROCESSING
         if not path.is_file():
@@ -180,7 +180,7 @@ class Preprocessing(Config):
     def _from_theirs(cls, values: dict[str, Any], image_size: int, half: tuple[float, ...]) -> Self:
         size, side = values.get("size", image_size), (image_size, image_size)
         resize = side if isinstance(size, int) else _side(size)
-        if values.get("crop_pct") and isinstance(resize, int):  # ConvNeXt and ResNet: small pictures lose their border
+        if values.get("crop_pct") and isinstance(resize, int):  # ConvNeXt and ResNet crop the border of small images
             resize = int(resize / values["crop_pct"]) if resize < 384 else (resize, resize)
         if values.get("do_center_crop"):
             cut = values.get("crop_size", image_size)
@@ -200,7 +200,8 @@ class Preprocessing(Config):
 
 @cache
 def _by_channel(values: tuple[float, ...], device: torch.device) -> Float[Tensor, "C 1 1"]:
-    """Kept on the device, which every step would otherwise wait for; also for gradients, whoever asks first."""
+    """Cached on the device, since a copy in every step would sync. Not an inference tensor, so that training can use it
+    too."""
     with torch.inference_mode(False):
         return torch.tensor(values, device=device).view(-1, 1, 1)
 
@@ -210,7 +211,7 @@ def _side(size: dict[str, int]) -> int | tuple[int, int]:
 
 
 def png(pixels: UInt8[Tensor, "C H W"] | Pixels) -> bytes:
-    """A picture [C H W] as the bytes of a PNG file."""
+    """An image [C H W] as the bytes of a PNG file."""
     array = np.asarray(pixels)
     file = io.BytesIO()
     Image.fromarray(array[0] if len(array) == 1 else array.transpose(1, 2, 0)).save(file, "PNG")
@@ -218,7 +219,7 @@ def png(pixels: UInt8[Tensor, "C H W"] | Pixels) -> bytes:
 
 
 def mask_png(mask: UInt8[np.ndarray, "H W"]) -> bytes:
-    """The numbers of classes as a PNG file: a palette shows class 0 black and every other in a colour of its own."""
+    """Class indices as a PNG file; its palette shows class 0 in black and every other class in its own colour."""
     image, file = Image.fromarray(mask, "P"), io.BytesIO()
     hues = (colorsys.hsv_to_rgb(number * GOLDEN % 1, 0.75, 0.95) for number in range(255))
     image.putpalette([0, 0, 0, *(round(255 * part) for hue in hues for part in hue)])
@@ -227,7 +228,7 @@ def mask_png(mask: UInt8[np.ndarray, "H W"]) -> bytes:
 
 
 def grid(pictures: UInt8[Tensor, "N C H W"], columns: int) -> UInt8[Tensor, "C Y X"]:
-    """Many pictures side by side, with a white line between them."""
+    """Images in a grid, with white lines between them."""
     rows = -(-len(pictures) // columns)
     channels, height, width = pictures.shape[1:]
     sheet = torch.full((channels, rows * (height + 1) - 1, columns * (width + 1) - 1), 255, dtype=torch.uint8)
