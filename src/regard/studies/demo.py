@@ -1,4 +1,4 @@
-"""The built-in translator: trained once from our own phrasebook, kept in the user's cache folder."""
+"""The built-in translator: trained once on the built-in phrasebook, and kept in the user's cache folder."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ EXAMPLES = (
 
 
 def demo_folder() -> Path:
-    """Where the demo's model lives: a folder for each edition of recipe and phrasebook, so that none is outdated."""
+    """The folder of the demo's model. Each version of recipe and phrasebook has its own, so no model is outdated."""
     return Path(platformdirs.user_cache_dir("regard")) / f"{RECIPE}-{_edition(Path(regard.__file__).parent)}" / "demo"
 
 
@@ -43,7 +43,7 @@ def _edition(package: Path) -> str:
 
 
 def about(models: Sequence[str]) -> str:
-    """What the built-in translator knows, if one of these models, or the default one, is such; else nothing."""
+    """What the built-in translator knows, if it is one of these models or the default; otherwise an empty text."""
     folders = [Path(name) for name in models] or [demo_folder()]
     return ABOUT if any(_speaks_every_day(folder / "recipe.toml") for folder in folders) else ""
 
@@ -56,7 +56,7 @@ def _speaks_every_day(recipe: Path) -> bool:
 
 
 def demo_model(*, again: bool = False) -> Path:
-    """The folder of the built-in translator, trained now if it is not there yet, finished if it was interrupted."""
+    """The folder of the built-in translator; trained now if it is missing, resumed if training was interrupted."""
     folder = demo_folder()
     if again and folder.exists():
         raise UsageError(f"the demo model is in {folder}; remove that folder to train it again")

@@ -1,6 +1,6 @@
-"""The engines that `regard bench` lets do the same work: each loads its own form of the same weights.
+"""The engines that `regard bench` compares on the same work: each loads its own form of the same weights.
 
-An engine turns a `Task` into `Prepared`: `answer`, what it computes, to be compared; and `run`, what is timed.
+An engine turns a `Task` into `Prepared`: `answer` computes the result, which is compared, and `run` is timed.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ from regard.training.optim import adamw, guarded_step
 EXTRA = "bench"
 LR = 1e-4
 OURS, THEIRS, CTRANSLATE2 = "regard", "huggingface", "ctranslate2"  # the folders of a task
-Answer = list[list[int]] | list[float]  # tokens; or numbers that should be about the same
+Answer = list[list[int]] | list[float]  # tokens, or numbers that should be nearly equal
 
 
 @dataclass(frozen=True)
 class Task:
-    """The same for every engine: folders of the same weights, what to read, and how to answer."""
+    """The input of every engine: folders with the same weights, the rows to read, and how to decode."""
 
     folder: Path
-    rows: list[list[int]]  # token numbers of sources, prompts or texts
+    rows: list[list[int]]  # token ids of sources, prompts or texts
     beam: int
-    length: int  # of an answer: so long exactly, or at most
+    length: int  # length of an answer: exactly this, or at most
     exactly: bool
     vocabulary: Vocabulary
-    joeynmt: str = ""  # the Python of an environment that has it
+    joeynmt: str = ""  # path of a Python that has JoeyNMT
 
     @property
     def settings(self) -> SearchSettings:
@@ -57,11 +57,11 @@ class Task:
 
 
 class Prepared(NamedTuple):
-    """An engine that is ready."""
+    """An engine that has loaded its model."""
 
     answer: Callable[[], Answer]
     run: Callable[[], object]
-    used: Callable[[], float] = time.process_time  # processor seconds so far
+    used: Callable[[], float] = time.process_time  # CPU seconds so far
 
 
 Engine = Callable[[Task], Prepared]
@@ -87,7 +87,7 @@ def _translate_ctranslate2(task: Task, compute_type: str = "float32") -> Prepare
     model = library.Translator(
         str(task.folder / CTRANSLATE2), compute_type=compute_type, intra_threads=torch.get_num_threads()
     )
-    rows = [[str(token) for token in row[:-1]] for row in task.rows]  # it adds the end token itself
+    rows = [[str(token) for token in row[:-1]] for row in task.rows]  # CTranslate2 adds the end token itself
     lengths = {"max_decoding_length": task.length, "min_decoding_length": task.length if task.exactly else 1}
 
     def answer() -> Answer:
@@ -128,7 +128,7 @@ def _train_torch(task: Task) -> Prepared:
 def _train_transformers(task: Task) -> Prepared:
     model, batch = _theirs(task, "MarianMTModel"), _pairs(task)
     optimizer = torch.optim.AdamW(model.parameters(), lr=LR, fused=True)
-    labels = batch.labels.masked_fill(~batch.labels_mask, -100)  # what their loss leaves out
+    labels = batch.labels.masked_fill(~batch.labels_mask, -100)  # positions that their loss ignores
 
     def loss() -> Tensor:
         return model(input_ids=batch.source, attention_mask=batch.source_mask.long(), labels=labels).loss
@@ -209,7 +209,8 @@ def _padded(task: Task, left: bool = False) -> tuple[Tensor, Tensor]:
 
 
 def _generating(task: Task, model: Any, source: Tensor, mask: Tensor, skipped: int) -> Prepared:
-    """transformers' `generate` with the settings of our search; `skipped` tokens of its answers are not the answer."""
+    """transformers' `generate` with the settings of our search; the first `skipped` tokens are dropped from its
+    answers."""
     vocabulary = task.vocabulary
     options = {
         "num_beams": task.beam, "do_sample": False, "length_penalty": 1.0, "forced_eos_token_id": None,
@@ -243,7 +244,7 @@ def _training(task: Task, model: nn.Module, precision: str = "fp32") -> Prepared
 
 
 def _pairs(task: Task) -> Batch:
-    """Sources, and targets of the same lengths: the sources turned around."""
+    """Sources, and targets of the same lengths: the reversed sources."""
     ends = task.vocabulary
     return collate(task.rows, [[*row[-2::-1], ends.end] for row in task.rows], pad=ends.pad, start=ends.start)
 

@@ -1,6 +1,6 @@
-"""JoeyNMT as an engine: our weights under its names, and its own Python, which `joey_step.py` runs in.
+"""JoeyNMT as an engine: our weights under its names, trained by `joey_step.py` in a Python environment of its own.
 
-It wants other versions of many libraries, so it lives in an environment of its own.
+JoeyNMT needs other versions of many libraries, so it cannot share our environment.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from regard.errors import UsageError
 from regard.models.transformer import Transformer
 
 SCRIPT = Path(__file__).with_name("joey_step.py")
-LONGEST = 5000  # positions that its table has
-NAMES = {  # of a layer's parts: ours and theirs
+LONGEST = 5000  # positions of JoeyNMT's table
+NAMES = {  # parts of a layer: our names and theirs
     "encoder": {
         "attention": "src_src_att", "after_attention.norm": "layer_norm",
         "feed_forward.up": "feed_forward.pwff_layer.0", "feed_forward.down": "feed_forward.pwff_layer.3",
@@ -40,7 +40,7 @@ PROJECTIONS = {"query": "q_layer", "key": "k_layer", "value": "v_layer", "output
 
 
 class Joey:
-    """A process of its own that trains on one batch whenever it is told to."""
+    """A process that trains one step on one batch each time it is asked to."""
 
     def __init__(
         self, python: str, model: Transformer, batch: Batch, folder: Path, lr: float, *, same_dropout: bool
@@ -68,16 +68,16 @@ class Joey:
         except OSError as error:
             raise UsageError(f"cannot start {python}: {error.strerror}; give the path of a Python") from None
         weakref.finalize(self, _end, self.process)
-        self.used = 0.0  # processor seconds of the process
+        self.used = 0.0  # CPU seconds of the process
         self.loss: float = self._asked(json.dumps(task))["loss"]
 
     def step(self) -> None:
-        """Train once."""
+        """Train one step."""
         self._asked("step")
 
     def _asked(self, line: str) -> dict[str, Any]:
         assert self.process.stdin is not None and self.process.stdout is not None
-        with suppress(BrokenPipeError):  # whoever ended has said why, or nothing
+        with suppress(BrokenPipeError):  # a process that ended may have written why
             print(line, file=self.process.stdin, flush=True)
         said = self.process.stdout.readline()
         answer: dict[str, Any] = json.loads(said) if said else {"problem": "its Python ended at once; has it torch?"}
@@ -88,7 +88,7 @@ class Joey:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """It ends when nobody can ask any more."""
+    """Close the pipes of the process, which then ends."""
     with suppress(BrokenPipeError):
         process.communicate()
 

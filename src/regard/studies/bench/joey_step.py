@@ -1,6 +1,6 @@
-"""A training step of JoeyNMT (Kreutzer et al. 2019), run by a Python that has it: `joey.py` starts this file.
+"""A training step of JoeyNMT (Kreutzer et al. 2019); `joey.py` runs this file with a Python that has JoeyNMT.
 
-Nothing of Regard is imported. A line of JSON comes in for everything that is asked, and one goes back.
+Nothing of Regard is imported. Every request is one line of JSON or text, and so is every response.
 """
 
 import json
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 
 class Vocabulary:
-    """What JoeyNMT's model asks of a vocabulary: its size, and the numbers of some tokens."""
+    """The attributes of a vocabulary that JoeyNMT's model uses: its size, and the ids of special tokens."""
 
     specials: tuple[str, ...] = ()
     lang_tags: tuple[str, ...] = ()
@@ -30,7 +30,8 @@ class Vocabulary:
 
 
 def build(task: dict[str, Any]) -> Any:
-    """Their model with our weights. They also drop inside attention and feed-forward: not where all do the same."""
+    """Their model with our weights. `same_dropout` turns off their dropout inside attention and feed-forward layers,
+    which the other engines do not have."""
     side = {
         "type": "transformer", "hidden_size": task["width"], "ff_size": task["ffn_width"], "num_heads": task["heads"],
         "dropout": task["dropout"], "layer_norm": "post", "activation": task["activation"],
@@ -56,7 +57,7 @@ def build(task: dict[str, Any]) -> Any:
 
 
 def serve(task: dict[str, Any], asked: TextIO, out: TextIO) -> None:
-    """Say the loss of the batch, then train on it whenever a line comes."""
+    """Write the loss of the batch, then train one step on it for every line that arrives."""
     torch.set_num_threads(task["threads"])
     model, pad = build(task), task["pad"]
     source, inputs, labels = (torch.tensor(task[name]) for name in ("source", "inputs", "labels"))
@@ -86,9 +87,9 @@ def say(out: TextIO, **values: Any) -> None:
 
 
 if __name__ == "__main__":
-    sys.path.pop(0)  # the folder of this file, whose neighbours may be called like a library
+    sys.path.pop(0)  # the folder of this file: its modules could hide a library of the same name
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what the library prints is no answer
+    os.dup2(2, 1)  # stdout carries responses only; what the library prints goes to stderr
     try:
         serve(json.loads(sys.stdin.readline()), sys.stdin, answers)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""What each precision becomes on this CPU, and how fast its products are."""
+"""The precision that this CPU computes in for each one asked for, and the speed of its products."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from regard import cpu
 from regard.inference.fast import compiled
 from regard.inference.fast.linear import FAST_LINEARS, int8_is_faster, onednn_is_exact, why_unsupported
 
-OUTPUTS, INPUTS = 2048, 512  # of the product that is timed: the feed-forward of a Transformer of the base shape
+OUTPUTS, INPUTS = 2048, 512  # the timed product: a feed-forward layer of the base Transformer
 ROWS = (1, 64)
 SECONDS = 0.15  # for each product and number of rows
-# Sets of instructions that decide how a model is computed, as torch names them.
+# Instruction sets that decide how a model is computed, under torch's names.
 INSTRUCTIONS = (
     "avx2", "avx512_f", "avx512_bw", "avx512_vnni", "avx_vnni", "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_int8",
     "neon", "dot", "fp16_arith", "fhm", "bf16", "i8mm", "sve",
@@ -24,22 +24,22 @@ INSTRUCTIONS = (
 
 @dataclass
 class Form:
-    """What a precision that is asked for is computed as."""
+    """How a requested precision is computed."""
 
     precision: str
     use: str  # inference or training
-    computed_as: str  # a precision
-    how: str  # in words
+    computed_as: str  # the precision that is used
+    how: str  # a description
     rates: dict[int, float]  # GFLOP/s, by the number of rows
 
 
 def instructions() -> list[str]:
-    """Those of INSTRUCTIONS that the CPU has."""
+    """The members of INSTRUCTIONS that the CPU has."""
     return [name for name in INSTRUCTIONS if cpu.has(name)]
 
 
 def compiled_code() -> str:
-    """What our own code was compiled for, or why there is none."""
+    """The instruction level of our compiled code, or why there is none."""
     library = compiled.library()
     if library is not None:
         return f"{library.vector_bits()}-bit vectors, bytes by {library.bytes_by().decode()}"
@@ -49,7 +49,7 @@ def compiled_code() -> str:
 
 
 def forms() -> list[Form]:
-    """Every precision there is, with its rates."""
+    """Every precision, with its rates."""
     rates = {name: _rates(name) for name in FAST_LINEARS if why_unsupported(name) is None}
     auto = "int8" if int8_is_faster() else "fp32"
     how = {"fp32": "compiled code, and torch for many rows" if compiled.library() else "torch", "int8": _how_bytes()}
@@ -89,7 +89,7 @@ def _training_rates(dtype: torch.dtype) -> dict[int, float]:
 
 @torch.inference_mode()
 def _timed(product: nn.Module, dtype: torch.dtype) -> dict[int, float]:
-    """GFLOP/s of a product, the best of many, by the number of rows."""
+    """GFLOP/s of a product, the best of many runs, by the number of rows."""
     rates = {}
     for rows in ROWS:
         x, best = torch.randn(rows, INPUTS, dtype=dtype), float("inf")

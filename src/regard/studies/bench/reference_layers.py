@@ -13,7 +13,7 @@ from regard.models.transformer import Transformer
 
 
 class TorchTransformer(nn.Module):
-    """The layers of a Transformer (post-norm, encoder by attention) as torch has them; embeddings stay ours."""
+    """A Transformer (post-norm, attention encoder) with torch's own layers; the embeddings are Regard's."""
 
     def __init__(self, model: Transformer):
         super().__init__()
@@ -43,7 +43,7 @@ class TorchTransformer(nn.Module):
 
 
 class TorchBert(nn.Module):
-    """The layers of a BERT as torch has them."""
+    """A BERT with torch's own layers."""
 
     def __init__(self, model: Bert):
         super().__init__()

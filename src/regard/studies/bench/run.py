@@ -34,12 +34,12 @@ from regard.models.catalog import MODELS
 from regard.studies.bench.engines import CTRANSLATE2, ENGINES, OURS, THEIRS, Answer, Task
 from regard.studies.costs import machine, roofline
 
-ROUNDS = 5  # at least
-REST = 0.25  # seconds before a run: the threads of the one before it go on turning for a while
-LENGTH, SOURCE = 32, 20  # tokens of an answer and of a source, of random models
-TRAINED_LENGTH = 64  # most tokens that a trained model says
-VOCABULARY = {"tiny": 500, "small": 8000, "base": 16000}  # by preset of the Transformer; GPT and BERT get its sizes
-GPT2 = "gpt2"  # a shape of its own, with 124 M parameters, for generate
+ROUNDS = 5  # the least number of rounds
+REST = 0.25  # seconds before a run: threads of the previous engine keep spinning for a while
+LENGTH, SOURCE = 32, 20  # tokens of an answer and of a source, for random models
+TRAINED_LENGTH = 64  # the most tokens that a trained model may generate
+VOCABULARY = {"tiny": 500, "small": 8000, "base": 16000}  # by Transformer preset; GPT and BERT use the same sizes
+GPT2 = "gpt2"  # a separate shape for generation, with 124 M parameters
 KINDS = {"translate": "transformer", "train": "transformer", "generate": "gpt", "encode": "bert"}
 
 
@@ -47,13 +47,13 @@ KINDS = {"translate": "transformer", "train": "transformer", "generate": "gpt", 
 class Subject:
     """The model that is measured, and the rows of tokens it reads."""
 
-    name: str  # in the catalogue
+    name: str  # name in the catalog
     model: nn.Module
     rows: list[list[int]]
     vocabulary: Vocabulary
     trained: bool
-    text: Callable[[list[int]], str] | None = None  # of an answer
-    references: Sequence[str] = ()  # what the rows should become
+    text: Callable[[list[int]], str] | None = None  # decodes an answer to text
+    references: Sequence[str] = ()  # reference translations of the rows
 
     @property
     def config(self) -> Any:
@@ -62,13 +62,13 @@ class Subject:
 
 @dataclass(frozen=True)
 class Row:
-    """One engine: what it said, and its seconds in every round; or why it did nothing."""
+    """One engine: how its answers compare and its seconds in every round, or the problem that stopped it."""
 
     engine: str
     agreement: str = ""
-    bleu: float | None = None  # of its answers, where references are given
+    bleu: float | None = None  # of its answers, if there are references
     seconds: float | None = None
-    speed: float | None = None  # of Regard's: median over the rounds of Regard's time by this one's
+    speed: float | None = None  # relative to Regard: median over the rounds of Regard's time / this engine's time
     rounds: list[float] = field(default_factory=list)
     problem: str = ""
 
@@ -83,7 +83,7 @@ class Result:
     length: int
     rows: list[Row]
     lower_bound: dict[str, float]  # the roofline, and what it was computed from
-    others: float  # CPU cores that other processes used meanwhile
+    others: float  # CPU cores that other processes used during the measurement
 
     @property
     def disturbed(self) -> str:
@@ -108,10 +108,10 @@ def measure(
     threads: int = 2,
     joeynmt: str = "",
 ) -> Iterator[Result]:
-    """The results of a job, case by case, as they come; `seconds` are for each of them.
+    """Yield the result of each case as soon as it is measured; each takes about `seconds`.
 
-    A trained `model` reads `texts`, or sentences of the phrasebook, and answers as long as it likes; a random one of
-    `shape` always says as many tokens. `joeynmt` is a Python that has JoeyNMT, to train with.
+    A trained `model` reads `texts`, or sentences of the phrasebook, and ends its answers itself. A random model of
+    `shape` always generates the same number of tokens. `joeynmt` is a Python that has JoeyNMT, for training.
     """
     if job not in ENGINES:
         raise UsageError(f"cannot measure {job!r}; choose one of {', '.join(ENGINES)}")
@@ -132,7 +132,7 @@ def measure(
 
 
 def random_subject(job: str, shape: str, batch: int) -> Subject:
-    """A model with random weights that vary enough for every word to be another, and random rows."""
+    """A model with random weights, large enough that successive tokens differ, and random rows."""
     if shape not in VOCABULARY and (job, shape) != ("generate", GPT2):
         raise UsageError(f"{job} has no shape {shape!r}; choose one of {', '.join(VOCABULARY)}; {GPT2} is for generate")
     torch.manual_seed(1)
@@ -155,12 +155,12 @@ def random_subject(job: str, shape: str, batch: int) -> Subject:
     lengths = torch.linspace(longest, longest // 2, batch).long().tolist() if batch > 1 else [longest]
     rows = [[*torch.randint(2, vocab - 1, (length - 1,)).tolist(), 0] for length in lengths]
     if name == "gpt":
-        rows = [[*row[:-1], 2] for row in rows]  # a prompt has no end
+        rows = [[*row[:-1], 2] for row in rows]  # a prompt has no end token
     return Subject(name, model, rows, Vocabulary(start=vocab - 1, end=0, pad=vocab - 1), trained=False)
 
 
 def trained_subject(job: str, model: str, texts: Sequence[str], references: Sequence[str] = ()) -> Subject:
-    """The model of a folder, and texts as it reads them."""
+    """The model of a folder, and the token rows of texts."""
     if job == "train":
         raise UsageError("a training step takes the same time whatever the weights; leave -m out and choose a --shape")
     loaded = load_model(local_folder(model))
@@ -184,7 +184,7 @@ def trained_subject(job: str, model: str, texts: Sequence[str], references: Sequ
 
 
 def write_forms(subject: Subject, folder: Path) -> dict[str, str]:
-    """Write the model for every engine; returns why some have no form of it."""
+    """Write the model in the form of every engine; returns the reasons for missing forms."""
     save_model(folder / OURS, subject.name, subject.model)
     refused = {}
     start, end, pad = subject.vocabulary
@@ -209,7 +209,7 @@ def write_forms(subject: Subject, folder: Path) -> dict[str, str]:
 
 
 def lower_bound(job: str, subject: Subject, task: Task, steps: int) -> roofline.LowerBound:
-    """The roofline of a task, for rows and answers of the mean length."""
+    """The roofline of a task, at the mean length of its rows and answers."""
     batch, length = len(task.rows), max(1, sum(map(len, task.rows)) // len(task.rows))
     match job:
         case "train":
@@ -248,13 +248,13 @@ def _compare(
         else Row(name, problem=problems[name])
         for name in chosen
     ]  # fmt: skip
-    lengths = [len(row) + (not task.exactly) for row in ours if isinstance(row, list)]  # the end is said too
+    lengths = [len(row) + (not task.exactly) for row in ours if isinstance(row, list)]  # the end token is generated too
     bound = lower_bound(job, subject, task, max(1, sum(lengths) // len(lengths)) if lengths else 1)
     return Result(job, len(task.rows), task.beam, max(lengths, default=0), rows, _bound_values(bound), others)
 
 
 def _bound_values(bound: roofline.LowerBound) -> dict[str, float]:
-    """The rates of the machine, measured now, and the time that the bound takes at these rates."""
+    """The machine's rates, measured now, and the time of the lower bound at these rates."""
     rate, reading = machine.multiply_rate(), machine.bandwidth(bound.step_bytes)
     return {
         "seconds": bound.seconds(rate, reading), "flops": bound.flops, "bytes": bound.nbytes,
@@ -263,7 +263,7 @@ def _bound_values(bound: roofline.LowerBound) -> dict[str, float]:
 
 
 def agreement(ours: Answer, theirs: Answer) -> str:
-    """How far two engines computed the same: answers that are equal to the last token, or the greatest difference."""
+    """How well two engines agree: the number of identical answers, or the largest difference."""
     pairs = list(zip(ours, theirs, strict=True))
     if any(isinstance(a, list) for a, _ in pairs):
         return f"{sum(a == b for a, b in pairs)}/{len(pairs)} answers the same"
@@ -304,18 +304,18 @@ def _worker(job: str, name: str, task: Task, threads: int) -> Iterator[Worker]:
     try:
         yield Worker(ours)
     finally:
-        ours.close()  # the worker ends when nobody asks any more
+        ours.close()  # the worker ends when its pipe is closed
         process.join()
 
 
 def _work(connection: Connection, job: str, name: str, task: Task, threads: int) -> None:
-    """What the process of an engine does: load, answer once, then run whenever it is asked to."""
+    """The process of an engine: load, answer once, then run each time it is asked to."""
     torch.set_num_threads(threads)
     try:
         engine = ENGINES[job][name](task)
         answer = engine.answer()
-        engine.run()  # warm
-    except Exception as error:  # another library's, most often
+        engine.run()  # warm-up
+    except Exception as error:  # most often an error of another library
         connection.send(([], " ".join(str(error).split()) or type(error).__name__, time.process_time()))
         return
     connection.send((answer, "", engine.used()))

@@ -1,17 +1,17 @@
-"""A long training on many GPUs, on paper: memory of each, bytes on the wire, utilisation, failures and checkpoints.
+"""A long training run on many GPUs, from formulas: memory, communication, utilisation, failures and checkpoints.
 
-Weights, gradients and AdamW's moments are float32, products bf16. Replicated (DDP), every GPU has all of them, and a
-step sums the gradients in a ring. Sharded (FSDP2's `fully_shard`), every GPU has its share; weights are gathered in
-bf16 before they are used, forward and again backward, layer by layer, and gradients are summed in float32 to where they
-belong. Either is hidden behind computing as far as that takes longer.
+Weights, gradients and AdamW's moments are float32, products bf16. Replicated (DDP): every GPU holds all of them, and a
+step sums the gradients in a ring. Sharded (FSDP2's `fully_shard`): every GPU holds its share. Weights are gathered in
+bf16, layer by layer, before the forward pass and again before the backward pass, and gradients are reduce-scattered in
+float32. In both cases communication overlaps with computation, so only the longer of the two counts.
 
-Checkpoints are written every √(2·C·M) seconds (Young 1974, Daly 2006), where writing stops training for C and a failure
-comes every M; what is lost is the writing, half an interval for every failure, and the time to start again.
+Checkpoints are written every √(2·C·M) seconds (Young 1974, Daly 2006), where C is the time that writing blocks training
+and M the time between failures. Lost are the writing, half an interval for every failure, and the restarts.
 
-Where defaults come from: Llama 3's report (Grattafiori et al. 2024, section 3.3): 16,384 H100 had 419 unexpected
-interruptions in 54 days, reached 38 to 43 % of their peak, talk at 400 Gb/s each between servers of 8, and share
-storage that sustains 2 TB/s. NVIDIA's data sheet of the H100 SXM: 989 TFLOP/s in dense bf16, 80 GB. Ten minutes for a
-restart are a guess.
+Sources of the defaults: Llama 3's report (Grattafiori et al. 2024, section 3.3): 16,384 H100 had 419 unexpected
+interruptions in 54 days, reached 38 to 43 % of their peak, communicate at 400 Gb/s each between servers of 8, and share
+storage that sustains 2 TB/s. NVIDIA's data sheet of the H100 SXM: 989 TFLOP/s in dense bf16, 80 GB. The ten minutes for
+a restart are a guess.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from regard.studies.costs.plan import Plan
 HALF = 2  # bytes of a bf16
 DAY = 86400.0
 LLAMA_GPUS, LLAMA_FAILURES, LLAMA_DAYS = 16384, 419, 54
-LLAMA_STORAGE = 2e12  # bytes a second for all of them
+LLAMA_STORAGE = 2e12  # bytes per second, shared by all GPUs
 
 
 class Cluster(Config):
-    """Machines to train on; rates are of one GPU, a second."""
+    """The machines to train on; rates are per GPU and second."""
 
     gpus: PositiveInt = 1024
     flops: PositiveFloat = 989e12
-    utilisation: float = Field(0.40, gt=0, le=1)  # of `flops`, when nothing has to be waited for
+    utilisation: float = Field(0.40, gt=0, le=1)  # share of `flops` reached while nothing has to wait
     memory: PositiveFloat = 80e9
     wire: PositiveFloat = 400e9 / 8
     storage: PositiveFloat = LLAMA_STORAGE / LLAMA_GPUS
@@ -48,12 +48,12 @@ class Cluster(Config):
 
 @dataclass(frozen=True)
 class Way:
-    """What one way to divide the work takes of every GPU, at each step."""
+    """One way to divide the work: what it takes on every GPU in each step."""
 
     name: str
     memory: dict[str, float]  # bytes
-    sent: float  # bytes that each GPU sends, and receives
-    talking: float  # seconds, most of them while computing
+    sent: float  # bytes that each GPU sends, and as many that it receives
+    talking: float  # seconds of communication, most of which overlap with computation
     step: float  # seconds
 
     @property
@@ -63,30 +63,30 @@ class Way:
 
 @dataclass(frozen=True)
 class ClusterPlan:
-    """A whole training."""
+    """The whole training run."""
 
     cluster: Cluster
     tokens: float
     tokens_per_step: int
-    flops_per_step: float  # of one GPU
-    computing: float  # seconds a step
+    flops_per_step: float  # on one GPU
+    computing: float  # seconds per step
     ways: list[Way]
     checkpoint_bytes: float
     checkpoint_seconds: float
     interval: float  # seconds between checkpoints
-    failure_seconds: float  # between two failures of the whole cluster
-    lost: float  # share of all time
+    failure_seconds: float  # between two failures anywhere in the cluster
+    lost: float  # share of the total time
 
     @property
     def steps(self) -> int:
         return math.ceil(self.tokens / self.tokens_per_step)
 
     def days(self, way: Way) -> float:
-        """Of the whole training, lost time included."""
+        """The duration of the training run, lost time included."""
         return self.steps * way.step / (1 - self.lost) / DAY
 
     def utilisation(self, way: Way) -> float:
-        """Of the peak of all GPUs, over the whole time."""
+        """The share of the peak of all GPUs, over the whole duration."""
         return self.flops_per_step / self.cluster.flops / way.step * (1 - self.lost)
 
     def fits(self, way: Way) -> bool:
@@ -104,7 +104,7 @@ class ClusterPlan:
 
 
 def on_cluster(plan: Plan, cluster: Cluster, tokens: float) -> ClusterPlan:
-    """The plan's batch on every GPU, until so many tokens have been read."""
+    """Every GPU processes the plan's batch in each step, until this many tokens have been read."""
     if tokens <= 0:
         raise UsageError(f"--tokens is {tokens:g}; it must be above 0")
     computing = plan.training_flops / (cluster.utilisation * cluster.flops)
@@ -128,14 +128,14 @@ def on_cluster(plan: Plan, cluster: Cluster, tokens: float) -> ClusterPlan:
 
 
 def _replicated(plan: Plan, cluster: Cluster, state: float, computing: float) -> Way:
-    """A ring sends every gradient twice: once to be summed, once as the sum."""
+    """In a ring, every gradient is sent twice: once to be summed, once as the sum."""
     sent = 2 * FLOAT * plan.parameters * _ring(cluster)
     memory = {"state": state, "bf16 weights": HALF * plan.parameters, **_activations(plan)}
     return _way("replicated (DDP)", memory, sent, cluster, computing)
 
 
 def _sharded(plan: Plan, cluster: Cluster, state: float, computing: float) -> Way:
-    """Weights are gathered twice; whole are the layer in use and the one that is fetched meanwhile."""
+    """Weights are gathered twice per step. Two layers are whole at a time: the one in use and the one being fetched."""
     sent = (2 * HALF + FLOAT) * plan.parameters * _ring(cluster)
     layer = max(cost.parameters for cost in plan.costs.parts.values()) / max(1, _depth(plan))
     memory = {"state": state / cluster.gpus, "bf16 weights": 2 * HALF * layer, **_activations(plan)}
@@ -148,7 +148,7 @@ def _way(name: str, memory: dict[str, float], sent: float, cluster: Cluster, com
 
 
 def _activations(plan: Plan) -> dict[str, float]:
-    """In bf16, but the logits and their gradient in float32, as the loss is computed."""
+    """Activations are bf16; the logits and their gradient are float32, because the loss is."""
     scored = plan.costs.scored
     logits = plan.batch * scored.tokens * scored.vocabulary if scored else 0
     return {"activations": HALF * plan.batch * plan.costs.total.kept, "logits": 2 * FLOAT * logits}

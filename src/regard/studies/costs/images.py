@@ -1,7 +1,7 @@
-"""What models of images cost, for one picture of the size they were made for; see `costs.py` for what is counted.
+"""The costs of image models, for one image of the size that the model was built for; `models.py` says what is counted.
 
-What is computed once a batch is left out: standardised weights, spectral norms, and the biases that Swin V2 and local
-relations make of distances.
+Work that is done once per batch is left out: standardised weights, spectral norms, and the biases that Swin V2 and
+local relations compute from distances.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ from regard.studies.costs.parts import (
     summed,
 )
 
-INDEX = 2  # a position takes eight bytes, as much as two numbers
+INDEX = 2  # a position is an int64, as large as two float32
 
 
 def convolution(
     pixels: int, inputs: int, outputs: int, kernel: int, *, bias: bool = False, groups: int = 1, stride: int = 1
 ) -> Cost:
-    """k x k filters at so many pixels of the result; its input is counted by whoever makes it."""
+    """k x k filters at this many output pixels. The part that produces the input counts it as kept."""
     weights = inputs * outputs // groups * kernel**2
     piece = Piece("convolution", (1, isqrt(pixels), inputs, outputs, kernel, groups, stride))
     return Cost(weights + bias * outputs, 2 * pixels * weights, work={piece: 1}) + calls(2 + bias)
 
 
 def patches(c: PatchesConfig, side: int) -> Cost:
-    """So many rows and columns of vectors. Squares that do not overlap are rows of a product; kept: the picture."""
+    """The patch embedding of side x side patches. Non-overlapping patches are rows of one product; kept: the image."""
     cells = side**2
     made = _stem(c, side) if c.stem == "convolutions" else linear(cells, c.channels * c.patch**2, c.width)
     return made + _picture(c) + streams(cells * c.width, 2)
@@ -70,12 +70,12 @@ def rectified(numbers: int) -> Cost:
 
 
 def written_out(rows: int, keys: int, heads: int) -> Cost:
-    """The attention weights, which torch keeps where a bias is learned, or values are not as wide as keys."""
+    """The attention weights. Torch keeps them if a bias is learned, or if values and keys differ in width."""
     return Cost(kept=heads * rows * keys)
 
 
 def halved(side: int) -> int:
-    """What a stride of 2 leaves of a side."""
+    """The side after a stride of 2."""
     return -(-side // 2)
 
 
@@ -172,7 +172,7 @@ def mvit(c: MvitConfig, source: int = 0, target: int = 0) -> Costs:
 
 
 def segmenter(c: SegmenterConfig, source: int = 0, target: int = 0) -> Costs:
-    """The body without its own head, and the head of `models/segmenter.py`."""
+    """The backbone without its own head, and the head of `models/segmenter.py`."""
     inner = c.body_config()
     whole = COSTS[c.body](inner, 0, 0)
     last = inner.map_widths()[-1]
@@ -192,7 +192,7 @@ def segmenter(c: SegmenterConfig, source: int = 0, target: int = 0) -> Costs:
 
 
 def sagan(c: SaganConfig, source: int = 0, target: int = 0) -> Costs:
-    """The two networks of `models/sagan.py`: one picture is made, and one judged."""
+    """The two networks of `models/sagan.py`: one image is generated, and one is judged."""
     sides, classes = c.sides, c.classes if c.conditional else 1
     made = linear(1, c.latent, c.widths[0] * sides[0] ** 2) + Cost(kept=c.latent)
     judged, inputs = _picture(c), c.widths[0]
@@ -231,8 +231,8 @@ def _picture(c: ImageConfig) -> Cost:
 
 
 def _stem(c: PatchesConfig, side: int) -> Cost:
-    """Small convolutions from the pixels to so many rows and columns; kept of each: what its norm and its GELU are
-    given, and what the next one reads."""
+    """A stem of small convolutions from the pixels to side x side vectors. Kept for each: the input of its norm and of
+    its GELU, and the input of the next."""
     total, here = convolution(side**2, c.width, c.width, 1, bias=True), side * c.patch
     for inputs, outputs, stride in stem_convolutions(c.channels, c.width, c.patch):
         here //= stride
@@ -245,9 +245,9 @@ def _stem(c: PatchesConfig, side: int) -> Cost:
 def _residual_block(
     c: ResnetConfig, name: str, side: int, inputs: int, width: int, strides: bool
 ) -> tuple[Cost, list[Matrix]]:
-    """Kept of each step: what it normalises, and what its ReLU yields. The first that mixes pixels takes the stride."""
+    """Kept of each step: the input of its norm and the output of its ReLU. The first spatial step has the stride."""
     inner = width // 4
-    steps = [(inputs, width, True), (width, width, True)]  # channels in and out, and whether pixels are mixed
+    steps = [(inputs, width, True), (width, width, True)]  # input and output channels, and whether the step is spatial
     if c.block == "bottleneck":
         steps = [(inputs, inner, False), (inner, inner, True), (inner, width, False)]
     total, matrices, to_stride = Cost(), list[Matrix](), strides
@@ -267,7 +267,7 @@ def _residual_block(
 
 
 def _local(c: ResnetConfig, name: str, side: int, inputs: int, outputs: int, strides: bool) -> tuple[Cost, Matrix]:
-    """Attention in neighbourhoods; kept: queries, keys and values as they are laid out in blocks, and the weights."""
+    """Attention in neighbourhoods; kept: queries, keys and values in their block layout, and the weights."""
     places = neighbourhoods(c.window)
     windows, queries, keys = (-(-side // places.block)) ** 2, places.block**2, places.side**2
     rows, head_width, pixels = windows * queries, outputs // c.heads, side**2
@@ -275,8 +275,8 @@ def _local(c: ResnetConfig, name: str, side: int, inputs: int, outputs: int, str
     if c.spatial == "local":
         matched = _even(head_width + 2 * places.side)
         total += 3 * linear(pixels, inputs, outputs, bias=False) + Cost(c.window * head_width)
-        total += Cost(flops=2 * rows * outputs * places.side)  # of rows and of columns, half of the features each
-        total += Cost(kept=rows * outputs)  # the queries once more
+        total += Cost(flops=2 * rows * outputs * places.side)  # row and column offsets, half of the features each
+        total += Cost(kept=rows * outputs)  # a second copy of the queries
     else:
         matched = _even(2)
         total += 2 * linear(pixels, inputs, c.heads) + Cost(3 * 16 + 17 * c.heads, 0, pixels * c.heads)
@@ -291,14 +291,14 @@ def _local(c: ResnetConfig, name: str, side: int, inputs: int, outputs: int, str
 
 
 def _even(features: int) -> int:
-    """Filled up to a multiple of 8."""
+    """Rounded up to a multiple of 8."""
     return features + -features % 8
 
 
 def _non_local(
     queries: int, keys: int, width: int, match: int, inner: int, *, pooled: bool = False, bias: bool = True
 ) -> Cost:
-    """Four 1x1 convolutions around one head; pooled keys and values keep what they were and where it stood."""
+    """Four 1x1 convolutions around one head; pooling keeps its inputs and the positions of the maxima."""
     projections = 2 * convolution(queries, width, match, 1, bias=bias) + convolution(
         queries, width, inner, 1, bias=bias
     )
@@ -316,16 +316,16 @@ def _swin_layer(c: SwinConfig, stage: int, layer: int, side: int) -> tuple[Cost,
     window = min(c.stage_window(stage), side)
     windows = (-(-side // window)) ** 2
     rows, area = windows * window**2, window**2
-    biases = 1 + (3 if c.version == 1 else 2) * c.attention_bias  # the output's, and all but V2's keys
+    biases = 1 + (3 if c.version == 1 else 2) * c.attention_bias  # of the output, and of all projections but V2's keys
     look = 4 * linear(rows, width, width, bias=False) + Cost(biases * width, 4 * rows * area * width)
     look += Cost(kept=rows * (5 * width + heads)) + (3 if c.attention_dropout else 1) * written_out(rows, area, heads)
     look += scored(windows, heads, area, area, width // heads, "written")
-    look += summed(rows * width, 2) + streams(rows * width, 16) + calls(26)  # padded, shifted, cut and put together
-    if layer % 2 and side > window:  # shifted: kept is who may look at whom, a byte each
+    look += summed(rows * width, 2) + streams(rows * width, 16) + calls(26)  # pad, shift, split, and the inverse
+    if layer % 2 and side > window:  # shifted windows keep a mask of one byte per query and key
         look += Cost(kept=rows * area // FLOAT)
     if c.version == 1:
         look += Cost((2 * c.window - 1) ** 2 * heads)
-    else:  # kept: queries and keys of length 1, and times the temperature
+    else:  # kept: normalised queries and keys, before and after the temperature
         look += Cost(heads + 3 * 512 + 512 * heads, 0, 4 * rows * width)
     hidden = int(c.ffn_ratio * width)
     total = look + feed_forward(tokens, width, hidden, c.activation, 0.0) + 2 * residual(tokens, width, c.dropout)
@@ -340,7 +340,7 @@ def _mvit_layer(c: MvitConfig, name: str, shape: LayerShape, side: int) -> tuple
     total = norm(tokens, shape.inputs) + 3 * linear(tokens, shape.inputs, inner) + Cost(kept=tokens * shape.inputs)
     for cells, count in ((of_queries**2, queries), (of_keys**2, keys), (of_keys**2, keys)):
         pooled = convolution(cells, inner, inner, 3, groups=inner)
-        total += replace(pooled, parameters=(9 + 2) * head_width)  # heads share their filters, and a norm
+        total += replace(pooled, parameters=(9 + 2) * head_width)  # heads share their filters and a norm
         total += streams(count * inner, 9) + calls(8)
         total += Cost(kept=tokens * inner + 2 * count * inner + 2 * count * heads)
     total += Cost(flops=4 * queries * keys * inner, kept=2 * queries * inner) + linear(queries, inner, inner)
@@ -350,7 +350,7 @@ def _mvit_layer(c: MvitConfig, name: str, shape: LayerShape, side: int) -> tuple
         finest = max(shape.side // shape.query_stride, shape.side // shape.key_stride)
         total += Cost(2 * (2 * finest - 1) * head_width, 4 * of_queries**2 * of_keys * inner, of_queries**2 * inner)
         by_row_and_column = Cost(work={Piece("product", (heads * of_queries**2, head_width, of_keys)): 2})
-        total += by_row_and_column + streams(queries * keys * heads, 14) + calls(30)  # added up for every pair
+        total += by_row_and_column + streams(queries * keys * heads, 14) + calls(30)  # summed for every query and key
         total += written_out(queries, keys, heads)
     if shape.inputs != inner:
         total += linear(tokens, shape.inputs, inner)

@@ -1,4 +1,4 @@
-"""The memory that tensors really take, while they live."""
+"""Measure the memory of live tensors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 
 class LiveBytes(TorchDispatchMode):
-    """Adds up the memory of all tensors that operations yield, for as long as someone holds them."""
+    """Tracks the total memory of all tensors that operations return, while they are alive."""
 
     def __init__(self, known: Sequence[Tensor] = ()):
         super().__init__()
@@ -37,7 +37,8 @@ class LiveBytes(TorchDispatchMode):
 
 
 def peak_bytes(work: Callable[[], object], known: Sequence[Tensor], device: torch.device) -> int:
-    """Most bytes alive at a time in tensors that `work` makes, and holds until it has returned; `known` were there."""
+    """The most bytes alive at once in tensors that `work` creates; the tensors in `known` existed before and do not
+    count."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)

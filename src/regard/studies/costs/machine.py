@@ -1,4 +1,4 @@
-"""What a machine can do at best, what else it is doing, and what it is: the frame of every measurement."""
+"""The setting of a measurement: what the machine is, its peak rates, and the load of other processes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import torch
 
 from regard.studies.costs.parts import FLOAT
 
-BUSY = 0.2  # processors; from here on a measurement is marked as disturbed
+BUSY = 0.2  # CPU cores used by others; above this a measurement is marked as disturbed
 SIDE = 1024  # of the matrices that are multiplied, and of the rows that are read
 
 
 def describe(threads: int) -> dict[str, str | int]:
-    """The setting of a measurement."""
+    """A description of the machine and the software."""
     return {
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -29,7 +29,7 @@ def describe(threads: int) -> dict[str, str | int]:
 
 
 def busy_seconds() -> float:
-    """Processor seconds that all processes together have used so far; 0 where the system does not tell."""
+    """CPU seconds that all processes together have used so far; 0 if the system does not say."""
     stat = Path("/proc/stat")
     if not stat.exists():
         return 0.0
@@ -38,26 +38,26 @@ def busy_seconds() -> float:
 
 
 def warning(others: float) -> str:
-    """What to say of a measurement while others kept so many processors busy."""
+    """The warning for a measurement during which other processes used this many CPU cores."""
     return "" if others < BUSY else f"others kept {others:.1f} processors busy"
 
 
 def multiply_rate(seconds: float = 0.5) -> float:
-    """FLOPs a second of large matrix products, at best."""
+    """The best rate of large matrix products, in FLOPs per second."""
     a, b = torch.ones(SIDE, SIDE), torch.ones(SIDE, SIDE)
     return 2 * SIDE**3 / _least(lambda: torch.mm(a, b), seconds)
 
 
 def bandwidth(nbytes: int, seconds: float = 0.5) -> float:
-    """Bytes a second of reading this many bytes again and again, at best: few of them stay in the caches."""
+    """The best rate of reading this many bytes repeatedly, in bytes per second; most do not stay in the caches."""
     rows = max(1, nbytes // (FLOAT * SIDE))
     weights, vector = torch.ones(rows, SIDE), torch.ones(SIDE)
     return FLOAT * weights.numel() / _least(lambda: torch.mv(weights, vector), seconds)
 
 
 def _least(work: Callable[[], object], seconds: float) -> float:
-    """The shortest of many runs."""
-    work()  # warm
+    """The time of the fastest of many runs."""
+    work()  # warm-up
     times: list[float] = []
     end = time.perf_counter() + seconds
     while not times or time.perf_counter() < end:

@@ -1,7 +1,7 @@
-"""How long this machine takes for a piece of work of a given size: measured when asked for, and only once.
+"""The time that this machine takes for a piece of work of a given size, measured when it is first needed.
 
-Every kind is timed by itself, in torch's own operations, at the size that a model has it in: the rate of a product and
-the bandwidth of memory both depend on it. Nothing here knows of models.
+Every kind is timed separately, with torch's own operations, at the size that the model uses: the rate of a product and
+the memory bandwidth both depend on the size. This module does not know about models.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from regard.attention.core import attend
 from regard.attention.dropout import scales
 from regard.studies.costs.parts import FLOAT, Kind, Piece
 
-SHORTEST = 0.005  # seconds that a measurement takes at least; smaller pieces are repeated
-COLD, MANY = 2**26, 64  # bytes that are enough to empty a cache, in so many tensors at most
-NEW_PAGES = 2**25  # bytes from which on glibc asks the system for every tensor (its largest mmap threshold)
-CHAIN = 100  # operations in a row, to learn what one of them costs
+SHORTEST = 0.005  # seconds of a measurement at least; shorter pieces are repeated
+COLD, MANY = 2**26, 64  # bytes that suffice to flush a cache, in at most this many tensors
+NEW_PAGES = 2**25  # bytes from which glibc maps new pages for every tensor (its largest mmap threshold)
+CHAIN = 100  # operations in a row, to measure the overhead of one
 Work = Callable[[], object]
 
 
 class WorkTimer:
-    """The seconds of pieces of work on one device; products and attention in numbers of one type, all else in float32.
+    """Times pieces of work on one device. Products and attention use `dtype`, everything else float32.
 
-    Machines are disturbed for seconds at a time. So pieces are not measured one after the other, each for long, but in
-    rounds, each of which measures all of them once; whoever compares runs what is compared in between.
+    Other load disturbs a machine for seconds at a time. So each round measures every piece once, instead of one piece
+    for long, and a caller that compares runs its own work between the rounds.
     """
 
     def __init__(self, device: torch.device, dtype: torch.dtype = torch.float32):
@@ -39,7 +39,7 @@ class WorkTimer:
         self.rounds: list[dict[Piece, float]] = []
 
     def measure(self, pieces: Iterable[Piece]) -> None:
-        """One more round."""
+        """Measure one more round."""
         self.rounds.append({piece: self._measured(piece) for piece in pieces})
 
     def seconds(self, piece: Piece) -> float:
@@ -61,11 +61,11 @@ class WorkTimer:
             case "call":
                 return self._time(self._chain()) / CHAIN
         alone, many = (self._time(self._elementwise(piece.kind, size)) for size in (1, piece.size[0]))
-        touched = 3 if piece.kind in ("stream", "update") else 1  # two are read, one is written
+        touched = 3 if piece.kind in ("stream", "update") else 1  # two tensors are read, one is written
         return max(0.0, many - alone) / touched
 
     def _time(self, work: Work) -> float:
-        """The mean of as many runs as take long enough to be timed."""
+        """The mean over enough runs to be timed reliably."""
         first = self._timed(work, 1)
         return self._timed(work, max(1, ceil(SHORTEST / max(first, 1e-6))))
 
@@ -120,7 +120,7 @@ class WorkTimer:
     def _attention(
         self, sequences: int, heads: int, queries: int, keys: int, head_width: int, *, written: bool
     ) -> Work:
-        """Heads as `MultiHeadAttention` cuts them; a learned bias makes torch write the weights out."""
+        """Attention with heads split as in `MultiHeadAttention`; with a learned bias torch materialises the weights."""
         q, k, v = (
             self._numbers(sequences, length, heads, head_width, learned=True) for length in (queries, keys, keys)
         )
@@ -144,10 +144,10 @@ class WorkTimer:
         return work
 
     def _elementwise(self, kind: Kind, size: int) -> Work:
-        """Operations on tensors that no cache holds any more: of several, the one that was used longest ago.
+        """Element-wise operations on tensors that are out of the cache: the least recently used of several.
 
-        Results go where others were before, as in a loop that has found its memory; only very large ones are given new
-        pages every time.
+        Results overwrite old tensors, as in a loop with stable memory; only very large results get new pages every
+        time.
         """
         count = min(MANY, 1 + COLD // (FLOAT * size))
         tensors = cycle([torch.ones(3, size, device=self.device).unbind() for _ in range(count)])
@@ -183,6 +183,6 @@ class WorkTimer:
 
 
 def clock(device: torch.device) -> Callable[[], float]:
-    """With one thread on a processor the time of that processor, which other processes disturb least."""
+    """CPU time if torch uses one CPU thread, because other processes disturb it least; otherwise wall-clock time."""
     alone = device.type == "cpu" and torch.get_num_threads() == 1
     return time.process_time if alone else time.perf_counter

@@ -1,7 +1,7 @@
-"""Made-up data: what a preset is trained on when only its cost matters.
+"""Synthetic data for presets whose cost is measured, not their quality.
 
-Every example is as long as the others, but for sources, of which a batch has some that are a little shorter: sentences
-that all have one length are a case that real ones hardly meet, and some kernels make use of it.
+All examples have the same length, except that some sources of a batch are a little shorter. Real batches rarely have
+sources of one length, and some kernels are faster on such batches.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ from regard.training.recipe.base import Recipe
 from regard.training.recipe.files import changed
 from regard.training.tasks.catalog import parse_recipe
 
-TASKS = ("translation", "prompts", "masked", "language", "images")  # that data can be made up for
+TASKS = ("translation", "prompts", "masked", "language", "images")  # tasks that data can be generated for
 LETTERS = string.ascii_lowercase
-BATCHES, LENGTHS = 4, 16  # for which there are examples, at least; of sources
+BATCHES, LENGTHS = 4, 16  # the least number of batches, and the number of different source lengths
 
 
 def synthetic_recipe(
     what: str, config: Config, sets: Sequence[str], folder: Path, *, batch: int, source: int, target: int
 ) -> Recipe:
-    """A recipe that trains a preset on random words or pictures, written into `folder`, in batches of one shape."""
+    """A recipe that trains a preset on random words or images in batches of one shape; the data are written to
+    `folder`."""
     name, _, preset = what.partition(":")
     task = MODELS[name].tasks[0]
     if task not in TASKS or getattr(config, "pixels", False):
@@ -52,7 +53,7 @@ def synthetic_recipe(
 
 
 class _Words:
-    """Words that take turns, so that all of a vocabulary occur; a few places are left for special tokens."""
+    """Cycles through words so that the whole vocabulary occurs; a few ids are left for special tokens."""
 
     def __init__(self, vocabulary: int):
         self.size, self.next = max(2, vocabulary - 8), 0
@@ -64,7 +65,7 @@ class _Words:
 
 
 def _texts(folder: Path, task: str, words: _Words, count: int, source: int, target: int) -> dict[str, Any]:
-    """One token of a text is its end; two segments of a BERT have three tokens around them."""
+    """Texts, with one token less for the end token; a BERT adds three special tokens to two segments."""
     path = folder / "texts.tsv"
     count = max(count, -(-words.size // max(1, min(source, target) - 1)))
     match task:

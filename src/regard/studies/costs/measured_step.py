@@ -47,7 +47,7 @@ class PredictedStep:
     """The predicted time of a step, by kind of work."""
 
     seconds: dict[Kind, float]
-    token: float | None = None  # lower bound for writing one token, for models that write
+    token: float | None = None  # lower bound for generating one token, for models that generate text
 
     @property
     def total(self) -> float:
@@ -63,8 +63,8 @@ class MeasuredStep:
     seconds: float
     ratio: float  # predicted time / measured time, median over the rounds
     peak: int  # most bytes of all tensors together
-    resident: int  # most memory of the process, libraries included, before the machine was measured
-    others: float  # CPU cores that other processes used meanwhile
+    resident: int  # peak memory of the process, libraries included, before the machine was measured
+    others: float  # CPU cores that other processes used during the measurement
 
     @property
     def memory_ratio(self) -> float:

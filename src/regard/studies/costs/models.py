@@ -1,16 +1,15 @@
-"""What a model costs, from formulas over its configuration alone; nothing is built.
+"""The costs of models, computed by formulas from the configuration alone; no model is built.
 
-Everything is counted for one sentence pair of S source and T target tokens, or for one picture of the size the model
-was made for. A matrix product of [n, k] by [k, m] takes
-2nkm FLOPs (a multiplication and an addition each); biases, norms, activations and softmax are left out, as torch's own
-counter leaves them out, and a causal attention counts its whole matrix. The backward pass multiplies twice where the
-forward pass multiplied once. `kept` counts the numbers that wait for the backward pass, each tensor once: the inputs of
-linear layers, the results of activations, the masks of dropout. They are what torch keeps in float32 on a CPU; fused
-GPU kernels keep about the same, with dropout masks of a byte.
+Costs are counted for one sentence pair of S source and T target tokens, or for one image (`images.py`). A matrix
+product of [n, k] by [k, m] takes 2nkm FLOPs (a multiplication and an addition each). Biases, norms, activations and
+softmax are left out, as in torch's own counter, and causal attention counts its whole matrix. The backward pass takes
+twice the FLOPs of the forward pass. `kept` counts the numbers that are stored for the backward pass, each tensor once:
+the inputs of linear layers, the results of activations, the masks of dropout. This is what torch keeps in float32 on a
+CPU; fused GPU kernels keep about the same, with dropout masks of one byte.
 
-`work` is the same model as pieces whose time can be measured: products by their size, attention by its shape, tensors
-that are read and written, random numbers, exponentials, and operations as such. It is counted for a training step as
-torch runs it without a compiler, forward and backward.
+`work` is the same model as pieces whose time can be measured: products by size, attention by shape, tensors that are
+read and written, random numbers, exponentials, and calls of operations. It is counted for a training step, forward and
+backward, as torch runs it without a compiler.
 """
 
 from __future__ import annotations
@@ -52,11 +51,11 @@ from regard.studies.costs.parts import (
     summed,
 )
 
-KEPT_BY_CELL: dict[Kind, int] = {"rnn": 1, "gru": 7, "lstm": 7}  # vectors a step: its gates, sums and states
-KEPT_BY_KERNEL = 17  # the same by oneDNN's LSTM on a CPU: mostly a workspace of its own design
-CURVES_BY_CELL: dict[Kind, int] = {"rnn": 1, "gru": 3, "lstm": 5}  # exponentials a step, in vectors
-STREAMS_BY_CELL: dict[Kind, int] = {"rnn": 6, "gru": 72, "lstm": 74}  # vectors read or written a step, both ways
-HIDDEN = 0.15  # of a text's tokens, for a BERT to guess (Devlin et al. 2019)
+KEPT_BY_CELL: dict[Kind, int] = {"rnn": 1, "gru": 7, "lstm": 7}  # vectors per step: gates, sums and states
+KEPT_BY_KERNEL = 17  # the same for oneDNN's LSTM kernel on a CPU: mostly its workspace
+CURVES_BY_CELL: dict[Kind, int] = {"rnn": 1, "gru": 3, "lstm": 5}  # exponentials per step, in vectors
+STREAMS_BY_CELL: dict[Kind, int] = {"rnn": 6, "gru": 72, "lstm": 74}  # vectors read or written per step, both passes
+HIDDEN = 0.15  # share of the tokens that BERT masks (Devlin et al. 2019)
 CALLS_BY_CELL: dict[Kind, int] = {"rnn": 3, "gru": 10, "lstm": 11}
 
 
@@ -67,14 +66,14 @@ def convolution_layer(rows: int, width: int, kernel: int, dropout: float) -> Cos
 
 
 def stepwise(steps: int, inputs: int, outputs: int, *, bias: bool = True) -> Cost:
-    """A linear layer that is asked anew at every step: the gradient of its matrix is added up step by step."""
+    """A linear layer that is called at every step: the gradient of its matrix is accumulated over the steps."""
     once = linear(1, inputs, outputs, bias=bias)
     product = Cost(0, once.flops, work={Piece("product", (1, inputs, outputs)): 1})
     return Cost(once.parameters) + steps * (product + summed(inputs * outputs, grows=False) + calls(3))
 
 
 def recurrent_steps(rows: int, width: int, cell: Kind) -> Cost:
-    """What a cell does one step after another: its states are multiplied, its gates opened and closed."""
+    """The sequential part of a recurrent cell: the product with the state, and the gates."""
     step = curved(width, CURVES_BY_CELL[cell]) + streams(width, STREAMS_BY_CELL[cell]) + calls(CALLS_BY_CELL[cell])
     kept = Cost(kept=rows * KEPT_BY_CELL[cell] * width)
     return stepwise(rows, width, CELLS[cell].gates * width) + rows * step + kept
@@ -83,8 +82,8 @@ def recurrent_steps(rows: int, width: int, cell: Kind) -> Cost:
 def recurrent_layer(rows: int, inputs: int, width: int, cell: Kind, *, packed: bool = False) -> Cost:
     """One layer in one direction: every gate has a matrix for the input and one for the state.
 
-    An LSTM without padding has a kernel of its own. All else is composed of steps; where they read packed sequences,
-    each step's gradient is written into zeros as large as all steps, and these are added up.
+    An LSTM without padding runs in one kernel. Everything else is a sequence of steps. With packed sequences, the
+    gradient of each step is written into zeros as large as all steps, and these are summed.
     """
     gates = CELLS[cell].gates * width
     layer = linear(rows, inputs, gates) + recurrent_steps(rows, width, cell)
@@ -101,7 +100,7 @@ def lstm_kernel(rows: int, inputs: int, width: int) -> Cost:
 
 
 def transformer(c: TransformerConfig, source: int, target: int) -> Costs:
-    """The Transformer of `models/transformer.py`; the order of norms changes nothing but the two at the ends."""
+    """The Transformer of `models/transformer.py`; pre-norm and post-norm differ only by the two norms at the ends."""
 
     def look(queries: int, keys: int) -> Cost:
         looking = attention(queries, keys, c.width, c.heads, c.attention_dropout)
@@ -175,7 +174,7 @@ def seq2seq(c: Seq2SeqConfig, source: int, target: int) -> Costs:
 
 
 def bert(c: BertConfig, source: int, target: int) -> Costs:
-    """The encoder of `models/bert.py`; a text has no target."""
+    """The encoder of `models/bert.py` on one text of `source` tokens; there is no target."""
     narrow = c.embedding_width or c.width
     layer = attention(source, source, c.width, c.heads, c.attention_dropout)
     layer += feed_forward(source, c.width, c.ffn_width, c.activation, 0.0)
@@ -201,7 +200,7 @@ def bert(c: BertConfig, source: int, target: int) -> Costs:
 
 
 def gpt(c: GptConfig, source: int, target: int) -> Costs:
-    """The language model of `models/gpt.py`, on one text of `target` tokens; it has no source."""
+    """The language model of `models/gpt.py` on one text of `target` tokens; there is no source."""
     even = norm if c.norm == "layer" else rms_norm
     head_width, kv_heads = c.head_width or c.width // c.heads, c.kv_heads or c.heads
     layer = attention(
@@ -231,7 +230,7 @@ def gpt(c: GptConfig, source: int, target: int) -> Costs:
 
 
 def lstm(c: LstmConfig, source: int, target: int) -> Costs:
-    """The recurrent language model of `models/lstm.py`, on one text of `target` tokens; it has no source."""
+    """The recurrent language model of `models/lstm.py` on one text of `target` tokens; there is no source."""
     layers = [
         recurrent_layer(target, reads, says, "lstm") + Cost(kept=target * reads) for reads, says in pairwise(c.widths)
     ]
@@ -250,9 +249,9 @@ def lstm(c: LstmConfig, source: int, target: int) -> Costs:
 
 
 def elmo(c: ElmoConfig, source: int, target: int) -> Costs:
-    """The two-way reader of `models/elmo.py` on one text of `source` tokens; a text has no target."""
+    """The bidirectional encoder of `models/elmo.py` on one text of `source` tokens; there is no target."""
     layer = 2 * (recurrent_layer(source, c.width, c.width, "lstm") + masked(source, c.width, c.dropout))
-    kept = 2 * source * c.width  # what a layer reads, in both directions
+    kept = 2 * source * c.width  # the input of a layer, in both directions
     mix = Cost(c.depth + 2, kept=source * 2 * c.width * (c.depth + 2))
     rows, width, outputs = (2 * source, c.width, c.vocab) if c.head == "language" else (1, 2 * c.width, c.labels)
     head = linear(rows, width, outputs) + masked(rows, width, c.dropout) + Cost(kept=rows * width)
@@ -272,7 +271,7 @@ def elmo(c: ElmoConfig, source: int, target: int) -> Costs:
 
 
 def _characters(c: ElmoConfig, words: int) -> Cost:
-    """Of every filter all answers are kept, for the greatest of them."""
+    """All results of every filter are kept, because the maximum is taken over them."""
     total = sum(count for _, count in c.filters)
     found = Cost((NOTHING + 1) * c.character_width, kept=words * c.characters * c.character_width)
     for kernel, count in c.filters:
@@ -283,11 +282,11 @@ def _characters(c: ElmoConfig, words: int) -> Cost:
 
 
 def word2vec(c: Word2VecConfig, source: int, target: int) -> Costs:
-    """The word vectors of `models/word2vec.py`, on `target` words of a text; every one has all its neighbours."""
+    """The word vectors of `models/word2vec.py` on `target` words of a text, each with a full window of neighbours."""
     around = 2 * c.window
     true = around if c.kind == "skipgram" else 1
     scored = true + c.negatives
-    averaged = 3 * target * around if c.kind == "cbow" else 0  # which words are around; a number of one takes two
+    averaged = 3 * target * around if c.kind == "cbow" else 0  # ids of the neighbours; an int64 takes two float32
     return Costs(
         parts={
             "words": Cost(c.vocab * c.width, 0, averaged + target * c.width),
@@ -316,7 +315,7 @@ def t5(c: T5Config, source: int, target: int) -> Costs:
         return thought + residual(rows, c.width, c.dropout, rms_norm)
 
     def end(rows: int) -> Cost:
-        buckets = rows * rows  # a number for each pair of tokens, from the table of distances
+        buckets = rows * rows  # an id for each pair of tokens, from the table of distances
         evened = rms_norm(rows, c.width) + masked(rows, c.width, c.dropout)
         return evened + Cost(c.buckets * c.heads, 0, rows * c.width + buckets)
 
@@ -363,13 +362,13 @@ def _text_head(c: BertConfig, source: int, narrow: int) -> Cost:
 
 
 def _guessed(tokens: int) -> int:
-    """How many of them training hides."""
+    """The number of tokens that training masks."""
     return max(1, round(HIDDEN * tokens))
 
 
 def _recurrent_encoder(c: Seq2SeqConfig, source: int) -> Cost:
     directions = 2 if c.bidirectional else 1
-    total = Cost(kept=source * c.width) + masked(source, c.width, c.dropout)  # the memory
+    total = Cost(kept=source * c.width) + masked(source, c.width, c.dropout)  # the encoder's output
     for inputs in (c.embedding, *[c.width] * (c.encoder_depth - 1)):
         total += directions * recurrent_layer(source, inputs, c.width // directions, c.cell, packed=True)
         total += Cost(kept=source * inputs)
@@ -409,7 +408,7 @@ def _scores(c: Seq2SeqConfig, source: int, target: int) -> Cost:
 
 
 def _recurrent_decoder(c: Seq2SeqConfig, target: int) -> Cost:
-    """With attention everything goes step by step; what comes of the tokens is projected before, all at once."""
+    """With attention, the decoder runs step by step; only the tokens' input projections are computed at once."""
     gates, read = CELLS[c.cell].gates * c.width, c.embedding + c.width
     if c.attention == "none":
         bottom = recurrent_layer(target, read, c.width, c.cell)

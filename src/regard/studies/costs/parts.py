@@ -1,6 +1,6 @@
-"""The arithmetic of costs: what one part of a model takes, whatever model it is a part of.
+"""The costs of the parts that models are composed of.
 
-See `costs.py` for what is counted, and how.
+`models.py` says what is counted, and how.
 """
 
 from __future__ import annotations
@@ -18,28 +18,29 @@ Kind = Literal[
 
 
 class Piece(NamedTuple):
-    """Work of one kind and size, forward and backward, as a training step has it; `limits.py` measures its time.
+    """Work of one kind and size in a training step, forward and backward; `machine_limits.py` measures its time.
 
-    product (rows, inputs, outputs): a linear layer with both of its gradients; convolution (pictures, side of the
-    result, inputs, outputs, kernel, groups, stride); batch_norm (pictures, channels, pixels); attention (sequences,
-    heads, queries, keys, head width) in a fused kernel, or `written` out; lstm (sequences, steps, inputs, width) in a
-    fused kernel. Of so many numbers: stream, one tensor read or written; curve, an exponential of each; gelu, and its
-    gradient; draw, a random number for each; update, one tensor read or written in place. call: what one operation
-    costs before it has computed anything.
+    product (rows, inputs, outputs): a linear layer with both of its gradients; convolution (images, output side,
+    inputs, outputs, kernel, groups, stride); batch_norm (images, channels, pixels); attention (sequences, heads,
+    queries, keys, head width) in a fused kernel, or `written` with materialised weights; lstm (sequences, steps,
+    inputs, width) in a fused kernel. The others have a number of elements: stream, one tensor read or written; curve,
+    an exponential of each; gelu, with its gradient; draw, a random number for each; update, one tensor read or written
+    in place. call: the overhead of one operation.
     """
 
     kind: Kind
     size: tuple[int, ...] = ()
-    grows: bool = True  # the first number with the batch
+    grows: bool = True  # whether the first number is multiplied by the batch
 
     def of_batch(self, batch: int) -> Piece:
-        """The same for so many examples at once."""
+        """The same work for a batch of this many examples."""
         return Piece(self.kind, (batch * self.size[0], *self.size[1:]), False) if self.grows and self.size else self
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Parameters, forward FLOPs, numbers kept for the backward pass, and work by pieces; costs of parts add up."""
+    """Parameters, forward FLOPs, numbers kept for the backward pass, and work by pieces; the costs of parts can be
+    added."""
 
     parameters: int = 0
     flops: int = 0
@@ -59,7 +60,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Matrix:
-    """One attention matrix per head: queries by keys, in each of the windows that attention is confined to."""
+    """One attention matrix per head: queries by keys, in each window if attention stays within windows."""
 
     name: str
     heads: int
@@ -73,12 +74,12 @@ class Matrix:
 
     @property
     def nbytes(self) -> int:
-        """The memory it would take if it were written out in float32; fused attention never does."""
+        """The bytes of the matrix in float32 if it were materialised; fused attention never does so."""
         return FLOAT * self.entries
 
 
 class Scored(NamedTuple):
-    """What a loss scores with a whole vocabulary: so many tokens of an example, each a vector of so many numbers."""
+    """The output layer's input: the number of tokens per example, the width of their vectors, and the vocabulary."""
 
     tokens: int
     width: int
@@ -87,16 +88,16 @@ class Scored(NamedTuple):
 
 @dataclass(frozen=True)
 class Costs:
-    """A model part by part, its attention matrices, and the numbers that decoding caches for a sentence and for each
-    hypothesis."""
+    """The costs of a model by part, its attention matrices, and the numbers that decoding caches for each sentence and
+    for each hypothesis."""
 
     parts: dict[str, Cost]
     matrices: list[Matrix]
     sentence_cache: int
     hypothesis_cache: int
     scored: Scored | None = None
-    tokens: int = 1  # of one example that a training step learns from; an image counts as one
-    grows: bool = False  # whether a hypothesis caches keys and values of every token it has written
+    tokens: int = 1  # tokens per example that a training step learns from; an image counts as one
+    grows: bool = False  # whether a hypothesis caches keys and values of every generated token
 
     @property
     def total(self) -> Cost:
@@ -104,27 +105,27 @@ class Costs:
 
 
 def calls(count: int) -> Cost:
-    """So many operations that autograd remembers, views among them."""
+    """This many operations that autograd records, views included."""
     return Cost(work={Piece("call"): count})
 
 
 def streams(numbers: int, times: int, *, grows: bool = True) -> Cost:
-    """Tensors of so many numbers, read or written so many times, forward and backward."""
+    """Tensors of this many numbers, read or written this many times, forward and backward."""
     return Cost(work={Piece("stream", (numbers,), grows): times} if numbers and times else {})
 
 
 def summed(numbers: int, times: int = 1, *, grows: bool = True) -> Cost:
-    """Gradients of so many numbers, each added to one that is there already."""
+    """Gradients of this many numbers, each added to an existing one."""
     return Cost(work={Piece("update", (numbers,), grows): 3 * times})
 
 
 def curved(numbers: int, times: int = 1) -> Cost:
-    """Exponentials (softmax, tanh, GELU) of so many numbers, read and written on the way."""
+    """Exponentials (softmax, tanh, GELU) of this many numbers, with reading and writing them."""
     return Cost(work={Piece("curve", (numbers,)): times})
 
 
 def linear(rows: int, inputs: int, outputs: int, *, bias: bool = True) -> Cost:
-    """x W + b; its input is counted by whoever makes it, because several layers may share one."""
+    """x W + b. The part that produces the input counts it as kept, because several layers may share it."""
     product = Cost(inputs * outputs + bias * outputs, 2 * rows * inputs * outputs)
     return product + Cost(work={Piece("product", (rows, inputs, outputs)): 1}) + calls(5 + bias)
 
@@ -143,8 +144,8 @@ def attention(
 ) -> Cost:
     """Four projections around softmax(q kᵀ) v. Kept: the input of the queries, q, k, v, the result, a sum per row.
 
-    The weights are `written` out where they are dropped, or where a bias is learned. What three projections read has a
-    gradient that is added up.
+    The weights are `written` out with dropout or a learned bias. The gradient of the input is the sum over three
+    projections.
     """
     head_width = head_width or width // heads
     inner, shared = heads * head_width, (kv_heads or heads) * head_width
@@ -159,7 +160,7 @@ def attention(
 
 
 def scored(sequences: int, heads: int, queries: int, keys: int, head_width: int, kind: Kind = "attention") -> Cost:
-    """softmax(q kᵀ) v itself, with its views of heads: the work alone."""
+    """The work of softmax(q kᵀ) v alone, with its views of heads."""
     written_out = calls(20) if kind == "written" else Cost()
     return Cost(work={Piece(kind, (sequences, heads, queries, keys, head_width)): 1}) + calls(10) + written_out
 
@@ -175,8 +176,8 @@ def feed_forward(
     bias: bool = True,
     outputs: int | None = None,
 ) -> Cost:
-    """relu keeps one hidden tensor (its result), the other activations two, quick GELU three; dropout inside makes it
-    three. A gate keeps both factors and what the activation was given; dropout keeps its mask and result besides."""
+    """ReLU keeps one hidden tensor (its result), other activations two, quick GELU three; with dropout inside it is
+    always three. A gate keeps both factors and the input of the activation; dropout also keeps its mask and result."""
     tensors = 3 if dropout or activation == "quick_gelu" else 1 if activation == "relu" else 2
     if gated:
         tensors = (3 if activation == "relu" else 4) + (1 if dropout else 0)
@@ -188,7 +189,7 @@ def feed_forward(
 
 
 def activated(numbers: int, activation: str) -> Cost:
-    """An activation and its gradient; the curved ones compute an exponential on both ways."""
+    """An activation and its gradient; smooth ones compute an exponential in both passes."""
     match activation:
         case "relu":
             return streams(numbers, 5) + calls(1)
@@ -205,12 +206,12 @@ def norm(rows: int, width: int) -> Cost:
 
 
 def rms_norm(rows: int, width: int) -> Cost:
-    """A gain; kept: the input, the input made even, and the size of each row. Torch composes it of small operations."""
+    """A gain; kept: the input, the normalised input, and the scale of each row. Torch has no fused kernel for it."""
     return Cost(parameters=width, kept=rows * (2 * width + 1)) + streams(rows * width, 30) + calls(7)
 
 
 def masked(rows: int, width: int, dropout: float, *, kept: bool = True) -> Cost:
-    """A dropout: a random mask, which is kept, times the input."""
+    """Dropout: a random mask, which is kept, times the input."""
     if not dropout:
         return Cost()
     drawn = Cost(kept=rows * width if kept else 0, work={Piece("draw", (rows * width,)): 1})
@@ -218,27 +219,28 @@ def masked(rows: int, width: int, dropout: float, *, kept: bool = True) -> Cost:
 
 
 def added(numbers: int) -> Cost:
-    """Two branches that meet: their sum, and where they part the sum of their gradients."""
+    """The sum of two branches; the backward pass sums their gradients where they split."""
     return streams(numbers, 3) + summed(numbers) + calls(1)
 
 
 def residual(rows: int, width: int, dropout: float, even: Callable[[int, int], Cost] = norm) -> Cost:
-    """x + Dropout(f(x)), and a norm; the gradient of x is added up from both ways."""
+    """x + Dropout(f(x)), and a norm; the gradient of x is the sum of both branches'."""
     return even(rows, width) + masked(rows, width, dropout) + added(rows * width)
 
 
 def embedded(rows: int, width: int, vocabulary: int, *, parameters: int | None = None, changes: int = 1) -> Cost:
-    """Vectors looked up in a table, whose gradient is as large as the table, and changed by so many additions of
-    positions or products with a scale. `parameters`: 0 where the table was counted elsewhere."""
+    """Vectors looked up in a table, then changed by this many additions of positions or products with a scale. The
+    gradient is as large as the table. `parameters` is 0 if the table was counted elsewhere."""
     looked_up = streams(rows * width, 3 + 4 * changes) + streams(vocabulary * width, 2, grows=False)
     return Cost(vocabulary * width if parameters is None else parameters) + looked_up + calls(1 + changes)
 
 
 def generator(tokens: int, width: int, vocabulary: int, *, bias: bool, tied: bool, trained: int | None = None) -> Cost:
-    """The output matrix, which may be an embedding; `trained` are the tokens whose logits training makes, if not all.
+    """The output matrix, which may be an embedding; `trained` is the number of tokens whose logits training computes,
+    if not all.
 
-    Its logits and their loss come and go piece by piece (`step.py`). The gradients of its factors wait for the backward
-    pass, where they are scaled; that of the matrix is as large whatever the batch.
+    Logits and loss are computed piece by piece (`training_step.py`). The gradients of the two factors are kept until
+    the backward pass scales them; that of the matrix does not depend on the batch.
     """
     output = linear(tokens, width, vocabulary, bias=bias)
     rows = tokens if trained is None else trained

@@ -1,4 +1,4 @@
-"""What training and running a model will take, before anything is allocated; and the figures the lectures work out."""
+"""The costs of training and running a model, before anything is allocated, and the worked examples of the lectures."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from regard.training.tasks.catalog import load_recipe
 from regard.training.tasks.pixel_modelling_recipe import PixelsRecipe
 from regard.training.tasks.translation_recipe import TranslationTrainingSection
 
-LENGTH = 32  # tokens of a sentence, where nothing else is said
+LENGTH = 32  # tokens of a sentence by default
 
 
 class TextPreset(Config):
-    """What a preset is planned with: a recipe of nothing but defaults, which names no data."""
+    """The recipe with which a text preset is planned: all defaults, and no data."""
 
     model: ModelSection
     tokenizer: TokenizerConfig
@@ -38,7 +38,7 @@ class TextPreset(Config):
 
 
 class ImagePreset(Config):
-    """The same for models of pictures, which read no tokens."""
+    """The same for image models, which read no tokens."""
 
     model: ModelSection
     training: ImageTrainingSection = ImageTrainingSection()
@@ -71,17 +71,17 @@ class Plan:
 
     @property
     def memory(self) -> dict[str, int]:
-        """Bytes of a training step in float32 when memory is fullest; `training_step.py` says what is alive then."""
+        """Peak bytes of a training step in float32; `training_step.py` says what is alive at the peak."""
         return training_step.memory(self.costs, self.batch, self.training)
 
     @property
     def tokens(self) -> int:
-        """Tokens, or images, that a step learns from."""
+        """The tokens, or images, that a step learns from."""
         return self.training.accumulate * self.batch * self.costs.tokens
 
     @property
     def cache(self) -> dict[str, int]:
-        """Bytes that decoding one sentence remembers: of its source, and of each hypothesis at full length."""
+        """The bytes that decoding caches for one sentence: for its source, and for each hypothesis at full length."""
         return {"sentence": FLOAT * self.costs.sentence_cache, "hypothesis": FLOAT * self.costs.hypothesis_cache}
 
     def to_json(self) -> dict[str, Any]:
@@ -120,8 +120,8 @@ def make_plan(
 ) -> Plan:
     """Plan a recipe (shipped name or TOML file), a model folder, or a preset such as `transformer:base`.
 
-    Without `batch`, it is the recipe's: so many pictures, or as many sentences of this length as its tokens hold.
-    Without lengths, a sentence has 32 tokens, and a picture that is read as a text as many as pixels.
+    By default `batch` is the recipe's: its number of images, or as many sentences of this length as its tokens allow.
+    By default a sentence has 32 tokens, and an image that is read as a text has one token per pixel.
     """
     name, config, training, tokens = _describe(what, sets)
     source_length, target_length = (tokens if each is None else each for each in (source_length, target_length))
@@ -137,7 +137,7 @@ def make_plan(
 
 
 def _usual_batch(training: TrainingSection, length: int) -> int:
-    """Pictures of a batch, or as many sentences of this length as its tokens hold."""
+    """The number of images in a batch, or of sentences of this length that its tokens allow."""
     if isinstance(training, ImageTrainingSection):
         return training.batch
     assert isinstance(training, TextTrainingSection)
@@ -145,7 +145,7 @@ def _usual_batch(training: TrainingSection, length: int) -> int:
 
 
 class Subject(NamedTuple):
-    """What is planned: a model's name and configuration, how it is trained, and how many tokens it usually reads."""
+    """What is planned: the name and configuration of a model, how it is trained, and its default number of tokens."""
 
     name: str
     config: Config
@@ -172,7 +172,7 @@ def _describe(what: str, sets: Sequence[str]) -> Subject:
 
 
 def _usual_tokens(config: Config) -> int:
-    """All pixels of an image where these are the tokens; else those of a sentence."""
+    """The number of pixels if these are the tokens; otherwise the default length of a sentence."""
     return getattr(config, "pixels", 0) or LENGTH
 
 
@@ -184,7 +184,7 @@ def _of_preset(what: str, model: str, preset: str, sets: Sequence[str]) -> tuple
         seen = ImagePreset.parse(changed({"model": section}, sets), where=what)
         return _config(seen.model, 1), seen.training
     published = MODELS[model].vocabulary
-    size = published.get(preset) or published.get("")  # another tokenizer is named with --set tokenizer.size
+    size = published.get(preset) or published.get("")  # --set tokenizer.size names another tokenizer
     values = {"model": section, "tokenizer": {"size": size} if size else {}}
     read = TextPreset.parse(changed(values, sets), where=what)
     return _config(read.model, read.tokenizer.size), read.training
@@ -196,7 +196,7 @@ def _config(section: ModelSection, vocabulary: int) -> Config:
 
 @dataclass(frozen=True)
 class Figure:
-    """A worked number of the lectures: attention over a grid of tokens, in every head of every layer."""
+    """A worked example of the lectures: attention over a grid of tokens, in every head of every layer."""
 
     what: str
     formula: str
@@ -206,12 +206,12 @@ class Figure:
 
     @property
     def entries(self) -> int:
-        """Of one head in one layer."""
+        """The entries of one head in one layer."""
         return self.windows * self.matrix.queries * self.matrix.keys
 
     @property
     def nbytes(self) -> int:
-        """Of one head in one layer, in float32."""
+        """The bytes of one head in one layer, in float32."""
         return FLOAT * self.entries
 
     @property
@@ -226,7 +226,7 @@ class Figure:
 
 
 def _square(side: int, heads: int = 1) -> Matrix:
-    """Every token of a square grid looks at every other."""
+    """Every token of a square grid attends to every other."""
     return Matrix(f"{side}x{side} grid", heads, side**2, side**2)
 
 

@@ -1,13 +1,13 @@
-"""A training step from formulas: what lives in memory when it is fullest, and the work that takes its time.
+"""A training step from formulas: its peak memory, and the work that takes its time.
 
-The loop computes the loss while the gradients of the step before are still there, and frees them before it goes
-backward. So memory is fullest when the loss is being made: weights, gradients, the optimiser's two moments, the moving
-average where there is one, all that waits for the backward pass, the gradients of what the logits are a product of, and
-as many logits as are taken at a time. Going backward, every activation that is freed makes room for a gradient that is
-smaller. Where batches are accumulated the gradients are never freed, and the largest of them exists twice for a moment:
-the new one, and the one it is added to; where it is that of the output matrix, a third time, before it was scaled.
+The loop computes the loss while the gradients of the previous step still exist, and frees them before the backward
+pass. So memory peaks during the loss: weights, gradients, the optimiser's two moments, the moving average if there is
+one, everything kept for the backward pass, the gradients of the two factors of the logits, and the logits of one piece.
+In the backward pass, every activation that is freed makes room for a smaller gradient. With accumulation the gradients
+are never freed, and the largest of them exists twice for a moment: the new one, and the one that it is added to. If it
+is that of the output matrix, it exists a third time, before it is scaled.
 
-Everything is float32, as on a CPU and on a GPU without bf16; compiled code keeps less, but all logits.
+Everything is float32, as on a CPU and on a GPU without bf16. Compiled code keeps less, but materialises all logits.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from regard.studies.costs.parts import FLOAT, Costs, Kind, Piece, Scored
 from regard.training.losses import AT_A_TIME, LEAST_ROWS
 from regard.training.recipe.training_sections import AnswerTrainingSection, RDropTrainingSection, TrainingSection
 
-MOMENTS = 2  # that AdamW remembers of every weight
-ADAMW, CLIP, AVERAGE = 7, 3, 3  # times a weight's numbers are read or written: 4 read, 3 written; 2 and 1; 2 and 1
-SCORES = 2  # tensors of the logits that are taken at a time: they and their log-probabilities
-LOSS_CURVES, LOSS_CALLS = 2, 12  # of every piece: the softmax and its exponential
-SMOOTHING = 3  # times the logits are read or written for it
+MOMENTS = 2  # of AdamW, per weight
+ADAMW, CLIP, AVERAGE = 7, 3, 3  # reads and writes per weight: 4 + 3, 2 + 1, 2 + 1
+SCORES = 2  # tensors of the size of one piece's logits: the logits and their log-probabilities
+LOSS_CURVES, LOSS_CALLS = 2, 12  # per piece: the softmax and its exponential
+SMOOTHING = 3  # reads and writes of the logits for label smoothing
 R_DROP_SCORES = 7  # tensors of one pass's logits: both log-probabilities, probabilities, differences; their product
 R_DROP_CURVES, R_DROP_STREAMS = 6, 30  # the same, as work
 
 
 def passes(training: TrainingSection) -> int:
-    """How often a batch goes through the model: twice under R-Drop."""
+    """The number of times that a batch goes through the model: twice with R-Drop."""
     return 2 if _r_drop(training) else 1
 
 
 def memory(costs: Costs, batch: int, training: TrainingSection) -> dict[str, int]:
-    """Bytes at the fullest moment, part by part; they add up."""
+    """Bytes at the peak by part; they add up to the total."""
     weights = FLOAT * costs.total.parameters
     return {
         "weights": weights,
@@ -46,33 +46,33 @@ def memory(costs: Costs, batch: int, training: TrainingSection) -> dict[str, int
 
 
 def _alive(costs: Costs, batch: int, training: TrainingSection) -> int:
-    """Numbers that come and go with the loss."""
+    """Numbers that are alive only while the loss is computed."""
     twice = largest_matrix(costs) if training.accumulate > 1 else 0
     if costs.scored is None:
         return twice
     tokens, width, vocabulary = costs.scored
     matrix, vectors = width * vocabulary, batch * passes(training) * tokens * width
     scores = SCORES * passes(training) + (R_DROP_SCORES if _r_drop(training) else 0)
-    chosen = vectors * (2 if _r_drop(training) else 1)  # the vectors that count, and before that of both passes
+    chosen = vectors * (2 if _r_drop(training) else 1)  # with R-Drop also both passes' before selection
     made = matrix + vectors + chosen + scores * _pieces(costs.scored, batch)[0] * vocabulary
     return max(made, 2 * matrix + 2 * vectors if twice else 0)
 
 
 def _pieces(scored: Scored, batch: int) -> tuple[int, int]:
-    """How many rows of logits are made at a time on a CPU, and how often."""
+    """The rows of logits that are computed at a time on a CPU, and the number of such pieces."""
     rows = max(1, batch * scored.tokens)
     at_a_time = min(rows, max(LEAST_ROWS, AT_A_TIME["cpu"] // scored.vocabulary))
     return at_a_time, ceil(rows / at_a_time)
 
 
 def largest_matrix(costs: Costs) -> int:
-    """Numbers in the largest matrix that is multiplied with."""
+    """The number of elements of the largest weight matrix."""
     sizes = (piece.size[1] * piece.size[2] for piece in costs.total.work if piece.kind == "product")
     return max(sizes, default=0)
 
 
 def work(costs: Costs, batch: int, training: TrainingSection) -> dict[Piece, int]:
-    """All pieces of a step at their sizes: every batch forward and backward, then clipping, AdamW and averaging."""
+    """All pieces of a step: every batch forward and backward, then clipping, AdamW and averaging."""
     pieces: dict[Piece, int] = {}
 
     def add(piece: Piece, times: int) -> None:
@@ -96,7 +96,8 @@ def work(costs: Costs, batch: int, training: TrainingSection) -> dict[Piece, int
 
 
 def seconds(pieces: dict[Piece, int], each: dict[Piece, float], overlapping: bool) -> dict[Kind, float]:
-    """The time of a step by kinds of work. On a GPU, calls are made while it computes: only their surplus counts."""
+    """The time of a step by kind of work. A GPU computes while calls are issued, so only the excess of the calls
+    counts."""
     kinds: dict[Kind, float] = {}
     for piece, times in pieces.items():
         kinds[piece.kind] = kinds.get(piece.kind, 0.0) + times * each[piece]

@@ -1,10 +1,10 @@
-"""Large numbers as people read them."""
+"""Formatting of large numbers."""
 
 from __future__ import annotations
 
 
 def byte_size(count: int) -> str:
-    """Bytes in binary units, as the lectures count them: 768 GB is 768 x 2^30."""
+    """Bytes in binary units, as in the lectures: 768 GB is 768 x 2^30."""
     return scaled(count, 1024, "B")
 
 

@@ -1,4 +1,4 @@
-"""Classifiers of pictures: how good one is, and how much data it needs."""
+"""Image classifiers: their accuracy, and how it depends on the amount of training data."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from regard.training.tasks.catalog import load_recipe
 def evaluate_images(
     classifier: ImageClassifier, data: str, *, count: int, seed: int
 ) -> tuple[dict[str, object], list[str]]:
-    """The accuracy on labelled pictures, of all and of each class, and the files that could not be read.
+    """The accuracy on labelled images, overall and by class, and the files that could not be read.
 
-    `count` and `seed` say which of the built-in scenes are drawn; files are measured whole.
+    `count` and `seed` determine which of the built-in scenes are drawn; files are always measured whole.
     """
     labels = SHAPE_NAMES if data == SCENES else open_images(data, ()).labels
-    if data != SCENES and all(label.isdecimal() for label in labels):  # files of numbers: the model knows the names
+    if data != SCENES and all(label.isdecimal() for label in labels):  # numbered classes; the model has names
         labels = tuple(classifier.labels)
     if unknown := [label for label in labels if label not in classifier.labels]:
         raise DataError(f"{data} has the class {unknown[0]!r}; the model knows {', '.join(classifier.labels)}")
@@ -62,7 +62,7 @@ def _examples(
 def accuracy_by_count(
     recipes: Mapping[str, str], counts: Sequence[int], runs: Path, sets: Sequence[str] = ()
 ) -> dict[str, list[float]]:
-    """Validation accuracy of each recipe, trained as it says on so many pictures; runs that are complete are read."""
+    """Validation accuracy of each recipe for each number of training images; completed runs are reused."""
     results: dict[str, list[float]] = {}
     for name, recipe in recipes.items():
         results[name] = []

@@ -1,4 +1,4 @@
-"""Classifiers of texts: how well the labels, or the values, of a table are guessed."""
+"""Text classifiers: how well they predict the labels or values of a table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from regard.training.tasks.text_classification_recipe import ClassificationRecip
 
 
 def label_tables(folder: Path) -> LabelledTextsSection:
-    """Where the recipe of a model says that texts and labels are."""
+    """The tables of texts and labels that the recipe of a model names."""
     path = folder / RECIPE
     recipe = load_recipe(str(path)) if path.is_file() else None
     if not isinstance(recipe, ClassificationRecipe):
@@ -26,7 +26,7 @@ def label_tables(folder: Path) -> LabelledTextsSection:
 
 
 def evaluate_labels(encoder: TextEncoder, data: str, tables: LabelledTextsSection) -> dict[str, object]:
-    """The metrics of GLUE on a table; long texts are cut as they were in training."""
+    """GLUE's metrics on a table; long texts are cut as in training."""
     table = tables.table
     examples = list(table.read(data))
     if not examples:

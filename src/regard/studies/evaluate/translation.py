@@ -1,4 +1,4 @@
-"""How good a translator is on held-out pairs, how well its attention aligns words, how well a text is foretold."""
+"""Evaluation: translation quality on held-out pairs, word alignment from attention, and perplexity of a text."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def held_out_pairs(
     seed: int = 1,
     everyday: bool = False,
 ) -> list[Pair]:
-    """The pairs to measure on: a file, or fresh held-out sentences of the built-in phrasebook."""
+    """The pairs to evaluate: a file, or new held-out sentences of the built-in phrasebook."""
     targets = [to] if to else list(translator.tokenizer.target_languages)
     if data == PHRASEBOOK:
         drawn = [
@@ -64,7 +64,7 @@ def held_out_pairs(
 
 
 def evaluate_text(writer: TextGenerator, path: str, stride: int | None = None) -> dict[str, object]:
-    """The perplexity of a text file to a language model: by token, and by word and byte, which all tokenizers share."""
+    """The perplexity of a text file under a language model: per token, and per word and byte to compare tokenizers."""
     if not isinstance(writer, LanguageModel):
         models = ", ".join(models_run_by("language_model"))
         raise UsageError(f"{writer.name} answers prompts; only a language model ({models}) predicts a whole text")
@@ -84,7 +84,7 @@ def evaluate_text(writer: TextGenerator, path: str, stride: int | None = None) -
 def evaluate_pairs(
     translator: Translator, pairs: Sequence[Pair], **changes: Any
 ) -> tuple[dict[str, object], list[str]]:
-    """BLEU, chrF (sacrebleu's defaults), exact match and, where the pairs carry gold links, alignment error rate."""
+    """BLEU, chrF (sacrebleu's defaults), exact match and, if the pairs have gold links, alignment error rate."""
     if not pairs:
         raise DataError("there is nothing to evaluate: no pair came")
     answers = [""] * len(pairs)
@@ -102,7 +102,7 @@ def evaluate_pairs(
 
 
 def text_scores(answers: Sequence[str], references: Sequence[str]) -> dict[str, object]:
-    """Corpus scores of detokenised text, with the signature that makes them comparable."""
+    """Corpus scores of detokenised text, with sacrebleu's signature."""
     bleu, chrf = sacrebleu.BLEU(force=True), sacrebleu.CHRF()
     same = sum(answer == reference for answer, reference in zip(answers, references, strict=True))
     return {
@@ -126,7 +126,7 @@ def _gold_error_rate(translator: Translator, pairs: Sequence[Pair]) -> float:
 
 
 def gold_pairs(path: str, *, first: int = 1, strip_accents: bool = False) -> list[GoldPair]:
-    """Hand-aligned pairs of a file, whose words are counted from `first`."""
+    """The hand-aligned pairs of a file, whose words are numbered from `first`."""
     pairs = [_stripped(pair) if strip_accents else pair for pair in read_gold(path, first)]
     if not pairs:
         raise DataError(f"{path}: no hand-aligned pair in it; a line holds source TAB target TAB links")
@@ -141,10 +141,10 @@ def evaluate_alignment(
     backward: Translator | None = None,
     merge: Merge = "mutual",
 ) -> dict[str, object]:
-    """AER, precision and recall of the attention's links against hand-made ones, one way or merged with another.
+    """AER, precision and recall of the attention's links against gold links, in one direction or merged with the other.
 
-    `mutual` merges the weights of both directions by their geometric mean and keeps the cells heaviest both in their
-    row and in their column; the other merges combine the links each direction has found alone.
+    `mutual` merges the weights of both directions by their geometric mean and keeps the cells that are heaviest both in
+    their row and in their column; the other methods combine the links that each direction finds alone.
     """
     reading, forward = translator.aligning(), _gold_passes(translator, gold, to)
     found = [each.links(reading) for each in forward]
@@ -162,7 +162,7 @@ def evaluate_alignment(
 
 
 def error_rates_by_reading(translator: Translator, gold: Sequence[GoldPair], to: str = "") -> dict[str, float]:
-    """AER of every reading of the cross-attention, best first: how the aligning layer of a model can be chosen."""
+    """AER of every reading of the cross-attention, best first; used to choose the aligning layer of a model."""
     translator.aligning()
     passes = _gold_passes(translator, gold, to, layers=CROSS)
     sure, possible = [pair.sure for pair in gold], [pair.possible for pair in gold]
@@ -176,7 +176,7 @@ def error_rates_by_reading(translator: Translator, gold: Sequence[GoldPair], to:
 def _gold_passes(
     translator: Translator, gold: Sequence[GoldPair], to: str = "", *, flipped: bool = False, layers: str = ""
 ) -> list[Pass]:
-    """Where the aligning layer, or others, look in these pairs; `flipped` translates from target to source."""
+    """Forced passes over these pairs, recording the aligning layer or others; `flipped` translates target to source."""
     texts = [pair.source for pair in gold], [pair.target for pair in gold]
     sources, targets = reversed(texts) if flipped else texts
     return translator.passes(sources, targets, to=to, layers=layers or translator.aligning().layer)
@@ -194,7 +194,7 @@ def _scored(
 
 
 def described(reading: AlignmentSettings) -> str:
-    """A reading in words: the layer, the head if it is only one, and whether it is shifted."""
+    """A reading as text: the layer, the head if it is a single one, and whether it is shifted."""
     head = "" if reading.head is None else f" head {reading.head}"
     return f"{reading.layer}{head}{' shifted' if reading.shift else ''}"
 

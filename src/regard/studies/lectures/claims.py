@@ -1,4 +1,4 @@
-"""The lectures' claims as measurements anyone can repeat: gradients through time, cost of heads, need to scale."""
+"""The lectures' claims as repeatable measurements: gradients through time, the cost of heads, the need to scale."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ Row = dict[str, object]
 
 @dataclass(frozen=True)
 class Chart:
-    """How the rows of a claim are drawn: the column that lies below, those that make lines, and the words around."""
+    """How the rows of a claim are drawn: the column of the x-axis, the columns of the lines, and the labels."""
 
     title: str
     x: str
     y: tuple[str, ...]
     x_label: str
     y_label: str
-    by: str = ""  # a column whose values are lines of their own
+    by: str = ""  # a column whose values each get their own line
     logarithmic: bool = False
 
     def lines(self, rows: Sequence[Row]) -> tuple[list[float], dict[str, list[float]]]:
-        """What lies below, and the values above it, line by line."""
+        """The x values, and the y values of each line."""
         x = list(dict.fromkeys(float(str(row[self.x])) for row in rows))
         if not self.by:
             return x, {name: [float(str(row[name])) for row in rows] for name in self.y}
@@ -54,15 +54,15 @@ CHARTS = {
 
 
 def gradients_through_time(steps: Sequence[int], *, width: int = 32) -> list[Row]:
-    """|∂ last state / ∂ state so many steps back|, relative to one step back.
+    """|∂ last state / ∂ state n steps back|, relative to one step back.
 
     A vanilla RNN near its linear range multiplies the gradient by its recurrent matrix at every step, so it explodes or
-    vanishes with the largest singular value; the LSTM's cell is only multiplied by the forget gate, here held open.
+    vanishes with the largest singular value. The LSTM's cell is only multiplied by the forget gate, which is open here.
     """
     torch.manual_seed(0)
     rotation = torch.linalg.qr(torch.randn(width, width))[0]
     no_input, open_forget = torch.zeros(width, 1), torch.zeros(4 * width)
-    open_forget[:width], open_forget[width : 2 * width] = -20.0, 20.0  # nothing is written, nothing is forgotten
+    open_forget[:width], open_forget[width : 2 * width] = -20.0, 20.0  # input gate closed, forget gate open
     cells = {f"RNN, singular values {gain}": RNNCell(no_input, gain * rotation, *_zeros(width)) for gain in (1.2, 0.8)}
     lstm = LSTMCell(torch.zeros(4 * width, 1), torch.zeros(4 * width, width), open_forget, torch.zeros(4 * width))
     rows: list[Row] = []
@@ -77,7 +77,7 @@ def _zeros(width: int) -> tuple[Tensor, Tensor]:
 
 
 def _gradient_norms(cell: Cell, width: int, steps: int) -> Tensor:
-    """By how many steps back, following the part of the state that carries the memory."""
+    """Gradient norms by the number of steps back, for the part of the state that carries the memory."""
     states = [tuple(torch.full((1, width), 1e-4).requires_grad_() for _ in range(cell.parts))]
     for _ in range(steps):
         states.append(cell(torch.zeros(1, 1), states[-1]))
@@ -86,7 +86,7 @@ def _gradient_norms(cell: Cell, width: int, steps: int) -> Tensor:
 
 
 def cost_of_heads(heads: Sequence[int], *, width: int = 512, length: int = 128, repeats: int = 7) -> list[Row]:
-    """Parameters and time of one attention layer cut into ever more heads of the same total width."""
+    """Parameters and time of one attention layer of fixed total width, by the number of heads."""
     x = torch.randn(4, length, width)
     rows: list[Row] = []
     for count in heads:
@@ -102,7 +102,7 @@ def cost_of_heads(heads: Sequence[int], *, width: int = 512, length: int = 128, 
 
 
 def saturation(widths: Sequence[int], *, keys: int = 64) -> list[Row]:
-    """How much of a softmax's weight falls on one key as vectors get wider, with and without dividing by √width."""
+    """The softmax weight of the heaviest key as vectors get wider, with and without dividing by √width."""
     torch.manual_seed(0)
     rows: list[Row] = []
     for width in widths:

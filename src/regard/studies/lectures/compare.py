@@ -1,4 +1,4 @@
-"""Architectures side by side: quality against sentence length, and three ways of processing a sequence."""
+"""Architectures compared: quality by sentence length, and three ways of processing a sequence."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from regard.layers.convolution import ConvolutionEncoder
 from regard.layers.recurrent import Recurrent
 from regard.studies.evaluate.translation import text_scores
 
-Bin = tuple[int, int]  # from, to, in source words
+Bin = tuple[int, int]  # lowest and highest number of source words
 HEADS = 4
 
 
 def scores_by_length(
     translator: Translator, bins: Sequence[Bin], *, to: str = "", count: int = 100, seed: int = 1
 ) -> list[dict[str, object]]:
-    """BLEU, chrF and exact match of held-out phrasebook sentences, bin by bin of their length in words."""
+    """BLEU, chrF and exact match of held-out phrasebook sentences, by bins of their length in words."""
     to = to or translator.tokenizer.target_languages[0]
     rows = []
     for low, high in bins:
@@ -43,9 +43,9 @@ class Way:
     way: str
     length: int
     seconds: float  # forward and backward of one layer
-    megabytes: float  # kept from the forward pass for the backward pass
-    sequential_steps: int  # that cannot be done in parallel within a layer
-    layers_to_connect: int  # until the first token can reach the last
+    megabytes: float  # stored by the forward pass for the backward pass
+    sequential_steps: int  # steps that cannot run in parallel within a layer
+    layers_to_connect: int  # layers until the first token can reach the last
 
 
 def three_ways(lengths: Sequence[int], *, width: int = 128, batch: int = 4, kernel: int = 3) -> list[Way]:
@@ -82,11 +82,11 @@ def _seconds(run: Callable[[Tensor], Tensor], x: Tensor, repeats: int = 5) -> fl
         start = time.perf_counter()
         run(x).sum().backward()
         times.append(time.perf_counter() - start)
-    return median(times[1:])  # the first one warms up
+    return median(times[1:])  # the first run is a warm-up
 
 
 def _kept_bytes(module: nn.Module, run: Callable[[Tensor], Tensor], x: Tensor) -> int:
-    """Bytes the forward pass keeps for the backward pass: every storage once, parameters not counted."""
+    """Bytes that the forward pass stores for the backward pass: every storage once, without parameters."""
     own = {parameter.untyped_storage().data_ptr() for parameter in module.parameters()}
     kept: dict[int, int] = {}
 
@@ -97,7 +97,7 @@ def _kept_bytes(module: nn.Module, run: Callable[[Tensor], Tensor], x: Tensor) -
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        held = run(x)  # held alive while counting, so that no storage is used twice
+        held = run(x)  # kept alive while counting, so that no storage is reused
     del held
     return sum(kept.values())
 

@@ -1,4 +1,4 @@
-"""How attention grows with the picture: every place looks everywhere, or within a window; planned, and measured."""
+"""How attention grows with the image size: global (materialised or fused) or in windows; planned and measured."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {  # two layers of one head each, 
     "everywhere, fused": ("vit", GLOBAL),
     f"windows of {WINDOW} x {WINDOW}": ("swin", WINDOWED),
 }
-REPEATS, PATIENCE = 5, 2.0  # timed runs, and seconds from which on one is enough
-BACKWARD = 1.5  # what a backward pass needs on top of what was kept
+REPEATS, PATIENCE = 5, 2.0  # timed runs, and the seconds above which one run is enough
+BACKWARD = 1.5  # memory of a backward pass, relative to what was kept
 
 
 @dataclass(frozen=True)
 class Growth:
-    """One way to look at a picture of one size; nothing is measured where it would not fit into memory."""
+    """One kind of attention at one image size; nothing is measured if it would not fit into memory."""
 
     way: str
     side: int  # pixels
     tokens: int
-    planned: int  # bytes a training step keeps of one picture, as `regard plan` says
-    peak: int | None  # bytes at most alive in its forward pass
+    planned: int  # bytes that a training step keeps for one image, as `regard plan` says
+    peak: int | None  # most bytes alive during the forward pass
     seconds: float | None  # forward and backward
 
 
 def attention_growth(sides: Sequence[int], device: torch.device) -> list[Growth]:
-    """The same small network, looking in each of three ways at squares of these sides."""
+    """The same small network with each of three kinds of attention, on square images of these sides."""
     if min(sides) < PATCH * WINDOW:
         raise UsageError(f"the smallest side is {min(sides)}; a window is {PATCH * WINDOW} pixels wide")
     return [_measured(way, side, device) for way in WAYS for side in sides]
@@ -77,7 +77,7 @@ def _seconds(step: Callable[[], None], device: torch.device) -> float:
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         times.append(time.perf_counter() - begin)
-    return median(times[1:] or times)  # the first one warms up
+    return median(times[1:] or times)  # the first run is a warm-up
 
 
 def _free_bytes(device: torch.device) -> float:
