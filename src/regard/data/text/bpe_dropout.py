@@ -1,4 +1,4 @@
-"""BPE dropout with a seed (Provilkov 2020): a word is cut differently each time, yet the same run cuts the same way."""
+"""BPE dropout with a seed (Provilkov 2020): words are segmented at random, and the same seed repeats the same draws."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from regard.data.tokenizers.base import SPACE, Tokenizer, well_formed
 from regard.data.tokenizers.pair import PairTokenizer, SubwordTokenizer
 from regard.errors import ConfigError
 
-VARIANTS = 16  # different cuts per word
-REMEMBERED = 500_000  # cuts kept in memory; forgetting one only costs the time to sample it again
+VARIANTS = 16  # different segmentations per word
+REMEMBERED = 500_000  # segmentations cached in memory; an evicted one is sampled again
 LONGEST_WORD = 200  # characters; longer words are never dropped out, because sampling is quadratic in the length
 
 
 class SubwordSampler:
-    """Cuts text with the merges of a trained BPE, each possible merge being dropped at each step with a probability.
+    """Segments text with the merges of a trained BPE, dropping each possible merge with a probability at each step.
 
-    Variant k of a word depends on (seed, word, k) alone: encoding draws a k per word and looks the cut up.
+    Variant k of a word depends on (seed, word, k) alone: encoding draws a k per word and looks the variant up.
     """
 
     def __init__(self, tokenizer: Tokenizer, dropout: float, seed: int) -> None:
@@ -71,7 +71,7 @@ class SubwordSampler:
 
 
 class PairSampler:
-    """Fresh segmentations of both sides of a pair, with language tag and end tokens as in `PairTokenizer`."""
+    """Random segmentations of both sides of a pair, with language tag and end tokens as in `PairTokenizer`."""
 
     def __init__(self, tokenizer: PairTokenizer, dropout: float, seed: int) -> None:
         self._tokenizer = tokenizer

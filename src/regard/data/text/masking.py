@@ -1,7 +1,7 @@
-"""Masked texts and pairs of segments (Devlin et al. 2019): what BERT learns from plain documents.
+"""BERT's training examples from plain documents: masked texts and pairs of segments (Devlin et al. 2019).
 
-Every example is a function of (seed, epoch, its number): nothing is stored, and every epoch hides other words.
-Deviation: where the second segment is exchanged, the one it stands for waits for another epoch, not the next example.
+Every example is a function of (seed, epoch, its number): nothing is stored, and every epoch masks other words.
+Deviation: a second segment that was replaced by a random one is used in another epoch, not in the next example.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from regard.data.tokenizers.text import TextTokenizer
 from regard.errors import CheckpointError
 
 Row = NDArray[np.int64]
-KEPT, RANDOM = 0.1, 0.1  # of the words to be guessed; the others are hidden
+KEPT, RANDOM = 0.1, 0.1  # shares of the chosen tokens that stay or become random; the others become [MASK]
 
 
 @dataclass(frozen=True)
 class Masking:
-    """Chooses a share of the tokens to be guessed; of these 80 % are hidden, 10 % exchanged, 10 % left as they are."""
+    """Chooses a share of the tokens to be predicted: 80 % become [MASK], 10 % a random token, 10 % stay as they are."""
 
     tokenizer: TextTokenizer
     share: float = 0.15
@@ -46,11 +46,11 @@ class Masking:
 
     @cached_property
     def continues(self) -> NDArray[np.bool_]:
-        """Which tokens go on with the word before them."""
+        """Which tokens of the vocabulary continue a word."""
         return np.array([self.tokenizer.spelled(token)[1] for token in range(self.tokenizer.size)])
 
     def __call__(self, ids: Row, rng: np.random.Generator) -> tuple[Row, NDArray[np.bool_]]:
-        """The text with words hidden, and which tokens are to be guessed."""
+        """The masked text, and which tokens are to be predicted."""
         candidates = np.flatnonzero(np.isin(ids, self.ordinary))
         words = self._words(ids, candidates)
         chosen = self._chosen(words, max(1, round(self.share * len(candidates))), rng)
@@ -64,7 +64,7 @@ class Masking:
         return hidden, guessed
 
     def _words(self, ids: Row, candidates: Row) -> Row:
-        """The number of the word each candidate is in: each is its own, unless words are hidden as a whole."""
+        """The number of each candidate's word; every token counts as a word unless whole words are masked."""
         if not self.whole_words:
             return np.arange(len(candidates))
         apart = np.diff(candidates, prepend=-2) > 1  # a special token stands between
@@ -72,7 +72,7 @@ class Masking:
 
     @staticmethod
     def _chosen(words: Row, count: int, rng: np.random.Generator) -> NDArray[np.bool_]:
-        """Words drawn until `count` tokens are in them."""
+        """A mask of the tokens of words drawn at random, at least `count` tokens."""
         sizes = np.bincount(words)
         order = rng.permutation(len(sizes))
         drawn = order[: int(np.searchsorted(np.cumsum(sizes[order]), count)) + 1]
@@ -87,7 +87,7 @@ class Segment(NamedTuple):
 
 
 def segments(store: TokenStore, room: int) -> list[Segment]:
-    """The lines of every document in order, as many together as have `room`; a line that is longer stands alone."""
+    """The lines of every document in order, in segments of at most `room` tokens; a longer line is its own segment."""
     found, lengths = [], store.lines.lengths()
     for first, last in document_ranges(store):
         begin, tokens = first, 0
@@ -103,12 +103,12 @@ def segments(store: TokenStore, room: int) -> list[Segment]:
 
 @dataclass(frozen=True)
 class MaskedTexts:
-    """Makes batches of masked texts, or of pairs of segments of which the second follows the first half of the time."""
+    """Makes batches of masked texts, or of pairs of segments; half of the time the second follows the first."""
 
     store: TokenStore
     masking: Masking
     parts: list[Segment]
-    room: int  # tokens of an example without its special ones
+    room: int  # tokens of an example, special tokens not included
     pairs: bool
     seed: int
 
@@ -123,8 +123,8 @@ class MaskedTexts:
         return TextBatch(inputs, mask, labels, guessed.bool(), kinds, follows)
 
     def example(self, row: int, rng: np.random.Generator) -> tuple[Row, Row, NDArray[np.bool_], Row, int]:
-        """The masked tokens, the true ones, which are to be guessed, the segment of each, and 1 if the two segments do
-        not belong together."""
+        """The masked tokens, the true tokens, which of them to predict, the segment of each, and 1 if the second
+        segment does not follow the first."""
         first, second, exchanged = self._drawn(self.parts[row], rng)
         tokenizer = self.masking.tokenizer
         start, end = [tokenizer.start], [tokenizer.separator]
@@ -158,6 +158,6 @@ class MaskedTexts:
 
 
 def pieces_of(ids: list[int], longest: int) -> Iterator[list[int]]:
-    """A long line as several that are not too long."""
+    """A line split into pieces of at most `longest` tokens."""
     for begin in range(0, len(ids), longest):
         yield ids[begin : begin + longest]

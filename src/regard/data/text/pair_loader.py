@@ -1,4 +1,4 @@
-"""Batches of sentence pairs: a token budget, pairs of similar length together, and BPE dropout."""
+"""Batches of sentence pairs of similar length within a token budget, optionally with BPE dropout."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from regard.errors import ConfigError, DataError
 IdPair = tuple[Ids, Ids]
 
 MEASURED = 1000  # pairs segmented again to measure how much sampling lengthens them
-MARGIN = 1.1  # room left in a batch for a draw longer than the average
+MARGIN = 1.1  # reserve in a batch for segmentations longer than the average
 
 
 def plan_batches(

@@ -1,6 +1,6 @@
-"""Tasks as text (Raffel et al. 2020): a prompt that begins with what is asked for, and its answer.
+"""Tasks as text (Raffel et al. 2020): a prompt, which begins with an instruction, and its answer.
 
-Three kinds of prompt are built in, made of the phrasebook's sentences: `translate`, `reverse` and `question`.
+Three kinds of prompt are built in: `translate`, `reverse` and `question`. They use sentences of the phrasebook.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _reverse(pair: Pair) -> Pair:
 
 
 def _question(pair: Pair) -> Pair:
-    """Without its question mark, a sentence is known by the order of its words."""
+    """Whether a sentence is a question. Without its question mark, only the order of its words tells."""
     return Pair(f"Is this a question: {pair.source.removesuffix('?')}", "yes" if pair.source.endswith("?") else "no")
 
 
@@ -44,7 +44,7 @@ def prompts(kind: str, *, part: Part, count: int, seed: int, max_words: int = 8)
 
 
 def read_prompts(path: str, prefix: str) -> Iterator[Pair]:
-    """Texts and answers of a table with two tab-separated columns (also .gz), each text after a prefix."""
+    """Texts and answers of a table with two tab-separated columns (also .gz); the prefix is put before each text."""
     for number, line in enumerate(read_lines(path, refuse), 1):
         cells = line.split("\t")
         if len(cells) != 2 or not all(cell.strip() for cell in cells):
@@ -58,8 +58,8 @@ def of_task(pairs: Iterator[Pair], task: str) -> Iterator[Pair]:
 
 
 def mixture(tasks: NDArray[np.integer], temperature: float, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Rows of an epoch: task t, of which there are n, gets a share proportional to n^(1/temperature) of as many rows as
-    there are; all its rows come before one comes twice."""
+    """The rows of an epoch, as many as there are in all. A task with n rows gets a share proportional to
+    n^(1/temperature); all its rows are used before any is repeated."""
     sizes = np.bincount(tasks)
     shares = np.where(sizes > 0, sizes.astype(float) ** (1 / temperature), 0)
     wanted = np.maximum(np.round(len(tasks) * shares / shares.sum()).astype(int), sizes > 0)

@@ -1,4 +1,4 @@
-"""Words and the words around them, for word2vec: frequent words thinned out, windows of changing width, noise words."""
+"""Training examples of word2vec: subsampled words, their neighbours in windows of random width, and noise words."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from regard.data.batch import TensorBatch
 from regard.data.loader import Place, Rows
 from regard.data.text.token_blocks import TokenStore, split_rows
 
-NOISE = 0.75  # the power of a word's frequency at which it is drawn as noise
-THINNING, ORDER, DRAWS = range(3)  # what random numbers are for: each use has a stream of its own
+NOISE = 0.75  # noise words are drawn in proportion to their frequency to this power
+THINNING, ORDER, DRAWS = range(3)  # uses of random numbers; each has its own stream
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class WindowBatch(TensorBatch):
 
     @property
     def tokens(self) -> int:
-        """Words: what a loss is averaged over."""
+        """Words."""
         return len(self.words)
 
 
@@ -41,11 +41,11 @@ class WordWindows:
 
     store: TokenStore
     vocabulary: int
-    window: int  # at most so many words to either side
+    window: int  # the most words on either side
     negatives: int
-    subsample: float  # words with a greater share of the text than this are thinned out; 0 keeps all
+    subsample: float  # words with a greater share of the text than this are subsampled; 0 keeps all
     seed: int
-    _kept: dict[int, Rows] = field(default_factory=dict, repr=False, compare=False)  # of the latest epoch
+    _kept: dict[int, Rows] = field(default_factory=dict, repr=False, compare=False)  # cache of the latest epoch
 
     @cached_property
     def counts(self) -> NDArray[np.int64]:
@@ -54,8 +54,8 @@ class WordWindows:
 
     @cached_property
     def keeping(self) -> NDArray[np.float64]:
-        """The probability that an occurrence of a word is kept: √(t/f) + t/f, at most 1 (as word2vec's program has it;
-        the paper writes √(t/f))."""
+        """The probability that an occurrence of a word is kept: √(t/f) + t/f, at most 1, as in word2vec's program; the
+        paper has √(t/f)."""
         if not self.subsample:
             return np.ones(self.vocabulary)
         ratio = self.subsample * self.counts.sum() / np.maximum(self.counts, 1)
@@ -63,17 +63,17 @@ class WordWindows:
 
     @cached_property
     def noise(self) -> NDArray[np.float64]:
-        """The distribution of noise words, summed up."""
+        """The cumulative distribution of noise words."""
         weights = np.cumsum(self.counts**NOISE)
         return weights / weights[-1]
 
     @cached_property
     def lines(self) -> NDArray[np.int32]:
-        """The line each token is in."""
+        """The line number of each token."""
         return np.repeat(np.arange(len(self.store.lines.offsets) - 1, dtype=np.int32), self.store.lines.lengths())
 
     def kept(self, epoch: int) -> Rows:
-        """The places of the words that are left of the text in an epoch: thinned out before windows are cut."""
+        """The positions of the words that subsampling keeps in an epoch. It is done before windows are formed."""
         if epoch not in self._kept:
             self._kept.clear()
             drawn = np.random.default_rng([self.seed, epoch, THINNING]).random(len(self.store.tokens))
@@ -81,7 +81,7 @@ class WordWindows:
         return self._kept[epoch]
 
     def plan(self, epoch: int, size: int) -> list[Rows]:
-        """The words of each batch of an epoch, as numbers of kept words, in random order."""
+        """The words of each batch of an epoch, as indices into `kept`, in random order."""
         order = np.random.default_rng([self.seed, epoch, ORDER]).permutation(len(self.kept(epoch)))
         return split_rows(order, size)
 
@@ -103,4 +103,4 @@ class WordWindows:
 
     def __getstate__(self) -> dict[str, Any]:
         names = ("store", "vocabulary", "window", "negatives", "subsample", "seed")
-        return {**{name: getattr(self, name) for name in names}, "_kept": {}}  # a worker counts for itself
+        return {**{name: getattr(self, name) for name in names}, "_kept": {}}  # each worker fills its own caches

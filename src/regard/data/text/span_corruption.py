@@ -1,6 +1,6 @@
-"""Span corruption (Raffel et al. 2020, section 3.1.4): spans of a text are cut out, and are to be written again.
+"""Span corruption (Raffel et al. 2020, section 3.1.4): spans are cut out of a text, and the model restores them.
 
-The source is the text with a different sentinel in place of every span; the target is every sentinel with its span.
+The source is the text with a different sentinel in place of each span. The target is each sentinel with its span.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Row = NDArray[np.int64]
 
 
 def sentinels(tokenizer: TextTokenizer) -> list[int]:
-    """The numbers of `<extra_id_0>`, `<extra_id_1>`, … of a tokenizer."""
+    """The ids of `<extra_id_0>`, `<extra_id_1>`, … of a tokenizer."""
     found: list[int] = []
     while (number := tokenizer.library.token_to_id(f"<extra_id_{len(found)}>")) is not None:
         found.append(number)
@@ -34,7 +34,7 @@ def sentinels(tokenizer: TextTokenizer) -> list[int]:
 def corrupted(
     ids: Row, marks: Sequence[int], rng: np.random.Generator, *, density: float = 0.15, mean: float = 3.0
 ) -> tuple[Row, Row]:
-    """A text of at least two tokens without some spans, and the spans, both with the sentinels `marks` before them."""
+    """Source and target of a text of at least two tokens, with the sentinels `marks`."""
     noise = int(np.clip(round(density * len(ids)), 1, len(ids) - 1))
     spans = int(np.clip(round(noise / mean), 1, min(noise, len(ids) - noise, len(marks))))
     kept, cut = _parts(len(ids) - noise, spans, rng), _parts(noise, spans, rng)
@@ -49,7 +49,7 @@ def corrupted(
 
 
 def restored(source: Sequence[int], target: Sequence[int], marks: Sequence[int]) -> list[int]:
-    """The text that was corrupted."""
+    """The original text: the inverse of `corrupted`."""
     spans: dict[int, list[int]] = {}
     for token in target:
         if token in marks:
@@ -60,7 +60,7 @@ def restored(source: Sequence[int], target: Sequence[int], marks: Sequence[int])
 
 
 def _parts(total: int, count: int, rng: np.random.Generator) -> list[int]:
-    """A number as a sum of `count` numbers of at least 1, all sums alike probable."""
+    """A number as a random sum of `count` numbers of at least 1; all such sums are equally probable."""
     cuts = np.sort(rng.choice(total - 1, count - 1, replace=False)) + 1
     sizes: list[int] = np.diff(np.concatenate([[0], cuts, [total]])).astype(int).tolist()
     return sizes
@@ -68,7 +68,7 @@ def _parts(total: int, count: int, rng: np.random.Generator) -> list[int]:
 
 @dataclass(frozen=True)
 class SpanTexts:
-    """Makes batches of corrupted blocks: each a function of (seed, epoch, where the block begins)."""
+    """Makes batches of corrupted blocks. Each is a function of (seed, epoch, where the block begins)."""
 
     store: TokenStore
     tokenizer: TextTokenizer

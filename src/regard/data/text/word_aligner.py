@@ -1,9 +1,9 @@
-"""Which token of a sentence pair translates which, found by statistics alone in the corpus itself.
+"""Statistical word alignment: which tokens of a sentence pair translate each other, learnt from the corpus alone.
 
-Every target token comes from one source token or from nothing, and the tokens' origins form a Markov chain of jumps
-(Vogel et al. 1996; states for nothing as in Och and Ney 2003). Without knowledge of the jumps this is IBM model 1
-(Brown et al. 1993), with which learning begins. Both directions are learnt together: each counts only what the other
-finds likely too (Liang et al. 2006, "Alignment by Agreement").
+The model is a hidden Markov model. Every target token comes from one source token or from none, and the source
+positions form a Markov chain of jumps (Vogel et al. 1996; empty states as in Och and Ney 2003). Training starts with
+IBM model 1 (Brown et al. 1993), which is the same model with uniform jumps. Both directions are trained together: each
+counts a link by the product of both posteriors (Liang et al. 2006, "Alignment by Agreement").
 """
 
 from collections.abc import Callable, Iterator
@@ -17,21 +17,21 @@ from regard.data.text.pair_store import PairStore
 
 ROUNDS_WITHOUT_JUMPS = 5
 ROUNDS_WITH_JUMPS = 6
-NOTHING = 0.2  # chance that a token comes from no token of the other side
-ANY_JUMP = 0.1  # share of the jumps' probability that is spread over all positions
-LINKED = 0.5  # least geometric mean of what both directions give a link
-FLOOR = 1e-9  # chance of a pair of tokens never seen together, or that learning has ruled out
+NOTHING = 0.2  # probability that a token comes from no token of the other side
+ANY_JUMP = 0.1  # share of the jump probability that is spread evenly over all positions
+LINKED = 0.5  # a link needs at least this geometric mean of both directions' posteriors
+FLOOR = 1e-9  # the least probability of a pair of tokens, also of pairs never seen together
 
-MOST_CELLS = 1 << 25  # pairs of tokens learnt from, about 175,000 sentence pairs of 14 words; of more an even sample
+MOST_CELLS = 1 << 25  # token pairs to learn from, about 175,000 sentence pairs of 14 words; larger corpora are sampled
 BATCH_CELLS = 1 << 18
-UNSORTED = 1 << 22  # pairs of tokens collected before those known already are taken out
+UNSORTED = 1 << 22  # token pairs collected before duplicates are removed
 WINDOW = 100_000  # sentence pairs whose links are held in memory at once
 
 Links = Int[np.ndarray, "L 2"]  # positions (source, target)
 
 
 class Posteriors(NamedTuple):
-    """What a direction believes after seeing both sentences; `jumps` are expected moves between given positions."""
+    """Posteriors of one direction, given both sentences; `jumps` are expected moves between given positions."""
 
     links: Float[np.ndarray, "B S T"]
     nothing: Float[np.ndarray, "B T"]
@@ -46,10 +46,11 @@ def posteriors(
     first: Float[np.ndarray, "S"],
     moves: Float[np.ndarray, "S S"],
 ) -> Posteriors:
-    """Forward-backward over T said tokens with S given positions each in two states: said by it, or by nothing.
+    """Forward-backward over T said tokens. Each of S given positions has two states: it says the token, or none does.
 
-    `chances` is p(said token | given token), `nothing` p(said token | no token); a token from nothing leaves the chain
-    where it was. Each step is scaled to sum to 1, and the scales multiply to the likelihood (Rabiner 1989, §V.A).
+    `chances` is p(said token | given token), `nothing` p(said token | no token). After a token from nothing, the chain
+    stays at its position. Each step is scaled to sum to 1; the product of the scales is the likelihood (Rabiner 1989,
+    §V.A).
     """
     B, S, T = chances.shape
     by_token = (1 - NOTHING) * chances.transpose(2, 0, 1)  # [T B S]
@@ -67,7 +68,7 @@ def posteriors(
         arrived = stayed @ moves
 
     jumps = np.zeros_like(moves)
-    rest = np.ones((B, S), dtype=chances.dtype)  # how well each position explains the tokens still to come
+    rest = np.ones((B, S), dtype=chances.dtype)  # backward: how well each position explains the later tokens
     for t in range(T - 1, -1, -1):
         explains_token, explains_nothing = by_token[t] * rest / scale[t], by_nothing[t] * rest / scale[t]
         linked[t] *= rest
@@ -85,10 +86,10 @@ def posteriors(
 
 
 class Direction:
-    """p(said sentence | given sentence): a table of token pairs, one for tokens from nothing, and jump widths."""
+    """p(said sentence | given sentence): probabilities of token pairs, of tokens from nothing, and of jump widths."""
 
     def __init__(self, given: NDArray[np.int64], vocabulary: int, longest: int) -> None:
-        """`given` is the given token of each pair of the table; nothing is known yet, so all chances are even."""
+        """`given` is the given token of each pair in the table. All probabilities start uniform."""
         self.given, self.longest = given, longest
         self.table = np.append(1 / np.bincount(given)[given], FLOOR).astype(np.float32)
         self.nothing = np.full(vocabulary, 1 / vocabulary, dtype=np.float32)
@@ -96,11 +97,11 @@ class Direction:
         self._forget()
 
     def read(self, cells: Int[np.ndarray, "B S T"], said: Int[np.ndarray, "B T"]) -> Posteriors:
-        """Where the said tokens come from; `cells` says where each pair of tokens stands in the table."""
+        """The posteriors of where the said tokens come from; `cells` are indices of token pairs in the table."""
         return posteriors(self.table[cells], self.nothing[said], *self.moves(cells.shape[1]))
 
     def moves(self, length: int) -> tuple[Float[np.ndarray, "S"], Float[np.ndarray, "S S"]]:
-        """Chances of the first position, as of a jump from before the sentence, and of every later move."""
+        """Probabilities of the first position, as a jump from before the sentence, and of every later move."""
         widths = np.arange(length) - np.arange(-1, length)[:, None]
         chances = self.jumps[np.clip(widths, -self.longest, self.longest) + self.longest]
         chances = (1 - ANY_JUMP) * chances / chances.sum(axis=1, keepdims=True) + ANY_JUMP / length
@@ -113,7 +114,7 @@ class Direction:
         links: Float[np.ndarray, "B S T"],
         seen: Posteriors,
     ) -> None:
-        """Add the expected counts of some sentences, with `links` for the table."""
+        """Add the expected counts of some sentences; `links` are the counts for the table."""
         length = cells.shape[1]
         np.add.at(self._pairs, cells.ravel(), links.ravel())
         np.add.at(self._nothing, said.ravel(), seen.nothing.ravel())
@@ -122,7 +123,7 @@ class Direction:
         self._jumps[self.longest + 1 : self.longest + 1 + length] += seen.first
 
     def learn(self, *, jumps: bool) -> None:
-        """The chances that make the counts most likely."""
+        """Set the probabilities that maximise the likelihood of the counts, and clear the counts."""
         totals = np.bincount(self.given, weights=self._pairs[:-1])
         self.table[:-1] = np.maximum(self._pairs[:-1] / np.maximum(totals, FLOOR)[self.given], FLOOR)
         self.nothing = np.maximum(self._nothing / max(self._nothing.sum(), FLOOR), FLOOR).astype(np.float32)
@@ -137,7 +138,7 @@ class Direction:
 
 
 class Sentences(NamedTuple):
-    """Pairs of one shape, so that nothing is padded; `cells` says where each pair of tokens stands in the tables."""
+    """Sentence pairs of one shape, so that nothing is padded; `cells` are indices of token pairs in the tables."""
 
     rows: Int[np.ndarray, "B"]
     source: Int[np.ndarray, "B S"]
@@ -146,7 +147,7 @@ class Sentences(NamedTuple):
 
 
 class Aligner:
-    """Learns from an encoded corpus which tokens translate which, and links the tokens of this or another one."""
+    """Learns from an encoded corpus which tokens translate each other, and links tokens of this or another corpus."""
 
     def __init__(self, store: PairStore, vocabulary: int, poll: Callable[[], None] = lambda: None) -> None:
         """`vocabulary` is the number of different ids; `poll` is called between batches and may raise."""
@@ -165,8 +166,8 @@ class Aligner:
     def links(self, store: PairStore) -> Iterator[Links]:
         """For each pair the positions (source, target) of linked tokens.
 
-        A target token without any link is linked to the source's end token: the place to look at when there is
-        nothing to look at.
+        A target token without any link is linked to the source's end token, so that guided attention has a target for
+        every token.
         """
         for begin in range(0, len(store), WINDOW):
             rows = np.arange(begin, min(begin + WINDOW, len(store)))
@@ -179,7 +180,7 @@ class Aligner:
                 yield found[row] if row in found else _positions(np.zeros((S, T), dtype=bool))
 
     def _agreement(self, batch: Sentences) -> tuple[Float[np.ndarray, "B S T"], Posteriors, Posteriors]:
-        """How likely each link is to both directions, and what each of them believes."""
+        """The product of both directions' posteriors for each link, and the posteriors of each direction."""
         self._poll()
         there = self.forward.read(batch.cells, batch.target)
         back = self.backward.read(batch.cells.swapaxes(1, 2), batch.source)
@@ -191,7 +192,7 @@ class Aligner:
         self.backward.count(batch.cells.swapaxes(1, 2), batch.source, links.swapaxes(1, 2), back)
 
     def _batches(self, store: PairStore, rows: NDArray[np.int64]) -> Iterator[Sentences]:
-        """The pairs of `rows` in which both sides have a token, in batches of one shape."""
+        """The pairs of `rows` with a token on both sides, in batches of one shape."""
         for some in _same_shape(store, rows):
             source, target = _ids(store, some)
             keys = _pair_keys(source, target)
@@ -201,13 +202,13 @@ class Aligner:
 
 
 def _sample(store: PairStore) -> NDArray[np.int64]:
-    """All rows, or evenly spread ones of a corpus too large to learn from in memory."""
+    """All rows, or an even sample of a corpus that is too large to learn from in memory."""
     source, target = store.lengths()
     return np.arange(0, len(store), max(1, -(-int(source @ target) // MOST_CELLS)))
 
 
 def _same_shape(store: PairStore, rows: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-    source, target = (side[rows] - 1 for side in store.lengths())  # the end tokens align with nothing
+    source, target = (side[rows] - 1 for side in store.lengths())  # end tokens are not aligned
     cells = source * target
     order = np.lexsort((target, source))
     order = order[cells[order] > 0]
@@ -229,7 +230,7 @@ def _pair_keys(source: Int[np.ndarray, "B S"], target: Int[np.ndarray, "B T"]) -
 
 
 def _keys(store: PairStore, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Every pair of tokens that meet in a sentence pair, sorted."""
+    """Every pair of tokens that occur in one sentence pair, sorted."""
     known, fresh, waiting = np.empty(0, dtype=np.int64), [], 0
     for some in _same_shape(store, rows):
         fresh.append(_pair_keys(*_ids(store, some)).ravel())
@@ -240,7 +241,7 @@ def _keys(store: PairStore, rows: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _distinct(parts: list[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """Sorted, each once; several times faster than numpy's own, which hashes."""
+    """The distinct values, sorted; several times faster than `numpy.unique`, which hashes."""
     keys = np.sort(np.concatenate(parts))
     return keys[np.append(True, keys[1:] != keys[:-1])] if len(keys) else keys
 
