@@ -259,7 +259,7 @@ def test_a_large_corpus_does_not_fill_the_memory_as_it_is_read(tmp_path, monkeyp
     batches, file = iter(loader(large, batch_tokens=5000)), tmp_path / "store" / "source.bin"
     take(batches, 20)
     assert resident(file) > 0
-    monkeypatch.setattr("regard.data.text.pair_store.KEPT", 0)
+    monkeypatch.setattr("regard.data.columns.KEPT", 0)
     assert take(batches, 20)
     assert resident(file) == 0
 

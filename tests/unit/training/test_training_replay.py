@@ -108,7 +108,7 @@ def test_replayed_steps_are_the_steps_of_the_loop(tmp_path, name):
 
 
 def test_a_capture_that_fails_costs_no_step(tmp_path):
-    with pytest.warns(UserWarning, match="continues without CUDA graphs, whose capture failed: operation not permitted"):
+    with pytest.warns(UserWarning, match="without CUDA graphs, whose capture failed: operation not permitted"):
         found = run(replaying(trainer_of("scenes-vit", tmp_path / "failing"), Refusing()), 20)
     expected = run(trainer_of("scenes-vit", tmp_path / "plain"), 20)
     for key, value in expected.items():

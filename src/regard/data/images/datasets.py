@@ -1,6 +1,6 @@
-"""Labelled pictures: IDX files, CIFAR's binary files, folders or archives of one folder a class; kept as bytes.
+"""Labelled images from IDX files, CIFAR's binary files, and folders or archives with one folder per class.
 
-`ImageStore` holds them in memory-mapped files at the size the model sees, decoded once.
+`ImageStore` keeps the decoded images as bytes in memory-mapped files, at the size that the model reads.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from regard.data.columns import map_values
 from regard.data.images.reading import SUFFIXES, Pixels, read_image
-from regard.data.text.pair_store import map_values
 from regard.errors import DataError
 
 ABOUT, PIXELS, TARGETS, MASKS = "images.json", "pixels.bin", "labels.bin", "masks.bin"
@@ -34,7 +34,7 @@ DIMENSION_LIMIT = 1 << 16
 
 
 class Example(NamedTuple):
-    """A picture [C H W] with the number of its class, and of each of its pixels where that is known."""
+    """An image [C H W] with the index of its class and, if known, the class of every pixel."""
 
     pixels: Pixels
     label: int
@@ -42,17 +42,17 @@ class Example(NamedTuple):
 
 
 class Files(NamedTuple):
-    """Where examples come from, and whether they lie in the order of their classes."""
+    """A source of examples, and whether they are sorted by class."""
 
-    examples: Iterator[tuple[Image.Image, int] | str]  # a text instead of an example says why a file is left out
+    examples: Iterator[tuple[Image.Image, int] | str]  # a str says why a file was left out
     labels: tuple[str, ...]
     by_class: bool = False
 
 
 def open_images(path: str | Path, labels: Sequence[str] = ()) -> Files:
-    """The pictures of a path: `…-images-idx3-ubyte[.gz]`, `*.bin` of CIFAR, a folder or tar archive of class folders.
+    """The images of a path: `…-images-idx3-ubyte[.gz]`, `*.bin` of CIFAR, a folder or tar archive of class folders.
 
-    `labels` names the classes where the files do not; where they do, it must agree with them.
+    `labels` names the classes if the files do not; otherwise it must agree with them.
     """
     path = Path(path)
     if not path.exists():
@@ -131,7 +131,7 @@ def _cifar(paths: Sequence[Path]) -> Files:
     return Files(((Image.fromarray(each), int(label)) for each, label in zip(pixels, labels, strict=True)), names)
 
 
-# One folder a class
+# One folder per class
 
 
 def _folder(path: Path) -> Files:
@@ -156,7 +156,7 @@ def _archive(path: Path) -> Files:
 
 
 def _members(path: Path, contents: bool = False) -> Iterator[tuple[str, bytes]]:
-    """Names, and bytes where they are wanted, of the pictures in an archive, in one pass; nothing is unpacked."""
+    """Names and, with `contents`, bytes of the images in an archive, in one pass; nothing is written to disk."""
     try:
         with tarfile.open(path, "r|*") as archive:
             for member in archive:
@@ -168,7 +168,7 @@ def _members(path: Path, contents: bool = False) -> Iterator[tuple[str, bytes]]:
 
 
 def _decoded(files: Iterator[tuple[str, Callable[[], bytes], int]]) -> Iterator[tuple[Image.Image, int] | str]:
-    """Pictures in order, several decoded at a time: Pillow works outside Python's lock."""
+    """Images in order, decoded by several threads: Pillow releases Python's global lock."""
 
     def decode(file: tuple[str, Callable[[], bytes], int]) -> tuple[Image.Image, int] | str:
         name, read, label = file
@@ -187,7 +187,7 @@ def _decoded(files: Iterator[tuple[str, Callable[[], bytes], int]]) -> Iterator[
 
 @dataclass(frozen=True)
 class ImageStore:
-    """Pictures of one size with their labels, read from disk page by page as they are needed."""
+    """Images of one size with their labels, read from disk page by page as they are needed."""
 
     folder: Path
     pixels: Pixels  # [N C H W]
@@ -204,7 +204,7 @@ class ImageStore:
 
     @classmethod
     def write(cls, folder: Path, examples: Iterable[Example], names: Sequence[str], *, by_class: bool = False) -> None:
-        """Write examples as they stream by, into a new folder."""
+        """Write a stream of examples into a new folder."""
         folder.mkdir(parents=True)
         shape: tuple[int, ...] = (0, 0, 0)
         count = masked = 0
@@ -236,7 +236,7 @@ class ImageStore:
         return cls(folder, pixels, labels, masks, tuple(about["names"]), about["by_class"])
 
     def held_out(self, count: int) -> NDArray[np.bool_]:
-        """Which pictures are the last `count`: of the file, or, where it is in the order of classes, of every class."""
+        """A mask of the last `count` images of the file; if it is sorted by class, of the last ones of every class."""
         chosen = np.zeros(len(self), dtype=bool)
         if not self.by_class:
             chosen[len(self) - count :] = True

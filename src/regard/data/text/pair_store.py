@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import mmap
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -17,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.data.batch import Ids
+from regard.data.columns import Column, ColumnWriter, in_groups, map_values
 from regard.data.formats.pairs import Pair
 from regard.data.tokenizers.pair import PairTokenizer
 from regard.errors import DataError
@@ -25,9 +24,6 @@ INDEX = "store.json"
 IDS = ("source", "target")
 TEXTS = ("source_text", "target_text", "to")
 LINKS = "links"
-ROWS = 1000  # written at once
-LOOKED_AT, LOOKS = 1 << 20, 64  # values that are counted at once, and how often
-KEPT = 1 << 26  # bytes of a file that may stay in memory once they were read
 T = TypeVar("T")
 
 
@@ -37,36 +33,6 @@ class EncodedPair(NamedTuple):
     source: Ids
     target: Ids
     text: Pair | None = None
-
-
-@dataclass(frozen=True)
-class Column:
-    """Rows of different lengths in one flat array: row i lies between offsets i and i + 1."""
-
-    values: NDArray[Any]
-    offsets: NDArray[np.int64]
-
-    def __getitem__(self, row: int) -> NDArray[Any]:
-        return self.values[self.offsets[row] : self.offsets[row + 1]]
-
-    def lengths(self) -> NDArray[np.int64]:
-        return np.diff(self.offsets)
-
-    def share(self, value: int) -> float:
-        """How much of the array is one value; of a large one, by parts that are evenly spread over it."""
-        parts = range(0, len(self.values), max(LOOKED_AT, len(self.values) // LOOKS))
-        seen = [self.values[first : first + LOOKED_AT] for first in parts]
-        found = sum(int(np.count_nonzero(part == value)) for part in seen)
-        self.let_go()
-        return found / max(1, sum(map(len, seen)))
-
-    def let_go(self) -> None:
-        """Give back the memory of what was read, where it is much: the kernel maps 16 pages for each that is touched,
-        so reading here and there would soon hold the whole file."""
-        for view in (self.values.base, self.offsets.base):
-            mapped = view.obj if isinstance(view, memoryview) else None
-            if isinstance(mapped, mmap.mmap) and len(mapped) > KEPT and hasattr(mmap, "MADV_DONTNEED"):
-                mapped.madvise(mmap.MADV_DONTNEED)
 
 
 class PairStore:
@@ -195,60 +161,13 @@ def _row(pair: EncodedPair, keep_text: bool) -> list[Ids]:
     return [pair.source, pair.target, *(text.encode("utf-8", "replace") for text in texts)]
 
 
-class ColumnWriter:
-    """Appends rows to the two files of a column; the offset of the first row is 0."""
-
-    def __init__(self, folder: Path, name: str, dtype: str) -> None:
-        self.name, self.dtype, self.length = name, dtype, 0
-        self._values = (folder / f"{name}.bin").open("wb")
-        self._offsets = (folder / f"{name}.offsets").open("wb")
-        self._offsets.write(self.length.to_bytes(8, "little"))
-
-    def write(self, rows: Iterable[Ids]) -> None:
-        """Add rows as they stream by."""
-        for some in _together(rows):
-            self.extend(some)
-
-    def extend(self, rows: Sequence[Ids]) -> None:
-        """Add some rows at once, which is several times faster than one by one."""
-        ends = np.cumsum([len(row) for row in rows], dtype="<i8") + self.length
-        total = int(ends[-1]) - self.length
-        values = np.fromiter(chain.from_iterable(rows), dtype=self.dtype, count=total)
-        self._values.write(values.tobytes())
-        self._offsets.write(ends.tobytes())
-        self.length += total
-
-    def close(self) -> None:
-        for file in (self._values, self._offsets):
-            with file:
-                file.flush()
-                os.fsync(file.fileno())
-
-
-def _together(rows: Iterable[T]) -> Iterator[list[T]]:
-    stream = iter(rows)
-    while some := list(islice(stream, ROWS)):
-        yield some
-
-
 def _write_columns(folder: Path, dtypes: dict[str, str], rows: Iterable[list[Ids]]) -> None:
     count = 0
     with ExitStack() as stack:
         writers = [stack.enter_context(closing(ColumnWriter(folder, name, dtype))) for name, dtype in dtypes.items()]
-        for some in _together(rows):
+        for some in in_groups(rows):
             count += len(some)
             for writer, column in zip(writers, zip(*some, strict=True), strict=True):
                 writer.extend(column)
     lengths = {writer.name: writer.length for writer in writers}
     (folder / INDEX).write_text(json.dumps({"rows": count, "dtypes": dtypes, "lengths": lengths}))
-
-
-def map_values(path: Path, dtype: str, length: int) -> NDArray[Any]:
-    """The values of a file, read from disk page by page as they are needed."""
-    expected = length * np.dtype(dtype).itemsize
-    if path.stat().st_size != expected:
-        raise ValueError(f"{path.name} has {path.stat().st_size} bytes instead of {expected}")
-    if length == 0:
-        return np.empty(0, dtype=dtype)  # an empty file cannot be mapped
-    with path.open("rb") as file:
-        return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), dtype=dtype)

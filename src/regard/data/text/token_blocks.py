@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 
 from regard.data.batch import Ids, StreamBatch, TextBatch, pad_rows
+from regard.data.columns import Column, ColumnWriter, map_values
 from regard.data.loader import Place, Rows
-from regard.data.text.pair_store import Column, ColumnWriter, map_values
 from regard.errors import DataError
 
 INDEX, IDS, DOCUMENTS = "text.json", "ids", "documents"
