@@ -249,7 +249,7 @@ def _tokens(text: str) -> Iterator[Token]:
     while match := TOKEN.search(text, end):
         start, stop = match.span()
         if (match["tag"] or match["odd"]) and not match[0].endswith(">"):
-            break  # never closed: a browser would hide it, here it is text
+            break  # never closed: a browser would hide it, here it counts as text
         token = _token(match)
         if token.name in RAW_TEXT_ELEMENTS and token.kind == "open":
             closing = RAW_TEXT_ELEMENTS[token.name].search(text, stop)

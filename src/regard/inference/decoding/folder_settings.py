@@ -42,9 +42,9 @@ def read_decoding(folder: Path, *, answers: bool = True) -> Decoding:
         values = tomllib.loads((folder / RECIPE).read_text("utf-8")).get("decoding", {})
         return Decoding(SearchSettings.parse(values, where=str(folder / RECIPE)), [])
     theirs: dict[str, Any] = {}
-    for name in (CONFIG, GENERATION):  # older folders have everything in the former
+    for name in (CONFIG, GENERATION):  # older folders have all settings in config.json
         content = json.loads((folder / name).read_text("utf-8")) if (folder / name).is_file() else {}
-        if name == GENERATION or "model_type" in content:  # the config of a model of our own says nothing of this
+        if name == GENERATION or "model_type" in content:  # the config of a Regard model has no decoding settings
             theirs |= {key: value for key, value in content.items() if value is not None}
     _tell_unsupported(theirs, folder)
     ends = theirs.get("eos_token_id", [])
@@ -75,7 +75,7 @@ def _draws_within_a_beam(theirs: Mapping[str, Any]) -> bool:
 
 def _tell_unsupported(theirs: Mapping[str, Any], folder: Path) -> None:
     asked = [key for key, neutral in NOT_SUPPORTED.items() if key in theirs and theirs[key] not in neutral]
-    unsaid = [[theirs.get("pad_token_id")], [theirs.get("decoder_start_token_id")]]  # by no answer here either
+    unsaid = [[theirs.get("pad_token_id")], [theirs.get("decoder_start_token_id")]]  # never generated here either
     if any(words not in unsaid for words in theirs.get("bad_words_ids") or []):
         asked.append("bad_words_ids")
     if _draws_within_a_beam(theirs):

@@ -35,7 +35,7 @@ class SpeculativeModel:
 
     @cached_property
     def draft(self) -> ExtendingModel:
-        """Made when it is first needed."""
+        """The draft model, made when it is first needed."""
         return self.make_draft()
 
     def start(self, source: Tensor, *others: Tensor) -> "SpeculativeState":

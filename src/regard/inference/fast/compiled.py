@@ -39,7 +39,7 @@ X86_LEVELS: Levels = {
     "x86-64": (("-march=x86-64",), ()),
     "avx2": (("-march=haswell",), ("avx2", "fma3", "f16c", "bmi2")),
     "avx2-vnni": (("-march=haswell", "-mavxvnni"), ("avx2", "fma3", "f16c", "bmi2", "avx_vnni")),
-    # The same arithmetic on vectors of the same width, by the instruction as AVX-512 encodes it.
+    # The same arithmetic on vectors of the same width, with the instruction's AVX-512 encoding.
     "avx2-vnni-by-avx512": (
         ("-march=haswell", "-mavx512vl", "-mavx512vnni", "-mprefer-vector-width=256", "-DREGARD_NARROW"),
         ("avx512_f", "avx512_vl", "avx512_vnni"),
@@ -157,7 +157,7 @@ def has_tiles() -> bool:
 def _show_threads() -> None:
     """Make the symbols of torch's OpenMP global, which not every build of torch does (ARM): native.cpp uses them."""
     for file in (Path(torch.__file__).parent / "lib").glob("lib[gi]omp*.so*"):
-        with suppress(OSError):  # one that is there but not loaded
+        with suppress(OSError):  # a library that exists but is not loaded
             ctypes.CDLL(str(file), mode=ctypes.RTLD_GLOBAL | getattr(os, "RTLD_NOLOAD", 0))
 
 

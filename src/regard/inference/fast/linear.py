@@ -27,7 +27,7 @@ PACKING_PAYS = 4_000_000  # multiplications; for smaller products, the overhead 
 MAX_TILE_ROWS = 1024  # rows of a product on the tile unit, whose buffers take memory
 LARGEST = 127  # of a signed byte, used symmetrically
 ZERO = 128  # as an unsigned byte: oneDNN is slow with few signed ones
-SMALLEST = 1e-30  # as in native_products.h: a row whose numbers are all smaller becomes zeros
+SMALLEST = 1e-30  # as in native_products.h: a row with only smaller numbers becomes zeros
 EXACT_INPUTS = 2**24 // LARGEST**2  # whose products add up exactly in float32, whatever the order
 
 

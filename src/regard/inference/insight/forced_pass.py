@@ -1,7 +1,7 @@
-"""Where a translation model looks when it must say a given sentence: one forced pass, recorded.
+"""Forced passes: record the attention of a translation model while it is fed a given translation.
 
-The weights a search used for its answer are those of teacher forcing that answer, so nothing is recorded while
-searching: one extra pass over the finished pair shows every layer and head exactly.
+Teacher forcing an answer gives the same attention weights as the search that found it. So nothing is recorded during a
+search: one extra pass over the finished pair gives every layer and head exactly.
 """
 
 from collections.abc import Collection, Sequence
@@ -43,12 +43,13 @@ SIDES: dict[Kind, tuple[str, str]] = {  # whose tokens are the queries, whose ar
 
 
 class AlignmentSettings(Config):
-    """Which attention aligns the words of a model, and how it is read.
+    """The attention that aligns words in a model, and how it is read.
 
     `shift` reads a target word where it is the decoder's input instead of where it is predicted (see
-    `token_alignment`). Without `head` the heads of the layer are averaged. A guided head was taught to look at the end
-    token for want of a source word: with `threshold`, a target word links to every source word that has at least that
-    share of its weight, and to none if the end token has it; a source word claimed more than once over is shared.
+    `token_alignment`). Without `head` the heads of the layer are averaged. A guided head was trained to attend to the
+    end token if a target word has no source word. With `threshold`, a target word links to every source word that has
+    at least that share of its weight, and to none if the end token has it; see `share_columns` for source words claimed
+    by several target words.
     """
 
     layer: str
@@ -63,19 +64,19 @@ class Pass:
 
     weights: dict[str, Float[np.ndarray, "H Tq Tk"]]
     source_words_of: list[int]  # -1: language tag and end token
-    target_words_of: list[int]  # of the target tokens, without the end token
-    source_words: int  # how many there are; a tokenizer may have dropped all characters of one
+    target_words_of: list[int]  # for the target tokens, without the end token
+    source_words: int  # the number of words; a tokenizer may have dropped all characters of one
     target_words: int
 
     def rows(self, settings: AlignmentSettings) -> Float[np.ndarray, "T S"]:
-        """One row of weights for each target token, as the settings read them."""
+        """One row of weights for each target token, read by these settings."""
         heads = self.weights[settings.layer]
         chosen = heads if settings.head is None else heads[settings.head : settings.head + 1]
         return token_alignment(chosen, shift=settings.shift)
 
     def words(self, settings: AlignmentSettings) -> Float[np.ndarray, "targets sources"]:
-        """Word-level weights of the aligning layer: rows are target words and sum to 1, less what a guided head gives
-        the end token."""
+        """Word-level weights of the aligning layer: rows are target words and sum to 1, less the weight that a guided
+        head gives the end token."""
         weights = word_weights(
             self.rows(settings), self.target_words_of, self.source_words_of, renormalise=settings.threshold is None
         )
@@ -83,13 +84,13 @@ class Pass:
         return np.pad(weights, ((0, self.target_words - rows), (0, self.source_words - columns)))
 
     def links(self, settings: AlignmentSettings) -> list[Link]:
-        """Word links by the threshold of a guided head; else every token points at its heaviest source word."""
+        """Word links: by the threshold of a guided head, else from every token to its heaviest source word."""
         if settings.threshold is not None:
             return links(share_columns(self.words(settings)), "threshold", threshold=settings.threshold)
         return token_links(self.rows(settings), self.target_words_of, self.source_words_of)
 
     def heaviest_words(self, settings: AlignmentSettings, among: Collection[int] = ()) -> list[int]:
-        """For every target token the source word it looks at most, of those in `among` where any are given."""
+        """For every target token the source word with the most weight, chosen from `among` if given."""
         words_of = np.asarray(self.source_words_of)
         real = np.isin(words_of, list(among)) if among else words_of >= 0
         if not real.any():
@@ -109,10 +110,10 @@ def forced_passes(
     layers: str | Sequence[str] = CROSS,
     scores: bool = False,
 ) -> list[Pass]:
-    """Record the layers matching `layers` while the model is told to say `target_ids` (without end) for `sources`.
+    """Record the layers that match `layers` while the model is fed `target_ids` (without end token) for `sources`.
 
-    `target_words_of` says which target word each of these ids belongs to. With `scores`, what comes before the softmax
-    is recorded instead.
+    `target_words_of` has the target word of each of these ids. With `scores`, the values before the softmax are
+    recorded instead.
     """
     end, device = tokenizer.target.end, next(model.parameters()).device
     source_ids = tokenizer.source_ids(sources, to)
@@ -136,30 +137,31 @@ def forced_passes(
 
 
 def within(words_of: Sequence[int], words: int) -> list[int]:
-    """No word beyond the last: a tokenizer that rewrites characters may see more spaces than the text has."""
+    """Word numbers limited to the last word: a tokenizer that rewrites characters may see more spaces than the text
+    has."""
     return [min(word, words - 1) for word in words_of]
 
 
 def kind_of(layer: str) -> Kind:
-    """Who looks at whom in a layer of an encoder-decoder, by its name."""
+    """The kind of attention of an encoder-decoder's layer, by its name."""
     if layer.endswith("cross"):
         return "cross"
     return "self" if layer.startswith("encoder") else "causal"
 
 
 def require_attention(model: nn.Module, name: str) -> None:
-    """Refuse a model that looks nowhere, as recurrent ones and word vectors do."""
+    """Refuse a model without attention, such as recurrent language models and word vectors."""
     if not attention_names(model):
         raise UsageError(f"{name or 'this model'} has no attention to look at")
 
 
 def aligning_layers(model: nn.Module) -> list[str]:
-    """The layers through which target words look at source words; none in a model with a fixed context."""
+    """The cross-attention layers; none in a model with a fixed context."""
     return [name for name in attention_names(model) if kind_of(name) == "cross"]
 
 
 def default_alignment(model: nn.Module) -> AlignmentSettings | None:
-    """The default if none was measured: the middle decoder layer, shifted (Chen 2020); an RNN's only attention."""
+    """The default if none was measured: the middle decoder layer, shifted (Chen 2020), or an RNN's only attention."""
     layers = aligning_layers(model)
     if not layers:
         return None
@@ -167,8 +169,9 @@ def default_alignment(model: nn.Module) -> AlignmentSettings | None:
 
 
 def guided_alignment(model: nn.Module) -> AlignmentSettings | None:
-    """What guided training teaches to align: the first head of the last decoder layer but one (Garg et al. 2019), read
-    where the target word is known (Chen et al. 2020); an RNN's only attention. None in a model with a fixed context."""
+    """The attention that guided training teaches to align: the first head of the last decoder layer but one (Garg et
+    al. 2019), read where the target word is known (Chen et al. 2020), or an RNN's only attention. None for a fixed
+    context."""
     layers = aligning_layers(model)
     if not layers:
         return None
@@ -177,7 +180,7 @@ def guided_alignment(model: nn.Module) -> AlignmentSettings | None:
 
 
 def readings(passes: Sequence[Pass]) -> list[AlignmentSettings]:
-    """Every way to read an alignment from recorded cross-attention: a layer's mean or one head, shifted or not."""
+    """Every reading of recorded cross-attention: the mean of a layer or one head, shifted or not."""
     return [
         AlignmentSettings(layer=layer, shift=shift, head=head)
         for layer, weights in passes[0].weights.items()
@@ -187,7 +190,7 @@ def readings(passes: Sequence[Pass]) -> list[AlignmentSettings]:
 
 
 def choose_alignment(passes: Sequence[Pass], pairs: Sequence[Pair]) -> AlignmentSettings | None:
-    """The reading that aligns these pairs best: by their gold links where all have them, else by their words alone."""
+    """The reading that aligns these pairs best: by gold links if all have them, else by `choose_layer_by_words`."""
     if not passes or not passes[0].weights:
         return None
     candidates = {reading: [each.links(reading) for each in passes] for reading in readings(passes)}

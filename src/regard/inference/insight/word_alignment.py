@@ -17,12 +17,12 @@ from regard.errors import DataError, UsageError
 
 Link = tuple[int, int]
 Weights = Float[np.ndarray, "T S"]
-Reading = TypeVar("Reading")  # what names a candidate, usually (layer, shift)
+Reading = TypeVar("Reading")  # the type of a candidate's name, usually (layer, shift)
 
 LinkMethod = Literal["argmax", "threshold", "mutual"]
 SymmetryMethod = Literal["intersection", "union", "grow-diag", "grow-diag-final", "grow-diag-final-and"]
 
-NEIGHBOURS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))  # the diagonals come last
+NEIGHBOURS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))  # diagonals last
 
 
 # From attention to word weights
@@ -31,10 +31,10 @@ NEIGHBOURS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 
 def token_alignment(cross: Float[np.ndarray, "H T S"], *, shift: bool) -> Float[np.ndarray, "T-1 S"]:
     """One row of weights for each target token, from the T decoder steps fed with start, y_1, ..., y_{T-1}.
 
-    Unshifted, y_t is read at the step that predicts it: right for RNN decoders, which attend before they predict. With
-    `shift` it is read one step later, where y_t is the *input* and the layer's query already knows the word it looks up
-    (SHIFT-ATT of Chen et al., 2020, "Accurate Word Alignment Induction from Neural Machine Translation"). Heads are
-    averaged. The end token gets no row, so T steps give T - 1 rows either way.
+    Without `shift`, y_t is read at the step that predicts it. This suits RNN decoders, which attend before they
+    predict. With `shift`, y_t is read one step later, where it is the decoder's *input*, so the layer's query already
+    contains the word (SHIFT-ATT of Chen et al., 2020, "Accurate Word Alignment Induction from Neural Machine
+    Translation"). Heads are averaged. The end token gets no row, so T steps give T - 1 rows in both cases.
     """
     steps = cross[:, 1:] if shift else cross[:, :-1]
     return steps.mean(axis=0)
@@ -49,8 +49,8 @@ def word_weights(
 ) -> Weights:
     """Weights between words: the sum over a source word's pieces, the mean over a target word's pieces.
 
-    Pieces with word index -1 (special tokens) are dropped. With `renormalise` the rest of each row is scaled back to
-    sum to 1 (a row whose whole weight lay on special tokens stays 0); without it a row keeps what they left over.
+    Pieces with word index -1 (special tokens) are dropped. With `renormalise` each row is scaled to sum to 1; a row
+    whose whole weight lay on special tokens stays 0. Without it a row sums to the weight that lay on words.
     """
     expected = (len(target_words_of), len(source_words_of))
     if weights.shape != expected:
@@ -72,7 +72,7 @@ def _rows_to_one(weights: Weights) -> Weights:
 
 
 def share_columns(weights: Weights) -> Weights:
-    """Weights in which a source word that the target words claim more than once over gives each its share of it."""
+    """Scale each column whose sum exceeds 1, a source word claimed by several target words, to sum to 1."""
     return weights / np.maximum(weights.sum(axis=0, keepdims=True), 1.0)
 
 
@@ -81,7 +81,7 @@ def merge_weights(
 ) -> Weights:
     """Soft agreement of two directions: the cell-wise mean of `forward` and the transposed `backward`.
 
-    The geometric mean asks both models to agree; follow it with `links(..., "mutual")` or a threshold.
+    The geometric mean is large only where both models agree; use it with `links(..., "mutual")` or a threshold.
     """
     other = backward.T
     if forward.shape != other.shape:
@@ -96,8 +96,8 @@ def links(weights: Weights, method: LinkMethod = "argmax", *, threshold: float =
     """Hard links from word weights, sorted.
 
     `argmax` gives each target word its heaviest source word; `mutual` keeps the cells that are heaviest in both their
-    row and their column; `threshold` keeps every cell of at least `threshold`. Under every method a cell without
-    weight, or lighter than `threshold`, never links.
+    row and their column; `threshold` keeps every cell of at least `threshold`. No method links a cell of weight 0 or of
+    less than `threshold`.
     """
     if method == "threshold" and threshold <= 0:
         raise UsageError(f"links by threshold need a threshold above 0; it is {threshold}")
@@ -116,7 +116,7 @@ def _heaviest_in_row(weights: Weights) -> np.ndarray:
 def token_links(
     weights: Float[np.ndarray, "Tq Tk"], target_words_of: Sequence[int], source_words_of: Sequence[int]
 ) -> list[Link]:
-    """Links by argmax of every target *token*, carried over to words: two words link when any of their pieces do."""
+    """Links by argmax of every target *token*: two words are linked if any of their pieces are."""
     source_of = np.asarray(source_words_of, dtype=int)
     pieces = np.flatnonzero(source_of >= 0)
     if not len(pieces):
@@ -126,7 +126,7 @@ def token_links(
 
 
 def flip(pairs: Iterable[Link]) -> list[Link]:
-    """Links of the opposite translation direction, as (source, target) of this one."""
+    """The links of the opposite translation direction, as (source, target) of this direction."""
     return sorted((target, source) for source, target in pairs)
 
 
@@ -154,7 +154,7 @@ def symmetrise(forward: Iterable[Link], backward: Iterable[Link], method: Symmet
     """Combine the links of two directions (Koehn et al., 2003); both as (source, target), see `flip`.
 
     `grow-diag` starts from the intersection and adds neighbouring links of the union, diagonals included, while one of
-    their words is still free; `-final` then adds any link with a free word, `-final-and` only where both are free.
+    their words has no link. `-final` then adds any link with an unlinked word, `-final-and` only if both are unlinked.
     """
     forward, backward = set(forward), set(backward)
     if method == "union":
@@ -170,7 +170,7 @@ def symmetrise(forward: Iterable[Link], backward: Iterable[Link], method: Symmet
 
 
 def _grow(grown: set[Link], union: set[Link]) -> None:
-    """Add neighbours of `grown` from `union`, pass after pass in reading order, until nothing changes."""
+    """Add neighbours of `grown` from `union`, in passes in reading order, until nothing changes."""
     size = -1
     while size != len(grown):
         size = len(grown)
@@ -194,7 +194,7 @@ def _is_free(pair: Link, taken: set[Link], *, both: bool) -> bool:
 
 @dataclass(frozen=True)
 class AlignmentScore:
-    """Alignment quality over a corpus (Och and Ney, 2003); a ratio over nothing counts as perfect."""
+    """Alignment quality over a corpus (Och and Ney, 2003); a ratio whose denominator is 0 counts as perfect."""
 
     precision: float
     recall: float
@@ -208,7 +208,7 @@ def alignment_score(
 ) -> AlignmentScore:
     """Precision |A&P|/|A|, recall |A&S|/|S| and AER 1 - (|A&S| + |A&P|) / (|A| + |S|), counted over all sentences.
 
-    Sure links are possible too, whether or not `possible` repeats them.
+    Sure links count as possible, whether or not `possible` contains them.
     """
     possible = sure if possible is None else possible
     if not len(predicted) == len(sure) == len(possible):
@@ -238,7 +238,7 @@ def alignment_error_rate(
     sure: Sequence[Iterable[Link]],
     possible: Sequence[Iterable[Link]] | None = None,
 ) -> float:
-    """AER over a corpus: 0 is perfect, 1 is nothing right."""
+    """AER over a corpus: 0 is perfect, 1 means that no link is right."""
     return alignment_score(predicted, sure, possible).error_rate
 
 
@@ -250,7 +250,7 @@ def choose_layer(
     sure: Sequence[Iterable[Link]],
     possible: Sequence[Iterable[Link]] | None = None,
 ) -> Reading:
-    """The candidate, usually (layer, shift), with the lowest AER against gold links; the first of equals."""
+    """The candidate, usually (layer, shift), with the lowest AER against gold links; the first if several are equal."""
     return min(candidates, key=lambda reading: alignment_error_rate(candidates[reading], sure, possible))
 
 
@@ -259,7 +259,7 @@ def choose_layer_by_words(
     source_words: Sequence[Sequence[str]],
     target_words: Sequence[Sequence[str]],
 ) -> Reading:
-    """Without gold: the candidate whose linked source words say most about the target words they are linked to."""
+    """Without gold links: the candidate whose linked source words predict the target words best."""
     return max(candidates, key=lambda reading: lexical_likelihood(candidates[reading], source_words, target_words))
 
 
@@ -269,9 +269,10 @@ def lexical_likelihood(
     target_words: Sequence[Sequence[str]],
     smoothing: float = 0.5,
 ) -> float:
-    """Mean log p(target word | linked source word), each half of the sentences judged by counts from the other half.
+    """Mean log p(target word | linked source word); each half of the sentences is scored with counts from the other
+    half.
 
-    Links that are off by one, or that follow positions instead of words, pair words that never meet again elsewhere.
+    Wrong links, such as those that are off by one or follow positions, pair words that do not recur in the other half.
     """
     pairs = [
         [(sources[s], targets[t]) for s, t in each]
@@ -283,7 +284,7 @@ def lexical_likelihood(
 
 
 def _log_likelihood(pairs: Sequence[tuple[str, str]], counts: Counter[tuple[str, str]], smoothing: float) -> float:
-    """Σ log p(t|s), where p mixes the counts of the pair with those of the target word alone."""
+    """Σ log p(t|s), where p interpolates the counts of the pair with those of the target word alone."""
     of_source, of_target, total = Counter[str](), Counter[str](), counts.total() + 1
     for (source, target), count in counts.items():
         of_source[source] += count

@@ -1,5 +1,4 @@
-"""Image in, its classes or those of its pixels out, and its attention: every layer and head between places of the
-image."""
+"""Image pipelines: classification, segmentation, and the attention of every head between places of the image."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class LanguageModel(TextGenerator):
         """The prompt's tokens, at least one: an empty prompt becomes the token that starts a text."""
         (found,) = self.tokenizer.encode([prompt])
         ids = list(found.ids)
-        while ids and ids[-1] == self.tokenizer.end:  # some tokenizers end every text; this one must go on
+        while ids and ids[-1] == self.tokenizer.end:  # some tokenizers append an end token, but the text must continue
             ids.pop()
         if not ids:
             opening = self.tokenizer.start if self.tokenizer.start is not None else self.tokenizer.end
@@ -164,7 +164,7 @@ class LanguageModel(TextGenerator):
         return found.ids if start is None or found.ids[:1] == [start] else [start, *found.ids]
 
     def _batches(self, lengths: Sequence[int]) -> Iterable[list[int]]:
-        """Rotary angles that depend on the longest text of a batch: then texts are generated one by one."""
+        """Batches of prompts. One prompt per batch if rotary angles depend on the longest text of a batch."""
         if isinstance(self.model, Gpt) and self.model.grows:
             return ([number] for number in range(len(lengths)))
         return super()._batches(lengths)

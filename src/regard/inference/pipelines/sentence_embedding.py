@@ -1,7 +1,7 @@
-"""What sentence-transformers puts around an encoder: prompts before a text, and how its tokens become one vector.
+"""The parts of sentence-transformers around an encoder: prompts, pooling of token vectors, and further layers.
 
-A folder of that library lists its modules in `modules.json`. Those that are known here are read; any other is refused,
-since without it the vectors would be others.
+A folder of that library lists its modules in `modules.json`. Known modules are loaded; any other is refused, because
+the vectors would be wrong without it.
 """
 
 import json
@@ -21,12 +21,12 @@ from regard.checkpoints.weights import PICKLES, WEIGHTS, read_weights
 from regard.errors import CheckpointError, UsageError
 
 MODULES, SETTINGS, TOKENIZER = "modules.json", "config_sentence_transformers.json", "tokenizer_config.json"
-READERS = tuple(  # what the settings of the encoder itself are called, by the age of the folder
+READERS = tuple(  # file names of the encoder's settings, newer and older ones
     f"sentence_{kind}_config.json"
     for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 )
 POOLING = "1_Pooling"
-MODES = {  # of pooling, in the order in which older folders put several side by side
+MODES = {  # of pooling, in the order in which older folders concatenate them
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
     "pooling_mode_mean_tokens": "mean",
@@ -41,29 +41,29 @@ DENSE = {
     "in_features", "out_features", "bias", "activation_function", "use_residual", "module_input_name",
     "module_output_name",
 }  # fmt: skip
-PLAIN: dict[str, Any] = {  # what newer folders say of an encoder of texts
+PLAIN: dict[str, Any] = {  # what newer folders say of a plain text encoder
     "transformer_task": "feature-extraction",
     "module_output_name": "token_embeddings",
     "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
 }
-VECTOR = "sentence_embedding"  # what the library calls the vector that modules hand on
+VECTOR = "sentence_embedding"  # the library's name of the vector that modules pass on
 
 
 @dataclass(frozen=True)
 class SentenceModules:
-    """How texts become vectors: the prompts, the poolings side by side, and the layers after them."""
+    """How texts become vectors: the prompts, the concatenated poolings, and the layers after them."""
 
     modes: tuple[str, ...] = ("mean",)
     layers: nn.Sequential = field(default_factory=nn.Sequential)
-    width: int | None = None  # of the vectors, where the layers change it
-    longest: int | None = None  # tokens of a text
+    width: int | None = None  # of the vectors, if the layers change it
+    longest: int | None = None  # the most tokens of a text
     lowercase: bool = False
     prompts: Mapping[str, str] = field(default_factory=dict)
     default_prompt: str = ""  # a name in `prompts`
     pools_prompt: bool = True  # whether the tokens of the prompt are pooled too
 
     def prompt(self, name: str = "") -> str:
-        """What is put before a text: the prompt of this name, else the folder's usual one."""
+        """The text before each input: the prompt of this name, else the folder's default."""
         if name and name not in self.prompts:
             known = ", ".join(self.prompts) or "none"
             raise UsageError(f"the model has no prompt called {name!r}; it has: {known}")
@@ -73,7 +73,7 @@ class SentenceModules:
 def pool(
     hidden: Float[Tensor, "B T D"], real: Bool[Tensor, "B T"], modes: Sequence[str], skipped: int = 0
 ) -> Float[Tensor, "B _"]:
-    """One vector for each text, from those of its real tokens except the first `skipped`; modes side by side."""
+    """One vector for each text, pooled from its real tokens except the first `skipped`; modes are concatenated."""
     places = torch.arange(real.shape[1], device=real.device)
     weight = (real & (places >= skipped)).to(hidden.dtype)
     return torch.cat([_pooled(hidden, weight, mode) for mode in modes], dim=-1)
@@ -97,7 +97,7 @@ def _pooled(hidden: Float[Tensor, "B T D"], weight: Float[Tensor, "B T"], mode: 
 
 
 def read_sentence_modules(folder: Path, width: int, allow_pickle: bool = False) -> SentenceModules:
-    """What a folder says of sentence vectors; `width`: of the encoder's tokens. Without a word, they are means."""
+    """The sentence modules of a folder; `width` is that of the encoder's tokens. The default is mean pooling."""
     if not (folder / MODULES).is_file():
         if not (folder / POOLING).is_dir():
             return SentenceModules()
@@ -118,7 +118,7 @@ def read_sentence_modules(folder: Path, width: int, allow_pickle: bool = False) 
 
 
 def sentence_files(folder: Path) -> list[str]:
-    """The files of a folder that say how sentence vectors are made, by their names relative to it."""
+    """The files of a folder that define its sentence vectors, by their paths relative to it."""
     places = [path for _, path in _modules(folder)] if (folder / MODULES).is_file() else [folder / POOLING]
     parts = [place / name for place in places if place != folder for name in ("config.json", WEIGHTS, *PICKLES)]
     files = [*(folder / name for name in (MODULES, SETTINGS, *READERS)), *parts]
@@ -126,7 +126,7 @@ def sentence_files(folder: Path) -> list[str]:
 
 
 def _modules(folder: Path) -> list[tuple[str, Path]]:
-    """The kind and the place of each module, in their order."""
+    """The kind and the folder of each module, in order."""
     file = folder / MODULES
     try:
         listed = json.loads(file.read_bytes())
@@ -150,7 +150,7 @@ def _is_inside(path: str) -> bool:
 
 
 def _read_pooling(place: Path, width: int) -> tuple[tuple[str, ...], bool]:
-    """The modes of pooling, and whether the tokens of a prompt are pooled too."""
+    """The pooling modes, and whether the tokens of a prompt are pooled too."""
     file = place / "config.json"
     values = read_json(file)
     known = {*MODES, "pooling_mode", "include_prompt", "word_embedding_dimension", "embedding_dimension"}
@@ -166,7 +166,7 @@ def _read_pooling(place: Path, width: int) -> tuple[tuple[str, ...], bool]:
 
 
 def _read_layers(modules: Sequence[tuple[str, Path]], width: int, allow_pickle: bool) -> tuple[nn.Sequential, int]:
-    """The layers after the pooling, and how wide their result is."""
+    """The layers after the pooling, and the width of their result."""
     layers = nn.Sequential()
     for kind, place in modules:
         match kind:
@@ -180,14 +180,14 @@ def _read_layers(modules: Sequence[tuple[str, Path]], width: int, allow_pickle: 
                 _require_vector(place / "config.json", _optional(place / "config.json"))
                 layers.append(Normalize())
             case "Dropout":
-                pass  # does nothing outside training
+                pass  # has no effect outside training
             case _:
                 raise CheckpointError(f"{place} is a {kind} of sentence-transformers, which is not supported")
     return layers.eval().requires_grad_(False), width
 
 
 class Dense(nn.Module):
-    """A linear layer with an activation, whose input may be added to its result."""
+    """A linear layer with an activation and optionally a residual connection."""
 
     def __init__(self, inputs: int, outputs: int, *, bias: bool, activation: nn.Module, residual: bool):
         super().__init__()
@@ -201,7 +201,7 @@ class Dense(nn.Module):
 
 
 class Normalize(nn.Module):
-    """Vectors of length 1."""
+    """Scale vectors to length 1."""
 
     def forward(self, x: Float[Tensor, "B D"]) -> Float[Tensor, "B D"]:
         return functional.normalize(x, dim=-1)
@@ -245,7 +245,7 @@ def _read_limits(folder: Path) -> tuple[int | None, bool]:
 
 
 def _read_prompts(folder: Path) -> tuple[dict[str, str], str]:
-    """The prompts by name, and the name of the usual one."""
+    """The prompts by name, and the name of the default."""
     file = folder / SETTINGS
     values = _optional(file)
     if (kind := values.get("model_type") or "SentenceTransformer") != "SentenceTransformer":

@@ -31,11 +31,11 @@ from regard.models.catalog import models_run_by
 from regard.models.elmo import Elmo, ElmoConfig, ElmoOutput
 
 ANY_MASK = "[MASK]"
-FEW = 64  # tokens; with more, the model itself is as fast as its fast version
+FEW = 64  # tokens; above this, the model itself is as fast as its fast version
 
 
 class Guess(NamedTuple):
-    """A token for a hidden word, how probable it is, and the text with it in place."""
+    """A token for a hidden word, its probability, and the text with it filled in."""
 
     token: str
     probability: float
@@ -76,7 +76,7 @@ class Readers:
 
     @cached_property
     def fast(self) -> Bert | Elmo:
-        """Made when first needed, because it takes memory."""
+        """The fast version, made when it is first needed, because it takes memory."""
         return fast_model(self.model)
 
     def of(self, tokens: Int[Tensor, "B T"]) -> Bert | Elmo:
@@ -99,7 +99,7 @@ class TextEncoder:
         self.sentences = sentences or SentenceModules()
         self.config: BertConfig | ElmoConfig = model.config
         self.device, self.readers = next(model.parameters()).device, Readers(self.model)
-        self.warns = True  # of texts that are mostly unknown, where the result cannot say it
+        self.warns = True  # warn about texts that are mostly unknown, if the result cannot say so
         if tokenizer.size > self.config.vocab:
             raise CheckpointError(
                 f"the tokenizer of {name or 'this model'} has {tokenizer.size:,} tokens, but the model knows "
@@ -127,11 +127,11 @@ class TextEncoder:
         normalise: bool = True,
         truncate: bool = False,
     ) -> Float[Tensor, "N D"]:
-        """One vector for each text: the mean of its tokens, or what the folder's modules of sentence-transformers make.
+        """One vector for each text: the mean of its tokens, or the result of the folder's sentence-transformers
+        modules.
 
-        `pooling` (mean, cls, max, …) takes the place of these modules; `prompt` names one of the folder's prompts,
-        which is put before each text, in place of its usual one. Normalised vectors have length 1, so that their
-        products are cosines.
+        `pooling` (mean, cls, max, …) replaces these modules. `prompt` names one of the folder's prompts, which is put
+        before each text instead of the default. Normalised vectors have length 1, so that their products are cosines.
         """
         if pooling not in ("", *MODES.values()):
             raise UsageError(f"pooling is {pooling!r}; known are {', '.join(MODES.values())}")
@@ -148,34 +148,34 @@ class TextEncoder:
 
     @property
     def width(self) -> int:
-        """Numbers of a vector."""
+        """The size of a vector."""
         return self.sentences.width or _width(self.config)
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
-        """How many tokens each text has, the usual prompt included."""
+        """The number of tokens of each text, with the default prompt."""
         return [len(row.ids) for row in self.tokenizer.encode(self._prompted(texts))]
 
     def _prompted(self, texts: Sequence[str], prompt: str = "") -> Sequence[str]:
-        """The texts as they are read for sentence vectors."""
+        """The texts with their prompt, as they are read for sentence vectors."""
         before = self.sentences.prompt(prompt)
         texts = [before + text for text in texts] if before else texts
         return [Lowercase().normalize_str(text) for text in texts] if self.sentences.lowercase else texts
 
     def _skipped(self, prompt: str) -> int:
-        """How many tokens at the beginning of each text are of the prompt and not pooled."""
+        """The number of prompt tokens at the beginning of each text that are not pooled."""
         if self.sentences.pools_prompt or not self.sentences.prompt(prompt):
             return 0
         ids = self.tokenizer.encode(self._prompted([""], prompt))[0].ids
         return len(ids) - (ids[-1] in self.tokenizer.specials.values())
 
     def unknown_words(self, text: str, pair: str = "") -> list[UnknownWord]:
-        """The words of a text and its partner that become unknown tokens; hidden words are not among them."""
+        """The words of a text and its partner that become unknown tokens, without hidden words."""
         for name in filter(None, (ANY_MASK, self.mask_name)):
             text = text.replace(name, " " * len(name))
         return unknown_words(f"{text}\t{pair}" if pair else text, self.tokenizer.reads)
 
     def _has_unknown(self, row: Encoded) -> bool:
-        """Whether a text may have unknown words: a quick look, since few have."""
+        """A quick check whether a text may have unknown words; few texts have."""
         return self.tokenizer.unknown in row.ids
 
     def _warn_of_unknown(self, texts: Sequence[str]) -> None:
@@ -190,7 +190,7 @@ class TextEncoder:
         return guesses[0]
 
     def fill_each(self, text: str, top: int = 5) -> list[list[Guess]]:
-        """The most probable tokens for every hidden word, each guessed while the others stay hidden."""
+        """The most probable tokens for every hidden word; each is predicted while the others stay hidden."""
         text, name = self._hidden(text)
         self._warn_of_unknown([text])
         return [
@@ -202,7 +202,8 @@ class TextEncoder:
         ]
 
     def predict_tokens(self, text: str, pair: str | None = None, *, top: int = TOP) -> list[TokenPrediction]:
-        """The most probable tokens for every hidden word of a text or a pair, by its place among their tokens."""
+        """The most probable tokens for every hidden word of a text or a pair, by the place of the word among their
+        tokens."""
         self._hidden(text)
         found, pieces = self._guesses(text, pair, top=top), self.tokenizer.pieces
         return [
@@ -229,8 +230,8 @@ class TextEncoder:
         truncate: bool = False,
         longest: int | None = None,
     ) -> list[Labelled]:
-        """The labels of each text, or of each text with its partner in `pairs`; what is cut has `longest` tokens, if
-        the model can read that many."""
+        """The labels of each text, or of each text with its partner in `pairs`. With `truncate`, long texts are cut to
+        `longest` tokens, or to the model's limit if that is smaller."""
         if self.config.head != "classify":
             raise UsageError(f"{self._who()} has the head {self.config.head!r}, not 'classify'; fine-tune it first")
         pairs = None if pairs is None else _several(pairs)
@@ -259,8 +260,8 @@ class TextEncoder:
     ) -> SelfAttention:
         """The recorded attention of reading a text, or a pair, in the layers whose names match.
 
-        With `marked`, the names of special tokens stand for them, as [MASK] does for a hidden word; with `scores`, what
-        comes before the softmax is recorded instead.
+        With `marked`, special tokens are shown by their names, such as [MASK]; with `scores`, the values before the
+        softmax are recorded instead.
         """
         require_attention(self.model, self.name)
         rows = self._encode([text], None if pair is None else [pair], marked=marked)
@@ -275,12 +276,12 @@ class TextEncoder:
         return self.tokenizer.pieces(self._encode([text], None if pair is None else [pair], marked=marked)[0].ids)
 
     def hides_words(self, *texts: str) -> bool:
-        """Whether some word of these texts is hidden."""
+        """Whether any of these texts has a hidden word."""
         return any(name in text for text in texts for name in (ANY_MASK, self.mask_name) if name)
 
     @property
     def mask_name(self) -> str:
-        """How the tokenizer writes a hidden word; empty if it knows none."""
+        """The tokenizer's mask token; empty if it has none."""
         return "" if self.tokenizer.mask is None else self.tokenizer.pieces([self.tokenizer.mask])[0]
 
     def _encode(
@@ -292,7 +293,7 @@ class TextEncoder:
         longest: int | None = None,
         marked: bool = False,
     ) -> list[Encoded]:
-        """Token ids the model can read; a text with too many is refused, unless it may be cut."""
+        """Token ids for the model; a text that is too long is refused, unless it may be cut."""
         longest = min(longest or self.config.longest, self.config.longest)
         if marked and self.mask_name:
             texts = [text.replace(ANY_MASK, self.mask_name) for text in texts]
@@ -317,7 +318,7 @@ class TextEncoder:
         return self.readers.of(tokens)(tokens, *others)
 
     def _hidden(self, text: str) -> tuple[str, str]:
-        """The text with hidden words as this tokenizer writes them, and how it does."""
+        """The text with hidden words replaced by the tokenizer's mask token, and that token."""
         if isinstance(self.model, Elmo) or self.model.masked is None:
             raise UsageError(f"{self._who()} guesses no words: it has the head {self.config.head!r}, not 'masked'")
         if not self.mask_name:
@@ -326,7 +327,7 @@ class TextEncoder:
 
     @torch.inference_mode()
     def _guesses(self, text: str, pair: str | None = None, *, top: int) -> dict[int, list[tuple[int, float]]]:
-        """For the place of every hidden word the most probable tokens with their probabilities."""
+        """The most probable tokens and their probabilities, for every hidden word."""
         check_top(top)
         rows = self._encode([text], None if pair is None else [pair], marked=True)
         places = [place for place, token in enumerate(rows[0].ids) if token == self.tokenizer.mask]
@@ -340,7 +341,7 @@ class TextEncoder:
         return {place: list(zip(*each, strict=True)) for place, *each in zip(places, chosen, values, strict=True)}
 
     def _put(self, token: int, text: str, name: str, number: int) -> str:
-        """The text with a token in place of the hidden word with this number, counted from 0."""
+        """The text with a token in place of the hidden word of this number, from 0."""
         parts = text.split(name)
         before, after = name.join(parts[: number + 1]), name.join(parts[number + 1 :])
         word, continues = self.tokenizer.spelled(token)
@@ -362,5 +363,5 @@ def _several(texts: str | Sequence[str]) -> Sequence[str]:
 
 
 def _width(config: BertConfig | ElmoConfig) -> int:
-    """Numbers of a token's vector."""
+    """The size of a token's vector."""
     return config.width * (2 if isinstance(config, ElmoConfig) else 1)

@@ -24,7 +24,7 @@ class Translation:
     source: str
     text: str
     score: float
-    finished: bool  # False: the length limit was reached before the end of a sentence
+    finished: bool  # False if the length limit was reached before the end of a sentence
     tokens: list[str]
     to: str = ""
     prefix: str = ""  # the beginning that was given

@@ -1,4 +1,4 @@
-"""Vectors of words: neighbours, analogies, and the text format that word2vec's own program writes."""
+"""Word vectors: neighbours, analogies, and word2vec's text format."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from regard.models.word2vec import Word2Vec
 
 
 class Neighbour(NamedTuple):
-    """A word, and the cosine of its vector with what was looked for."""
+    """A word, and the cosine of its vector with the query."""
 
     word: str
     similarity: float
@@ -39,7 +39,7 @@ class WordVectors:
     def __init__(self, words: Sequence[str], vectors: Float[Tensor, "N D"], *, lowercase: bool = False, name: str = ""):
         self.words, self.vectors, self.lowercase, self.name = list(words), vectors, lowercase, name
         self.numbers = {word: number for number, word in enumerate(self.words)}
-        self.warns = True  # of texts that are mostly unknown
+        self.warns = True  # warn about texts that are mostly unknown
 
     @classmethod
     def load(cls, folder: str | Path, *, device: str = "cpu", allow_pickle: bool = False) -> WordVectors:
@@ -58,7 +58,8 @@ class WordVectors:
 
     @classmethod
     def read(cls, path: Path) -> WordVectors:
-        """Read word2vec's text format: how many words and numbers there are, then in each line a word and its own."""
+        """Read word2vec's text format: the number of words and the size of a vector, then one word and its vector per
+        line."""
         lines = read_lines(path, refuse)
         try:
             count, width = map(int, next(lines, "").split())
@@ -79,16 +80,16 @@ class WordVectors:
 
     @cached_property
     def directions(self) -> Float[Tensor, "N D"]:
-        """The vectors at length 1."""
+        """The vectors scaled to length 1."""
         return functional.normalize(self.vectors.float(), dim=-1)
 
     @property
     def width(self) -> int:
-        """Numbers of a vector."""
+        """The size of a vector."""
         return self.vectors.shape[1]
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
-        """How many words each text has."""
+        """The number of words of each text."""
         return [len(text.split()) for text in texts]
 
     def unknown_words(self, text: str) -> list[UnknownWord]:
@@ -103,7 +104,7 @@ class WordVectors:
         return self.vectors[self.number(word)]
 
     def number(self, word: str) -> int:
-        """Where a word stands among the known ones."""
+        """The index of a known word."""
         number = self.numbers.get(word.lower() if self.lowercase else word)
         if number is None:
             near = difflib.get_close_matches(word, self.words, n=1)
@@ -116,11 +117,11 @@ class WordVectors:
         return (self.directions[self.number(one)] @ self.directions[self.number(other)]).item()
 
     def neighbours(self, word: str, top: int = 10) -> list[Neighbour]:
-        """The words most like a word."""
+        """The words most similar to a word."""
         return self._nearest(self.directions[self.number(word)], [word], top)
 
     def analogy(self, one: str, other: str, third: str, top: int = 10) -> list[Neighbour]:
-        """What is to `third` as `other` is to `one`: the words nearest to other - one + third (3CosAdd, Levy 2014)."""
+        """The words x for which `one` : `other` = `third` : x, nearest to other - one + third (3CosAdd, Levy 2014)."""
         a, b, c = (self.directions[self.number(word)] for word in (one, other, third))
         return self._nearest(b - a + c, [one, other, third], top)
 
@@ -133,7 +134,7 @@ class WordVectors:
         normalise: bool = True,
         truncate: bool = False,
     ) -> Float[Tensor, "N D"]:
-        """One vector for each text: the mean of the vectors of its known words, no text being too long for that."""
+        """One vector for each text: the mean of the vectors of its known words. Texts have no length limit."""
         if pooling not in ("", "mean"):
             raise UsageError(f"pooling is {pooling!r}; word vectors know only mean")
         if prompt:

@@ -286,7 +286,7 @@ class TrainingJobs:
         self._watch(wait, terminate)
 
     def _watch(self, wait: Callable[[], int], terminate: Callable[[], None]) -> None:
-        """JobRecord how the run ends; a finished model is registered before the run is reported as finished."""
+        """Record how the run ends; a finished model is registered before the run is reported as finished."""
 
         def watch() -> None:
             code = wait()

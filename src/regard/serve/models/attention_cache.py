@@ -27,7 +27,7 @@ MAX_WEIGHTS_PER_PASS = 32 * 2**20  # enough for all layers of a short text; a lo
 
 @dataclass(frozen=True)
 class Question:
-    """An input of a text model; `generation` are the settings of a model that writes, as pairs."""
+    """An input of a text model; `generation` are the settings of a model that generates text, as pairs."""
 
     model: str
     text: str
@@ -37,7 +37,7 @@ class Question:
     generation: tuple[tuple[str, Any], ...] = ()
 
     def inspect(self, model: object) -> TextInspection:
-        """The inspection of this input; a model that writes does so now."""
+        """The inspection of this input; a model that generates text does so now."""
         return inspect_text(model, self.text, pair=self.pair, to=self.to, target=self.target, **dict(self.generation))
 
 

@@ -1,4 +1,4 @@
-"""The models of a server: known by their folders, loaded when first asked for, put back when memory is short."""
+"""The models of a server: registered by folder, loaded when first used, and unloaded when memory is short."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ LANGUAGES_IN_NAME = re.compile(r"(?:^|[-_/])([a-z]{2,3})[-_]([a-z]{2,3})$")  # o
 
 
 class ModelLoadError(HTTPError):
-    """A model is known but cannot be read; the reason, which may name files, is for the log."""
+    """A registered model cannot be read. The reason may name files, so it goes to the log only."""
 
     status = 500
 
@@ -49,16 +49,16 @@ class ModelInfo:
 
     id: str
     folder: Path
-    family: str  # name of the model in the catalog
+    family: str  # name in the catalog
     pipeline: PipelineEntry
     config: Config
-    source: str  # languages, of translation models
+    source: str  # source language, for translation models
     targets: tuple[str, ...]
     bytes: int
 
     @cached_property
     def outline(self) -> nn.Module:
-        """The model without memory for its weights."""
+        """The model built without memory for its weights."""
         with torch.device("meta"):
             return MODELS[self.family].model(self.config)
 
@@ -68,12 +68,12 @@ class ModelInfo:
 
     @property
     def layers(self) -> dict[str, int]:
-        """Its attention layers by name, with the number of their heads."""
+        """The names of its attention layers, with their numbers of heads."""
         return {name: getattr(self.outline.get_submodule(name), "heads", 1) for name in attention_names(self.outline)}
 
     @property
     def title(self) -> str:
-        """What people call the family."""
+        """The display name of the family."""
         return MODELS[self.family].title
 
     @property
@@ -87,12 +87,12 @@ class ModelInfo:
         return self.ability == "write" or getattr(self.outline, "masked", None) is not None
 
     def target(self, wanted: str) -> str | None:
-        """The model's own code for a wanted target language."""
+        """The model's own code for a requested target language."""
         return find_language(self.targets, wanted)
 
 
 def describe(name: str, folder: Path) -> ModelInfo:
-    """Read what a folder says of itself; fails for what is no model of ours."""
+    """The information of a model folder; raises an error if the server cannot serve it."""
     folder = resolve(folder)
     family, config, _ = identify(folder)
     key = find_pipeline(folder)
@@ -104,7 +104,7 @@ def describe(name: str, folder: Path) -> ModelInfo:
         return ModelInfo(name, folder, family, pipeline, config, "", (), weights)
     tokenizer = PairTokenizer.load(folder)
     source, targets = tokenizer.source_language, tokenizer.target_languages
-    if not source or not any(targets):  # a Marian folder that does not say: its name may
+    if not source or not any(targets):  # a Marian folder that does not name its languages may have them in its own name
         if (found := LANGUAGES_IN_NAME.search(name)) is None:
             raise CheckpointError(f"{name} does not say its languages; call its folder something like model-en-es")
         source, targets = source or found[1], targets if any(targets) else (found[2],)
@@ -112,7 +112,7 @@ def describe(name: str, folder: Path) -> ModelInfo:
 
 
 class ModelRegistry:
-    """Models by id, in the order they were given; those in use are loaded, up to `memory` MiB of weights."""
+    """Models by id, in the order of registration; those in use stay loaded, up to `memory` MiB of weights."""
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class ModelRegistry:
         return [info for info in self.infos() if info.ability == "translate"]
 
     def find(self, name: str = "") -> ModelInfo:
-        """The model of that id; without one, the first."""
+        """The model with that id; without an id, the first."""
         infos = self.infos()
         if not infos:
             raise NotFoundError("there is no model yet; train one, or start the server with -m FOLDER")
@@ -177,21 +177,21 @@ class ModelRegistry:
         return name in self._loaded
 
     def translator(self, name: str) -> Translator:
-        """A model that translates."""
+        """A model that translates; raises an error for others."""
         found = self.model(name)
         if not isinstance(found, Translator):
             raise UsageError(f"{name} does not translate")
         return found
 
     def classifier(self, name: str) -> ImageClassifier:
-        """A model that looks at pictures."""
+        """An image classifier; raises an error for others."""
         found = self.model(name)
         if not isinstance(found, ImageClassifier):
             raise UsageError(f"{name} does not look at pictures")
         return found
 
     def model(self, name: str) -> Model:
-        """The model itself, loaded now if it is not yet; others leave when it does not fit beside them."""
+        """The model itself, loaded if necessary; other models are unloaded if memory does not suffice."""
         info = self.find(name)
         with self._lock:
             if (here := self._loaded.get(info.id)) is None:
@@ -199,9 +199,9 @@ class ModelRegistry:
                 try:
                     precision = self.precision if info.pipeline.takes_precision else "fp32"
                     loaded = regard.load(info.folder, device=self.device, precision=precision)
-                    assert isinstance(loaded, Model)  # `describe` refuses the others
+                    assert isinstance(loaded, Model)  # `describe` refuses all others
                     if isinstance(loaded, TextEncoder | WordVectors):
-                        loaded.warns = False  # answers say what is unknown
+                        loaded.warns = False  # the answers name unknown words
                     here = self._loaded[info.id] = loaded
                 except (CheckpointError, OSError) as error:
                     raise ModelLoadError(f"the model {info.id} cannot be loaded; the server's log says why") from error
@@ -215,7 +215,7 @@ class ModelRegistry:
             del used[oldest]
 
     def _free(self, name: str) -> str:
-        """The name, or the name with a number behind it when another model has it."""
+        """The name, with a number appended if another model has it."""
         number, free = 1, name
         while free in self._infos:
             number, free = number + 1, f"{name}-{number + 1}"
