@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def aligned(aligner: Aligner, tokenizer: PairTokenizer, gold: list[GoldPair], *, flipped: bool) -> list[list[Link]]:
-    """Word links of the gold pairs, as (source, target) of the gold."""
+    """The word links of the gold pairs, as (source, target) in the gold numbering."""
     pairs = [Pair(pair.target, pair.source) if flipped else Pair(pair.source, pair.target) for pair in gold]
     with tempfile.TemporaryDirectory() as folder:
         store = encode_corpus(pairs, tokenizer, Path(folder) / "gold")
@@ -45,7 +45,7 @@ def aligned(aligner: Aligner, tokenizer: PairTokenizer, gold: list[GoldPair], *,
     words = []
     for pair, links in zip(pairs, found, strict=True):
         sources, targets = tokenizer.source.words_in(pair.source), tokenizer.target.words_in(pair.target)
-        between = {(sources[s], targets[t]) for s, t in links if s < len(sources)}  # the end token is no word
+        between = {(sources[s], targets[t]) for s, t in links if s < len(sources)}  # the end token is not a word
         words.append(flip(between) if flipped else sorted(between))
     return words
 

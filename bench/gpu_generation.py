@@ -45,14 +45,14 @@ from regard.models.transformer import Transformer, TransformerConfig
 Answers = list[list[int]]
 AIMS = {("gpt2", 1, 1): 1000, ("marian", 1, 1): 1000, ("marian", 64, 1): 60_000, ("marian", 64, 5): 40_000}
 CASES = {"gpt2": ((1, 1), (32, 1)), "marian": ((1, 1), (64, 1), (64, 5))}  # batch, beam
-LENGTHS = {"gpt2": (16, 128), "marian": (32, 64)}  # tokens that are read, and written
+LENGTHS = {"gpt2": (16, 128), "marian": (32, 64)}  # tokens read and tokens generated
 VOCABULARY = {"gpt2": 50257, "marian": 32000}
-ROUNDS = 3  # at least
+ROUNDS = 3  # the least number of rounds
 
 
 @dataclass
 class Line:
-    """One engine on one case; or why it has no result."""
+    """The result of one engine in one case, or the reason that it has none."""
 
     model: str
     batch: int
@@ -60,7 +60,7 @@ class Line:
     precision: str
     engine: str
     tokens_per_second: float = 0.0
-    first_seconds: float = 0.0  # the first answer, with everything that is prepared for it
+    first_seconds: float = 0.0  # of the first answer, with all preparation
     agreement: str = ""
     problem: str = ""
     rounds: list[float] = field(default_factory=list)
@@ -75,7 +75,7 @@ class Line:
 
 
 def random_model(name: str) -> nn.Module:
-    """Weights large enough for every token to be another."""
+    """A model whose random weights are large enough that successive tokens differ."""
     torch.manual_seed(1)
     vocab = VOCABULARY[name]
     if name == "gpt2":
@@ -156,7 +156,7 @@ def timed(answer: Callable[[], Answers]) -> tuple[float, Answers]:
 
 
 def agreement(answers: Answers, others: Answers) -> str:
-    """Answers that are the same to the last token; and of the others, how far they are, on average."""
+    """The number of identical answers and, if some differ, the mean length of the common beginning."""
     pairs = list(zip(answers, others, strict=True))
     same = sum(a == b for a, b in pairs)
     shared = [next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), len(a)) for a, b in pairs]
@@ -165,7 +165,7 @@ def agreement(answers: Answers, others: Answers) -> str:
 
 
 def compare(name: str, precision: str, engines: dict[str, Any], batch: int, beam: int, seconds: float) -> list[Line]:
-    """Every engine once, then all in turn while time is left."""
+    """Run every engine once, then all in turn while time is left."""
     lines, makers, answers = {}, dict[str, Callable[[], Answers]](), dict[str, Answers]()
     for engine, model in engines.items():
         line = lines[engine] = Line(name, batch, beam, precision, engine)
@@ -191,7 +191,7 @@ def compare(name: str, precision: str, engines: dict[str, Any], batch: int, beam
 
 
 def checks() -> list[str]:
-    """Small models of every kind, each under settings of every kind: whether graphs answer as the search without."""
+    """Compare the answers with and without graphs, for small models of every kind under many settings."""
     found, sizes = [], {"source_vocab": 200, "target_vocab": 200}
     models: dict[str, nn.Module] = {
         "transformer": Transformer(TransformerConfig.parse({**TRANSFORMERS["tiny"], **sizes})),
@@ -242,14 +242,14 @@ def checks() -> list[str]:
 
 
 def profile(name: str, runner: GraphModel, batch: int, beam: int) -> None:
-    """Where the time of a captured step goes: its kernels."""
+    """The kernels of a captured step and their time."""
     answer = ours(name, runner, batch, beam)
     answer()
     print(f"profile of {name}, batch {batch}, beam {beam}:", *kernels(answer, LENGTHS[name][1]), sep="\n")
 
 
 class Both:
-    """Standard output and a file."""
+    """Writes to standard output and to a file."""
 
     def __init__(self, file: Path):
         self.parts = sys.stdout, file.open("w", encoding="utf-8")

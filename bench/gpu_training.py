@@ -42,7 +42,7 @@ from regard.training.tasks.translation import TranslationTask
 from regard.training.tasks.translation_recipe import TranslationRecipe
 
 AIMS = {"gpt2": 600_000, "transformer": 900_000}
-SHAPES = {"gpt2": (32, 1024), "transformer": (1024, 32)}  # rows, tokens of each
+SHAPES = {"gpt2": (32, 1024), "transformer": (1024, 32)}  # rows, and tokens of each
 VOCABULARY = {"gpt2": 50257, "transformer": 32000}
 TRAINING = {"precision": "bf16", "compile": True, "device": "auto", "on_nan": "skip", "validate_every": 0}
 PEER = "transformers"  # a plain compiled loop over its model
@@ -63,11 +63,11 @@ VARIANTS = {
     "gpt2": ["now", "stream", "stream+alone", PEER],
     "transformer": ["now", "stream", "stream+rounded", PEER],
 }
-WARM, ROUNDS, STEPS = 4, 5, 6  # steps before, measurements, steps of each
+WARM, ROUNDS, STEPS = 4, 5, 6  # warm-up steps, measurements, and steps of each
 
 
 class RandomTexts(BlockTask):
-    """The language task without its corpus."""
+    """The language modelling task without its corpus."""
 
     def __init__(self, recipe: LanguageRecipe, device: torch.device, model: nn.Module, whole_logits: bool):
         self.recipe, self.device, self.made = recipe, device, model
@@ -133,7 +133,7 @@ def make_trainer(name: str, flags: set[str], out: Path, device: torch.device) ->
 
 
 def join(task: Any, name: str, model: nn.Module, dynamic: bool) -> None:
-    """Compile model and loss as one."""
+    """Compile model and loss as one function."""
     if name == "gpt2":
         language = torch.compile(lambda x, y, mask: cross_entropy(model(x), y, mask), dynamic=dynamic)
         task.loss = lambda _, b: Loss(language(b.inputs, b.labels, b.labels_mask), b.labels_mask.sum())
@@ -160,7 +160,7 @@ def attention_by(flags: set[str]) -> Iterator[None]:
 
 @contextmanager
 def alone(lock: Path) -> Iterator[None]:
-    """One process at a time, and none before all have compiled, which keeps every processor busy."""
+    """One process at a time, and none before all have compiled, because compiling uses every CPU core."""
     (lock.parent / f"{os.getpid()}.ready").touch()
     while not (lock.parent / "go").exists():
         time.sleep(0.05)
@@ -170,7 +170,7 @@ def alone(lock: Path) -> Iterator[None]:
 
 
 def our_step(name: str, flags: set[str], folder: Path, device: torch.device) -> tuple[Callable[[], None], Any]:
-    """The trainer's step on random data, and how to see its loss."""
+    """The trainer's step on random data, and a function that returns its loss."""
     trainer, batch = make_trainer(name, flags, folder, device), random_batch(name, device)
     tokens = batch.tokens
 
@@ -183,7 +183,7 @@ def our_step(name: str, flags: set[str], folder: Path, device: torch.device) -> 
 
 
 def their_step(name: str, device: torch.device) -> tuple[Callable[[], None], Any]:
-    """What a plain loop does with transformers' model of the same shape."""
+    """A plain training loop with transformers' model of the same shape."""
     import transformers
 
     vocab, batch = VOCABULARY[name], random_batch(name, device)
@@ -215,7 +215,7 @@ def their_step(name: str, device: torch.device) -> tuple[Callable[[], None], Any
 
 
 def work(name: str, variant: str, lock: Path) -> dict[str, Any]:
-    """One variant: compile, then time."""
+    """Compile one variant, then time it."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     wait: Callable[[], None] = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     flags = set(variant.split("+"))
@@ -280,9 +280,9 @@ def main(options: argparse.Namespace) -> None:
         go = Path(place) / "go"
         while waiting or running:
             left = options.budget - (time.perf_counter() - begin)
-            if not running:  # the next few
+            if not running:  # start the next few
                 go.unlink(missing_ok=True)
-            enough = left > 45  # to compile and to be timed
+            enough = left > 45  # enough to compile and to time
             while waiting and len(running) < options.together and enough and not go.exists():
                 name, variant = waiting.pop(0)
                 output = Path(place) / f"{name} {variant}"

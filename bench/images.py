@@ -38,7 +38,7 @@ Step = Callable[[], object]
 
 @dataclass(frozen=True)
 class Line:
-    """One library against ours in one task; the difference is that of the logits, where the weights are the same."""
+    """One library against Regard in one task; the difference is that of the logits, if the weights are the same."""
 
     model: str
     library: str
@@ -54,7 +54,7 @@ class Line:
 
 
 class Setting:
-    """Where and how both are run."""
+    """The device, precision and batch of both models."""
 
     def __init__(self, batch: int, device: str, dtype: str, compiled: str | None, threads: int):
         self.clock = time.process_time if (device, threads) == ("cpu", 1) else time.perf_counter
@@ -103,7 +103,7 @@ class Setting:
 
 
 def twins(name: str) -> tuple[nn.Module, nn.Module]:
-    """transformers' model, and what Regard loads from its folder."""
+    """transformers' model, and the same model loaded by Regard from its folder."""
     torch.manual_seed(1)
     if name == "ViT-B/16":
         theirs: nn.Module = transformers.ViTForImageClassification(transformers.ViTConfig(num_labels=CLASSES))
@@ -129,14 +129,14 @@ def others(name: str) -> dict[str, nn.Module]:
             continue
         model = module.create_model(names[name]) if library == "timm" else getattr(module, names[name])()
         for part in model.modules():
-            if type(part).__name__ == "StochasticDepth":  # torchvision's drop path, which the others have off
+            if type(part).__name__ == "StochasticDepth":  # torchvision's drop path, which the other models do not use
                 part.p = 0.0
         found[library.partition(".")[0]] = model
     return found
 
 
 def measure(name: str, setting: Setting, seconds: float, libraries: list[str]) -> list[Line]:
-    """Both tasks against every one of these libraries."""
+    """Measure both tasks against each of these libraries."""
     theirs, ours = twins(name)
     ours.to(setting.device)
     lines = []

@@ -1,4 +1,4 @@
-"""Where the time of a GPU goes: the kernels behind a piece of work, the costliest first."""
+"""The GPU kernels of a piece of work, with their times, the slowest first."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SHOWN = 24
 
 
 def kernels(work: Callable[[], object], steps: int) -> Iterator[str]:
-    """A line for each kernel of some work of so many steps: microseconds and launches a step."""
+    """One line per kernel: microseconds and launches per step."""
     with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as found:
         work()
         torch.cuda.synchronize()

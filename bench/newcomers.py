@@ -20,12 +20,12 @@ LANGUAGES = ("es", "pt")
 
 
 def accepted(pattern: str) -> set[str]:
-    """All the texts a pattern stands for."""
+    """All texts that a pattern matches."""
     return {plain(text) for text in _expand(pattern)}
 
 
 def _expand(pattern: str) -> Iterator[str]:
-    """Every text of a pattern, from its first bracket on."""
+    """Every text of a pattern, expanded from its first bracket."""
     found = re.search(r"[(\[]", pattern)
     if found is None:
         yield pattern
@@ -40,7 +40,7 @@ def _expand(pattern: str) -> Iterator[str]:
 
 
 def _options(pattern: str, start: int) -> tuple[list[str], int]:
-    """The choices of the bracket that opens at `start`, and where the text goes on behind it."""
+    """The choices of the bracket that opens at `start`, and the position after it."""
     depth, options = 0, [""]
     for place, character in enumerate(pattern[start:], start):
         if character in "([":
@@ -57,13 +57,13 @@ def _options(pattern: str, start: int) -> tuple[list[str], int]:
 
 
 def plain(text: str) -> str:
-    """A text by its words alone: no capitals, no punctuation."""
+    """The words of a text, without capitals and punctuation."""
     kept = re.sub(r"[^\w\s:'-]", " ", unicodedata.normalize("NFC", text).lower())
     return " ".join(kept.split())
 
 
 def count(translator: Translator, path: Path, *, show: bool) -> dict[str, int]:
-    """How many lines of a list come out right, by language."""
+    """The number of correctly translated lines of a list, by language."""
     rows = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
     right = dict.fromkeys(LANGUAGES, 0)
     for column, language in enumerate(LANGUAGES, start=1):

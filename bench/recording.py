@@ -37,7 +37,7 @@ Write = Callable[[nn.Module], list[list[Hypothesis]]]
 
 @dataclass(frozen=True)
 class Line:
-    """One model: times of the copy never recorded and of the one that was, and with recording."""
+    """One model: the times of the never recorded copy, of the previously recorded copy, and with recording on."""
 
     model: str
     batch: int
@@ -68,7 +68,7 @@ def main(seconds: float, file: Path | None) -> None:
 
 
 def measure(name: str, never: nn.Module, batch: int, beam: int, seconds: float, *, first: bool = False) -> Line:
-    """Let both copies write the same in turn; then one of them with and without its recorder."""
+    """Time both copies in turn on the same input, then one of them with and without its recorder."""
     source = torch.randint(2, VOCAB, (batch, PROMPT), generator=torch.Generator().manual_seed(batch))
     settings = SearchSettings(beam=beam, n_best=beam, min_length=LENGTH, max_length=LENGTH)
 
@@ -82,7 +82,7 @@ def measure(name: str, never: nn.Module, batch: int, beam: int, seconds: float, 
             return write(model)
 
     used = copy.deepcopy(never)
-    identical = recorded(used) == write(never) == write(used)  # tokens and scores, compared as floats: bit for bit
+    identical = recorded(used) == write(never) == write(used)  # tokens and scores, bit for bit
     off = interleaved(lambda: write(never), lambda: write(used), seconds, time.thread_time)
     on = interleaved(lambda: write(never), lambda: recorded(used), seconds / 2, time.thread_time)
     return Line(name, batch, beam, identical, off, on)

@@ -34,7 +34,7 @@ LONGEST = 12  # words
 
 @dataclass(frozen=True)
 class Result:
-    """Sentences a second, medians over the rounds; the ratio is the median of neighbouring rounds'."""
+    """Sentences per second, medians over the rounds; the ratio is the median over neighbouring rounds."""
 
     clients: int
     sentences: int
@@ -83,7 +83,7 @@ async def compare(port: int, sources: list[str], options: argparse.Namespace, lo
 
 
 async def translate(port: int, sources: list[str], to: str, *, clients: int) -> tuple[float, dict[str, str]]:
-    """The seconds it takes so many clients to have all sentences translated, and the translations."""
+    """The seconds until this many clients have all sentences translated, and the translations."""
     waiting, answers = iter(sources), dict[str, str]()
 
     async def client() -> None:
@@ -99,7 +99,7 @@ async def translate(port: int, sources: list[str], to: str, *, clients: int) -> 
 
 
 async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, source: str, to: str) -> str:
-    """One request on a connection that stays open, by hand: a client library would cost more than the server."""
+    """Send one request on an open connection; a client library would take more time than the server."""
     body = json.dumps({"q": source, "source": "en", "target": to}).encode()
     lines = ("POST /translate HTTP/1.1", "Host: 127.0.0.1", "Content-Type: application/json")
     writer.write("\r\n".join([*lines, f"Content-Length: {len(body)}", "", ""]).encode() + body)
@@ -112,7 +112,7 @@ async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, source
 
 @contextmanager
 def server(model: Path) -> Iterator[int]:
-    """A server over one model; gives its port."""
+    """Start a server with one model; yields its port."""
     with tempfile.TemporaryDirectory() as runs:
         command = [sys.executable, "-m", "regard", "serve", "-m", str(model), "--port", "0", "--quiet", "--runs", runs]
         process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)

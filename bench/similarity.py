@@ -1,4 +1,4 @@
-"""How well cosines of sentence vectors agree with people: Spearman's correlation on the STS-B development set.
+"""How well cosines of sentence vectors agree with human ratings: Spearman's correlation on the STS-B development set.
 
 python bench/similarity.py MODEL [FILE]    # MODEL: a folder or hf:owner/name; FILE: GLUE's dev.tsv or dev.tsv.gz
 """
@@ -25,14 +25,14 @@ def main(model: str, file: str = FILE) -> None:
 
 
 def read(file: Path) -> tuple[list[str], list[str], np.ndarray]:
-    """First sentences, second sentences, and how alike people found them, from 0 to 5."""
+    """First sentences, second sentences, and human similarity ratings from 0 to 5."""
     content = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
     rows = [line.split("\t") for line in content.decode().rstrip("\n").split("\n")[1:]]
     return [row[7] for row in rows], [row[8] for row in rows], np.array([float(row[9]) for row in rows])
 
 
 def spearman(a: np.ndarray, b: np.ndarray) -> float:
-    """Pearson's correlation of the ranks, equal values sharing their mean rank."""
+    """Pearson's correlation of the ranks; equal values share their mean rank."""
     return float(np.corrcoef(ranks(a), ranks(b))[0, 1])
 
 

@@ -27,20 +27,20 @@ from regard.studies.costs.machine import describe
 from regard.training.metrics_log import METRICS, read_metrics
 
 PHRASES, JOINED = 20_000, (2, 6)
-ROOM = 4  # times the corpus: texts, their sorted copy, tokens
+ROOM = 4  # times the corpus size on disk: texts, their sorted copy, tokens
 LIMIT_MB = 1500
 
 
 @dataclass(frozen=True)
 class Command:
-    """What a command took."""
+    """The time and memory of a command."""
 
     seconds: float
     peak_mb: float
 
 
 def generate(file: Path, size: int) -> int:
-    """Write pairs until the file has `size` bytes; returns how many there are."""
+    """Write pairs until the file has `size` bytes; returns their number."""
     book = [(pair.source, pair.target) for pair in phrases("es", part="train", count=PHRASES, seed=1, max_words=20)]
     rng, written, count = random.Random(1), 0, 0
     with file.open("wb") as out:
@@ -52,7 +52,7 @@ def generate(file: Path, size: int) -> int:
 
 
 def watched(*words: str) -> Command:
-    """Run a verb of Regard to its end, and watch its memory."""
+    """Run a command of Regard to its end, and record its memory."""
     began, peak = time.monotonic(), 0
     process = subprocess.Popen([sys.executable, "-m", "regard", *words])
     while process.poll() is None:
@@ -64,9 +64,9 @@ def watched(*words: str) -> Command:
 
 
 def resident(process: int) -> int:
-    """Bytes in memory of a process and of those it started."""
+    """Bytes in memory of a process and its child processes."""
     total = 0
-    with suppress(OSError):  # one of them has just ended
+    with suppress(OSError):  # a child process has just ended
         lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
         total += sum(1024 * int(line.split()[1]) for line in lines if line.startswith("Pss:"))
         for thread in Path(f"/proc/{process}/task").iterdir():
@@ -87,7 +87,7 @@ def main() -> None:
 
 
 def report(folder: Path, size: int, steps: int, workers: int, file: Path | None) -> None:
-    """Generate, prepare, train, and tell."""
+    """Generate, prepare, train, and print the results."""
     if shutil.disk_usage(folder).free < ROOM * size:
         raise SystemExit(f"{folder} has no room for {ROOM * size:,} bytes; choose another place with --folder")
     corpus, run = folder / "pairs.tsv", folder / "run"

@@ -1,4 +1,4 @@
-"""Two pieces of work timed in turn: noise that comes and goes disturbs the ratio of neighbours least."""
+"""Time two pieces of work in turn: passing load on the machine then hardly affects the ratio of neighbouring runs."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from statistics import median
 
 from regard.studies.costs.machine import busy_seconds, warning
 
-ROUNDS = 5  # at least
+ROUNDS = 5  # the least number of rounds
 Clock = Callable[[], float]
 
 
 @dataclass(frozen=True)
 class Times:
-    """Median seconds of both, the median ratio of neighbouring runs, and how many processors others kept busy."""
+    """Median seconds of both, the median ratio of neighbouring runs, and the CPU cores that other processes used."""
 
     first: float
     second: float
@@ -31,7 +31,7 @@ def interleaved(
     first: Callable[[], object], second: Callable[[], object], seconds: float, clock: Clock = time.perf_counter
 ) -> Times:
     """Run both in turn until the time is up."""
-    first(), second()  # warm up
+    first(), second()  # warm-up
     times: list[tuple[float, float]] = []
     begin, busy = time.perf_counter(), busy_seconds() - time.process_time()
     while len(times) < ROUNDS or time.perf_counter() < begin + seconds:

@@ -26,7 +26,7 @@ THREADS = 2
 
 
 def ours(recipe: WordsRecipe, folder: Path) -> float:
-    """Seconds of one pass."""
+    """Seconds of one pass with Regard."""
     task = open_task(recipe, folder, torch.device("cpu"), lambda: None)
     model = task.build()
     optimizer = adamw(model.parameters(), betas=(0.9, 0.99), weight_decay=0.0)
@@ -43,7 +43,7 @@ def ours(recipe: WordsRecipe, folder: Path) -> float:
 
 
 def gensims(lines: list[list[str]], kind: str) -> float | None:
-    """The same of gensim; None where it is not installed."""
+    """Seconds of one pass with gensim; None if it is not installed."""
     try:
         from gensim.models import Word2Vec
     except ImportError:
