@@ -1,4 +1,4 @@
-"""Keys and values of the tokens decoded so far: explicit objects that callers hold, never state on a module.
+"""Caches of the keys and values of the tokens decoded so far. Callers hold them; modules have no such state.
 
 `GrowingCache` grows with the answer. `StaticCache` has a fixed shape, so that a decoding step can be captured as a CUDA
 graph and replayed.
@@ -105,7 +105,7 @@ class GrowingCache:
         return storage
 
     def rollback(self, tokens: int) -> None:
-        """Forget the last tokens."""
+        """Remove the last tokens."""
         self.length -= tokens
         if self.ancestry is not None:
             self.ancestry = self.ancestry[:, : self.length]

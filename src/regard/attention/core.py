@@ -1,9 +1,9 @@
 """Scaled dot-product attention: the fast path, and the readable reference it must agree with.
 
-Only this file talks to torch's fused attention. Four of its habits are hidden here: its `is_causal` aligns the mask
-at the top left (wrong as soon as keys are cached), it may refuse a mask together with `is_causal`, it adds a 0/1 float
-mask as if it were a bias, and its backends disagree on rows that may look nowhere. Here `causal` always means "the last
-query sees the last key", masks are bool, biases are float, and a row that may look nowhere yields zeros.
+Only this file calls torch's fused attention, and it hides four pitfalls: `is_causal` aligns the mask at the top left
+(wrong as soon as keys are cached), it may refuse a mask together with `is_causal`, it adds a 0/1 float mask as a bias,
+and its backends disagree on rows in which every key is masked. Here `causal` always means "the last query sees the last
+key", masks are bool, biases are float, and a fully masked row yields zeros.
 """
 
 import math
@@ -17,7 +17,7 @@ from regard.attention import masks, short_rows
 from regard.attention.dropout import drop
 
 Mask = Bool[Tensor, "#B #H #Tq #Tk"]  # True = may look
-Bias = Float[Tensor, "#B #H #Tq #Tk"]  # added to the scores, never used to forbid
+Bias = Float[Tensor, "#B #H #Tq #Tk"]  # added to the scores; masking is done by Mask
 
 
 def attend(
@@ -31,7 +31,7 @@ def attend(
     scale: float | None = None,
     dropout: float = 0.0,
 ) -> Float[Tensor, "B H Tq Kv"]:
-    """softmax(q kᵀ · scale + bias) v on torch's fused kernels, or ours for short rows (Vaswani 2017, equation 1)."""
+    """softmax(q kᵀ · scale + bias) v by torch's fused kernels, or by `short_rows` (Vaswani 2017, equation 1)."""
     if short_rows.applies(q, k, v, mask, bias, dropout):
         scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
         return short_rows.attend_short(q, k, v, mask, bias, causal, scale)
@@ -40,7 +40,7 @@ def attend(
         return drop(weights, dropout).to(v.dtype) @ v.repeat_interleave(q.shape[1] // v.shape[1], dim=1)
     _check(mask, bias)
     queries, keys = q.shape[-2], k.shape[-2]
-    grouped = False  # decided by `if`, as `causal` is: a comparison leaves a symbol where a compiler wants a bool
+    grouped = False  # set by `if`: under a compiler a comparison gives a symbol where a bool is needed
     if q.shape[1] != k.shape[1]:
         grouped = True
     if queries == 1:  # the last query may see every key
@@ -52,22 +52,22 @@ def attend(
     if causal:
         mask = masks.combine(mask, masks.causal(queries, keys, q.device))
     if bias is not None:
-        bias = bias.to(q.dtype)  # under autocast a float32 table meets bfloat16 queries
+        bias = bias.to(q.dtype)  # under autocast the bias may be float32 and the queries bfloat16
     where = mask if bias is None else bias if mask is None else torch.where(mask, bias, -math.inf)
     out = functional.scaled_dot_product_attention(
         q, k, v, attn_mask=where, scale=scale, dropout_p=dropout, enable_gqa=grouped
     )
-    if mask is not None and q.is_cuda:  # CUDA backends differ on rows that may look nowhere; on CPU all give zeros
+    if mask is not None and q.is_cuda:  # CUDA backends differ on fully masked rows; on CPU all give zeros
         out = torch.where(mask.any(-1, keepdim=True), out, 0.0)  # two kernels a layer; masked_fill would be four
     return out
 
 
 def _better_written_out(q: Tensor, k: Tensor, bias: Tensor | None, dropout: float) -> bool:
-    """Where torch's fused kernels would write the weights out too, and more slowly."""
+    """Whether explicit weights are faster, because torch's fused kernels would compute them too, more slowly."""
     if torch.compiler.is_compiling():
-        # With a bias to learn, rows of some lengths (Swin's 49) are multiplied in 32 bits; a compiler fuses the rest.
+        # With a learned bias, torch multiplies rows of some lengths (Swin's 49) in 32 bits; a compiler fuses the rest.
         return q.is_cuda and bias is not None and k.shape[-2] <= short_rows.LONGEST
-    return dropout > 0 and q.device.type == "cpu"  # no CPU kernel drops weights, and torch draws random numbers slowly
+    return dropout > 0 and q.device.type == "cpu"  # no CPU kernel has dropout, and torch draws random numbers slowly
 
 
 def attention_weights(
@@ -79,7 +79,7 @@ def attention_weights(
     causal: bool = False,
     scale: float | None = None,
 ) -> Float[Tensor, "B H Tq Tk"]:
-    """The weights `attend` uses and never shows, step by step; a row that may look nowhere is all zeros."""
+    """The weights that `attend` uses but does not return, computed step by step; a fully masked row is all zeros."""
     _check(mask, bias)
     scores = attention_scores(q, k, bias=bias, scale=scale)
     if causal:
@@ -87,7 +87,7 @@ def attention_weights(
     if mask is None:
         return scores.softmax(dim=-1)
     weights = scores.masked_fill(~mask, -math.inf).softmax(dim=-1)
-    return weights.masked_fill(~mask, 0.0)  # also turns the NaN of a row without any key into zeros
+    return weights.masked_fill(~mask, 0.0)  # also replaces the NaN of fully masked rows
 
 
 def attention_scores(
@@ -97,7 +97,7 @@ def attention_scores(
     bias: Tensor | None = None,
     scale: float | None = None,
 ) -> Float[Tensor, "B H Tq Tk"]:
-    """How well each query fits each key, before the softmax: q kᵀ / √K (+ bias)."""
+    """The score of each query and key, before the softmax: q kᵀ / √K (+ bias)."""
     k = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     scores = q @ k.transpose(-2, -1) * scale
@@ -112,7 +112,7 @@ def _check(mask: Tensor | None, bias: Tensor | None) -> None:
 
 
 class Attend(nn.Module):
-    """`attend` as a module without parameters: the place where `record` hooks in."""
+    """`attend` as a module without parameters, on which `record` puts its hooks."""
 
     def forward(
         self,

@@ -28,7 +28,7 @@ class _Pack(torch.autograd.Function):
 
 
 class _Unpack(torch.autograd.Function):
-    """The rows put at their places among zeros."""
+    """The rows at their places, and zeros elsewhere."""
 
     @staticmethod
     def forward(ctx: Any, packed: Float[Tensor, "N *D"], places: Int[Tensor, "N"], rows: int) -> Float[Tensor, "R *D"]:
@@ -52,25 +52,25 @@ class Packing:
         self.places = mask.flatten().nonzero()[:, 0]
 
     def pack(self, x: Float[Tensor, "B T *D"]) -> Float[Tensor, "1 N *D"]:
-        """The real tokens alone."""
+        """The real tokens in one row."""
         return _Pack.apply(x.flatten(0, 1), self.places)[None]
 
     def unpack(self, x: Float[Tensor, "1 N *D"]) -> Float[Tensor, "B T *D"]:
-        """Every token at its place, and zeros at the others."""
+        """Every token at its place, and zeros at padding."""
         return _Unpack.apply(x[0], self.places, self.texts * self.length).unflatten(0, (self.texts, self.length))
 
     def lay_out(self, *heads: Float[Tensor, "1 H N K"]) -> list[Float[Tensor, "B H T K"]]:
-        """Queries, keys or values of packed tokens as attention takes them."""
+        """Queries, keys or values of packed tokens, with one row per text as attention needs them."""
         return [self.unpack(each.transpose(1, 2)).transpose(1, 2) for each in heads]
 
 
 def packed(x: Float[Tensor, "B T *D"], packing: Packing | None) -> Float[Tensor, "_ _ *D"]:
-    """The real tokens alone, where there is a packing."""
+    """The real tokens in one row if there is a packing; otherwise x itself."""
     return x if packing is None else packing.pack(x)
 
 
 def unpacked(x: Float[Tensor, "_ _ *D"], packing: Packing | None) -> Float[Tensor, "B T *D"]:
-    """Every token at its place, if they were packed."""
+    """Every token at its place if they were packed; otherwise x itself."""
     return x if packing is None else packing.unpack(x)
 
 

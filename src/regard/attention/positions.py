@@ -1,4 +1,4 @@
-"""Where a token stands: tables added to (or concatenated with) the embedding, rotations of queries and keys, and biases
+"""Position encodings: tables added to (or concatenated with) the embedding, rotations of queries and keys, and biases
 of the scores by distance."""
 
 import math
@@ -33,7 +33,7 @@ def sinusoidal(length: int, width: int, layout: Layout = "interleaved") -> Float
 
 
 class SinusoidalPositions(nn.Module):
-    """The sinusoidal table, made longer whenever a longer sequence comes; holds nothing that is saved."""
+    """The sinusoidal table. It grows for longer sequences and is not saved with the model."""
 
     def __init__(self, width: int, layout: Layout = "interleaved", length: int = 256):
         super().__init__()
@@ -49,13 +49,13 @@ class SinusoidalPositions(nn.Module):
         return self.table[first : first + length]
 
     def reserve(self, length: int) -> None:
-        """Have at least so many positions ready."""
+        """Extend the table to at least `length` positions."""
         if length > len(self.table):
             self.table = sinusoidal(length, self.width, self.layout).to(self.table)
 
 
 class LinearPositions(nn.Module):
-    """a·pos + b, the simplest idea: it grows with the length, so long sequences meet values never seen in training."""
+    """a·pos + b, the simplest encoding. It grows with the length, so long sequences have values unseen in training."""
 
     def __init__(self, width: int):
         super().__init__()
@@ -76,15 +76,15 @@ class LearnedPositions(nn.Module):
         nn.init.normal_(self.table, std=0.02)
 
     def forward(self, length: int, first: int | Int[Tensor, "*B"] = 0) -> Float[Tensor, "*B T D"]:
-        """The vectors of the positions from `first` on; with one `first` a row, below 0 for the padding before it."""
+        """The vectors of the positions from `first` on. `first` may differ by row, and is below 0 for left padding."""
         self._require(length if isinstance(first, Tensor) else first + length)
-        if isinstance(first, Tensor):  # answers that ended go on beyond the last position until all have ended
+        if isinstance(first, Tensor):  # finished answers run past the last position until all have ended
             return functional.embedding(_places(length, first).clamp(0, len(self.table) - 1), self.table)
         return self.table[first : first + length]
 
     def counted(self, real: Bool[Tensor, "B T"], before: int) -> Float[Tensor, "B T D"]:
-        """The vectors of tokens of which only the real ones count: the first has the position after `before`, and those
-        that only fill a row, wherever they stand, have `before` itself."""
+        """The vectors of tokens whose positions count real tokens only: the first real token has position `before` + 1,
+        and padding on either side has position `before`."""
         self._require(before + 1 + real.shape[1])
         return functional.embedding(real.cumsum(1) * real + before, self.table)
 
@@ -112,7 +112,7 @@ class Added(nn.Module):
 
 
 class Concatenated(nn.Module):
-    """Positions appended to the features, so that content and place stay apart, and mixed back to the same width."""
+    """Positions concatenated with the features, so that content and position stay separate, and projected to D."""
 
     def __init__(self, positions: nn.Module, width: int):
         super().__init__()
@@ -124,11 +124,11 @@ class Concatenated(nn.Module):
 
 
 class RotaryScaling(Config):
-    """How rotary positions reach beyond the length a model was first trained on.
+    """How rotary positions are extended beyond the length that a model was first trained on.
 
     `linear` divides all angles by `factor` (Chen 2023). `dynamic` raises the base for texts longer than the model's
-    `max_length`. `llama3` and `yarn` (Peng 2023) divide the angles of slow rotations only: those that turn less than
-    `slow` times in the original length; those that turn more than `fast` times stay, and a ramp lies between.
+    `max_length`. `llama3` and `yarn` (Peng 2023) divide only the angles of slow rotations, which turn less than `slow`
+    times in the original length. Rotations that turn more than `fast` times stay, with a ramp in between.
     """
 
     kind: Literal["linear", "dynamic", "llama3", "yarn"]
@@ -136,8 +136,8 @@ class RotaryScaling(Config):
     original_length: int | None = Field(None, gt=0)  # None: the model's max_length
     slow: float = Field(1.0, gt=0)
     fast: float = Field(32.0, gt=0)
-    whole: bool = True  # yarn: the ramp begins and ends at whole features
-    attention_factor: float | None = None  # yarn: what queries and keys are multiplied by; None: 1 + ln(factor) / 10
+    whole: bool = True  # yarn: round the ends of the ramp to whole features
+    attention_factor: float | None = None  # yarn: factor of queries and of keys; None: 1 + ln(factor) / 10
 
     @model_validator(mode="after")
     def _check(self) -> "RotaryScaling":
@@ -149,7 +149,7 @@ class RotaryScaling(Config):
 
     @property
     def score_factor(self) -> float:
-        """What all scores are multiplied by: the attention factor of the queries times that of the keys."""
+        """The factor of all scores: the attention factor of the queries times that of the keys."""
         if self.kind != "yarn":
             return 1.0
         usual = 1 + math.log(max(self.factor, 1.0)) / 10
@@ -177,10 +177,10 @@ class Rotary:
             self.frequencies = _slowed(self.frequencies, base, scaling, scaling.original_length or max_length)
 
     def __call__(self, heads: Float[Tensor, "B H T K"], first: int | Int[Tensor, "*B"]) -> Float[Tensor, "B H T K"]:
-        if self.frequencies.device != heads.device:  # moved once: copying to a GPU at every call would make it wait
+        if self.frequencies.device != heads.device:  # moved once: a copy at every call would force a GPU sync
             self.frequencies = self.frequencies.to(heads.device)
         where = torch.arange(heads.shape[2], device=heads.device, dtype=torch.float32)
-        # one position for the whole batch, or one a row: [B, 1, T]
+        # one position for the whole batch, or one per row: [B, 1, T]
         where = first[:, None, None] + where if isinstance(first, Tensor) and first.dim() else first + where
         angle = where[..., None] * self._frequencies_of(first, heads.shape[2])  # [(B 1) T K/2]
         cos, sin = angle.cos().to(heads.dtype), angle.sin().to(heads.dtype)
@@ -188,14 +188,14 @@ class Rotary:
         return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
 
     def _frequencies_of(self, first: int | Int[Tensor, "*B"], tokens: int) -> Float[Tensor, "*T pairs"]:
-        """The frequencies of some tokens, of which the first stands at `first`."""
+        """The frequencies of some tokens, the first of which is at position `first`."""
         if self.growth is None:
             return self.frequencies
         if isinstance(first, Tensor):
             length = (first.max() + tokens)[None, None]
         elif first + tokens <= self.max_length:
             return self.frequencies
-        else:  # tokens that are added to a text are each the last of a longer text, as when they come one by one
+        else:  # each added token uses the text length up to itself, as if tokens were added one by one
             shortest = first + 1 if first else tokens
             length = torch.arange(shortest, first + tokens + 1, device=self.frequencies.device)[:, None]
         stretched = self.growth * length.clamp(min=self.max_length) / self.max_length - (self.growth - 1)
@@ -225,7 +225,7 @@ def _slowed(
 
 
 def _yarn_ramp(pairs: int, base: float, scaling: RotaryScaling, original: int) -> Float[Tensor, "pairs"]:
-    """From 0 for the features that turn often enough to 1 for those that turn too slowly (Peng 2023, §3.2)."""
+    """A ramp from 0 for features that rotate fast to 1 for those that rotate slowly (Peng 2023, §3.2)."""
     begin, end = (
         pairs * math.log(original / (turns * 2 * math.pi)) / math.log(base) for turns in (scaling.fast, scaling.slow)
     )
@@ -240,11 +240,11 @@ def _yarn_ramp(pairs: int, base: float, scaling: RotaryScaling, original: int) -
 def relative_buckets(
     queries: int, keys: int, buckets: int, max_distance: int, *, both_sides: bool, device: torch.device | None = None
 ) -> Int[Tensor, "Tq Tk"]:
-    """The bucket of each key's distance from each query; the last query stands at the last key (Raffel 2020, §2.1).
+    """The bucket of each key's distance from each query; the last query is at the last key (Raffel 2020, §2.1).
 
     Half of the buckets (of a side) are single distances; the others grow logarithmically up to `max_distance`, beyond
-    which all distances share the last. With `both_sides`, keys after the query have buckets of their own; without, they
-    count as distance 0 (the causal mask forbids them anyway).
+    which all distances share the last. With `both_sides`, keys after the query have their own buckets; without, they
+    count as distance 0 (the causal mask excludes them anyway).
     """
     here = torch.arange(keys - queries, keys, device=device)[:, None]
     return distance_buckets(here - torch.arange(keys, device=device), buckets, max_distance, both_sides=both_sides)
@@ -253,7 +253,7 @@ def relative_buckets(
 def distance_buckets(
     distance: Int[Tensor, "Tq Tk"], buckets: int, max_distance: int, *, both_sides: bool
 ) -> Int[Tensor, "Tq Tk"]:
-    """The bucket of each distance; a positive one is that of an earlier key."""
+    """The bucket of each distance; distances to earlier keys are positive."""
     if both_sides:
         buckets //= 2
         side = (distance < 0) * buckets
@@ -268,7 +268,7 @@ def distance_buckets(
 
 
 class RelativeBias(nn.Module):
-    """T5's positions: a learned number for each head and bucket of distances, added to the scores of all layers."""
+    """T5's relative positions: a learned bias per head and distance bucket, added to the scores of all layers."""
 
     def __init__(self, heads: int, buckets: int = 32, max_distance: int = 128, *, both_sides: bool):
         super().__init__()

@@ -1,9 +1,9 @@
-"""Seeing where a model looks, beside the fast path and never inside it.
+"""Recording attention weights, outside of the fast path.
 
-`record` puts a hook on the attention modules of interest. The hook recomputes the weights from the very queries, keys,
-masks and biases that passed; the model's own computation is untouched, so its outputs stay bit-identical. So do those
-of an inference form: a layer that compiled code computes is run once more, by torch, for the hooks alone. Rows of
-tokens that only fill up a batch are without meaning.
+`record` puts a hook on the chosen attention modules. The hook recomputes the weights from the module's queries, keys,
+masks and biases. It does not change the model's computation, so outputs stay bit-identical. In the inference form of a
+model, layers that compiled code computes are run a second time, by torch, for the hooks alone. Recorded rows of padding
+have no meaning.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,7 +34,7 @@ class Looks(Mapping[str, Tensor]):
 
     def __getitem__(self, name: str) -> Tensor:
         calls = self._calls[name]
-        widest = max(call.shape[-1] for call in calls)  # a growing cache gives every step one more key than the last
+        widest = max(call.shape[-1] for call in calls)  # with a growing cache, each step has one more key than the last
         padded = [torch.nn.functional.pad(call, (0, widest - call.shape[-1])) for call in calls]
         return torch.cat(padded, dim=2)
 
@@ -46,7 +46,7 @@ class Looks(Mapping[str, Tensor]):
 
 
 def attention_names(model: nn.Module) -> list[str]:
-    """The names `record` knows the attention modules of a model by."""
+    """The names of a model's attention modules, as `record` uses them."""
     return [name for name, _ in _attention_modules(model)]
 
 
@@ -59,10 +59,10 @@ def record(
     gradients: bool = False,
     stop: bool = False,
 ) -> Iterator[Looks]:
-    """Record the attention of every module whose name matches a pattern of `layers` while the context lasts.
+    """Record the attention of every module whose name matches a pattern of `layers` while the context is open.
 
-    With `gradients` what is recorded stays part of the graph, so that a loss may teach the model where to look. With
-    `stop` the model runs no further than needed, and gives no output: the context ends when all was seen once.
+    With `gradients` the recorded tensors stay in the autograd graph, so that a loss can guide attention. With `stop`
+    the context ends when every module has been recorded once; the model then returns no output.
     """
     patterns = [layers] if isinstance(layers, str) else layers
     chosen = [
@@ -76,7 +76,7 @@ def record(
     handles = [
         module.register_forward_hook(_hook(looks, name, scores, gradients), with_kwargs=True) for name, module in chosen
     ]
-    # a recurrent decoder calls its attention once for every word, so that it must run to its end
+    # A recurrent decoder calls its attention once per token, so it must run to its end.
     if stop and not any(isinstance(module, ScoredAttention) for _, module in chosen):
         handles += [module.register_forward_hook(_stopping(looks, len(chosen))) for _, module in chosen]
     try:
@@ -88,8 +88,8 @@ def record(
             handle.remove()
 
 
-class _Seen(Exception):  # noqa: N818 - an ending, not an error
-    """All that was to be recorded has been."""
+class _Seen(Exception):  # noqa: N818 - it ends the pass and is not an error
+    """All chosen modules have been recorded."""
 
 
 def _stopping(looks: Looks, count: int) -> Any:

@@ -1,4 +1,4 @@
-"""Attention with a choice of score: the steps from Bahdanau's alignment model to the scaled dot product.
+"""Attention with a choice of score functions, from Bahdanau's alignment model to the scaled dot product.
 
 Bahdanau 2015 (additive), Luong 2015 (dot, general), Vaswani 2017 (scaled dot), Xu 2015 (soft and hard reading).
 """
@@ -17,10 +17,10 @@ Reading = Literal["soft", "hard"]
 class ScoredAttention(nn.Module):
     """One-headed attention over a memory: e = f_att(query, memory), a = softmax(e), context = Σ a_i memory_i.
 
-    `dot` and `scaled_dot` compare query and memory as they are, so their widths must be equal; `additive` is
-    W3 tanh(W1 memory + W2 query); `general` is query W memory. With `hard` reading exactly one position is read: drawn
-    from `a` in training, the most probable one in evaluation. The gradient of a draw is estimated straight through
-    (as if the soft weights had been used), which needs no baseline and leaves the loss as it is.
+    `dot` and `scaled_dot` need a query and a memory of equal width; `additive` is W3 tanh(W1 memory + W2 query);
+    `general` is query W memory. With `hard` reading exactly one position is read: drawn from `a` in training, the most
+    probable one in evaluation. The gradient of a draw is the straight-through estimate (as if the soft weights had been
+    used), which needs no baseline and does not change the loss.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class ScoredAttention(nn.Module):
         keys: Float[Tensor, "B S P"] | None = None,
         mask: Bool[Tensor, "B S"] | None = None,
     ) -> tuple[Float[Tensor, "B W M"], Float[Tensor, "B W S"]]:
-        """The context each query reads from the memory, and the weights it read with."""
+        """The context that each query reads from the memory, and its attention weights."""
         keys = self.project(memory) if keys is None else keys
         scores = self.scores(query, keys)
         if mask is not None:
@@ -83,4 +83,4 @@ class ScoredAttention(nn.Module):
         else:
             chosen = weights.argmax(dim=-1, keepdim=True)
         one_hot = torch.zeros_like(weights).scatter(-1, chosen, 1.0)
-        return one_hot + (weights - weights.detach())  # the value is exactly one-hot, the gradient that of the weights
+        return one_hot + (weights - weights.detach())  # the value is one-hot, the gradient is that of the weights

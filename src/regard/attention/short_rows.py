@@ -1,11 +1,11 @@
 """Attention over short rows on a GPU: one kernel forward, one backward.
 
-torch's fused kernels are made for long rows; over sentences of 32 words or windows of 49 tokens they spend most of
-their time on tiles that are not there. Here the whole score matrix of one head lives in registers: queries, keys,
-values and outputs pass through memory once, and nothing is kept for the backward pass, which computes the weights anew.
+torch's fused kernels are made for long rows. For sentences of 32 words or windows of 49 tokens they spend most of their
+time on empty parts of tiles. Here the whole score matrix of one head is in registers. Queries, keys, values and outputs
+pass through memory once, and the backward pass recomputes the weights instead of keeping them.
 
-A program takes one head of one batch element. Where all elements share a bias, it takes one head of many elements:
-the bias is read once for all of them, and its gradient is summed in registers on the way.
+A program computes one head of one batch element. If all elements share a bias, it computes one head of many elements:
+the bias is read once for all of them, and its gradient is summed in registers.
 """
 
 import os
@@ -20,10 +20,10 @@ from torch import Tensor
 TRITON = find_spec("triton") is not None and (torch.version.cuda is not None or "TRITON_INTERPRET" in os.environ)
 LONGEST = 64  # queries or keys: their scores fit into the registers of four warps
 WIDEST = 128
-PROGRAMS = 2048  # at most about so many where a program takes many elements: a few for each place on a large GPU
+PROGRAMS = 2048  # about the most programs if each takes many elements: a few per multiprocessor of a large GPU
 WARPS = {16: 2, 32: 2, 64: 4}  # by the larger side of the score matrix, rounded up; see `_block`
-STAGES = 2  # of a program that takes many elements: the next one is fetched while this one is computed
-FARTHEST = 2**23  # elements between neighbours in a row or column: within a tile, 32 bits count them
+STAGES = 2  # pipeline stages if a program takes many elements: the next is fetched while one is computed
+FARTHEST = 2**23  # the largest stride of rows and columns for which offsets within a tile fit 32 bits
 
 
 def applies(
@@ -34,7 +34,7 @@ def applies(
     bias: Tensor | None,
     dropout: float,
 ) -> bool:
-    """Whether `attend_short` may be asked, and is worth it."""
+    """Whether `attend_short` can compute this attention, and is faster."""
     if not (TRITON and q.is_cuda and dropout == 0 and q.dtype == k.dtype == v.dtype):
         return False
     if len(q) == 0 or q.shape[1] != k.shape[1] or max(q.shape[-1], v.shape[-1]) > WIDEST:
@@ -65,7 +65,7 @@ def attend_short(
     causal: bool,
     scale: float,
 ) -> Float[Tensor, "B H Tq Kv"]:
-    """softmax(q kᵀ · scale + bias) v, as `attend` defines it, where `applies` says so."""
+    """softmax(q kᵀ · scale + bias) v, as `attend` defines it; only if `applies` returns True."""
     return _short_attention(q, k, v, mask, bias, causal, scale)
 
 
@@ -99,7 +99,7 @@ def _short_attention_gradients(
     scale: float,
     of_bias: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The gradients of q, k, v and, where it is asked for, of the bias."""
+    """The gradients of q, k, v and, if needed, of the bias."""
     dq, dk, dv = (_new_rows(each, each) for each in (q, k, v))
     chunks = _chunks(q, bias)
     parts = q.new_empty(chunks, q.shape[1], q.shape[2], k.shape[2], dtype=torch.float32) if of_bias else None
@@ -153,22 +153,22 @@ _short_attention.register_autograd(_backward, setup_context=_keep)
 
 
 def _new_rows(long: Float[Tensor, "B H T _"], wide: Float[Tensor, "B H _ W"]) -> Float[Tensor, "B H T W"]:
-    """Heads that lie side by side in memory, as the layers before and after have them."""
+    """An uninitialised tensor whose heads are adjacent in memory, as the linear layers around attention need them."""
     batch, heads, length = long.shape[:3]
     return long.new_empty(batch, length, heads, wide.shape[3]).transpose(1, 2)
 
 
 def _chunks(q: Tensor, bias: Tensor | None) -> int:
-    """Among how many programs of a head the batch is divided."""
+    """The number of programs per head among which the batch is divided."""
     batch, heads = q.shape[:2]
     if bias is None or len(bias) != 1:  # nothing is shared
         return batch
-    elements = -(-batch * heads // PROGRAMS)  # of each program
+    elements = -(-batch * heads // PROGRAMS)  # batch elements of each program
     return -(-batch // elements)
 
 
 def _inputs(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None) -> list[Tensor | int]:
-    """Each tensor and its strides, 0 where it is broadcast; in the place of one that is missing stands one unread."""
+    """Each tensor and its strides, which are 0 where it is broadcast; q stands in for a missing mask or bias."""
     scores = (*q.shape[:3], k.shape[2])
     if mask is not None:
         mask = mask.view(torch.uint8).expand(scores)
@@ -179,7 +179,7 @@ def _inputs(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor |
 
 
 def _strided(x: Tensor) -> tuple[Tensor | int, ...]:
-    """A tensor and its strides, as a kernel takes them; copied if its rows are scattered over gigabytes."""
+    """A tensor and its strides, as a kernel takes them; copied if a stride is above FARTHEST."""
     if max(x.stride()[2:]) > FARTHEST:
         x = x.contiguous()
     return x, *x.stride()
@@ -192,7 +192,7 @@ def _sizes(q: Tensor, k: Tensor) -> tuple[int, ...]:
 def _constants(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None, causal: bool
 ) -> dict[str, Any]:
-    """What a kernel is compiled for."""
+    """The compile-time constants of a kernel."""
     block_q, block_k = _block(q.shape[2]), _block(k.shape[2])
     shared = bias is not None and len(bias) == 1
     return {
@@ -213,7 +213,7 @@ def _constants(
 
 
 def _block(size: int) -> int:
-    """Tensor cores multiply tiles of 16, and tiles are powers of two."""
+    """The tile size: a power of two of at least 16, which tensor cores need."""
     return max(16, 1 << (size - 1).bit_length())
 
 
@@ -226,7 +226,7 @@ if TRITON:
     @triton.jit
     @no_type_check
     def _load(first, rows, columns, row_stride, column_stride, row_count, column_count):
-        """A tile, zero where there is nothing to load."""
+        """A tile, zero outside of the tensor."""
         inside = (rows[:, None] < row_count) & (columns[None, :] < column_count)
         return tl.load(first + rows[:, None] * row_stride + columns[None, :] * column_stride, mask=inside, other=0)
 
@@ -239,10 +239,10 @@ if TRITON:
     @triton.jit
     @no_type_check
     def _load_scores(first, rows, columns, row_stride, column_stride, Tq, Tk):
-        """Bias or mask of every score; outside of the rows the values are not used.
+        """Bias or mask of every score; values outside of the score matrix are not used.
 
-        Registers are what these kernels lack: a condition for each element would fill as many as the elements do, and
-        pointers twice as many as the offsets from one pointer.
+        These kernels are short of registers. A load mask would need as many registers as the elements, and a tile of
+        pointers twice as many as offsets from one pointer.
         """
         rows, columns = tl.minimum(rows, Tq - 1), tl.minimum(columns, Tk - 1)
         return tl.load(first + (rows[:, None] * row_stride + columns[None, :] * column_stride))
@@ -250,7 +250,7 @@ if TRITON:
     @triton.jit
     @no_type_check
     def _added(bias, row_stride, column_stride, rows, columns, Tq, Tk, CAUSAL: tl.constexpr, BIAS_SHARED: tl.constexpr):
-        """What is added to the scores of every batch element: a bias, and -∞ where none of them may look."""
+        """The sum to add to the scores of every batch element: a shared bias, and -∞ where none may attend."""
         added = tl.zeros([rows.shape[0], columns.shape[0]], dtype=tl.float32)
         if BIAS_SHARED:
             added += _load_scores(bias, rows, columns, row_stride, column_stride, Tq, Tk).to(tl.float32)
@@ -265,7 +265,7 @@ if TRITON:
         scores, mask, mask_row, mask_column, bias, bias_row, bias_column, rows, columns, Tq, Tk,
         MASK: tl.constexpr, MASK_OF_QUERIES: tl.constexpr, OWN_BIAS: tl.constexpr,
     ):  # fmt: skip
-        """The softmax of each row under the mask and the bias of one batch element; zeros if it may look nowhere."""
+        """The softmax of each row with the mask and the bias of one batch element; zeros if all keys are masked."""
         if OWN_BIAS:
             scores += _load_scores(bias, rows, columns, bias_row, bias_column, Tq, Tk).to(tl.float32)
         if MASK:
@@ -295,7 +295,7 @@ if TRITON:
         BIAS_SHARED: tl.constexpr, OWN_BIAS: tl.constexpr,
     ):  # fmt: skip
         program = tl.program_id(0)
-        h = (program % H).to(tl.int64)  # times a stride it may be large
+        h = (program % H).to(tl.int64)  # 64 bits, since its product with a stride may be large
         rows, columns = tl.arange(0, BLOCK_Q), tl.arange(0, BLOCK_K)
         widths, value_widths = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_V)
         added = _added(bias_first + h * bias_head, bias_row, bias_column, rows, columns, Tq, Tk, CAUSAL, BIAS_SHARED)
