@@ -1,6 +1,6 @@
-// A few new tokens through one layer of a Transformer, in one call. With few tokens the time goes into reading the
-// weights and into calling operations one by one; here the calls are gone, and weights may be bytes.
-// Plain loops wherever they do: the compiler makes vector instructions of them, whatever the machine. See native.py.
+// Computes a few new tokens through one layer of a Transformer in one call. With few tokens, most time goes into
+// reading weights and calling operations. Here there is one call, and weights may be int8. Most code is plain loops,
+// which the compiler vectorises for any machine. See compiled.py.
 
 #include "native_candidates.h"
 #include "native_products.h"
@@ -18,16 +18,16 @@ extern "C" {
 struct Norm {
     const float *weight, *bias;
     float eps;
-    int32_t centred;  // LayerNorm; else RMSNorm
+    int32_t centred;  // 1: LayerNorm, 0: RMSNorm
 };
-struct Keys {  // keys and values of sentences; strides in numbers; `length` of them are there
+struct Keys {  // keys and values of sentences; strides count floats; `length` keys are present
     float *k, *v;
     int64_t sentence, head, key, length;
-    const int64_t* ancestry;  // where each of the first `known` is: in which sentence's place
+    const int64_t* ancestry;  // for the first `known` keys: the sentence whose storage holds each
     int64_t known;
-    const uint8_t* mask;  // 1: may look
+    const uint8_t* mask;  // 1: the key may be attended to
     int64_t mask_row;
-    const int64_t* rows;  // which of the sentences each one that is looked at is; null: as they come
+    const int64_t* rows;  // the sentence of each row of queries; null: row i attends to sentence i
 };
 struct Bias {  // added to the scores
     const float* values;
@@ -52,15 +52,16 @@ struct Layer {
 };
 }
 
-// Threads wait for each other by turning in circles, so two of them on one processor wait for the end of a time slice
-// again and again. A virtual machine's scheduler may wake a thread where its waker runs, and pull it back there when it
-// has moved; so a thread that finds another one of its team where it is leaves, and stays away until it meets one again.
+// Waiting threads spin, so two threads on one CPU keep waiting for the end of each other's time slice. The scheduler of
+// a virtual machine may wake a thread on the CPU of the thread that woke it, and pull it back after it has moved. So a
+// thread that finds another thread of its team on its CPU moves to another one, and stays off this CPU until it meets a
+// thread again.
 class Apart {
 public:
 #ifdef __linux__
     Apart() : caller(this_thread()), taken(bit(sched_getcpu())) {}
     void keep() {
-        if (omp_get_thread_num() == 0) return;  // the caller was here first
+        if (omp_get_thread_num() == 0) return;  // the calling thread stays
         int here = sched_getcpu();
         if (!(taken.fetch_or(bit(here)) & bit(here))) return;
         cpu_set_t elsewhere;
@@ -77,7 +78,7 @@ private:
     static uint64_t bit(int processor) { return 0 <= processor && processor < 64 ? uint64_t{1} << processor : 0; }
 
     pid_t caller;
-    std::atomic<uint64_t> taken;  // processors, of the first 64
+    std::atomic<uint64_t> taken;  // CPUs in use, of the first 64
 #else
     void keep() {}
 #endif
@@ -107,10 +108,10 @@ static void rotate(float* head, const float* frequencies, int64_t width, float p
     }
 }
 
-// The tokens that are computed: all of a grid, or the `real` ones, where the others only fill it up.
+// The tokens to compute: all of a grid or, with padding, only the `real` ones.
 struct Tokens {
     int64_t count;
-    const int64_t* real;  // their places in the grid
+    const int64_t* real;  // their positions in the grid
     int64_t place(int64_t r) const { return real ? real[r] : r; }
 };
 
@@ -124,7 +125,7 @@ static void scatter(const Tokens& tokens, const float* x, float* grid, int64_t w
     for (int64_t r = 0; r < tokens.count; r++) std::copy_n(x + r * width, width, grid + tokens.place(r) * width);
 }
 
-// Put the keys and values behind the queries in `all` into the cache; rotate queries and keys.
+// Rotate queries and keys, and write the keys and values that follow the queries in `all` to the cache.
 static void remember(
     const Look& look, float* all, const Keys& keys, const Tokens& these, int64_t tokens, const int64_t* first
 ) {
@@ -145,11 +146,11 @@ static void remember(
         }
 }
 
-// e^x for x <= 0, as 2^n 2^r: to 1e-7 near 0, where the weights of a softmax are large, and to 4e-6 at their smallest. A
-// loop over it becomes vectors, which the library's own does not everywhere.
+// e^x for x <= 0, as 2^n 2^r. The error is 1e-7 near 0, where softmax weights are large, and 4e-6 for the smallest.
+// Compilers vectorise a loop over it, which they cannot always do with the library's function.
 static inline float exponential(float x) {
     float twos = std::max(x * 1.44269504f, -125.0f), whole = std::nearbyint(twos), rest = twos - whole;
-    float power = 1.535336188e-4f;  // of 2^r, |r| <= 1/2
+    float power = 1.535336188e-4f;  // coefficients of 2^r, |r| <= 1/2
     for (float c : {1.339887440e-3f, 9.618437358e-3f, 5.550332471e-2f, 2.402264791e-1f, 6.931472029e-1f, 1.0f})
         power = power * rest + c;
     int32_t bits = (static_cast<int32_t>(whole) + 127) << 23;
@@ -158,10 +159,10 @@ static inline float exponential(float x) {
     return power * scale;
 }
 
-constexpr int64_t TOGETHER = 4;  // keys whose sums go on side by side: one alone would wait for itself
+constexpr int64_t TOGETHER = 4;  // keys whose sums are computed in parallel, to hide the latency of additions
 
-// What a token looks at: places of keys, and the weight of each. Up to the next multiple of TOGETHER the first is
-// repeated, with a bias that no score makes up for.
+// The keys that a token attends to: their positions and weights. The list is padded to a multiple of TOGETHER by
+// repeating the first key with a bias that makes its weight 0.
 struct Seen {
     std::vector<int64_t> places;
     Floats weights;
@@ -178,7 +179,7 @@ struct Seen {
     }
 };
 
-// softmax(query · k · scale + bias) v over what is seen, which holds the biases at first.
+// softmax(query · k · scale + bias) v over the keys in `seen`, whose weights hold the biases at first.
 static void look_at(Seen& seen, const float* query, const Keys& keys, float scale, float* out, int64_t width) {
     int64_t full = seen.fill();
     float *weights = seen.weights.data(), best = -1e30f, total = 0.0f;
@@ -205,8 +206,8 @@ static void look_at(Seen& seen, const float* query, const Keys& keys, float scal
     }
 }
 
-// softmax(q kᵀ · scale + bias) v. `shared` tokens look at the same keys, `length` of them and, of the `fresh` ones that
-// came with them, all; or, if `causal`, those up to their own place. Where a mask hides a key there may be no value.
+// softmax(q kᵀ · scale + bias) v. `shared` tokens attend to the same keys: to `length` cached keys, and to all `fresh`
+// new ones or, if `causal`, to those up to their own position. Masked keys may have undefined values.
 static void attend(
     const Look& look, const float* q, int64_t apart, const Keys& keys, const Bias& bias, float* y,
     const Tokens& these, int64_t shared, int64_t fresh, bool causal
@@ -250,8 +251,8 @@ static void (*const ACTIVATE[])(float*, const float*, int64_t) = {
     activate<0>, activate<1>, activate<2>, activate<3>, activate<4>,
 };
 
-// `grid` holds `tokens` new tokens of each of `rows` hypotheses, and then the result. `own` has room for their keys. All
-// tokens are computed, or only the `reals` ones whose places are in `real`.
+// `grid` holds `tokens` new tokens of each of `rows` hypotheses, and receives the result. `own` has space for their
+// keys. All tokens are computed, or only the `reals` tokens whose positions are in `real`.
 extern "C" void layer_step(
     const Layer* layer, float* grid, int64_t rows, int64_t tokens, const Keys* own, const Bias* bias,
     const int64_t* first, const Keys* memory, int64_t sentences, int32_t causal, const int64_t* real, int64_t reals
@@ -272,7 +273,8 @@ extern "C" void layer_step(
     {
         apart.keep();
         if (real) gather(these, grid, x, width);
-        // A branch reads the normalised x and adds to x (pre); or reads x, adds to it, and x is normalised (post).
+        // Pre-norm: a branch reads the normalised x and adds to x. Post-norm: it reads x and adds to it, then x is
+        // normalised.
         auto enter = [&](const Norm& norm) { if (l.pre) normalise(norm, x, h, count, width); return l.pre ? h : x; };
         auto leave = [&](const Norm& norm) { if (!l.pre) normalise(norm, x, x, count, width); };
         multiply(l.own.in, enter(l.own.norm), scratch, all, count, false);
@@ -310,4 +312,4 @@ extern "C" void product(const Product* p, const float* x, float* y, int64_t rows
 
 extern "C" int32_t has_tiles() { return tiles::READY; }
 extern "C" int32_t vector_bits() { return 32 * WIDE; }
-extern "C" const char* bytes_by() { return BYTES_BY; }  // how bytes are multiplied
+extern "C" const char* bytes_by() { return BYTES_BY; }  // how int8 numbers are multiplied

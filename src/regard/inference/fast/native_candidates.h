@@ -8,15 +8,15 @@
 #include <vector>
 
 struct Candidate {
-    double total;  // large logits cancel out, in whatever order the compiler adds
+    double total;  // double, because large logits cancel out
     int64_t origin, token;
 };
 
-// e^x for x <= 0, to rounding: 2^n e^f with |f| <= ln 2 / 2, and e^f by its first terms (Horner). In line, where a call
-// for every vector would take longer than the arithmetic.
+// e^x for x <= 0, accurate to rounding: 2^n e^f with |f| <= ln 2 / 2, and e^f by its Taylor series (Horner). Inlined,
+// because a library call per vector would take longer than the arithmetic.
 static inline float exp_of_negative(float x) {
     float power = std::max(x, -87.0f) * 1.44269504f, whole = std::nearbyint(power), f = (power - whole) * 0.69314718f;
-    float third = 1 / 6.0f + f * (1 / 24.0f + f * (1 / 120.0f + f / 720.0f));  // and those that follow it
+    float third = 1 / 6.0f + f * (1 / 24.0f + f * (1 / 120.0f + f / 720.0f));  // from the third-order term on
     float series = 1.0f + f * (1.0f + f * (1 / 2.0f + f * third));
     int32_t bits = (static_cast<int32_t>(whole) + 127) << 23;
     float scale;
@@ -24,7 +24,7 @@ static inline float exp_of_negative(float x) {
     return series * scale;
 }
 
-constexpr int64_t BLOCK = 64;  // logits of which the greatest is kept in mind
+constexpr int64_t BLOCK = 64;  // logits per block; the maximum of each block is stored
 
 // log Σ exp (x - top) of a row.
 static float log_sum_exp(const float* x, int64_t count, float top) {
@@ -44,14 +44,14 @@ static void find_greatest(const float* x, int64_t count, std::vector<float>& gre
     }
 }
 
-// Puts a candidate where it belongs among the best so far, which are in order.
+// Insert a candidate into the sorted list of the best so far.
 static void insert(std::vector<Candidate>& best, size_t most, Candidate candidate) {
     if (best.size() == most) best.pop_back();
     auto behind = [](const Candidate& a, const Candidate& b) { return a.total > b.total; };
     best.insert(std::upper_bound(best.begin(), best.end(), candidate, behind), candidate);
 }
 
-// The `most` best of a row are added to those of its sentence. Blocks in which nothing can be good enough are skipped.
+// Add the `most` best tokens of a row to those of its sentence. Blocks whose maximum is too small are skipped.
 static void choose_from_row(
     const float* x, int64_t vocab, float before, int64_t origin, const std::vector<bool>& forbidden, size_t most,
     std::vector<Candidate>& best
@@ -69,7 +69,7 @@ static void choose_from_row(
     }
 }
 
-// Returns of how many sentences there were fewer than `most`, or a score that is no number to go by.
+// Returns the number of sentences that have fewer than `most` candidates, or a score of -inf or NaN among them.
 extern "C" int64_t choose_best(
     const float* logits, const float* totals, int64_t sentences, int64_t width, int64_t vocab,
     const int64_t* banned, int64_t bans, int64_t most, float* total, int64_t* origin, int64_t* token

@@ -1,4 +1,4 @@
-// y = x Wᵀ + b of few rows or many, with weights of float32 or of bytes: see products.py.
+// y = x Wᵀ + b for any number of rows, with float32 or int8 weights: see linear.py.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +16,8 @@
 #include "native_tiles.h"
 
 extern "C" {
-struct Product {  // y = x Wᵀ + b; W is float, or, with `scale` (one of each row) and `sum` (over each row), bytes
-    const void* weight;  // [outputs / LANES, inputs, LANES], or [outputs / LANES, inputs / 4, LANES, 4]; then zeros
+struct Product {  // y = x Wᵀ + b; W is float32, or int8 with a `scale` and a `sum` for each row
+    const void* weight;  // [outputs / LANES, inputs, LANES], or [outputs / LANES, inputs / 4, LANES, 4]; zero-padded
     const float *scale, *bias;
     const int32_t* sum;
     int64_t outputs, inputs;
@@ -25,8 +25,8 @@ struct Product {  // y = x Wᵀ + b; W is float, or, with `scale` (one of each r
 }
 
 using Floats = std::vector<float>;
-constexpr int LANES = 32;  // outputs whose weights lie side by side
-// Numbers in a vector; sums that stay in registers beside what is multiplied; rows that are computed at once, at most.
+constexpr int LANES = 32;  // outputs whose weights are interleaved
+// Numbers in a vector; registers that hold sums, besides those of the factors; most rows that are computed at once.
 #if defined(__AVX512BW__) && !defined(REGARD_NARROW)
 #define WIDE_VECTORS  // of 512 bits
 constexpr int WIDE = 16, REGISTERS = 24, ROWS = 8;
@@ -38,7 +38,7 @@ constexpr int WIDE = 8, REGISTERS = 12, ROWS = 6;
 constexpr int WIDE = 4, REGISTERS = 12, ROWS = 3;
 #endif
 constexpr int VECTORS = LANES / WIDE;
-constexpr int together(int rows, int registers) {  // vectors of a row whose sums fit into the registers
+constexpr int together(int rows, int registers) {  // vectors per row whose sums fit into the registers
     int vectors = VECTORS;
     while (vectors > 1 && rows * vectors > registers) vectors /= 2;
     return vectors;
@@ -46,7 +46,7 @@ constexpr int together(int rows, int registers) {  // vectors of a row whose sum
 typedef float FloatVector __attribute__((vector_size(4 * WIDE)));
 typedef int32_t IntVector __attribute__((vector_size(4 * WIDE)));
 template <class Vector, int R>
-using Sums = Vector[R][VECTORS];  // of R rows
+using Sums = Vector[R][VECTORS];  // for R rows
 
 template <class Vector>
 static Vector load(const void* from) {
@@ -55,11 +55,10 @@ static Vector load(const void* from) {
     return vector;
 }
 
-// Weights that are asked for while others are multiplied, so that they have come when their turn is. Asking for what is
-// not there does no harm.
+// Prefetches weights while others are multiplied. Prefetching an invalid address does no harm.
 struct Ahead {
     const char* at;
-    int64_t lines;  // of memory, at a time; below 0: none; 0: as many as are used meanwhile, for they are needed soon
+    int64_t lines;  // cache lines per call; below 0: none; 0: as many as are used meanwhile, into the first-level cache
     void fetch() {
         if (lines == 0) {
             __builtin_prefetch(at, 0, 3), __builtin_prefetch(at + 64, 0, 3);
@@ -74,10 +73,10 @@ static inline FloatVector add(FloatVector sums, const float* x, const float* wei
     return sums + *x * load<FloatVector>(weight);
 }
 
-// x0 w0 + x1 w1 + x2 w2 + x3 w3 for every output, in whole numbers and exactly on every processor. `Byte` is what x is
-// rounded to. The instruction that every x86 has for bytes (maddubs) cuts sums off at 16 bits, so it is not used.
+// x0 w0 + x1 w1 + x2 w2 + x3 w3 for every output, in exact integer arithmetic on every CPU. `Byte` is the type that x
+// is rounded to. The byte instruction that every x86 has (maddubs) saturates sums at 16 bits, so it is not used.
 template <class Number>
-static inline IntVector repeated(const Number* x) {  // 32 bits of x in every lane
+static inline IntVector repeated(const Number* x) {  // the same 32 bits of x in every lane
     int32_t bits;
     std::memcpy(&bits, x, sizeof bits);
     return IntVector{} + bits;
@@ -86,7 +85,7 @@ static inline IntVector repeated(const Number* x) {  // 32 bits of x in every la
 #if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
 #define BYTES_BY "VNNI"
 using Byte = uint8_t;
-constexpr int EXCESS = 128;  // the instruction takes x without a sign: this is added to every number of x
+constexpr int EXCESS = 128;  // the instruction takes unsigned x, so this is added to every number of x
 constexpr int BYTE_REGISTERS = REGISTERS, BYTE_ROWS = ROWS;
 static inline IntVector add(IntVector sums, const Byte* x, const int8_t* weight) {
     IntVector same = repeated(x), weights = load<IntVector>(weight);
@@ -100,13 +99,13 @@ static inline IntVector add(IntVector sums, const Byte* x, const int8_t* weight)
 }
 #elif defined(__x86_64__)
 #define BYTES_BY "16-bit products"
-using Byte = int16_t;  // of every four numbers of x: the first, the third, the second, the fourth
+using Byte = int16_t;  // every four numbers of x are stored in the order first, third, second, fourth
 #define BYTES_CROSSED
 constexpr int EXCESS = 0;
-constexpr int BYTE_REGISTERS = WIDE == 16 ? 24 : 8;  // weights of 16 bits take some of them
-constexpr int BYTE_ROWS = WIDE == 16 ? 12 : ROWS;     // which pay for turning bytes into 16 bits
+constexpr int BYTE_REGISTERS = WIDE == 16 ? 24 : 8;  // the 16-bit weights need some of the registers
+constexpr int BYTE_ROWS = WIDE == 16 ? 12 : ROWS;     // more rows share the conversion of bytes to 16 bits
 typedef int16_t ShortVector __attribute__((vector_size(4 * WIDE)));
-static inline IntVector multiply_pairs(ShortVector a, IntVector b) {  // a0 b0 + a1 b1 of neighbours
+static inline IntVector multiply_pairs(ShortVector a, IntVector b) {  // a0 b0 + a1 b1 of neighbouring numbers
 #if defined(WIDE_VECTORS)
     return (IntVector)_mm512_madd_epi16((__m512i)a, (__m512i)b);
 #elif defined(__AVX2__)
@@ -143,8 +142,8 @@ static inline IntVector add(IntVector sums, const Byte* x, const int8_t* weight)
 #endif
 #endif
 
-// Sums of R rows of x, `apart` from each other, for LANES outputs, whose weights lie one after another, for every input
-// or for every four bytes.
+// Sums of R rows of x, with stride `apart`, for LANES outputs, whose weights are contiguous for every input, or for
+// every four bytes.
 template <int R, class Vector, class Number, class Weight>
 static void block(
     const Weight* weight, const Number* x, int64_t inputs, int64_t apart, Sums<Vector, R>& sums, Ahead ahead
@@ -164,8 +163,8 @@ static void block(
 }
 
 #if defined(__aarch64__)
-// To repeat a number of x in a vector would take the very unit that multiplies, so x is read four numbers, or four times
-// four bytes, at a time, and its parts are multiplied where they are. Half of a cache of 64 KB is for the weights.
+// Broadcasting a number of x would occupy the unit that multiplies. So x is loaded four floats, or four times four
+// bytes, at a time, and multiplied by lane. The weights may take half of a cache of 64 KB.
 constexpr int64_t SLICE = 256;  // inputs
 
 template <int PART>
@@ -185,7 +184,7 @@ static inline void add_part(
     Vector (&totals)[R][TOGETHER], const Vector (&x)[R], const Weight* weight, Ahead& ahead, bool asks
 ) {
     if (asks) ahead.fetch();
-    for (int n = 0; n < TOGETHER; n++)  // one vector of weights at a time: the registers are full
+    for (int n = 0; n < TOGETHER; n++)  // one vector of weights at a time, because the registers are full
         for (int r = 0; r < R; r++) totals[r][n] = add<PART>(totals[r][n], x[r], weight + n * 16 / sizeof(Weight));
 }
 
@@ -194,8 +193,8 @@ static void block_by_parts(
     const Weight* weight, const Number* x, int64_t inputs, int64_t apart, Sums<Vector, R>& sums, Ahead ahead
 ) {
     constexpr int STEP = 4 / sizeof(Weight), TOGETHER = together(R, REGISTERS);
-    constexpr int64_t NEXT = LANES * STEP;  // weights
-    int64_t whole = inputs - inputs % (4 * STEP);  // floats are a multiple of four
+    constexpr int64_t NEXT = LANES * STEP;  // weights per step
+    int64_t whole = inputs - inputs % (4 * STEP);  // the number of float inputs is a multiple of four
     for (int from = 0; from < VECTORS; from += TOGETHER) {
         Vector totals[R][TOGETHER] = {}, parts[R];
         const Weight* these = weight + from * WIDE * STEP;
@@ -206,7 +205,7 @@ static void block_by_parts(
             add_part<2>(totals, parts, these + 2 * NEXT, ahead, from == 0);
             add_part<3>(totals, parts, these + 3 * NEXT, ahead, from == 0);
         }
-        if (STEP > 1 && whole < inputs) {  // bytes are read beyond the end, but not multiplied
+        if (STEP > 1 && whole < inputs) {  // bytes beyond the end are read, but not multiplied
             for (int r = 0; r < R; r++) parts[r] = load<Vector>(x + r * apart + whole);
             add_part<0>(totals, parts, these, ahead, false);
             if (whole + STEP < inputs) add_part<1>(totals, parts, these + NEXT, ahead, false);
@@ -236,7 +235,7 @@ static void block(
 constexpr int64_t SLICE = INT64_MAX;
 #endif
 
-// What every product of a call may use: x as bytes, each row on a scale of its own, or in pieces for tiles.
+// Buffers that all products of a call share: x as bytes with a scale for each row, or cut into pieces for tiles.
 struct Scratch {
     std::vector<Byte> x;
     Floats scale;
@@ -247,17 +246,17 @@ struct Scratch {
     }
 };
 
-// The smallest number that torch divides by, see as_bytes in products.py.
+// The smallest number that torch divides by: see SMALLEST in linear.py.
 constexpr float SMALLEST = 1e-30f;
 
-// Compute `value` here and now: what is added to it later is not to be joined with it in one operation of another
-// rounding. So compiled code rounds as torch does, and few rows are what many are.
+// Force `value` to be computed at this point, so that the compiler does not fuse it with a later addition, which would
+// round differently. So compiled code rounds as torch does, and a row does not depend on the number of rows.
 template <class Value>
 static inline void settle(Value& value) {
     asm volatile("" : : "r"(&value) : "memory");
 }
 
-// Everything from here on is called by all threads of a team: each does its share, and they meet at the end.
+// All threads of a team call the functions below: each does its share, and they synchronise at the end.
 static void round(const float* x, Scratch& bytes, int64_t rows, int64_t inputs) {
 #pragma omp for schedule(static)
     for (int64_t r = 0; r < rows; r++) {
@@ -266,7 +265,7 @@ static void round(const float* x, Scratch& bytes, int64_t rows, int64_t inputs) 
         float largest = SMALLEST;
         for (int64_t k = 0; k < inputs; k++) largest = std::max(largest, std::fabs(from[k]));
         float most = 127.0f;
-        settle(most);  // else compilers multiply by its reciprocal, which is rounded
+        settle(most);  // otherwise compilers multiply by its rounded reciprocal
         bytes.scale[r] = largest / most;
         float steps = most / largest;
         settle(steps);
@@ -278,7 +277,7 @@ static void round(const float* x, Scratch& bytes, int64_t rows, int64_t inputs) 
     }
 }
 
-// y = sums + bias, or y += that, of all of a row's outputs from `first` on; in the last block they may be fewer.
+// y = sums + bias, or y += sums + bias, for a row's outputs from `first` on; the last block may have fewer.
 static inline void put(
     const FloatVector (&sums)[VECTORS], const Product& p, float* y, int64_t row, int64_t first, bool add,
     bool bias = true
@@ -299,7 +298,7 @@ static inline void put(
 }
 
 #ifdef TILES
-// Sums for one panel of weights and up to tiles::MOST rows of x, which is in pieces; a slab of inputs at most.
+// Sums for one panel of weights and up to tiles::MOST rows of x, given in pieces, over at most one slab of inputs.
 static void sum_by_tiles(
     const float* weight, int64_t depth, const uint16_t* x, int64_t groups, int64_t apart, FloatVector (*sums)[VECTORS],
     Ahead ahead
@@ -331,7 +330,7 @@ static void multiply_by_tiles(const Product& p, const float* x, Scratch& scratch
             int64_t count = std::min(rows - at, MOST), groups = (count + SIDE - 1) / SIDE;
             int64_t depth = std::min(p.inputs - k, SLAB);
 #pragma omp for schedule(static) nowait
-            for (int64_t first = 0; first < p.outputs; first += LANES) {  // the same of a thread for every slab
+            for (int64_t first = 0; first < p.outputs; first += LANES) {  // a thread has the same outputs in every slab
                 const float* weight = static_cast<const float*>(p.weight) + first * p.inputs + k * LANES;
                 const char* next = reinterpret_cast<const char*>(weight + LANES * p.inputs);
                 Ahead ahead = {next, depth * LANES / 16 / ((groups + 1) / 2 * steps(depth) * 6) + 1};
@@ -343,7 +342,7 @@ static void multiply_by_tiles(const Product& p, const float* x, Scratch& scratch
 }
 #endif
 
-// Some of the weights for LANES outputs: those of `inputs` inputs from `k` on.
+// A part of the weights for LANES outputs: those of `inputs` inputs from `k` on.
 struct Panel {
     const Product& p;
     int64_t first, k, inputs;  // the first output and input
@@ -353,7 +352,7 @@ struct Panel {
     int64_t bytes() const { return inputs * LANES * (p.scale ? 1 : 4); }
 };
 
-// R rows, from row `at` on, by a panel.
+// Multiply R rows, from row `at` on, by a panel.
 template <int R>
 static void part(const Panel& panel, const float* x, const Scratch& bytes, float* y, int64_t at, bool add, Ahead ahead) {
     const Product& p = panel.p;
@@ -389,9 +388,8 @@ static Part part_of(int64_t rows, std::index_sequence<N...>) {
     return PARTS[rows - 1];
 }
 
-// What to ask for during one of several passes over a panel of weights: half of the next panel, which lies behind it, in
-// each of the first two. A single pass, which memory can hardly keep up with, asks for what it needs itself a little
-// later.
+// What to prefetch during one of several passes over a panel of weights: half of the next panel, which follows in
+// memory, in each of the first two passes. A single pass is limited by memory bandwidth and prefetches its own weights.
 static Ahead ahead(const Panel& panel, int64_t pass, int64_t passes) {
     if (passes == 1) return {panel.weight() + 2048, 0};
     return {panel.weight() + panel.bytes() + pass * panel.bytes() / 2, pass < 2 ? 1 : -1};

@@ -1,8 +1,8 @@
-// y = x Wᵀ + b in float32 on the tile unit of newer processors (AMX), which multiplies 16-bit numbers (bfloat16) and
-// adds in 32 bits, some 16 times as fast as vectors do. A float32 has a mantissa of 24 bits, so it is the sum of three
-// bfloat16 of 8 bits each, without a remainder: x = x0 + x1 + x2 and w = w0 + w1 + w2. Of the nine products the three
-// smallest, x1 w2, x2 w1 and x2 w2, are below the rounding of float32 and left out; six remain. The small ones are
-// added first, so that the sum is rounded as seldom as in a sum of whole products.
+// y = x Wᵀ + b in float32 on the tile unit of newer CPUs (AMX). It multiplies bfloat16 numbers and adds in 32 bits,
+// about 16 times as fast as vector instructions. A float32 has a mantissa of 24 bits, so it is exactly the sum of three
+// bfloat16 of 8 bits each: x = x0 + x1 + x2 and w = w0 + w1 + w2. Of the nine products, the three smallest (x1 w2, x2
+// w1 and x2 w2) are below the rounding of float32 and left out. The smaller ones of the other six are added first, so
+// that rounding errors are no larger than in a sum of whole products.
 #pragma once
 
 #include <algorithm>
@@ -24,24 +24,24 @@ namespace tiles {
 
 constexpr int SIDE = 16, DEPTH = 32;  // a tile: 16 rows of 32 bfloat16, or 16 x 16 sums
 constexpr int PIECE = SIDE * DEPTH;   // numbers in a tile
-constexpr int STEP = 3 * PIECE;       // the three pieces of 16 rows, DEPTH deep
+constexpr int STEP = 3 * PIECE;       // the three pieces of 16 rows and DEPTH inputs
 constexpr int STRIDE = 64;            // bytes of a row of a tile
-constexpr int64_t CHUNK = 128;        // inputs at a time: their pieces of a panel of weights fill half the first cache
+constexpr int64_t CHUNK = 128;        // inputs at a time: their pieces of a panel fill half the first-level cache
 constexpr int64_t SLAB = 4 * CHUNK;   // inputs, and
-constexpr int64_t MOST = 320;         // rows at a time: their pieces fill half the second cache
-constexpr int64_t PAY = 96;           // rows, from which on all this is quicker than vectors
+constexpr int64_t MOST = 320;         // rows at a time: their pieces fill half the second-level cache
+constexpr int64_t PAY = 96;           // rows from which tiles are faster than vectors
 
 inline int64_t steps(int64_t inputs) { return (inputs + DEPTH - 1) / DEPTH; }
 inline int64_t lines(int64_t rows, int64_t inputs) { return (rows + SIDE - 1) / SIDE * steps(inputs) * STEP / 32; }
 
-// Whether there is such a unit and the system lets us use it: it has more state for the system to save.
+// Whether the CPU has the unit and the system permits its use: the system must save more state for it.
 inline bool allowed() {
     constexpr int REQUEST = 0x1023, TILE_DATA = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
     return syscall(SYS_arch_prctl, REQUEST, TILE_DATA) == 0;
 }
 inline const bool READY = allowed();
 
-// A thread's tiles, all of full size, for as long as this lives.
+// Configures a thread's tiles, all of full size, during the lifetime of the object.
 struct Use {
     Use() {
         struct alignas(64) {
@@ -55,14 +55,14 @@ struct Use {
     ~Use() { _tile_release(); }
 };
 
-// Cut 8 bits of the mantissas off: the highest that are left. What remains is exact.
+// Split off the highest 8 bits of the mantissas; the remainder in x is exact.
 inline __m512i cut(__m512& x) {
     __m512i high = _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0xffff0000));
     x = _mm512_sub_ps(x, _mm512_castsi512_ps(high));
     return high;
 }
 
-// The pieces of two vectors, whose numbers become neighbours: even ones from a, odd ones from b.
+// The pieces of two vectors, interleaved: even numbers from a, odd ones from b.
 inline void cut_pairs(__m512 a, __m512 b, uint16_t* to, int64_t apart) {
     for (int piece = 0; piece < 3; piece++) {
         __m512i even = cut(a), odd = cut(b);
@@ -70,7 +70,7 @@ inline void cut_pairs(__m512 a, __m512 b, uint16_t* to, int64_t apart) {
     }
 }
 
-// 16 rows of x in pieces, DEPTH inputs at a time; zeros where there are no more rows or inputs.
+// 16 rows of x in pieces, DEPTH inputs at a time; missing rows and inputs become zeros.
 inline void cut_rows(const float* x, int64_t rows, int64_t inputs, uint16_t* to) {
     const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
     const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
@@ -95,20 +95,20 @@ inline void cut_panel(const float* weight, int64_t inputs, uint16_t* to) {
         for (int64_t pair = 0; pair < SIDE; pair++)
             for (int half : {0, 1}) {
                 const float* at = weight + (k + 2 * pair) * LANES + half * SIDE;
-                bool there = k + 2 * pair < inputs;  // inputs are even
+                bool there = k + 2 * pair < inputs;  // the number of inputs is even
                 __m512 a = there ? _mm512_loadu_ps(at) : _mm512_setzero_ps();
                 __m512 b = there ? _mm512_loadu_ps(at + LANES) : _mm512_setzero_ps();
                 cut_pairs(a, b, to + half * PIECE + pair * DEPTH, 2 * PIECE);
             }
 }
 
-// The sums of R times 16 rows for a panel, or `more` of them. Tiles 0 to 3 are sums, 4 and 5 pieces of x, 6 and 7 of
-// the weights.
+// The sums of R times 16 rows for a panel; with `more`, added to `sums`. Tiles 0 to 3 hold sums, 4 and 5 pieces of x, 6
+// and 7 pieces of the weights.
 template <int R, class Ahead>
 inline void sum(
     const uint16_t* x, int64_t apart, const uint16_t* panel, int64_t steps, float* sums, bool more, Ahead& ahead
 ) {
-    asm volatile("" ::: "memory");  // compilers do not know that tiles are loaded from what was written before
+    asm volatile("" ::: "memory");  // compilers do not know that tile loads read memory written before
     auto rows = [&](int64_t k, int piece) {
         _tile_loadd(4, x + k * STEP + piece * PIECE, STRIDE);
         if (R == 2) {
@@ -142,7 +142,7 @@ inline void sum(
         _tile_zero(2);
         _tile_zero(3);
     }
-    for (int64_t k = 0; k < steps; k++) {  // in an order in which most tiles serve twice
+    for (int64_t k = 0; k < steps; k++) {  // in an order that uses most loaded tiles twice
         rows(k, 2), weights(k, 0), multiply();
         rows(k, 1), multiply();
         weights(k, 1), multiply();
