@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from regard.data.batch import Ids
 
-ROWS = 1000  # written at once
-LOOKED_AT, LOOKS = 1 << 20, 64  # values that are counted at once, and how often
-KEPT = 1 << 26  # bytes of a file that may stay in memory once they were read
+ROWS = 1000  # rows written at once
+LOOKED_AT, LOOKS = 1 << 20, 64  # a count of values samples at most about LOOKS parts of LOOKED_AT values
+KEPT = 1 << 26  # files of more bytes than this are released from memory after reading
 T = TypeVar("T")
 
 
@@ -35,7 +35,7 @@ class Column:
         return np.diff(self.offsets)
 
     def share(self, value: int) -> float:
-        """How much of the array is one value; of a large one, by parts that are evenly spread over it."""
+        """The share of one value in the array; for a large array estimated from evenly spread parts."""
         parts = range(0, len(self.values), max(LOOKED_AT, len(self.values) // LOOKS))
         seen = [self.values[first : first + LOOKED_AT] for first in parts]
         found = sum(int(np.count_nonzero(part == value)) for part in seen)
@@ -43,8 +43,8 @@ class Column:
         return found / max(1, sum(map(len, seen)))
 
     def let_go(self) -> None:
-        """Give back the memory of what was read, where it is much: the kernel maps 16 pages for each that is touched,
-        so reading here and there would soon hold the whole file."""
+        """Release the pages of a large file from memory. The kernel maps 16 pages for each page that is touched, so
+        random reads would soon hold the whole file."""
         for view in (self.values.base, self.offsets.base):
             mapped = view.obj if isinstance(view, memoryview) else None
             if isinstance(mapped, mmap.mmap) and len(mapped) > KEPT and hasattr(mmap, "MADV_DONTNEED"):

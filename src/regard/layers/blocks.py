@@ -16,10 +16,10 @@ from regard.attention.multihead import Memory, MultiHeadAttention
 from regard.attention.packing import Packing
 from regard.errors import ConfigError
 
-EVEN, MANY = 8, 64  # rows, of small and of large vocabularies: 16 and 128 bytes of half precision
+EVEN, MANY = 8, 64  # row multiples for small and large vocabularies: 16 and 128 bytes in half precision
 
 NormOrder = Literal["post", "pre", "branch"]
-Norm = Callable[[int], nn.Module]  # a width -> what normalises it: nn.LayerNorm, nn.RMSNorm, or either with its eps
+Norm = Callable[[int], nn.Module]  # a width -> a norm: nn.LayerNorm, nn.RMSNorm, or either with its eps
 Activation = Literal["relu", "gelu", "gelu_new", "quick_gelu", "swish"]
 
 
@@ -31,7 +31,7 @@ def quick_gelu(x: Tensor) -> Tensor:
 def gelu_new(x: Tensor) -> Tensor:
     """½ x (1 + tanh u), u = √(2/π) (x + 0.044715 x³), the approximation of GELU in GPT-2 and ALBERT.
 
-    A compiler gets it as x σ(2u), the same function, since on a GPU a tanh takes several times as long as a σ.
+    Compiled code computes it as x σ(2u), the same function, since on a GPU a tanh takes several times as long as a σ.
     """
     if torch.compiler.is_compiling():
         return x * torch.sigmoid(math.sqrt(8 / math.pi) * (x + 0.044715 * x**3))
@@ -64,7 +64,7 @@ class DropPath(nn.Module):
 class Residual(nn.Module):
     """Add & norm: LayerNorm(x + Dropout(f(x))) as in the paper, or x + Dropout(f(LayerNorm(x))) (pre-norm).
 
-    With `branch` the norm is the last thing in the branch: x + LayerNorm(Dropout(f(x))) (Swin V2's res-post-norm).
+    With `branch` the norm is at the end of the branch: x + LayerNorm(Dropout(f(x))) (Swin V2's res-post-norm).
     """
 
     def __init__(self, width: int, dropout: float, order: NormOrder, norm: Norm = nn.LayerNorm, drop_path: float = 0.0):
@@ -113,10 +113,10 @@ def keep_half(model: nn.Module) -> None:
 
 
 class FeedForward(nn.Module):
-    """max(0, x W1 + b1) W2 + b2, each token on its own (Vaswani 2017, equation 2).
+    """max(0, x W1 + b1) W2 + b2 for each token separately (Vaswani 2017, equation 2).
 
-    `gated` multiplies what goes up by an activated gate: f(x G) · (x W1), then W2 (Shazeer 2020; SwiGLU with swish).
-    What comes out is as wide as what went in, unless `outputs` says otherwise.
+    `gated` multiplies the hidden layer by an activated gate: f(x G) · (x W1), then W2 (Shazeer 2020; SwiGLU with
+    swish). The output is as wide as the input unless `outputs` is given.
     """
 
     def __init__(
@@ -154,8 +154,8 @@ class Factors(NamedTuple):
 
 
 class Output(nn.Module):
-    """`linear` with a matrix that another module owns, most often the embedding. As a module of its own it can be
-    replaced in the fast version of a model."""
+    """`linear` with a matrix of another module, usually the embedding. As a separate module it can be replaced in the
+    inference form of a model."""
 
     def forward(
         self, x: Float[Tensor, "*B D"], weight: Float[Tensor, "V D"], bias: Float[Tensor, "V"] | None = None
@@ -166,8 +166,8 @@ class Output(nn.Module):
 
 
 def even(weight: Float[Tensor, "V D"], bias: Float[Tensor, "V"] | None) -> tuple[Tensor, Tensor | None]:
-    """Weights zero-padded to a multiple of 8 rows, or of 64 for large vocabularies: for other sizes a GPU's kernels for
-    half precision are several times slower."""
+    """Weights zero-padded to a multiple of 8 rows, or of 64 for large vocabularies: with other sizes a GPU's
+    half-precision kernels are several times slower."""
     missing = -len(weight) % (EVEN if len(weight) < MANY**2 else MANY)
     if not missing:
         return weight, bias
@@ -239,7 +239,7 @@ class DecoderLayer(nn.Module):
         """In training R is the batch, or 1 if that is packed. When decoding, R = S·W hypotheses share the memory of S
         sentences."""
         x = self.after_attention(x, lambda h: self.attention(h, bias=bias, causal=True, cache=cache, packing=packing))
-        # All hypotheses of a sentence query its one memory at once, so it is never copied for a beam.
+        # All hypotheses of a sentence query its memory at once, so it is not copied for a beam.
         grid = x if packing is not None else x.view(memory.sequences, -1, x.shape[-1])
         grid = self.after_cross(grid, lambda h: self.cross(h, memory, packing=packing))
         return self.after_feed_forward(grid, self.feed_forward).view_as(x)

@@ -1,5 +1,5 @@
-"""Convolutions: a sequence encoder in which each layer sees a few neighbours and depth buys distance (Gehring 2017,
-ConvS2S), and an encoder of words from their characters (Kim et al. 2016)."""
+"""Convolutions: a sequence encoder whose receptive field grows with depth (Gehring 2017, ConvS2S), and an encoder of
+words from their characters (Kim et al. 2016)."""
 
 import math
 from collections.abc import Sequence
@@ -20,8 +20,8 @@ class GatedConvolution(nn.Module):
         super().__init__()
         self.convolution = nn.Conv1d(width, 2 * width, kernel, padding=kernel // 2)
         self.dropout = Dropout(dropout)
-        # The variance must survive many layers: the gate passes a third of it, dropout inflates it by 1 / (1 - p).
-        # (Gehring 2017, section 3.5, counts a quarter, which holds for gates near zero only.)
+        # Keeps the variance constant over many layers: the gate passes a third of it, dropout scales it by 1 / (1 - p).
+        # (Gehring 2017, section 3.5, assumes a quarter, which holds only for gates near zero.)
         nn.init.normal_(self.convolution.weight, std=math.sqrt(3 * (1 - dropout) / (kernel * width)))
 
     def forward(self, x: Float[Tensor, "B D T"], padding: Bool[Tensor, "B 1 T"] | None) -> Float[Tensor, "B D T"]:
@@ -54,7 +54,7 @@ class ConvolutionEncoder(nn.Module):
 
 
 class Highway(nn.Module):
-    """x ← g ⊙ x + (1 - g) ⊙ relu(W x + b), where g = σ(V x + c) at first lets most of x pass (Srivastava 2015)."""
+    """x ← g ⊙ x + (1 - g) ⊙ relu(W x + b), where g = σ(V x + c) initially passes most of x (Srivastava 2015)."""
 
     def __init__(self, width: int):
         super().__init__()
@@ -66,7 +66,7 @@ class Highway(nn.Module):
 
 
 class CharacterEncoder(nn.Module):
-    """A vector for every word from its characters: of each filter the greatest answer, highways, a projection."""
+    """A vector for every word from its characters: convolutions, the maximum of each filter, highways, a projection."""
 
     def __init__(self, characters: int, width: int, filters: Sequence[tuple[int, int]], highways: int, output: int):
         super().__init__()

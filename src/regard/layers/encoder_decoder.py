@@ -1,7 +1,7 @@
-"""What every Transformer that reads a source and writes a target shares: teacher forcing, decoding steps, its state.
+"""The base of encoder-decoder Transformers: teacher forcing, decoding steps, and the decoding state.
 
-A model derives from `EncoderDecoder` and says how it embeds tokens, which position biases it adds to attention scores,
-and how it ends its encoder and decoder. It has an `encoder`, a `decoder` of `DecoderLayer`s and an `Output`.
+A model derives from `EncoderDecoder` and defines how it embeds tokens, which position biases it adds to attention
+scores, and how it ends its encoder and decoder. It has an `encoder`, a `decoder` of `DecoderLayer`s and an `Output`.
 """
 
 from abc import abstractmethod
@@ -62,7 +62,7 @@ class EncoderDecoderState:
         return EncoderDecoderState(self.memories, [cache.copy() for cache in growing(self.caches)], self.length)
 
     def rollback(self, tokens: int) -> None:
-        """Forget the last tokens."""
+        """Remove the last tokens."""
         self.length -= tokens
         for cache in growing(self.caches):
             cache.rollback(tokens)
@@ -92,11 +92,11 @@ class EncoderDecoder(nn.Module):
 
     @abstractmethod
     def finish_encoder(self, x: Float[Tensor, "R S D"]) -> Float[Tensor, "R S D"]:
-        """What happens after the last encoder layer."""
+        """The computation after the last encoder layer, such as a final norm."""
 
     @abstractmethod
     def finish_decoder(self, x: Float[Tensor, "R T D"]) -> Float[Tensor, "R T D"]:
-        """What happens after the last decoder layer, before the output matrix."""
+        """The computation after the last decoder layer, before the output matrix."""
 
     @abstractmethod
     def factors(self, x: Float[Tensor, "B T D"]) -> Factors:

@@ -1,7 +1,7 @@
 """Attention between the pixels of a feature map, for use inside convolutional networks.
 
-Everywhere: the non-local block (Wang 2018) and SAGAN's (Zhang 2018). In a neighbourhood, instead of a convolution:
-stand-alone self-attention (Ramachandran 2019) and the local relation layer (Hu 2019).
+Attention to all pixels: the non-local block (Wang 2018) and SAGAN's (Zhang 2018). Attention to a neighbourhood, in
+place of a convolution: stand-alone self-attention (Ramachandran 2019) and the local relation layer (Hu 2019).
 """
 
 from collections.abc import Callable
@@ -16,15 +16,15 @@ from regard.attention.core import Attend
 from regard.errors import ConfigError
 from regard.layers.vision import Grid, into_windows, out_of_windows
 
-FAR = 1e4  # a squared distance that no weight survives
+FAR = 1e4  # a squared distance at which attention weights vanish
 
 
 class NonLocal(nn.Module):
-    """x + what every pixel gathered from all pixels, through a gate that is closed at first.
+    """x plus attention over all pixels, times a gate that is zero at first.
 
     Queries and keys are `match` wide, values `inner`; keys and values may be max-pooled by `pool`. With `norm` the gate
     is a norm whose gain starts at zero (Wang 2018, embedded Gaussian); without, one learned number (Zhang 2018).
-    `wrap` changes each 1x1 convolution (spectral norm).
+    `wrap` is applied to each 1x1 convolution (spectral norm).
     """
 
     def __init__(
@@ -62,20 +62,20 @@ class NonLocal(nn.Module):
 
 
 def _as_tokens(x: Float[Tensor, "B C H W"]) -> Float[Tensor, "B 1 T C"]:
-    return x.flatten(2).transpose(1, 2)[:, None].contiguous()  # fused kernels want features side by side
+    return x.flatten(2).transpose(1, 2)[:, None].contiguous()  # fused kernels need adjacent features
 
 
 def side_by_side(*parts: Float[Tensor, "B H T _"]) -> Float[Tensor, "B H T K"]:
-    """All features of each token, filled up with zeros to a multiple of 8, which the fused kernels of GPUs ask for."""
+    """The concatenated features of each token, zero-padded to a multiple of 8, as the fused kernels of GPUs need."""
     fill = -sum(part.shape[-1] for part in parts) % 8
     return torch.cat([*parts, parts[0].new_zeros(*parts[0].shape[:-1], fill)], dim=-1)
 
 
 class Neighbourhoods(NamedTuple):
-    """How a map is cut for local attention: blocks of pixels that look, each with all the pixels around it.
+    """How a map is divided for local attention: blocks of queries, each with the keys around it.
 
-    A block of B x B pixels shares the (B + R - 1)² pixels within reach, so that keys and values are copied a few times
-    and not R² times; a mask leaves each pixel its own R x R.
+    The B x B queries of a block share the (B + R - 1)² keys within reach, so that keys and values are copied a few
+    times instead of R² times. A mask restricts each query to its own R x R keys.
     """
 
     block: int
@@ -87,23 +87,23 @@ class Neighbourhoods(NamedTuple):
 
     @property
     def side(self) -> int:
-        """Of the square that a block looks at."""
+        """The side of the square of keys of a block."""
         return self.block + 2 * self.reach
 
     def blocks(self, x: Shaped[Tensor, "B H W D"]) -> Shaped[Tensor, "BN T D"]:
-        """The pixels that look; the map is filled up with zeros to whole blocks."""
+        """The queries of each block; the map is zero-padded to whole blocks."""
         return into_windows(functional.pad(x, (0, 0, *self._filling(x))), self.block)
 
     def surroundings(self, x: Shaped[Tensor, "B H W D"], value: float = 0.0) -> Shaped[Tensor, "BN Tk D"]:
-        """The pixels looked at; beyond the edges stands `value`."""
+        """The keys of each block; they are `value` beyond the edges of the map."""
         x = functional.pad(x, (0, 0, *self._filling(x)), value=value)
         x = self._with_margins(self._with_margins(x, 1, value), 3, value)  # [B rows side columns side D]
         return x.transpose(2, 3).flatten(3, 4).flatten(0, 2)
 
     def _with_margins(self, x: Shaped[Tensor, "..."], axis: int, value: float) -> Shaped[Tensor, "..."]:
-        """Cut an axis into blocks, each with the places within reach before and after it.
+        """Split an axis into blocks, each with the positions within reach before and after it.
 
-        Made of slices, whose gradients are slices again; that of `Tensor.unfold` is a scatter, many times slower.
+        It uses slices, whose gradients are slices too. The gradient of `Tensor.unfold` is a scatter, many times slower.
         """
         x = x.unflatten(axis, (-1, self.block))
         others = x.shape[axis] - 1
@@ -114,27 +114,27 @@ class Neighbourhoods(NamedTuple):
         return torch.cat([before, x, after], dim=axis + 1)
 
     def join(self, blocks: Float[Tensor, "BN T D"], grid: Grid) -> Float[Tensor, "B H W D"]:
-        """The map again, without what filled it up."""
+        """The map of the blocks, without padding: the inverse of `blocks`."""
         h, w = grid
         return out_of_windows(blocks, (h + -h % self.block, w + -w % self.block))[:, :h, :w]
 
     def cells(self, grid: Grid) -> tuple[Int[Tensor, "N T"], Int[Tensor, "N Tk"]]:
-        """Which pixel of the map each token of each block is, and each of those it looks at; -1 for none."""
+        """The index in the map of each query and of each key of each block; -1 for padding."""
         numbers = 1 + torch.arange(grid[0] * grid[1]).view(1, *grid, 1)
         return self.blocks(numbers)[..., 0] - 1, self.surroundings(numbers)[..., 0] - 1
 
     def steps(self, device: torch.device) -> Int[Tensor, "block side"]:
-        """How far along one axis each pixel of the surroundings is from each pixel of the block."""
+        """The distance along one axis from each query of a block to each of its keys."""
         there, here = torch.arange(self.side, device=device), torch.arange(self.block, device=device)
         return there - self.reach - here[:, None]
 
     def near(self, device: torch.device) -> Bool[Tensor, "1 1 T Tk"]:
-        """Who is within the window of whom."""
+        """Which keys of a block are within the window of each query."""
         close = self.steps(device).abs() <= self.reach
         return (close[:, None, :, None] & close[None, :, None, :]).flatten(2).flatten(0, 1)[None, None]
 
     def inside(self, x: Float[Tensor, "B H W D"]) -> Bool[Tensor, "BN 1 1 Tk"]:
-        """Which pixels of the surroundings are on the map."""
+        """Which keys of each block are on the map."""
         there = self.surroundings(x.new_ones(1, *x.shape[1:3], 1))[:, None, None, :, 0] > 0
         return there.repeat(len(x), 1, 1, 1)
 
@@ -143,19 +143,19 @@ class Neighbourhoods(NamedTuple):
 
 
 def neighbourhoods(window: int) -> Neighbourhoods:
-    """Blocks as large as the window: about three copies of each key and value. Small windows get larger blocks, as many
-    queries (64) and keys (128) as a GPU's kernels take at a time, since what they take they compute."""
+    """Blocks as large as the window, with about three copies of each key and value. Small windows get larger blocks,
+    which fill the tiles of a GPU's kernels (64 queries, 128 keys); unfilled parts would be computed too."""
     if window % 2 == 0:
         raise ConfigError(f"a window of {window} has no middle; choose an odd one, such as {window + 1}")
     return Neighbourhoods(max(window, min(8, 12 - window)), window)
 
 
 class LocalAttention(nn.Module):
-    """Each pixel looks at the R x R pixels around it: softmax(q·k + q·r) v (Ramachandran 2019, equation 3).
+    """Each pixel attends to the R x R pixels around it: softmax(q·k + q·r) v (Ramachandran 2019, equation 3).
 
-    Half of the features of r depend on the rows between the two pixels, half on the columns. So q·r is a sum of one
-    number for a row and one for a column: they become further features of the query, picked by further features of the
-    key that say where it stands, and no bias as large as the attention is ever made. A stride is a mean over squares.
+    Half of the features of r depend on the distance in rows, half on that in columns, so q·r is a sum of a number for a
+    row and one for a column. These numbers are appended to the query, and one-hot features of the key's row and column
+    select them. This avoids a bias as large as the attention weights. A stride is average pooling.
     """
 
     def __init__(self, inputs: int, outputs: int, heads: int, window: int, stride: int = 1):
@@ -185,17 +185,17 @@ class LocalAttention(nn.Module):
         return self.pool(y.permute(0, 3, 1, 2))
 
     def _fit_of_places(self, q: Float[Tensor, "BN H T K"]) -> tuple[Tensor, Tensor]:
-        """q·r of each row and of each column of the surroundings: [BN H T side] twice."""
+        """q·r for each row and for each column of a block's keys: [BN H T side] twice."""
         q = q.unflatten(2, (self.places.block, self.places.block)) * self.head_width**-0.5
         of_rows, of_columns = q.chunk(2, dim=-1)
         step = self.places.steps(q.device) + self.places.reach
-        step = step.clamp(0, self.places.window - 1)  # what is further away is masked
+        step = step.clamp(0, self.places.window - 1)  # pixels further away are masked
         rows = torch.einsum("nhyxk,ysk->nhyxs", of_rows, functional.embedding(step, self.rows))
         columns = torch.einsum("nhyxk,xsk->nhyxs", of_columns, functional.embedding(step, self.columns))
         return rows.flatten(2, 3), columns.flatten(2, 3)
 
     def _standing(self, k: Tensor) -> Float[Tensor, "Tk places"]:
-        """Two ones for each pixel of the surroundings: at its row, and at its column."""
+        """One-hot features of the row and of the column of each key."""
         side = self.places.side
         one = torch.eye(side, device=k.device, dtype=k.dtype)
         return torch.cat([one.repeat_interleave(side, 0), one.repeat(side, 1)], dim=1)
@@ -207,8 +207,8 @@ class LocalAttention(nn.Module):
 class GeometricAttention(nn.Module):
     """Appearance and geometry: softmax(-(q - k)² + g(Δ)) x, q and k one number each (Hu 2019, equations 2 to 4).
 
-    g is a small network of the distance in rows and columns; a head's weights serve all its channels. Where the number
-    of channels stays, what is gathered is x itself, without a projection. A stride is a mean over squares.
+    g is a small network of the distance in rows and columns; all channels of a head share its weights. If the number of
+    channels does not change, the values are x itself, without a projection. A stride is average pooling.
     """
 
     def __init__(self, inputs: int, outputs: int, heads: int, window: int, stride: int = 1):
@@ -229,7 +229,7 @@ class GeometricAttention(nn.Module):
     def forward(self, x: Float[Tensor, "B C H W"]) -> Float[Tensor, "B C2 H2 W2"]:
         x = x.permute(0, 2, 3, 1).contiguous()
         query, key = self.query(x), self.key(x)
-        # -(q - k)² is 2qk - k² but for q², which is the same for all keys; beyond the edges k² is far from everything
+        # -(q - k)² is 2qk - k² minus q², which is the same for all keys; beyond the edges k² is FAR
         q = self.places.blocks(query).transpose(1, 2)[..., None]
         k = self.places.surroundings(key).transpose(1, 2)[..., None]
         far = self.places.surroundings(key**2, FAR).transpose(1, 2)[..., None]
@@ -242,7 +242,7 @@ class GeometricAttention(nn.Module):
         return self.pool(y.permute(0, 3, 1, 2))
 
     def _prior(self, x: Tensor) -> Float[Tensor, "1 H T Tk"]:
-        """g(Δ) of each pixel of a block and each around it."""
+        """g(Δ) of each query of a block and each of its keys."""
         steps = self.places.steps(x.device).to(x.dtype) / max(self.places.reach, 1)
         block, side = steps.shape
         delta = torch.stack(

@@ -3,9 +3,9 @@
 The cells are the equations. `Recurrent` owns the parameters and runs them on torch's fused kernels or, with
 `fused=False`, step by step through the cells; both give the same numbers.
 
-Regularised as in the AWD-LSTM (Merity et al. 2018): `weight_drop` drops entries of the matrices that multiply the state
-(DropConnect), `LockedDropout` uses one mask for all steps of a sequence (Gal & Ghahramani 2016), `WordDropout` forgets
-words wherever they stand.
+Regularisation is as in the AWD-LSTM (Merity et al. 2018): `weight_drop` drops entries of the recurrent matrices
+(DropConnect), `LockedDropout` uses one mask for all steps of a sequence (Gal & Ghahramani 2016), `WordDropout` drops
+all occurrences of a word.
 
 A state is one tensor [N L B D]: N parts (the LSTM has hidden and cell, the others only hidden), one row for each of the
 L layers and directions. Part 0 is always the hidden state.
@@ -32,7 +32,7 @@ Parts = tuple[Float[Tensor, "B D"], ...]  # the state of one cell: (hidden,) or 
 
 @dataclass(frozen=True, eq=False)
 class Cell(ABC):
-    """h_t = f_W(x_t, h_{t-1}) of one layer in one direction, over parameters that belong to someone else."""
+    """h_t = f_W(x_t, h_{t-1}) of one layer in one direction, with the parameters of another module."""
 
     of_input: Float[Tensor, "gates I"]
     of_state: Float[Tensor, "gates D"]
@@ -44,11 +44,11 @@ class Cell(ABC):
 
     @property
     def matrix(self) -> Float[Tensor, "gates inputs"]:
-        """The lectures' single matrix, which multiplies [x_t, h_{t-1}]."""
+        """The single matrix that multiplies [x_t, h_{t-1}], as in the lectures."""
         return torch.cat([self.of_input, self.of_state], dim=1)
 
     def project(self, x: Float[Tensor, "*B I"]) -> Float[Tensor, "*B gates"]:
-        """The part of the step that does not depend on the state: all time steps may be projected at once."""
+        """The part of the step that does not depend on the state; all time steps can be projected at once."""
         return functional.linear(x, self.of_input, self.input_bias)
 
     def recall(self, hidden: Float[Tensor, "B D"]) -> Float[Tensor, "B gates"]:
@@ -103,9 +103,9 @@ class GRUCell(Cell):
 CELLS: dict[Kind, type[Cell]] = {"rnn": RNNCell, "lstm": LSTMCell, "gru": GRUCell}
 KERNELS: dict[Kind, Callable[..., nn.RNNBase]] = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
 FUSED: dict[Kind, Callable[..., tuple[Tensor, ...]]] = {"rnn": torch.rnn_tanh, "lstm": torch.lstm, "gru": torch.gru}
-NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")  # torch's, of a layer's parameters
-# Where autocast, asked for bfloat16, runs fused kernels in float16, in which small gradients vanish: there they stay in
-# the type of their weights.
+NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")  # torch's names of a layer's parameters
+# Devices where autocast to bfloat16 would run fused kernels in float16, in which small gradients vanish. On these the
+# kernels run in the data type of their weights.
 AUTOCAST_IS_HALF = ("cuda",)
 
 
@@ -142,7 +142,7 @@ class Recurrent(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Orthogonal recurrence keeps gradients alive at first; a forget gate biased to 1 starts out remembering."""
+        """Orthogonal recurrent matrices preserve gradients at first; a forget-gate bias of 1 preserves the cell."""
         for name, parameter in self.kernel.named_parameters():
             if name.startswith("weight_ih"):
                 nn.init.xavier_uniform_(parameter)
@@ -175,8 +175,8 @@ class Recurrent(nn.Module):
     ) -> tuple[Float[Tensor, "B T O"], Float[Tensor, "N L B D"]]:
         """Outputs of the last layer at every step, and the final states of all layers.
 
-        `truncate` is truncated back-propagation through time: the gradient is cut every so many steps, the outputs
-        stay as they are.
+        `truncate` is truncated back-propagation through time: gradients are cut every `truncate` steps; outputs do not
+        change.
         """
         state = self.zero_state(x) if state is None else state
         run = self._run_kernel if self.fused else self._run_cells
@@ -218,7 +218,7 @@ class Recurrent(nn.Module):
             output, final = self.kernel(x, initial)
             return output, _stack_parts(final)
         lengths = mask.sum(dim=1)
-        # torch refuses to pack empty sequences: they take one step, which is then undone.
+        # torch refuses to pack empty sequences, so they take one step, whose result is discarded.
         packed = pack_padded_sequence(x, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
         output, final = self.kernel(packed, initial)
         output, _ = pad_packed_sequence(output, batch_first=True, total_length=x.shape[1])
@@ -228,19 +228,19 @@ class Recurrent(nn.Module):
     def _run_dropped(
         self, x: Float[Tensor, "B T I"], initial: Tensor | tuple[Tensor, Tensor], mask: Bool[Tensor, "B T"] | None
     ) -> tuple[Float[Tensor, "B T O"], Float[Tensor, "N L B D"]]:
-        """The kernel's own function, over weights of which some are dropped."""
+        """The fused kernel with dropped weights."""
         if mask is not None:
             raise UsageError("weight_drop trains on texts without padding; leave out the mask, or set it to 0")
         weights, kernel = list(self._thinned().values()), self.kernel
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous")  # nor can they be
+            warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous")  # they are copies
             output, *final = FUSED[self.kind](
                 x, initial, weights, True, self.depth, kernel.dropout, True, kernel.bidirectional, True
             )
         return output, torch.stack(final)
 
     def _thinned(self) -> dict[str, Tensor]:
-        """The parameters by name; in training those that multiply the state have lost some of their entries."""
+        """The parameters by name; in training, entries of the recurrent matrices are dropped."""
         return {
             name: drop(p, self.weight_drop) if self.training and name.startswith("weight_hh") else p
             for name, p in self.kernel.named_parameters()
@@ -278,7 +278,7 @@ class LockedDropout(nn.Module):
 
 
 class WordDropout(nn.Module):
-    """Forgets some words of the vocabulary for the time of a batch: their vectors are zero wherever they stand."""
+    """Drops words of the vocabulary for one batch: the vectors of all their occurrences are zero."""
 
     def __init__(self, share: float):
         super().__init__()
@@ -298,7 +298,7 @@ def unroll(
     mask: Bool[Tensor, "B T"] | None = None,
     backward: bool = False,
 ) -> tuple[Float[Tensor, "B T D"], Parts]:
-    """Run one cell along a sequence; at padding the state stands still and the output is zero."""
+    """Run one cell along a sequence; at padding the state does not change and the output is zero."""
     steps = list(enumerate(cell.project(x).unbind(1)))
     outputs: list[Tensor] = [x] * len(steps)
     for t, projected in reversed(steps) if backward else steps:
@@ -312,7 +312,7 @@ def unroll(
 
 
 def reverse(x: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
-    """The real tokens of each sequence in the opposite order, padding left where it is; doing it twice undoes it."""
+    """The real tokens of each sequence in reverse order, with padding in place; this is its own inverse."""
     order: Int[Tensor, "1 T"] = torch.arange(x.shape[1], device=x.device)[None]
     mirrored = torch.where(mask, mask.sum(dim=1, keepdim=True) - 1 - order, order)
     return x.gather(1, mirrored[..., None].expand_as(x))

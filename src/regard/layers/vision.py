@@ -1,4 +1,4 @@
-"""What image models share: their common settings, patches, positions on a grid, and windows of tokens.
+"""Parts shared by image models: common settings, patches, positions on a grid, and windows of tokens.
 
 A feature map is [B C H W] where convolutions work on it and [B H W D] where tokens do.
 """
@@ -18,14 +18,14 @@ from regard.errors import ConfigError
 from regard.layers.blocks import ACTIVATIONS, Activation
 
 Grid = tuple[int, int]  # rows and columns of a map
-Stem = Literal["patches", "convolutions"]  # what makes vectors of pixels: one projection, or a few convolutions
+Stem = Literal["patches", "convolutions"]  # how pixels become vectors: one projection, or a few convolutions
 FEWEST = 16  # channels of a convolution on pixels
 
 
 class ImageConfig(Config):
-    """What every model of images is told: the images it was made for, and the classes it tells apart."""
+    """Settings of every image model: the images it was made for, and its classes."""
 
-    image_size: PositiveInt = 224  # side of the images it was made for; others may come
+    image_size: PositiveInt = 224  # side of the images it was made for; other sizes may be read too
     channels: PositiveInt = 3
     classes: PositiveInt = 1000
     class_names: tuple[str, ...] = ()
@@ -44,13 +44,13 @@ def refuse_coarse(key: str, size: int, image_size: int) -> None:
 
 
 def refuse_thin(ffn_ratio: float, width: int) -> None:
-    """Refuse a feed-forward layer that keeps nothing."""
+    """Refuse a feed-forward layer without hidden features."""
     if ffn_ratio * width < 1:
         raise ConfigError(f"ffn_ratio = {ffn_ratio}: leaves no feature of width = {width}")
 
 
 class BackboneConfig(ImageConfig):
-    """What a model is told that yields feature maps of an image (`features`), so that other models can build on it."""
+    """Settings of a model that yields feature maps of an image (`features`), on which other models can build."""
 
     @abstractmethod
     def map_widths(self) -> list[int]:
@@ -70,7 +70,7 @@ def pyramid_sides(finest: int, maps: int) -> list[int]:
 
 
 class PatchesConfig(BackboneConfig):
-    """What a model that begins with patches of pixels is told besides."""
+    """Further settings of a model that begins with patches of pixels."""
 
     patch: PositiveInt = 16  # pixels of a side
     width: PositiveInt = 768  # of the vector of a patch
@@ -84,7 +84,7 @@ class PatchesConfig(BackboneConfig):
 
 
 class Step(nn.Module):
-    """Pixels are mixed, by a convolution or by attention, then normalised and, unless told otherwise, activated."""
+    """A convolution or attention over pixels, then a norm and, unless `activation` is None, an activation."""
 
     def __init__(self, mix: nn.Module, norm: nn.Module, *, activation: Activation | None = "relu"):
         super().__init__()
@@ -105,9 +105,9 @@ class StemConvolution(NamedTuple):
 
 
 def stem_convolutions(channels: int, width: int, patch: int) -> list[StemConvolution]:
-    """The first keeps the size of the image, and each of the others halves it, until a patch is one pixel.
+    """The convolutions of a stem: the first keeps the image size, the others halve it until a patch is one pixel.
 
-    Channels double on the way to `width`, which they never exceed, from `FEWEST` at least.
+    Channels double up to `width`, which they never exceed, from at least `FEWEST`.
     """
     halvings = patch.bit_length() - 1
     if patch != 2**halvings:
@@ -124,8 +124,8 @@ def stem_convolutions(channels: int, width: int, patch: int) -> list[StemConvolu
 
 
 def convolutional_stem(channels: int, width: int, patch: int) -> nn.Sequential:
-    """Convolutions in place of one projection, so that training is steadier (Xiao 2021) and needs less data (Hassani
-    2021). Other than Xiao's it begins at the image's own size, and has GELU."""
+    """Convolutions in place of one projection, for stabler training (Xiao 2021) with less data (Hassani 2021). Unlike
+    Xiao's stem it starts with a convolution of stride 1 and uses GELU."""
     steps = (
         Step(
             nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False),
@@ -140,8 +140,8 @@ def convolutional_stem(channels: int, width: int, patch: int) -> nn.Sequential:
 class Patches(nn.Module):
     """Each patch of pixels, projected to one vector: a convolution whose stride is its kernel (Dosovitskiy 2021).
 
-    With the stem `convolutions` a few small ones with as large a stride between them; then neighbours overlap. What is
-    left at the right and at the bottom, too narrow for a patch, is cut off, or filled up with `pad`.
+    With the stem `convolutions`, a few small convolutions have the same stride in total, and patches overlap. Pixels at
+    the right and bottom that do not fill a patch are cut off or, with `pad`, zero-padded to a patch.
     """
 
     def __init__(self, channels: int, width: int, patch: int, *, pad: bool = False, stem: Stem = "patches"):
@@ -157,7 +157,7 @@ class Patches(nn.Module):
         return self.projection(self._whole(images)).permute(0, 2, 3, 1)
 
     def _whole(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B C H2 W2"]:
-        """Pictures that are whole patches: small convolutions would make another of what is left over."""
+        """Images of whole patches; otherwise small convolutions would make another patch of the remainder."""
         height, width = images.shape[2:]
         if self.pad:
             return functional.pad(images, (0, -width % self.patch, 0, -height % self.patch))
@@ -168,9 +168,9 @@ class Patches(nn.Module):
 
 
 class GridPositions(nn.Module):
-    """One learned vector for each cell of a square grid, after those of `extra` tokens that stand on no cell.
+    """One learned vector for each cell of a square grid, after those of `extra` tokens outside of the grid.
 
-    For a grid of another size the vectors are interpolated, as an image would be (Dosovitskiy 2021, section 3.2).
+    For a grid of another size the vectors are interpolated like an image (Dosovitskiy 2021, section 3.2).
     """
 
     def __init__(self, width: int, side: int, extra: int = 0):
@@ -189,12 +189,12 @@ class GridPositions(nn.Module):
 
 
 def drop_rates(most: float, depth: int) -> list[float]:
-    """Drop path's rate of each layer: none at the bottom, `most` at the top (Huang 2016, linear decay)."""
+    """The drop-path rate of each layer, from 0 in the first to `most` in the last (Huang 2016, linear decay)."""
     return [most * layer / max(depth - 1, 1) for layer in range(depth)]
 
 
 def small_weights(module: nn.Module) -> None:
-    """How the linear layers of vision Transformers begin; for `nn.Module.apply`."""
+    """Initialise the linear layers of vision Transformers; for `nn.Module.apply`."""
     if isinstance(module, nn.Linear):
         nn.init.normal_(module.weight, std=0.02)
         if module.bias is not None:
@@ -202,7 +202,7 @@ def small_weights(module: nn.Module) -> None:
 
 
 def spans(depths: tuple[int, ...]) -> list[tuple[int, int]]:
-    """The numbers of the first layer of each stage, and of the one after its last."""
+    """The index of each stage's first layer, and of the layer after its last."""
     ends = [sum(depths[:stage]) for stage in range(len(depths) + 1)]
     return list(pairwise(ends))
 
@@ -215,7 +215,7 @@ def into_windows(x: Shaped[Tensor, "B H W D"], window: int) -> Shaped[Tensor, "B
 
 
 def out_of_windows(windows: Float[Tensor, "BN T D"], grid: Grid) -> Float[Tensor, "B H W D"]:
-    """The map that was cut: the inverse of `into_windows`."""
+    """The map of windows: the inverse of `into_windows`."""
     window = int(windows.shape[1] ** 0.5)
     h, w = grid
     x = windows.view(-1, h // window, w // window, window, window, windows.shape[-1])

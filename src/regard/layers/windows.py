@@ -12,7 +12,7 @@ from regard.layers.vision import Grid, into_windows, out_of_windows
 
 
 def offsets(window: int, device: torch.device | None = None) -> Int[Tensor, "2 T T"]:
-    """How many rows and columns each token of a window lies after each other token."""
+    """Row and column of each token of a window minus those of each other token."""
     rows, columns = torch.meshgrid(*[torch.arange(window, device=device)] * 2, indexing="ij")
     places = torch.stack([rows.flatten(), columns.flatten()])
     return places[:, :, None] - places[:, None, :]
@@ -21,7 +21,7 @@ def offsets(window: int, device: torch.device | None = None) -> Int[Tensor, "2 T
 class DistanceTable(nn.Module):
     """A learned number for each head and each distance in rows and columns (Liu 2021, equation 4).
 
-    Used as `position` of MultiHeadAttention. Windows smaller than the table was made for use the middle of it.
+    Used as `position` of MultiHeadAttention. Windows smaller than `window` use the middle of the table.
     """
 
     def __init__(self, heads: int, window: int):
@@ -37,9 +37,9 @@ class DistanceTable(nn.Module):
 
 
 class DistanceNetwork(nn.Module):
-    """16 σ of a small network of the log-spaced distance, which goes on to larger windows (Liu 2022, section 3.3).
+    """16 σ of a small network of the log-spaced distance, which extends to larger windows (Liu 2022, section 3.3).
 
-    Distances are measured in windows: the one the network was trained with reaches from -1 to 1, times 8.
+    Distances are divided by the size of the window used in training, so that there they lie between -1 and 1, times 8.
     """
 
     def __init__(self, heads: int, trained_window: int):
@@ -58,9 +58,9 @@ class DistanceNetwork(nn.Module):
 
 
 class CosineHeads(nn.Module):
-    """Queries and keys of length 1, times a learned temperature: scores are cosines (Liu 2022, equation 2).
+    """Queries and keys of norm 1, times a learned temperature: scores are scaled cosines (Liu 2022, equation 2).
 
-    Used as `prepare` of MultiHeadAttention: queries and keys pass here, so each takes the root of the temperature.
+    Used as `prepare` of MultiHeadAttention for both queries and keys, so each is multiplied by the temperature's root.
     """
 
     def __init__(self, heads: int):
@@ -75,8 +75,8 @@ class CosineHeads(nn.Module):
 class WindowAttention(nn.Module):
     """Multi-head attention within windows of M x M tokens; `shift` moves the windows' corners to that row and column.
 
-    The map is filled up with zeros to whole windows, which can be looked at, as in the authors' code. A shifted map is
-    rolled: what the roll brought from the other side shares windows, but a mask lets no one look there.
+    The map is zero-padded to whole windows; tokens may attend to this padding, as in the authors' code. To shift the
+    windows, the map is rolled. Windows then hold tokens from opposite edges, and a mask keeps these apart.
     """
 
     def __init__(self, attention: MultiHeadAttention, window: int, shift: int):
@@ -95,13 +95,13 @@ class WindowAttention(nn.Module):
         return x.roll((shift, shift), (1, 2))[:, : grid[0], : grid[1]]
 
     def windows(self, grid: Grid) -> tuple[Int[Tensor, "N T"], Int[Tensor, "N T"]]:
-        """Which token of the map each recorded query and key is, -1 for what fills it up; see `weights_on_map`."""
+        """The index in the map of each recorded query and key, -1 for padding; see `weights_on_map`."""
         numbers = 1 + torch.arange(grid[0] * grid[1]).view(1, *grid, 1)
         cells = _cut(numbers, *self._layout(grid))[..., 0] - 1
         return cells, cells
 
     def _layout(self, grid: Grid) -> tuple[int, int]:
-        """A map no wider than a window is one window, and is not shifted."""
+        """The window and the shift. A map no wider than a window is one window without a shift."""
         if min(grid) <= self.window:
             return min(self.window, *grid), 0
         return self.window, self.shift
@@ -112,7 +112,7 @@ def _whole(grid: Grid, window: int) -> Grid:
 
 
 def _cut(x: Shaped[Tensor, "B H W D"], window: int, shift: int) -> Shaped[Tensor, "BN T D"]:
-    """The map filled up, shifted, and cut into windows."""
+    """The map padded, rolled, and divided into windows."""
     (h, w), (rows, columns) = x.shape[1:3], _whole((x.shape[1], x.shape[2]), window)
     return into_windows(functional.pad(x, (0, 0, 0, columns - w, 0, rows - h)).roll((-shift, -shift), (1, 2)), window)
 
@@ -120,11 +120,11 @@ def _cut(x: Shaped[Tensor, "B H W D"], window: int, shift: int) -> Shaped[Tensor
 def shift_mask(
     grid: Grid, window: int, shift: int, device: torch.device | None = None
 ) -> Bool[Tensor, "N 1 T T"] | None:
-    """Who may look at whom within each window of a map that was rolled by `shift`: tokens that came from one side."""
+    """The mask of each window of a map rolled by `shift`: tokens attend only to tokens from the same side."""
     if shift == 0:
         return None
 
-    def side(length: int) -> Tensor:  # 1 where the roll brought the other side
+    def side(length: int) -> Tensor:  # True for positions that the roll took from the other side
         return torch.arange(length, device=device) >= length - shift
 
     regions = 2 * side(grid[0])[:, None] + side(grid[1])[None, :].int()

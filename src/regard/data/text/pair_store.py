@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class EncodedPair(NamedTuple):
-    """A pair as ids, and as the text it came from where segmentations are to be sampled again."""
+    """A pair as ids and, if segmentations will be sampled again, as text."""
 
     source: Ids
     target: Ids
@@ -66,11 +66,11 @@ class PairStore:
         return Pair(source, target, to=to)
 
     def shares(self, source: int, target: int) -> dict[str, float]:
-        """How much of each side is one token."""
+        """The share of one token on each side."""
         return {side: self._columns[side].share(value) for side, value in zip(IDS, (source, target), strict=True)}
 
     def let_go(self) -> None:
-        """Give back the memory of what was read of a large corpus."""
+        """Release the pages of a large corpus from memory."""
         for column in self._columns.values():
             column.let_go()
 
@@ -83,7 +83,7 @@ class PairStore:
         return self._columns[LINKS][row].reshape(-1, 2)
 
     def add_links(self, links: Iterable[NDArray[np.integer[Any]]]) -> PairStore:
-        """Put the linked positions of every pair beside its ids; the store knows them only when all are on disk."""
+        """Store the linked positions of every pair beside its ids; they become visible when all are on disk."""
         index = json.loads((self.folder / INDEX).read_text())
         with closing(ColumnWriter(self.folder, LINKS, "<i4")) as writer:
             writer.write(row.ravel() for row in links)
@@ -97,7 +97,7 @@ class PairStore:
     def write(
         cls, folder: Path, pairs: Iterable[EncodedPair], *, vocabulary: int, keep_text: bool = False
     ) -> PairStore:
-        """Write a corpus as it streams by; the folder appears, or is replaced, only when all of it is on disk.
+        """Write a stream of pairs; the folder appears, or is replaced, only when all of it is on disk.
 
         `vocabulary` is the number of different ids: below 65,537 two bytes hold one.
         """
@@ -105,7 +105,7 @@ class PairStore:
         dtypes = dict.fromkeys(IDS, dtype) | (dict.fromkeys(TEXTS, "u1") if keep_text else {})
         folder.parent.mkdir(parents=True, exist_ok=True)
         temporary = folder.with_name(f".{folder.name}.{os.getpid()}")
-        shutil.rmtree(temporary, ignore_errors=True)  # of a killed process that had the same number
+        shutil.rmtree(temporary, ignore_errors=True)  # left by a killed process with the same process id
         try:
             temporary.mkdir()
             _write_columns(temporary, dtypes, (_row(pair, keep_text) for pair in pairs))

@@ -1,4 +1,4 @@
-"""A text as one long row of tokens in a memory-mapped file, and the blocks a language model reads of it."""
+"""A text as one long row of tokens in a memory-mapped file, and its blocks for language models."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class TokenStore:
 
     @classmethod
     def write(cls, folder: Path, lines: Iterable[EncodedLine], *, vocabulary: int) -> TokenStore:
-        """Write a text as it streams by, into a new folder; below 65,537 different ids two bytes hold one."""
+        """Write a stream of lines into a new folder; an id takes two bytes if the vocabulary has at most 65,536."""
         folder.mkdir(parents=True)
         dtype, count, documents = "<u2" if vocabulary <= 1 << 16 else "<i4", 0, 0
         with (
@@ -85,21 +85,21 @@ class TokenStore:
 
 
 def block_starts(tokens: int, block: int, first: int = 0) -> Rows:
-    """Where blocks begin in which every token but the text's first is predicted once; `first` may be up to a block
-    before the text, so that the first block is shorter."""
+    """The starts of blocks in which every token but the text's first is predicted once. `first` may be up to a block
+    before the text; the first block is then shorter."""
     return np.arange(first, max(tokens - 1, first), block)
 
 
 def plan_blocks(tokens: int, block: int, *, batch_tokens: int, seed: int, epoch: int) -> list[Rows]:
-    """Blocks of each batch of an epoch, cut at other places and in another order in every one."""
+    """The blocks of each batch of an epoch; every epoch has other block boundaries and another order."""
     rng = np.random.default_rng([seed, epoch])
     starts = block_starts(tokens, block, -int(rng.integers(block)))
     return split_rows(rng.permutation(starts), max(1, batch_tokens // block))
 
 
 def plan_streams(tokens: int, block: int, streams: int, first: int = 0) -> list[Rows]:
-    """Where each batch [streams, 2] begins and ends in streams of equal length that are read side by side, so that
-    every token but the text's first is predicted once; the first batch has `first` tokens, the others a block."""
+    """The start and end of each batch [streams, 2] in streams of equal length that are read in parallel. Every token
+    but the text's first is predicted once; the first batch has `first` tokens per stream, the others a block."""
     streams = max(1, min(streams, tokens - 1))
     length = -(-(tokens - 1) // streams)
     cuts = [0, *range(first or block, length, block), length]
@@ -108,13 +108,13 @@ def plan_streams(tokens: int, block: int, streams: int, first: int = 0) -> list[
 
 
 def split_rows(rows: Rows, size: int) -> list[Rows]:
-    """Rows in groups of a size, the last perhaps smaller."""
+    """Rows in groups of one size; the last may be smaller."""
     return np.split(rows, range(size, len(rows), size)) if len(rows) else []
 
 
 @dataclass(frozen=True)
 class NextTokens:
-    """Makes batches of blocks, in which every token is to be predicted from those before it."""
+    """Makes batches of blocks whose labels are the next tokens."""
 
     store: TokenStore
     block: int
