@@ -1,4 +1,4 @@
-"""Small trained translators, and a server over them, that several tests share; each is made once, in a few seconds."""
+"""Shared fixtures: small trained translators, models with random weights, and a server; each is made once."""
 
 import json
 import os
@@ -33,7 +33,7 @@ from regard.serve.settings import ServeSettings
 from regard.training.loop import train
 from regard.training.tasks.catalog import load_recipe
 
-# `make test` draws the same examples every time, so that a pass stays a pass; `make faults` draws new and more of them.
+# `make test` draws the same examples every time, so its result is reproducible; `make faults` draws new and more ones.
 settings.register_profile("steady", derandomize=True, deadline=None)
 settings.register_profile("searching", max_examples=2000, deadline=None)
 settings.load_profile("searching" if "REGARD_FAULT_COUNT" in os.environ else "steady")
@@ -55,13 +55,14 @@ def trained(folder: Path, *changes: str, recipe: str = "phrasebook") -> Path:
 
 @pytest.fixture(autouse=True)
 def checked_shapes() -> None:
-    """Every test checks the shapes of every function it calls."""
+    """Every test checks the shapes of the functions that it calls, from their first calls on."""
     shape_checks.begin_test()
 
 
 @pytest.fixture
 def bf16() -> Iterator[None]:
-    """Products of bf16 on any processor: where oneDNN has none, torch warns and does without oneDNN from then on."""
+    """bf16 products on any CPU: oneDNN is off if it does not support them, since torch would otherwise disable it for
+    good."""
     able = torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
     with torch.backends.mkldnn.flags(enabled=able, allow_tf32=None):
         yield
@@ -69,7 +70,7 @@ def bf16() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def translator_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """English to Spanish and Portuguese, a Transformer that also has a Marian form."""
+    """A Transformer from English to Spanish and Portuguese whose positions fit the Marian layout."""
     return trained(tmp_path_factory.mktemp("transformer") / "run", "model.positions=sinusoidal_halves")
 
 
@@ -101,7 +102,7 @@ SIZES = {"width": 32, "heads": 4, "depth": 2, "max_length": 64}
 
 
 def byte_pairs(folder: Path) -> None:
-    """The files of a tokenizer whose tokens are bytes and pieces of a few words."""
+    """The files of a byte-level BPE tokenizer with a few merges."""
     library = tokenizers.Tokenizer(models.BPE())
     library.pre_tokenizer, library.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
@@ -115,7 +116,8 @@ def byte_pairs(folder: Path) -> None:
 
 @pytest.fixture(scope="session")
 def make_writer(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Folders of a small GPT-2 as Hugging Face writes it, a Llama, a T5 and an LSTM of our own, with random weights."""
+    """Folders of a small GPT-2 as Hugging Face writes it, and of a Llama, a T5 and an LSTM of ours, with random
+    weights."""
 
     def make(kind: str) -> Path:
         torch.manual_seed(3)
@@ -170,7 +172,7 @@ CLASSIFIERS = {
 
 @pytest.fixture(scope="session")
 def make_classifier(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Folders of small models of pictures with random weights and the classes a, b and c; each is made once."""
+    """Folders of small image models with random weights and the classes a, b and c; each is made once."""
     made: dict[str, Path] = {}
 
     def make(kind: str) -> Path:
@@ -186,7 +188,7 @@ def make_classifier(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str],
     return make
 
 
-# A real server on a free port of this machine
+# A real server on a free local port
 
 RNN = (
     "model.preset=tiny", "data.phrasebook.count=300", "data.phrasebook.valid_count=10", "data.phrasebook.test_count=2",
@@ -196,7 +198,7 @@ RNN = (
 
 
 class Served(NamedTuple):
-    """A running server: where it is, what it is made of, and a client that knows it."""
+    """A running server: its address, its application, and a client for it."""
 
     url: str
     app: FastAPI
@@ -206,7 +208,7 @@ class Served(NamedTuple):
 
 @pytest.fixture(scope="session")
 def folders(tmp_path_factory: pytest.TempPathFactory, translator_folder: Path) -> list[Path]:
-    """A Transformer and an RNN with attention from English to Spanish and Portuguese, and one without attention."""
+    """From English to Spanish and Portuguese: a Transformer, an RNN with attention, and an RNN without attention."""
     place = tmp_path_factory.mktemp("served")
     return [
         translator_folder,
@@ -216,7 +218,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory, translator_folder: Path) -
 
 
 def serving(folders: list[Path], runs: Path, **settings: object) -> Iterator[Served]:
-    """Run a server in a thread while the fixture lasts."""
+    """Run a server in a thread until the fixture ends."""
     chosen = ServeSettings.parse({"port": 0, **settings})
     registry = ModelRegistry(folders, memory=chosen.memory)
     app = create_app(registry, TrainingJobs(runs, on_finished=registry.add, on_removed=registry.remove), chosen)
@@ -240,21 +242,21 @@ def served(folders: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @pytest.fixture(scope="session")
 def locked(folders: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A server that wants a key, with small limits."""
+    """A server with an API key and small limits."""
     limits = {"api_keys": ["sesame", "опен"], "body": 20_000, "characters": 200, "texts": 3}
     yield from serving(folders[:1], tmp_path_factory.mktemp("runs"), **limits)
 
 
 @pytest.fixture(scope="session")
 def roomy(translator_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A server that takes whole books."""
+    """A server with limits large enough for whole books."""
     limits = {"body": 64 * 2**20, "characters": 2**24, "seconds": 3600.0}
     yield from serving([translator_folder], tmp_path_factory.mktemp("runs"), **limits)
 
 
 @pytest.fixture
 def start_server(tmp_path: Path) -> Iterator[Callable[..., Served]]:
-    """Servers of a test's own: `start_server(folders, queue=2)`."""
+    """Start servers with other settings: `start_server(folders, queue=2)`."""
     with ExitStack() as stack:
 
         def start(folders: list[Path], **settings: object) -> Served:

@@ -1,7 +1,7 @@
-"""Shapes checked by beartype in tests: of every function, its first calls in each test.
+"""Shape checks by beartype in tests: the first calls of every function in each test are checked.
 
-Checking one call of a small function takes longer than the call, and a search makes thousands of the same kind: with
-every call checked the suite took three times as long. `make faults` (REGARD_FAULT_COUNT) checks them all.
+Checking a call of a small function takes longer than the call, and a search makes thousands of calls. With every call
+checked, the suite took three times as long. `make faults` (REGARD_FAULT_COUNT) checks all calls.
 """
 
 import os
@@ -13,14 +13,14 @@ from typing import Any
 
 from beartype import beartype
 
-# How often a function is checked in a test. A call is checked twice, first its arguments and then with its result.
+# The number of checks of a function per test. A call is checked twice: its arguments, then with its result.
 CHECKS = sys.maxsize if "REGARD_FAULT_COUNT" in os.environ else 100
 _counts: dict[str, int] = {}
 _unchecked: list[Any] = []
 
 
 def check(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The type checker that jaxtyping calls: beartype, which lets go of a function when it has seen enough of it."""
+    """The type checker that jaxtyping calls: beartype, until a function has been checked often enough."""
     checked, name = beartype(function), f"{function.__module__}:{function.__qualname__}"
 
     @wraps(function)
@@ -34,15 +34,15 @@ def check(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def begin_test() -> None:
-    """Check every function anew."""
+    """Start to check every function again."""
     _counts.clear()
     while _unchecked:
         del _unchecked.pop().__no_type_check__
 
 
 def _let_go(function: Callable[..., Any]) -> None:
-    """Mark the function as jaxtyping decorated it: marked so (PEP 484, no_type_check), it is called directly."""
-    if "<locals>" in function.__qualname__:  # cannot be found by its name; it stays checked
+    """Mark the function that jaxtyping decorated with no_type_check (PEP 484): jaxtyping then calls it directly."""
+    if "<locals>" in function.__qualname__:  # cannot be found by its name, so it stays checked
         return
     found = reduce(getattr_static, function.__qualname__.split("."), sys.modules[function.__module__])
     decorated = getattr(found, "fget", None) or getattr(found, "__func__", None) or found

@@ -1,4 +1,4 @@
-"""A page in the distribution's own Chromium, which reports every error and every request it makes."""
+"""A page in the distribution's Chromium; the fixture records every error and every request of the page."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -9,11 +9,11 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Response, expect, sync_playwright
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-PATIENCE = 30_000  # milliseconds: a busy machine is no failure
+PATIENCE = 30_000  # milliseconds, long enough for a busy machine
 QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 
 
-@pytest.fixture(scope="module")  # no longer: while Playwright lives, its event loop is the thread's running one
+@pytest.fixture(scope="module")  # not longer: Playwright's event loop keeps running in this thread
 def browser() -> Iterator[Browser]:
     if CHROMIUM is None:
         pytest.skip("no Chromium on this machine; install the package chromium to test the page")
@@ -34,7 +34,7 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
 
 @pytest.fixture
 def open_lens(context: BrowserContext) -> Callable[[str], AbstractContextManager[Page]]:
-    """Open a page; afterwards it must have logged no error and asked no other host."""
+    """Open a page. At the end it must have logged no error and contacted no other host."""
 
     @contextmanager
     def opened(url: str) -> Iterator[Page]:
@@ -52,13 +52,13 @@ def open_lens(context: BrowserContext) -> Callable[[str], AbstractContextManager
 
 @pytest.fixture
 def page(open_lens: Callable[[str], AbstractContextManager[Page]], served) -> Iterator[Page]:
-    """The lens of the shared server."""
+    """The web page of the shared server."""
     with open_lens(served.url) as page:
         yield page
 
 
 def _is_trouble(message: ConsoleMessage) -> bool:
-    """Errors and warnings; but the browser itself notes every refused request, which the page says in words."""
+    """Whether a console message is an error or warning, except the browser's note of a refused request."""
     return message.type in ("error", "warning") and not message.text.startswith("Failed to load resource")
 
 

@@ -1,4 +1,4 @@
-"""The lens as a person uses it."""
+"""The web page in a real browser."""
 
 import io
 import json
@@ -22,7 +22,7 @@ def translate(page: Page, text: str = SENTENCE) -> str:
 
 
 def drawn(page: Page, canvas: str) -> int:
-    """How many colours a canvas shows."""
+    """The number of colours that a canvas shows."""
     count = """canvas => { const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
         return new Set(new Uint32Array(data.buffer)).size }"""
     return page.locator(canvas).first.evaluate(count)

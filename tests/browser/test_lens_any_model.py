@@ -1,4 +1,4 @@
-"""The Look tab with models that do not translate: a BERT and a GPT, as a person uses them."""
+"""The Look tab with models that do not translate: a BERT and a GPT."""
 
 import json
 import re
@@ -19,7 +19,7 @@ PROMPT = "the fox saw"
 def lens(
     start_server: Callable, open_lens: Callable[[str], AbstractContextManager[Page]], make_encoder, make_writer
 ) -> Iterator[Page]:
-    """The lens of a server without any translator."""
+    """The page of a server without any translator."""
     folders = [make_encoder("masked"), make_encoder("none"), make_writer("gpt"), make_writer("t5")]
     with open_lens(f"{start_server(folders).url}/#look") as page:
         yield page
@@ -86,11 +86,11 @@ def test_a_text_is_written_and_stepped_through(lens: Page, gpt_folder: Path):
     answer = writer.generate(PROMPT, max_tokens=9, temperature=0.8, top_p=1.0, seed=3)
     told = [each for each in writer.predict_tokens(answer.prompt_ids, answer.ids, top=12) if each.generated]
     expect(lens.locator("#predictions-text .written")).to_have_count(len(answer.ids) + (answer.reason == "stop"))
-    for each in told:  # the first that was written is shown at first
+    for each in told:  # in order, from the first generated token
         assert odds(lens)[:12] == [choice.token for choice in each.choices]
         expect(lens.locator("#odds [data-came] .token")).to_have_text(each.actual.token)
         row = lens.locator("#look-threads .queries-side .on")
-        expect(row).to_have_attribute("data-index", str(each.place))  # and where it looked
+        expect(row).to_have_attribute("data-index", str(each.place))  # with the attention of its place
         lens.click("#predictions-forward")
     lens.click("#predictions-first")
     first = odds(lens)
@@ -110,7 +110,7 @@ def test_temperature_and_top_p_reshape_the_distribution(lens: Page):
     lens.locator("#look-temperature").fill("1")
     lens.locator("#look-top-p").fill("0.1")
     expect(lens.locator("#odds .drawn-share").nth(11)).to_have_text("never drawn")
-    assert lens.locator("#odds .share").all_text_contents() == own  # the model's own stay
+    assert lens.locator("#odds .share").all_text_contents() == own  # the model's own probabilities do not change
     assert lens.locator("#predictions-text").inner_text() == text
 
 

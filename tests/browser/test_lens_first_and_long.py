@@ -1,4 +1,4 @@
-"""The lens when there is no model yet, when a key is wanted, and when a text is very long."""
+"""The page without a model, with an API key, and with a very long text."""
 
 import os
 import random
@@ -22,7 +22,7 @@ WIDTH = 768 if "REGARD_FAULT_COUNT" in os.environ else 96
 
 @pytest.fixture(scope="module")
 def large_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Twelve layers of twelve heads, untrained: what is drawn matters, not what it means."""
+    """An untrained model of twelve layers with twelve heads each."""
     pairs = [Pair(" ".join(WORDS), "a b c")] * 2
     kind = TokenizerConfig.parse({"kind": "word", "size": 500, "min_frequency": 1})
     tokenizer = train_pair_tokenizer(pairs, kind, "en", ["es"])

@@ -1,4 +1,4 @@
-"""The Picture tab as a person uses it, and the offline page of a picture."""
+"""The Picture tab, and the offline page of an image."""
 
 import re
 
@@ -22,14 +22,14 @@ def picture(tmp_path):
 
 
 def point(view, row, column):
-    """Move the pointer over a place of a map of 4 x 4."""
+    """Move the pointer over a cell of a map of 4 x 4."""
     box = view.locator("[data-part=canvas]").bounding_box()
     x, y = ((each + 0.5) / 4 for each in (column, row))
     view.page.mouse.move(box["x"] + x * box["width"], box["y"] + y * box["height"])
 
 
 def check(view, classifier, picture):
-    """Wherever one points, the page says what the model recorded."""
+    """The page shows the recorded weights of every cell that is pointed at."""
     weights = classifier.attention(picture).layers[-1].weights.mean(axis=0)
     readout = view.locator("[data-part=readout]")
     for row, column in ((0, 0), (2, 3)):

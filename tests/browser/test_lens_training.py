@@ -1,4 +1,4 @@
-"""Training from the page: a person who never opens a terminal gets a translator."""
+"""Training a translator from the page."""
 
 import re
 import shutil
@@ -22,7 +22,7 @@ def table(tmp_path: Path) -> Path:
 def empty_form(page: Page) -> None:
     page.click("#tab-train")
     expect(page.locator("#job:visible, #train-form:visible")).to_have_count(1)
-    if page.locator("#job-forget").is_visible():  # of another test's training
+    if page.locator("#job-forget").is_visible():  # left by another test
         page.click("#job-forget")
 
 
@@ -41,7 +41,7 @@ def test_from_a_table_to_a_translator(page: Page, table: Path):
     fill(page, "mine", table)
     job = page.locator("#job")
     expect(job).to_be_visible()
-    page.reload()  # what is known of a job is on the server
+    page.reload()  # the state of a job is on the server
     expect(job).to_have_attribute("data-state", "finished", timeout=120_000)
     expect(job.locator("figure")).to_have_count(2)  # loss and BLEU
     assert job.locator("tbody tr").count() >= 5  # samples
@@ -50,7 +50,7 @@ def test_from_a_table_to_a_translator(page: Page, table: Path):
     expect(page.locator("#panel-translate")).to_be_visible()
     expect(page.locator("#translate-model")).to_have_value("mine")
     expect(page.locator("#translation")).to_have_attribute("data-state", "done")
-    assert page.locator("#translate-text").input_value() in held_out  # no sentence of the demo's
+    assert page.locator("#translate-text").input_value() in held_out  # not one of the demo's sentences
     page.click("#tab-models")
     expect(page.locator("#model-cards article[data-model='mine']")).to_be_visible()
 
@@ -59,14 +59,14 @@ def test_a_stopped_training_is_no_dead_end(page: Page, table: Path, tmp_path: Pa
     fill(page, "longer", table, steps=100_000)
     job, run = page.locator("#job"), page.locator("#run-list [data-run='longer']")
     expect(job).to_have_attribute("data-state", "running", timeout=60_000)
-    expect(run.locator("button")).to_have_count(0)  # what is running is neither renamed nor deleted
+    expect(run.locator("button")).to_have_count(0)  # an active run can be neither renamed nor deleted
     page.locator(".job-left", has_text=re.compile(r"step [1-9]")).wait_for(timeout=60_000)
     page.click("#job-stop")
     expect(job).to_have_attribute("data-state", "stopped", timeout=60_000)
     page.click("#job-forget")
     expect(page.locator("#train-form")).to_be_visible()
 
-    run.locator("[data-order='resume']").click()  # from the list, though another could be begun now
+    run.locator("[data-order='resume']").click()  # from the list, although a new run could be started
     expect(job).to_have_attribute("data-state", "running", timeout=60_000)
     page.click("#job-stop")
     expect(job).to_have_attribute("data-state", "stopped", timeout=60_000)
@@ -89,7 +89,7 @@ def test_a_stopped_training_is_no_dead_end(page: Page, table: Path, tmp_path: Pa
 
     run.locator("[data-order='delete']").click()
     page.click("#ask-dialog button:not(#ask-yes)")
-    expect(run).to_be_visible()  # nothing is deleted without a yes
+    expect(run).to_be_visible()  # deleting needs a confirmation
     run.locator("[data-order='delete']").click()
     page.click("#ask-yes")
     expect(run).to_have_count(0)
@@ -121,7 +121,8 @@ def test_a_wrong_file_is_explained(page: Page, tmp_path: Path):
 
 
 def test_a_quick_reader_does_not_outrun_the_recipes(page: Page, tmp_path: Path):
-    """The form may be sent before the list of recipes has come, or when it failed to come once: it asks again."""
+    """If the form is sent before the list of recipes arrived, or after the list failed to load, the page loads it
+    again."""
     asked = []
 
     def late(route: Route) -> None:
@@ -135,11 +136,12 @@ def test_a_quick_reader_does_not_outrun_the_recipes(page: Page, tmp_path: Path):
     fill(page, "quick", wrong)
     expect(page.locator("#files-error")).to_contain_text(re.compile("UTF-8|binary|pairs"))
     assert len(asked) == 2
-    expect(page.locator("#train-error")).to_be_hidden()  # the first failure is mended and no longer said
+    expect(page.locator("#train-error")).to_be_hidden()  # the first failure is no longer shown
 
 
 def test_the_form_waits_for_news_of_the_job(page: Page):
-    """A form that was shown and then gave way to a job would take with it what a quick reader had filled in."""
+    """The form appears only after the page knows whether there is a job; otherwise a job could replace a filled-in
+    form."""
     asked = list[Route]()
     page.route("**/api/train", lambda route: asked.append(route))
     page.reload()
@@ -147,7 +149,7 @@ def test_the_form_waits_for_news_of_the_job(page: Page):
     expect(page.locator("#tab-train")).to_have_attribute("aria-selected", "true")
     while not asked:
         page.wait_for_timeout(50)
-    page.wait_for_timeout(500)  # for a form that does not wait
+    page.wait_for_timeout(500)  # a form that does not wait would appear
     shown = page.locator("#job:visible, #train-form:visible")
     expect(shown).to_have_count(0)
     for route in asked:
@@ -164,7 +166,8 @@ def test_without_news_of_the_job_the_form_is_there(page: Page):
 
 
 def test_old_news_of_the_job_is_no_news(page: Page, table: Path):
-    """The page asks each second how a job goes; an answer from before it was stopped does not set it going again."""
+    """The page polls the job every second. A reply that was sent before the job was stopped must not show it as
+    running."""
     asked = list[Route]()
 
     def hold_the_first(route: Route) -> None:
@@ -184,7 +187,7 @@ def test_old_news_of_the_job_is_no_news(page: Page, table: Path):
     expect(job).to_have_attribute("data-state", "stopped", timeout=60_000)
     with page.expect_response(lambda answer: answer.request == asked[0].request):
         asked[0].fulfill(json=old)
-    page.wait_for_timeout(200)  # less than the second after which a page that believed it would ask again
+    page.wait_for_timeout(200)  # less than the polling interval
     assert job.get_attribute("data-state") == "stopped"
 
 

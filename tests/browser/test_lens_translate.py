@@ -1,4 +1,4 @@
-"""The Translate and Documents tabs: languages first, an exact copy, links, files; and nothing is computed twice."""
+"""The Translate and Documents tabs: choice of languages, copying, links and files; nothing is computed twice."""
 
 import json
 import shutil
@@ -21,7 +21,7 @@ def clipboard(context: BrowserContext, served) -> None:
 
 @pytest.fixture
 def there_and_back(open_lens, start_server, folders: list[Path], tmp_path: Path) -> Iterator[Page]:
-    """The page of a server with a model from English, and one that says it translates Spanish into English."""
+    """The page of a server with a model from English and one that claims to translate Spanish into English."""
     back = tmp_path / "back"
 
     def write(folder: Path) -> None:
@@ -85,19 +85,19 @@ def test_languages_come_first_and_the_server_picks_the_model(page: Page, folders
     expect(page.locator("#translate-time")).to_contain_text(f"by {folders[0].name}")
     expect(page.locator("#translation")).to_have_attribute("lang", "pt")
     expect(page.locator("#translate-text")).to_have_attribute("lang", "en")
-    page.select_option("#translate-model", "fixed")  # which writes Spanish alone
+    page.select_option("#translate-model", "fixed")  # which translates into Spanish only
     assert page.locator("#translate-to option").all_inner_texts() == ["Spanish"]
     expect(page.locator("#translate-time")).to_contain_text("by fixed")
     swap = page.locator("#translate-swap")
     expect(swap).to_have_attribute("aria-disabled", "true")
     expect(swap).to_have_attribute("title", "No model here translates Spanish into English.")
-    swap.click(force=True)  # which Playwright leaves alone, as people would not
+    swap.click(force=True)  # Playwright refuses to click a disabled button without force
     expect(page.locator("#translate-error")).to_have_text("No model here translates Spanish into English.")
 
 
 def test_detect_and_swap(there_and_back: Page):
     page = there_and_back
-    expect(page.locator("#translate-from")).to_have_value("auto")  # as there are two languages to tell apart
+    expect(page.locator("#translate-from")).to_have_value("auto")  # two source languages can be detected
     page.select_option("#translate-to", "es")
     translated(page, "The children are reading a book in the garden.")
     expect(page.locator("#translate-time")).to_contain_text("English (detected)")
@@ -110,7 +110,7 @@ def test_detect_and_swap(there_and_back: Page):
     page.select_option("#translate-from", "auto")
     page.select_option("#translate-to", "en")
     text = "The children are reading a book in the garden."
-    translated(page, text)  # is in English already
+    translated(page, text)  # the text is in English already
     expect(page.locator("#translation")).to_have_text(text)
     expect(page.locator("#translate-time")).to_contain_text("in English already")
 
@@ -210,9 +210,9 @@ def test_compare_takes_two_different_models_and_marks_what_differs(page: Page, f
     kept = [
         each.evaluate_all("all => all.filter(e => !e.matches('.differs')).map(e => e.textContent)") for each in said
     ]
-    assert kept[0] == kept[1]  # what is not marked is what both say
+    assert kept[0] == kept[1]  # the unmarked words are common to both
     assert page.locator(".contender .differs").count() > 0
-    selects.nth(0).select_option(folders[1].name)  # the other side gives way
+    selects.nth(0).select_option(folders[1].name)  # the sides swap their models
     expect(selects.nth(1)).to_have_value(folders[0].name)
 
 
@@ -221,7 +221,7 @@ def test_look_from_the_card_of_a_translator(page: Page, folders: list[Path]):
     page.get_by_role("button", name=f"Look into {folders[1].name}").click()
     expect(page.locator("#panel-look")).to_be_visible()
     expect(page.locator("#look-model")).to_have_value(folders[1].name)
-    assert page.get_by_role("button", name="Look into fixed").count() == 0  # it has no attention
+    assert page.get_by_role("button", name="Look into fixed").count() == 0  # that model has no attention
 
 
 def test_there_is_one_heading_and_the_tree_says_that_there_is_more(page: Page):

@@ -1,4 +1,4 @@
-"""What a notebook cell shows: the offline page inside a frame that may do nothing but run its own script."""
+"""The notebook output: the offline page in a sandboxed frame that may only run its own script."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`regard serve` in a process of its own, and clients that behave well and badly."""
+"""`regard serve` in a separate process, with well-behaved and misbehaving clients."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ ASKED = {"q": "we are eating bread", "source": "en", "target": "es"}
 
 @dataclass(frozen=True)
 class Server:
-    """A running server, seen from outside."""
+    """A running server process."""
 
     process: subprocess.Popen[str]
     port: int
@@ -35,28 +35,28 @@ class Server:
         return httpx.Client(base_url=self.url, timeout=60, trust_env=False)
 
     def memory(self, which: str = "VmRSS") -> int:
-        """Bytes in memory now, or at the most (VmHWM)."""
+        """The bytes in memory now, or the peak (VmHWM)."""
         found = re.search(rf"{which}:\s+(\d+) kB", Path(f"/proc/{self.process.pid}/status").read_text())
         assert found
         return 1024 * int(found[1])
 
     def connections(self) -> int:
-        """Sockets that the process holds open."""
+        """The number of open sockets of the process."""
         count = 0
         for each in Path(f"/proc/{self.process.pid}/fd").iterdir():
-            with suppress(FileNotFoundError):  # closed meanwhile
+            with suppress(FileNotFoundError):  # closed in the meantime
                 count += str(each.readlink()).startswith("socket:")
         return count
 
     def waiting(self) -> int:
-        """How many requests are queued, according to /metrics."""
+        """The number of queued requests, according to /metrics."""
         text = httpx.get(f"{self.url}/metrics", trust_env=False, timeout=30).text
         return int(float(re.findall(r"^regard_queue_jobs (\S+)", text, re.MULTILINE)[0]))
 
 
 @contextmanager
 def running(folder: Path, *options: str, program: Sequence[str] = REGARD) -> Iterator[Server]:
-    """Start a server over one model; whatever happens, none survives."""
+    """Start a server with one model; the process is ended in any case."""
     with TemporaryDirectory(prefix="regard-test-") as place:
         log = Path(place) / "log"
         command = [*program, "serve", "-m", str(folder), "--port", "0", "--quiet", "--runs", f"{place}/runs", *options]
@@ -75,9 +75,9 @@ def running(folder: Path, *options: str, program: Sequence[str] = REGARD) -> Ite
 
 @dataclass
 class Answer:
-    """What came back for one request, and how long it took."""
+    """The response to one request, and its time."""
 
-    status: int = 0  # none came
+    status: int = 0  # 0: no response
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes = b""
     seconds: float = 0.0
@@ -90,7 +90,7 @@ def head(path: str, length: int, kind: str = "application/json") -> bytes:
 
 @asynccontextmanager
 async def connected(server: Server, content: bytes) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    """A connection on which `content` has been sent; whoever leaves the block hangs up."""
+    """A connection on which `content` has been sent; it is closed at the end of the block."""
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     try:
         writer.write(content)
@@ -103,7 +103,7 @@ async def connected(server: Server, content: bytes) -> AsyncIterator[tuple[async
 
 
 async def ask(server: Server, path: str = "/translate", asked: object = ASKED) -> Answer:
-    """One request on a connection of its own; the cheapest client there is, since it shares the server's cores."""
+    """Send one request on a new connection, with a minimal client, since it shares the server's cores."""
     began, body = time.monotonic(), json.dumps(asked).encode()
     async with connected(server, head(path, len(body)) + body) as (reader, _):
         answer = await read_answer(reader)
@@ -121,7 +121,7 @@ async def read_answer(reader: asyncio.StreamReader) -> Answer:
 
 
 async def until(reached: Callable[[], bool], seconds: float) -> float:
-    """Wait for a condition, looked at in a thread; how long it took. Fails when it does not come about."""
+    """Wait for a condition, checked in a thread; returns the time that it took. Fails if it does not become true."""
     began = time.monotonic()
     while not await asyncio.to_thread(reached):
         assert time.monotonic() - began < seconds, "not reached in time"

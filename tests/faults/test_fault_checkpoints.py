@@ -30,7 +30,7 @@ SMALL = TransformerConfig(
 
 
 def write_step(folder, step):
-    """A checkpoint whose every number says which step it is of."""
+    """A checkpoint in which every number identifies its step."""
 
     def write(temporary):
         checkpoints.write_tensors(temporary / "model.safetensors", {"w": torch.full((200_000,), float(step))})
@@ -69,7 +69,7 @@ def rewrite_folder(folder, done):
 
 
 def kill_after_a_moment(target, place, done):
-    """Run a writer until it has written once more, then kill it at a random moment of its further work."""
+    """Run a writer until it has written once more, then kill it at a random moment."""
     before = done.value
     process = PROCESSES.Process(target=target, args=(place, done))
     process.start()
@@ -82,7 +82,7 @@ def kill_after_a_moment(target, place, done):
 
 
 def test_row_1_killed_writers_never_cost_a_finished_checkpoint(tmp_path):
-    done = PROCESSES.Value("q", 0, lock=False)  # a writer may die holding a lock
+    done = PROCESSES.Value("q", 0, lock=False)  # not locked: a writer may be killed while it holds the lock
     for _ in range(COUNT):
         kill_after_a_moment(write_steps, tmp_path, done)
         listed = checkpoints.complete_checkpoints(tmp_path)
@@ -94,7 +94,7 @@ def test_row_1_killed_writers_never_cost_a_finished_checkpoint(tmp_path):
 
 
 def test_row_1_a_folder_being_replaced_is_whole_at_every_moment(tmp_path):
-    done = PROCESSES.Value("q", 0, lock=False)  # a writer may die holding a lock
+    done = PROCESSES.Value("q", 0, lock=False)  # not locked: a writer may be killed while it holds the lock
     for _ in range(COUNT):
         kill_after_a_moment(rewrite_folder, tmp_path / "m", done)
         step = read_step(checkpoints.resolve(tmp_path / "m"))
@@ -128,7 +128,7 @@ except CheckpointError as error:
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A folder on a 4 MB disk where mounting is permitted; elsewhere the writer is told to limit its own files."""
+    """A folder on a disk of 4 MB if mounting is permitted; otherwise the writer limits the size of its own files."""
     place = tmp_path / "disk"
     place.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(place)]
@@ -167,7 +167,8 @@ FILES = ["model.safetensors", "config.json", "manifest.json", "train_state/optim
 
 
 def refused(folder, name, damaged):
-    """Whether a folder with these bytes in one file is refused by name (a wrong manifest may blame what it lists)."""
+    """Whether a folder with these bytes in one file is refused by name; a damaged manifest may name a file that it
+    lists."""
     whole = (folder / name).read_bytes()
     (folder / name).write_bytes(damaged)
     try:
@@ -218,7 +219,7 @@ HOSTILE = {
 
 
 def read_hostile(file, answer):
-    """In a process of its own: what the refusal says, its processor time, and the memory it took."""
+    """Runs in a separate process: the error message, the CPU time and the memory of reading a hostile file."""
     time_before, memory_before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     try:
         checkpoints.read_tensors(file)
@@ -245,7 +246,7 @@ def test_row_11_a_hostile_header_is_refused_cheaply(kind, tmp_path):
 
 
 class Payload:
-    """What an attacker pickles: unpickling it runs a command."""
+    """An attacker's pickle: unpickling it runs a command."""
 
     def __init__(self, command):
         self.command = command

@@ -1,4 +1,4 @@
-"""One of the processes that torchrun started is killed: the job ends soon, and goes on from what was saved."""
+"""One process of a torchrun job is killed: the job ends soon, and can be resumed from the last checkpoint."""
 
 import os
 import shutil
@@ -28,7 +28,7 @@ Start = Callable[..., subprocess.Popen[str]]
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Starts jobs of two ranks, each in a group of its own, and sees to it that none survives the test."""
+    """Start jobs of two ranks, each in its own process group; all are ended after the test."""
     started = []
 
     def launch(*words: object) -> subprocess.Popen[str]:

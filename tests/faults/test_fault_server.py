@@ -43,7 +43,7 @@ def client(server: Server) -> Iterator[httpx.Client]:
 
 @pytest.fixture(scope="module")
 def sentences() -> list[str]:
-    """So many words in sentences, of which a few hundred differ."""
+    """This many words in sentences, of which a few hundred differ."""
     pairs = phrases("es", part="test", count=200, seed=4, max_words=8, min_words=3)
     different = [f"{pair.source[0].upper()}{pair.source[1:].rstrip('?')}." for pair in pairs]
     lengths = [len(each.split()) for each in different]
@@ -100,7 +100,7 @@ def test_what_the_length_limit_cut_is_told_by_every_api(roomy, monkeypatch) -> N
     assert completed["choices"][0]["finish_reason"] == "length"
 
 
-# 17: bombs
+# 17: decompression bombs
 
 
 def bomb(suffix: str, doctype: str, entity: str) -> bytes:
@@ -144,11 +144,11 @@ def test_a_gzip_bomb_is_refused(server: Server, client: httpx.Client) -> None:
     )
 
 
-# 20: what no client would send
+# 20: malformed requests
 
 
 def raw(server: Server, content: bytes) -> int:
-    """The status of the answer to these very bytes."""
+    """The status of the response to exactly these bytes."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
         connection.sendall(content)
         return int(connection.makefile("rb").readline().split()[1])

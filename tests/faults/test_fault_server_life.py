@@ -1,4 +1,4 @@
-"""Starting, stopping and running alone: signals while requests are in flight, a taken port, no network (row 22)."""
+"""Starting and stopping: signals while requests are in flight, a port in use, no network (row 22)."""
 
 import asyncio
 import json
@@ -41,7 +41,7 @@ def server(translator_folder: Path) -> Iterator[Server]:
 
 
 async def stopped_in_flight(server: Server, *signals: signal.Signals) -> list[Answer | BaseException]:
-    """What clients get whose requests are being computed, or still being sent, when the signals come."""
+    """The responses to requests that are being computed, or still being sent, when the signals arrive."""
     body = json.dumps(ASKED).encode()
     async with connected(server, head("/translate", len(body)) + body[:10]) as (reader, writer):
         asking = [asyncio.create_task(ask(server, asked={**ASKED, "q": LONG})) for _ in range(3)]
@@ -77,7 +77,7 @@ def test_a_second_interrupt_ends_at_once(server: Server) -> None:
     began = time.monotonic()
     asyncio.run(stopped_in_flight(server, signal.SIGINT, signal.SIGINT))
     assert server.process.wait(60) == 130
-    assert time.monotonic() - began < 30  # and not the 60 s that a request may take
+    assert time.monotonic() - began < 30  # less than the 60 s limit of a request
     assert "Traceback" not in server.log.read_text()
 
 

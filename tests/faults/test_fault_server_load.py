@@ -1,4 +1,4 @@
-"""Rows 18 and 19: a thousand clients at once, slow ones, and ones that leave in the middle.
+"""Rows 18 and 19: a thousand clients at once, slow clients, and clients that disconnect.
 
 REGARD_FAULT_COUNT=200 gives the full counts. Figures are printed (`pytest -s`).
 """
@@ -71,7 +71,7 @@ def test_many_at_once_are_answered_or_told_when_to_come_back(server: Server) -> 
 
 
 async def start_stream(server: Server, stack: AsyncExitStack) -> None:
-    """A long translation, read as far as its first words."""
+    """A long streamed translation, read up to its first words."""
     body = json.dumps({"text": LONG, "to": "es", "beam": 4}).encode()
     reader, _ = await stack.enter_async_context(connected(server, head("/api/translate/stream", len(body)) + body))
     assert b" 200 " in await reader.readline()
@@ -94,7 +94,7 @@ def test_slow_clients_keep_nobody_waiting(server: Server) -> None:
         quick_ones = asyncio.Event()
         async with AsyncExitStack() as deaf:
             slow = [asyncio.create_task(drip(quick_ones)) for _ in range(40)]
-            await asyncio.gather(*(start_stream(server, deaf) for _ in range(8)))  # who never read on
+            await asyncio.gather(*(start_stream(server, deaf) for _ in range(8)))  # clients that never read on
             assert {(await ask(server)).status for _ in range(3)} == {200}
             quick_ones.set()
             assert {answer.status for answer in await asyncio.gather(*slow)} <= {200, 503}
@@ -104,7 +104,7 @@ def test_slow_clients_keep_nobody_waiting(server: Server) -> None:
     asyncio.run(until(lambda: idle(server, before), FREED))
 
 
-# 19: clients that leave
+# 19: clients that disconnect
 
 
 async def leave_a_stream(server: Server) -> None:
@@ -167,7 +167,7 @@ def test_memory_does_not_grow_with_requests(server: Server) -> None:
     with server.client() as asking:
         name = asking.get("/api/models").json()["default"]
     statuses: Counter[int] = Counter()
-    before = asyncio.run(clients(iter(range(REQUESTS // 5))))  # buffers and caches are filled
+    before = asyncio.run(clients(iter(range(REQUESTS // 5))))  # fills buffers and caches
     after = asyncio.run(clients(iter(range(REQUESTS))))
     print(
         f"\n{REQUESTS} requests: RSS {before / 1e6:.1f} -> {after / 1e6:.1f} MB ({100 * (after / before - 1):+.1f} %)"

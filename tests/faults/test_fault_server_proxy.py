@@ -1,4 +1,4 @@
-"""Row 26: behind nginx and Caddy with TLS, by the very configurations that docs/server.md shows."""
+"""Row 26: behind nginx and Caddy with TLS, with the configurations that docs/server.md shows."""
 
 import json
 import re
@@ -54,7 +54,7 @@ def free_port() -> int:
 
 
 class Proxy:
-    """A running proxy, and clients that come to it by its name."""
+    """A running proxy, and clients that connect to it by its name."""
 
     def __init__(self, port: int, certificate: Path, server: Server) -> None:
         self.port, self.server, self.certificate = port, server, certificate
@@ -71,7 +71,7 @@ class Proxy:
 
 
 class Named(httpx.HTTPTransport):
-    """Connects to this machine and asks for the certificate of the name."""
+    """Connects to this machine but verifies the certificate of the name."""
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         request.extensions = {**request.extensions, "sni_hostname": NAME}
@@ -181,7 +181,7 @@ def test_a_stream_arrives_as_it_is_written(proxy: Proxy) -> None:
         pieces = list(answer.iter_raw())
     events = [json.loads(line.removeprefix("data: ")) for line in b"".join(pieces).decode().splitlines() if line]
     assert len(events) > 2 and events[-1]["done"]
-    assert len(pieces) > 1  # a proxy that waited for the whole would send it in one piece
+    assert len(pieces) > 1  # a buffering proxy would send one piece
 
 
 def test_documents_are_sent_and_fetched_by_the_public_address(proxy: Proxy) -> None:
@@ -215,7 +215,7 @@ def test_the_openai_client_works(proxy: Proxy) -> None:
 def test_forgeries_are_refused(proxy: Proxy) -> None:
     with proxy.client(host=EVIL) as client:
         for answer in (client.get("/"), client.post("/translate", json=ASKED)):
-            assert answer.status_code == 403 or not answer.content  # Caddy knows its sites and answers others itself
+            assert answer.status_code == 403 or not answer.content  # Caddy itself answers for other sites
     with proxy.client() as client:
         for origin in (f"https://{EVIL}", f"https://{NAME}:{proxy.port + 1}", f"http://{NAME}:{proxy.port}", "null"):
             assert client.post("/translate", json=ASKED, headers={"origin": origin}).status_code == 403, origin
@@ -231,7 +231,7 @@ def test_forgeries_that_go_around_the_proxy_are_refused(server: Server) -> None:
         assert client.post("/translate_file", **sent).json()["translatedFileUrl"].startswith(server.url)
 
 
-# Who is let in without a proxy
+# Access without a proxy
 
 
 def test_a_server_that_others_reach_without_a_key_says_so(translator_folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Row 20: whatever the OpenAPI document allows, and much that it does not, is answered, and never with a 500.
+"""Row 20: every request that the OpenAPI document allows, and many invalid ones, get a response that is not a 500.
 
 The real clients `openai`, `libretranslatepy` and `deep-translator` are in tests/unit/serve.
 """
@@ -18,7 +18,7 @@ from regard.serve.settings import ServeSettings
 
 COUNT = int(os.environ.get("REGARD_FAULT_COUNT", "10"))  # requests to each operation
 usual = settings(max_examples=COUNT, deadline=None, suppress_health_check=list(HealthCheck))
-VALID: dict[str, dict[str, str]] = {  # what random values would hardly ever be
+VALID: dict[str, dict[str, str]] = {  # values that random data would hardly ever have
     "/translate": {"source": "en", "target": "es"},
     "/suggest": {"source": "en", "target": "es"},
     "/translate_file": {"source": "en", "target": "es"},
@@ -36,7 +36,7 @@ schema = schemathesis.openapi.from_dict(document)
 
 @pytest.fixture
 def address(served, monkeypatch) -> str:
-    """A server that would not start any training."""
+    """A server without training."""
 
     def refuse(*_: object, **__: object) -> None:
         raise ConflictError("nothing is trained in this test")

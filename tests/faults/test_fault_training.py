@@ -1,4 +1,4 @@
-"""Processes that are told to stop, killed, or doubled: nothing learnt is lost, no folder has two writers."""
+"""Training processes that are stopped, killed or started twice: no progress is lost, and a folder has one writer."""
 
 import os
 import random
@@ -42,7 +42,7 @@ if __name__ == "__main__":
 
 @pytest.fixture
 def start(tmp_path):
-    """Starts training processes, each in a group of its own, and sees to it that none survives the test."""
+    """Start training processes, each in its own process group; all are ended after the test."""
     started = []
     (tmp_path / "program.py").write_text(PROGRAM)
 
@@ -93,7 +93,7 @@ def test_control_c_with_workers_saves_and_exits_130(tmp_path, start):
     out = tmp_path / "run"
     process = start(out, "training.workers=2")
     wait_for_steps(process, out)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers as well
+    os.killpg(process.pid, signal.SIGINT)  # to the workers as well, like a terminal
     assert process.wait(timeout=60) == 130, process.stderr.read()
     verify(newest_complete(out))
 

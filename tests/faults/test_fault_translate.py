@@ -35,7 +35,7 @@ def command(content: bytes, *arguments: str, prefix: list[str] | None = None) ->
     return subprocess.run([*(prefix or []), *REGARD, *arguments], input=content, capture_output=True, env=environment)
 
 
-# 6: a batch of 64 against one by one
+# 6: a batch of 64 against single sentences
 
 
 @pytest.mark.parametrize("beam", [1, 4])
@@ -110,7 +110,7 @@ def test_every_verb_works_without_a_network_or_names_what_is_missing(translator_
         ["models"],
         ["doctor"],
     )
-    # One process for all of them: to start one takes seconds.
+    # One process for all of them, because starting one takes seconds.
     each = "import json, sys; from regard.cli.main import run; sys.exit(max(map(run, json.loads(sys.argv[1]))))"
     everything = [*OFFLINE, sys.executable, "-c", each, json.dumps(verbs)]
     done = subprocess.run(everything, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"})

@@ -1,5 +1,5 @@
-"""Kernels of a GPU: run there, or on a processor by Triton's interpreter, which must be asked for (TRITON_INTERPRET=1)
-before anything imports them. So `make test` gives them a process of their own."""
+"""GPU kernels: run on a GPU, or on a CPU by Triton's interpreter. TRITON_INTERPRET=1 must be set before anything
+imports the kernels, so `make test` runs these tests in a separate process."""
 
 from regard.attention.short_rows import TRITON
 

@@ -1,4 +1,4 @@
-"""The GPU's cross-entropy over a vocabulary against torch's own: on a GPU, else in Triton's interpreter."""
+"""The fused cross-entropy kernel against torch's own: on a GPU, else in Triton's interpreter."""
 
 import pytest
 import torch
@@ -33,7 +33,7 @@ def test_logits_become_the_gradient_of_torchs_loss(vocabulary, smoothing):
     leaf = logits.clone().requires_grad_()
     expected = functional.cross_entropy(leaf, labels, label_smoothing=smoothing, reduction="none") * counted
     expected.sum().backward()
-    padded = functional.pad(logits, (0, 5), value=9.0)  # what lies beyond the vocabulary must not count
+    padded = functional.pad(logits, (0, 5), value=9.0)  # values beyond the vocabulary must not count
     losses = fused_loss.judge_in_place(padded, labels, counted, vocabulary=vocabulary, smoothing=smoothing, wanted=True)
     torch.testing.assert_close(losses, expected.detach(), atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(padded[:, :vocabulary], leaf.grad, atol=1e-6, rtol=1e-5)
@@ -73,7 +73,7 @@ def test_labels_that_are_no_words_count_only_where_they_are_masked():
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("piece", [64, 1 << 20])
 def test_factors_have_the_gradients_of_whole_logits(monkeypatch, piece, bias):
-    """With an odd vocabulary, which is padded, and rows taken a few at a time."""
+    """With an odd vocabulary, which is padded, and a few rows at a time."""
     monkeypatch.setattr(losses, "IN_PLACE", piece)
     monkeypatch.setattr(losses, "LEAST_ROWS", 2)
     generator = torch.Generator().manual_seed(1)

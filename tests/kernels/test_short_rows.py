@@ -15,13 +15,13 @@ def drawn(*shape, seed=0, dtype=torch.float32):
 
 
 def rows(B, H, Tq, Tk, K, Kv=None, dtype=torch.float32):
-    """q, k and v, drawn."""
+    """Random q, k and v."""
     shapes = (B, H, Tq, K), (B, H, Tk, K), (B, H, Tk, Kv or K)
     return [drawn(*shape, seed=i, dtype=dtype) for i, shape in enumerate(shapes)]
 
 
 def compare(q, k, v, mask=None, bias=None, causal=False, scale=0.3, atol=1e-5, learned_bias=True):
-    """Outputs and all gradients, beside those of the written-out softmax in twice the precision."""
+    """Outputs and all gradients, compared with a materialised softmax in twice the precision."""
     inputs = [q, k, v] if bias is None else [q, k, v, bias]
     fast = [each.detach().requires_grad_(learned_bias or each is not bias) for each in inputs]
     slow = [each.detach().double().requires_grad_(each.requires_grad) for each in fast]
@@ -85,7 +85,7 @@ def test_views_of_one_packed_product():
 def test_a_gradient_that_is_one_number_everywhere():
     q, k, v = (each.requires_grad_() for each in rows(2, 2, 5, 5, 16))
     out = attend_short(q, k, v, None, None, False, 0.3)
-    out.sum().backward()  # expanded: all strides are 0
+    out.sum().backward()  # the gradient is expanded: all strides are 0
     torch.testing.assert_close(v.grad.sum(2), torch.full_like(v.grad.sum(2), 5.0))
 
 

@@ -1,4 +1,4 @@
-"""BERT, RoBERTa, DistilBERT and ALBERT folders of Hugging Face: the same answers, and the same bits both ways."""
+"""BERT, RoBERTa, DistilBERT and ALBERT folders of Hugging Face: the same outputs, and exact round trips."""
 
 import json
 from typing import NamedTuple
@@ -18,7 +18,7 @@ transformers.utils.logging.disable_progress_bar()
 
 
 class Family(NamedTuple):
-    """A model type of theirs: the names its config has for the sizes, its heads, and shapes worth trying."""
+    """A model type of theirs: its config names for the sizes, its heads, and the shapes to test."""
 
     name: str
     sizes: tuple[str, str, str, str]  # width, depth, heads, hidden width
@@ -53,12 +53,12 @@ EVERY_HEAD = [(family, head) for family, each in FAMILIES.items() for head in ea
 
 
 def built(family, head, seed):
-    """A small model of theirs whose every weight is large enough to show a mistake."""
+    """A small model of theirs with weights large enough to reveal a mistake."""
     torch.manual_seed(seed)
     each = FAMILIES[family]
     sizes = dict(zip(each.sizes, WIDTHS[seed], strict=True))
     values = {"vocab_size": 31, "max_position_embeddings": 24, **sizes, **each.shapes[seed]}
-    if head in ("ForQuestionAnswering", "ForPreTraining"):  # have two outputs in any case
+    if head in ("ForQuestionAnswering", "ForPreTraining"):  # these heads always have two outputs
         values.pop("num_labels", None)
     config = getattr(transformers, f"{each.name}Config")(**values)
     model = getattr(transformers, f"{each.name}{head}")(config).eval()
@@ -77,7 +77,7 @@ def batch(config):
 
 
 def differences(ours, theirs):
-    """The greatest difference of every output, at real tokens."""
+    """The largest difference of every output, over real tokens."""
     tokens, mask, segments = batch(ours.config)
     given = {"token_type_ids": segments} if ours.config.segments else {}
     with torch.inference_mode():
@@ -166,7 +166,7 @@ def test_recorded_attention_is_theirs_layer_by_layer(family, tmp_path):
         expected = theirs(input_ids=tokens, attention_mask=mask.long(), output_attentions=True, **given).attentions
     assert list(looks) == [f"encoder.{layer}.attention" for layer in range(ours.config.depth)]
     for seen, weights in zip(looks.values(), expected, strict=True):
-        real = seen.transpose(1, 2)[mask], weights.transpose(1, 2)[mask]  # padding stands elsewhere in RoBERTa
+        real = seen.transpose(1, 2)[mask], weights.transpose(1, 2)[mask]  # RoBERTa numbers padding differently
         torch.testing.assert_close(*real, atol=1e-5, rtol=0)
 
 
@@ -178,7 +178,7 @@ def test_shards_are_read_together(tmp_path):
 
 
 def rewrite(folder, change, **config):
-    """A folder with other tensors or other values in its config."""
+    """A folder with changed tensors or config values."""
     file = folder / "model.safetensors"
     tensors = load_file(file)
     save_file(change(tensors) or tensors, file)
@@ -188,7 +188,7 @@ def rewrite(folder, change, **config):
 
 
 def test_folders_of_older_versions_load(tmp_path):
-    """Norms called gamma and beta, numbered positions, aliases, no architectures, and the heads of pre-training."""
+    """Norms named gamma and beta, numbered positions, aliases, no architectures, and pre-training heads."""
     theirs = built("bert", "ForPreTraining", 0)
     theirs.save_pretrained(tmp_path)
 

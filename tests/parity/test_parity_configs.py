@@ -1,4 +1,4 @@
-"""Configs of Hugging Face with aliases, contradictions and unusual values: read as transformers does, or refused."""
+"""Configs of Hugging Face with aliases, contradictions and unusual values: read as by transformers, or refused."""
 
 import contextlib
 import json
@@ -61,7 +61,7 @@ ALIASES = [(kind, alias) for kind in TABLES for alias in CONFIG_MAPPING[kind].at
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """The folder of a small model of theirs with some values, each made once."""
+    """The folder of a small model of theirs with some config values; each is made once."""
     made = {}
 
     def save(kind, **changes):
@@ -135,7 +135,7 @@ def test_an_alias_that_contradicts_its_name_is_refused(kind, alias, saved, tmp_p
 
 
 ACTS = ["gelu", "gelu_new", "relu", "silu", "swish", "gelu_pytorch_tanh", "quick_gelu", "gelu_fast", "mish", "tanh"]
-CHANGES = {  # values that may be read or refused, but never ignored
+CHANGES = {  # values that may be supported or refused, but never ignored
     "bert": {"hidden_act": ACTS, "layer_norm_eps": [1e-5, 1e-2], "is_decoder": [True], "tie_word_embeddings": [False]},
     "roberta": {"hidden_act": ACTS, "layer_norm_eps": [1e-2], "is_decoder": [True], "pad_token_id": [0, 5]},
     "distilbert": {"activation": ACTS, "sinusoidal_pos_embds": [True], "tie_word_embeddings": [False]},
@@ -172,7 +172,7 @@ CHANGES = {  # values that may be read or refused, but never ignored
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("kind", TABLES)
 def test_no_value_of_a_config_is_ignored(kind, seed, saved, tmp_path):
-    """Values of a config, whatever the weights were made with: the logits are theirs, or the folder is refused."""
+    """Config values that differ from those of the weights: the logits equal theirs, or the folder is refused."""
     chance = random.Random(seed)
     keys = chance.sample(list(CHANGES[kind]), min(len(CHANGES[kind]), chance.choice([1, 1, 2])))
     change = {key: chance.choice(CHANGES[kind][key]) for key in keys}

@@ -1,4 +1,4 @@
-"""Translators exported to CTranslate2: its own engine says, token by token, what Regard says."""
+"""Translators exported to CTranslate2: its engine generates the same tokens as Regard."""
 
 from pathlib import Path
 
@@ -30,13 +30,13 @@ def test_a_trained_translator_says_the_same(translator_folder: Path, tmp_path: P
     ours, theirs = regard.load(translator_folder), engine(tmp_path / "out")
     sentences = [pair.source for pair in phrases("es", part="test", count=40, seed=1, max_words=6)]
     tokenizer = ours.tokenizer
-    pieces = [tokenizer.source.pieces(row[:-1]) for row in tokenizer.source_ids(sentences, "es")]  # it adds the end
+    pieces = [tokenizer.source.pieces(row[:-1]) for row in tokenizer.source_ids(sentences, "es")]  # no end token
 
     expected = [answer.tokens for answer in ours.translate(sentences, to="es", beam=1, max_length=30)]
     assert [a.hypotheses[0] for a in theirs.translate_batch(pieces, beam_size=1, max_decoding_length=30)] == expected
 
-    # The two stop a beam search by different rules, so both go on for 12 tokens; and it takes what is ruled out away
-    # before the softmax.
+    # The two engines end a beam search by different rules, so both generate 12 tokens. CTranslate2 removes suppressed
+    # tokens before the softmax.
     side = tokenizer.target
     ruled_out = dict.fromkeys((side.start, side.end, side.pad), -1e9)
     answers = ours.translate(sentences, to="es", beam=5, max_length=12, logit_bias=ruled_out)

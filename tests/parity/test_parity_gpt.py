@@ -1,4 +1,4 @@
-"""GPT-2 and Llama folders of Hugging Face: the same logits, and the same bits after a round trip, both ways."""
+"""GPT-2 and Llama folders of Hugging Face: the same logits, and exact round trips."""
 
 import json
 
@@ -45,7 +45,7 @@ def theirs_of(kind, changes, seed):
         }  # fmt: skip
         model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes)).eval()
     with torch.no_grad():
-        for parameter in model.parameters():  # the initial weights are too small to show a mistake, and biases are zero
+        for parameter in model.parameters():  # the initial weights are too small to reveal a mistake, and biases are 0
             parameter.normal_(1.0 if parameter.dim() == 1 else 0.0, std=0.2)
     return model
 
@@ -102,7 +102,7 @@ def test_our_model_is_loaded_by_their_library(changes, tmp_path):
 
 
 def test_the_first_checkpoints_of_gpt2_have_other_names_and_masks(tmp_path):
-    """Those on the hub were written by the model without its head, with the causal mask of every layer."""
+    """The checkpoints on the hub were saved by the model without its head, with the causal mask of every layer."""
     theirs = theirs_of("gpt2", {}, 7)
     theirs.save_pretrained(tmp_path)
     tensors = load_file(tmp_path / "model.safetensors")

@@ -1,4 +1,4 @@
-"""ImageGPT folders of Hugging Face: the same logits, and the same bits after a round trip, both ways."""
+"""ImageGPT folders of Hugging Face: the same logits, and exact round trips."""
 
 import json
 
@@ -34,7 +34,7 @@ def theirs_of(changes, seed=0):
 
 
 def greatest_difference(ours, theirs):
-    """On pixels after the token that starts an image, the last of the vocabulary."""
+    """For pixels after the start token, which is the last of the vocabulary."""
     config = ours.config
     pixels = torch.randint(config.vocab - 1, (3, 11))
     tokens = torch.cat([torch.full((3, 1), config.vocab - 1), pixels], dim=1)

@@ -1,4 +1,4 @@
-"""Marian folders of Hugging Face: the same logits, and the same bits after a round trip, in both directions."""
+"""Marian folders of Hugging Face: the same logits, and exact round trips."""
 
 import pytest
 import torch
@@ -55,7 +55,7 @@ def marian(changes, seed):
     model = transformers.MarianMTModel(transformers.MarianConfig(**sizes)).eval()
     with torch.no_grad():
         for parameter in model.parameters():
-            if parameter.requires_grad:  # the initial weights are too small to show a mistake, and biases are zero
+            if parameter.requires_grad:  # the initial weights are too small to reveal a mistake, and biases are 0
                 parameter.normal_(std=0.2)
         model.final_logits_bias.normal_()
     return model
@@ -110,7 +110,7 @@ def test_our_model_is_loaded_by_their_library(tie, output_bias, positions, tmp_p
         max_length=48,
     )
     ours = Transformer(config).eval()
-    for parameter in ours.parameters():  # norms and biases that differ from place to place
+    for parameter in ours.parameters():  # norms and biases that differ between features
         torch.nn.init.normal_(parameter, std=0.3)
     export_marian(ours, tmp_path / "out", start=1, end=2)
     theirs, report = transformers.MarianMTModel.from_pretrained(tmp_path / "out", output_loading_info=True)
@@ -215,7 +215,7 @@ TOKENIZERS = {
 
 
 def saved_translator(folder, settings, targets):
-    """A random model with a tokenizer that was trained."""
+    """A model with random weights and a trained tokenizer."""
     config = TokenizerConfig(size=70, min_frequency=1, **settings)
     tokenizer = train_pair_tokenizer(PAIRS * 3, config, "en", targets)
     torch.manual_seed(0)
@@ -239,7 +239,7 @@ def test_a_converted_translator_says_in_their_library_what_it_says_in_ours(kind,
     if tokenizer.target is not tokenizer.source:
         target = transformers.AutoTokenizer.from_pretrained(tmp_path / "theirs", subfolder="target")
 
-    again = PairTokenizer.load(tmp_path / "theirs")  # Regard reads the folder, too
+    again = PairTokenizer.load(tmp_path / "theirs")  # Regard reads the folder too
     for to in targets:
         tag = f">>{to}<< " if len(targets) > 1 else ""
         ids = tokenizer.source_ids(TEXTS, to)

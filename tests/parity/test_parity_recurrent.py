@@ -1,4 +1,4 @@
-"""The equations against torch's own recurrent modules and cells, with the same parameters."""
+"""Recurrent networks against torch's own modules and cells, with the same parameters."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""ResNet folders of Hugging Face: the same logits at every picture size, and the same bits both ways."""
+"""ResNet folders of Hugging Face: the same logits at every image size, and exact round trips."""
 
 import json
 
@@ -61,7 +61,7 @@ def test_our_model_is_loaded_by_their_library(changes, tmp_path):
     torch.manual_seed(0)
     config = ResnetConfig(**{"widths": (8, 16), "depths": (1, 2), "stem_width": 8, "classes": 3, **changes})
     ours = Resnet(config)
-    ours(torch.randn(4, 3, 32, 32))  # so that the running means are not what they begin with
+    ours(torch.randn(4, 3, 32, 32))  # so that the running means differ from their initial values
     export_model("resnet", ours.eval(), tmp_path / "out")
     theirs, report = transformers.AutoModelForImageClassification.from_pretrained(
         tmp_path / "out", output_loading_info=True

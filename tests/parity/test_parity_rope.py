@@ -47,7 +47,7 @@ SPELLINGS = [
 
 
 def saved(folder, changes, seed=0):
-    """A Llama whose config describes its rotary positions as `changes` do, by transformers."""
+    """A Llama saved by transformers, with `changes` to the description of its rotary positions."""
     torch.manual_seed(seed)
     sizes = {
         "vocab_size": 31, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 40,
@@ -65,7 +65,7 @@ def saved(folder, changes, seed=0):
 
 
 def theirs_in(folder):
-    """Anew for every text: a model of theirs remembers the longest text it has read."""
+    """A new model for every text, because a model of theirs remembers the longest text that it has read."""
     return transformers.LlamaForCausalLM.from_pretrained(folder).eval()
 
 
@@ -74,7 +74,7 @@ def assert_same_logits(folder, ours, tokens):
     torch.testing.assert_close(ours(tokens), theirs_in(folder)(tokens).logits, atol=1e-5, rtol=0)
 
 
-@pytest.mark.filterwarnings("ignore")  # of transformers, about some of the spellings
+@pytest.mark.filterwarnings("ignore")  # transformers warns about some of the spellings
 @pytest.mark.parametrize("changes", SPELLINGS, ids=str)
 def test_every_spelling_means_what_it_means_to_transformers(changes, tmp_path):
     saved(tmp_path, dict(changes))
@@ -84,7 +84,7 @@ def test_every_spelling_means_what_it_means_to_transformers(changes, tmp_path):
 
 
 def drawn(seed):
-    """A shape with a scaling, both at random."""
+    """A random shape with a random scaling."""
     chance = random.Random(seed)
     heads, groups, width = chance.choice([(4, 4, 8), (4, 2, 8), (6, 3, 4), (4, 1, 12), (2, 2, 16)])
     sizes = {"hidden_size": heads * 8, "num_attention_heads": heads, "num_key_value_heads": groups, "head_dim": width}
@@ -108,7 +108,7 @@ def drawn(seed):
 
 @torch.inference_mode()
 def stepped(model, tokens, prompt):
-    """The logits after the last token of the prompt and each token after it, one by one."""
+    """The logits after the last token of the prompt and after each further token, step by step."""
     state = model.start(tokens[:, :prompt], torch.ones(len(tokens), prompt, dtype=torch.bool))
     return torch.cat([model.step(tokens[:, at, None], state) for at in range(prompt - 1, tokens.shape[1])], dim=1)
 
@@ -152,7 +152,7 @@ def test_the_longest_text_of_a_batch_decides_for_all_as_with_transformers(tmp_pa
 
 @torch.inference_mode()
 def test_tokens_added_together_are_as_if_added_one_by_one():
-    """As drafts need it, whose guesses are read at once."""
+    """Speculative decoding reads several guesses at once."""
     torch.manual_seed(0)
     sizes = {"vocab": 31, "width": 16, "heads": 2, "depth": 2, "max_length": 8}
     model = Gpt(GptConfig(**sizes, **LLAMA, rotary_scaling={"kind": "dynamic", "factor": 3.0})).eval()
@@ -189,7 +189,7 @@ def test_what_is_not_understood_is_refused(changes, named, tmp_path):
 
 
 def saved_config(folder, changes):
-    """The config alone: it is refused before any weight is read."""
+    """A folder with a config only: it is refused before any weight is read."""
     sizes = {"vocab_size": 31, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
     values = {"model_type": "llama", **sizes, "intermediate_size": 40, **changes}
     (folder / "config.json").write_text(json.dumps(values))

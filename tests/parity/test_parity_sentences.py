@@ -1,4 +1,4 @@
-"""Folders of sentence-transformers: the vectors of transformers and the formulas of its modules, or a refusal."""
+"""Folders of sentence-transformers: vectors by transformers and the formulas of the modules, or a refusal."""
 
 import json
 import shutil
@@ -78,7 +78,7 @@ def hidden_states(folder, text, most=40):
 
 
 def pooled(states, mode, skipped=0):
-    """One vector of those of the tokens, as the library's documentation says it."""
+    """The pooled vector of the tokens, as the library's documentation defines it."""
     kept = states[skipped:]
     numbers = torch.arange(skipped + 1, len(states) + 1).float()[:, None]
     return {
@@ -99,7 +99,7 @@ def assert_vectors(folder, expected, **options):
 @pytest.mark.parametrize("modes", [*((mode,) for mode in MODES), ("mean", "cls"), ("lasttoken", "max", "weightedmean")])
 @pytest.mark.parametrize("spelling", ["old", "new"])
 def test_every_pooling_and_several_side_by_side(modes, spelling, made, bert):
-    if spelling == "old":  # then the order is the library's, whatever that of the keys
+    if spelling == "old":  # the order is that of the library, not of the keys
         pooling = {"word_embedding_dimension": WIDTH, **{OLD_KEYS[mode]: mode in modes for mode in MODES}}
         modes = [mode for mode in MODES if mode in modes]
         folder = made(pooling)

@@ -1,6 +1,7 @@
-"""Swin and Swin V2 folders of Hugging Face: the same logits and maps, the same bits both ways.
+"""Swin and Swin V2 folders of Hugging Face: the same logits and feature maps, and exact round trips.
 
-At every picture size, but for V2's maps no wider than a window where the config's are wider: see `models/swin.py`.
+This holds at every image size, except where a V2 map is no wider than a window and the config's map is: see
+`models/swin.py`.
 """
 
 import json
@@ -17,7 +18,7 @@ from regard.models.swin import Swin, SwinConfig
 transformers = pytest.importorskip("transformers")
 transformers.utils.logging.disable_progress_bar()
 
-SHAPES = [  # (version, their config, picture sizes besides the config's)
+SHAPES = [  # (version, their config, image sizes besides the config's)
     (1, {}, [(33, 50), (29, 64)]),
     (1, {"window_size": 3, "image_size": 30, "qkv_bias": False, "num_labels": 3}, [(41, 30)]),
     (1, {"depths": [3], "num_heads": [2], "window_size": 5, "num_channels": 1, "hidden_act": "relu"}, [(21, 37)]),
@@ -40,7 +41,7 @@ def theirs_of(version, changes, seed=0):
     config = getattr(transformers, f"{NAMES[version]}Config")(**{**sizes, **changes})
     model = getattr(transformers, f"{NAMES[version]}ForImageClassification")(config).eval()
     with torch.no_grad():
-        for parameter in model.parameters():  # large enough to show a mistake
+        for parameter in model.parameters():  # large enough to reveal a mistake
             parameter.normal_(1.0 if parameter.dim() == 1 else 0.0, std=0.3)
     return model
 
@@ -70,15 +71,15 @@ def test_their_folder_gives_the_same_logits_and_survives_the_way_back(seed, tmp_
 @pytest.mark.parametrize(
     ("changes", "windows", "sizes"),
     [
-        ({}, [4, 4], [16, 8, 24]),  # the last map is as large as a window, smaller, larger
+        ({}, [4, 4], [16, 8, 24]),  # the last map is equal to, smaller than and larger than a window
         ({"window_size": 3}, [3, 3], [12, 4]),
         ({"image_size": 64, "window_size": 8, "depths": [2, 2, 2], "num_heads": [1, 2, 4]}, [8, 8, 8], [56, 16]),
         ({"pretrained_window_sizes": [3, 2]}, [3, 2], [16, 8]),
     ],
 )
 def test_a_smaller_picture_is_read_as_by_a_v2_made_for_its_size(changes, windows, sizes, tmp_path):
-    """The authors' V2 is made for one size: a map no wider than the window is one window, without shift or filling,
-    and `pretrained_window_sizes` carries over the windows that its distances are measured in."""
+    """The authors' V2 is built for one image size: a map no wider than the window is one window, without shift or
+    padding, and `pretrained_window_sizes` keeps the window sizes that its distances are relative to."""
     theirs = theirs_of(2, changes)
     theirs.save_pretrained(tmp_path)
     ours = load_model(tmp_path).model
@@ -91,7 +92,7 @@ def test_a_smaller_picture_is_read_as_by_a_v2_made_for_its_size(changes, windows
 
 
 def test_a_map_smaller_than_the_window_of_v1_keeps_the_numbers_of_its_distances():
-    """Their class fails there; the authors' has a table for the size of the map."""
+    """Their class fails for such maps; the authors' class has a table for the size of the map."""
     torch.manual_seed(0)
     sizes = {"patch": 2, "width": 8, "depths": (2, 2), "heads": (2, 4)}
     larger, smaller = (Swin(SwinConfig(**sizes, image_size=4 * side, window=side)).eval() for side in (5, 3))

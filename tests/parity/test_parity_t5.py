@@ -1,4 +1,4 @@
-"""T5 folders of Hugging Face, v1.0 and v1.1: the same logits, and the same bits after a round trip, both ways."""
+"""T5 folders of Hugging Face, v1.0 and v1.1: the same logits, and exact round trips."""
 
 import json
 
@@ -38,16 +38,16 @@ def theirs_of(changes, seed):
         "relative_attention_num_buckets": 32, "decoder_start_token_id": 0, **changes,
     }  # fmt: skip
     model = transformers.T5ForConditionalGeneration(transformers.T5Config(**sizes)).eval()
-    if changes.get("tie_word_embeddings") is False:  # their class ties even so, but keeps what a file holds apart
+    if changes.get("tie_word_embeddings") is False:  # their class ties them all the same, but loads separate tensors
         model.lm_head.weight = torch.nn.Parameter(torch.empty_like(model.lm_head.weight))
     with torch.no_grad():
-        for parameter in model.parameters():  # the initial weights are too small to show a mistake
+        for parameter in model.parameters():  # the initial weights are too small to reveal a mistake
             parameter.normal_(1.0 if parameter.dim() == 1 else 0.0, std=0.2)
     return model
 
 
 def save(model, folder):
-    """As published: `save_pretrained` would write an untied output matrix and the config of a tied one."""
+    """Save as published: `save_pretrained` would write an untied output matrix with the config of a tied one."""
     model.save_pretrained(folder)
     save_file({name: t.contiguous() for name, t in model.state_dict().items() if "embed_tokens" not in name
                and (name != "lm_head.weight" or t.data_ptr() != model.shared.weight.data_ptr())},

@@ -1,4 +1,4 @@
-"""ViT folders of Hugging Face: the same logits at every picture size, and the same bits both ways."""
+"""ViT folders of Hugging Face: the same logits at every image size, and exact round trips."""
 
 import json
 
@@ -30,7 +30,7 @@ def theirs_of(changes, seed=0):
     config = transformers.ViTConfig(**{**sizes, "image_size": 16, "patch_size": 4, **changes})
     model = transformers.ViTForImageClassification(config).eval()
     with torch.no_grad():
-        for parameter in model.parameters():  # large enough to show a mistake
+        for parameter in model.parameters():  # large enough to reveal a mistake
             parameter.normal_(1.0 if parameter.dim() == 1 else 0.0, std=0.3)
     return model
 

@@ -1,7 +1,7 @@
-"""`make processors`: the compiled products at every level of instructions that this machine can run or emulate.
+"""`make processors`: the compiled products at every instruction level that this machine can run or emulate.
 
-Each level is compiled by itself (kernels.cpp) and run on this CPU where it has the instructions, else under qemu's user
-emulation. What nothing here can run is named in the table, and fails nothing.
+Each level is compiled separately (kernels.cpp). It runs on this CPU if it has the instructions, else under qemu's user
+emulation. A level that neither can run is listed in the table and is not a failure.
 """
 
 import platform
@@ -16,7 +16,7 @@ from regard import cpu
 from regard.inference.fast import compiled
 
 SOURCE = Path(__file__).with_name("kernels.cpp")
-# The emulated CPU of each level: one without the instructions of the next, so that none slips in.
+# The emulated CPU of each level: one without the instructions of the next level.
 EMULATED = {"x86-64": "qemu64", "avx2": "Haswell", "neon": "cortex-a53", "neon-dot": "max"}
 
 
@@ -35,7 +35,7 @@ class Level:
 
     @property
     def runner(self) -> list[str] | None:
-        """What stands before the program; None where nothing here can run it."""
+        """The command that runs the program; None if nothing here can run it."""
         if self.arm == cpu.is_arm() and cpu.has(*self.needed):
             return []
         emulator = shutil.which("qemu-aarch64" if self.arm else "qemu-x86_64")
@@ -60,7 +60,7 @@ def main() -> int:
 
 
 def _check(level: Level, folder: Path) -> tuple[str, str]:
-    """Where a level ran, and what came of it."""
+    """Where a level ran, and its result."""
     if level.compiler is None:
         return "not run", "no compiler for it"
     if level.runner is None:

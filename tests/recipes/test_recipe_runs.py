@@ -1,4 +1,4 @@
-"""Whole runs in small: they repeat, they resume bit for bit, they learn, and their first losses are known."""
+"""Small complete runs: they are reproducible, resume bit for bit, learn, and start with known losses."""
 
 import os
 import signal
@@ -36,7 +36,7 @@ def tiny(model, *sets):
 
 
 def told(out):
-    """Everything a run logged but its timings."""
+    """Everything that a run logged except timings."""
     return [{k: v for k, v in row.items() if k not in TIMES} for row in read_metrics(out / "metrics.jsonl")]
 
 
@@ -51,7 +51,7 @@ def assert_same_state(first, second):
 
 
 def interrupt_at(monkeypatch, step, signum=signal.SIGTERM):
-    """Let a signal arrive in the middle of one step."""
+    """Deliver a signal during one step."""
     original = Trainer._backward
 
     def backward(self, *arguments):
