@@ -1,10 +1,10 @@
 """BERT and its relatives: an encoder that reads a text in both directions at once (Devlin et al. 2019).
 
 Presets: tiny to large (BERT; Turc et al. 2019 for the small ones), minilm (Wang 2020), roberta (Liu 2019), distilbert
-(Sanh 2019), albert (Lan 2020): options of one model. RoBERTa counts positions from the padding token's number on and
-has no next-sentence task; DistilBERT has no segments; ALBERT factorises the embedding and shares one layer's weights.
-Deviations: the output matrix is always the embedding; classifiers always go through the pooler, which is where
-RoBERTa's and DistilBERT's extra layers are; of RoBERTa's two dropouts around it the second is kept.
+(Sanh 2019), albert (Lan 2020): options of one model. RoBERTa counts positions from the padding token's id on and has no
+next-sentence task; DistilBERT has no segments; ALBERT factorises the embedding and shares one layer's weights.
+Deviations: the output matrix is always the embedding; classifiers always use the pooler, which holds the extra layers
+of RoBERTa and DistilBERT; of RoBERTa's two dropouts around it, only the second is kept.
 """
 
 from functools import partial
@@ -26,7 +26,7 @@ from regard.errors import ConfigError
 from regard.layers.blocks import ACTIVATIONS, Activation, EncoderLayer, Factors, FeedForward
 
 Head = Literal["none", "masked", "pretraining", "classify", "tags", "answer"]
-LabelKind = Literal["one", "several", "value"]  # a text has one label, any number of them, or a number
+LabelKind = Literal["one", "several", "value"]  # a text has one label, any number of labels, or a numeric value
 
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {"width": 128, "heads": 2, "depth": 2, "ffn_width": 512},
@@ -50,10 +50,10 @@ class BertConfig(Config):
     heads: PositiveInt = 12
     depth: PositiveInt = 12
     ffn_width: PositiveInt = 3072
-    max_length: PositiveInt = 512  # rows of the table of positions
-    positions_after_pad: bool = False  # real tokens are counted, from position pad + 1 on (RoBERTa)
-    segments: NonNegativeInt = 2  # kinds of sentence; 0: none
-    embedding_width: NonNegativeInt = 0  # narrower embeddings, widened by a matrix (ALBERT); 0: as wide as the model
+    max_length: PositiveInt = 512  # rows of the position table
+    positions_after_pad: bool = False  # positions count real tokens only, from pad + 1 on (RoBERTa)
+    segments: NonNegativeInt = 2  # segment types; 0: none
+    embedding_width: NonNegativeInt = 0  # width of embeddings that a matrix projects to `width` (ALBERT); 0: `width`
     shared_layers: bool = False  # all layers have the same weights (ALBERT)
     pooler: bool = True
     pooler_activation: Literal["tanh", "relu"] = "tanh"
@@ -63,7 +63,7 @@ class BertConfig(Config):
     attention_dropout: Fraction = 0.1
     head: Head = "none"
     head_dropout: Fraction = 0.1
-    labels: PositiveInt = 2  # of the heads that classify texts or tokens
+    labels: PositiveInt = 2  # outputs of the heads that classify texts or tokens
     label_names: tuple[str, ...] = ()
     label_kind: LabelKind = "one"
 
@@ -91,7 +91,7 @@ class BertConfig(Config):
 
 
 class BertOutput(NamedTuple):
-    """What a pass yields: every token in its context, and what the pooler and the head make of it."""
+    """The output of a pass: every token in its context, and the outputs of the pooler and the head."""
 
     hidden: Float[Tensor, "B T D"]
     pooled: Float[Tensor, "B D"] | None
@@ -101,7 +101,7 @@ class BertOutput(NamedTuple):
 
 
 class MaskedHead(nn.Module):
-    """Guesses hidden tokens: a dense layer, whose result is compared with every token's embedding."""
+    """Predicts masked tokens: a dense layer, whose output is multiplied by every token's embedding."""
 
     def __init__(self, config: BertConfig, embedding: nn.Embedding):
         super().__init__()
@@ -115,7 +115,7 @@ class MaskedHead(nn.Module):
 
 
 class Bert(nn.Module):
-    """Every token looks at all others, layer after layer; the head turns the result into an answer."""
+    """Embeddings, encoder layers in which every token attends to all others, and a head."""
 
     def __init__(self, config: BertConfig):
         super().__init__()
@@ -144,9 +144,9 @@ class Bert(nn.Module):
         *,
         factored: bool = False,
     ) -> BertOutput:
-        """Read token ids, padded on the right; without `segments` all tokens are of the first kind of sentence.
+        """Read token ids, padded on the right; without `segments` all tokens are of the first segment type.
 
-        `factored` leaves the logits of hidden tokens as factors.
+        With `factored`, the logits of masked tokens are returned unmultiplied.
         """
         hidden = self.encode(tokens, mask, segments)
         pooled = self.pool(hidden)
@@ -166,31 +166,31 @@ class Bert(nn.Module):
         return unpacked(x, packing)
 
     def embed(self, tokens: Int[Tensor, "B T"], segments: Int[Tensor, "B T"] | None = None) -> Float[Tensor, "B T D"]:
-        """Every token before it has looked at any other."""
+        """The input of the first layer: embeddings of tokens, positions and segments."""
         x = self.embedding(tokens) + self._places(tokens)
         if self.segments is not None:
             x = x + self.segments(torch.zeros_like(tokens) if segments is None else segments)
         return self.widen(self.dropout(self.embedding_norm(x)))
 
     def _places(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "*B T D"]:
-        """Where every token stands; RoBERTa counts the real tokens only, so padding may stand on either side."""
+        """The position vectors; RoBERTa counts real tokens only, so padding may be on either side."""
         if self.config.positions_after_pad:
             return self.positions.counted(tokens != self.config.pad, self.config.pad)
         return self.positions(tokens.shape[1])
 
     def pool(self, hidden: Float[Tensor, "B T D"]) -> Float[Tensor, "B D"] | None:
-        """The first token's vector through one more layer: what stands for the whole text."""
+        """The first token's vector after one more layer, which represents the whole text."""
         if self.pooler is None:
             return None
         pooled = self.pooler(hidden[:, 0])
         return pooled.tanh() if self.config.pooler_activation == "tanh" else pooled.relu()
 
     def predict(self, hidden: Float[Tensor, "*rest D"]) -> Float[Tensor, "*rest V"]:
-        """Logits of the hidden tokens at any chosen places."""
+        """Logits of masked tokens at any chosen positions."""
         return functional.linear(*self.factors(hidden))
 
     def factors(self, hidden: Float[Tensor, "*rest D"]) -> Factors:
-        """What `predict` multiplies; a loss does so only where something was masked."""
+        """The unmultiplied logits of `predict`; a loss multiplies them only at masked positions."""
         if self.masked is None:
             raise ConfigError(f"a model with the head {self.config.head!r} guesses no tokens; use head = 'masked'")
         return Factors(self.masked(hidden), self.embedding.weight, self.masked.bias)
@@ -216,7 +216,7 @@ class Bert(nn.Module):
 
 
 def _sharing(layers: list[EncoderLayer]) -> list[EncoderLayer]:
-    """Layers with the weights of the first; each keeps an attention of its own, where it can be looked at."""
+    """Layers with the weights of the first; each keeps its own attention module, so that it can be recorded."""
     first = layers[0]
     for layer in layers[1:]:
         layer.feed_forward = first.feed_forward

@@ -1,4 +1,4 @@
-"""Every model by name. A new model is one more row; what the project knows of models by name, it reads here.
+"""Every model by name. A new model is one more row, and other modules look models up here.
 
 `inference/pipelines/catalog.py` is the second of the two tables: it describes the pipelines that run these models.
 """
@@ -28,12 +28,12 @@ from regard.models import (
 
 
 class ModelEntry(NamedTuple):
-    """One model: how it is built, what people call it, what runs it, and what trains it."""
+    """One model: its classes, title and presets, the pipeline that runs it, and the tasks that train it."""
 
     config: type[Config]
     model: type[nn.Module]
     presets: dict[str, dict[str, Any]]
-    title: str  # of the family, as people write it
+    title: str  # the usual name of the family
     pipeline: str  # key of the pipeline that runs it, unless its folder says otherwise
     tasks: tuple[str, ...]  # names of the tasks that train it, the usual one first
     vocabulary: Mapping[str, int] = {}  # tokens of the published models, by preset; "" is for all other presets

@@ -1,12 +1,12 @@
 """Words in their context: ELMo (Peters et al. 2018), two LSTM language models that read a text from both of its ends.
 
-A word's characters (UTF-8 bytes) pass a convolution, highways (Srivastava et al. 2015) and a projection; what comes out
-is read by LSTMs forwards and by others backwards, which predict the next word and the previous one by the same output
-matrix. An embedding is a mix of all layers, γ Σ s_j h_j with s a softmax, whose weights a later task learns.
+A word's characters (UTF-8 bytes) pass convolutions, highways (Srivastava et al. 2015) and a projection. Forward LSTMs
+and backward LSTMs read the resulting vectors; they predict the next and the previous word with one output matrix. An
+embedding is a mix of all layers, γ Σ s_j h_j with s a softmax, whose weights a later task learns.
 
 Presets: tiny (for two cores), small (for a GPU).
-Deviations: LSTMs have no projection; the softmax is over the whole vocabulary; words are those of a vocabulary, whose
-spellings the model carries with it, so pieces of bytes (BPE) leave no text unreadable.
+Deviations: LSTMs have no projection; the softmax is over the whole vocabulary; words come from a vocabulary, whose
+spellings are saved with the model. With a byte-level BPE vocabulary the model can read any text.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ from regard.layers.blocks import Factors
 from regard.layers.convolution import CharacterEncoder
 from regard.layers.recurrent import Recurrent, reverse
 
-BEGIN, END, NOTHING = 256, 257, 258  # of a word, after the 256 bytes
+BEGIN, END, NOTHING = 256, 257, 258  # begin and end of a word and padding, after the 256 bytes
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {"width": 128, "filters": ((1, 16), (2, 32), (3, 48)), "characters": 10, "highways": 1},
     "small": {"width": 512, "dropout": 0.3},
@@ -39,9 +39,9 @@ class ElmoConfig(Config):
     vocab: PositiveInt
     width: PositiveInt = 512  # of each direction
     depth: PositiveInt = 2
-    characters: int = Field(24, gt=2)  # of a word, its two ends included; longer ones are cut
+    characters: int = Field(24, gt=2)  # of a word, begin and end included; longer words are cut
     character_width: PositiveInt = 16
-    # their width, how many
+    # (width, number) of the filters
     filters: tuple[tuple[PositiveInt, PositiveInt], ...] = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256))
     highways: NonNegativeInt = 2
     dropout: Fraction = 0.1
@@ -67,12 +67,12 @@ class ElmoConfig(Config):
 
     @property
     def segments(self) -> int:
-        """Kinds of sentence that it tells apart: none."""
+        """The number of segment types: none."""
         return 0
 
 
 class ElmoOutput(NamedTuple):
-    """What a pass yields: every token in its context, and what the head makes of it."""
+    """The output of a pass: every token in its context, and the output of the head."""
 
     hidden: Float[Tensor, "B T D"]
     logits: Float[Tensor, "B *rest"] | Factors  # of every next token [B T V], or of a text's label [B L]
@@ -80,7 +80,7 @@ class ElmoOutput(NamedTuple):
 
 
 class Elmo(nn.Module):
-    """Two readers of one text, one from each end."""
+    """A forward and a backward LSTM language model over one text."""
 
     spelling: Int[Tensor, "V C"]
 
@@ -97,7 +97,7 @@ class Elmo(nn.Module):
         self.output = nn.Linear(*outputs)
 
     def learn_spelling(self, words: Sequence[str]) -> None:
-        """Note how every word of the vocabulary is written, in the order of their numbers."""
+        """Store the spelling of every word of the vocabulary, in the order of ids."""
         for number, word in enumerate(words):
             spelled = [BEGIN, *word.encode()[: self.config.characters - 2], END]
             self.spelling[number, : len(spelled)] = torch.tensor(spelled, dtype=torch.int16)
@@ -110,9 +110,9 @@ class Elmo(nn.Module):
         *,
         factored: bool = False,
     ) -> ElmoOutput:
-        """Read texts that may be padded at the end; it knows no segments.
+        """Read texts that may be padded at the end; `segments` are ignored.
 
-        `factored` leaves the logits of words as factors.
+        With `factored`, the logits of words are returned unmultiplied.
         """
         layers = self.layers(tokens, mask)
         hidden = self.mixed(layers)
@@ -137,13 +137,13 @@ class Elmo(nn.Module):
     def layers(
         self, tokens: Int[Tensor, "B T"], mask: Bool[Tensor, "B T"] | None = None
     ) -> list[Float[Tensor, "B T D"]]:
-        """What the words are by themselves (twice), then both directions of every layer side by side."""
+        """The word vectors, repeated twice, then both directions of every layer, concatenated."""
         mask = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask
         words = self.words(self.spelling[tokens].long())
         ahead, back = words, reverse(words, mask)
         layers = [torch.cat([words, words], dim=-1)]  # upper layers add to what they read
         for number, (forwards, backwards) in enumerate(zip(self.forwards, self.backwards, strict=True)):
-            # Padding comes last either way, so that nothing real reads it.
+            # Padding comes last in both directions, so real tokens do not depend on it.
             read, read_back = forwards(self.dropout(ahead))[0], backwards(self.dropout(back))[0]
             ahead, back = (ahead + read, back + read_back) if number else (read, read_back)
             layers.append(torch.cat([ahead, reverse(back, mask)], dim=-1))

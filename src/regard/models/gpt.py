@@ -3,8 +3,8 @@
 Presets: nano and tiny (for two cores), character (10.6 M, nanoGPT's for Shakespeare), gpt2, gpt2-medium, gpt2-large and
 gpt2-xl (the paper's); llama-tiny, llama-small and llama-7b; igpt-tiny (28 x 28 pixels), igpt-small, igpt-medium and
 igpt-large (Chen et al. 2020: an image is the colours of its pixels, row by row, after a token that starts it).
-The options that make it a Llama: rotary positions, RMS norm, a gated feed-forward with swish (SwiGLU, Shazeer 2020),
-fewer key/value heads (Ainslie et al. 2023), no biases; an iGPT: RMS norm, quick GELU, a start that is never predicted.
+Options of a Llama: rotary positions, RMS norm, a gated feed-forward with swish (SwiGLU, Shazeer 2020), fewer key/value
+heads (Ainslie et al. 2023), no biases. Options of an iGPT: RMS norm, quick GELU, a start token that is never predicted.
 Deviations: none known; sequences may be padded on either side, and positions count real tokens only.
 """
 
@@ -64,11 +64,11 @@ class GptConfig(Config):
     kv_heads: PositiveInt | None = None  # None: as many as heads
     head_width: PositiveInt | None = None  # None: width / heads
     depth: PositiveInt = 12
-    ffn_width: PositiveInt = 3072  # 4 width where none is given
-    max_length: PositiveInt = 1024  # of learned positions; rotary ones go on, untrained
+    ffn_width: PositiveInt = 3072  # 4 x width unless given
+    max_length: PositiveInt = 1024  # of learned positions; rotary positions continue beyond it, untrained
     positions: Literal["learned", "rotary"] = "learned"
     rotary_base: PositiveFloat = 10000.0
-    rotary_scaling: RotaryScaling | None = None  # for texts longer than those of the first training
+    rotary_scaling: RotaryScaling | None = None  # for texts longer than those of pretraining
     norm: Literal["layer", "rms"] = "layer"
     norm_eps: PositiveFloat = 1e-5
     activation: Activation = "gelu_new"
@@ -77,7 +77,7 @@ class GptConfig(Config):
     ffn_bias: bool = True
     scaled: bool = True  # divide attention scores by √head_width
     tie: bool = True  # the embedding is also the output matrix
-    unpredicted: NonNegativeInt = 0  # the last tokens of the vocabulary, only ever given (iGPT's start of image)
+    unpredicted: NonNegativeInt = 0  # the last tokens of the vocabulary that are only inputs (iGPT's start of image)
     dropout: Fraction = 0.1
     embedding_dropout: Fraction = 0.1
     attention_dropout: Fraction = 0.0
@@ -92,7 +92,7 @@ class GptConfig(Config):
 
     @property
     def pixels(self) -> int:
-        """Pixels of the images that it reads, a token each; 0 where it reads texts."""
+        """Pixels of the images that it reads, one token each; 0 if it reads texts."""
         return self.max_length if self.unpredicted else 0
 
     @model_validator(mode="after")
@@ -183,7 +183,7 @@ class GptState:
         return GptState([cache.copy() for cache in growing(self.caches)], self.length, self.real)
 
     def rollback(self, tokens: int) -> None:
-        """Forget the last tokens."""
+        """Remove the last tokens."""
         self.length = self.length - tokens
         if self.real is not None:
             self.real = self.real[:, : self.real.shape[1] - tokens]
@@ -228,10 +228,10 @@ class Gpt(nn.Module):
         """Read S prompts except for their last tokens, which are fed to the first `step`."""
         lengths = source_mask.sum(1)
         caches = [GrowingCache(len(source), capacity=source.shape[1] + 32) for _ in self.decoder]
-        # Whichever side is padded, the last column holds last tokens and padding only.
+        # With padding on either side, the last column holds only last tokens and padding.
         before = (source_mask & (source_mask.cumsum(1) < lengths[:, None]))[:, :-1]
         padded = not bool(source_mask.all())
-        if self.grows:  # the angles of a prompt are those of its whole length
+        if self.grows:  # the angles of a prompt depend on its whole length
             self._read(source, source_mask if padded else None, caches)
             for cache in caches:
                 cache.rollback(1)
@@ -275,7 +275,7 @@ class Gpt(nn.Module):
     ) -> Float[Tensor, "B T D"]:
         if mask is None:
             return self._decode(self._embed(tokens, 0), None, 0, caches)
-        first = -mask.int().argmax(dim=1)  # padding on the left stands at positions below 0
+        first = -mask.int().argmax(dim=1)  # left padding has positions below 0
         return self._decode(self._embed(tokens, first), masks.padding(mask), first, caches)
 
     def _embed(self, tokens: Int[Tensor, "B T"], first: int | Int[Tensor, "B"]) -> Float[Tensor, "B T D"]:
@@ -303,7 +303,7 @@ class Gpt(nn.Module):
         return Rotary(c.head_width or c.width // c.heads, c.rotary_base, c.rotary_scaling, c.max_length)
 
     def _scale(self) -> float | None:
-        """What scores are multiplied by; None: 1/√head_width."""
+        """The factor of attention scores; None: 1/√head_width."""
         c = self.config
         scale = (c.head_width or c.width // c.heads) ** -0.5 if c.scaled else 1.0
         if c.rotary_scaling is not None:
@@ -320,7 +320,7 @@ class Gpt(nn.Module):
         return EncoderLayer(attention, feed_forward, c.dropout, "pre", norm)
 
     def _initialise(self) -> None:
-        """GPT-2's: small normal weights, smaller still where a branch joins the residual stream."""
+        """Initialise as GPT-2: small normal weights, smaller in layers whose output is added to the residual stream."""
         for module in self.modules():
             if isinstance(module, nn.Linear | nn.Embedding):
                 nn.init.normal_(module.weight, std=0.02)

@@ -1,10 +1,10 @@
 """A recurrent language model (Mikolov et al. 2010): an LSTM, and by its options the AWD-LSTM (Merity et al. 2018).
 
 Presets: tiny (for two cores), medium (Zaremba et al. 2014: 2 layers of 650), awd (33 M on WikiText-2, the paper's).
-The options that make it an AWD-LSTM: five dropouts (of words, of what the layers read, between them, of what they say,
+Options of an AWD-LSTM: five dropouts (of words, of the first layer's input, between layers, of the last layer's output,
 of the recurrent weights), penalties on large outputs and on their change from step to step, and a last layer as wide
 as the embedding, which is also the output matrix.
-Deviations: texts are cut at other places in every epoch instead of into blocks of random lengths; any optimiser.
+Deviations: block boundaries differ in every epoch instead of block lengths being random; any optimiser.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from regard.config import Config, Fraction
 from regard.layers.blocks import Factors
 from regard.layers.recurrent import LockedDropout, Recurrent, WordDropout
 
-State = list[Float[Tensor, "N 1 B _"]]  # of every layer: hidden and cell
+State = list[Float[Tensor, "N 1 B _"]]  # hidden and cell of every layer
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {"embedding": 128, "width": 256, "depth": 1},
     "medium": {"embedding": 650, "width": 650, "depth": 2, "input_dropout": 0.5, "layer_dropout": 0.5, "dropout": 0.5},
@@ -38,11 +38,11 @@ class LstmConfig(Config):
     text_order: ClassVar = "streams"  # how training presents a text; see training/tasks/language_modelling.py
 
     vocab: PositiveInt
-    embedding: PositiveInt = 400  # also the width of the last layer, where the embedding is the output matrix
+    embedding: PositiveInt = 400  # also the width of the last layer if the embedding is the output matrix
     width: PositiveInt = 1150
     depth: PositiveInt = 3
     tie: bool = True  # the embedding is also the output matrix
-    word_dropout: Fraction = 0.0  # the share of the vocabulary a batch does without
+    word_dropout: Fraction = 0.0  # the share of the vocabulary that is dropped for a batch
     input_dropout: Fraction = 0.0  # of the vectors of words
     layer_dropout: Fraction = 0.0  # between layers
     dropout: Fraction = 0.0  # of the last layer's outputs
@@ -52,12 +52,12 @@ class LstmConfig(Config):
 
     @property
     def widths(self) -> list[int]:
-        """What each layer reads, and what the last one says."""
+        """The input width of each layer, and the output width of the last."""
         return [self.embedding, *[self.width] * (self.depth - 1), self.embedding if self.tie else self.width]
 
 
 class Reading(NamedTuple):
-    """What the layers made of a piece of text, before and after dropout, and the state they were left in."""
+    """The last layer's outputs for a piece of text, before and after dropout, and the final state."""
 
     plain: Float[Tensor, "B T D"]
     outputs: Float[Tensor, "B T D"]
@@ -83,7 +83,7 @@ class LstmState:
 
 
 class Lstm(nn.Module):
-    """Predicts every next token of a text from a state that has seen all before it."""
+    """Predicts every next token of a text from a recurrent state."""
 
     def __init__(self, config: LstmConfig):
         super().__init__()
@@ -102,8 +102,8 @@ class Lstm(nn.Module):
     def forward(
         self, tokens: Int[Tensor, "B T"], mask: Bool[Tensor, "B T"] | None = None, *, factored: bool = False
     ) -> Float[Tensor, "B T V"] | Factors:
-        """Logits of every next token of texts read from their beginning, or their factors; `mask` is False where
-        padding follows a text."""
+        """Logits of every next token of texts read from their beginning; with `factored`, unmultiplied. `mask` is False
+        at padding, which follows a text."""
         x = self.read(tokens, mask=mask).outputs
         return self.factors(x) if factored else self.predict(x)
 
@@ -113,7 +113,7 @@ class Lstm(nn.Module):
         state: State | None = None,
         mask: Bool[Tensor, "B T"] | None = None,
     ) -> Reading:
-        """Read on from a state, or from the beginning; `mask` is False where padding follows a text."""
+        """Continue from a state, or read from the beginning; `mask` is False at padding, which follows a text."""
         x = self.input_dropout(self.word_dropout(self.embedding(tokens), tokens, self.config.vocab))
         plain, after = x, []
         for number, layer in enumerate(self.decoder):
@@ -123,7 +123,7 @@ class Lstm(nn.Module):
         return Reading(plain, x, after)
 
     def penalty(self, reading: Reading) -> Float[Tensor, ""]:
-        """What large and restless outputs cost, to be added to the mean loss of a token."""
+        """The penalty on large outputs and on their change between steps, to be added to the mean loss of a token."""
         c, change = self.config, reading.plain[:, 1:] - reading.plain[:, :-1]
         large = c.size_penalty * reading.outputs.square().mean()
         return large + c.change_penalty * change.square().sum() / max(change.numel(), 1)

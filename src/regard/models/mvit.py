@@ -3,8 +3,8 @@
 Presets: tiny (for 28-32 pixels and two cores), small-32 (for 32 pixels); v1-b (MViT-B-16 for images); v2-t, v2-s, v2-b
 and v2-l (Li 2022, table 1). Attention pools its queries, which makes the map coarser from stage to stage, and its keys
 and values, which makes it cheap. Version 2 adds relative positions, decomposed into rows and columns; adds the pooled
-queries to what attention yields; and widens the tokens in attention instead of the feed-forward.
-Deviations: images only, so that nothing is pooled over time.
+queries to the output of attention; and widens the tokens in attention instead of the feed-forward.
+Deviations: images only, so there is no pooling over time.
 """
 
 from typing import Any, Literal, NamedTuple
@@ -52,7 +52,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 class LayerShape(NamedTuple):
-    """How wide a layer's input, attention and output are, and how it pools a map of `side` x `side`."""
+    """The widths of a layer's input, attention and output, and how it pools a map of `side` x `side`."""
 
     inputs: int
     inner: int
@@ -72,12 +72,12 @@ class MvitConfig(BackboneConfig):
     heads: PositiveInt = 1
     # the first layer of each stage but the first pools its queries by 2
     depths: tuple[PositiveInt, ...] = (1, 2, 11, 2)
-    key_stride: PositiveInt = 4  # keys and values are pooled by this in the first stage, and by half with each
+    key_stride: PositiveInt = 4  # of keys and values in the first stage; it halves with every stage
     ffn_ratio: PositiveFloat = 4.0
     class_token: bool = False
     positions: Literal["relative", "absolute"] = "relative"
-    residual_pooling: bool = True  # add the pooled queries to what attention yields
-    widen: Literal["attention", "feed_forward"] = "attention"  # where a stage takes on its width
+    residual_pooling: bool = True  # add the pooled queries to the output of attention
+    widen: Literal["attention", "feed_forward"] = "attention"  # the part of a layer that widens the tokens
     norm_eps: PositiveFloat = 1e-6
     drop_path: Fraction = 0.1  # of the last layer
 
@@ -132,10 +132,10 @@ class Pool(nn.Module):
 
 
 class RelativePlaces(nn.Module):
-    """q·(r of the rows between two cells + r of the columns) (Li 2022, equation 4); tokens on no cell get nothing.
+    """q·(r of the distance in rows + r of that in columns) (Li 2022, equation 4); zero for tokens outside of the grid.
 
-    Coarse and fine grids meet: distances are counted in cells of the finer one. For maps of another size than it was
-    made for the tables are interpolated.
+    If queries and keys have different grids, distances are counted in cells of the finer one. For maps of another size
+    than `finest` the tables are interpolated.
     """
 
     def __init__(self, head_width: int, finest: int, extra: int):
@@ -195,9 +195,10 @@ class PoolingAttention(nn.Module):
 
 
 class MvitLayer(nn.Module):
-    """Tokens look at each other and may become fewer and wider, then each is changed on its own.
+    """Pooling attention, which may make tokens fewer and wider, then a feed-forward network.
 
-    What goes around a branch that changes the width is projected from the normalised tokens, as in the authors' code.
+    The shortcut around a branch that changes the width is a projection of the normalised tokens, as in the authors'
+    code.
     """
 
     def __init__(self, config: MvitConfig, shape: LayerShape, drop_path: float):

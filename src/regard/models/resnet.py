@@ -52,7 +52,7 @@ class ResnetConfig(BackboneConfig):
     depths: tuple[PositiveInt, ...] = (3, 4, 6, 3)
     norm: Literal["batch", "group"] = "batch"
     standardise: bool = False  # the weights of each convolution, before use (Qiao et al. 2019)
-    spatial: Literal["convolution", "local", "geometric"] = "convolution"  # what mixes pixels within a block
+    spatial: Literal["convolution", "local", "geometric"] = "convolution"  # the operation over pixels in a block
     window: PositiveInt = 7  # of local attention
     heads: PositiveInt = 8  # of local attention
     nonlocal_after: tuple[int, ...] = ()  # stages, counted from 1
@@ -100,7 +100,7 @@ class StandardisedConv2d(nn.Conv2d):
 
 
 class Block(nn.Module):
-    """x + its steps; a shortcut of its own where the shape changes."""
+    """x plus the output of the steps, with a projected shortcut if the shape changes."""
 
     def __init__(self, steps: list[Step], shortcut: Step | None):
         super().__init__()
@@ -112,7 +112,7 @@ class Block(nn.Module):
 
 
 class Stage(nn.Module):
-    """Blocks on maps of one size, and a non-local block after them where asked for."""
+    """Blocks on maps of one size, and optionally a non-local block after them."""
 
     def __init__(self, blocks: list[Block], look: NonLocal | None):
         super().__init__()

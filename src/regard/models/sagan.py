@@ -33,14 +33,14 @@ class SaganConfig(ImageConfig):
 
     image_size: PositiveInt = 32
     classes: PositiveInt = 10
-    conditional: bool = True  # each image is made, and judged, for a class
+    conditional: bool = True  # each image is generated, and scored, for a class
     latent: PositiveInt = 128
     widths: tuple[PositiveInt, ...] = (256, 128, 64)  # of the generator's blocks, each of which doubles the map
-    attention_at: NonNegativeInt = 16  # side of the map that looks at itself, in both networks; 0: nowhere
+    attention_at: NonNegativeInt = 16  # side of the map with self-attention, in both networks; 0: none
 
     @property
     def sides(self) -> list[int]:
-        """Of the generator's maps: the first, and after each block."""
+        """The sides of the generator's maps: the first, and after each block."""
         return [self.image_size // 2 ** (len(self.widths) - number) for number in range(len(self.widths) + 1)]
 
     @model_validator(mode="after")
@@ -61,7 +61,7 @@ class SaganConfig(ImageConfig):
 
 
 class ClassNorm(nn.Module):
-    """Batch norm whose gain and offset each class has its own of (Dumoulin et al. 2017)."""
+    """Batch norm with a gain and an offset for each class (Dumoulin et al. 2017)."""
 
     def __init__(self, channels: int, classes: int):
         super().__init__()
@@ -75,7 +75,7 @@ class ClassNorm(nn.Module):
 
 
 class GrowingBlock(nn.Module):
-    """Doubles the map: norm, ReLU, doubling, convolution, norm, ReLU, convolution; what came in is added, doubled."""
+    """Doubles the map: norm, ReLU, doubling, convolution, norm, ReLU, convolution, plus a doubled shortcut."""
 
     def __init__(self, inputs: int, outputs: int, classes: int):
         super().__init__()
@@ -90,7 +90,7 @@ class GrowingBlock(nn.Module):
 
 
 class ShrinkingBlock(nn.Module):
-    """Halves the map: ReLU (not on pixels), convolution, ReLU, convolution; what came in is added; then a mean."""
+    """Halves the map: ReLU (not on pixels), convolution, ReLU, convolution, plus a shortcut; then average pooling."""
 
     def __init__(self, inputs: int, outputs: int, *, on_pixels: bool):
         super().__init__()
@@ -105,7 +105,7 @@ class ShrinkingBlock(nn.Module):
 
 
 class Generator(nn.Module):
-    """Random numbers and classes in, images of values from -1 to 1 out."""
+    """Generates images of values from -1 to 1 from random numbers and classes."""
 
     def __init__(self, config: SaganConfig):
         super().__init__()
@@ -132,7 +132,7 @@ class Generator(nn.Module):
 
 
 class Critic(nn.Module):
-    """How real an image is, as one of its class; the generator's blocks in mirror image."""
+    """Scores how real an image is, given its class; its blocks mirror the generator's."""
 
     def __init__(self, config: SaganConfig):
         super().__init__()
@@ -158,7 +158,7 @@ class Critic(nn.Module):
 
 
 class Sagan(nn.Module):
-    """The two networks under one roof; called like the generator."""
+    """The two networks in one module, which is called like the generator."""
 
     def __init__(self, config: SaganConfig):
         super().__init__()
@@ -166,12 +166,12 @@ class Sagan(nn.Module):
         self.generator, self.critic = Generator(config), Critic(config)
 
     def forward(self, latent: Float[Tensor, "B Z"], labels: Int[Tensor, "B"]) -> Float[Tensor, "B C H W"]:
-        """Pictures from random numbers, each of a class."""
+        """Images from random numbers, each of a class."""
         return self.generator(latent, labels)
 
     def draw(self, labels: Int[Tensor, "B"], generator: torch.Generator | None = None) -> Float[Tensor, "B Z"]:
-        """Random numbers for as many images as there are labels, drawn where they are used unless a generator is
-        given: a copy from the host would be waited for in every step."""
+        """Random numbers for one image per label. They are drawn on the device unless a generator is given, since a
+        copy from the host would sync in every step."""
         where = labels.device if generator is None else generator.device
         numbers = torch.randn(len(labels), self.config.latent, generator=generator, device=where)
         return numbers.to(labels.device)
@@ -184,7 +184,7 @@ def _convolution(inputs: int, outputs: int, kernel: int) -> nn.Module:
 
 
 def _look(channels: int) -> NonLocal:
-    """The paper's attention: narrow queries and keys, keys and values pooled, a gate that is shut at first."""
+    """The paper's attention: narrow queries and keys, pooled keys and values, a gate that is zero at first."""
     return NonLocal(channels, match=max(1, channels // 8), inner=channels // 2, pool=2, bias=False, wrap=spectral_norm)
 
 

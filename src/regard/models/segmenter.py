@@ -1,7 +1,7 @@
 """The class of every pixel: any image model as the body, its maps brought to one size, summed and read.
 
-The head is the semantic branch of panoptic feature pyramids (Kirillov et al. 2019) in small: each map of the body,
-through a 1x1 convolution, enlarged to the finest, summed, one 3x3 convolution, and a linear reading of every pixel.
+The head is a small semantic branch of panoptic feature pyramids (Kirillov et al. 2019): each map of the body passes a
+1x1 convolution and is enlarged to the finest; their sum passes a 3x3 convolution and a linear classifier of each pixel.
 Presets: tiny (a tiny Swin, for two cores), swin-t, vit-s, resnet-50.
 Deviations: one enlargement instead of steps of two; group norm once, after the sum.
 """
@@ -57,7 +57,7 @@ class SegmenterConfig(ImageConfig):
 
 
 class Segmenter(nn.Module):
-    """A body that yields feature maps, and a head that reads them: images in, logits of every pixel out."""
+    """A body that yields feature maps, and a head that computes logits of every pixel."""
 
     def __init__(self, config: SegmenterConfig):
         super().__init__()

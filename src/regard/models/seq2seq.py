@@ -143,7 +143,7 @@ class Seq2Seq(nn.Module):
         *,
         factored: bool = False,
     ) -> Float[Tensor, "B T V"] | Factors:
-        """Logits of every next target token, each step given the right previous token (teacher forcing); with
+        """Logits of every next target token, each step given the true previous token (teacher forcing); with
         `factored`, unmultiplied. `inputs_mask` is False at padding, where the result has no meaning."""
         encoded = self.encode(source, source_mask)
         previous = self.dropout(self.target_embedding(inputs))
@@ -228,7 +228,7 @@ class Seq2Seq(nn.Module):
     def _decode_attending(
         self, previous: Float[Tensor, "B T E"], hidden: Float[Tensor, "N L B D"], encoded: EncodedSource
     ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B T D"]]:
-        """Attend and update for all steps; what does not depend on the state is computed once, before the loop."""
+        """Attend and update for all steps; parts that do not depend on the state are computed once, before the loop."""
         bottom, *upper = (self.decoder.cell(layer) for layer in range(self.config.decoder_depth))
         of_token, of_context = bottom.of_input.split([self.config.embedding, self.config.width], dim=1)
         states = [layer.unbind() for layer in hidden.unbind(1)]

@@ -4,13 +4,13 @@ Presets: tiny (for 28-32 pixels and two cores), small-32 (for 32 pixels); t, s, 
 and v2-b (V2's, windows of 8 for 256 pixels). V2 differs in three things: scores are cosines, the biases come from a
 small network of log-spaced distances, and the norms stand at the ends of the branches. With `stem = "convolutions"` a
 few small convolutions make the patches' vectors (Xiao et al. 2021).
-Deviations: none known at the size a model was made for. The authors' code reads no other size; here images of every
-size are welcome. A map that windows do not divide is filled up with zeros, as in the authors' detector. A map no wider
-than a window is one window of its size, without shift, as in the authors' code for a model made for that size. V2 still
-measures distances in the windows it was trained with (the authors' `pretrained_window_sizes`), V1 takes the middle of
-its table. On larger images V2 keeps the windows and shifts that it has at `image_size`, as transformers does.
+Deviations: none known at the size a model was made for. The authors' code reads no other size; here images may have any
+size. A map that windows do not divide is zero-padded, as in the authors' detector. A map no wider than a window is one
+window of its size, without shift, as in the authors' code for a model made for that size. V2 still measures distances
+in the windows it was trained with (the authors' `pretrained_window_sizes`), V1 uses the middle of its table. On larger
+images V2 keeps the windows and shifts that it has at `image_size`, as transformers does.
 transformers differs for maps that are no wider than a window only because the image is smaller than
-`image_size`: its V2 fills the map up to a whole window and shifts it, its V1 fails where the map is smaller.
+`image_size`: its V2 pads the map to a whole window and shifts it, its V1 fails if the map is smaller.
 """
 
 from functools import partial
@@ -75,11 +75,11 @@ class SwinConfig(PatchesConfig):
     depths: tuple[PositiveInt, ...] = (2, 2, 6, 2)
     heads: tuple[PositiveInt, ...] = (3, 6, 12, 24)
     window: PositiveInt = 7
-    trained_windows: tuple[NonNegativeInt, ...] | None = None  # of V2's stages when biases were learnt; 0: as window
+    trained_windows: tuple[NonNegativeInt, ...] | None = None  # of V2's stages when biases were trained; 0: as window
     ffn_ratio: PositiveFloat = 4.0
     activation: Activation = "gelu"
     attention_bias: bool = True  # of queries, keys (in V1) and values
-    positions: bool = False  # learned ones besides, added to the patches
+    positions: bool = False  # add learned positions to the patches too
     norm_eps: PositiveFloat = 1e-5
     dropout: Fraction = 0.0
     attention_dropout: Fraction = 0.0
@@ -107,16 +107,16 @@ class SwinConfig(PatchesConfig):
         return self.width * 2**stage
 
     def stage_window(self, stage: int) -> int:
-        """V2's biases are measured in windows, so that its windows are no larger than the map they were learnt on."""
+        """The window of a stage. V2 measures distances in windows, so its window is no larger than the trained map."""
         return min(self.window, self.stage_side(stage)) if self.version == 2 else self.window
 
     def stage_side(self, stage: int) -> int:
-        """Side of the map, for images of the size it was made for."""
+        """The side of a stage's map, for images of `image_size`."""
         return max(1, self.image_size // self.patch // 2**stage)
 
 
 class SwinLayer(nn.Module):
-    """Tokens look within their window, then each is changed on its own."""
+    """Attention within windows, then a feed-forward network."""
 
     def __init__(self, config: SwinConfig, stage: int, shifted: bool, drop_path: float):
         super().__init__()
@@ -146,7 +146,7 @@ class SwinLayer(nn.Module):
 
 
 class PatchMerging(nn.Module):
-    """2 x 2 neighbours side by side (4C), mixed down to 2C (Liu 2021, section 3.1); V2 normalises after."""
+    """2 x 2 neighbours concatenated (4C) and projected to 2C (Liu 2021, section 3.1); V2 has its norm after that."""
 
     def __init__(self, width: int, version: int):
         super().__init__()
@@ -188,7 +188,7 @@ class Swin(nn.Module):
         return self.output(self.norm(self._stages(images)[-1]).mean(dim=(1, 2)))
 
     def _silence_branches(self) -> None:
-        """V2's branches add nothing at first, as in the authors' code: their norms would make them as loud as x."""
+        """Start V2's norms at zero, so that branches add nothing at first, as in the authors' code."""
         for layer in self.modules():
             if isinstance(layer, SwinLayer):
                 for branch in (layer.after_look, layer.after_feed_forward):

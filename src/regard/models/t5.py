@@ -37,7 +37,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 class T5Config(Config):
     """Sizes and choices of a T5; the defaults are the small one of the paper."""
 
-    source_vocab: PositiveInt  # one embedding serves both sides, so the two are equal
+    source_vocab: PositiveInt  # equals target_vocab, since both sides share one embedding
     target_vocab: PositiveInt
     pad: NonNegativeInt = 0
     width: PositiveInt = 512
@@ -52,7 +52,7 @@ class T5Config(Config):
     max_distance: PositiveInt = 128  # beyond which all distances share a bucket
     norm_eps: PositiveFloat = 1e-6
     tie: bool = True  # the embedding is also the output matrix
-    scale_output: bool = True  # divide what goes into the output matrix by √width
+    scale_output: bool = True  # divide the input of the output matrix by √width
     dropout: Fraction = 0.1
 
     @model_validator(mode="after")

@@ -3,7 +3,7 @@
 Presets: tiny (for 28-32 pixels and two cores), small-32 (for 32 pixels); ti, s, b, l and h, each with its patch size
 (-32, -16, -14), as in the paper (b, l, h) and in Touvron et al. 2021 (ti, s). With `stem = "convolutions"` a few small
 convolutions make the patches' vectors (Xiao et al. 2021).
-Deviations: none known. Pictures of other sizes are welcome: the positions are interpolated.
+Deviations: none known. Images may have other sizes: the positions are interpolated.
 """
 
 from functools import partial
@@ -45,7 +45,7 @@ class VitConfig(PatchesConfig):
     heads: PositiveInt = 12
     depth: PositiveInt = 12
     ffn_width: PositiveInt = 3072
-    pool: Literal["class", "mean"] = "class"  # what the head reads: a token of its own, or the mean of all patches
+    pool: Literal["class", "mean"] = "class"  # what the head reads: a class token, or the mean of all patches
     activation: Activation = "gelu"
     attention_bias: bool = True  # of queries, keys and values
     norm_eps: PositiveFloat = 1e-6
@@ -92,7 +92,7 @@ class Vit(nn.Module):
         return [tokens.transpose(1, 2).unflatten(2, self.grid(images))]
 
     def tokens(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B T D"]:
-        """Every token after the last layer, the class token first where there is one."""
+        """Every token after the last layer; the class token, if there is one, comes first."""
         x = self.patches(images).flatten(1, 2)
         if self.class_token is not None:
             x = torch.cat([self.class_token.expand(len(x), 1, -1), x], dim=1)

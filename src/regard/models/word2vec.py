@@ -27,13 +27,13 @@ class Word2VecConfig(Config):
 
     vocab: PositiveInt
     width: PositiveInt = 100
-    kind: Literal["skipgram", "cbow"] = "skipgram"  # a word predicts those around it, or they predict it
-    window: PositiveInt = 5  # at most so many words to either side; of each word by chance fewer
-    negatives: PositiveInt = 5  # noise words to every word
+    kind: Literal["skipgram", "cbow"] = "skipgram"  # a word predicts its neighbours, or they predict it
+    window: PositiveInt = 5  # the most words on either side; the number is drawn for each word
+    negatives: PositiveInt = 5  # noise words per word
 
 
 class Scores(NamedTuple):
-    """How well words fit: true ones, which should be high, and noise, which should be low, with the weight of each."""
+    """Scores of true words, which should be high, and of noise words, which should be low, with the weight of each."""
 
     true: Float[Tensor, "B P"]
     true_weight: Float[Tensor, "B P"]
@@ -59,9 +59,9 @@ class Word2Vec(nn.Module):
         mask: Bool[Tensor, "B C"],
         noise: Int[Tensor, "B K"],
     ) -> Scores:
-        """Score the words around each word (skip-gram), or each word (cbow), against noise; `mask` says which are real.
+        """Score the neighbours of each word (skip-gram), or each word (cbow), against noise; `mask` marks real ones.
 
-        Noise that happens to be right does not count.
+        Noise words that equal a true word do not count.
         """
         real = mask.to(self.words.weight.dtype)
         if self.config.kind == "skipgram":
@@ -77,5 +77,5 @@ class Word2Vec(nn.Module):
 
 
 def _rows(table: nn.Embedding, tokens: Int[Tensor, "B P"]) -> Float[Tensor, "B P D"]:
-    """What `table(tokens)` gives, by an operation whose gradient takes half the time on a CPU."""
+    """`table(tokens)`, by an operation whose gradient takes half the time on a CPU."""
     return table.weight.index_select(0, tokens.flatten()).view(*tokens.shape, -1)
