@@ -52,7 +52,7 @@ def test_written_out_it_is_the_same(monkeypatch, masked, groups):
     mask = heads(2, 1, 5, 5, seed=3) > 0 if masked else None
     bias = heads(1, 4, 5, 5, seed=4)
     fused = attend(q, k, v, mask=mask, bias=bias)
-    monkeypatch.setattr(core, "_better_written_out", lambda *_: True)  # as of short rows in code compiled for a GPU
+    monkeypatch.setattr(core, "_better_written_out", lambda *_: True)  # as compiled for a GPU with short rows
     torch.testing.assert_close(attend(q, k, v, mask=mask, bias=bias), fused)
     halves = attend(*(each.bfloat16() for each in (q, k, v)), mask=mask, bias=bias)
     assert halves.dtype == torch.bfloat16

@@ -13,7 +13,7 @@ from regard.attention.dropout import LEVELS, Dropout, drop, kept
 
 @pytest.fixture(params=["plain", "compiled"])
 def way(request, monkeypatch):
-    """As it is, and as a compiler gets it."""
+    """The eager implementation, and the one for compiled code."""
     if request.param == "compiled":
         monkeypatch.setattr(dropout.torch.compiler, "is_compiling", lambda: True)
 
@@ -34,7 +34,7 @@ def test_so_many_are_dropped_and_the_mean_stays(rate, seed, compiled):
 
 @pytest.mark.usefixtures("way")
 def test_each_place_is_drawn_for_itself():
-    """Of neighbours, which share a word of random bits, as many are dropped together as chance has it."""
+    """Neighbouring elements share a word of random bits; they are dropped together as often as independent ones."""
     torch.manual_seed(1)
     dropped = drop(torch.ones(1 << 18), 0.25) == 0
     for far in range(1, 9):
@@ -78,7 +78,7 @@ def test_nothing_and_everything():
 
 
 def test_a_compilers_numbers_are_the_hash_they_should_be():
-    """Against the same two rounds in unsigned numbers, which wrap around by themselves."""
+    """Compared with the same two rounds in unsigned integers, which wrap around by themselves."""
     x, rate = torch.ones(37, 1001), 0.3
     torch.manual_seed(5)
     found = kept(x, rate)
@@ -93,14 +93,14 @@ def test_a_compilers_numbers_are_the_hash_they_should_be():
 
 
 def test_two_draws_have_nothing_to_do_with_each_other():
-    """Not at the same place, and not at any other: of 60 draws, no two are alike at any shift."""
+    """Of 60 draws, no two are correlated at any shift."""
     torch.manual_seed(2)
     size = 1 << 12
     draws = torch.stack([kept(torch.ones(size), 0.5) for _ in range(60)]).double() * 2 - 1
     spectra = torch.fft.rfft(draws)
-    alike = torch.fft.irfft(spectra[:, None] * spectra.conj()[None]) / size  # at every shift around a circle
+    alike = torch.fft.irfft(spectra[:, None] * spectra.conj()[None]) / size  # correlation at every cyclic shift
     first, second = torch.triu_indices(60, 60, offset=1)
-    assert alike[first, second].abs().max() < 6.5 / size**0.5  # of 7 million, chance has 5.4 as the largest
+    assert alike[first, second].abs().max() < 6.5 / size**0.5  # 5.4 is expected as the largest of 7 million
 
 
 COMPILED = """
@@ -126,6 +126,6 @@ print("fine")
 
 
 def test_compiled_code_draws_the_same_forward_and_backward():
-    """In a process of its own: the shape checks of the test run are not what is compiled."""
+    """In a separate process, because compiled code must not contain the shape checks of the test run."""
     done = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True, check=False)
     assert done.stdout == "fine\n", done.stderr[-2000:]

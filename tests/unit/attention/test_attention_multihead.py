@@ -93,7 +93,8 @@ def test_reorder_and_keep_move_whole_rows():
 
 
 def test_hypotheses_in_static_slots_see_their_own_past_and_no_other():
-    """Three hypotheses of two sentences change places at random; a growing cache moves what the slots only look at."""
+    """Three hypotheses of two sentences are reordered at random. A growing cache copies entries; static slots index
+    them."""
     torch.manual_seed(0)
     layer = MultiHeadAttention(16, 4, kv_heads=2, prepare=Rotary(4)).eval()
     real = torch.tensor([[True, True, True], [False, True, True]])

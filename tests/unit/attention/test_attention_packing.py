@@ -1,4 +1,4 @@
-"""Packed tokens: the same losses and gradients as those of the whole grid, for every model that packs."""
+"""Packed tokens: the same losses and gradients as with padding, for every model that packs."""
 
 import pytest
 import torch
@@ -90,7 +90,7 @@ def test_rows_come_back_to_their_places_with_their_gradients(lengths: list[int],
 def test_what_is_only_read_or_has_little_padding_stays_as_it_is():
     mask = masked(LENGTHS)
     x = torch.zeros(*mask.shape, 2)
-    assert packing_for(x, mask) is None  # no gradient
+    assert packing_for(x, mask) is None  # without gradients nothing is packed
     assert packing_for(x.requires_grad_(), mask) is not None
     assert packing_for(x, None) is None
     nearly = torch.ones(4, 9, dtype=torch.bool)

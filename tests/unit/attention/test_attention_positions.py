@@ -1,4 +1,4 @@
-"""Positions against the formulas of the lectures."""
+"""Position encodings and biases against the formulas of the lectures."""
 
 import math
 
@@ -126,7 +126,7 @@ def test_rows_may_begin_at_positions_of_their_own():
     learned = LearnedPositions(6, 10)
     found = learned(5, first)
     assert torch.equal(found[0], learned.table[4:9]) and torch.equal(found[1], learned.table[:5])
-    assert torch.equal(found[2, 2:], learned.table[:3])  # what lies before the first token is padding
+    assert torch.equal(found[2, 2:], learned.table[:3])  # distances before the first token are padding
 
 
 @pytest.mark.parametrize("module", [SinusoidalPositions(6, length=9), LinearPositions(6), LearnedPositions(6, 9)])
@@ -152,6 +152,6 @@ def test_answers_that_ended_may_go_on_beyond_the_learned_positions():
 def test_a_bias_at_any_distances_is_that_of_a_row_of_keys():
     bias = RelativeBias(heads=3, buckets=8, max_distance=12, both_sides=False)
     torch.nn.init.normal_(bias.table)
-    keys = torch.tensor([0, 0, 1, 1, 2, 5])  # in whatever order and number
+    keys = torch.tensor([0, 0, 1, 1, 2, 5])  # in any order and number
     found = bias.at(5 - keys[None])
     assert torch.equal(found[..., 0, :], bias(1, 6)[..., 0, keys])

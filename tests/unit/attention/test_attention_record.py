@@ -1,4 +1,4 @@
-"""Recording part of a model, and running it no further than that."""
+"""Recording part of a model, and running the model only that far."""
 
 import torch
 
@@ -25,5 +25,5 @@ def test_a_model_stops_when_all_that_was_asked_for_is_seen():
         ran.append("the end of the pass")
     assert ran == [] and set(some) == {"encoder.0.attention", "decoder.0.cross"}
     assert all(torch.equal(some[name], everything[name]) for name in some)
-    run(model)  # the hooks are gone
+    run(model)  # the hooks have been removed
     assert ran == ["decoder.0", "decoder.1"]

@@ -1,4 +1,4 @@
-"""Each step of the lectures' attention layer, from one query and a similarity to hard reading."""
+"""The lectures' attention layer step by step: from one query and a similarity to hard attention."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""`regard doctor`: the forms it names are those that a model gets."""
+"""`regard doctor`: the precisions that it prints are those that a model gets."""
 
 import json
 
@@ -43,7 +43,7 @@ def test_a_cpu_without_anything(capsys, monkeypatch: pytest.MonkeyPatch) -> None
     assert (found["cpu"], found["instructions"], found["onednn_multiplies_bytes_exactly"]) == ("old", [], False)
     assert found["compiled_code"].startswith("none: no C++ compiler")
     computed = {(each["precision"], each["use"]): each["computed_as"] for each in found["precisions"]}
-    assert computed.pop(("int8", "inference")) == "int8"  # exact, if not faster
+    assert computed.pop(("int8", "inference")) == "int8"  # exact, even if not faster
     assert set(computed.values()) == {"fp32"}
     assert run(["doctor"]) == 0
     assert "not exactly, so it is not used for int8" in capsys.readouterr().out
@@ -52,7 +52,7 @@ def test_a_cpu_without_anything(capsys, monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize(
     ("capabilities", "level", "expected"),
     [
-        ({"architecture": "x86_64", "avx512_f": True}, "", False),  # emulated: oneDNN says yes there
+        ({"architecture": "x86_64", "avx512_f": True}, "", False),  # emulated: oneDNN reports support there
         ({"architecture": "x86_64", "avx512_bf16": True}, "", True),
         ({"architecture": "x86_64", "avx512_bf16": True}, "AVX512_CORE", False),
         ({"architecture": "x86_64", "amx_bf16": True}, "AVX512_CORE_AMX", True),

@@ -1,4 +1,4 @@
-"""regard embed, fill and classify: line in, line out, for people and for machines."""
+"""regard embed, fill and classify: one output line per input line, as text and as JSON."""
 
 import io
 import json

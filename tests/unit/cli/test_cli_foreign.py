@@ -1,4 +1,4 @@
-"""regard translate tells of texts in a language that the model does not read."""
+"""regard translate warns about texts in a language that the model does not translate."""
 
 from pathlib import Path
 

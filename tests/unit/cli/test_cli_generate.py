@@ -1,4 +1,4 @@
-"""`regard generate`: line in = line out, JSON, streams, and what is refused."""
+"""`regard generate`: one output line per input line, JSON, streams, and refused input."""
 
 import io
 import json
@@ -18,7 +18,7 @@ tokenizers = pytest.importorskip("tokenizers")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A model of single bytes, so that its answers have line breaks and halves of characters."""
+    """A model of single bytes: its answers contain line breaks and incomplete characters."""
     torch.manual_seed(0)
     model = Gpt(GptConfig(vocab=257, width=16, heads=2, depth=1, max_length=40))
     torch.nn.init.normal_(model.positions.table, std=0.5)
@@ -118,7 +118,7 @@ def test_the_perplexity_of_a_file_is_that_of_foretelling_each_token_alone(folder
     found = json.loads(capsys.readouterr().out)
     lm = LanguageModel.load(folder)
     ids, window, step, total = [0, *lm.tokenizer.encode([text])[0].ids], 40, stride or 20, 0.0
-    for place in range(1, len(ids)):  # the first window that reaches a token foretells it
+    for place in range(1, len(ids)):  # the first window that contains a token predicts it
         first = max(0, -(-(place + 1 - window) // step)) * step
         total += lm.model(torch.tensor([ids[first:place]]))[0, -1].log_softmax(-1)[ids[place]].item()
     assert found["tokens"] == found["bytes"] == len(text.encode()) and found["words"] == 13

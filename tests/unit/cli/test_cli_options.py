@@ -1,4 +1,4 @@
-"""Numbers on the command line are checked, files are not taken for texts, data are found below the data root."""
+"""Command-line options: numbers are validated, files are not read as texts, data are found below the data root."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The verbs on pictures: classify, evaluate, look, generate, compare."""
+"""The commands on images: classify, evaluate, look, generate, compare."""
 
 import io
 import json
@@ -20,7 +20,7 @@ from regard.studies.lectures import growth
 
 @pytest.fixture
 def files(tmp_path):
-    """Two pictures with three bad files between them."""
+    """Two images with three bad files between them."""
     rng = np.random.default_rng(0)
     for name in ("a.png", "z.jpg"):
         Image.fromarray(rng.integers(0, 256, (24, 30, 3), dtype=np.uint8)).save(tmp_path / name)
@@ -157,17 +157,17 @@ def test_generate_goes_on_from_half_a_picture(tmp_path, capsys):
     assert run(["generate", *arguments, "--stream"]) == 2
     assert run(["look", str(tmp_path / "grey.png"), "-m", str(tmp_path / "m"), "-o", str(tmp_path / "o.json")]) == 0
     (layer,) = json.loads((tmp_path / "o.json").read_text())["layers"]
-    assert layer["keys"] == [4, 4] and np.triu(layer["weights"][0]).max() == 0  # only at pixels before
+    assert layer["keys"] == [4, 4] and np.triu(layer["weights"][0]).max() == 0  # earlier pixels only
 
 
 def test_compare_measures_what_was_planned(capsys, tmp_path):
     arguments = ["compare", "pictures", "--sides", "64,128", "-o", str(tmp_path / "memory.svg")]
     assert run([*arguments, "--json"]) == 0
     rows = {(row["way"], row["side"]): row for row in json.loads(capsys.readouterr().out)}
-    for way in growth.WAYS:  # what is made once a batch, such as biases, weighs less in larger pictures
+    for way in growth.WAYS:  # costs per batch, such as biases, matter less with larger images
         assert rows[way, 128]["peak"] == pytest.approx(rows[way, 128]["planned"], rel=0.1)
     written, fused, windows = (rows[way, 128]["peak"] / rows[way, 64]["peak"] for way in growth.WAYS)
-    assert 9 < written < 16  # four times as many pixels: sixteen times the matrices, four times everything else
+    assert 9 < written < 16  # four times the pixels: sixteen times the matrices, four times the rest
     assert fused == pytest.approx(4, rel=0.1) and windows == pytest.approx(4, rel=0.1)
     assert all(row["tokens"] == (row["side"] // 4) ** 2 and row["seconds"] > 0 for row in rows.values())
     assert b"windows" in (tmp_path / "memory.svg").read_bytes()
@@ -201,7 +201,7 @@ def test_compare_trains_each_recipe_on_more_and_more_pictures(capsys, tmp_path, 
     assert told["counts"] == [10, 20] and len(told["accuracy"]["small"]) == 2
     assert (tmp_path / "figure.svg").stat().st_size > 1000
     monkeypatch.setattr(studies, "train", lambda *_, **__: pytest.fail("trained again"))
-    assert run(arguments) == 0  # what is complete is read
+    assert run(arguments) == 0  # completed runs are reused
     assert json.loads(capsys.readouterr().out) == told
     assert run(["compare", "data"]) == 2
 

@@ -1,4 +1,4 @@
-"""regard translate: line in, line out, whatever the line is."""
+"""regard translate: one output line per input line, for any input."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""The smaller verbs from beginning to end: files appear, numbers are those of the library, JSON parses."""
+"""The smaller commands from end to end: files are written, numbers equal the library's, JSON parses."""
 
 import json
 from pathlib import Path
@@ -105,7 +105,7 @@ def test_converted_to_marian_and_back_it_says_the_same(translator_folder: Path, 
     marian, back = tmp_path / "marian", tmp_path / "back"
     assert run(["convert", str(translator_folder), str(marian), "--to", "marian"]) == 0
     assert run(["convert", str(marian), str(back)]) == 0
-    assert run(["convert", str(marian), str(back)]) == 2  # never over something that is there
+    assert run(["convert", str(marian), str(back)]) == 2  # an existing folder is never overwritten
     ours, again = regard.load(translator_folder), regard.load(back)
     assert again.settings == ours.settings
     assert again.alignment == ours.alignment

@@ -1,4 +1,4 @@
-"""The statistical aligner against the sum over all alignments, and on languages whose dictionary is known."""
+"""The statistical aligner against the sum over all alignments, and on synthetic languages with a known dictionary."""
 
 import itertools
 import math
@@ -24,7 +24,7 @@ def random_model(seed, B=2, S=3, T=3):
 
 
 def enumerated(chances, nothing, first, moves):
-    """Likelihood and posteriors of one sentence pair by summing over every path of (position, linked or idle)."""
+    """Likelihood and posteriors of one sentence pair by enumerating every path of (position, linked or not)."""
     S, T = chances.shape
     total, links, idle, jumps = 0.0, np.zeros((S, T)), np.zeros(T), np.zeros((S, S))
     for path in itertools.product(itertools.product(range(S), (LINKED, IDLE)), repeat=T):
@@ -88,7 +88,7 @@ def test_learning_never_makes_the_corpus_less_likely(jumps):
 
 
 def dictionary_corpus(folder, count=400, words=30):
-    """Word w is said as w + 40, in the reverse order; every other sentence begins with 80, which nothing says."""
+    """Word w translates to w + 40, in reverse order; every other sentence begins with 80, which has no translation."""
     rng = np.random.default_rng(3)
     pairs = []
     for number in range(count):
@@ -98,7 +98,7 @@ def dictionary_corpus(folder, count=400, words=30):
 
 
 def right_links(pairs, found):
-    """How many sentences have exactly the dictionary's links, 80 being left to the end token."""
+    """The number of sentences with exactly the dictionary's links, where 80 is linked to the end token."""
     right = 0
     for pair, links in zip(pairs, found, strict=True):
         length, extra = len(pair.source) - 1, len(pair.target) - len(pair.source)

@@ -1,4 +1,4 @@
-"""Augmentation: what each change does, against plain loops; the same whatever the company of a picture."""
+"""Augmentation: each operation against plain loops; an image is changed independently of its batch."""
 
 import numpy as np
 import pytest
@@ -72,7 +72,7 @@ def test_a_shift_moves_by_whole_pixels_and_brings_in_black():
         ]
         assert len(places) == 1
         seen.update(places)
-    assert len(seen) == (2 * most + 1) ** 2  # every one of 25 is drawn among 100
+    assert len(seen) == (2 * most + 1) ** 2  # all 25 offsets occur among 100 draws
 
 
 def test_a_crop_shows_no_less_than_its_share():
@@ -94,7 +94,7 @@ def test_masks_move_with_their_pictures():
 
 
 def test_erasing_paints_one_rectangle():
-    images = pictures(60) * 0 + 2  # no paint is 2
+    images = pictures(60) * 0 + 2  # no random colour is 2
     found = Augmentation(erase=1.0)(images, drawn(Augmentation(erase=1.0), 60)).images
     for image in found:
         painted = image[0] != 2
@@ -159,7 +159,7 @@ def test_equalising_spreads_levels_evenly():
     found = augmentation._equalise(dull, torch.zeros(2))
     for before, after in zip(dull.flatten(2).flatten(0, 1), found.flatten(2).flatten(0, 1), strict=True):
         order = (before * 255).round().argsort()
-        assert (after[order].diff() >= -1e-6).all()  # what was darker stays darker
+        assert (after[order].diff() >= -1e-6).all()  # the order of brightness is kept
         assert after.min() == 0 and after.max() == 1
         assert abs(after.mean() - 0.5) < 0.05
     flat = torch.full((1, 3, 4, 4), 0.3)
@@ -170,7 +170,7 @@ def test_every_operation_of_randaugment_is_drawn():
     change, images = Augmentation(randaugment=1, magnitude=1.0), pictures(600)
     found = change(images, drawn(change, 600)).images
     unchanged = torch.isclose(found, images, atol=1e-4).flatten(1).all(1).float().mean()
-    assert 0.02 < unchanged < 0.2  # one of 14 does nothing
+    assert 0.02 < unchanged < 0.2  # one of 14 operations does nothing
     assert len(COLOURS) + augmentation.MOVES == 14
 
 

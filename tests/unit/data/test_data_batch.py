@@ -1,4 +1,4 @@
-"""Batches against padding written out one sentence at a time."""
+"""Batches against explicit padding, one sentence at a time."""
 
 import numpy as np
 import pytest

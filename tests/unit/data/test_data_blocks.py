@@ -1,4 +1,4 @@
-"""Plain text: documents, vocabularies learnt in place, packed blocks, hidden words, cut-out spans, mixed prompts."""
+"""Plain text: documents, trained vocabularies, packed blocks, masked words, corrupted spans, mixed prompts."""
 
 import gzip
 import pickle

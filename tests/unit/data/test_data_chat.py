@@ -1,4 +1,4 @@
-"""Chats rendered by a model's own template, against transformers."""
+"""Chats rendered by a model's chat template, against transformers."""
 
 import json
 from pathlib import Path
@@ -27,7 +27,7 @@ TEMPLATES = {
 
 
 def with_template(folder: Path, template: object) -> TextTokenizer:
-    """The tokenizer of a folder, whose settings have this template."""
+    """The tokenizer of a folder whose config has this template."""
     files = TextTokenizer.load(folder).files
     settings = json.loads(files["tokenizer_config.json"]) | {"chat_template": template}
     return TextTokenizer({**files, "tokenizer_config.json": json.dumps(settings).encode()})
@@ -57,7 +57,7 @@ def test_the_template_may_have_a_file_of_its_own_or_a_name(gpt_folder: Path) -> 
 def test_a_model_without_a_template_writes_on(gpt_folder: Path) -> None:
     tokenizer = TextTokenizer.load(gpt_folder)
     assert chat_prompt(tokenizer.files, MESSAGES[1:]) == "the fox\nsaw\nthe owl "
-    spoken = [{"role": "user", "content": END}]  # in a plain prompt this is a text like any other
+    spoken = [{"role": "user", "content": END}]  # in a plain prompt this is ordinary text
     assert tokenizer.encode([chat_prompt(tokenizer.files, spoken)])[0].ids != [tokenizer.end]
 
 

@@ -1,4 +1,4 @@
-"""Labelled pictures in the formats people have, written here byte by byte."""
+"""Labelled images in common formats, written byte by byte."""
 
 import gzip
 import io

@@ -1,4 +1,4 @@
-"""Pictures from files, good and bad, and what is done to them: compared with Pillow and with transformers."""
+"""Images from good and bad files, and preprocessing, compared with Pillow and transformers."""
 
 import contextlib
 import io
@@ -51,7 +51,7 @@ def test_sixteen_bits_keep_their_brightness():
 
 def test_a_photograph_held_sideways_is_turned():
     exif = Image.Exif()
-    exif[0x0112] = 6  # to be turned right
+    exif[0x0112] = 6  # to be rotated to the right
     assert read_image(saved(picture((9, 6)), "JPEG", exif=exif)).size == (6, 9)
 
 
@@ -63,7 +63,7 @@ def test_of_an_animation_the_first_frame_is_looked_at_with_a_word():
 
 
 def bomb(width, height):
-    """A PNG that says it is huge, without being it."""
+    """A small PNG whose header declares a huge size."""
 
     def chunk(kind, data):
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
@@ -166,7 +166,7 @@ def test_a_folder_whose_preprocessing_does_not_fit_is_refused(tmp_path):
     Preprocessing(size=(8, 8), resize=8, mean=(0.5,), std=(0.5,)).save(tmp_path)
     with pytest.raises(CheckpointError, match="for 1 channels; the model reads 3"):
         Preprocessing.load(tmp_path, 8, 3)
-    assert Preprocessing.load(tmp_path, 9, 1).size == (8, 8)  # models take pictures of other sizes
+    assert Preprocessing.load(tmp_path, 9, 1).size == (8, 8)  # models accept other image sizes
     (tmp_path / PREPROCESSING).write_text("[]")
     with pytest.raises(CheckpointError, match="understood"):
         Preprocessing.load(tmp_path, 8, 1)

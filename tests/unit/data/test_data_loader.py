@@ -1,4 +1,4 @@
-"""The encoded corpus and its loader: nothing lost, nothing over budget, the same batches however they are made."""
+"""The encoded corpus and its loader: nothing is lost, no batch is too large, and the batches are reproducible."""
 
 import itertools
 import pickle
@@ -196,7 +196,7 @@ def test_resuming_anywhere_goes_on_exactly(store, tokenizer, sampled):
 
 @pytest.mark.parametrize("workers", [1, 4])
 def test_workers_change_nothing(store, tokenizer, workers):
-    tokenizer.source.encode([pair.source for pair in sentences(500)])  # the tokenizer's threads exist now
+    tokenizer.source.encode([pair.source for pair in sentences(500)])  # start the tokenizer's threads
     alone = loader(store, sampler=PairSampler(tokenizer, 0.2, 5))
     helped = loader(store, sampler=PairSampler(tokenizer, 0.2, 5), workers=workers)
     before = torch.get_rng_state()
@@ -226,7 +226,7 @@ def test_rounded_lengths_make_few_shapes_within_the_budget(store, tokenizer, sam
         for batch in taken:
             for side, mask in (batch.source, batch.source_mask), (batch.labels, batch.labels_mask):
                 assert side.shape[1] % multiple == 0 and side.shape[1] - mask.sum(1).max() < multiple
-                assert not side[~mask].any()  # padded as ever
+                assert not side[~mask].any()  # padded with zeros
             assert len(batch.source) * max(batch.source.shape[1], batch.labels.shape[1]) <= 256
     assert len(shapes[8]) < 0.7 * len(shapes[1])
 
@@ -246,7 +246,7 @@ def test_sampled_batches_vary_and_stay_within_the_budget(store, tokenizer, dropo
 
 
 def resident(file: Path) -> int:
-    """How many bytes of a mapped file are in this process's memory, as Linux counts them."""
+    """The bytes of a mapped file that are in this process's memory, as Linux counts them."""
     areas = Path("/proc/self/smaps").read_text().split("VmFlags:")
     mine = next(area for area in areas if f" {file}\n" in area)
     return 1024 * int(mine.partition("\nRss:")[2].split()[0])

@@ -1,4 +1,4 @@
-"""Palettes: the nearest colours, found and written as ImageGPT has them."""
+"""Palettes: nearest colours, and ImageGPT's file format."""
 
 import json
 
@@ -14,8 +14,8 @@ def test_colours_that_are_there_are_found_exactly():
     colours = np.array([[0, 0, 0], [250, 10, 10], [20, 250, 20], [240, 240, 240]], dtype=np.uint8)
     pixels = colours[np.random.default_rng(0).integers(0, 4, 5000)]
     palette = Palette.fit(pixels, 4, seed=1)
-    assert torch.equal(palette.colours, torch.from_numpy(colours).float())  # from dark to light already
-    assert len(Palette.fit(pixels, 9, seed=1)) == 4  # no more than there are
+    assert torch.equal(palette.colours, torch.from_numpy(colours).float())  # sorted from dark to light already
+    assert len(Palette.fit(pixels, 9, seed=1)) == 4  # no more colours than there are
 
 
 def test_the_error_falls_with_more_colours():

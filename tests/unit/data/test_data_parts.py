@@ -1,4 +1,4 @@
-"""Work in parts: whoever does it, in whatever order, and whoever is killed, the output is that of one process."""
+"""Work in parts: the output equals that of one process, for any processes in any order, even if some are killed."""
 
 import multiprocessing
 import os
@@ -32,7 +32,7 @@ def nobody_came() -> None:
 def work(
     output: Path, share: Share, items: list[int], size: int, done: list[int], last: int, wait=lambda: None
 ) -> None:
-    """Square numbers, one a line, until `last` items were done: then fail before the part is left."""
+    """Write square numbers, one per line; fail after `last` items, before the part is complete."""
 
     def do(some: list[int]) -> bytes:
         if len(done) + len(some) > last:
@@ -54,7 +54,7 @@ def work(
 def test_nothing_is_lost_or_done_twice(tmp_path_factory, count, size, ranks, kills, order):
     output = tmp_path_factory.mktemp("parts") / "out"
     items, done = list(range(count)), []
-    for last in kills:  # lives of processes, each of some number of them, that end too early
+    for last in kills:  # successive processes, each of which fails after some items
         share = Share(order.randrange(lives := order.randint(1, 5)), lives)
         with suppress(KilledError):
             work(output, share, items, size, done, len(done) + last, nobody_came)
@@ -99,7 +99,7 @@ def test_parts_of_other_work_are_refused(tmp_path):
 
 @pytest.fixture
 def as_ranks(monkeypatch):
-    """Runs a command as each of three processes, the last first, which then need not wait for each other."""
+    """Run a command as each of three processes, the last one first, so that none waits for the others."""
     monkeypatch.setattr("regard.training.distributed.joined", lambda device: nullcontext(Ranks()))
 
     def launch(command: list[str]) -> None:

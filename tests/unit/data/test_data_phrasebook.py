@@ -1,4 +1,4 @@
-"""The phrasebook: hand-checked translations, links, agreement, and how sentences are drawn and kept apart."""
+"""The phrasebook: hand-checked translations, links, agreement, and the sampling and separation of sentences."""
 
 import re
 from collections import Counter
@@ -32,7 +32,7 @@ def named(*names):
 
 
 def a(words, plural=False, owner=None, relative=None):
-    """A noun phrase from English words: determiner, adjective, noun, of which only the noun must be there."""
+    """A noun phrase from English words: determiner, adjective, noun; only the noun is required."""
     *before, noun = words.split()
     adjective = ADJECTIVES.get(before[-1]) if before else None
     determiner = before[0] if len(before) > (adjective is not None) else ""
@@ -48,7 +48,7 @@ def being(subject, tense, adjective=None, **more):
 
 
 def said(language, *clauses):
-    """The pair for clauses, each one alone or as (connective, clause) or (connective, clause, comma)."""
+    """The pair for some clauses; each is a clause, (connective, clause) or (connective, clause, comma)."""
     speech = Interpreter(BOOK.tongues[language])
     for clause in clauses:
         speech.add(*(("", clause) if isinstance(clause, Clause) else clause))
@@ -268,7 +268,7 @@ def word_links(pair, links):
 def test_links_of_the_lecture_sentences():
     bread = said("es", BREAD)
     assert bread.links == ((1, 0), (2, 1), (3, 2))
-    assert set(bread.possible) - set(bread.links) == {(0, 0)}  # the dropped pronoun and the verb form that names it
+    assert set(bread.possible) - set(bread.links) == {(0, 0)}  # the dropped pronoun and the verb form that implies it
     rio = said("pt", RIO)
     assert rio.links == ((0, 0), (1, 1), (2, 2), (3, 4), (4, 5), (5, 6))
     assert set(rio.possible) - set(rio.links) == {(3, 3)}  # the article of Rio
@@ -377,7 +377,7 @@ def test_links_are_in_range_and_reach_every_word(language):
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_articles_agree_with_their_nouns(language):
-    """Whatever stands between them, an article has the gender and number of the noun that follows it (but el agua)."""
+    """An article has the gender and number of the noun that follows it, whatever is between them (except el agua)."""
     tongue = BOOK.tongues[language]
     the, some = tongue.determiners["the"], tongue.determiners["a"]
     forms = {}
@@ -487,7 +487,7 @@ def test_questions_and_exclamations_are_opened_where_they_begin():
 
 
 def test_no_everyday_sentence_is_in_two_parts_however_it_is_written():
-    """Contractions aside: these are written out before a sentence is given to a part."""
+    """Contractions are expanded before a sentence is assigned to a part, so they do not count."""
     plain = {}
     for part in ("train", "valid", "test"):
         for pair in everyday("es", count=1_500, part=part, seed=3, longest=5):

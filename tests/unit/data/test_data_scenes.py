@@ -1,4 +1,4 @@
-"""The built-in pictures: what is drawn is what is said."""
+"""The built-in images: the labels describe what is drawn."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ def test_the_same_seed_draws_the_same_and_parts_differ():
         assert np.array_equal(first.pixels, second.pixels) and first.things == second.things
     assert not np.array_equal(some(1)[0].pixels, some(1, part="valid")[0].pixels)
     assert not np.array_equal(some(1)[0].pixels, some(1, seed=4)[0].pixels)
-    assert np.array_equal(some(8)[5].pixels, some(6)[5].pixels)  # a longer draw begins with a shorter one
+    assert np.array_equal(some(8)[5].pixels, some(6)[5].pixels)  # a longer draw begins with the shorter one
 
 
 def test_every_thing_lies_where_its_mask_and_colour_say():

@@ -1,4 +1,4 @@
-"""Tokenizers of pre-trained models: texts are cut, marked and paired as by the library that made them."""
+"""Tokenizers of pre-trained models: the same tokens, special tokens and pairs as by the library that made them."""
 
 import json
 import pickle
@@ -68,7 +68,7 @@ def sentence_pieces(folder, symbols=("[CLS]", "[SEP]", "[MASK]")):
 
 @cache
 def lower_case():
-    """A tokenizer of word pieces that many tests share."""
+    """A shared WordPiece tokenizer."""
     with TemporaryDirectory() as folder:
         return TextTokenizer.load(word_pieces(Path(folder)))
 

@@ -1,4 +1,4 @@
-"""Tokenizers against plain Python's idea of normalised text, the library's own decoder, and transformers' Marian."""
+"""Tokenizers against text normalised in plain Python, the library's own decoder, and transformers' Marian."""
 
 import json
 import pickle
@@ -288,7 +288,7 @@ def test_only_bpe_can_be_sampled(by_kind):
 
 
 def write_marian(folder: Path, *, separate: bool = False, tags: tuple[str, ...] = ()) -> Path:
-    """A folder as Hugging Face writes it; a few pieces are left out of the vocabulary, as real ones do."""
+    """A folder as Hugging Face writes it; some pieces are missing from the vocabulary, as in real ones."""
     folder.mkdir(parents=True, exist_ok=True)
     tables = []
     for name, texts in (("source", [a for a, _ in SENTENCES]), ("target", [b for _, b in SENTENCES])):
@@ -326,7 +326,7 @@ def reference(folder: Path):
 
 def random_texts(count: int) -> list[str]:
     rng = random.Random(0)
-    plain = [word for word in WORDS if "<" not in word]  # transformers lets text write special tokens
+    plain = [word for word in WORDS if "<" not in word]  # transformers parses special tokens in texts
     odd = ["漢字", "½", "ﬁne", "naïve", "e\u0301", "…", "\u00a0", "🙂", "--", "ß", "▁", "\u200b", "Ａ"]
     return [
         " ".join(rng.choices([*plain, *odd], k=rng.randrange(12))) + rng.choice(["", " ", "!?"]) for _ in range(count)

@@ -1,4 +1,4 @@
-"""Words that a tokenizer does not know: every kind of tokenizer, where they stand, and how much of a text they are."""
+"""Unknown words for every kind of tokenizer: their positions, and their share of a text."""
 
 import re
 from itertools import pairwise
@@ -29,7 +29,7 @@ LETTERS = st.text(alphabet="abwer’'漢字क्षй🙂 .,-\n\té", max_size=
 
 
 def reads(texts):
-    """A tokenizer that knows some words, commas and periods being apart."""
+    """A tokenizer with a few words; commas and periods are separate tokens."""
     return [all(part in KNOWN for part in re.sub(r"([,.])", r" \1 ", text).split()) for text in texts]
 
 
@@ -83,7 +83,7 @@ def test_every_kind_of_pair_tokenizer(kind):
 
 def test_a_vocabulary_in_capitals_of_which_the_text_is_lowercased_knows_nothing(tmp_path: Path):
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nWE\nEAT\nBREAD\n")
-    tokenizer = TextTokenizer.load(tmp_path)  # which lowercases, as BERT's does where nothing else is said
+    tokenizer = TextTokenizer.load(tmp_path)  # which lowercases by default, like BERT's
     assert [each.word for each in unknown_words("WE EAT BREAD", tokenizer.reads)] == ["WE", "EAT", "BREAD"]
     assert unknown_share("WE EAT BREAD", unknown_words("WE EAT BREAD", tokenizer.reads)) == 1
 
@@ -117,4 +117,4 @@ def test_what_is_told():
     find = lambda text: unknown_words(text, reads)  # noqa: E731
     with pytest.warns(UnknownTextWarning, match=r"2 of 3 texts.*'Привет мир'.*100%.*Привет, мир"):
         warn_of_unknown(["we are", "Привет мир", "нет"], find)
-    warn_of_unknown(["we are", "we are eating Anna"], find)  # most of it is known
+    warn_of_unknown(["we are", "we are eating Anna"], find)  # most words are known

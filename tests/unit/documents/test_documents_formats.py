@@ -1,4 +1,4 @@
-"""What a document is made of besides its words comes out as it went in: encoding, marks, line ends, quotes, markup."""
+"""Translated documents keep everything but their words: encoding, marks, line ends, quotes, markup."""
 
 import csv
 import html
@@ -41,7 +41,7 @@ def rewrite(folder: Path, name: str, raw: bytes, translate=shout, **options) -> 
     return out.read_bytes(), report
 
 
-# One document of each format, whose translations are all there or whose output has nothing but words to change
+# One document of each format that is either fully translated already or has nothing but words to change
 PO = r"""# note
 #, fuzzy
 msgid ""
@@ -211,7 +211,8 @@ def test_a_refusal_tells_where_and_what_to_do(tmp_path: Path):
 @given(st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Cn", "Co"]), max_size=10))
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_utf_8_is_ever_taken_for_something_else(tmp_path: Path, text: str):
-    """With a line of Latin letters, as every real file has one, the wide encodings are told without a mark too."""
+    """With a line of Latin letters, as in every real file, UTF-16 and UTF-32 are detected without a byte order mark
+    too."""
     for codec in ("utf-8", "utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"):
         (tmp_path / "a.txt").write_bytes(f"plain letters, as in any file\n{text}\n".encode(codec))
         assert find_encoding(tmp_path / "a.txt", "en") == codec

@@ -169,7 +169,7 @@ def test_any_translation_keeps_every_tag_and_their_nesting(
     out = one(document, lambda texts: [Translated(" ".join(words), links) for _ in texts])
     before, after = (Counter(re.findall(r"<[^>]*?(?:\"[^\"]*\"[^>]*)?>", text)) for text in (document, out))
     assert not after - before
-    assert all(re.match(r"</?[bi]\b", tag) for tag in before - after)  # which may go with the words they shaped
+    assert all(re.match(r"</?[bi]\b", tag) for tag in before - after)  # formatting tags may be dropped with their words
     stack = []
     for slash, name in re.findall(r"<(/?)([a-z-]+)", out):
         if slash:

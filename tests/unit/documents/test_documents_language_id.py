@@ -82,7 +82,7 @@ def test_similar_languages_are_all_listed():
     assert {each.language for each in detect("la casa")} >= {"es", "it"}
 
 
-# Deciding what to do with a text that shall be translated
+# Choosing the language of a text to translate
 
 
 @pytest.mark.parametrize("language", SENTENCES)

@@ -130,7 +130,7 @@ def test_every_mark_once_nested_and_no_word_lost(marked, target: list[str], link
     plain = re.sub(r"<[^<>]+>", "", source)
     if any(map(str.isalnum, plain)):
         left = re.sub(r"<[^<>]+>", "", out)
-        # "<x/>, not found": the comma leads to the sentence, so it is copied with its placeholder
+        # "<x/>, not found": the comma comes before the sentence, so it is copied with its placeholder
         leader = re.match(r"\s*(?:<x\d+/>\s*)+(,+)\s", source)
         assert "".join(left.split()) == (leader[1] if leader else "") + "".join(target)
         assert [word.strip(",(") for word in re.split(r"[\s,(]+", left) if word] == [
@@ -162,7 +162,7 @@ def test_overlapping_halves_are_placed_one_by_one():
 
 @st.composite
 def mixed_pieces(draw: st.DrawFn) -> list:
-    """Words, nested firm pairs, and halves of soft pairs that open and close anywhere, even across each other."""
+    """Words, nested firm pairs, and ends of other pairs that open and close anywhere, even across each other."""
     pieces: list = []
     open_firm: list[int] = []
     for number, kind in enumerate(
@@ -235,7 +235,7 @@ def test_every_placeholder_and_symbol_is_there_once_whatever_the_model_says(mark
     source, kept = marked
     out = translate_texts([source], translate)[0]
     left = out
-    for mark in sorted(kept, key=len, reverse=True):  # the longer ones first: "$%2$s" holds others
+    for mark in sorted(kept, key=len, reverse=True):  # longer ones first: "$%2$s" contains others
         assert mark in left
         left = left.replace(mark, " ", 1)
     assert not any(mark in left for mark in kept)

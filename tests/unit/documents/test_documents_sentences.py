@@ -16,7 +16,7 @@ from regard.documents.sentences import (
 )
 from regard.errors import DataError
 
-# what sentence splitters trip over: initials and ends beside every kind of space, quotes, combining and odd characters
+# difficult input for sentence splitters: initials and ends beside every kind of space, quotes, combining characters
 TRICKY = "aB.!?。！… \t\n\r\u2028\u3000\x0b\x1c\xa0\"'()[]«»1-é\u0301😀\ufeff\u200b\ud800\x00"
 texts = st.text() | st.text(st.sampled_from(TRICKY), max_size=40)
 languages = st.sampled_from(["en", "es", "de", "zh", "ja", "hi", "am", "", "xx", "pt-BR"])
@@ -93,7 +93,7 @@ def test_sentences_without_spaces_between_them_gain_some_where_the_translation_n
     assert passage.join(["是。", "不。", "好"]) == "是。不。\n好"
     passage = split_text("We eat bread.She reads.", "en")
     assert passage.join(["Comemos pan.", "Ella lee."]) == "Comemos pan. Ella lee."
-    assert passage.join(passage.sentences) == "We eat bread.She reads."  # nothing was translated, nothing changes
+    assert passage.join(passage.sentences) == "We eat bread.She reads."  # unchanged without a translation
 
 
 def test_the_number_of_translations_is_checked():
@@ -118,7 +118,7 @@ words = st.sampled_from(["one", "Two.", "three!", "四。", " ", "  "])
 
 @st.composite
 def nested(draw: st.DrawFn) -> list[Piece]:
-    """Words and marks, pairs within one another; some tags lack a partner."""
+    """Words, marks and nested pairs; some tags have no partner."""
     pieces: list[Piece] = []
     opened: list[int] = []
     for number, kind in enumerate(draw(st.lists(st.sampled_from("wwwwoocs?"), max_size=24))):

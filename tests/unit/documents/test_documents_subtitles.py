@@ -68,7 +68,7 @@ ODD = {
 
 @pytest.mark.parametrize("film", ODD.values(), ids=ODD.keys())
 def test_odd_cues(film: str):
-    """What stands between « and » here is spoken."""
+    """The text between « and » is spoken."""
     expected = re.sub("«(.*?)»", lambda match: match[1].upper(), film)
     assert one(re.sub("[«»]", "", film)) == expected
 

@@ -19,7 +19,7 @@ def shout(texts: list[str]) -> list[str]:
 
 
 def reverse(texts: list[str]) -> list[Translated]:
-    """The words backwards, with the links to show for it."""
+    """The words in reverse order, with the corresponding links."""
     words = [text.split() for text in texts]
     return [Translated(" ".join(w[::-1]), [(i, len(w) - 1 - i) for i in range(len(w))]) for w in words]
 
@@ -262,7 +262,7 @@ def test_a_document_may_replace_itself(tmp_path: Path):
 
 
 def test_a_suffix_may_be_a_language(tmp_path: Path):
-    """Moses' names for pairs of files: news.en and news.de."""
+    """Moses' names of file pairs: news.en and news.de."""
     (tmp_path / "news.en").write_text("one\ntwo\n")
     for out in ("news.de", "news.zh", "news.txt", "news"):
         assert translate_document(tmp_path / "news.en", tmp_path / out, shout, "en", "de").translated == 2

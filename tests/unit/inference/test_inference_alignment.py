@@ -84,7 +84,7 @@ def test_word_weights_refuse_indices_of_another_length() -> None:
 
 
 def test_shift_reads_each_word_where_it_is_the_input() -> None:
-    # Steps are fed start, y1, y2; the first head is exact one step late, the second is flat.
+    # Steps are fed start, y1, y2; the first head is exact one step later, the second is uniform.
     late = np.array([[0.0, 0.0, 1.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
     cross = np.stack([late, np.full((3, 3), 1 / 3)])
     assert links(token_alignment(cross, shift=True)) == [(0, 0), (1, 1)]
@@ -135,14 +135,14 @@ def test_merged_weights_are_the_means_of_both_directions() -> None:
 def test_grow_diag_on_a_hand_worked_sentence() -> None:
     forward = {(0, 0), (1, 1), (2, 1), (4, 4)}
     backward = {(0, 0), (1, 1), (1, 2), (4, 3), (6, 6)}
-    # From 0-0 and 1-1: 2-1 touches 1-1 and word 2 is free; 1-2 touches 1-1 and target 2 is free. 4-4, 4-3 and 6-6
-    # touch nothing that is aligned.
+    # From 0-0 and 1-1: 2-1 is next to 1-1 and source word 2 is unlinked; 1-2 is next to 1-1 and target word 2 is
+    # unlinked. 4-4, 4-3 and 6-6 are next to no link.
     grown = [(0, 0), (1, 1), (1, 2), (2, 1)]
     assert symmetrise(forward, backward, "intersection") == [(0, 0), (1, 1)]
     assert symmetrise(forward, backward, "grow-diag") == grown
-    # Final: forward first, so 4-4 enters; then 4-3 by its free target, and 6-6.
+    # Final: forward links first, so 4-4 is added; then 4-3, whose target word is unlinked, and 6-6.
     assert symmetrise(forward, backward, "grow-diag-final") == sorted([*grown, (4, 4), (4, 3), (6, 6)])
-    # Final-and: 4-3 stays out because source word 4 is taken.
+    # Final-and: 4-3 is not added, because source word 4 is linked.
     assert symmetrise(forward, backward, "grow-diag-final-and") == sorted([*grown, (4, 4), (6, 6)])
 
 
@@ -188,7 +188,7 @@ def test_symmetrisations_contain_one_another(forward: set, backward: set) -> Non
     assert either == forward | backward
     assert both <= grown <= final_and <= either
     assert grown <= final <= either
-    # Grow-diag-final leaves no word bare that some link of the union reaches.
+    # Grow-diag-final leaves no word unlinked that has a link in the union.
     assert {source for source, _ in final} == {source for source, _ in either}
     assert {target for _, target in final} == {target for _, target in either}
 
@@ -268,7 +268,7 @@ def test_the_words_themselves_tell_the_right_links_from_shifted_and_positional_o
 
 
 def test_lexical_likelihood_by_hand() -> None:
-    # Each sentence is judged by the other: p = (1 + 0.5 * (1 + 1) / 2) / (1 + 0.5) = 1, and once more.
+    # Each sentence is scored with counts of the other: p = (1 + 0.5 * (1 + 1) / 2) / (1 + 0.5) = 1, for both words.
     assert lexical_likelihood([[(0, 0)], [(0, 0)]], [["a"], ["a"]], [["A"], ["A"]]) == pytest.approx(0.0)
     # Unseen: p = (0 + 0.5 * (0 + 1) / 2) / (0 + 0.5) = 1/2.
     assert lexical_likelihood([[(0, 0)], [(0, 0)]], [["a"], ["b"]], [["A"], ["B"]]) == pytest.approx(np.log(0.5))

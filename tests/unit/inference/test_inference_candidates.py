@@ -1,4 +1,4 @@
-"""The best candidates by compiled code against those that torch finds, on random logits."""
+"""The best candidates by compiled code against those by torch, on random logits."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ VOCABULARY = Vocabulary(start=1, end=2, pad=0)
 
 @pytest.fixture
 def ways(monkeypatch: pytest.MonkeyPatch):
-    """Both ways to choose: (settings, logits, totals, length) -> candidates by compiled code and by torch."""
+    """Both implementations: (settings, logits, totals, length) -> candidates by compiled code and by torch."""
     if compiled.library() is None:
         pytest.skip("no compiler here")
 
@@ -60,4 +60,4 @@ def test_hypotheses_that_are_dead_stay_so(ways) -> None:
     torch.manual_seed(0)
     totals = torch.tensor([[0.0, -torch.inf, -1.0], [-torch.inf, -2.0, -torch.inf]])
     same(*ways(SearchSettings(beam=3), torch.randn(2, 3, 40), totals, 1))
-    same(*ways(SearchSettings(beam=3), torch.randn(2, 3, 5), totals, 1))  # fewer are left than are looked for
+    same(*ways(SearchSettings(beam=3), torch.randn(2, 3, 5), totals, 1))  # fewer are left than are requested

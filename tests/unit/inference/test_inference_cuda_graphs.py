@@ -1,4 +1,4 @@
-"""Searches whose steps are captured answer as others do. Off the GPU a step is repeated instead of replayed."""
+"""Searches with captured steps give the same answers. Without a GPU a step is repeated instead of replayed."""
 
 import gc
 
@@ -21,14 +21,14 @@ CPU = torch.device("cpu")
 
 
 def repeat(step, device):
-    """As a graph is made and replayed: the step is tried first, and later changes the same storage again."""
+    """Imitates a CUDA graph: the step runs once for warm-up, and later runs again on the same storage."""
     for _ in range(cuda_graphs.WARMUP_STEPS):
         step()
     return step
 
 
 def sharper(model, name, by=4.0):
-    """A random model is nearly uniform; a test of what it says needs one that is not."""
+    """A model with a sharper distribution: that of random weights is nearly uniform."""
     with torch.no_grad():
         getattr(model, name).weight.mul_(by)
     return model.eval()
@@ -63,7 +63,7 @@ def ragged(count, seed=0, longest=7):
 
 
 def start_of(model, source, mask, settings, **options):
-    """Where a search starts: after a prompt for a language model, else with the start token."""
+    """The start of a search: after a prompt for a language model, else with the start token."""
     if isinstance(getattr(model, "model", model), Gpt):
         return from_prompt(model, source, mask, settings, **options)
     return from_source(model, source, mask, settings, VOCABULARY.start, **options)
@@ -153,7 +153,7 @@ def test_a_loop_serves_one_search_after_the_other_and_never_two_at_once():
     model, made = transformer(), []
     runner = GraphModel(model, lambda step, device: made.append(step) or repeat(step, device))
     settings = SearchSettings(beam=2)
-    for seed in range(3):  # other sentences of other lengths, but of one shape
+    for seed in range(3):  # other sentences and lengths of the same shape
         source, mask = ragged(6, seed, longest=5 + seed)
         agree(decode(runner, source, mask, settings), decode(model, source, mask, settings))
         gc.collect()

@@ -1,4 +1,4 @@
-"""A form against the model it was made from: the same tokens and numbers in fp32, close ones in less."""
+"""Fast models against the models that they were made from: equal tokens and numbers in fp32, close ones otherwise."""
 
 import math
 from pathlib import Path
@@ -53,7 +53,7 @@ PRECISIONS = [pytest.param(name, marks=HALVES if name == "fp16" else ()) for nam
 
 @pytest.fixture(autouse=True, params=["compiled", "torch", "device"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Every test with compiled code, where there is a compiler, without, and with the products that a GPU gets."""
+    """Every test runs with compiled code (if there is a compiler), without it, and with the products for GPUs."""
     if request.param != "compiled":
         monkeypatch.setattr(compiled, "library", lambda: None)
     elif compiled.library() is None:
@@ -64,7 +64,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def vivid(make, seed=0):
-    """A model whose weights vary enough for its answers to differ."""
+    """A model whose weights vary enough that its answers differ."""
     torch.manual_seed(seed)
     model = make().eval()
     for parameter in model.parameters():
@@ -83,7 +83,7 @@ def ragged(count, seed=0):
 
 
 def decode(model, source, mask, settings, *, continues=False, **options):
-    """The answers of a search that starts from token ids; `continues`: of a language model."""
+    """The answers of a search that starts from token ids; `continues` is for language models."""
     if continues:
         start = from_prompt(model, source, mask, settings, **options)
     else:
@@ -110,7 +110,7 @@ def test_a_translator_says_the_same_in_its_form(kind: str, seed: int) -> None:
 
 @pytest.mark.parametrize("kind", ["post", "pre", "rotary", "t5"])
 def test_many_rows_and_those_that_only_fill_up_change_nothing(kind: str) -> None:
-    """Enough rows for tiles, most of them padding; greedy and as a beam."""
+    """Enough rows for tiles, most of them padding; greedy and with a beam."""
     model = vivid(TRANSLATORS[kind])
     form, (source, mask) = fast_model(model), ragged(130)
     mask[:, 3:] = False
@@ -136,7 +136,7 @@ def test_compiled_code_takes_many_tokens_where_enough_of_them_only_fill_up(way: 
 @pytest.mark.parametrize("kind", ["post", "t5"])
 @torch.inference_mode()
 def test_sources_of_sentences_that_have_ended_stay_where_they_are(kind: str, way: str) -> None:
-    """Compiled code finds the others by their numbers; who records them meanwhile sees what the model would show."""
+    """Compiled code indexes the remaining sentences; a recorder sees the same as with the model itself."""
     model = vivid(TRANSLATORS[kind])
     form, (source, mask) = fast_model(model), ragged(6)
     states = form.start(source, mask), model.start(source, mask)
@@ -179,7 +179,7 @@ def test_a_writer_says_the_same_in_its_form(kind: str, seed: int) -> None:
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("kind", ["post", "pre", "rotary", "t5"])
 def test_logits_are_as_close_as_the_precision_allows(kind: str, precision: str) -> None:
-    """Relative to how much the logits vary."""
+    """Relative to the spread of the logits."""
     bound = {"fp32": 1e-5, "fp16": 4e-3, "int8": 0.15}[precision]
     model = vivid(TRANSLATORS[kind])
     source, mask = ragged(5)
@@ -218,13 +218,13 @@ def test_a_form_is_recorded_as_its_model_is() -> None:
         looks.append(dict(seen))
     assert looks[0].keys() == looks[1].keys()
     for name, weights in looks[0].items():
-        # rows [B T H S] of real tokens: compiled code leaves out those that only fill up
+        # rows [B T H S] of real tokens: compiled code skips padding
         real = mask if name.startswith("encoder") else torch.ones_like(inputs, dtype=torch.bool)
         form, own = (each.transpose(1, 2)[real] for each in (looks[1][name], weights))
         torch.testing.assert_close(form, own, rtol=1e-4, atol=1e-5)
 
 
-LOOKING = {  # every kind of layer that compiled code knows, and layers that it does not
+LOOKING = {  # every kind of layer that compiled code supports, and some that it does not
     **{kind: make for kind, make in (TRANSLATORS | WRITERS).items() if kind not in ("rnn", "lstm")},
     "bert": lambda: Bert(BertConfig.parse(TEXT | {"head": "masked"})),
 }
@@ -234,7 +234,7 @@ LOOKING = {  # every kind of layer that compiled code knows, and layers that it 
 @pytest.mark.parametrize("kind", LOOKING)
 @torch.inference_mode()
 def test_recording_changes_no_bit_of_what_a_form_answers(kind: str, precision: str) -> None:
-    """Full passes over padded texts, steps, and searches whose hypotheses change places and end at different times."""
+    """Full passes over padded texts, steps, and searches whose hypotheses are reordered and end at different times."""
     model = vivid(LOOKING[kind])
     form, (source, mask), inputs = fast_model(model, precision), ragged(5), torch.randint(3, 60, (5, 6))
 

@@ -1,4 +1,4 @@
-"""Products by compiled code against torch's in double precision: many shapes, also those that fit no block or tile."""
+"""Products by compiled code against torch's in double precision, in many shapes, with incomplete blocks and tiles."""
 
 import os
 import shutil
@@ -18,7 +18,7 @@ SHAPES = [(4, 4), (33, 8), (31, 36), (48, 44), (96, 64), (257, 132), (64, 300), 
 
 
 def by_compiled_code(some: FastLinear, x: torch.Tensor) -> torch.Tensor:
-    """Whatever the number of rows."""
+    """The product by compiled code, for any number of rows."""
     if compiled.library() is None:
         pytest.skip("no compiler here")
     y = x.new_empty(len(x), len(some.weight))
@@ -27,7 +27,7 @@ def by_compiled_code(some: FastLinear, x: torch.Tensor) -> torch.Tensor:
 
 
 def errors(rows: int, outputs: int, inputs: int, biased: bool, spread: float = 1.0) -> tuple[float, float]:
-    """How far compiled code, and torch in single precision, are from the product in double precision."""
+    """The errors of compiled code, and of torch in single precision, against double precision."""
     torch.manual_seed(rows * outputs + inputs)
     scales = spread ** torch.randn(rows, 1)
     x, weight = torch.randn(rows, inputs) * scales, torch.randn(outputs, inputs)
@@ -41,7 +41,7 @@ def errors(rows: int, outputs: int, inputs: int, biased: bool, spread: float = 1
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no compiler here")
 def test_where_there_is_a_compiler_there_is_compiled_code() -> None:
-    assert compiled.library() is not None  # else all of it would be skipped in silence
+    assert compiled.library() is not None  # otherwise everything would be skipped silently
 
 
 @pytest.mark.parametrize("biased", [True, False])
@@ -56,8 +56,8 @@ def test_few_rows_are_as_exact_as_single_precision_can_be(outputs: int, inputs: 
 def test_tiles_are_no_less_exact_than_torch(outputs: int, inputs: int, biased: bool) -> None:
     if not compiled.has_tiles():
         pytest.skip("this processor has no tile unit (AMX), or the system does not lend it")
-    for rows in (96, 97, 112, 129, 321, 640):  # whole tiles and more; more than one share of the rows
-        for spread in (1.0, 100.0):  # rows of very different sizes
+    for rows in (96, 97, 112, 129, 321, 640):  # whole tiles and more; more than one slab of rows
+        for spread in (1.0, 100.0):  # rows of very different magnitudes
             ours, theirs = errors(rows, outputs, inputs, biased, spread)
             assert ours < 2e-7 or ours < 1.2 * theirs
 
@@ -115,7 +115,7 @@ print(*sorted(places))
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2, reason="one processor")
 def test_a_thread_that_waits_where_its_caller_runs_goes_elsewhere() -> None:
-    """But never to a processor that the caller may not use."""
+    """But never to a CPU that the caller may not use."""
     if compiled.library() is None:
         pytest.skip("no compiler here")
     first, second, *_ = sorted(os.sched_getaffinity(0))

@@ -1,4 +1,4 @@
-"""How a folder says that its model decodes, and that this is what every way of asking gets."""
+"""The decoding settings of a model folder, and that every interface uses them."""
 
 import json
 import math
@@ -27,7 +27,7 @@ def write(folder: Path, **files: dict[str, object]) -> Path:
 
 def test_a_folder_that_does_not_say_is_decoded_greedily(tmp_path):
     assert read_decoding(tmp_path).settings == SearchSettings()
-    write(tmp_path, config={"max_length": 64, "vocab": 10})  # of a model of our own
+    write(tmp_path, config={"max_length": 64, "vocab": 10})  # a model of our own
     assert read_decoding(tmp_path).settings == SearchSettings()
 
 
@@ -47,9 +47,9 @@ def test_values_of_hugging_face(tmp_path):
     )
     assert (settings, ends) == (expected, [2, 5])
     assert settings.limit(10) == 40 and settings.limit(10_000) == 199
-    assert settings.replace(max_length=300).limit(10) == 300  # what is asked for goes before
+    assert settings.replace(max_length=300).limit(10) == 300  # an explicit value has priority
     continues = read_decoding(tmp_path, answers=False).settings
-    assert (continues.min_length, continues.longest) == (0, None)  # theirs count the prompt
+    assert (continues.min_length, continues.longest) == (0, None)  # their limits include the prompt
     write(tmp_path, generation_config={"max_new_tokens": 9, "max_length": 200, "min_new_tokens": 2})
     assert read_decoding(tmp_path).settings == SearchSettings(beam=6, longest=9, min_length=2)
 

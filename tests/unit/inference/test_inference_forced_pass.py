@@ -1,4 +1,4 @@
-"""Forced passes: the recorded weights are those of the model's own computation, token by token and word by word."""
+"""Forced passes: the recorded weights equal the model's own computation, by token and by word."""
 
 from pathlib import Path
 
@@ -101,4 +101,4 @@ def test_a_guided_head_links_by_weight_and_leaves_to_the_end_token_what_has_no_s
     assert seen.links(guided) == [(0, 0), (1, 0)]
     np.testing.assert_allclose(seen.words(guided), [[0.5, 0.45], [0.1, 0.2]])
     claimed = hand_made(np.array([[[0.0, 0.9, 0.0, 0.1], [0.0, 0.5, 0.4, 0.1], step]]))
-    assert claimed.links(guided) == [(0, 0), (1, 1)]  # the first source word gives 9 : 5, too little to the second
+    assert claimed.links(guided) == [(0, 0), (1, 1)]  # source word 0 is shared 9 : 5, too little for target word 1

@@ -70,7 +70,7 @@ def test_attention_lies_on_the_map_and_sums_to_one(make_classifier, kind):
         assert layer.weights.shape[1:] == (queries, keys)
         sums = layer.weights.sum(axis=2)
         assert (sums <= 1 + 1e-5).all()
-        if not kind.startswith("swin"):  # there, what fills a map up to whole windows can be looked at
+        if not kind.startswith("swin"):  # Swin attends to the padding of incomplete windows
             np.testing.assert_allclose(sums, 1, atol=1e-5)
 
 
@@ -112,7 +112,7 @@ def test_rollout_is_the_product_of_half_mixed_layers():
     layers = [LayerAttention(str(n), each, (2, 2), (2, 2), 1) for n, each in enumerate(weights)]
     found = ImageAttention(BLANK, layers).rollout()
     expected = np.zeros(5)
-    expected[0] = 1.0  # a row vector that walks down from the class token of the last layer
+    expected[0] = 1.0  # a row vector that is multiplied down from the class token of the last layer
     for each in reversed(weights):
         expected = expected @ (0.5 * each.mean(axis=0) + 0.5 * np.eye(5))
     np.testing.assert_allclose(found.flatten(), expected[1:])
@@ -181,7 +181,7 @@ def test_every_pixel_has_the_class_of_its_largest_logit(segmenter_folder):
     with torch.inference_mode():
         logits = segmenter.model((pixels - 0.4) / 0.2)
     assert np.array_equal(first.mask, logits.argmax(1)[0].numpy())
-    assert second.mask.shape == (40, 43)  # as the picture, whatever the model's size
+    assert second.mask.shape == (40, 43)  # the size of the image, not of the model
     assert sum(first.shares.values()) == pytest.approx(1)
     for name, share in first.shares.items():
         assert share == np.mean(first.mask == ("background", "cat", "dog").index(name))
@@ -196,7 +196,7 @@ def test_only_segmenters_name_pixels(make_classifier, segmenter_folder):
         ImageClassifier.load(segmenter_folder)
 
 
-# Pictures that are made
+# Generated images
 
 
 @pytest.fixture(scope="module")
@@ -249,7 +249,7 @@ def test_a_painters_pixel_looks_only_at_pixels_before_it(painter_folder, tmp_pat
     with torch.inference_mode(), record(painter.model) as looks:
         painter.model(tokens)
     recorded = looks["decoder.0.attention"][0].numpy()
-    for pixel in range(16):  # it is predicted by input number `pixel`, whose key 0 is the start token
+    for pixel in range(16):  # input number `pixel` predicts it; key 0 is the start token
         np.testing.assert_allclose(layer.weights[:, pixel, :pixel], recorded[:, pixel, 1 : pixel + 1], atol=1e-6)
         assert (layer.weights[:, pixel, pixel:] == 0).all()
     assert seen.rollout() is None

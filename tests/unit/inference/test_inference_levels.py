@@ -1,8 +1,8 @@
-"""What depends on the CPU, at every level of instructions that this one can run.
+"""CPU-dependent code, at every instruction level that this CPU can run.
 
-Compiled code is compiled for each level and run. torch and oneDNN are held to lower levels by their own settings, which
-they read when they are loaded, so those checks run in processes of their own. `make processors` goes further: it runs
-levels that only an emulator has.
+Compiled code is compiled and run for each level. torch and oneDNN are limited to lower levels by their own settings,
+which they read when they are loaded, so those checks run in separate processes. `make processors` also runs levels that
+need an emulator.
 """
 
 import os
@@ -49,7 +49,7 @@ def level(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch):
 
 
 def examples(outputs: int, inputs: int, rows: int):
-    """Weights and inputs: random ones, and those whose sums are the largest, the smallest, and cancel out."""
+    """Weights and inputs: random ones, and those with the largest, the smallest, and cancelling sums."""
     torch.manual_seed(outputs + inputs + rows)
     ones, other = torch.ones(outputs, inputs), torch.ones(rows, inputs)
     turns = torch.where(torch.arange(inputs) % 2 == 0, 1.0, -1.0)
@@ -59,15 +59,15 @@ def examples(outputs: int, inputs: int, rows: int):
 
 
 def in_whole_numbers(weight: torch.Tensor, bias: torch.Tensor | None, x: torch.Tensor) -> torch.Tensor:
-    """The definition: whole numbers multiplied and added exactly, then scaled; in the order of operations of ours."""
+    """The definition: integers multiplied and added exactly, then scaled, in the same order of operations."""
     (w, worth), (numbers, scales) = quantize_rows(weight), quantize_rows(x)
-    sums = (numbers.double() @ w.double().t()).int()  # double precision adds whole numbers of this size exactly
+    sums = (numbers.double() @ w.double().t()).int()  # double precision adds integers of this size exactly
     y = sums.float() * worth.t() * scales
     return y if bias is None else y + bias
 
 
 def routes(some: Int8Linear, x: torch.Tensor) -> dict[str, torch.Tensor]:
-    """The product by every way there is here, whatever the number of rows."""
+    """The product by every implementation that is available, for any number of rows."""
     rounded, scale = quantize_rows(x)
     sums = {"float32": int8_matmul_float32(rounded, some.slices)}
     if onednn_is_exact():
@@ -156,7 +156,7 @@ def test_a_compiler_that_fails_is_told_of(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_oneDNN_that_cuts_sums_off_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: N802
-    """As it does with the instruction that every x86 has: sums of two products in 16 bits."""
+    """As with the byte instruction of every x86: sums of two products saturate at 16 bits."""
 
     def saturating(x, weight, scales, zeros):
         unsigned = (x + 128).int()
@@ -171,7 +171,7 @@ def test_oneDNN_that_cuts_sums_off_is_found_out(monkeypatch: pytest.MonkeyPatch)
     onednn_is_exact.cache_clear()
 
 
-# What oneDNN and torch are held to, and our own code of the same level.
+# The levels that oneDNN and torch are limited to, and the same level of our own code.
 HELD_TO = [("AVX512_CORE", "avx512", "avx512"), ("SSE41", "default", "0")]
 if "REGARD_FAULT_COUNT" in os.environ:  # `make processors`
     HELD_TO.append(("AVX2", "avx2", "avx2"))
@@ -189,7 +189,7 @@ def test_what_onednn_is_not_used_for_where_it_is_held_back() -> None:
 @pytest.mark.skipif("REGARD_NATIVE" in os.environ, reason="this is such a process")
 @pytest.mark.parametrize(("onednn", "aten", "ours"), HELD_TO)
 def test_int8_where_torch_and_onednn_have_no_products_of_bytes(onednn: str, aten: str, ours: str) -> None:
-    """There oneDNN cuts sums off, and would emulate bf16: neither is used."""
+    """There oneDNN saturates sums, and would emulate bf16: neither is used."""
     if ours not in LEVELS:
         pytest.skip(f"this CPU has no {ours}")
     files = [str(Path(__file__).with_name(f"test_inference_{name}.py")) for name in ("levels", "products", "forms")]

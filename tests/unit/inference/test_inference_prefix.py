@@ -1,4 +1,4 @@
-"""A translation begins with the prefix it was given, whatever the model knows of its words; widths are bounded."""
+"""A translation begins with the given prefix, even if its words are unknown; the beam width is limited."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""The search against brute force, against itself one by one, and every option against its definition."""
+"""The search against enumeration, batches against single sentences, and every option against its definition."""
 
 import itertools
 import math
@@ -22,7 +22,7 @@ MODELS = int(os.environ.get("REGARD_FAULT_COUNT", "5"))
 
 
 class RandomModel(nn.Module):
-    """Logits are a fixed random function of the sentence and the whole prefix: nothing a search could guess."""
+    """Logits that are a fixed random function of the sentence and the whole prefix."""
 
     def __init__(self, seed: int, vocab: int = 5, sharp: float = 1.0):
         super().__init__()
@@ -100,7 +100,7 @@ def transformer(seed=0):
     sizes = {"width": 32, "heads": 4, "encoder_depth": 2, "decoder_depth": 2, "ffn_width": 64}
     model = Transformer(TransformerConfig(source_vocab=20, target_vocab=20, **sizes)).eval()
     with torch.no_grad():
-        model.target_embedding.weight.mul_(4)  # sharper distributions: a random model is nearly uniform
+        model.target_embedding.weight.mul_(4)  # sharper distributions: random weights give a nearly uniform one
     return model
 
 
@@ -139,7 +139,7 @@ def test_answers_come_in_order_of_score_and_their_number_never_changes_the_first
                     assert scores == sorted(scores, reverse=True)
                     assert len({tuple(each.tokens) for each in found}) == len(found) <= n_best
                     kinds |= set(ended)
-    assert kinds == {True, False}  # answers that ended, and that were cut
+    assert kinds == {True, False}  # ended answers and cut ones
 
 
 def test_every_drawn_answer_is_given_in_order_of_score():
@@ -264,7 +264,7 @@ def test_the_best_of_many_scores_are_those_of_a_full_sort(size, count):
     generator = torch.Generator().manual_seed(size + count)
     scores = torch.randn(5, size, generator=generator)
     scores[:, : size // 2] = -math.inf
-    scores[0, -count:] = 9 + torch.arange(count)  # all the best in one place, which ends in an incomplete block
+    scores[0, -count:] = 9 + torch.arange(count)  # all the best in one block, which is incomplete
     value, index = _top(scores, min(count, size // 2))
     assert torch.equal(value, scores.sort(descending=True).values[:, : value.shape[1]])
     assert torch.equal(scores.gather(1, index), value)

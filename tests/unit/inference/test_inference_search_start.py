@@ -1,4 +1,4 @@
-"""A search starts from a state: whatever the source of a model is, and with the caller's own seeds and limits."""
+"""A search starts from a state, for any kind of source, with the caller's own seeds and limits."""
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ SIZES = {"width": 32, "heads": 4, "ffn_width": 64}
 
 
 class Captioner(nn.Module):
-    """Says what an image is, by a logit table that the image chooses: its source has no tokens."""
+    """Describes an image by a table of logits that the image selects: its source has no tokens."""
 
     def __init__(self, vocab=9):
         super().__init__()

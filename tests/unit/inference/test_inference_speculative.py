@@ -1,4 +1,4 @@
-"""Decoding with a draft against decoding without: the same logits, whatever the draft guesses."""
+"""Speculative decoding against plain decoding: the same logits, whatever the draft guesses."""
 
 import pytest
 import torch
@@ -13,14 +13,14 @@ DRAFTABLE = {**{kind: TRANSLATORS[kind] for kind in ("post", "pre", "rotary", "t
 
 
 class Around:
-    """A model that others change a little."""
+    """A wrapper that changes a model a little."""
 
     def __init__(self, model):
         self.model, self.start, self.step = model, model.start, model.step
 
 
 class Guesser(Around):
-    """A draft that is sometimes right: the model itself, which says something else every few calls."""
+    """A draft that is sometimes right: the model itself, with a wrong token every few calls."""
 
     def __init__(self, model, wrong_every):
         super().__init__(model)

@@ -1,4 +1,4 @@
-"""Text encoders: vectors, guesses, labels and attention, against the formulas and one text at a time."""
+"""Text encoders: vectors, masked-word predictions, labels and attention, against formulas and single texts."""
 
 import json
 import shutil

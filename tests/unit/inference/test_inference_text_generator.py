@@ -1,4 +1,4 @@
-"""Writing with language models and T5s: batches, streams, stops, best of n, perplexity, and what is cached."""
+"""Text generation with language models and T5s: batches, streams, stops, best of n, perplexity and caches."""
 
 import json
 import math
@@ -23,7 +23,7 @@ from regard.models.t5 import T5, T5Config
 TEXT = "the fox saw the owl and the owl saw the fox; café, naïve, 你好 and 👍🏽 are words too. " * 3
 PROMPTS = ["the fox", "the owl saw the fox and", "café", "", "naïve 你"]
 END = "<|endoftext|>"
-GREEDY = {"num_beams": 1, "do_sample": False, "suppress_tokens": [0]}  # we never write padding; theirs would
+GREEDY = {"num_beams": 1, "do_sample": False, "suppress_tokens": [0]}  # Regard never generates padding
 
 
 def byte_pairs(folder):
@@ -232,7 +232,7 @@ def test_penalties_and_biases_are_openais_formula(kind, presence, frequency, req
         for _ in range(12):
             logits = writer.model(torch.tensor([[*ids, *said]]))[0, -1]
             for token in range(len(logits)):
-                count = said.count(token)  # in the answer alone
+                count = said.count(token)  # counted in the answer only
                 logits[token] += bias.get(token, 0.0) - count * frequency - (count > 0) * presence
             said.append(int(logits.argmax()))
         said = said[: said.index(writer.ends[0])] if writer.ends[0] in said else said
@@ -251,7 +251,7 @@ def test_a_bias_of_minus_100_forbids_and_scores_stay_the_models_own(lm):
         lm.generate("the fox", logit_bias={300: 1.0})
 
 
-# What is foretold
+# Token predictions
 
 
 @pytest.mark.parametrize("kind", ["lm", "llama", "t5"])
@@ -262,7 +262,7 @@ def test_every_place_foretells_what_the_text_before_it_lets_expect(kind, request
     told = writer.predict_tokens(answer.prompt_ids, answer.ids, top=4)
     assert [each.place for each in told] == list(range(len(target)))
     for each in told:
-        before = target[: each.place + 1]  # one pass for each place, over no more than it may know
+        before = target[: each.place + 1]  # one pass for each place, over the tokens before it
         inputs = [torch.tensor([source]), torch.ones(1, len(source), dtype=torch.bool)] if source else []
         probability = writer.model(*inputs, torch.tensor([before]))[0, -1].softmax(-1)
         best = probability.argsort(descending=True)[:4]
@@ -312,7 +312,7 @@ def test_tokens_are_drawn_as_often_as_foretold(lm):
     many = lm.generate("the owl", max_tokens=1, n=600, **drawing)
     drawn = [lm.tokenizer.shown(each.ids or lm.ends[:1])[0] for each in (many, *many.alternatives)]
     assert len({*drawn}) > 5
-    for token in {choice.token for choice in told.choices}:  # halves of characters look alike
+    for token in {choice.token for choice in told.choices}:  # incomplete characters look alike
         expected = sum(choice.drawn for choice in told.choices if choice.token == token)
         assert drawn.count(token) / 600 == pytest.approx(expected, abs=0.08)
 
@@ -354,7 +354,7 @@ def test_prompt_and_answer_fit_the_learned_positions(lm, llama):
     assert [each.ids for each in both] == [full.ids, lm.generate("the", max_tokens=500, temperature=0.0).ids]
     with pytest.raises(DataError, match=r"'the fox saw.* tokens; this model reads 64"):
         lm.generate(long * 9)
-    assert len(llama.generate(long * 9, max_tokens=3, temperature=0.0).ids) <= 3  # rotary positions have no end
+    assert len(llama.generate(long * 9, max_tokens=3, temperature=0.0).ids) <= 3  # rotary positions have no limit
 
 
 def test_perplexity_is_the_formula_whatever_the_stride(lm):

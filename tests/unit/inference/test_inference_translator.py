@@ -1,4 +1,4 @@
-"""Text in, translation with its attention out."""
+"""Translation: texts, attention, alignments, ensembles and unknown words."""
 
 import itertools
 import shutil
@@ -224,7 +224,7 @@ def words_translator() -> Translator:
 
 @pytest.fixture
 def copying(monkeypatch: pytest.MonkeyPatch) -> Translator:
-    """It says `unknown visita unknown` for three words, and looks at the third, the second and the first."""
+    """A translator that generates `unknown visita unknown` for three words, attending to word 3, 2 and 1."""
     translator = words_translator()
     target = translator.tokenizer.target
     said = [target.unknown, target.encode(["visita"])[0][0], target.unknown]

@@ -1,4 +1,4 @@
-"""What a model does not know of a text is told by every result, or by a warning where the result cannot."""
+"""Every result reports the unknown words of a text, or a warning does if the result cannot."""
 
 import json
 
@@ -69,7 +69,7 @@ def test_word_vectors_warn():
 
 @pytest.fixture(scope="module")
 def writer(tmp_path_factory) -> LanguageModel:
-    """A language model of a few words."""
+    """A language model with a vocabulary of a few words."""
 
     def files(folder) -> None:
         words = ["<unk>", "</s>", "we", "are", "eating"]

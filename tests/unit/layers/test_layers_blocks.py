@@ -1,4 +1,4 @@
-"""The blocks' options against their formulas."""
+"""The options of blocks against their formulas."""
 
 from functools import partial
 
@@ -83,8 +83,8 @@ def test_rows_of_zeros_change_nothing(rows, biased):
 
 @pytest.mark.parametrize("order", ["pre", "post", "branch"])
 def test_half_a_stream_is_the_stream_rounded_and_only_under_autocast(order, monkeypatch):
-    """bf16 in and out of every branch, within its precision of what single precision gives."""
-    # Where a processor has no bf16, torch would give up oneDNN for good, and for all tests that follow.
+    """bf16 in and out of every branch, within bf16 precision of the float32 result."""
+    # On a CPU without bf16, torch would disable oneDNN for good, and so for all later tests.
     monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
     torch.manual_seed(0)
     layers = nn.ModuleList(FeedForward(32, 64) for _ in range(4))

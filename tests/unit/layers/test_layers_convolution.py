@@ -1,4 +1,4 @@
-"""The convolutional encoder: its equation, how far it sees, and that padding does not exist for it."""
+"""The convolutional encoder: its equation, its receptive field, and that padding has no effect."""
 
 import math
 

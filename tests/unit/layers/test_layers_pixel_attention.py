@@ -1,4 +1,4 @@
-"""Attention between pixels against loops over pixels; what is copied for it stays a few times the map."""
+"""Attention between pixels against loops over pixels; its copies take a few times the memory of the map."""
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ def neighbours(y, x, rows, columns, window):
 
 
 def by_loops(layer, images, score, values):
-    """softmax over each pixel's neighbours, one pixel and head after another; also who looked at whom."""
+    """softmax over each pixel's neighbours, one pixel and head at a time; also the attention weights."""
     pictures, _, rows, columns = images.shape
     heads, width = layer.heads, values.shape[-1] // layer.heads
     result = torch.zeros(pictures, rows, columns, values.shape[-1])
@@ -115,7 +115,7 @@ def test_shapes_that_cannot_be_are_explained():
 def test_a_non_local_block_sees_all_pixels(pool):
     torch.manual_seed(0)
     block, x = NonLocal(8, match=3, inner=4, pool=pool), torch.randn(2, 8, 5, 6)
-    assert torch.equal(block(x), x)  # shut at first
+    assert torch.equal(block(x), x)  # the gate is closed at first
     torch.nn.init.constant_(block.gain, 0.7)
     with torch.no_grad(), record(block) as looks:
         found = block(x)

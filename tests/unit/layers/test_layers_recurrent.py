@@ -1,4 +1,4 @@
-"""Recurrent networks against their equations, padding by brute force, and the claims about memory and gradients."""
+"""Recurrent networks against their equations, padding against single sequences, and the claims about gradients."""
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ KINDS = ["rnn", "lstm", "gru"]
 
 
 def both_ways(kind, *sizes, **options):
-    """The same parameters on the fused kernel and on the equations."""
+    """The same parameters with the fused kernel and with the equations."""
     fused = Recurrent(kind, *sizes, **options)
     plain = Recurrent(kind, *sizes, **options, fused=False)
     plain.load_state_dict(fused.state_dict())

@@ -1,4 +1,4 @@
-"""Patches, positions on a grid, windows, and recorded windows laid back on the map."""
+"""Patches, positions on a grid, windows, and recorded window attention mapped back to the whole map."""
 
 import pytest
 import torch
@@ -108,7 +108,7 @@ def test_a_stem_of_convolutions_is_what_its_parts_compute_in_turn():
 
 
 def test_neighbours_are_seen_through_convolutions_only():
-    """A change of one pixel reaches its own patch, or those around it too."""
+    """A change of one pixel reaches its own patch only, or with convolutions also the patches around it."""
     images = torch.zeros(2, 1, 16, 16)
     images[1, 0, 8, 8] = 5.0
     for stem, reached in (("patches", 1), ("convolutions", 9)):

@@ -1,4 +1,4 @@
-"""Window attention against its definition, token by token: who shares a window, and by which weights they look."""
+"""Window attention against its definition, token by token: the members of each window, and the weights."""
 
 import math
 
@@ -24,7 +24,7 @@ def attention_of(window, shift, version=1):
 
 
 def shares_a_window(here, there, window, shift):
-    """Windows lie side by side, their corners at `shift` and every `window` before and after it."""
+    """Windows are adjacent, with corners at `shift` and every `window` before and after it."""
     return all((a - shift) // window == (b - shift) // window for a, b in zip(here, there, strict=True))
 
 
@@ -52,10 +52,10 @@ def test_weights_are_those_of_the_definition(grid, window, shift, version):
     with torch.no_grad(), record(layer) as looks:
         found = layer(x)
         weights = weights_on_map(looks["attention"], *layer.windows(grid), rows * columns)
-        if min(grid) <= window:  # one window a side: not shifted, and no larger than the map
+        if min(grid) <= window:  # one window per side: not shifted, and no larger than the map
             window, shift = min(window, *grid), 0
         if rows % window or columns % window:
-            return  # what fills the map up is looked at too; the parity tests cover it
+            return  # padding is attended to as well; the parity tests cover it
         tokens = x.flatten(1, 2)
         heads = [inner._split(part(tokens), 2) for part in (inner.query, inner.key, inner.value)]
         q, k, v = heads
@@ -84,7 +84,7 @@ def test_the_bias_is_a_number_for_each_distance():
         for j in range(16):
             (a, b), (y, x) = divmod(i, 4), divmod(j, 4)
             assert torch.equal(bias[:, i, j], table.table[(a - y + 3) * 7 + b - x + 3])
-    smaller = table(torch.zeros(1, 3, 4, 2), 4)[0]  # two by two of the same distances
+    smaller = table(torch.zeros(1, 3, 4, 2), 4)[0]  # two by two with the same distances
     assert torch.equal(smaller, bias[:, [0, 1, 4, 5]][:, :, [0, 1, 4, 5]])
 
 

@@ -1,4 +1,4 @@
-"""The script of the offline page: modules joined in the order of their imports, each in a scope of its own."""
+"""The script of the offline page: modules joined in import order, each in its own scope."""
 
 import shutil
 import subprocess
@@ -23,7 +23,7 @@ MODULES = {
 @pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
 def test_joined_modules_do_what_the_modules_do(tmp_path: Path) -> None:
     script = bundle(["main.js"], MODULES.__getitem__)
-    assert script.count("const SIDE = 20") == 1  # imported twice, there once
+    assert script.count("const SIDE = 20") == 1  # imported twice, included once
     (tmp_path / "page.js").write_text(script, encoding="utf-8")
     told = subprocess.run(["node", tmp_path / "page.js"], capture_output=True, text=True, check=True)
     assert told.stdout == "41\n"
@@ -39,6 +39,6 @@ def test_every_axis_has_a_module(kind: str) -> None:
 def test_no_module_is_there_twice() -> None:
     source = Path(__file__).parents[3] / "src/regard"
     shared, own = ({path.name for path in (source / place).rglob("*.js")} for place in ("look/web", "serve/lens"))
-    assert shared & own == {"dom.js", "format.js"}  # which extend the shared ones
+    assert shared & own == {"dom.js", "format.js"}  # they extend the shared modules
     for name in shared & own:
         assert f'export * from "./look/{name}";' in (source / "serve/lens" / name).read_text(encoding="utf-8")

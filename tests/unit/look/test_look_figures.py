@@ -1,4 +1,4 @@
-"""Figures and JSON: they open, hold the words, and nothing in a word is ever interpreted."""
+"""Figures and JSON: the files open, contain the words, and no part of a word is interpreted as markup."""
 
 import json
 import xml.etree.ElementTree as ElementTree

@@ -1,4 +1,4 @@
-"""Reports of images as files: they hold what was recorded."""
+"""Reports of images as files: they contain the recorded attention."""
 
 import base64
 import io

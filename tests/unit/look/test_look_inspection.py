@@ -94,21 +94,21 @@ def test_what_hides_nothing_or_cannot_be_guessed_is_only_looked_at(make_encoder:
     assert report.predictions == [] and report.panels[0].keys.texts == ["[CLS]", "we", "[MASK]", "[SEP]"]
 
 
-# Writers
+# Text generators
 
 
 @pytest.mark.parametrize("kind", ["gpt", "llama"])
 def test_a_language_model_is_seen_as_it_looked_while_it_wrote(kind: str, make_writer: Callable[[str], Path]) -> None:
     writer = regard.load(make_writer(kind))
     writing = {"max_tokens": 9, "temperature": 0.9, "seed": 5}
-    with record(writer.model) as looks:  # step by step, from the growing cache
+    with record(writer.model) as looks:  # step by step, with the growing cache
         answer = writer.generate("the fox saw", **writing)
     inspection = inspect_text(writer, "the fox saw", **writing)
     report = inspection.report()
     assert inspection.said == answer.text
     for panel in report.panels:
         steps = looks[panel.name][0].numpy()
-        rows = min(steps.shape[1], len(panel.queries))  # the last token was written but not read
+        rows = min(steps.shape[1], len(panel.queries))  # the last token was generated but not read
         assert panel.kind == "causal" and rows >= len(panel.queries) - 1
         np.testing.assert_allclose(panel.weights[:, :rows, :rows], steps[:, :rows, :rows], atol=1e-5)
         assert not np.triu(panel.weights, k=1).any()

@@ -1,4 +1,4 @@
-"""`regard.look(...)`: a package that is also the function people call in a notebook."""
+"""`regard.look(...)`: a package that can be called as a function."""
 
 import html
 import json

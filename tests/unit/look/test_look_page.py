@@ -1,4 +1,4 @@
-"""The page is one file that loads nothing, runs only its own script, and carries the weights faithfully."""
+"""The offline page is one file that loads nothing, runs only its own script, and contains the recorded weights."""
 
 import base64
 import hashlib

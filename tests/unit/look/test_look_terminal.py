@@ -1,4 +1,4 @@
-"""The terminal's heat map fits its width, degrades to plain ASCII and cannot be steered by a word."""
+"""The terminal's heat map fits its width, falls back to plain ASCII, and words cannot control the terminal."""
 
 import io
 
