@@ -34,7 +34,7 @@ class LayerCache(Protocol):
         ...
 
     def visible(self) -> Bool[Tensor, "S 1 W Tk"] | None:
-        """Which keys the newest tokens may look at; None if they may look at all."""
+        """Which keys the newest tokens may attend to; None for all keys."""
         ...
 
     def reorder(self, origin: Int[Tensor, "S W2"]) -> None: ...
@@ -52,8 +52,8 @@ class GrowingCache:
     """Storage that doubles when it is full, so appending a token costs its own size on average.
 
     There are two ways to read it. `append` returns keys and values in the order of the hypotheses, so `reorder` moves
-    rows. `storage` returns the rows as they lie, for readers that look up the row of every earlier token in `ancestry`:
-    after it, `reorder` moves nothing and changes `ancestry` instead.
+    rows. `storage` returns the rows in storage order, for readers that look up the row of every earlier token in
+    `ancestry`. After `storage`, `reorder` moves no rows and changes `ancestry` instead.
     """
 
     def __init__(self, sentences: int, capacity: int = 32):
@@ -149,7 +149,7 @@ class GrowingCache:
         return own if self.ancestry is None else torch.cat([self.ancestry, own], dim=1)
 
     def _put_in_order(self) -> None:
-        """Give every hypothesis a row of its own that holds all its tokens; clears `ancestry`."""
+        """Copy all tokens of each hypothesis into one row; clears `ancestry`."""
         if self.ancestry is None or self.k is None or self.v is None:
             return
         whole, place = self._whole_ancestry(), torch.arange(self.length, device=self.k.device)
@@ -177,9 +177,8 @@ def round_up(size: int) -> int:
 class Slots:
     """Which hypothesis sees which slot of a storage of fixed shape that the W hypotheses of a sentence share.
 
-    One object serves all layers. Nothing is ever moved: a token stays in the slot it was written to, and a hypothesis
-    that continues another one begins to see its slots. Every step takes W slots, one for each hypothesis; `open` must
-    be called before it.
+    All layers share one object. A token stays in the slot it was written to, and a hypothesis that continues another
+    one gets to see its slots. Every step uses W slots, one per hypothesis; `open` must be called before it.
     """
 
     def __init__(self, sentences: int, width: int, capacity: int, device: torch.device | None = None):
@@ -217,7 +216,7 @@ class Slots:
 
 
 class StaticCache:
-    """The keys and values of one layer in `slots`: those of W hypotheses side by side, one storage per sentence."""
+    """The keys and values of one layer in `slots`; the W hypotheses of a sentence share one storage."""
 
     def __init__(self, slots: Slots, groups: int, head_width: int, dtype: torch.dtype = torch.float32):
         self.slots = slots

@@ -16,7 +16,7 @@ from torch.nn import functional
 from regard.attention import masks, short_rows
 from regard.attention.dropout import drop
 
-Mask = Bool[Tensor, "#B #H #Tq #Tk"]  # True = may look
+Mask = Bool[Tensor, "#B #H #Tq #Tk"]  # True = may attend
 Bias = Float[Tensor, "#B #H #Tq #Tk"]  # added to the scores; masking is done by Mask
 
 

@@ -2,7 +2,7 @@
 
 Presets: tiny (for 28-32 pixels and two cores), small-32 (for 32 pixels); t, s, b and l (V1's, windows of 7); v2-t, v2-s
 and v2-b (V2's, windows of 8 for 256 pixels). V2 differs in three things: scores are cosines, the biases come from a
-small network of log-spaced distances, and the norms stand at the ends of the branches. With `stem = "convolutions"` a
+small network of log-spaced distances, and the norms are at the ends of the branches. With `stem = "convolutions"` a
 few small convolutions make the patches' vectors (Xiao et al. 2021).
 Deviations: none known at the size a model was made for. The authors' code reads no other size; here images may have any
 size. A map that windows do not divide is zero-padded, as in the authors' detector. A map no wider than a window is one

@@ -1,7 +1,7 @@
 """T5, every task as text in and text out (Raffel et al. 2020, "Exploring the Limits of Transfer Learning").
 
 Presets: tiny (for two cores); small, base, large (the paper's); v1.1-small, v1.1-base, v1.1-large (Shazeer 2020: a
-gated feed-forward, and an output matrix of its own). Positions are biases of the attention scores by distance, one
+gated feed-forward, and a separate output matrix). Positions are biases of the attention scores by distance, one
 table for all layers of a side; RMS norms before each branch; no attention scale; no biases.
 Deviations: none known.
 """

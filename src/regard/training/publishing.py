@@ -1,4 +1,4 @@
-"""What a run writes: its recipe beside every checkpoint, and at the end one model folder."""
+"""The files that a run publishes: its recipe beside every checkpoint, and at the end one model folder."""
 
 from __future__ import annotations
 

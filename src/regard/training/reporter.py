@@ -1,4 +1,4 @@
-"""What a run shows on stderr: a progress bar on a terminal, plain lines elsewhere."""
+"""Progress of a run on stderr: a progress bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class Masking:
         """The number of each candidate's word; every token counts as a word unless whole words are masked."""
         if not self.whole_words:
             return np.arange(len(candidates))
-        apart = np.diff(candidates, prepend=-2) > 1  # a special token stands between
+        apart = np.diff(candidates, prepend=-2) > 1  # a special token is in between
         return np.cumsum(apart | ~self.continues[ids[candidates]]) - 1
 
     @staticmethod

@@ -20,7 +20,7 @@ from regard.training.recipe.training_sections import TrainingSection
 
 
 class Recipe(Config):
-    """What the loop needs of a recipe, whatever its task. Each task adds its own sections in a subclass."""
+    """The sections that the loop needs, common to all tasks. Each task adds its own sections in a subclass."""
 
     metrics: ClassVar[tuple[Metric, ...]]  # what the task measures at every validation
     no_init: ClassVar[str] = ""  # why training cannot start from a model folder; empty if it can

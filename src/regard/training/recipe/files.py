@@ -25,14 +25,14 @@ def recipe_names() -> list[str]:
 
 
 def recipe_text(name: str) -> str:
-    """The text of a recipe that comes with the package; it begins with a comment that says what it is for."""
+    """The text of a recipe that comes with the package; it begins with a comment on its purpose."""
     if name not in recipe_names():
         raise UsageError(f"there is no shipped recipe {name!r}; {nearest(name, recipe_names())}")
     return (_folder() / f"{name}.toml").read_text(encoding="utf-8")
 
 
 class Shipped(NamedTuple):
-    """What is known about a recipe of the package before it runs."""
+    """The description of a recipe of the package, known before it runs."""
 
     purpose: str
     data: dict[str, bool] | None  # its files, and whether each exists; None if the user must name them
@@ -40,7 +40,7 @@ class Shipped(NamedTuple):
 
 
 def shipped(name: str) -> Shipped:
-    """What a recipe of the package does, needs and takes."""
+    """The purpose, data files and training time of a recipe of the package."""
     text = recipe_text(name)
     values = located(tomllib.loads(text))
     data = {path: is_there(path) for path in data_files(values["data"])} if "data" in values else None

@@ -1,4 +1,4 @@
-"""Tasks: what a batch is, how it becomes a loss, and how a model is measured. The loop knows tasks only through this.
+"""Tasks define batches, losses and metrics. The loop uses tasks only through the interface in this module.
 
 A task has three stages. `prepare` writes its data to disk once per run, `open` reads them, and the loop then asks for a
 model, for batches and for their losses.

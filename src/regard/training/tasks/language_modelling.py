@@ -1,6 +1,6 @@
 """Language modelling: every next token of a plain text.
 
-Most models read packed blocks in random order (Radford et al. 2019). Recurrent models read streams side by side and
+Most models read packed blocks in random order (Radford et al. 2019). Recurrent models read streams in parallel and
 carry their state from batch to batch: gradients stop at the beginning of a batch, the state does not (truncated
 back-propagation through time, as in Merity et al. 2018).
 """
@@ -114,7 +114,7 @@ class LanguageTask(TextTask[B]):
 
 
 class BlockTask(LanguageTask[TextBatch]):
-    """Packed blocks in random order, each read by itself."""
+    """Packed blocks in random order, each read independently."""
 
     def _plan(self, epoch: int) -> list[Rows]:
         tokens, block = len(self.corpus.train.tokens), self.recipe.data.block
@@ -171,7 +171,7 @@ class BidirectionalTask(BlockTask):
 
 
 class StreamTask(LanguageTask[StreamBatch]):
-    """A recurrent model reads streams of the text side by side; its state is carried from batch to batch."""
+    """A recurrent model reads streams of the text in parallel; its state is carried from batch to batch."""
 
     divisible, capturable = False, False  # a batch needs the state after the batch before it
 
