@@ -1,4 +1,4 @@
-"""Model folders: whole or not at all, and filled with exactly what was saved."""
+"""Model folders: written completely or not at all, and loaded with exactly the saved tensors."""
 
 import errno
 import hashlib
@@ -146,8 +146,8 @@ def run_with_steps(run, *steps):
 def test_checkpoints_come_newest_first_and_damaged_ones_are_passed_over(tmp_path):
     first, second, third, fourth = run_with_steps(tmp_path, 5, 20, 100, 1000)
     assert checkpoints.complete_checkpoints(tmp_path) == [fourth, third, second, first]
-    (fourth / "a.txt").write_text("")  # seen by its size
-    (third / "a.txt").write_text("at 101")  # seen only by its hash
+    (fourth / "a.txt").write_text("")  # detected by its size
+    (third / "a.txt").write_text("at 101")  # detected only by its hash
     assert checkpoints.complete_checkpoints(tmp_path) == [third, second, first]
     assert checkpoints.newest_complete(tmp_path) == second
     assert checkpoints.newest_complete(tmp_path / "elsewhere") is None
@@ -170,7 +170,7 @@ def with_notes(folder):
 
 
 def name_notes_in_the_manifest(folder):
-    """As earlier versions wrote it."""
+    """As earlier versions wrote the manifest."""
     entries = {name: folders._read_manifest(folder)[name] for name in ("a.txt", "train_state/b.bin")}
     for name in ("README.md", "metrics.jsonl"):
         content = (folder / name).read_bytes()
@@ -252,7 +252,7 @@ def tiny(name):
 
 
 def given_to(model):
-    """A sentence, a pair of them, a picture, or what a picture is made of."""
+    """A sentence, a sentence pair, an image, or the latent vector of an image."""
     config, generator = model.config, torch.Generator().manual_seed(0)
     if hasattr(config, "latent"):
         return torch.randn(1, config.latent, generator=generator), torch.tensor([1])
@@ -303,7 +303,7 @@ def test_a_compiled_model_is_saved_under_its_own_names(tmp_path):
 
 
 def rewrite(folder, change):
-    """Change the weights of a folder and seal it again: the damage is then in what it says, not in its bytes."""
+    """Change the weights of a folder and update its manifest: the content is then wrong, but not damaged."""
     tensors = load_file(folder / "model.safetensors")
     change(tensors)
     save_file(tensors, folder / "model.safetensors")

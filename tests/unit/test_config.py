@@ -1,4 +1,4 @@
-"""Strict configuration: nothing is ignored, and every complaint says what to do."""
+"""Strict configuration: nothing is ignored, and every error says what to do."""
 
 import pytest
 

@@ -1,5 +1,5 @@
-"""Folders that the version before this layout of the package wrote, one of each kind: they load and give the same
-answers, and an unfinished run goes on to the very weights that version reached."""
+"""One folder of each kind that the version before this package layout wrote: they load and give the same answers, and
+an unfinished run resumes to exactly the weights that the earlier version reached."""
 
 import json
 import shutil
@@ -20,7 +20,7 @@ CLOSE = {"rel": 1e-3, "abs": 1e-4}  # other CPUs round differently
 
 
 def answer(folder: Path, image: Path) -> dict[str, object]:
-    """What the model of a folder says, in plain values."""
+    """The answer of the model in a folder, as plain values."""
     model = regard.load(folder)
     match folder.name:
         case "transformer" | "seq2seq":
@@ -59,7 +59,7 @@ def test_a_model_folder_gives_the_same_answers(name: str, tmp_path: Path) -> Non
     for key, value in expected.items():
         if isinstance(value, str):
             assert found[key] == value
-        elif key == "row":  # bytes of pixels: rounding may move one by one
+        elif key == "row":  # pixel bytes: rounding may change one by 1
             assert found[key] == pytest.approx(value, abs=1)
         else:
             assert found[key] == pytest.approx(value, **CLOSE)

@@ -1,4 +1,4 @@
-"""Names that start with hf: are fetched once and said to be; without a network the message says what is missing."""
+"""Models named hf:… are downloaded once, with a message; without a network the error says what is missing."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from regard.errors import CheckpointError
 
 
 class Hub:
-    """Stands for the hub and its cache; `network` lets a download succeed."""
+    """A stand-in for the hub and its cache; `network` lets a download succeed."""
 
     def __init__(self, folder: Path, *, network: bool) -> None:
         self.folder, self.network, self.asked = folder, network, []

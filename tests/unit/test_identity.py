@@ -1,4 +1,4 @@
-"""A model is known by name in its own file, in the two catalogs and in a few kinds of tables, and nowhere else."""
+"""A model's name occurs only in its own file, in the two catalogs and in a few kinds of tables."""
 
 import ast
 import re
@@ -13,13 +13,13 @@ from regard.models.catalog import MODELS, models_for, models_run_by
 from regard.training.tasks.catalog import TASKS
 
 SOURCE = Path(regard.__file__).parent
-TABLES = (  # files and folders that have one row, or one file, for each model
+TABLES = (  # files and folders with one row, or one file, for each model
     "models/catalog.py",
     "inference/pipelines/catalog.py",
     "studies/costs/models.py",
     "studies/costs/images.py",
     "checkpoints/tables.py",
-    "checkpoints/marian.py",  # the name table of Marian's form, which needs code besides
+    "checkpoints/marian.py",  # the name table of the Marian layout, which also needs code
     "mappings",
     "recipes",
     "training/recipe",  # the default model of each task
@@ -27,7 +27,7 @@ TABLES = (  # files and folders that have one row, or one file, for each model
 )
 CELL = "the kind of a recurrent cell"
 KERNEL = "the kernel whose time is measured"
-EXCEPTIONS = {  # (file, name): what the word means there
+EXCEPTIONS = {  # (file, name): the meaning of the word there
     ("layers/recurrent.py", "lstm"): CELL,
     ("models/elmo.py", "lstm"): CELL,
     ("models/seq2seq.py", "lstm"): CELL,
@@ -56,7 +56,7 @@ def names_in(text: str) -> set[str]:
 
 
 def named_in_python(source: str) -> set[str]:
-    """The models that code names: in its strings and keywords. Docstrings and comments are prose and may."""
+    """The models that code names, in strings and keywords. Docstrings and comments do not count."""
     tree = ast.parse(source)
     prose = {
         id(node.body[0].value)
@@ -81,7 +81,7 @@ def named_in(file: Path) -> set[str]:
 
 
 def misplaced(root: Path) -> set[tuple[str, str]]:
-    """Every (file, model) such that the file names the model and is neither its own nor one of the tables."""
+    """Every (file, model) where the file names the model but is neither the model's own nor one of the tables."""
     found = set()
     for file in sorted(path for suffix in ("py", "js", "html") for path in root.rglob(f"*.{suffix}")):
         place = file.relative_to(root).as_posix()

@@ -1,4 +1,4 @@
-"""What Regard asks of torch's allocator: it must be said before torch is loaded, and never against the user."""
+"""Settings of torch's allocator: they are made before torch is loaded, and never override the user's."""
 
 import os
 import subprocess

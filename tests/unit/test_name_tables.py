@@ -1,4 +1,4 @@
-"""Name tables read both ways: to_theirs undoes to_ours, and nothing is passed over in silence."""
+"""Name tables in both directions: to_theirs is the inverse of to_ours, and nothing is silently ignored."""
 
 from pathlib import Path
 

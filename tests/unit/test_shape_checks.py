@@ -1,4 +1,4 @@
-"""Shapes are checked in tests: wrong ones fail, in every test anew, however often a function was called before."""
+"""Shape checks in tests: wrong shapes fail in every test, however often a function was called before."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from regard.attention.core import attend
 
 
 def wrong() -> None:
-    """Keys of another width than the queries'."""
+    """Calls with keys of another width than the queries."""
     attend(torch.randn(1, 2, 3, 4), torch.randn(1, 2, 3, 5), torch.randn(1, 2, 3, 4))
 
 
@@ -20,5 +20,5 @@ def test_the_first_calls_in_a_test_are_checked_and_the_others_are_not(test: int)
     q = torch.randn(1, 2, 3, 4)
     for _ in range(shape_checks.CHECKS):
         attend(q, q, q)
-    with pytest.raises(RuntimeError, match="size"):  # torch's own error: our check is over
+    with pytest.raises(RuntimeError, match="size"):  # torch's own error: the shape check has ended
         wrong()

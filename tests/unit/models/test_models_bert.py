@@ -1,4 +1,4 @@
-"""BERT's shapes, options and heads; what it computes is compared with transformers in tests/parity."""
+"""BERT's shapes, options and heads; its outputs are compared with transformers in tests/parity."""
 
 import pytest
 import torch
@@ -98,7 +98,7 @@ def test_it_learns_a_hidden_word():
     assert loss < 0.1
 
 
-PUBLISHED = {  # vocabulary, and parameters of the bare encoder as its folder on the hub has them
+PUBLISHED = {  # vocabulary, and parameters of the bare encoder in its folder on the hub
     "tiny": (30522, 4_385_920), "mini": (30522, 11_170_560), "small": (30522, 28_763_648),
     "base": (30522, 109_482_240), "large": (30522, 335_141_888), "minilm": (30522, 22_713_216),
     "roberta": (50265, 124_645_632), "albert": (30000, 11_683_584),

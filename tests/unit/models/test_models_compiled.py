@@ -1,6 +1,6 @@
-"""Every Transformer, and every classifier of pictures, is one graph to torch's compiler: a break would cost its speed.
+"""Every Transformer and every image classifier is one graph for torch's compiler: a graph break would cost speed.
 
-In a process of its own: the shape checks of the test run are not what is compiled.
+In a separate process, because compiled code must not contain the shape checks of the test run.
 """
 
 import subprocess

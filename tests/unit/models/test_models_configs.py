@@ -1,4 +1,4 @@
-"""Every number of every configuration is checked before anything is made of it: refused in one line, or it works."""
+"""Every number of every configuration is validated before a model is built: it is refused in one line, or it works."""
 
 import math
 import types
@@ -21,7 +21,7 @@ MAY_BE_NEGATIVE = {"length_penalty", "presence_penalty", "frequency_penalty"}
 
 
 def kinds(annotation: object) -> set[type]:
-    """The plain types that a field may have, without their limits and None."""
+    """The plain types of a field, without limits and None."""
     if get_origin(annotation) in (Union, types.UnionType):
         return set().union(*(kinds(each) for each in get_args(annotation)))
     origin = get_origin(annotation) or annotation
@@ -36,7 +36,7 @@ def values_for(annotation: object) -> tuple[object, ...]:
 
 
 def attempt(name: str, key: str, value: object) -> Config | None:
-    """The configuration of a tiny model with one value changed, or None where it is refused in one line."""
+    """The configuration of a tiny model with one value changed, or None if it is refused in one line."""
     entry = MODELS[name]
     sizes = {each: size for each, size in SIZES.items() if each in entry.config.model_fields}
     try:
@@ -57,7 +57,7 @@ def test_what_a_configuration_lets_pass_can_be_built(name):
                 assert config is None, f"{name}: {key} = {value} was accepted"
             if config is None or (name == "t5" and key in SIZES):  # T5's two vocabularies are one
                 continue
-            with torch.device("cpu" if name == "sagan" else "meta"):  # SAGAN looks for the norms of its matrices
+            with torch.device("cpu" if name == "sagan" else "meta"):  # SAGAN computes the norms of its matrices
                 entry.model(config)
 
 
@@ -70,7 +70,7 @@ def test_every_preset_is_valid(name):
 
 @pytest.mark.parametrize("task", TASKS)
 def test_numbers_of_recipes_are_checked(task):
-    """Every number of every section, those of [decoding] too: none may be infinite, and hardly any below 0."""
+    """Every number of every section, including [decoding]: none may be infinite, and hardly any negative."""
     name = next(each for each in recipe_names() if not each.startswith("pairs") and load_recipe(each).task == task)
     for section, field in TASKS[task].recipe.model_fields.items():
         inner = next((each for each in kinds(field.annotation) if issubclass(each, Config)), None)

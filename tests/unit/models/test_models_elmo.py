@@ -1,4 +1,4 @@
-"""ELMo: who sees what, padding, characters by torch's own operations, the mix of layers."""
+"""ELMo: directions, padding, the character encoder by torch's own operations, the mix of layers."""
 
 import pytest
 import torch

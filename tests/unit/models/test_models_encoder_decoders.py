@@ -1,4 +1,4 @@
-"""What every Transformer that reads a source and says a target must hold to, whatever its options."""
+"""Properties of every Transformer encoder-decoder, for all its options."""
 
 import pytest
 import torch
@@ -64,7 +64,7 @@ def test_padding_changes_nothing(model: nn.Module):
 def test_every_parameter_learns(model: nn.Module):
     model.train()(*batch()).square().sum().backward()
     dead = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
-    # A constant added to every key does not change a softmax: key biases have no gradient by mathematics.
+    # A constant added to every key does not change a softmax, so key biases have no gradient.
     assert [name for name in dead if not name.endswith("key.bias")] == []
 
 

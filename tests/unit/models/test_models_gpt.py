@@ -1,4 +1,4 @@
-"""The decoder-only model: cached steps, padding on either side, and what its options change."""
+"""The decoder-only model: cached steps, padding on either side, and the effect of its options."""
 
 import pytest
 import torch
@@ -25,7 +25,7 @@ def tiny(**changes) -> Gpt:
     model = Gpt(GptConfig(**{**sizes, **changes})).eval()
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.2)  # positions and biases that matter
+            parameter.add_(torch.randn_like(parameter) * 0.2)  # so that positions and biases matter
     return model
 
 
@@ -34,7 +34,7 @@ def texts(rows=3, length=7):
 
 
 def padded(tokens, lengths, side):
-    """Rows cut to these lengths and padded with a token that must not matter."""
+    """Rows cut to these lengths and padded with a token that must have no effect."""
     real = torch.arange(tokens.shape[1]) < torch.tensor(lengths)[:, None]
     rows = torch.where(real, tokens, 3)
     if side == "left":
@@ -95,7 +95,7 @@ def test_every_parameter_learns(changes):
     model = tiny(**changes).train()
     model(texts(length=12)).square().sum().backward()
     dead = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
-    # A constant added to every key does not change a softmax: without rotation key biases have no gradient.
+    # A constant added to every key does not change a softmax, so without rotation key biases have no gradient.
     assert [name for name in dead if not name.endswith("key.bias")] == []
 
 

@@ -1,4 +1,4 @@
-"""What every model of images promises: logits, maps of any picture, attention that can be seen, sizes as published."""
+"""Properties of every image model: logits, feature maps of any image, recorded attention, published sizes."""
 
 import pytest
 import torch
@@ -54,7 +54,7 @@ def test_pictures_of_every_size_have_logits_and_maps(case, size):
         maps = model.features(images)
     assert all(each.dim() == 4 and len(each) == 2 for each in maps)
     sides = [each.shape[2:] for each in maps]
-    assert sides == sorted(sides, reverse=True)  # finest first
+    assert sides == sorted(sides, reverse=True)  # highest resolution first
 
 
 def test_a_picture_is_judged_alone(case):
@@ -80,13 +80,13 @@ def test_the_form_it_is_run_by_sees_the_same(case):
 def test_every_parameter_learns(case):
     name, changes = case
     model = built(name, changes)
-    for parameter in model.parameters():  # gates that are shut at first let nothing through
+    for parameter in model.parameters():  # gates that are closed at first would pass nothing
         if parameter.dim() <= 1:
             torch.nn.init.normal_(parameter, std=0.5)
     images = torch.randn(4, 3, 16, 16)
     (model(images).square().sum() + sum(each.square().sum() for each in model.features(images))).backward()
     without = [key for key, parameter in model.named_parameters() if parameter.grad is None or not parameter.grad.any()]
-    # softmax does not see what is added to all scores: the bias of keys changes nothing
+    # A constant added to all scores does not change a softmax, so key biases have no effect.
     assert not [key for key in without if not key.endswith("key.bias")]
 
 
@@ -125,7 +125,7 @@ def test_drop_path_leaves_branches_out_in_training_only():
 
 @pytest.mark.parametrize(
     ("name", "preset", "millions"),
-    [  # with 1000 classes: as their papers and torchvision, timm or transformers count them
+    [  # with 1000 classes, as counted in the papers and by torchvision, timm or transformers
         ("vit", "ti-16", 5.717), ("vit", "s-16", 22.051), ("vit", "b-32", 88.224), ("vit", "b-16", 86.568),
         ("vit", "l-16", 304.327), ("vit", "h-14", 632.046),
         ("resnet", "18", 11.690), ("resnet", "34", 21.798), ("resnet", "50", 25.557),
@@ -164,7 +164,7 @@ def test_configs_that_do_not_hold_together_are_explained(name, changes, says):
 
 
 def test_a_convolution_can_be_standardised():
-    """Filters moved and stretched as a whole are the same filters."""
+    """Shifting and scaling whole filters changes nothing."""
     model = built("resnet", {"standardise": True, "norm": "group"}).eval()
     images = torch.randn(1, 3, 16, 16)
     expected = model(images)

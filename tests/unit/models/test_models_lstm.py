@@ -1,4 +1,4 @@
-"""The recurrent language model: reading whole, in pieces and step by step; what its options do."""
+"""The recurrent language model: whole texts, pieces and single steps give the same; the effect of its options."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""SAGAN: pictures of the right shape and range, classes that matter, spectral norms, and attention where asked for."""
+"""SAGAN: shape and range of images, the effect of classes, spectral norms, and attention where it is configured."""
 
 import pytest
 import torch
@@ -41,7 +41,7 @@ def test_classes_matter_to_both_networks():
 
 def test_every_convolution_stretches_nothing_by_more_than_one():
     gan, labels = model(), torch.zeros(4, dtype=torch.long)
-    for _ in range(60):  # each call brings the estimate closer
+    for _ in range(60):  # each call improves the estimate
         gan.critic(gan(gan.draw(labels), labels), labels)
     layers = [module for module in gan.modules() if isinstance(module, torch.nn.Conv2d | torch.nn.Linear)]
     assert len(layers) > 15

@@ -1,4 +1,4 @@
-"""The recurrent encoder-decoder: training and decoding agree, padding and beams change nothing, and it learns."""
+"""The recurrent encoder-decoder: training and decoding agree, padding and beams have no effect, and it learns."""
 
 import itertools
 
@@ -169,7 +169,7 @@ def test_presets_build_a_model(preset):
 
 
 def learn(model, steps, task):
-    """Train on random sequences of five letters and return the share of right letters on new ones, decoded greedily."""
+    """Train on random sequences of five letters; returns the share of correct letters on new ones, decoded greedily."""
     torch.manual_seed(3)
     model.train()
     optimiser = torch.optim.Adam(model.parameters(), lr=5e-3)

@@ -1,4 +1,4 @@
-"""T5: cached steps, padding, positions by distance, and the two versions."""
+"""T5: cached steps, padding, relative positions, and the two versions."""
 
 import pytest
 import torch
@@ -27,14 +27,14 @@ def batch(rows=3, source=14, target=9):
 
 
 def test_only_distances_matter_to_the_encoder():
-    """Without content the attention of a token depends on how far the others are, not on where it stands."""
+    """Without content, the attention of a token depends on distances only, not on absolute positions."""
     model = tiny()
     same = torch.full((1, 30), 5)
     with record(model, "encoder.0.attention", scores=True) as looks:
         model.encode(same, torch.ones(1, 30, dtype=torch.bool))
     scores = looks["encoder.0.attention"][0]
     torch.testing.assert_close(scores[:, 1:, 1:], scores[:, :-1, :-1])
-    torch.testing.assert_close(scores[:, 0, 10:], scores[:, 0, 10:11].expand(-1, 20))  # beyond max_distance all alike
+    torch.testing.assert_close(scores[:, 0, 10:], scores[:, 0, 10:11].expand(-1, 20))  # all equal beyond max_distance
 
 
 def test_layers_have_the_names_of_the_transformer():

@@ -1,4 +1,4 @@
-"""The Transformer against torch's own layers, and the properties the lectures claim."""
+"""The Transformer against torch's own layers, and the properties that the lectures claim."""
 
 import pytest
 import torch
@@ -65,7 +65,7 @@ def test_every_decoder_layer_reads_the_last_encoder_layer():
     seen = []
     for layer in model.decoder:
         layer.cross.key.register_forward_hook(lambda module, args, out: seen.append(args[0]))
-    model(source, mask, inputs)  # with gradients it is packed
+    model(source, mask, inputs)  # packed, because there are gradients
     memory, _ = model.encode(source, mask)
     assert len(seen) == 2 and all(torch.equal(each[0], memory[mask]) for each in seen)
     seen.clear()

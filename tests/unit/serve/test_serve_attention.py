@@ -1,4 +1,4 @@
-"""Looking at models of any kind through the server, against what the models themselves say."""
+"""Attention of all kinds of text models through the server, against the models themselves."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""The line of jobs: batches across clients, fairness, bounds, and models that come and go."""
+"""The request queue: batches across clients, fairness, limits, and models that are loaded and unloaded."""
 
 import asyncio
 import shutil
@@ -18,7 +18,7 @@ class Answer(str):
 
 
 class Parrot:
-    """Stands for a translator: remembers its batches, and answers each sentence with itself and the target."""
+    """A stand-in for a translator: records its batches, and answers each sentence with itself and the target."""
 
     def __init__(self) -> None:
         self.batches: list[list[str]] = []
@@ -36,7 +36,7 @@ class Parrot:
 
 
 class OneModel:
-    """A registry with one model on it."""
+    """A registry with one model."""
 
     def __init__(self, translator: Parrot) -> None:
         self.held = translator
@@ -48,7 +48,7 @@ class OneModel:
 
 
 def with_engine(work, **limits):
-    """Run `work(engine, parrot)` in an event loop over an engine that is closed afterwards."""
+    """Run `work(engine, parrot)` in an event loop with an engine that is closed afterwards."""
     parrot = Parrot()
     engine = Engine(OneModel(parrot), **limits)  # type: ignore[arg-type]
 
@@ -107,7 +107,7 @@ def test_the_line_is_bounded_and_tells_when_to_come_back():
         tasks = [asyncio.create_task(engine.translate("m", [str(i)], beam=i)) for i in range(8)]
         await asyncio.sleep(0.05)
         refused = [task for task in tasks if task.done()]
-        assert len(refused) in (3, 4)  # four wait; one more may be in the works
+        assert len(refused) in (3, 4)  # four wait; one more may be running
         for task in refused:
             with pytest.raises(BusyError) as error:
                 task.result()

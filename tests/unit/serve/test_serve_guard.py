@@ -1,4 +1,4 @@
-"""What stands between the network and the routes."""
+"""The request guard between the network and the routes."""
 
 import json
 import logging

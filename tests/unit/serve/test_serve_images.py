@@ -1,4 +1,4 @@
-"""The routes of the Picture tab, against what the model itself says."""
+"""The routes of the Picture tab, against the model itself."""
 
 import base64
 import io
@@ -50,7 +50,7 @@ def test_examples_are_pictures_that_can_be_sent_back(server):
     assert len(others) == 5 and first["caption"].startswith("a ")
     told = sent(server, base64.b64decode(first["data"])).json()
     with Image.open(io.BytesIO(base64.b64decode(told["sight"]["picture"].partition(",")[2]))) as shown:
-        assert shown.size == (256, 256)  # finer than the 16 pixels that the model sees
+        assert shown.size == (256, 256)  # more detailed than the 16 pixels of the model's input
 
 
 def test_a_model_without_attention_still_names_the_picture(server, picture):

@@ -1,4 +1,4 @@
-"""Training jobs as real processes: they start, stop, go on, fail in words, and are found again after a crash."""
+"""Training jobs as real processes: they start, stop, resume, report failures, and are found after a crash."""
 
 import gzip
 import io
@@ -33,12 +33,12 @@ UNIT = '<tu><tuv xml:lang="{}"><seg>a {}</seg></tuv><tuv xml:lang="fr"><seg>b</s
 @pytest.fixture(autouse=True)
 def one_thread(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setattr(module, "NICENESS", 0)  # tests that run beside these are as busy as a job
+    monkeypatch.setattr(module, "NICENESS", 0)  # the other tests need the CPU as much as a job
 
 
 @pytest.fixture
 def tsv(tmp_path):
-    """A corpus as someone might send it."""
+    """A corpus as a user might upload it."""
     file = tmp_path / "sent.tsv"
     pairs = phrases("es", part="train", count=150, seed=1, max_words=5)
     file.write_text("".join(f"{pair.source}\t{pair.target}\n" for pair in pairs), encoding="utf-8")
@@ -119,7 +119,7 @@ def test_a_job_outlives_its_server_is_stopped_by_the_next_and_goes_on_to_the_end
     assert jobs.resume().state == "preparing"
     job = wait_for(jobs, ended)
     assert (job.state, job.step, job.model) == ("finished", 40, "mine-2"), job.message
-    assert job.loss[0][0] == 1 and job.loss[-1][0] == 40  # what was told before the stop is still there
+    assert job.loss[0][0] == 1 and job.loss[-1][0] == 40  # the log before the stop is kept
     assert job.loss[-1][1] < job.loss[0][1]
     assert len(job.samples) >= 5 and {sample.step for sample in job.samples} == {40}
     assert told == list(jobs.models().values()) == [runs / "mine"]
@@ -157,7 +157,7 @@ def test_a_job_whose_process_is_gone_is_stopped(jobs, tsv):
     jobs.close()
     wait_for(jobs, ended)
     record = jobs.run_folders.current
-    jobs.run_folders.write(record.replace(code=None, pid=os.getpid()))  # its number belongs to another process now
+    jobs.run_folders.write(record.replace(code=None, pid=os.getpid()))  # the pid now belongs to another process
     again = TrainingJobs(jobs.runs)
     assert wait_for(again, ended).state == "stopped"
 
@@ -179,7 +179,7 @@ def test_what_a_stopped_run_has_learnt_is_used_renamed_sent_and_deleted(tmp_path
     assert jobs.use("mine").model == "mine"
     learnt = registry.translator("mine").translate("we eat bread")
     verify(registry.find("mine").folder)
-    assert TrainingJobs(jobs.runs).models() == {"mine": jobs.runs / "mine" / "model"}  # and so after a restart
+    assert TrainingJobs(jobs.runs).models() == {"mine": jobs.runs / "mine" / "model"}  # also after a restart
     assert jobs.rename("mine", "yours").model == "yours" and [each.id for each in registry.infos()] == ["yours"]
     assert registry.translator("yours").translate("we eat bread") == learnt
 
@@ -187,7 +187,7 @@ def test_what_a_stopped_run_has_learnt_is_used_renamed_sent_and_deleted(tmp_path
     archive.extractall(tmp_path / "sent")
     assert regard.load(tmp_path / "sent" / "yours").translate("we eat bread") == learnt
 
-    assert jobs.resume("yours").name == "yours"  # what is in use stays so while it goes on
+    assert jobs.resume("yours").name == "yours"  # a model in use stays in use during the resumed run
     assert jobs.current().model == "yours" and registry.find("yours")
     jobs.close()
     wait_for(jobs, ended)

@@ -1,4 +1,4 @@
-"""Language models and encoders behind the OpenAI API, by its real client, against what the models say themselves."""
+"""Language models and encoders behind the OpenAI API, with its real client, against the models themselves."""
 
 import shutil
 from pathlib import Path
@@ -66,20 +66,20 @@ def test_a_language_model_answers_a_chat(start_server, gpt_folder: Path, tmp_pat
         long = client.chat.completions.create(model="chatty", messages=CHAT, temperature=0)
     writer = regard.load(gpt_folder)
     on = writer.generate("the fox\nsaw\nowl", **settings)
-    assert plain.choices[0].message.content == on.text  # without a template it just writes on
+    assert plain.choices[0].message.content == on.text  # without a template the chat is simply continued
     cut = [
         writer.tokenizer.encode([text])[0].ids for text in ("user the fox", "assistant saw", "user owl", "assistant")
     ]
     ids = [token for part in cut for token in (writer.tokenizer.end, *part)]
     assert answer.usage.prompt_tokens == len(ids) == chunks[-1].usage.prompt_tokens
-    log_p = writer.log_probabilities(ids, [0])  # how probable every first token is after the whole chat
+    log_p = writer.log_probabilities(ids, [0])  # the probability of every first token after the whole chat
     told = answer.choices[0].logprobs.content
     assert len(told) == answer.usage.completion_tokens == 8 and 1 < len(told[0].top_logprobs) <= 7
     assert told[0].logprob == pytest.approx(log_p[0].max().item(), abs=1e-4)
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == (
         answer.choices[0].message.content
     )
-    assert long.usage.completion_tokens > 16  # an answer in a chat is no completion of a few words
+    assert long.usage.completion_tokens > 16  # the default limit of a chat answer is larger than that of a completion
 
 
 def test_recurrent_models_go_on_and_words_have_vectors(start_server, make_writer, tmp_path: Path):
@@ -131,7 +131,7 @@ def test_vectors_come_as_numbers_and_as_the_client_asks_for_them(client, make_en
     folder = make_encoder("masked")
     texts = ["we are eating bread", "the house is big"]
     expected = regard.load(folder).embed(texts).numpy()
-    for kind in ({}, {"encoding_format": "float"}):  # without a wish the client asks for base64
+    for kind in ({}, {"encoding_format": "float"}):  # by default the client asks for base64
         answer = client.embeddings.create(model=folder.name, input=texts, **kind)
         assert np.allclose([each.embedding for each in answer.data], expected, atol=1e-6)
     with pytest.raises(openai.BadRequestError, match="dimensions"):

@@ -1,4 +1,4 @@
-"""The LibreTranslate API, by its real clients and by every way a client may send its fields."""
+"""The LibreTranslate API, with its real clients and with every encoding of the fields."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""By which names a server is reached, from which pages, through which proxies; and what it refuses to strangers."""
+"""Host names, origins and proxies of a server, and the requests that it refuses."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -15,13 +15,13 @@ from regard.serve.models.registry import ModelRegistry
 from regard.serve.settings import ServeSettings
 
 NAME = "translate.example.org"
-ASKED = {"q": "hello", "source": "en", "target": "en"}  # comes back as it is, without a model
+ASKED = {"q": "hello", "source": "en", "target": "en"}  # is returned unchanged without a model
 Start = Callable[..., TestClient]
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """A server without models: `start(host=…)`; requests come from `client` to the address `to`."""
+    """A server without models: `start(host=…)`; requests come from `client` and go to the address `to`."""
     with ExitStack() as stack:
 
         def begin(*, client: str = "192.0.2.9", to: str = "http://127.0.0.1:5000", **settings: object) -> TestClient:
@@ -73,7 +73,7 @@ def test_names_that_were_given_are_answered(start: Start) -> None:
 def test_a_server_for_others_answers_to_the_address_it_was_reached_at(start: Start) -> None:
     assert status(start(host="0.0.0.0", to="http://192.0.2.1:5000")) == 200
     assert status(start(host="0.0.0.0", to="http://192.0.2.1:5000"), host="192.0.2.2") == 403
-    assert status(start(to="http://192.0.2.1:5000")) == 403  # nobody reaches a loopback there
+    assert status(start(to="http://192.0.2.1:5000")) == 403  # a loopback server cannot be reached by this address
 
 
 def test_any_name_needs_a_key(start: Start) -> None:
@@ -105,7 +105,7 @@ def test_what_is_no_name_is_told(settings: dict[str, list[str]], words: str) -> 
 
 def test_a_page_behind_a_proxy_with_tls_may_ask(start: Start) -> None:
     client = start(allowed_hosts=[NAME])
-    for origin in (f"https://{NAME}", f"http://{NAME}"):  # nobody has told how the browser came
+    for origin in (f"https://{NAME}", f"http://{NAME}"):  # the scheme that the browser used is unknown
         assert status(client, host=NAME, origin=origin, sec_fetch_site="same-origin") == 200
     for origin in ("https://evil.example", f"https://{NAME}:444", f"https://{NAME}.evil.example", "null", ""):
         assert status(client, host=NAME, origin=origin) == 403, origin
@@ -133,7 +133,7 @@ def test_browsers_that_ask_first_are_answered(start: Start) -> None:
     assert client.options("/translate", headers={**asked, "host": "evil.example"}).status_code == 403
 
 
-# TrustedProxies
+# Trusted proxies
 
 FORWARDED = {
     "x-forwarded-host": NAME, "x-forwarded-proto": "https", "x-forwarded-for": "198.51.100.4, 192.0.2.9",
@@ -141,7 +141,7 @@ FORWARDED = {
 
 
 def unwrapped(proxies: TrustedProxies, client: str, **headers: str) -> tuple[str, str, str]:
-    """The scheme, host and client that a request is taken to have."""
+    """The scheme, host and client of a request as the server sees them."""
     raw = [(key.replace("_", "-").encode(), value.encode()) for key, value in {"host": "inner", **headers}.items()]
     scope = proxies.unwrap({"type": "http", "scheme": "http", "client": (client, 1), "headers": raw})
     return scope["scheme"], dict(scope["headers"])[b"host"].decode(), scope["client"][0]
@@ -180,11 +180,11 @@ def test_a_host_told_by_a_proxy_must_be_allowed_too(start: Start) -> None:
 
 def test_what_others_forward_is_ignored(start: Start) -> None:
     client = start(trusted_proxies=["192.0.2.1"], allowed_hosts=[NAME])
-    answer = client.get("/docs", headers=FORWARDED)  # whose examples have the server's address
+    answer = client.get("/docs", headers=FORWARDED)  # its examples contain the server's address
     assert answer.status_code == 200 and "http://127.0.0.1:5000/translate" in answer.text and NAME not in answer.text
 
 
-# What is not done for strangers
+# What unknown clients may not do
 
 
 def test_training_can_be_switched_off(start: Start) -> None:
@@ -222,14 +222,14 @@ def test_who_can_be_reached_by_others_is_public() -> None:
         assert not ServeSettings.parse(settings).public, settings
 
 
-# What LibreTranslate's clients and people look for
+# Pages that LibreTranslate's clients and people request
 
 
 def test_every_get_route_answers_head(start: Start) -> None:
     client = start()
     paths = [path for path, operations in client.get("/spec").json()["paths"].items() if "get" in operations]
     for path in ["/", "/docs", "/lens/main.js", *paths]:
-        if path == "/metrics":  # whose figures change
+        if path == "/metrics":  # its values change
             continue
         whole, head = client.get(path), client.head(path)
         assert (head.status_code, head.content) == (whole.status_code, b""), path

@@ -1,4 +1,4 @@
-"""The OpenAI API, by its real client."""
+"""The OpenAI API with its real client."""
 
 import asyncio
 import math
@@ -121,7 +121,7 @@ def test_unknown_models_and_embeddings(client, name):
         client.completions.create(model="nothing", prompt="x")
     with pytest.raises(openai.BadRequestError, match=f"say which: {name} or {name[:-3]}:pt"):
         client.completions.create(model=name.removesuffix(":es"), prompt="x")
-    assert client.completions.create(model="fixed:es", prompt="x").choices  # a model of one target may be named so
+    assert client.completions.create(model="fixed:es", prompt="x").choices  # also for a model with one target
     with pytest.raises(openai.BadRequestError, match="no embeddings"):
         client.embeddings.create(model="fixed", input="x")
 

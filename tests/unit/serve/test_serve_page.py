@@ -1,4 +1,4 @@
-"""The routes behind the page, against what the models themselves say."""
+"""The page's own routes, against the models themselves."""
 
 import base64
 import io
@@ -65,7 +65,7 @@ def test_several_sentences_look_at_themselves_alone(ask):
 
 def test_unknown_words_are_told_by_their_places(ask):
     told = ask("translate", text="we eat ΩΩ, bread ♪\nshe reads (ΩΩ)")
-    assert told["source_words"][2] == "ΩΩ," and told["unknown_at"] == [2, 7]  # signs are no words
+    assert told["source_words"][2] == "ΩΩ," and told["unknown_at"] == [2, 7]  # punctuation does not count
     found = [(each["word"], told["source"][each["start"] : each["end"]]) for each in told["unknown"]]
     assert [word for word, _ in found if word.isalnum()] == ["ΩΩ", "ΩΩ"] and all(word == there for word, there in found)
 
@@ -170,7 +170,7 @@ def test_the_tree_holds_every_way_the_search_went(translator):
     for node in nodes:
         parent = by_id.get(node.parent)
         assert (node.parent == ROOT) == (node.step == 1)
-        if parent:  # only what went on has children, and probabilities only fall
+        if parent:  # only continued hypotheses have children, and probabilities only decrease
             assert parent.state == "live" and parent.step == node.step - 1 and node.total <= parent.total
     for step in {node.step for node in nodes}:
         assert sum(node.state == "live" for node in nodes if node.step == step) <= 4
@@ -189,7 +189,7 @@ def test_the_tree_of_the_page_spells_its_translation(ask):
     assert told["search"]["width"] == 4
 
 
-# Looking
+# Attention
 
 
 def test_pieces_are_the_recorded_weights(ask, translator):

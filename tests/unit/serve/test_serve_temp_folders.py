@@ -1,4 +1,4 @@
-"""What a killed server leaves behind, and who removes it."""
+"""The folders that a killed server leaves, and their removal."""
 
 import subprocess
 import sys
@@ -43,7 +43,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @contextmanager
 def receiving(run: Path) -> Iterator[subprocess.Popen[str]]:
-    """A process that has received a document and is removed_if_killed a run of what came."""
+    """A process that has stored a document and is creating a run folder inside `removed_if_killed`."""
     with subprocess.Popen([sys.executable, "-c", SERVER, str(run)], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
         try:

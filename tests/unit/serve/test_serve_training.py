@@ -1,4 +1,4 @@
-"""The training routes, asked as the page asks them."""
+"""The training routes, called as the page calls them."""
 
 import gzip
 import io

@@ -1,4 +1,4 @@
-"""Regard beside other engines: they must be given the same work, and the floor under it must be counted right."""
+"""The benchmark: all engines get the same work, and the roofline is counted correctly."""
 
 import json
 import math
@@ -24,7 +24,7 @@ from regard.studies.bench.run import agreement, measure, random_subject, write_f
 from regard.studies.costs import roofline
 from regard.studies.costs.machine import bandwidth, multiply_rate
 
-JOEYNMT = os.environ.get("JOEYNMT_PYTHON", "")  # a Python that has it, for it to be tested too
+JOEYNMT = os.environ.get("JOEYNMT_PYTHON", "")  # a Python that has JoeyNMT, to test it too
 
 
 def task_of(job: str, folder: Path, batch: int = 3) -> tuple[Task, dict[str, str]]:
@@ -43,7 +43,7 @@ def test_every_engine_computes_the_same(job: str, tmp_path: Path) -> None:
     task, refused = task_of(job, tmp_path)
     assert not refused or find_spec("ctranslate2") is None
     ours = ENGINES[job]["regard"](task).answer()
-    reduced = {name for name in ENGINES[job] if name.endswith(("16", "int8"))}  # may say something else
+    reduced = {name for name in ENGINES[job] if name.endswith(("16", "int8"))}  # their answers may differ
     for name in set(engines_here(job)) - {"regard", *reduced, *refused}:
         engine = ENGINES[job][name](task)
         theirs = engine.answer()
@@ -57,10 +57,10 @@ def test_every_engine_computes_the_same(job: str, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("bf16")
 def test_a_training_step_teaches_in_every_engine(tmp_path: Path, monkeypatch) -> None:
     pytest.importorskip("transformers")
-    monkeypatch.setattr(engines, "multiplies_bf16", lambda device: True)  # a tiny step can wait for it
+    monkeypatch.setattr(engines, "multiplies_bf16", lambda device: True)  # so that the bf16 engines are tested too
     task, _ = task_of("train", tmp_path)
     for name in engines_here("train"):
-        if name.startswith("joeynmt"):  # says its loss once
+        if name.startswith("joeynmt"):  # reports its loss only once
             continue
         engine = ENGINES["train"][name](task)
         before = engine.answer()
@@ -153,14 +153,14 @@ def test_an_engine_that_is_refused_says_why(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("job", "beam"), [("translate", 1), ("translate", 4), ("generate", 1), ("encode", 1)])
 def test_the_floor_counts_what_torch_counts(job: str, beam: int, tmp_path: Path) -> None:
-    """Torch's own counter sees the products that are really made, except those inside fused attention on a CPU."""
+    """Torch's own counter sees all products except those inside fused attention on a CPU."""
     subject = random_subject(job, "tiny", 1)
     write_forms(subject, tmp_path)
     task = Task(tmp_path, subject.rows, beam, 16, True, subject.vocabulary)
-    loaded = load_model(tmp_path / "regard").model.requires_grad_(False)  # the counter and inference mode disagree else
+    loaded = load_model(tmp_path / "regard").model.requires_grad_(False)  # the counter fails in inference mode
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engines, "_ours", lambda _: loaded)
-        patch.setattr(engines, "decoding_model", lambda model, *_: model)  # what compiled code does, torch cannot count
+        patch.setattr(engines, "decoding_model", lambda model, *_: model)  # torch cannot count compiled code
         patch.setattr(text_encoder, "fast_model", lambda model: model)
         engine = ENGINES[job]["regard"](task)
     with FlopCounterMode(display=False) as counter:

@@ -1,4 +1,4 @@
-"""The claims hold, and the numbers are what the formulas say."""
+"""The lectures' claims hold, and the numbers agree with the formulas."""
 
 import pytest
 

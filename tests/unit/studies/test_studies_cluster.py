@@ -1,4 +1,4 @@
-"""Training on many GPUs, on paper: against brute force, a simulated ring, and what others have reported."""
+"""Plans for many GPUs, against brute force, a simulated ring, and published figures."""
 
 import math
 
@@ -28,7 +28,7 @@ def test_failures_are_as_frequent_as_in_the_report_the_default_comes_from():
 
 @pytest.mark.parametrize("gpus", [1, 2, 5])
 def test_bytes_sent_are_those_of_a_ring(gpus):
-    """Each GPU hands a part of n / gpus numbers to the next, gpus - 1 times, to sum it; and as often to spread it."""
+    """Each GPU sends a part of n / gpus numbers to the next, gpus - 1 times to sum it and as often to distribute it."""
     part, rounds = PLAN.parameters / gpus, gpus - 1
     replicated, sharded = on_cluster(PLAN, Cluster(gpus=gpus), 1e9).ways
     assert replicated.sent == pytest.approx(4 * part * rounds + 4 * part * rounds)

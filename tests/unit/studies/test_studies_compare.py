@@ -14,7 +14,7 @@ def test_steps_and_layers_follow_from_the_architecture() -> None:
     assert len(rows) == 6
     assert rows["recurrence (LSTM)", 9]["sequential_steps"] == 9
     assert rows["self-attention", 9]["sequential_steps"] == rows["self-attention", 9]["layers_to_connect"] == 1
-    # a kernel of 3 reaches one token further on each side with every layer: 8 steps away takes 4 + 4
+    # a kernel of 3 reaches one token further on each side per layer: a distance of 8 takes 4 + 4
     assert rows["convolution (kernel 3)", 9]["layers_to_connect"] == 4
     assert all(row["seconds"] > 0 and row["megabytes"] > 0 for row in rows.values())
 

@@ -1,4 +1,4 @@
-"""The formulas of costs against real modules: parameters exactly, FLOPs and memory as torch itself counts."""
+"""Cost formulas against real modules: parameters exactly, FLOPs and memory as torch counts them."""
 
 import pytest
 import torch
@@ -89,7 +89,7 @@ def case(request):
 
 
 def loss(model, batch):
-    """What a loss is made of: the logarithm of the probability of some label, summed."""
+    """A loss: the summed log-probability of some label."""
     answer = model(*batch)
     if isinstance(answer, Scores):
         return negative_sampling(*answer)
@@ -100,7 +100,7 @@ def loss(model, batch):
 
 
 def vectors(model, batch):
-    """What a loss over a vocabulary is handed, read once more; any other loss as it is."""
+    """A function of the vectors that a loss over a vocabulary receives; any other loss unchanged."""
     foretells = getattr(model.config, "head", "language") in ("masked", "pretraining", "language")
     if not foretells or isinstance(model, Word2Vec):
         return loss(model, batch)
@@ -129,7 +129,7 @@ def test_flops_are_those_torch_counts(case):
 def test_activations_are_those_autograd_keeps(case):
     model, batch, costs = case
     weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
-    if isinstance(model, Seq2Seq):  # sentences of one length are read by another kernel
+    if isinstance(model, Seq2Seq):  # sentences of equal length use another kernel
         batch[1][0, -1] = False
     kept = {}  # by storage, so that views of one tensor count once; the tensor keeps its address from being reused
 
@@ -142,7 +142,7 @@ def test_activations_are_those_autograd_keeps(case):
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         vectors(model, batch)
     measured = sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
-    kernel = any(piece.kind == "lstm" for piece in costs.total.work)  # its workspace is filled up to whole blocks
+    kernel = any(piece.kind == "lstm" for piece in costs.total.work)  # its workspace is padded to whole blocks
     assert 4 * BATCH * costs.total.kept == pytest.approx(measured, rel=0.2 if kernel else 0.1)
 
 
@@ -164,7 +164,7 @@ def test_the_cache_is_what_the_decoder_state_holds(case):
         assert costs.sentence_cache == costs.hypothesis_cache == 0
         return
     model.eval()
-    source = torch.ones(1, 1 if len(batch) == 1 else SOURCE, dtype=torch.long)  # a language model has none
+    source = torch.ones(1, 1 if len(batch) == 1 else SOURCE, dtype=torch.long)  # a language model has no source
     with torch.inference_mode():
         state = model.start(source, source > 0)
         for _ in range(TARGET):

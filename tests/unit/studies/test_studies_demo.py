@@ -1,4 +1,4 @@
-"""The built-in translator tells what it knows; others, and older ones, are not taken for it."""
+"""The built-in translator says what it knows; other and older models are not mistaken for it."""
 
 from regard.studies import demo
 
@@ -31,4 +31,4 @@ def test_another_phrasebook_is_another_model(tmp_path, monkeypatch):
         monkeypatch.setattr("regard.__file__", str(tmp_path / name / "__init__.py"))
         folders.append(demo.demo_folder())
     assert folders[0] == folders[1] != folders[2]
-    assert {folder.name for folder in folders} == {"demo"}  # what servers call it: demo:es
+    assert {folder.name for folder in folders} == {"demo"}  # the name on servers: demo:es

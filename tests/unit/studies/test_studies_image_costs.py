@@ -1,4 +1,4 @@
-"""The costs of image models against real modules; what one more picture takes is the difference of two batches."""
+"""The costs of image models against real modules; the cost of one image is the difference of two batches."""
 
 import pytest
 import torch
@@ -52,7 +52,7 @@ BATCHES = 2, 5
 
 @pytest.fixture(params=CASES, ids=lambda case: "-".join([case[0], *map(str, case[1].values())]))
 def case(request):
-    """A model, how it is called on so many pictures, and its planned costs."""
+    """A model, a function that runs it on a number of images, and its planned costs."""
     name, changes = request.param
     torch.manual_seed(0)
     config = MODELS[name].config(**{**SIZES[name], **changes})
@@ -76,7 +76,7 @@ def test_parameters_are_exact(case):
 def test_flops_of_one_more_picture_are_those_torch_counts(case):
     _, call, costs = case
     counts = []
-    for pictures in BATCHES:  # torch's counter does not know the fused kernels of CPUs
+    for pictures in BATCHES:  # torch's counter does not support the fused kernels of CPUs
         unfused = torch.backends.mkldnn.flags(enabled=False, allow_tf32=None), sdpa_kernel(SDPBackend.MATH)
         with unfused[0], unfused[1], FlopCounterMode(display=False) as counter:
             call(pictures)

@@ -40,7 +40,7 @@ def test_published_models_have_the_parameters_their_authors_count(what, millions
         ("vit:b-16", 86_567_656),  # as timm, torchvision and transformers count them, with 1000 classes
         ("swin:t", 28_288_354),
         ("resnet:50", 25_557_032),
-        ("mvit:v2-s", 34_870_216),  # for images; the video model of 16 x 224 has as many but for its patches and head
+        ("mvit:v2-s", 34_870_216),  # for images; the video model of 16 x 224 differs only in its patches and head
     ],
 )
 def test_models_of_pictures_have_their_published_size_and_their_words(what, parameters, capsys):
@@ -86,7 +86,7 @@ def test_memory_counts_weights_gradients_two_moments_and_what_the_loss_is_made_o
         "optimizer": 2 * weights,
         "average": weights,
         "activations": 4 * 2 * plan.costs.total.kept,
-        "logits": 4 * (2 * tokens * words + words * width + 2 * tokens * width),  # so few that all are made at once
+        "logits": 4 * (2 * tokens * words + words * width + 2 * tokens * width),  # few enough to be computed at once
     }
 
 

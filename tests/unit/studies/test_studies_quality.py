@@ -1,4 +1,4 @@
-"""Quality of translations and alignments, against sacrebleu, hand counts and one another."""
+"""Quality of translations and alignments, against sacrebleu, manual counts and each other."""
 
 from pathlib import Path
 
@@ -102,7 +102,7 @@ def test_two_directions_merge_as_the_alignment_functions_do(
 
 
 def opposite(translator: Translator) -> Translator:
-    """The same model, taken for one that translates the other way: bad at it, but it looks somewhere."""
+    """The same model as if it translated in the opposite direction: badly, but it has attention."""
     return OneWay(translator.models, translator.tokenizer, alignment=translator.alignment)
 
 

@@ -1,4 +1,4 @@
-"""A training step from formulas, against what torch does: products, operations, tensors moved, memory that lives."""
+"""The formulas of a training step against torch: products, operations, memory traffic, live memory."""
 
 import json
 import math
@@ -32,20 +32,20 @@ MODELS_HERE = {
     "vit": {"image_size": 20, "patch": 4, "width": 32, "heads": 4, "depth": 3, "ffn_width": 80, "classes": 7},
     "resnet": {**MODELS["resnet"].presets["tiny"], "classes": 7},
 }
-PRODUCTS = ("mm", "bmm", "convolution", "batch_norm", "scaled_dot")  # which are pieces of their own
-UNTOUCHED = ("empty", "detach", "_unsafe_view", "gather", "scatter_add_", "new_full")  # nothing, or a number a row
-TOUCHES = {"stream": 1, "update": 1, "curve": 2, "gelu": 5, "draw": 4}  # of each number, by kinds of work
+PRODUCTS = ("mm", "bmm", "convolution", "batch_norm", "scaled_dot")  # pieces of their own
+UNTOUCHED = ("empty", "detach", "_unsafe_view", "gather", "scatter_add_", "new_full")  # nothing, or one number per row
+TOUCHES = {"stream": 1, "update": 1, "curve": 2, "gelu": 5, "draw": 4}  # reads and writes per number, by kind of work
 
 
 @pytest.fixture(params=MODELS_HERE)
 def case(request):
-    """A loss to be computed, and the costs of what it is computed with."""
+    """A loss to compute, and the planned costs of its model."""
     torch.manual_seed(0)
     name = request.param
     config = MODELS[name].config(**MODELS_HERE[name])
     model, tokens = MODELS[name].model(config).train(), torch.randint(V, (B, S))
     mask = torch.ones_like(tokens, dtype=torch.bool)
-    mask[0, -1] = name != "seq2seq"  # sentences of one length are read by another kernel
+    mask[0, -1] = name != "seq2seq"  # sentences of equal length use another kernel
 
     def loss():
         if name in ("vit", "resnet"):
@@ -125,7 +125,7 @@ PRESETS = {"gpt": "nano", "resnet": "small"}
 
 @pytest.mark.parametrize("name", [name for name, entry in MODELS.items() if entry.tasks[0] in TASKS and name != "elmo"])
 def test_memory_at_its_fullest_is_that_of_all_tensors_alive(name, tmp_path):
-    """The real loop, task, loader and optimiser; elmo's words are spelt, and its vocabulary is never small."""
+    """The real loop, task, loader and optimiser; elmo reads characters, and its vocabulary is never small."""
     what, sets = f"{name}:{PRESETS.get(name, 'tiny')}", CHANGES.get(name, [])
     pictures = MODELS[name].tasks[0] == "images"
     sets = sets if pictures else [*sets, "tokenizer.size=500"]

@@ -1,4 +1,4 @@
-"""Several ranks (real processes over gloo) against one process: the same recipe must give the same run."""
+"""Several ranks (real processes over gloo) against one process: the same recipe gives the same run."""
 
 import faulthandler
 import json
@@ -38,7 +38,7 @@ TINY = (
 def in_ranks(
     count: int, work: Callable[..., None], *arguments: object, machines: int = 1
 ) -> list[multiprocessing.process.BaseProcess]:
-    """Start `work` in processes that know each other as torchrun's do; they are not waited for."""
+    """Start `work` in processes with torchrun's environment, without waiting for them."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["regard.training.loop"])
     with socket.socket() as free:
@@ -57,7 +57,7 @@ def in_ranks(
 
 def as_rank(place: dict[str, str], work: Callable[..., None], arguments: tuple[object, ...]) -> None:
     os.environ |= place
-    faulthandler.dump_traceback_later(300, exit=True)  # ranks that wait for each other for ever say where
+    faulthandler.dump_traceback_later(300, exit=True)  # prints the stack if ranks wait for each other forever
     torch.set_num_threads(1)
     work(*arguments)
 
@@ -104,7 +104,7 @@ def test_two_ranks_have_the_loss_curve_of_one_process(alone, two_ranks):
         [row for row in read_metrics(out / "metrics.jsonl") if row["kind"] == "train"] for out in (two_ranks, alone)
     )
     assert [row["tokens"] for row in ours] == [row["tokens"] for row in theirs]
-    assert all(0 < row["waiting"] < 1 for row in [*ours, *theirs])  # the share of a lap that the loader took
+    assert all(0 < row["waiting"] < 1 for row in [*ours, *theirs])  # the share of time spent waiting for the loader
 
 
 def test_two_ranks_publish_the_weights_of_one_process(alone, two_ranks):
@@ -115,12 +115,12 @@ def test_two_ranks_publish_the_weights_of_one_process(alone, two_ranks):
 
 
 def train_and_look_around(out: Path, *changes: str) -> None:
-    """Ends with 3 where threads of the process group are left: they would want the interpreter while it ends."""
+    """Exits with 3 if threads of the process group are left: they could crash the exiting interpreter."""
     with suppress(TrainingError):
         train_tiny(out, *changes)
     names = []
     for thread in Path("/proc/self/task").iterdir():
-        with suppress(OSError):  # it has just ended
+        with suppress(OSError):  # the thread has just ended
             names.append((thread / "comm").read_text())
     sys.exit(3 if any("gloo" in name for name in names) else 0)
 
@@ -132,7 +132,7 @@ def test_no_thread_of_the_process_group_outlives_training(tmp_path, change):
 
 
 def test_what_two_ranks_saved_one_and_three_continue(alone, two_ranks, tmp_path):
-    """Each also changes the engine: pieces become copies or one whole, copies become pieces."""
+    """Each also changes the engine: from sharded to replicated or a single process, and from replicated to sharded."""
     other = "ddp" if "fsdp" in str(two_ranks) else "fsdp"
     for count in (1, 3):
         out = tmp_path / str(count)
@@ -146,7 +146,7 @@ def test_what_two_ranks_saved_one_and_three_continue(alone, two_ranks, tmp_path)
 
 
 def test_pieces_within_and_copies_between_machines(alone, tmp_path):
-    """Four ranks as if on two machines; what they saved one process continues."""
+    """Four ranks as if on two machines (hybrid sharding); one process resumes from their checkpoint."""
     out, sets = tmp_path / "run", ("training.accumulate=4", "training.parallel=hsdp")
     assert ended(in_ranks(4, train_tiny, out, *sets, machines=2)) == [0] * 4
     train_tiny(tmp_path / "alone", *sets)

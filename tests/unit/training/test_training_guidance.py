@@ -1,4 +1,4 @@
-"""Attention that is taught where to look: the loss, what it reaches, what it travels with, and what it is good for."""
+"""Guided attention: the loss, the heads that it trains, its data, and its effect on alignment."""
 
 import json
 
@@ -37,7 +37,7 @@ def test_guidance_is_the_cross_entropy_of_the_links():
     generator = torch.Generator().manual_seed(0)
     scores = torch.randn(2, 4, 5, generator=generator)
     links = torch.rand(2, 4, 5, generator=generator) < 0.4
-    links[0, 1] = False  # a token without a link is left alone
+    links[0, 1] = False  # a token without a link is ignored
     mask = torch.tensor([[True] * 5, [True, True, True, False, False]])
     links &= mask[:, None]
     expected = 0.0

@@ -1,4 +1,4 @@
-"""Training on pictures: batches, losses and metrics against plain computations; runs that resume bit for bit."""
+"""Training on images: batches, losses and metrics against plain computations; runs resume bit for bit."""
 
 import json
 import math
@@ -238,7 +238,7 @@ def test_the_phases_of_a_gan_update_their_own_network(tmp_path, judge):
 
 
 class Compiled(torch.nn.Module):
-    """In the place of what torch.compile makes, which type checks forbid to trace: called like the module within."""
+    """A stand-in for a torch.compile wrapper, which type checks cannot trace: calls the wrapped module."""
 
     def __init__(self, module):
         super().__init__()
@@ -321,7 +321,7 @@ def test_mean_overlap_against_sets():
     table = np.zeros((5, 5), dtype=int)
     np.add.at(table, (true, guessed), 1)
     shares = [((true == c) & (guessed == c)).sum() / ((true == c) | (guessed == c)).sum() for c in range(4)]
-    assert mean_overlap(table) == pytest.approx(np.mean(shares))  # the fifth class is nowhere, and does not count
+    assert mean_overlap(table) == pytest.approx(np.mean(shares))  # the fifth class does not occur, so it does not count
 
 
 @pytest.mark.parametrize(
@@ -380,4 +380,4 @@ def test_a_trained_model_is_fine_tuned_with_its_own_preprocessing(tmp_path):
 
 
 def test_nothing_is_drawn_at_random_without_augmentation():
-    assert np.array_equal(Augmentation().draw(np.random.default_rng(1), 3)[:, :2], np.ones((3, 2)))  # shares of mixing
+    assert np.array_equal(Augmentation().draw(np.random.default_rng(1), 3)[:, :2], np.ones((3, 2)))  # mixing weights

@@ -1,4 +1,4 @@
-"""Tasks on single texts: short runs that learn something measurable, resume exactly, and refuse what cannot work."""
+"""Tasks on single texts: short runs that learn measurably, resume exactly, and refuse invalid input."""
 
 import math
 import os
@@ -42,7 +42,7 @@ TIMES = ("tokens_per_second", "seconds", "waiting")
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory) -> Path:
-    """Documents of three sentences; those of a document are about one person."""
+    """Documents of three sentences, each document about one person."""
     path = tmp_path_factory.mktemp("text") / "text.txt"
     sources = [pair.source for pair in phrases("es", part="train", count=900, seed=3, max_words=7)]
     names = ["Lucas", "Ana", "Pedro", "Clara"]
@@ -87,7 +87,7 @@ def test_a_language_model_beats_the_frequencies_of_characters(tmp_path, text):
 
 
 def test_what_is_compiled_is_the_model_for_its_blocks_and_the_loss(tmp_path, monkeypatch, text):
-    """Blocks have one shape, so their graph is compiled for it, not for any length."""
+    """Blocks have one shape, so the graph is compiled for that shape, not for any length."""
     compiled = []
 
     def fake(function, dynamic=None):
@@ -146,7 +146,7 @@ def test_a_recurrent_model_is_measured_with_its_state_carried_through_the_text(t
     ids = torch.tensor(model.tokenizer.encode([valid])[0].ids)
     total, streams = 0.0, 10
     length = math.ceil((len(ids) - 1) / streams)
-    for begin in range(0, len(ids) - 1, length):  # each read at once, not in blocks
+    for begin in range(0, len(ids) - 1, length):  # each in one pass, not in blocks
         log_p = model.model(ids[None, begin : begin + length][:, : len(ids) - 1 - begin])[0].log_softmax(-1)
         total -= log_p.gather(1, ids[begin + 1 : begin + 1 + length, None]).sum().item()
     assert told(out)[-1]["loss"] == pytest.approx(total / (len(ids) - 1), rel=1e-4)
@@ -273,7 +273,7 @@ def test_a_masked_model_learns_words_and_what_belongs_together(tmp_path, text):
     out = train(masked(text), tmp_path / "run")
     first, last = told(out)[0], told(out)[-1]
     encoder = regard.load(out)
-    assert last["loss"] < first["loss"] and last["perplexity"] < encoder.tokenizer.size / 2  # half as unsure as a guess
+    assert last["loss"] < first["loss"] and last["perplexity"] < encoder.tokenizer.size / 2  # half of a uniform guess
     assert 0 < last["accuracy"] < 1 and 0 < last["next_sentence"] < 1
     assert encoder.config.head == "pretraining"
     assert len(encoder.fill("Lucas says the [MASK] is red Lucas", top=3)) == 3
@@ -309,7 +309,7 @@ def table(tmp_path_factory, text) -> Path:
 
 
 def measured(out, table, capsys):
-    """What `regard evaluate` prints."""
+    """The output of `regard evaluate`."""
     capsys.readouterr()
     assert run(["evaluate", str(table), "-m", str(out)]) == 0
     found = {name: float(value) for name, value in map(str.split, capsys.readouterr().out.splitlines())}
@@ -318,7 +318,7 @@ def measured(out, table, capsys):
 
 
 def best(out, *metrics):
-    """What validation said of the published checkpoint, which here read the same table."""
+    """The validation metrics of the published checkpoint, which here used the same table."""
     rows = [row for row in told(out) if row["kind"] == "valid"]
     row = max(rows, key=lambda row: row[metrics[0]])
     return {metric: pytest.approx(row[metric], abs=2e-3) for metric in metrics}
@@ -353,7 +353,7 @@ def test_r_drop_of_a_classifier_is_half_of_the_papers_sum(tmp_path, init, table,
     torch.manual_seed(1)
     twice = [each.repeat(2, 1) for each in (batch.inputs, batch.mask, batch.segments)]
     first, second = model(*twice).logits.chunk(2)
-    assert not torch.equal(first, second)  # two passes, each with dropout of its own
+    assert not torch.equal(first, second)  # two passes with different dropout
     if labels:
         p, q = first.log_softmax(-1), second.log_softmax(-1)
         errors = sum(functional.nll_loss(each, batch.targets, reduction="sum") for each in (p, q))
@@ -380,7 +380,7 @@ def test_what_no_classifier_can_be_measured_on(tmp_path, init, table, capsys):
     ):
         assert run(["evaluate", *arguments, "-m", str(out)]) == code
         assert said in capsys.readouterr().err
-    with pytest.raises(UsageError, match=r"has no recipe\.toml of a classifier"):  # as folders of others
+    with pytest.raises(UsageError, match=r"has no recipe\.toml of a classifier"):  # as in folders of other libraries
         label_tables(tmp_path)
 
 
@@ -413,12 +413,12 @@ def test_one_model_answers_several_prompts(tmp_path):
     )  # fmt: skip
     out = train(load_recipe("prompts-t5", [*LOOP, *T5, *own]), tmp_path / "run")
     values = told(out)[-1]
-    assert values["exact_question"] > 0.6 and values["exact_shout"] > 0.3  # it tells the two kinds apart
+    assert values["exact_question"] > 0.6 and values["exact_shout"] > 0.3  # it distinguishes the two tasks
     assert regard.load(out).generate("Shout: say yes").text in ("YES", "NO", "WHY")
     assert told(out, "samples")
 
 
-# --- what is refused ---
+# --- refused input ---
 
 
 def test_an_empty_corpus_is_refused(tmp_path):

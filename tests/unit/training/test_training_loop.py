@@ -1,4 +1,4 @@
-"""One step at a time: what the loop does with losses, bad numbers, averages and folders."""
+"""The training loop step by step: losses, non-finite numbers, averages and folders."""
 
 import json
 import math
@@ -40,7 +40,7 @@ def rows(out, kind):
 
 
 class Copying:
-    """A stand-in for a task: a linear model that must repeat its input; `poison` makes chosen batches not finite."""
+    """A stand-in for a task: a linear model that must copy its input; `poison` makes chosen batches non-finite."""
 
     summary, capturable = "copies", False
 
@@ -99,7 +99,7 @@ class Poisoned:
 
 @pytest.fixture
 def trainer(tmp_path):
-    """Makes trainers of stand-in tasks, each with a folder of its own and without checkpoints."""
+    """Creates trainers of stand-in tasks, each with its own folder and without checkpoints."""
     made = []
 
     def make(task, *sets):
@@ -222,7 +222,7 @@ def test_phases_update_their_own_parameters(trainer):
     run = trainer(task)
     start = [p.detach().clone() for p in run.model.parameters()]
     run.step([task.batch(0), task.batch(1)], 10)
-    assert task.seen == (True, True)  # the critic moved before the generator's losses were computed
+    assert task.seen == (True, True)  # the critic was updated before the generator's losses were computed
     assert all(not torch.equal(a, b) for a, b in zip(start, run.model.parameters(), strict=True))
 
 
@@ -338,7 +338,7 @@ def test_each_validation_shows_some_of_the_translations_it_measured(tmp_path):
     assert [row["step"] for row in samples] == [row["step"] for row in valid] == [4, 8]
     first, second = ([pair["source"] for pair in row["pairs"]] for row in samples)
     assert first == second and all(first)
-    for shown, measured in zip(samples, valid, strict=True):  # so few that all of them are shown
+    for shown, measured in zip(samples, valid, strict=True):  # few enough that all of them are shown
         outputs, targets = ([pair[side] for pair in shown["pairs"]] for side in ("output", "target"))
         assert sacrebleu.corpus_chrf(outputs, [targets]).score == pytest.approx(measured["chrf"])
 
@@ -364,7 +364,7 @@ def test_metrics_after_the_checkpoint_are_dropped_on_resume(tmp_path):
         log.write(step, "train", {"loss": 1.0 / step})
     log.close()
     with (tmp_path / "metrics.jsonl").open("a") as file:
-        file.write('{"step": 6, "ki')  # cut short by a crash
+        file.write('{"step": 6, "ki')  # truncated by a crash
     log = MetricsLog(tmp_path, step=3)
     log.write(4, "train", {"loss": 0.5})
     log.close()

@@ -69,7 +69,7 @@ def test_bfloat16_logits_are_summed_in_float32(monkeypatch, piece):
 
 
 def factors(seed, width=4, vocab=11, *, bias=True, kind=torch.float64):
-    """Factors that want gradients, with labels and a mask; the last sentence counts for nothing."""
+    """Factors that need gradients, with labels and a mask; the last sentence is fully masked."""
     _, labels, mask = example(seed, vocab=vocab)
     mask[-1] = False
     generator = torch.Generator().manual_seed(seed)
@@ -113,7 +113,7 @@ def test_r_drop_of_factors_is_that_of_their_products(piece):
 
 
 def test_where_rows_are_not_left_out_they_count_for_nothing(piece):
-    """As on a device that would have to be waited for."""
+    """As on a GPU, where selecting rows would force a sync."""
     parts, labels, mask = factors(6)
     flat = parts.hidden.flatten(0, 1), parts.weight, parts.bias, labels.flatten(), mask.flatten()
     judge = losses.partial(losses._loss_and_gradient, smoothing=0.1)

@@ -1,4 +1,4 @@
-"""Recipes: what is shipped is valid, what is wrong is answered with what to do."""
+"""Recipes: the shipped ones are valid, and errors say what to do."""
 
 from pathlib import Path
 

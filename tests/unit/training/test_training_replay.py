@@ -1,4 +1,4 @@
-"""Steps that are captured and replayed: with a capture that plays Python back, they must be the steps of the loop."""
+"""Captured and replayed training steps, with a capture that repeats Python code: they equal the steps of the loop."""
 
 import itertools
 from collections import Counter
@@ -42,7 +42,7 @@ MODELS = {
 
 
 class Playback:
-    """Work that was captured is done again by Python, with the tensors that it was captured with."""
+    """A stand-in for CUDA graphs: captured work is run again by Python, with the same tensors."""
 
     def __init__(self):
         self.warmed, self.captured = 0, 0
@@ -67,7 +67,7 @@ def trainer_of(name, folder):
     torch.manual_seed(1)
     trainer = Trainer(recipe, task, folder, CPU, Signals())
     exact = trainer._rate
-    trainer._rate = lambda group: float(np.float32(exact(group)))  # as a graph reads it
+    trainer._rate = lambda group: float(np.float32(exact(group)))  # float32, as a graph reads it
     return trainer
 
 
@@ -85,17 +85,17 @@ def run(trainer, steps):
 
 
 def expected_work(task, steps):
-    """How many steps are launched and how many shapes captured: what comes more often than WARM times is captured."""
+    """The number of warm-up steps and of captured shapes: a shape is captured after it has occurred WARM times."""
     batches = itertools.islice(task.batches({"epoch": 0, "index": 0}), steps)
     counts = Counter(batch.shape for _, batch in batches).values()
-    assert len(counts) > 1 and max(counts) > WARM + 1  # or it would not show much
+    assert len(counts) > 1 and max(counts) > WARM + 1  # otherwise the test would show little
     return sum(min(count, WARM) for count in counts), sum(count > WARM for count in counts)
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))
 def test_replayed_steps_are_the_steps_of_the_loop(tmp_path, name):
-    """Two shapes (13 and 14 pictures; sentences of up to 8 and 16 tokens), dropout, warm-up of the learning rate, a
-    moving average."""
+    """Two shapes (13 and 14 images; sentences of up to 8 and 16 tokens), dropout, learning-rate warm-up, a moving
+    average."""
     plain = trainer_of(name, tmp_path / "plain")
     capture = Playback()
     replayed = replaying(trainer_of(name, tmp_path / "replayed"), capture)

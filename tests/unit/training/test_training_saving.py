@@ -1,4 +1,4 @@
-"""Saving behind the training: nothing is in place before all of it is written, and no failure goes unnoticed."""
+"""Saving in the background: a checkpoint appears only when all of it is written, and every failure is reported."""
 
 import errno
 from concurrent.futures import Future
@@ -17,7 +17,7 @@ from regard.training.distributed import ALONE, Ranks
 
 @dataclass(frozen=True)
 class FirstOfTwo(Ranks):
-    """What the first of two ranks sees when the other agrees to everything."""
+    """The first of two ranks, as if the other agreed to everything."""
 
     count: int = 2
 
@@ -29,7 +29,7 @@ class FirstOfTwo(Ranks):
 
 
 class Writing:
-    """Writes a file at once, and says that the rest is written when it is told to."""
+    """Writes a file at once, and reports that the rest is written when the test says so."""
 
     def __init__(self) -> None:
         self.written: Future[None] = Future()
@@ -67,7 +67,7 @@ def test_what_a_rank_could_not_write_is_told_and_removed(tmp_path):
     with pytest.raises(CheckpointError, match=r"disk of .* is full"):
         saver.settle()
     assert list(tmp_path.iterdir()) == []
-    saver.settle()  # told once
+    saver.settle()  # reported once
 
 
 def test_one_process_has_saved_when_it_goes_on(tmp_path):
@@ -86,7 +86,7 @@ def test_a_full_disk_is_told_with_what_is_needed_and_what_is_free(tmp_path, monk
 
     def write(folder: Path) -> Future[None]:
         (folder / "state").write_bytes(b"x" * 636)
-        disk.free = 1000  # somebody else has filled it meanwhile
+        disk.free = 1000  # another program has filled the disk in the meantime
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with pytest.raises(CheckpointError, match=r"full: needed about 123,456 bytes, free 1,636; "):

@@ -1,4 +1,4 @@
-"""GLUE's metrics against their definitions, counted by hand."""
+"""GLUE's metrics against their definitions, computed by hand."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""A start that fails before its first step leaves the folder as it was; one that was killed there is taken over."""
+"""A start that fails before its first step leaves the folder unchanged; a killed one is taken over by the next."""
 
 from pathlib import Path
 
@@ -91,7 +91,7 @@ def test_what_others_put_there_stays(tmp_path, pairs):
 
 @pytest.fixture
 def killed(tmp_path, pairs, monkeypatch) -> Path:
-    """The folder of a run that was killed when its data were prepared, so that nobody tidied up."""
+    """The folder of a run that was killed after its data were prepared, so that nothing was cleaned up."""
     with monkeypatch.context() as patched:
         patched.setattr(Trainer, "__init__", failing)
         patched.setattr(Start, "undo", lambda self: None)
@@ -112,7 +112,7 @@ def test_to_resume_it_begins_anew_and_says_so(killed, pairs):
     made = (killed / "data" / "manifest.json").stat().st_mtime_ns
     with pytest.warns(UserWarning, match="nothing to resume in .*: no step was taken there; it is begun anew"):
         train(recipe(pairs), killed, resume=True)
-    assert (killed / "data" / "manifest.json").stat().st_mtime_ns == made  # the same data need not be prepared again
+    assert (killed / "data" / "manifest.json").stat().st_mtime_ns == made  # the data were not prepared again
 
 
 def test_to_resume_it_by_another_recipe_prepares_other_data(killed, pairs):

@@ -32,7 +32,7 @@ OF_WORD = {
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory):
-    """Lines that each tell a person's sex and station, so that king : queen = man : woman holds by construction."""
+    """Lines that name a person's sex and rank, so that king : queen = man : woman holds by construction."""
     random, lines = Random(0), []
     for _ in range(3000):
         man = random.choice(list(PAIRS))
@@ -61,7 +61,7 @@ def test_the_loss_is_the_papers_formula(kind):
     around = torch.tensor([[3, 4, 5, 6], [0, 1, 7, 7], [1, 1, 1, 1]])
     mask = torch.tensor([[True, True, True, False], [False, True, False, True], [False] * 4])
     expected, model = 0.0, model.requires_grad_(False)
-    for row in range(2):  # the third word has nothing around it
+    for row in range(2):  # the third word has no neighbours
         real = [around[row, i].item() for i in range(4) if mask[row, i]]
         if kind == "skipgram":
             known, true = model.words.weight[words[row]], real
