@@ -3,10 +3,10 @@
 python bench/gpu_generation.py [--only gpt2,marian] [--precisions fp32,bf16] [--seconds PER_LINE] [--budget SECONDS]
                                [--no-peers] [--no-checks] [--profile] [--compiled CASES] [--log FILE] [--json FILE]
 
-Random weights of the GPT-2 124M and of the Marian (Transformer) base shape; every answer has the same length, so that
-all engines do the same work. The answers of the captured search are compared with those of the search without graphs:
-first those of small models of every kind under many settings, then those that are timed. What fails is told, and the
-rest goes on; a table of everything comes last.
+The models have random weights and the shapes of GPT-2 124M and of Marian (Transformer) base. All answers have the same
+length, so that all engines do the same work. The answers with graphs are compared with those without: first for small
+models of every kind under many settings, then for the timed models. A failure is reported and the other cases still
+run; a table of all results is printed last.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 python bench/gpu_training.py [--only gpt2,transformer] [--variants FLAGS,FLAGS] [--budget SECONDS] [--log FILE]
 
-The step is the one of `regard train` in every respect (bf16, compiled, clipped, fused AdamW); only the data are random
-and always the same shape: 32 texts of 1,024 tokens, or 1,024 pairs of 32 and 32. Each variant (flags joined by `+`)
-runs in a process of its own; several compile side by side, and only when all of them have, they are timed one by one.
+The step is exactly that of `regard train` (bf16, compiled, clipped, fused AdamW); only the data are random, and always
+of the same shape: 32 texts of 1,024 tokens, or 1,024 pairs of 32 and 32. Each variant (flags joined by `+`) runs in its
+own process. Several compile at the same time; when all have compiled, they are timed one by one.
 """
 
 from __future__ import annotations

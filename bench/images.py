@@ -3,10 +3,10 @@
 python bench/images.py [--models ViT-B/16] [--batch N] [--device cuda] [--dtype bfloat16] [--compile [MODE]]
                        [--libraries torchvision] [--seconds PER_LINE] [--json FILE]
 
-Libraries that are not installed are left out. The weights are random, and the same as transformers', whose logits must
-be ours; timm and torchvision have weights of their own. Each line runs the two in turn; on a CPU pictures are named by
-the inference form, as `regard classify` does. A training step is forward, backward and AdamW. With one thread on a CPU
-its own processor time is measured: what others do disturbs it least.
+Libraries that are not installed are left out. Regard and transformers share random weights and must give the same
+logits; timm and torchvision have weights of their own. Each line runs two models in turn. On a CPU, images are
+classified by the fast model, as in `regard classify`. A training step is forward, backward and AdamW. With one CPU
+thread the CPU time is measured, because other processes disturb it least.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 python bench/recording.py [--seconds PER_LINE] [--json FILE]
 
-Two copies of a model with the same weights write in turn: one has never been recorded, on the other everything was
-recorded once. Their answers must be the same to the last bit. For information the time with the recorder on comes too.
-One thread, whose own processor time is measured: what other processes do disturbs it least.
+Two copies of a model with the same weights generate text in turn: one was never recorded, the other was recorded once
+completely. Their answers must be equal to the last bit. The time with an active recorder is printed for information.
+The CPU time of one thread is measured, because other processes disturb it least.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@
 
 static std::mt19937 generator(1);
 
-// Weights as products.py lays them out: LANES outputs side by side, for every input or for every four bytes.
+// Weights in the layout of linear.py: LANES outputs interleaved, for every input or for every four bytes.
 template <class Weight>
 static std::vector<Weight> laid_out(const std::vector<Weight>& weight, int64_t outputs, int64_t inputs) {
     constexpr int64_t STEP = 4 / sizeof(Weight);
@@ -44,7 +44,7 @@ static bool bytes_are_exact(Kind kind, int64_t rows, int64_t outputs, int64_t in
         sums[i / inputs] += weight[i];
     }
     for (int64_t i = 0; i < rows * inputs; i++) x[i] = std::rint(number(kind, i % inputs, false));
-    for (int64_t r = 0; r < rows; r++) x[r * inputs] = 127.0f;  // so that x is on a scale of whole numbers
+    for (int64_t r = 0; r < rows; r++) x[r * inputs] = 127.0f;  // so that the scale of x is 1
     auto blocks = laid_out(weight, outputs, inputs);
     auto scales = padded(scale);
     auto totals = padded(sums);
