@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Self, get_args
+from typing import Annotated, Any, NamedTuple, Self, get_args
 
 import pydantic
 from pydantic.fields import FieldInfo
@@ -14,6 +14,13 @@ from regard.errors import ConfigError
 Fraction = Annotated[float, pydantic.Field(ge=0, lt=1)]  # such as a dropout rate; 1 is excluded
 Seed = Annotated[int, pydantic.Field(ge=0, lt=2**63)]  # the range that torch's generators accept
 LONGEST_SHOWN = 80  # characters of a wrong value in an error
+
+
+class Examples(NamedTuple):
+    """What a model reads, in words: one example, and several with their size."""
+
+    one: str  # "picture"
+    many: str  # "pictures of 32 x 32 pixels"
 
 
 class Config(pydantic.BaseModel):
@@ -31,6 +38,11 @@ class Config(pydantic.BaseModel):
         except ConfigError as error:  # raised by a validator; its message begins with a key
             message = f"{section}.{error}" if section else str(error)
         raise ConfigError(f"{where}: {message}" if where else message)
+
+    @property
+    def examples(self) -> Examples | None:
+        """What a model with this configuration reads, if all examples have one size; None for texts."""
+        return None
 
     def replace(self, **changes: Any) -> Self:
         """A copy with some values changed, validated again."""

@@ -14,9 +14,9 @@ from regard.cli.options import (
     Device,
     Model,
     Truncate,
-    is_image_model,
-    load_classifier,
+    input_of,
     load_encoder,
+    load_file_classifier,
 )
 from regard.errors import DataError, UsageError
 
@@ -43,11 +43,11 @@ def classify(
     Example: regard classify "a moving, funny film" -m runs/sst2
     Example: regard classify holiday/*.jpg -m hf:google/vit-base-patch16-224
     """
-    if is_image_model(model):
+    if (kind := input_of(model)) != "text":
         if pairs or truncate:
-            raise UsageError("--pairs and --truncate are for texts; this model reads pictures")
-        classifier = load_classifier(model, device, allow_pickle)
-        answer_lines(given_texts(text), classifier.classify, lambda line, found: _shown("image", line, found, as_json))
+            raise UsageError("--pairs and --truncate are for texts; this model reads files")
+        classifier = load_file_classifier(model, device, allow_pickle)
+        answer_lines(given_texts(text), classifier.classify, lambda line, found: _shown(kind, line, found, as_json))
         return
     refuse_pictures(text or ())
     encoder = load_encoder(model, device, allow_pickle)

@@ -1,4 +1,4 @@
-"""The parts of the commands that run image models."""
+"""The parts of the commands that run models of files, most of them images."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from regard.look.panels import Point
 
 
-def look_at_image(
-    image: str,
+def look_at_file(
+    path: str,
     model: str,
     output: Path,
     layers: str,
@@ -23,25 +23,26 @@ def look_at_image(
     device: str,
     allow_pickle: bool,
 ) -> None:
-    """Draw the attention of an image model; a class-conditional generator takes CLASS#SEED in place of a file."""
+    """Draw the attention of a model that reads files; an image generator takes CLASS#SEED in place of a file."""
     import regard
     from regard.inference.pipelines.image_generation import ClassImageGenerator, PixelGenerator
-    from regard.inference.pipelines.images import ImagePipeline
-    from regard.look.adapters.images import image_report, inspect_image
+    from regard.look.adapters.catalog import inspect_file
+    from regard.look.adapters.images import image_report
     from regard.look.save import save
 
-    points, title = [_point(each) for each in at], Path(image).name
+    points, title = [_point(each) for each in at], Path(path).name
     pipeline = regard.load(model, device=device, allow_pickle=allow_pickle)
     match pipeline:
         case ClassImageGenerator():
-            label, _, seed = image.partition("#")
+            label, _, seed = path.partition("#")
             recorded = pipeline.attention(label, seed=_seed(seed or "0"))
-            report = image_report(recorded, title=image, model=pipeline.name, meta={})
+            report = image_report(recorded, title=path, model=pipeline.name, meta={})
         case PixelGenerator():
-            report = image_report(pipeline.attention(image), title=title, model=pipeline.name, meta={})
+            report = image_report(pipeline.attention(path), title=title, model=pipeline.name, meta={})
         case _:
-            assert isinstance(pipeline, ImagePipeline)  # the only other pipelines of images
-            report = inspect_image(pipeline, image, title)
+            if (found := inspect_file(pipeline, path, title)) is None:
+                raise UsageError(f"{model} is a {type(pipeline).__name__}, whose attention cannot be drawn")
+            report = found
     save(report, output, panels=None if layers == "*" else layers, head=head, points=points)
     print(f"attention drawn to {output}", file=sys.stderr)
 

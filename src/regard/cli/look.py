@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from regard.cli.answering import Unknown, refuse_pictures
-from regard.cli.images import look_at_image
-from regard.cli.options import AllowPickle, Device, Models, To, built_in, finite, is_image_model
+from regard.cli.images import look_at_file
+from regard.cli.options import AllowPickle, Device, Models, To, built_in, finite, input_of
 
 
 def look(
@@ -49,8 +49,8 @@ def look(
     Example: regard look "The cat sat on the [MASK]." -m hf:google-bert/bert-base-uncased -o cat.html
     Example: regard look cat.jpg -m runs/cifar10-vit -o cat.png --at 0.5,0.4
     """
-    if len(model) == 1 and is_image_model(model[0]):
-        look_at_image(text, model[0], output, layers, head, at or [], device, allow_pickle)
+    if len(model) == 1 and input_of(model[0]) != "text":
+        look_at_file(text, model[0], output, layers, head, at or [], device, allow_pickle)
         return
     refuse_pictures((text, pair))
     import regard

@@ -6,13 +6,13 @@ import math
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Protocol, runtime_checkable
 
 import typer
 
 if TYPE_CHECKING:
     from regard.inference.pipelines.images import ImageClassifier
-    from regard.inference.pipelines.text_encoder import TextEncoder
+    from regard.inference.pipelines.text_encoder import Labelled, TextEncoder
     from regard.inference.pipelines.text_generator import TextGenerator
     from regard.inference.pipelines.translator import Translator
     from regard.inference.pipelines.word_vectors import WordVectors
@@ -44,6 +44,13 @@ AllowPickle = Annotated[bool, typer.Option("--allow-pickle", help="Also read .bi
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object per line, for machines.")]
 
 
+@runtime_checkable
+class FileClassifier(Protocol):
+    """A pipeline that labels files."""
+
+    def classify(self, files: list[str], /) -> list[Labelled]: ...
+
+
 def load_translator(
     names: list[str], device: str = "cpu", allow_pickle: bool = False, precision: str = "fp32"
 ) -> Translator:
@@ -67,9 +74,14 @@ def load_encoder(name: str, device: str = "cpu", allow_pickle: bool = False) -> 
 
 def is_image_model(name: str) -> bool:
     """Whether the model of a folder reads or generates images."""
-    from regard.inference.pipelines.catalog import IMAGE_ABILITIES, ability_of
+    return input_of(name) == "image"
 
-    return ability_of(name) in IMAGE_ABILITIES
+
+def input_of(name: str) -> str:
+    """What the model of a folder reads: text, image, or another kind of file."""
+    from regard.inference.pipelines import catalog
+
+    return catalog.input_of(name)
 
 
 def generates_images(name: str) -> bool:
@@ -86,6 +98,19 @@ def has_label_head(name: str) -> bool:
     from regard.checkpoints.models import identify
 
     return getattr(identify(resolve(local_folder(name)))[1], "head", "") == "classify"
+
+
+def load_file_classifier(name: str, device: str = "cpu", allow_pickle: bool = False) -> FileClassifier:
+    """The classifier of a folder whose model reads files."""
+    import regard
+    from regard.errors import UsageError
+
+    if is_image_model(name):
+        return load_classifier(name, device, allow_pickle)
+    found = regard.load(name, device=device, allow_pickle=allow_pickle)
+    if not isinstance(found, FileClassifier):
+        raise UsageError(f"{name} is a {type(found).__name__}, which classifies no files; choose another model")
+    return found
 
 
 def load_classifier(name: str, device: str = "cpu", allow_pickle: bool = False) -> ImageClassifier:

@@ -182,7 +182,7 @@ def _compared(step: MeasuredStep) -> Section:
 def _time(plan: Plan, predicted: PredictedStep) -> Section:
     kinds = sorted(predicted.seconds.items(), key=lambda item: -item[1])
     rows = [[KINDS[kind], _duration(seconds), f"{seconds / predicted.total:.0%}"] for kind, seconds in kinds]
-    whole, unit = plan.training.steps * predicted.total, "pictures" if _side(plan) else "tokens"
+    whole, unit = plan.training.steps * predicted.total, _unit(plan)
     title = (
         f"a training step: {_duration(predicted.total)}, {plan.tokens / predicted.total:,.0f} {unit} a second; "
         f"{plan.training.steps:,} steps: {_duration(whole)}"
@@ -227,14 +227,14 @@ def _duration(seconds: float) -> str:
     return f"{1e6 * seconds:.3g} µs"
 
 
-def _side(plan: Plan) -> int:
-    """The side of the images that a model reads; 0 if it reads texts."""
-    return getattr(plan.config, "image_size", 0)
+def _unit(plan: Plan) -> str:
+    """What a step learns from, as a plural."""
+    return f"{plan.config.examples.one}s" if plan.config.examples else "tokens"
 
 
 def _batch(plan: Plan) -> str:
-    if side := _side(plan):
-        return f"{plan.batch} pictures of {side} x {side} pixels"
+    if examples := plan.config.examples:
+        return f"{plan.batch} {examples.many}"
     return f"{plan.batch} sentences of {plan.source_length} source and {plan.target_length} target tokens"
 
 
@@ -244,7 +244,7 @@ def _sections(plan: Plan) -> list[Section]:
     memory, cache, matrices = plan.memory, plan.cache, plan.costs.matrices
     total = {"parameters": plan.parameters, "flops": plan.forward_flops, "activations": memory["activations"]}
     parts = {**plan.to_json()["parts"], "all": total}
-    one = "picture" if _side(plan) else "sentence"
+    one = plan.config.examples.one if plan.config.examples else "sentence"
     sections = [
         Section(
             f"{plan.name}: {plan.parameters:,} parameters; a batch of {_batch(plan)}",
@@ -266,7 +266,7 @@ def _sections(plan: Plan) -> list[Section]:
             + [["all", "", f"{sum(m.entries for m in matrices):,}", byte_size(sum(m.nbytes for m in matrices))]],
         ),
     ]
-    if not _side(plan):
+    if not plan.config.examples:
         cached = [
             ["of its source", byte_size(cache["sentence"])],
             ["of each hypothesis", byte_size(cache["hypothesis"])],

@@ -13,7 +13,7 @@ from pydantic import PositiveInt, model_validator
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regard.config import Config
+from regard.config import Config, Examples
 from regard.errors import ConfigError
 from regard.layers.blocks import ACTIVATIONS, Activation
 
@@ -29,6 +29,10 @@ class ImageConfig(Config):
     channels: PositiveInt = 3
     classes: PositiveInt = 1000
     class_names: tuple[str, ...] = ()
+
+    @property
+    def examples(self) -> Examples:
+        return Examples("picture", f"pictures of {self.image_size} x {self.image_size} pixels")
 
     @model_validator(mode="after")
     def _check_names(self) -> "ImageConfig":

@@ -11,8 +11,7 @@ from regard.data.arguments import refuse_pictures
 from regard.data.tokenizers.unknown_words import UnknownWord
 from regard.errors import UsageError
 from regard.inference.pipelines.catalog import load_pipeline
-from regard.inference.pipelines.images import ImagePipeline
-from regard.look.adapters.images import inspect_image
+from regard.look.adapters.catalog import inspect_file
 from regard.look.adapters.text import inspect_text
 from regard.look.page import render_page
 from regard.look.report import AttentionReport
@@ -47,12 +46,11 @@ class Look:
 def look(model: Any, text: str | Path, pair: str = "", *, to: str = "", target: str = "", **generation: Any) -> Look:
     """Record every layer and head of a model on one input, with the word alignment and the model's predictions.
 
-    `model` is a pipeline, a model folder or `hf:owner/name`. For image models `text` is the path of an image; the other
-    options are for texts and are described at `inspect_text`.
+    `model` is a pipeline, a model folder or `hf:owner/name`. For models that read files, such as images, `text` is the
+    path of a file; the other options are for texts and are described at `inspect_text`.
     """
     pipeline: Any = load_pipeline(model) if isinstance(model, str | Path) else model
-    if isinstance(pipeline, ImagePipeline):
-        report = inspect_image(pipeline, Path(text), title=Path(text).name)
+    if report := inspect_file(pipeline, text, Path(str(text)).name):
         return Look(report, str(text), ", ".join(report.meta))
     if not isinstance(text, str):
         raise UsageError(f"{pipeline.name or 'this model'} reads texts, not {text!r:.60} ({type(text).__name__})")

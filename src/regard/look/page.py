@@ -51,7 +51,7 @@ def quantise(weights: Float[np.ndarray, "*shape"]) -> UInt8[np.ndarray, "*shape"
 def _page_data(report: AttentionReport) -> dict[str, Any]:
     """The description of a report, and which view shows it; for the labelled matrix every axis has its labels."""
     data = describe(report) | {"view": report.view}
-    if report.view == Tokens.kind:
+    if report.view == Tokens.view:
         data["axes"] = [form | {"texts": axis_from_json(form).labels()} for form in data["axes"]]
     return data
 

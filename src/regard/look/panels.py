@@ -5,7 +5,7 @@ figures, the offline page, the lens, the JSON form) works on panels and asks the
 form, so a new modality needs no change here beyond its axis. To add one:
 
 1. Write a subclass of `Axis` and list it in `AXES`.
-2. Write `web/axes/KIND.js` if a labelled matrix is not the right view of it (see `web/axes/grid.js`), and a figure in
+2. Write `web/axes/VIEW.js` if a labelled matrix is not the right view of it (see `web/axes/grid.js`), and a figure in
    `look/figures.py` if the same holds for PNG and SVG files.
 3. Write an adapter in `look/adapters/` that turns recorded weights into panels.
 """
@@ -29,11 +29,12 @@ Point = tuple[float, float]  # x to the right and y down, as fractions of the im
 class Axis(ABC):
     """The places along one side of a panel, in the order of its weights.
 
-    `kind` is the name of the axis in JSON and of its JavaScript module. Both JSON methods work on plain values;
+    `kind` is the name of the axis in JSON. Both JSON methods work on plain values;
     `to_json` leaves out `kind`, which `axis_to_json` adds.
     """
 
     kind: ClassVar[str]
+    view: ClassVar[str] = "tokens"  # the module in web/axes/ that shows it; that of tokens is a labelled matrix
 
     @abstractmethod
     def __len__(self) -> int:
@@ -82,6 +83,7 @@ class Grid(Axis):
     """
 
     kind: ClassVar[str] = "grid"
+    view: ClassVar[str] = "grid"
     rows: int
     columns: int
     extra: int = 0

@@ -67,9 +67,9 @@ class AttentionReport:
 
     @property
     def view(self) -> str:
-        """The kind of axis whose view shows this report: that of all its axes, or the labelled matrix of tokens."""
-        kinds = {axis.kind for panel in self.all_panels for axis in (panel.queries, panel.keys)}
-        return kinds.pop() if len(kinds) == 1 else Tokens.kind
+        """The view that shows this report: that of all its axes, or the labelled matrix of tokens."""
+        views = {axis.view for panel in self.all_panels for axis in (panel.queries, panel.keys)}
+        return views.pop() if len(views) == 1 else Tokens.view
 
     def select(self, panels: str = "*", head: int | None = None) -> Self:
         """Only the panels whose name matches a pattern such as `decoder.*.cross`, and of them one head if given."""

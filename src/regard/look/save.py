@@ -54,7 +54,7 @@ def save(
         path.write_text(render_page(report), encoding="utf-8")
     elif suffix == ".json":
         path.write_text(json.dumps(to_json(report), ensure_ascii=False), encoding="utf-8")
-    elif report.image is not None and report.view == Grid.kind:
+    elif report.image is not None and report.view == Grid.view:
         _save_figure(lambda: draw_over_image(report, points), path)
     else:
         shown: View = view or ("alignment" if report.alignment and not chosen else "heads")

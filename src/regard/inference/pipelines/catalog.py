@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     )
 
 Ability = Literal["translate", "write", "embed", "see", "segment", "generate_images"]
-IMAGE_ABILITIES: tuple[Ability, ...] = ("see", "segment", "generate_images")
+TEXT, IMAGE = "text", "image"  # inputs of pipelines
 TRANSLATOR = "translator"  # the pipeline of every folder with a tokenizer of sentence pairs
 ANY_HEAD = ""  # key of `uses` for models whose head has no line of its own
 
@@ -54,6 +54,7 @@ class PipelineEntry(NamedTuple):
     class_name: str
     ability: Ability
     uses: Mapping[str, str]  # the line of a model card that runs the model, by the head of the model
+    input: str = TEXT  # what one input is; anything but a text comes as a file
     takes_precision: bool = False  # whether it can run in int8, fp16 or bf16
     answers: bool = False  # whether it writes an answer to its prompt; other writers continue the prompt
     not_served: str = ""  # why the server does not serve it, as the end of a sentence; empty if it does
@@ -93,21 +94,25 @@ PIPELINES: dict[str, PipelineEntry] = {
         "word_vectors", "WordVectors", "embed", {ANY_HEAD: 'print(model.neighbours("bread"))'}
     ),
     "image_classifier": PipelineEntry(
-        "images", "ImageClassifier", "see", {ANY_HEAD: 'print(model.classify("picture.png")[0])'}
+        "images", "ImageClassifier", "see", {ANY_HEAD: 'print(model.classify("picture.png")[0])'},
+        input=IMAGE,
     ),
     "image_segmenter": PipelineEntry(
         "images", "ImageSegmenter", "segment",
         {ANY_HEAD: 'print(model.segment("picture.png")[0].shares)'},
+        input=IMAGE,
         not_served="names pixels, which the server does not; use `regard segment`",
     ),
     "pixel_generator": PipelineEntry(
         "image_generation", "PixelGenerator", "generate_images",
         {ANY_HEAD: 'pictures = model.paint("picture.png", count=4)  # bytes [4 C H W]; the upper half stays'},
+        input=IMAGE,
         not_served="makes pictures, which the server does not; use `regard generate`",
     ),
     "image_generator": PipelineEntry(
         "image_generation", "ClassImageGenerator", "generate_images",
         {ANY_HEAD: "pictures = model.make(model.labels, seed=1)  # bytes [N C H W], one of each class"},
+        input=IMAGE,
         not_served="makes pictures, which the server does not; use `regard generate`",
     ),
 }  # fmt: skip
@@ -147,6 +152,11 @@ def load_pipeline(
 def ability_of(model: str | Path) -> Ability:
     """What the model of a folder, or of `hf:owner/name`, can do."""
     return PIPELINES[find_pipeline(resolve(local_folder(model)))].ability
+
+
+def input_of(model: str | Path) -> str:
+    """What the model of a folder, or of `hf:owner/name`, reads."""
+    return PIPELINES[find_pipeline(resolve(local_folder(model)))].input
 
 
 def models_that(ability: Ability) -> tuple[str, ...]:

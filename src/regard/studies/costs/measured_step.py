@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from regard.data.batch import Batch, ImageBatch, StreamBatch, TextBatch
+from regard.data.batch import Batch, StreamBatch, TextBatch
 from regard.device import find_device
 from regard.errors import UsageError
 from regard.studies.costs import machine, roofline, training_step
@@ -33,6 +33,7 @@ from regard.studies.costs.parts import Kind, Piece
 from regard.studies.costs.plan import Plan
 from regard.training.loop import Trainer
 from regard.training.recipe.base import Recipe
+from regard.training.recipe.training_sections import ExampleTrainingSection
 from regard.training.run_state import seed_everything
 from regard.training.safeguards import Signals
 from regard.training.tasks.catalog import open_task
@@ -172,9 +173,9 @@ def _plan_of(recipe: Recipe, trainer: Trainer, batch: Any) -> Plan:
             rows, (source, target) = len(batch.source), (batch.source.shape[1], batch.inputs.shape[1])
         case TextBatch() | StreamBatch():
             rows, (source, target) = len(batch.inputs), 2 * (batch.inputs.shape[1],)
-        case ImageBatch():
+        case _ if isinstance(recipe.training, ExampleTrainingSection):
             side = recipe.data.size if isinstance(recipe, PixelsRecipe) else 0
-            rows, (source, target) = len(batch.rows), (side**2, side**2)
+            rows, (source, target) = batch.tokens, (side**2, side**2)
         case _:
             raise UsageError(
                 f"a step of task {recipe.task!r} cannot be measured; there is no prediction of its memory and time"

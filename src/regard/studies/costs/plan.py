@@ -12,16 +12,14 @@ from regard.checkpoints.models import identify
 from regard.config import Config
 from regard.data.tokenizers.pair import TokenizerConfig
 from regard.errors import UsageError
-from regard.layers.vision import ImageConfig
 from regard.models.catalog import MODELS
 from regard.studies.costs import training_step
 from regard.studies.costs.models import COSTS
 from regard.studies.costs.parts import FLOAT, Cost, Costs, Matrix
 from regard.training.prepare.initial_model import initial_folder
 from regard.training.recipe.files import changed
-from regard.training.recipe.image_sections import ImageTrainingSection
-from regard.training.recipe.model_section import ModelSection
-from regard.training.recipe.training_sections import TextTrainingSection, TrainingSection
+from regard.training.recipe.model_section import FROM_TOKENIZER, ModelSection
+from regard.training.recipe.training_sections import ExampleTrainingSection, TextTrainingSection, TrainingSection
 from regard.training.tasks.catalog import load_recipe
 from regard.training.tasks.pixel_modelling_recipe import PixelsRecipe
 from regard.training.tasks.translation_recipe import TranslationTrainingSection
@@ -37,11 +35,11 @@ class TextPreset(Config):
     training: TranslationTrainingSection = TranslationTrainingSection()
 
 
-class ImagePreset(Config):
-    """The same for image models, which read no tokens."""
+class ExamplePreset(Config):
+    """The same for models that read no tokens, such as those of images."""
 
     model: ModelSection
-    training: ImageTrainingSection = ImageTrainingSection()
+    training: ExampleTrainingSection = ExampleTrainingSection()
 
 
 @dataclass(frozen=True)
@@ -137,8 +135,8 @@ def make_plan(
 
 
 def _usual_batch(training: TrainingSection, length: int) -> int:
-    """The number of images in a batch, or of sentences of this length that its tokens allow."""
-    if isinstance(training, ImageTrainingSection):
+    """The number of examples in a batch, or of sentences of this length that its tokens allow."""
+    if isinstance(training, ExampleTrainingSection):
         return training.batch
     assert isinstance(training, TextTrainingSection)
     return max(1, training.batch_tokens // length)
@@ -180,8 +178,8 @@ def _of_preset(what: str, model: str, preset: str, sets: Sequence[str]) -> tuple
     if any(change.partition("=")[0].strip() == "model.init" for change in sets):
         raise UsageError(f"{what} is a preset, which has a shape of its own; plan the folder of model.init instead")
     section = {"name": model, "preset": preset}
-    if issubclass(MODELS[model].config, ImageConfig):
-        seen = ImagePreset.parse(changed({"model": section}, sets), where=what)
+    if MODELS[model].config.model_fields.keys().isdisjoint(FROM_TOKENIZER):
+        seen = ExamplePreset.parse(changed({"model": section}, sets), where=what)
         return _config(seen.model, 1), seen.training
     published = MODELS[model].vocabulary
     size = published.get(preset) or published.get("")  # --set tokenizer.size names another tokenizer

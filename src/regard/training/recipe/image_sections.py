@@ -1,8 +1,8 @@
-"""[data] and [training] sections of images. Sections that one task alone has are beside that task."""
+"""[data] sections of images. Sections that one task alone has are beside that task."""
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, Self
+from typing import Self
 
 import pydantic
 from pydantic import NonNegativeInt, PositiveInt
@@ -12,7 +12,6 @@ from regard.data.images.augmentation import Augmentation
 from regard.data.parts import Part
 from regard.errors import ConfigError
 from regard.training.recipe.files import SCENES
-from regard.training.recipe.training_sections import TrainingSection
 
 
 class ScenesSection(Config):
@@ -53,15 +52,6 @@ class ImagesSection(Config):
         if self.valid and self.split:
             raise ConfigError("data.valid and data.split both say what to validate on; leave one out")
         return self
-
-
-class ImageTrainingSection(TrainingSection):
-    """[training] of models of images."""
-
-    lengths_vary: ClassVar[bool] = False
-
-    batch: PositiveInt = 128  # images
-    schedule: Literal["noam", "cosine", "constant"] = "cosine"
 
 
 def refuse_mixing(task: str, augmentation: Augmentation) -> None:

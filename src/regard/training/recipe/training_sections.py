@@ -76,6 +76,15 @@ class TrainingSection(Config):
         return self
 
 
+class ExampleTrainingSection(TrainingSection):
+    """[training] of models whose examples all have one size, such as images."""
+
+    lengths_vary: ClassVar[bool] = False
+
+    batch: PositiveInt = 128  # examples
+    schedule: Literal["noam", "cosine", "constant"] = "cosine"
+
+
 class TextTrainingSection(TrainingSection):
     """[training] of models of texts."""
 

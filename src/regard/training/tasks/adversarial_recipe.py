@@ -10,9 +10,10 @@ from pydantic import PositiveFloat, PositiveInt
 from regard.data.images.augmentation import Augmentation
 from regard.errors import ConfigError
 from regard.training.recipe.base import Recipe
-from regard.training.recipe.image_sections import ImagesSection, ImageTrainingSection, refuse_mixing
+from regard.training.recipe.image_sections import ImagesSection, refuse_mixing
 from regard.training.recipe.metrics import FRECHET
 from regard.training.recipe.model_section import ModelSection
+from regard.training.recipe.training_sections import ExampleTrainingSection
 
 
 class GanSection(ImagesSection):
@@ -21,7 +22,7 @@ class GanSection(ImagesSection):
     judge: str = ""  # folder of a classifier of these images; its features measure the Fréchet distance
 
 
-class GanTrainingSection(ImageTrainingSection):
+class GanTrainingSection(ExampleTrainingSection):
     """[training] of a generator and its critic."""
 
     critic_rate: PositiveFloat = 4.0  # the critic's learning rate, in multiples of the generator's (Heusel et al. 2017)

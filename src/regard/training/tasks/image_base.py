@@ -19,8 +19,9 @@ from regard.errors import DataError
 from regard.layers.vision import ImageConfig
 from regard.training.prepare.images import DeviceImages, ImageCorpus, ImagePreparation
 from regard.training.prepare.initial_model import initial_folder
-from regard.training.recipe.image_sections import ImagesSection, ImageTrainingSection
+from regard.training.recipe.image_sections import ImagesSection
 from regard.training.recipe.model_section import ModelSection
+from regard.training.recipe.training_sections import ExampleTrainingSection
 from regard.training.safeguards import Poll
 from regard.training.tasks.base import SupervisedTask, Values, loader_options
 
@@ -37,7 +38,7 @@ class ImageRecipe(Protocol):
     @property
     def augmentation(self) -> Augmentation: ...
     @property
-    def training(self) -> ImageTrainingSection: ...
+    def training(self) -> ExampleTrainingSection: ...
 
 
 class ImageTask(SupervisedTask[ImageBatch]):

@@ -7,12 +7,13 @@ from typing import ClassVar, Literal
 from regard.config import Fraction
 from regard.data.images.augmentation import Augmentation
 from regard.training.recipe.base import Recipe
-from regard.training.recipe.image_sections import ImagesSection, ImageTrainingSection
+from regard.training.recipe.image_sections import ImagesSection
 from regard.training.recipe.metrics import ACCURACY, LOSS
 from regard.training.recipe.model_section import ModelSection
+from regard.training.recipe.training_sections import ExampleTrainingSection
 
 
-class ClassifierTrainingSection(ImageTrainingSection):
+class ClassifierTrainingSection(ExampleTrainingSection):
     """[training] of image classifiers."""
 
     label_smoothing: Fraction = 0.0

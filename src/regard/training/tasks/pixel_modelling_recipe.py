@@ -10,9 +10,10 @@ from pydantic import NonNegativeInt, PositiveInt
 from regard.data.images.augmentation import Augmentation
 from regard.errors import ConfigError
 from regard.training.recipe.base import Recipe
-from regard.training.recipe.image_sections import ImagesSection, ImageTrainingSection, refuse_mixing
+from regard.training.recipe.image_sections import ImagesSection, refuse_mixing
 from regard.training.recipe.metrics import ACCURACY, FRECHET, LOSS
 from regard.training.recipe.model_section import ModelSection
+from regard.training.recipe.training_sections import ExampleTrainingSection
 
 
 class PixelsSection(ImagesSection):
@@ -24,7 +25,7 @@ class PixelsSection(ImagesSection):
     judge: str = ""  # folder of a classifier of these images; its features measure the Fréchet distance
 
 
-class PixelsTrainingSection(ImageTrainingSection):
+class PixelsTrainingSection(ExampleTrainingSection):
     """[training] of a model that predicts pixels."""
 
     probe: NonNegativeInt = 0  # images whose features train a linear classifier at every validation; 0: none

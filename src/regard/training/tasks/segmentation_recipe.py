@@ -9,9 +9,10 @@ import pydantic
 from regard.data.images.augmentation import Augmentation
 from regard.errors import ConfigError
 from regard.training.recipe.base import Recipe
-from regard.training.recipe.image_sections import ImagesSection, ImageTrainingSection, refuse_mixing
+from regard.training.recipe.image_sections import ImagesSection, refuse_mixing
 from regard.training.recipe.metrics import ACCURACY, LOSS, Metric
 from regard.training.recipe.model_section import ModelSection
+from regard.training.recipe.training_sections import ExampleTrainingSection
 
 IOU = Metric("iou", higher_is_better=True)
 
@@ -26,7 +27,7 @@ class SegmentationRecipe(Recipe):
     model: ModelSection = ModelSection(name="segmenter")
     data: ImagesSection
     augmentation: Augmentation = Augmentation()
-    training: ImageTrainingSection = ImageTrainingSection()
+    training: ExampleTrainingSection = ExampleTrainingSection()
 
     @pydantic.model_validator(mode="after")
     def _check(self) -> Self:
