@@ -192,7 +192,7 @@ def test_int8_where_torch_and_onednn_have_no_products_of_bytes(onednn: str, aten
     """There oneDNN saturates sums, and would emulate bf16: neither is used."""
     if ours not in LEVELS:
         pytest.skip(f"this CPU has no {ours}")
-    files = [str(Path(__file__).with_name(f"test_inference_{name}.py")) for name in ("levels", "products", "forms")]
+    files = [str(Path(__file__).with_name(f"test_inference_{name}.py")) for name in ("levels", "fast_linear", "fast")]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *files, "-k", INT8],
         capture_output=True, text=True, check=False,

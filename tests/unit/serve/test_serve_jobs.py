@@ -304,7 +304,7 @@ def test_recipes_with_data_take_no_files_and_those_without_need_them(jobs, tsv):
         ({"pairs_jsonl": '{"de": "x"}\n'}, "no language 'en'"),
         ({"pairs_tmx": BOMB}, "entities"),
         ({"pairs_tmx": "<tmx><body>"}, "not well-formed XML"),
-        ({"pairs_tmx": TMX.format(UNIT.format("de", 1))}, "the languages there are: de, fr"),
+        ({"pairs_tmx": TMX.format(UNIT.format("de", 1))}, "the languages are: de, fr"),
         ({"pairs_tsv_gz": b"not gzip"}, "gzip"),
         ({"pairs_tsv_gz": gzip.compress(b"a\tb\n" * 30)[:-9]}, "gzip"),
     ],

@@ -126,7 +126,7 @@ def test_what_is_no_form_with_one_or_two_files_is_answered_in_words(client):
 
 def test_too_much_is_refused_while_it_comes(client):
     answer = post(client, ("x.tsv", b"a\tb\n" * 100_000))
-    assert answer.status_code == 413 and "100,000 bytes" in answer.json()["error"]
+    assert answer.status_code == 413 and "limit of 100,000" in answer.json()["error"]
 
 
 def test_the_recipes_are_listed_for_people(client):

@@ -292,7 +292,7 @@ def test_a_judge_finds_what_differs(judge):
     noisy = (pictures.float() + 40 * torch.randn(pictures.shape)).clamp(0, 255).to(torch.uint8)
     near, far = found.distance([pictures[:30]], [pictures[30:]]), found.distance([pictures[:30]], [noisy[30:]])
     assert 0 < near < far
-    with pytest.raises(ConfigError, match="reads pictures of 16 pixels and 3 channels; these have 28 and 1"):
+    with pytest.raises(ConfigError, match="reads images of 16 pixels and 3 channels; these have 28 and 1"):
         FrechetJudge(str(judge), 28, 1, torch.device("cpu"))
 
 
@@ -327,13 +327,13 @@ def test_mean_overlap_against_sets():
 @pytest.mark.parametrize(
     ("recipe", "sets", "words"),
     [
-        ("scenes-vit", ["model.classes=5"], "model.classes is 5, but the pictures have 6"),
+        ("scenes-vit", ["model.classes=5"], "model.classes is 5, but the images have 6"),
         ("scenes-vit", ["data.split=5"], "parts and labels of their own"),
         ("scenes-vit", ["data.train=nowhere"], "no file or folder"),
         ("scenes-vit", ["training.metric=iou"], "does not measure"),
         ("scenes-segmentation", ["data.train=somewhere"], "only data.train = 'scenes'"),
         ("scenes-segmentation", ["augmentation.mixup=0.2"], "mixup and cutmix are for task 'images'"),
-        ("scenes-igpt", ["model.max_length=100"], "a picture has 256 pixels"),
+        ("scenes-igpt", ["model.max_length=100"], "an image has 256 pixels"),
         ("scenes-igpt", ["training.metric=accuracy", "training.probe=0"], "set training.probe above 0"),
         ("scenes-igpt", ["training.metric=frechet"], "which a judge measures"),
         ("fashion-mnist-sagan", ["data.judge=''"], "data.judge must be given"),
@@ -360,7 +360,7 @@ def test_a_folder_of_pictures_with_a_bad_one_is_learnt_from_and_the_bad_one_name
     (tmp_path / "set" / "ring" / "bad.jpg").write_text("no picture")
     sets = [VIT, *COMMON, f"data={{train='{tmp_path / 'set'}',split=12}}"]
     task = task_of(load_recipe("scenes-vit", sets), tmp_path / "data")
-    assert "48 pictures of 6 classes; 12 for validation" in task.summary and "bad.jpg is no picture" in task.summary
+    assert "48 images of 6 classes; 12 for validation" in task.summary and "bad.jpg is no picture" in task.summary
     held = np.bincount(task.corpus.valid.store.labels[task.corpus.valid.rows])
     assert held.tolist() == [2] * 6
     with pytest.raises(DataError, match="there are only 60"):

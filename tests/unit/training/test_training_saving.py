@@ -24,7 +24,7 @@ class FirstOfTwo(Ranks):
     def lead(self, action):
         return action()
 
-    def aside(self):
+    def side_group(self):
         return None
 
 

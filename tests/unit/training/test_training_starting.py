@@ -110,7 +110,7 @@ def test_a_start_that_was_killed_is_taken_over_by_another_recipe(killed, pairs):
 
 def test_to_resume_it_begins_anew_and_says_so(killed, pairs):
     made = (killed / "data" / "manifest.json").stat().st_mtime_ns
-    with pytest.warns(UserWarning, match="nothing to resume in .*: no step was taken there; it is begun anew"):
+    with pytest.warns(UserWarning, match="nothing to resume in .*: no step was taken there; the run starts again"):
         train(recipe(pairs), killed, resume=True)
     assert (killed / "data" / "manifest.json").stat().st_mtime_ns == made  # the data were not prepared again
 
