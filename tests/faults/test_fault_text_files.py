@@ -103,12 +103,12 @@ def test_misaligned_files_are_refused_with_both_counts(tmp_path: Path, source: i
         (
             "a.tmx",
             '<tmx><tu><tuv xml:lang="en"><seg>a</seg></tuv><tuv xml:lang="fr-CA"><seg>b</seg></tuv></tu></tmx>',
-            r"no unit has both 'en' and 'de'; the languages there are: en, fr-CA",
+            r"no unit has both 'en' and 'de'; the languages are: en, fr-CA",
         ),
         (
             "a.xlf",
             '<xliff srcLang="en" trgLang="fr"><file><unit><segment/></unit></file></xliff>',
-            r"no language 'de'; the languages there are: en, fr",
+            r"no language 'de'; the languages are: en, fr",
         ),
         ("a.po", 'msgid ""\nmsgstr "Language: fr\\n"\n', r"no language 'de'; it translates into 'fr'"),
         ("a.po", "this is no catalogue\n", r"a\.po: not a well-formed PO file"),
