@@ -96,7 +96,7 @@ def test_the_beam_search_can_be_stepped_through(page: Page):
 
 def test_what_is_wrong_is_said_in_words(page: Page):
     page.fill("#translate-text", "x " * 5_001)
-    expect(page.locator("#translate-error")).to_contain_text("at most 10000", timeout=15_000)
+    expect(page.locator("#translate-error")).to_contain_text("the limit is 10000", timeout=15_000)
 
 
 # Look
