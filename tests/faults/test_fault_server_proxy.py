@@ -213,9 +213,8 @@ def test_the_openai_client_works(proxy: Proxy) -> None:
 
 
 def refused(client: httpx.Client, headers: dict[str, str]) -> int:
-    """The status of a refused request. It is sent once more if Caddy drops the body of the refusal.
-
-    This happens on a busy machine; the cause is not known yet."""
+    """The status of a refused request. On a busy machine Caddy sometimes drops the body of the refusal; the cause is not
+    known yet, so the request is sent once more."""
     try:
         return client.post("/translate", json=ASKED, headers=headers).status_code
     except httpx.RemoteProtocolError:
