@@ -134,7 +134,7 @@ class Bert(nn.Module):
         self.next_sentence = nn.Linear(c.width, 2) if c.head == "pretraining" else None
         outputs = {"classify": c.labels, "tags": c.labels, "answer": 2}.get(c.head)
         self.output = nn.Linear(c.width, outputs) if outputs else None
-        self.apply(_initialise)
+        self.apply(initialise)
 
     def forward(
         self,
@@ -226,7 +226,8 @@ def _sharing(layers: list[EncoderLayer]) -> list[EncoderLayer]:
     return layers
 
 
-def _initialise(module: nn.Module) -> None:
+def initialise(module: nn.Module) -> None:
+    """The initial weights of linear layers and embeddings."""
     if isinstance(module, nn.Linear | nn.Embedding):
         nn.init.normal_(module.weight, std=0.02)
     if isinstance(module, nn.Linear):

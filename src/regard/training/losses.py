@@ -276,6 +276,16 @@ def symmetric_divergence(
     return 0.5 * (divergence if mask is None else divergence.masked_fill(~mask, 0.0)).sum()
 
 
+def divergence(
+    logits: Float[Tensor, "*B N"], targets: Float[Tensor, "*B N"], mask: Bool[Tensor, "*B"]
+) -> Float[Tensor, ""]:
+    """KL(targets‖softmax(logits)), summed over the rows where `mask` is True; targets are probabilities."""
+    kind = torch.promote_types(logits.dtype, torch.float32)
+    log_q, p = torch.log_softmax(logits, dim=-1, dtype=kind), targets.to(kind)
+    each = (torch.special.xlogy(p, p) - p * log_q).sum(dim=-1)
+    return each.masked_fill(~mask, 0.0).sum()
+
+
 def _r_drop_and_gradient(
     logits: Float[Tensor, "N 2 V"],
     labels: Int[Tensor, "N"],
