@@ -56,7 +56,7 @@ def test_a_picture_is_dropped_named_and_looked_into(open_lens, start_server, mak
         page.set_input_files("#picture-file", picture)
         view = page.locator("#picture-view")
         expect(view).to_have_attribute("data-state", "done")
-        expect(page.locator("#picture-labels li").first).to_have_text(re.compile(classifier.classify(picture)[0].label))
+        expect(page.locator("#picture-answer li").first).to_have_text(re.compile(classifier.classify(picture)[0].label))
         check(view, classifier, picture)
         (tmp_path / "text.jpg").write_text("hello")
         page.set_input_files("#picture-file", tmp_path / "text.jpg")

@@ -18,18 +18,14 @@ from regard.cli.options import (
     Models,
     Precision,
     To,
-    has_label_head,
-    is_image_model,
-    load_classifier,
-    load_encoder,
+    input_of,
     load_translator,
     load_writer,
 )
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
-    from regard.inference.pipelines.images import ImageClassifier
-    from regard.inference.pipelines.text_encoder import TextEncoder
+    from regard.studies.evaluate.catalog import Evaluate
 
 
 def evaluate(
@@ -83,14 +79,15 @@ def evaluate(
             raise UsageError("--text measures one language model: give it with -m, and no pairs and no --gold")
         _print(translation.evaluate_text(load_writer(model[0], device, allow_pickle, precision), text, stride), as_json)
         return
-    if precision != "fp32" and len(model) == 1 and (is_image_model(model[0]) or has_label_head(model[0])):
-        raise UsageError("--precision is for models that write or translate; this one is measured in fp32")
-    if len(model) == 1 and is_image_model(model[0]):
-        _pictures(load_classifier(model[0], device, allow_pickle), data, count, seed, as_json)
+    if len(model) == 1 and (evaluation := _find_evaluation(model[0])):
+        if precision != "fp32":
+            raise UsageError("--precision is for models that write or translate; this one is measured in fp32")
+        if not data:
+            raise UsageError("say what to measure on: a path as in data.test, or built-in data such as `scenes`")
+        _print_evaluation(evaluation, model[0], data, count, seed, beam, device, allow_pickle, as_json)
         return
-    if len(model) == 1 and has_label_head(model[0]):
-        _labels(load_encoder(model[0], device, allow_pickle), data, model[0], as_json)
-        return
+    if len(model) == 1 and (read := input_of(model[0])) != "text":
+        raise UsageError(f"{model[0]} reads a file of kind {read!r}, and there is no evaluation of such a model")
     if not data and not gold:
         raise UsageError("say what to measure on: held-out pairs (a path or `phrasebook`), --gold FILE or --text FILE")
     if stride is not None:
@@ -118,27 +115,40 @@ def evaluate(
     _print(results, as_json)
 
 
-def _pictures(classifier: ImageClassifier, data: str, count: int, seed: int, as_json: bool) -> None:
-    from regard.studies.evaluate.images import evaluate_images
-
-    if not data:
-        raise UsageError("say what to measure on: labelled pictures (a path as in data.test), or `scenes`")
-    scores, unread = evaluate_images(classifier, data, count=count, seed=seed)
-    for each in unread:
-        print(f"regard: {each}", file=sys.stderr)
-    _print(scores, as_json)
-    if unread:
-        raise typer.Exit(1)
-
-
-def _labels(encoder: TextEncoder, data: str, model: str, as_json: bool) -> None:
+def _find_evaluation(model: str) -> Evaluate | None:
+    """The evaluation of a model in the catalog; None for the others."""
     from regard.checkpoints.folder import resolve
     from regard.checkpoints.hub import local_folder
-    from regard.studies.evaluate.texts import evaluate_labels, label_tables
+    from regard.inference.pipelines.catalog import find_pipeline
+    from regard.studies.evaluate.catalog import find_evaluation
 
-    if not data:
-        raise UsageError("say what to measure on: a table of labelled texts, as in data.test")
-    _print(evaluate_labels(encoder, data, label_tables(resolve(local_folder(model)))), as_json)
+    return find_evaluation(find_pipeline(resolve(local_folder(model))))
+
+
+def _print_evaluation(
+    evaluation: Evaluate,
+    model: str,
+    data: str,
+    count: int,
+    seed: int,
+    beam: int | None,
+    device: str,
+    allow_pickle: bool,
+    as_json: bool,
+) -> None:
+    """Measure a model, print its metrics, and name what could not be read."""
+    import regard
+    from regard.checkpoints.folder import resolve
+    from regard.checkpoints.hub import local_folder
+    from regard.studies.evaluate.catalog import EvaluationOptions
+
+    pipeline = regard.load(model, device=device, allow_pickle=allow_pickle)
+    found = evaluation(pipeline, data, EvaluationOptions(resolve(local_folder(model)), count, seed, beam))
+    for each in found.unread:
+        print(f"regard: {each}", file=sys.stderr)
+    _print(found.scores, as_json)
+    if found.unread:
+        raise typer.Exit(1)
 
 
 def _print(results: Mapping[str, object], as_json: bool) -> None:

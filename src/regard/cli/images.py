@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 def look_at_file(
     path: str,
+    text: str,
     model: str,
     output: Path,
     layers: str,
@@ -23,10 +24,14 @@ def look_at_file(
     device: str,
     allow_pickle: bool,
 ) -> None:
-    """Draw the attention of a model that reads files; an image generator takes CLASS#SEED in place of a file."""
+    """Draw the attention of a model that reads files, some of them with a text.
+
+    An image generator takes CLASS#SEED in place of a file.
+    """
     import regard
     from regard.inference.pipelines.image_generation import ClassImageGenerator, PixelGenerator
-    from regard.look.adapters.catalog import inspect_file
+    from regard.look.adapters.catalog import inspect_input
+    from regard.look.adapters.given import GivenInput
     from regard.look.adapters.images import image_report
     from regard.look.save import save
 
@@ -40,9 +45,12 @@ def look_at_file(
         case PixelGenerator():
             report = image_report(pipeline.attention(path), title=title, model=pipeline.name, meta={})
         case _:
-            if (found := inspect_file(pipeline, path, title)) is None:
+            found = inspect_input(pipeline, GivenInput(path, title, text))
+            if found is None:
                 raise UsageError(f"{model} is a {type(pipeline).__name__}, whose attention cannot be drawn")
-            report = found
+            if not found.report.panels:
+                raise UsageError(f"{model} has no attention to look at")
+            report = found.report
     save(report, output, panels=None if layers == "*" else layers, head=head, points=points)
     print(f"attention drawn to {output}", file=sys.stderr)
 

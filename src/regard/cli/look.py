@@ -17,7 +17,7 @@ def look(
     text: Annotated[
         str, typer.Argument(help="The text to look at (for a BERT, hidden words as [MASK]), or the file of a picture.")
     ],
-    pair: Annotated[str, typer.Argument(help="A second text, for models that read pairs.")] = "",
+    pair: Annotated[str, typer.Argument(help="The second text of a pair, or the text beside an image.")] = "",
     model: Models = [],  # noqa: B006 - typer's way to say "none given"
     output: Annotated[Path, typer.Option("-o", "--output", help="FILE.html, .svg, .png or .json.")] = Path("look.html"),
     target: Annotated[str, typer.Option(help="Look at this translation or answer instead of the model's own.")] = "",
@@ -50,7 +50,7 @@ def look(
     Example: regard look cat.jpg -m runs/cifar10-vit -o cat.png --at 0.5,0.4
     """
     if len(model) == 1 and input_of(model[0]) != "text":
-        look_at_file(text, model[0], output, layers, head, at or [], device, allow_pickle)
+        look_at_file(text, pair, model[0], output, layers, head, at or [], device, allow_pickle)
         return
     refuse_pictures((text, pair))
     import regard

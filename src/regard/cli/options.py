@@ -91,15 +91,6 @@ def generates_images(name: str) -> bool:
     return ability_of(name) == "generate_images"
 
 
-def has_label_head(name: str) -> bool:
-    """Whether the model of a folder labels or rates texts."""
-    from regard.checkpoints.folder import resolve
-    from regard.checkpoints.hub import local_folder
-    from regard.checkpoints.models import identify
-
-    return getattr(identify(resolve(local_folder(name)))[1], "head", "") == "classify"
-
-
 def load_file_classifier(name: str, device: str = "cpu", allow_pickle: bool = False) -> FileClassifier:
     """The classifier of a folder whose model reads files."""
     import regard

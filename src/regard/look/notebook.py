@@ -11,7 +11,8 @@ from regard.data.arguments import refuse_pictures
 from regard.data.tokenizers.unknown_words import UnknownWord
 from regard.errors import UsageError
 from regard.inference.pipelines.catalog import load_pipeline
-from regard.look.adapters.catalog import inspect_file
+from regard.look.adapters.catalog import inspect_input
+from regard.look.adapters.given import GivenInput
 from regard.look.adapters.text import inspect_text
 from regard.look.page import render_page
 from regard.look.report import AttentionReport
@@ -47,11 +48,12 @@ def look(model: Any, text: str | Path, pair: str = "", *, to: str = "", target: 
     """Record every layer and head of a model on one input, with the word alignment and the model's predictions.
 
     `model` is a pipeline, a model folder or `hf:owner/name`. For models that read files, such as images, `text` is the
-    path of a file; the other options are for texts and are described at `inspect_text`.
+    path of a file, and `pair` the text beside it if they read one; the other options are for texts and are described at
+    `inspect_text`.
     """
     pipeline: Any = load_pipeline(model) if isinstance(model, str | Path) else model
-    if report := inspect_file(pipeline, text, Path(str(text)).name):
-        return Look(report, str(text), ", ".join(report.meta))
+    if found := inspect_input(pipeline, GivenInput(text, Path(str(text)).name, pair)):
+        return Look(found.report, str(text), ", ".join(found.report.meta))
     if not isinstance(text, str):
         raise UsageError(f"{pipeline.name or 'this model'} reads texts, not {text!r:.60} ({type(text).__name__})")
     refuse_pictures((text, pair))

@@ -34,7 +34,7 @@ def render_page(report: AttentionReport) -> str:
         "title": html.escape(report.title or "Attention"),
         "style": style,
         "script": script,
-        "report": _script_safe_json(_page_data(report)),
+        "report": _script_safe_json(page_data(report)),
         "weights": "\n".join(_weights_element(index, each) for index, each in enumerate(weights)),
     }
     # Split before filling in, so that a word such as {{style}} stays a word.
@@ -48,7 +48,7 @@ def quantise(weights: Float[np.ndarray, "*shape"]) -> UInt8[np.ndarray, "*shape"
     return np.rint(np.sqrt(np.clip(weights, 0.0, 1.0)) * LEVELS).astype(np.uint8)
 
 
-def _page_data(report: AttentionReport) -> dict[str, Any]:
+def page_data(report: AttentionReport) -> dict[str, Any]:
     """The description of a report, and which view shows it; for the labelled matrix every axis has its labels."""
     data = describe(report) | {"view": report.view}
     if report.view == Tokens.view:

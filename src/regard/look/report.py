@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any, Self
@@ -29,7 +29,8 @@ class AttentionReport:
     `meta` holds short facts to show beside the title, such as `{"score": "-0.31"}`. Texts may have an `alignment` (one
     head, target words as queries, source words as keys) and `predictions`: what the model predicted at places of the
     text `tokens`. For images, `image` holds the pixels that grids lie over, and `rollout` how much of each cell
-    reaches the model's answer through all layers.
+    reaches the model's answer through all layers. `shown_as` names the view of a report whose axes have different
+    views, and `details` are plain values for that view alone.
     """
 
     title: str
@@ -41,6 +42,8 @@ class AttentionReport:
     predictions: Sequence[TokenPrediction] = ()
     image: Pixels | None = None
     rollout: Float[np.ndarray, "rows columns"] | None = None
+    shown_as: str = ""
+    details: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def all_panels(self) -> list[Panel]:
@@ -66,8 +69,16 @@ class AttentionReport:
         return self.alignment or next(crossing, None) or next(iter(self.panels), None)
 
     @property
+    def is_between_cells(self) -> bool:
+        """Whether every panel is attention between the cells of an image."""
+        axes = (axis for panel in self.panels for axis in (panel.queries, panel.keys))
+        return self.image is not None and all(isinstance(axis, Grid) for axis in axes)
+
+    @property
     def view(self) -> str:
-        """The view that shows this report: that of all its axes, or the labelled matrix of tokens."""
+        """The view that shows this report: the one it names, that of all its axes, or the labelled matrix of tokens."""
+        if self.shown_as:
+            return self.shown_as
         views = {axis.view for panel in self.all_panels for axis in (panel.queries, panel.keys)}
         return views.pop() if len(views) == 1 else Tokens.view
 
@@ -95,7 +106,8 @@ def describe(report: AttentionReport) -> dict[str, Any]:
      "picture": a data URL or null, "rollout": {"grid": [rows, columns], "weights"} or null}
     ```
     The axes of a panel are numbers of entries in the list of axes, since most panels share theirs. "foretold" holds the
-    predictions; a choice is {"token", "probability", "drawn"}. A report of an image also has "layers" (`_layer`).
+    predictions; a choice is {"token", "probability", "drawn"}. A report of attention between the cells of an image also
+    has "layers" (`_layer`). "shown_as" and "details" are there if the report has them.
     """
     axes: list[dict[str, Any]] = []
     described = {
@@ -114,7 +126,9 @@ def describe(report: AttentionReport) -> dict[str, Any]:
     if report.rollout is not None:
         weights = report.rollout.round(6).flatten().tolist()
         described["rollout"] = {"grid": list(report.rollout.shape), "weights": weights}
-    if report.image is not None:
+    if report.shown_as:
+        described |= {"shown_as": report.shown_as, "details": dict(report.details)}
+    if report.is_between_cells:
         described["layers"] = [_layer(panel) for panel in report.panels]
     return described
 
@@ -123,10 +137,10 @@ def to_json(report: AttentionReport) -> dict[str, Any]:
     """The whole report as plain values: `describe`, with weights[head][query][key] rounded to six decimals.
 
     Every panel of a text also has its "queries" and "keys" as words, and the report "source" and "target". The weights
-    of a report of an image are in "layers", which repeats every panel in the form that version 1 wrote.
+    of attention between cells are in "layers", which repeats every panel in the form that version 1 wrote.
     """
     described = describe(report)
-    if report.image is not None:
+    if report.is_between_cells:
         for layer, panel in zip(described["layers"], report.panels, strict=True):
             layer["weights"] = _rounded(panel)
     else:
@@ -154,6 +168,8 @@ def from_json(data: dict[str, Any]) -> AttentionReport:
         predictions=[_prediction_from_json(each) for each in data.get("foretold", [])],
         image=_pixels(picture) if picture else None,
         rollout=np.reshape(rollout["weights"], rollout["grid"]) if rollout else None,
+        shown_as=data.get("shown_as", ""),
+        details=data.get("details", {}),
     )
 
 

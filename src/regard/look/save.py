@@ -21,6 +21,8 @@ from regard.look.report import AttentionReport, to_json
 
 SUFFIXES = (".png", ".svg", ".html", ".json")
 DPI = 160
+# Figures of views other than the labelled matrix; `points` are the places of an image whose attention is drawn.
+FIGURES: dict[str, Callable[[AttentionReport, Sequence[Point]], Figure]] = {Grid.view: draw_over_image}
 # Tried after DejaVu for scripts it lacks, when the system has them.
 FALLBACK_FONTS = (
     "Noto Sans CJK JP", "Noto Sans CJK SC", "Noto Sans Devanagari", "Noto Sans Bengali", "Noto Sans Tamil",
@@ -54,8 +56,8 @@ def save(
         path.write_text(render_page(report), encoding="utf-8")
     elif suffix == ".json":
         path.write_text(json.dumps(to_json(report), ensure_ascii=False), encoding="utf-8")
-    elif report.image is not None and report.view == Grid.view:
-        _save_figure(lambda: draw_over_image(report, points), path)
+    elif report.view in FIGURES:
+        _save_figure(lambda: FIGURES[report.view](report, points), path)
     else:
         shown: View = view or ("alignment" if report.alignment and not chosen else "heads")
         _save_figure(lambda: draw(report, shown), path)

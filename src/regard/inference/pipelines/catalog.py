@@ -58,6 +58,7 @@ class PipelineEntry(NamedTuple):
     takes_precision: bool = False  # whether it can run in int8, fp16 or bf16
     answers: bool = False  # whether it writes an answer to its prompt; other writers continue the prompt
     not_served: str = ""  # why the server does not serve it, as the end of a sentence; empty if it does
+    text_label: str = ""  # for models that read a file and a text: what the text is
     for_images: str = ""  # the pipeline that takes its place where the model folder has image preprocessing
 
     def load_class(self) -> Any:
@@ -101,7 +102,6 @@ PIPELINES: dict[str, PipelineEntry] = {
         "images", "ImageSegmenter", "segment",
         {ANY_HEAD: 'print(model.segment("picture.png")[0].shares)'},
         input=IMAGE,
-        not_served="names pixels, which the server does not; use `regard segment`",
     ),
     "pixel_generator": PipelineEntry(
         "image_generation", "PixelGenerator", "generate_images",

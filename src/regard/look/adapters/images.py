@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
-from regard.inference.pipelines.images import ImageAttention, ImagePipeline, ImageSource, LayerAttention
+from regard.attention.record import attention_names
+from regard.inference.pipelines.images import (
+    ImageAttention,
+    ImageClassifier,
+    ImagePipeline,
+    ImageSegmenter,
+    ImageSource,
+    LayerAttention,
+)
+from regard.look.adapters.given import GivenInput, Inspected
 from regard.look.panels import Grid, Kind, Panel
 from regard.look.report import AttentionReport
 
 
+def inspect_classifier(classifier: ImageClassifier, given: GivenInput) -> Inspected:
+    """Every layer and head while a classifier reads an image, and the probabilities of its classes."""
+    (answer,) = classifier.classify(given.file)
+    return Inspected(inspect_image(classifier, given.file, given.title), {"labels": answer.labels})
+
+
+def inspect_segmenter(segmenter: ImageSegmenter, given: GivenInput) -> Inspected:
+    """Every layer and head while a segmenter reads an image, and the share of every class."""
+    (answer,) = segmenter.segment(given.file)
+    return Inspected(inspect_image(segmenter, given.file, given.title), {"labels": answer.shares})
+
+
 def inspect_image(reader: ImagePipeline, image: ImageSource, title: str = "") -> AttentionReport:
-    """Every layer and head while a model reads an image, with its answer."""
-    recorded = reader.attention(image)
-    return image_report(recorded, title=title or str(image), model=reader.name, meta=reader.summary(image))
+    """Every layer and head while a model reads an image; a model without attention gives a report without panels."""
+    layers = reader.attention(image) if attention_names(reader.model) else ImageAttention(reader.shown(image), [])
+    return image_report(layers, title=title or str(image), model=reader.name, meta=reader.summary(image))
 
 
 def image_report(recorded: ImageAttention, *, title: str, model: str, meta: dict[str, str]) -> AttentionReport:

@@ -40,7 +40,7 @@ CORS = {  # what pages of allowed origins may send
 }
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 KEY_PREFIXES = ("/api", "/v1", "/metrics")  # LibreTranslate routes check the key themselves: it may be a form field
-UPLOAD_PATHS = ("/api/train", "/api/picture")  # these take training data and images
+UPLOAD_PATHS = ("/api/train", "/api/inspect")  # these take training data and images
 READ_WHEN_REFUSED = 65536  # bytes up to which the body of a refused request is still read
 PATIENCE_WHEN_REFUSED = 10  # seconds; one second was too short on a machine with more work than cores
 access = logging.getLogger("regard.access")

@@ -12,7 +12,7 @@ import { greet } from "./greeting.js";
 import { isRunning, loadJob, watchJob } from "./jobs.js";
 import { lookWith, refreshLook, startLook } from "./look.js";
 import { startModels } from "./models.js";
-import { startImages } from "./images.js";
+import { startInspect } from "./inspect.js";
 import { loadModels, modelList } from "./model_list.js";
 import { refreshTrain, startTrain } from "./train.js";
 import { currentText, refreshTranslate, startTranslate, translateWith } from "./translate.js";
@@ -106,7 +106,7 @@ async function start() {
   onTheme(drawLegends);
   const pointings = [startTranslate(), startLook(), ...startCompare()];
   startDocuments();
-  startImages();
+  startInspect();
   startTrain((id) => use(id, true), () => attempt(loadModels));
   startModels(use, lookInto);
   listenToTabs();

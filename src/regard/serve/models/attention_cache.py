@@ -1,4 +1,4 @@
-"""The one cache of recorded attention: texts are recorded layer by layer as they are asked for, images at once."""
+"""The one cache of recorded attention: texts are recorded layer by layer as they are asked for, files at once."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from regard.inference.pipelines.text_generator import TextGenerator
 from regard.inference.pipelines.translator import Translator
 from regard.look.adapters.text import TextInspection, inspect_completion, inspect_text
 from regard.look.inspection import WORDS, Layer
-from regard.look.page import quantise
-from regard.look.report import AttentionReport, describe
+from regard.look.page import page_data, quantise
+from regard.look.report import AttentionReport
 
 ALIGNMENT = "alignment"
 MAX_BYTES, MAX_RECORDINGS = 512 * 2**20, 256  # kept in the cache
@@ -126,21 +126,21 @@ class TextRecording(Recording):
             self.maps[each] = quantise(weights)
 
 
-class ImageRecording(Recording):
-    """An image with all its layers recorded; the report itself, whose weights are four times as large, is not kept."""
+class FileRecording(Recording):
+    """A file with all its layers recorded; the report itself, whose weights are four times as large, is not kept."""
 
     def __init__(self, report: AttentionReport) -> None:
         super().__init__()
-        self.description = describe(report)
+        self.description = page_data(report)
         self.maps = {panel.name: quantise(panel.weights) for panel in report.panels}
 
 
 class AttentionCache:
-    """The recordings used last, by question (texts) or id (images). Old ones are dropped when there are too many."""
+    """The recordings used last, by question (texts) or id (files). Old ones are dropped when there are too many."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[Hashable, Recording] = OrderedDict()
-        self._lock = Lock()  # texts are looked up by the computing thread, images by the event loop too
+        self._lock = Lock()  # texts are looked up by the computing thread, files by the event loop too
 
     def find(self, key: Hashable) -> Recording | None:
         """The recording with this key, if it is still there; it counts as used now."""

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -24,16 +25,16 @@ from regard.data.tokenizers.pair import PairTokenizer
 from regard.errors import CheckpointError, UsageError
 from regard.inference.fast.linear import check_precision
 from regard.inference.pipelines.catalog import PIPELINES, TRANSLATOR, PipelineEntry, find_pipeline
-from regard.inference.pipelines.images import ImageClassifier
 from regard.inference.pipelines.text_encoder import TextEncoder
-from regard.inference.pipelines.text_generator import TextGenerator
 from regard.inference.pipelines.translator import Translator
 from regard.inference.pipelines.word_vectors import WordVectors
 from regard.models.catalog import MODELS
 from regard.serve.http.errors import HTTPError, NotFoundError
 from regard.serve.settings import MIB
 
-Model = Translator | TextGenerator | TextEncoder | WordVectors | ImageClassifier  # what the server can serve
+if TYPE_CHECKING:
+    from regard.inference.pipelines.catalog import Pipeline
+
 LANGUAGES_IN_NAME = re.compile(r"(?:^|[-_/])([a-z]{2,3})[-_]([a-z]{2,3})$")  # opus-mt-en-es
 
 
@@ -125,7 +126,7 @@ class ModelRegistry:
         check_precision(precision)
         self.memory, self.device, self.precision = memory, device, precision
         self._infos: dict[str, ModelInfo] = {}
-        self._loaded: OrderedDict[str, Model] = OrderedDict()  # least recently used first
+        self._loaded: OrderedDict[str, Pipeline] = OrderedDict()  # least recently used first
         self._lock = threading.RLock()
         for model in models:
             self.add(model)
@@ -183,14 +184,7 @@ class ModelRegistry:
             raise UsageError(f"{name} does not translate")
         return found
 
-    def classifier(self, name: str) -> ImageClassifier:
-        """An image classifier; raises an error for others."""
-        found = self.model(name)
-        if not isinstance(found, ImageClassifier):
-            raise UsageError(f"{name} does not look at pictures")
-        return found
-
-    def model(self, name: str) -> Model:
+    def model(self, name: str) -> Pipeline:
         """The model itself, loaded if necessary; other models are unloaded if memory does not suffice."""
         info = self.find(name)
         with self._lock:
@@ -199,7 +193,6 @@ class ModelRegistry:
                 try:
                     precision = self.precision if info.pipeline.takes_precision else "fp32"
                     loaded = regard.load(info.folder, device=self.device, precision=precision)
-                    assert isinstance(loaded, Model)  # `describe` refuses all others
                     if isinstance(loaded, TextEncoder | WordVectors):
                         loaded.warns = False  # the answers name unknown words
                     here = self._loaded[info.id] = loaded

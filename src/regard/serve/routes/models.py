@@ -58,6 +58,8 @@ def _summary(service: TranslationService, info: ModelInfo) -> dict[str, Any]:
         "bytes": info.bytes,
         "attention": bool(info.layers),
         "ability": info.ability,
+        "input": info.pipeline.input,
+        "text_label": info.pipeline.text_label,
         "answers": info.pipeline.answers,
         "foretells": info.predicts_tokens,
         "examples": _examples(info),

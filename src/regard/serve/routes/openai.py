@@ -11,10 +11,10 @@ from starlette.responses import StreamingResponse
 from regard.data.tokenizers.base import well_formed
 from regard.data.tokenizers.chat_template import chat_prompt
 from regard.errors import UsageError
-from regard.inference.pipelines.images import ImageClassifier
+from regard.inference.pipelines.catalog import TEXT
+from regard.inference.pipelines.text_encoder import TextEncoder
 from regard.inference.pipelines.text_generator import TextGenerator
 from regard.inference.pipelines.translator import Translator
-from regard.inference.pipelines.word_vectors import WordVectors
 from regard.serve.http.errors import NotFoundError
 from regard.serve.http.responses import stream_events, wait_for_result
 from regard.serve.models.registry import ModelInfo
@@ -111,8 +111,8 @@ def _check_generates(info: ModelInfo) -> ModelInfo:
     """The model; raises an error if it does not generate text."""
     if info.ability == "embed":
         raise UsageError(f"{info.id} makes vectors of texts and completes none; ask /v1/embeddings")
-    if info.ability == "see":
-        raise UsageError(f"{info.id} looks at pictures and reads no texts; ask it on the page")
+    if info.pipeline.input != TEXT:
+        raise UsageError(f"{info.id} looks at files and reads no texts; ask it on the page")
     return info
 
 
@@ -139,16 +139,15 @@ def _model(name: str, created: int) -> dict[str, Any]:
 
 async def _prompts(service: TranslationService, info: ModelInfo, prompt: Prompt) -> list[str]:
     """The prompts as texts; token ids are decoded with the model's tokenizer, of a translator its source side."""
-    if info.ability == "see":
-        raise UsageError(f"{info.id} looks at pictures and reads no texts; ask it on the page")
+    if info.pipeline.input != TEXT:
+        raise UsageError(f"{info.id} looks at files and reads no texts; ask it on the page")
     given: list[Any] = [prompt] if isinstance(prompt, str) or (prompt and isinstance(prompt[0], int)) else list(prompt)
     if not given:
         raise UsageError("prompt is empty; give a text, or a list of texts")
 
     def decode() -> list[str]:
         model = service.registry.model(info.id)
-        assert not isinstance(model, ImageClassifier)
-        if isinstance(model, WordVectors):
+        if not isinstance(model, Translator | TextGenerator | TextEncoder):
             raise UsageError(f"{info.id} knows words, not token ids; give texts")
         source = model.tokenizer.source if isinstance(model, Translator) else model.tokenizer
         for ids in given:

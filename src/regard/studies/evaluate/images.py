@@ -14,15 +14,14 @@ from regard.data.images.datasets import open_images
 from regard.data.synthetic.shapes import SHAPE_NAMES, scenes
 from regard.errors import DataError, UsageError
 from regard.inference.pipelines.images import BATCH_IMAGES, ImageClassifier
+from regard.studies.evaluate.catalog import Evaluation, EvaluationOptions
 from regard.training.loop import train
 from regard.training.metrics_log import METRICS, read_metrics
 from regard.training.recipe.files import SCENES
 from regard.training.tasks.catalog import load_recipe
 
 
-def evaluate_images(
-    classifier: ImageClassifier, data: str, *, count: int, seed: int
-) -> tuple[dict[str, object], list[str]]:
+def evaluate_images(classifier: ImageClassifier, data: str, options: EvaluationOptions) -> Evaluation:
     """The accuracy on labelled images, overall and by class, and the files that could not be read.
 
     `count` and `seed` determine which of the built-in scenes are drawn; files are always measured whole.
@@ -33,7 +32,7 @@ def evaluate_images(
     if unknown := [label for label in labels if label not in classifier.labels]:
         raise DataError(f"{data} has the class {unknown[0]!r}; the model knows {', '.join(classifier.labels)}")
     right, of_class, unread = Counter[str](), Counter[str](), list[str]()
-    pictures = _examples(classifier, data, count, seed, unread)
+    pictures = _examples(classifier, data, options, unread)
     while some := list(islice(pictures, BATCH_IMAGES)):
         images = [image for image, _ in some]
         for answer, (_, number) in zip(classifier.classify(images), some, strict=True):
@@ -42,14 +41,14 @@ def evaluate_images(
     if not of_class:
         raise DataError(f"{data} has no picture that can be read")
     each: dict[str, object] = {f"accuracy of {label}": right[label] / of_class[label] for label in of_class}
-    return {"pictures": of_class.total(), "accuracy": right.total() / of_class.total(), **each}, unread
+    return Evaluation({"pictures": of_class.total(), "accuracy": right.total() / of_class.total(), **each}, unread)
 
 
 def _examples(
-    classifier: ImageClassifier, data: str, count: int, seed: int, unread: list[str]
+    classifier: ImageClassifier, data: str, options: EvaluationOptions, unread: list[str]
 ) -> Iterator[tuple[Image.Image, int]]:
     if data == SCENES:
-        for scene in scenes(part="test", count=count, seed=seed, size=classifier.config.image_size):
+        for scene in scenes(part="test", count=options.count, seed=options.seed, size=classifier.config.image_size):
             yield Image.fromarray(scene.pixels.transpose(1, 2, 0)), scene.label
         return
     for found in open_images(data, ()).examples:

@@ -8,6 +8,7 @@ from regard.data.tokenizers.unknown_words import share_of_all
 from regard.errors import DataError, UsageError
 from regard.inference.decoding.folder_settings import RECIPE
 from regard.inference.pipelines.text_encoder import TextEncoder
+from regard.studies.evaluate.catalog import Evaluation, EvaluationOptions
 from regard.training.evaluation.scores import label_scores, value_scores
 from regard.training.tasks.catalog import load_recipe
 from regard.training.tasks.text_classification_recipe import ClassificationRecipe, LabelledTextsSection
@@ -25,9 +26,11 @@ def label_tables(folder: Path) -> LabelledTextsSection:
     return recipe.data
 
 
-def evaluate_labels(encoder: TextEncoder, data: str, tables: LabelledTextsSection) -> dict[str, object]:
+def evaluate_labels(encoder: TextEncoder, data: str, options: EvaluationOptions) -> Evaluation:
     """GLUE's metrics on a table; long texts are cut as in training."""
+    tables = label_tables(options.folder)
     table = tables.table
+    encoder.warns = False  # the share of unknown words is among the scores
     examples = list(table.read(data))
     if not examples:
         raise DataError(f"{data} has no labelled text")
@@ -35,6 +38,6 @@ def evaluate_labels(encoder: TextEncoder, data: str, tables: LabelledTextsSectio
     answers = encoder.classify(texts, None if table.pair is None else pairs, truncate=True, longest=tables.longest)
     found: dict[str, object] = {"texts": len(examples), **share_of_all(texts, encoder.unknown_words)}
     if not table.labels:
-        return found | value_scores([float(answer.value or 0.0) for answer in answers], true)
+        return Evaluation(found | value_scores([float(answer.value or 0.0) for answer in answers], true))
     guessed = [table.labels.index(answer.label) for answer in answers]
-    return found | label_scores(guessed, true, len(table.labels))
+    return Evaluation(found | label_scores(guessed, true, len(table.labels)))

@@ -14,7 +14,7 @@ from regard.look.page import quantise
 from regard.models.catalog import MODELS
 from regard.serve.models import attention_cache
 from regard.serve.models.registry import ModelRegistry
-from regard.serve.routes import images
+from regard.serve.routes import inspect
 
 
 @pytest.fixture
@@ -30,45 +30,45 @@ def server(start_server, make_classifier, translator_folder):
 
 
 def sent(server, content, model="vit"):
-    return server.client.post("/api/picture", files={"file": ("cat.png", content)}, data={"model": model})
+    return server.client.post("/api/inspect", files={"file": ("cat.png", content)}, data={"model": model})
 
 
 def test_labels_and_layers_are_the_models_own(server, make_classifier, picture):
     told = sent(server, picture).json()
     classifier = regard.load(make_classifier("vit"))
-    assert told["labels"] == pytest.approx(classifier.classify(picture)[0].labels)
+    assert told["answer"]["labels"] == pytest.approx(classifier.classify(picture)[0].labels)
     seen = classifier.attention(picture)
     for number, layer in enumerate(seen.layers):
-        piece = server.client.post("/api/picture/layer", json={"id": told["id"], "layer": number}).json()
+        piece = server.client.post("/api/inspect/layer", json={"id": told["id"], "layer": number}).json()
         weights = np.frombuffer(base64.b64decode(piece["data"]), np.uint8).reshape(piece["shape"])
         assert np.array_equal(weights, quantise(layer.weights))
-    assert told["sight"]["title"] == "cat.png"
+    assert told["report"]["title"] == "cat.png"
 
 
 def test_examples_are_pictures_that_can_be_sent_back(server):
-    first, *others = server.client.get("/api/picture/examples").json()
+    first, *others = server.client.get("/api/inspect/examples").json()
     assert len(others) == 5 and first["caption"].startswith("a ")
     told = sent(server, base64.b64decode(first["data"])).json()
-    with Image.open(io.BytesIO(base64.b64decode(told["sight"]["picture"].partition(",")[2]))) as shown:
+    with Image.open(io.BytesIO(base64.b64decode(told["report"]["picture"].partition(",")[2]))) as shown:
         assert shown.size == (256, 256)  # more detailed than the 16 pixels of the model's input
 
 
 def test_a_model_without_attention_still_names_the_picture(server, picture):
     told = sent(server, picture, "resnet").json()
-    assert told["sight"]["layers"] == [] and set(told["labels"]) == {"a", "b", "c"}
+    assert told["report"]["layers"] == [] and set(told["answer"]["labels"]) == {"a", "b", "c"}
 
 
 def test_refusals_are_words(server, picture, monkeypatch, translator_folder):
     for content, model, status, words in (
         (b"hello", "vit", 400, "cat.png is no picture"),
         (picture[:60], "vit", 400, "cut short"),
-        (picture, translator_folder.name, 400, "does not look at pictures"),
+        (picture, translator_folder.name, 400, "does not look at files"),
         (picture, "nobody", 404, "there is no model"),
     ):
         answer = sent(server, content, model)
         assert (answer.status_code, words in answer.json()["error"]) == (status, True), answer.text
-    assert server.client.post("/api/picture/layer", json={"id": "x", "layer": 0}).status_code == 404
-    monkeypatch.setattr(images, "MAX_WEIGHTS", 10)
+    assert server.client.post("/api/inspect/layer", json={"id": "x", "layer": 0}).status_code == 404
+    monkeypatch.setattr(inspect, "MAX_WEIGHTS", 10)
     assert "draw it with `regard look`" in sent(server, picture).json()["error"]
     answer = server.client.post("/v1/completions", json={"model": "vit", "prompt": "hello"})
     assert "reads no texts" in answer.json()["error"]["message"]
@@ -77,8 +77,8 @@ def test_refusals_are_words(server, picture, monkeypatch, translator_folder):
 def test_old_pictures_leave_when_memory_is_short(server, picture, monkeypatch):
     monkeypatch.setattr(attention_cache, "MAX_BYTES", 1)
     first, second = (sent(server, picture).json()["id"] for _ in range(2))
-    assert server.client.post("/api/picture/layer", json={"id": first, "layer": 0}).status_code == 404
-    assert server.client.post("/api/picture/layer", json={"id": second, "layer": 0}).status_code == 200
+    assert server.client.post("/api/inspect/layer", json={"id": first, "layer": 0}).status_code == 404
+    assert server.client.post("/api/inspect/layer", json={"id": second, "layer": 0}).status_code == 200
 
 
 def test_models_that_make_pictures_are_refused(tmp_path):

@@ -1,0 +1,25 @@
+"""What adapters of files take and give."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from regard.look.report import AttentionReport
+
+
+class GivenInput(NamedTuple):
+    """The input of a model that reads a file: a path or the bytes of a file, and for some models a text beside it."""
+
+    file: str | Path | bytes
+    title: str = ""
+    text: str = ""
+    options: Mapping[str, str] = {}  # further values of a modality, such as the start of a path
+
+
+class Inspected(NamedTuple):
+    """A report, and the answer of the model as plain values for the page."""
+
+    report: AttentionReport
+    answer: dict[str, Any]

@@ -1,0 +1,125 @@
+"""Models that read files, for the page: their answers, and the attention of each of their layers.
+
+One route serves every modality: the adapter of the model's pipeline (`look/adapters/catalog.py`) makes the report and
+the answer.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from functools import cache
+from typing import Annotated, Any
+from uuid import uuid4
+
+from fastapi import APIRouter, Form, Request, UploadFile
+from pydantic import BaseModel, ConfigDict
+
+from regard.data.images.reading import png, read_image
+from regard.data.synthetic.shapes import scenes
+from regard.errors import UsageError
+from regard.inference.pipelines.catalog import IMAGE, TEXT
+from regard.look.adapters.catalog import inspect_input
+from regard.look.adapters.given import GivenInput
+from regard.serve.http.errors import NotFoundError
+from regard.serve.http.responses import wait_for_result
+from regard.serve.models.attention_cache import AttentionCache, FileRecording
+from regard.serve.models.attention_pieces import encode
+from regard.serve.models.registry import ModelInfo
+from regard.serve.models.translation_service import TranslationService
+from regard.serve.routes.libretranslate import ERRORS
+
+MAX_WEIGHTS = 64 * 2**20  # of one input
+EXAMPLES, EXAMPLE_SIDE = 6, 256
+
+
+class LayerRequest(BaseModel):
+    """A layer of an input, by the id of the input and the number of the layer."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    id: str
+    layer: int
+
+
+class Example(BaseModel):
+    """A built-in image to try a model with: its PNG in base64, and a caption."""
+
+    caption: str
+    data: str
+
+
+def inspect_router(service: TranslationService, attention_cache: AttentionCache) -> APIRouter:
+    router = APIRouter(prefix="/api", tags=["Lens"], responses={**ERRORS, 401: ERRORS[403]})
+    seconds = service.settings.seconds
+
+    @router.post("/inspect")
+    async def inspect(
+        request: Request,
+        file: UploadFile,
+        model: Annotated[str, Form()] = "",
+        text: Annotated[str, Form()] = "",
+        options: Annotated[str, Form()] = "{}",
+    ) -> dict[str, Any]:
+        """The model's answer to a file and, for some models, a text; and what can be looked at."""
+        info = service.registry.find(model)
+        if info.pipeline.input == TEXT:
+            raise UsageError(f"{info.id} reads texts, and does not look at files")
+        (text,) = service.check_limits([text])
+        given = GivenInput(await file.read(), file.filename or "file", text, _options(options))
+
+        def compute() -> dict[str, Any]:
+            recording, answer = _inspect(service, info, given)
+            key = uuid4().hex
+            attention_cache.keep(key, recording)
+            return {"id": key, "answer": answer, "report": recording.description}
+
+        return await wait_for_result(request, service.engine.run(compute), seconds=seconds)
+
+    @router.get("/inspect/examples")
+    async def examples() -> list[Example]:
+        return _examples()
+
+    @router.post("/inspect/layer")
+    async def layer(asked: LayerRequest) -> dict[str, Any]:
+        recording = attention_cache.find(asked.id)
+        maps = list(recording.maps.values()) if isinstance(recording, FileRecording) else []
+        if not 0 <= asked.layer < len(maps):
+            raise NotFoundError("that input is not kept any more; look at it again")
+        return encode(maps[asked.layer])
+
+    return router
+
+
+@cache
+def _examples() -> list[Example]:
+    drawn = scenes(part="test", count=EXAMPLES, seed=1, size=EXAMPLE_SIDE)
+    return [Example(caption=each.caption, data=base64.b64encode(png(each.pixels)).decode()) for each in drawn]
+
+
+def _options(text: str) -> dict[str, str]:
+    """Further values of a request, a JSON object of texts."""
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError:
+        found = None
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        raise UsageError(f"options is a JSON object of texts, not {text:.60}")
+    return found
+
+
+def _inspect(service: TranslationService, info: ModelInfo, given: GivenInput) -> tuple[FileRecording, dict[str, Any]]:
+    """The attention of a model on a file, and its answer."""
+    if info.pipeline.input == IMAGE:
+        assert isinstance(given.file, bytes)
+        read_image(given.file, given.title)  # an unreadable image is reported by its name
+    found = inspect_input(service.registry.model(info.id), given)
+    if found is None:
+        raise UsageError(f"{info.id} has no view on this page; use `regard look`")
+    size = sum(panel.weights.size for panel in found.report.panels)
+    if size > MAX_WEIGHTS:
+        raise UsageError(
+            f"the attention of this input has {size:,} weights; the page shows at most {MAX_WEIGHTS:,}: "
+            "draw it with `regard look`"
+        )
+    return FileRecording(found.report), found.answer
