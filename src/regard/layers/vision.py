@@ -22,17 +22,22 @@ Stem = Literal["patches", "convolutions"]  # how pixels become vectors: one proj
 FEWEST = 16  # channels of a convolution on pixels
 
 
-class ImageConfig(Config):
-    """Settings of every image model: the images it was made for, and its classes."""
+class ImageInputConfig(Config):
+    """Settings of every model that reads images: the images it was made for."""
 
     image_size: PositiveInt = 224  # side of the images it was made for; other sizes may be read too
     channels: PositiveInt = 3
-    classes: PositiveInt = 1000
-    class_names: tuple[str, ...] = ()
 
     @property
     def examples(self) -> Examples:
         return Examples("picture", f"pictures of {self.image_size} x {self.image_size} pixels")
+
+
+class ImageConfig(ImageInputConfig):
+    """Further settings of a model that knows classes of images or of their pixels."""
+
+    classes: PositiveInt = 1000
+    class_names: tuple[str, ...] = ()
 
     @model_validator(mode="after")
     def _check_names(self) -> "ImageConfig":

@@ -6,19 +6,16 @@ Presets: tiny (a tiny Swin, for two cores), swin-t, vit-s, resnet-50.
 Deviations: one enlargement instead of steps of two; group norm once, after the sum.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from jaxtyping import Float
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regard.errors import ConfigError
-from regard.layers.vision import BackboneConfig, ImageConfig
-
-if TYPE_CHECKING:
-    from regard.models.catalog import ModelEntry
+from regard.layers.vision import ImageConfig
+from regard.models.bodies import BodyConfig
 
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {"image_size": 32, "body": "swin", "body_preset": "tiny", "body_values": {"window": 4}, "width": 32},
@@ -28,32 +25,11 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
-class SegmenterConfig(ImageConfig):
-    """The body by its name, preset and further values, and the width of the head."""
+class SegmenterConfig(BodyConfig, ImageConfig):
+    """The body, the classes of pixels, and the width of the head."""
 
-    body: str = "swin"  # any model of the catalog that yields feature maps
-    body_preset: str = ""
-    body_values: dict[str, Any] = Field(default_factory=dict)
+    body: str = "swin"
     width: PositiveInt = 128
-
-    @model_validator(mode="after")
-    def _check_body(self) -> "SegmenterConfig":
-        if self.body not in (known := _backbones()):
-            raise ConfigError(f"body = {self.body!r}: yields no feature maps; models that do: {', '.join(known)}")
-        presets = known[self.body].presets
-        if self.body_preset not in ("", *presets):
-            raise ConfigError(f"body_preset = {self.body_preset!r}: is none of {self.body}: {', '.join(presets)}")
-        self.body_config()
-        return self
-
-    def body_config(self) -> BackboneConfig:
-        """The configuration of the body. Its own classes are not used, so it is given one."""
-        entry = _backbones()[self.body]
-        preset = entry.presets[self.body_preset] if self.body_preset else {}
-        values = {**preset, **self.body_values, "image_size": self.image_size, "channels": self.channels, "classes": 1}
-        config = entry.config.parse(values, section="body_values")
-        assert isinstance(config, BackboneConfig)
-        return config
 
 
 class Segmenter(nn.Module):
@@ -63,8 +39,7 @@ class Segmenter(nn.Module):
         super().__init__()
         self.config = config
         body = config.body_config()
-        self.body = _backbones()[config.body].model(body)
-        self.body.output = nn.Identity()  # its own classes are not used
+        self.body = config.build_body()
         self.lateral = nn.ModuleList(nn.Conv2d(each, config.width, 1) for each in body.map_widths())
         self.norm = nn.GroupNorm(1, config.width)
         self.mix = nn.Conv2d(config.width, config.width, 3, padding=1)
@@ -80,10 +55,3 @@ class Segmenter(nn.Module):
 
 def _enlarged(x: Float[Tensor, "B D h w"], size: torch.Size) -> Float[Tensor, "B D H W"]:
     return functional.interpolate(x, size=tuple(size), mode="bilinear", align_corners=False)
-
-
-def _backbones() -> "dict[str, ModelEntry]":
-    """The models of the catalog that yield feature maps."""
-    from regard.models.catalog import MODELS  # the catalog imports this module
-
-    return {name: entry for name, entry in MODELS.items() if issubclass(entry.config, BackboneConfig)}

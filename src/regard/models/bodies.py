@@ -1,0 +1,52 @@
+"""Models that build on the feature maps of another: the settings and the making of that body."""
+
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field, model_validator
+from torch import nn
+
+from regard.errors import ConfigError
+from regard.layers.vision import BackboneConfig, ImageInputConfig
+
+if TYPE_CHECKING:
+    from regard.models.catalog import ModelEntry
+
+
+class BodyConfig(ImageInputConfig):
+    """A body by its name, preset and further values; it reads the images of the whole model."""
+
+    body: str  # any model of the catalog that yields feature maps
+    body_preset: str = ""
+    body_values: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _check_body(self) -> "BodyConfig":
+        if self.body not in (known := _backbones()):
+            raise ConfigError(f"body = {self.body!r}: yields no feature maps; models that do: {', '.join(known)}")
+        presets = known[self.body].presets
+        if self.body_preset not in ("", *presets):
+            raise ConfigError(f"body_preset = {self.body_preset!r}: is none of {self.body}: {', '.join(presets)}")
+        self.body_config()
+        return self
+
+    def body_config(self) -> BackboneConfig:
+        """The configuration of the body. Its own classes are not used, so it is given one."""
+        entry = _backbones()[self.body]
+        preset = entry.presets[self.body_preset] if self.body_preset else {}
+        values = {**preset, **self.body_values, "image_size": self.image_size, "channels": self.channels, "classes": 1}
+        config = entry.config.parse(values, section="body_values")
+        assert isinstance(config, BackboneConfig)
+        return config
+
+    def build_body(self) -> nn.Module:
+        """A new body without its output layer."""
+        body = _backbones()[self.body].model(self.body_config())
+        body.output = nn.Identity()
+        return body
+
+
+def _backbones() -> "dict[str, ModelEntry]":
+    """The models of the catalog that yield feature maps."""
+    from regard.models.catalog import MODELS  # the catalog imports models that import this module
+
+    return {name: entry for name, entry in MODELS.items() if issubclass(entry.config, BackboneConfig)}
