@@ -1,6 +1,6 @@
 """Panels: the recorded weights of one attention layer, with an axis for its queries and one for its keys.
 
-An axis names the places of an input: the tokens of a text, the cells of an image. Everything that shows attention (the
+An axis names the places of an input: the tokens of a text, the cells of an image, the boxes in it. Everything that shows attention (the
 figures, the offline page, the lens, the JSON form) works on panels and asks their axes for labels and for their JSON
 form, so a new modality needs no change here beyond its axis. To add one:
 
@@ -113,7 +113,30 @@ class Grid(Axis):
         return self.extra + row * self.columns + column
 
 
-AXES: dict[str, type[Axis]] = {axis.kind: axis for axis in (Tokens, Grid)}
+@dataclass(frozen=True, eq=False)
+class Boxes(Axis):
+    """Regions of an image: x1, y1, x2, y2 as fractions of its width and height, and a name for each."""
+
+    kind: ClassVar[str] = "boxes"
+    view: ClassVar[str] = "boxes"
+    boxes: Float[np.ndarray, "N 4"]
+    names: Sequence[str]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def labels(self) -> list[str]:
+        return list(self.names)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"boxes": self.boxes.astype(np.float64).round(5).tolist(), "names": list(self.names)}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        return cls(np.asarray(data["boxes"], dtype=np.float64).reshape(-1, 4), data["names"])
+
+
+AXES: dict[str, type[Axis]] = {axis.kind: axis for axis in (Tokens, Grid, Boxes)}
 
 
 def axis_to_json(axis: Axis) -> dict[str, Any]:

@@ -99,7 +99,8 @@ def describe(report: AttentionReport) -> dict[str, Any]:
 
     ```
     {"version", "title", "model", "meta": {name: text},
-     "axes": [{"kind": "tokens", "texts"} or {"kind": "grid", "rows", "columns", "extra", "windows"}],
+     "axes": [{"kind": "tokens", "texts"}, {"kind": "grid", "rows", "columns", "extra", "windows"} or
+              {"kind": "boxes", "boxes": [x1, y1, x2, y2 as fractions], "names"}],
      "panels": [{"name", "kind": "self" | "cross" | "causal", "heads", "axes": [of its queries, of its keys]}],
      "alignment": one such panel with one head (queries = target words, keys = source words), or null,
      "tokens": [words], "foretold": [{"place", "choices": [choice], "came": choice or null, "rank", "written"}],

@@ -8,12 +8,16 @@ import pytest
 
 from regard.errors import UsageError
 from regard.look.page import render_page
-from regard.look.panels import AXES, Axis, Grid, Panel, Tokens, axis_from_json, axis_to_json
+from regard.look.panels import AXES, Axis, Boxes, Grid, Panel, Tokens, axis_from_json, axis_to_json
 from regard.look.report import AttentionReport, from_json, to_json
 from regard.look.save import save
 
 WINDOWS = np.array([0, 0, 1, 1])
-EXAMPLES: dict[str, Axis] = {"tokens": Tokens(["we", "</s>"]), "grid": Grid(2, 2, extra=1, windows=WINDOWS)}
+EXAMPLES: dict[str, Axis] = {
+    "tokens": Tokens(["we", "</s>"]),
+    "grid": Grid(2, 2, extra=1, windows=WINDOWS),
+    "boxes": Boxes(np.array([[0.0, 0.25, 0.5, 1.0], [0.5, 0.0, 1.0, 0.5]]), ["cat", "dog"]),
+}
 
 
 def weights(heads: int, queries: Axis, keys: Axis) -> np.ndarray:
@@ -40,8 +44,8 @@ def test_every_axis_survives_its_json_and_labels_its_places(kind: str) -> None:
 
 
 def test_an_axis_of_another_version_is_named() -> None:
-    with pytest.raises(UsageError, match=r"'boxes'.*tokens, grid"):
-        axis_from_json({"kind": "boxes"})
+    with pytest.raises(UsageError, match=r"'spheres'.*tokens, grid"):
+        axis_from_json({"kind": "spheres"})
     with pytest.raises(UsageError, match="version 99"):
         from_json({"version": 99, "title": "", "model": "", "meta": {}, "panels": []})
 

@@ -75,7 +75,7 @@ async function take(chosen, example = null) {
 async function show(seen, view) {
   const { ability } = chosenModel(), { report } = seen;
   showAnswer(byId("picture-answer"), ability, seen.answer);
-  view.hidden = !report.panels.length;
+  view.hidden = !report.panels.length && !report.shown_as;
   if (!view.hidden) {
     await import(`./look/axes/${report.view}.js`); // registers the view
     const { markup, layout, open } = viewOf(report.view), pieces = new Map();
