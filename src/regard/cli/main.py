@@ -12,6 +12,7 @@ import typer
 
 from regard.cli import (
     bench,
+    caption,
     classify,
     compare,
     convert,
@@ -55,6 +56,7 @@ for verb in (
     neighbours.neighbours,
     classify.classify,
     segment.segment,
+    caption.caption,
     evaluate.evaluate,
     look.look,
     plan.plan,

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -132,6 +132,32 @@ class ImageBatch(TensorBatch):
         return len(self.rows)
 
 
+@dataclass(frozen=True)
+class CaptionBatch(TensorBatch):
+    """B images as in `ImageBatch`, and N captions of them, N / B of each, one after another."""
+
+    rows: Int[Tensor, "B"]
+    draws: Float[Tensor, "B K"]
+    inputs: Int[Tensor, "N T"]  # decoder input: start token, then the caption without its last token
+    labels: Int[Tensor, "N T"]  # the caption with its end token
+    labels_mask: Bool[Tensor, "N T"]
+    pixels: UInt8[Tensor, "B C H W"] | None = None
+
+    @property
+    def tokens(self) -> int:
+        """Words of the captions, end tokens included."""
+        return int(self.labels_mask.sum())
+
+
+class ImageRowsBatch(Protocol):
+    """The part of a batch that names images."""
+
+    @property
+    def rows(self) -> Int[Tensor, "B"]: ...
+    @property
+    def pixels(self) -> UInt8[Tensor, "B C H W"] | None: ...
+
+
 def collate(
     sources: Sequence[Ids],
     targets: Sequence[Ids],
@@ -148,11 +174,19 @@ def collate(
     """
     source, source_mask = pad_rows(sources, pad, multiple)
     labels, labels_mask = pad_rows(targets, pad, multiple)
-    inputs = torch.full_like(labels, pad)
-    inputs[:, 0] = start
-    inputs[:, 1:] = torch.where(labels_mask[:, 1:], labels[:, :-1], pad)
+    inputs = decoder_inputs(labels, labels_mask, pad=pad, start=start)
     linked = None if links is None else link_matrix(links, labels.shape[1], source.shape[1])
     return Batch(source, source_mask, inputs, labels, labels_mask, linked)
+
+
+def decoder_inputs(
+    labels: Int[Tensor, "B T"], mask: Bool[Tensor, "B T"], *, pad: int, start: int
+) -> Int[Tensor, "B T"]:
+    """What a decoder is fed to predict labels: the start token, then all labels but the last."""
+    inputs = torch.full_like(labels, pad)
+    inputs[:, 0] = start
+    inputs[:, 1:] = torch.where(mask[:, 1:], labels[:, :-1], pad)
+    return inputs
 
 
 def link_matrix(links: Sequence[NDArray[np.integer[Any]]], targets: int, sources: int) -> Bool[Tensor, "B T S"]:

@@ -1,7 +1,8 @@
 """The base of encoder-decoder Transformers: teacher forcing, decoding steps, and the decoding state.
 
-A model derives from `EncoderDecoder` and defines how it embeds tokens, which position biases it adds to attention
-scores, and how it ends its encoder and decoder. It has an `encoder`, a `decoder` of `DecoderLayer`s and an `Output`.
+`MemoryDecoder` is the decoder alone, over a memory of any origin, such as the grid of an image. A model of two texts
+derives from `EncoderDecoder` and defines how it embeds tokens, which position biases it adds to attention scores, and
+how it ends its encoder and decoder. It has an `encoder`, a `decoder` of `DecoderLayer`s and an `Output`.
 """
 
 from abc import abstractmethod
@@ -75,24 +76,15 @@ class EncoderDecoderState:
             cache.keep(sentences)
 
 
-class EncoderDecoder(nn.Module):
-    """Reads a source sequence and predicts a target sequence token by token."""
+class MemoryDecoder(nn.Module):
+    """A Transformer decoder: predicts tokens one by one while its layers attend to a memory, whatever made that."""
 
-    encoder: nn.Module
     decoder: nn.ModuleList
     output: Output
 
     @abstractmethod
-    def embed_source(self, tokens: Int[Tensor, "B S"]) -> Float[Tensor, "B S D"]:
-        """The input of the first encoder layer."""
-
-    @abstractmethod
     def embed_target(self, tokens: Int[Tensor, "R T"], first: Position) -> Float[Tensor, "R T D"]:
         """The input of the first decoder layer; `first` is the position of the first of these tokens."""
-
-    @abstractmethod
-    def finish_encoder(self, x: Float[Tensor, "R S D"]) -> Float[Tensor, "R S D"]:
-        """The computation after the last encoder layer, such as a final norm."""
 
     @abstractmethod
     def finish_decoder(self, x: Float[Tensor, "R T D"]) -> Float[Tensor, "R T D"]:
@@ -102,45 +94,18 @@ class EncoderDecoder(nn.Module):
     def factors(self, x: Float[Tensor, "B T D"]) -> Factors:
         """The unmultiplied logits: hidden states, output matrix, bias."""
 
-    def source_bias(self, length: int) -> Float[Tensor, "1 H S S"] | None:
-        """A bias of the encoder's attention scores, the same for all layers."""
-        return None
-
     def target_bias(
         self, tokens: int, first: Position, state: EncoderDecoderState | None
     ) -> Float[Tensor, "1 H T Tk"] | None:
         """A bias of the decoder's self-attention scores, the same for all layers."""
         return None
 
-    def forward(
-        self,
-        source: Int[Tensor, "B S"],
-        source_mask: Bool[Tensor, "B S"],
-        inputs: Int[Tensor, "B T"],
-        inputs_mask: Bool[Tensor, "B T"] | None = None,
-        *,
-        factored: bool = False,
-    ) -> Float[Tensor, "B T V"] | Factors:
-        """Logits of every next target token, all positions in parallel under the causal mask (teacher forcing); with
-        `factored`, unmultiplied. `inputs_mask` is False at padding, where the result has no meaning."""
-        memory, mask, packing = self._read(source, source_mask)
-        memories = (layer.cross.remember(memory, mask).laid_out(packing) for layer in self._decoder_layers())
-        x = self._decode(inputs, memories, mask=inputs_mask)
-        return self.factors(x) if factored else self.predict(x)
-
-    def encode(
-        self, source: Int[Tensor, "B S"], source_mask: Bool[Tensor, "B S"]
-    ) -> tuple[Float[Tensor, "B S D"], Bool[Tensor, "B 1 1 S"]]:
-        """The memory that every decoder layer attends to (the encoder's output), and its padding mask."""
-        memory, mask, packing = self._read(source, source_mask)
-        return unpacked(memory, packing), mask
-
-    def start(self, source: Int[Tensor, "S L"], source_mask: Bool[Tensor, "S L"]) -> EncoderDecoderState:
-        """Encode S sources and project their memory once for every decoder layer."""
-        memory, mask = self.encode(source, source_mask)
-        needed = None if bool(source_mask.all()) else mask  # attention without a mask uses a faster kernel
-        memories = [layer.cross.remember(memory, needed) for layer in self._decoder_layers()]
-        return EncoderDecoderState(memories, [GrowingCache(len(source)) for _ in memories])
+    def begin(
+        self, memory: Float[Tensor, "S L D"], mask: Bool[Tensor, "S 1 1 L"] | None = None
+    ) -> EncoderDecoderState:
+        """The state before the first token: the memory, projected once for every layer."""
+        memories = [layer.cross.remember(memory, mask) for layer in self._decoder_layers()]
+        return EncoderDecoderState(memories, [GrowingCache(len(memory)) for _ in memories])
 
     def step(self, tokens: Int[Tensor, "S W"], state: EncoderDecoderState) -> Float[Tensor, "S W V"]:
         """Feed one token to W hypotheses of each of S sources; returns the logits of the next."""
@@ -172,18 +137,6 @@ class EncoderDecoder(nn.Module):
         """The output layer: one linear layer, whose softmax is the distribution over the vocabulary."""
         return self.output(*self.factors(x))
 
-    def _read(
-        self, source: Int[Tensor, "B S"], source_mask: Bool[Tensor, "B S"]
-    ) -> tuple[Float[Tensor, "_ _ D"], Bool[Tensor, "B 1 1 S"], Packing | None]:
-        """What `encode` returns, possibly packed: then it holds the real tokens only."""
-        assert isinstance(self.encoder, nn.ModuleList)
-        x, mask = self.embed_source(source), masks.padding(source_mask)
-        bias, packing = self.source_bias(source.shape[1]), packing_for(x, source_mask)
-        x = packed(x, packing)
-        for layer in self.encoder:
-            x = layer(x, mask, bias=bias, packing=packing)
-        return self.finish_encoder(x), mask, packing
-
     def _decode(
         self,
         tokens: Int[Tensor, "R T"],
@@ -201,3 +154,62 @@ class EncoderDecoder(nn.Module):
 
     def _decoder_layers(self) -> Iterable[DecoderLayer]:
         return (layer for layer in self.decoder if isinstance(layer, DecoderLayer))
+
+
+class EncoderDecoder(MemoryDecoder):
+    """Reads a source sequence and predicts a target sequence token by token."""
+
+    encoder: nn.Module
+
+    @abstractmethod
+    def embed_source(self, tokens: Int[Tensor, "B S"]) -> Float[Tensor, "B S D"]:
+        """The input of the first encoder layer."""
+
+    @abstractmethod
+    def finish_encoder(self, x: Float[Tensor, "R S D"]) -> Float[Tensor, "R S D"]:
+        """The computation after the last encoder layer, such as a final norm."""
+
+    def source_bias(self, length: int) -> Float[Tensor, "1 H S S"] | None:
+        """A bias of the encoder's attention scores, the same for all layers."""
+        return None
+
+    def forward(
+        self,
+        source: Int[Tensor, "B S"],
+        source_mask: Bool[Tensor, "B S"],
+        inputs: Int[Tensor, "B T"],
+        inputs_mask: Bool[Tensor, "B T"] | None = None,
+        *,
+        factored: bool = False,
+    ) -> Float[Tensor, "B T V"] | Factors:
+        """Logits of every next target token, all positions in parallel under the causal mask (teacher forcing); with
+        `factored`, unmultiplied. `inputs_mask` is False at padding, where the result has no meaning."""
+        memory, mask, packing = self._read(source, source_mask)
+        memories = (layer.cross.remember(memory, mask).laid_out(packing) for layer in self._decoder_layers())
+        x = self._decode(inputs, memories, mask=inputs_mask)
+        return self.factors(x) if factored else self.predict(x)
+
+    def encode(
+        self, source: Int[Tensor, "B S"], source_mask: Bool[Tensor, "B S"]
+    ) -> tuple[Float[Tensor, "B S D"], Bool[Tensor, "B 1 1 S"]]:
+        """The memory that every decoder layer attends to (the encoder's output), and its padding mask."""
+        memory, mask, packing = self._read(source, source_mask)
+        return unpacked(memory, packing), mask
+
+    def start(self, source: Int[Tensor, "S L"], source_mask: Bool[Tensor, "S L"]) -> EncoderDecoderState:
+        """Encode S sources and project their memory once for every decoder layer."""
+        memory, mask = self.encode(source, source_mask)
+        needed = None if bool(source_mask.all()) else mask  # attention without a mask uses a faster kernel
+        return self.begin(memory, needed)
+
+    def _read(
+        self, source: Int[Tensor, "B S"], source_mask: Bool[Tensor, "B S"]
+    ) -> tuple[Float[Tensor, "_ _ D"], Bool[Tensor, "B 1 1 S"], Packing | None]:
+        """What `encode` returns, possibly packed: then it holds the real tokens only."""
+        assert isinstance(self.encoder, nn.ModuleList)
+        x, mask = self.embed_source(source), masks.padding(source_mask)
+        bias, packing = self.source_bias(source.shape[1]), packing_for(x, source_mask)
+        x = packed(x, packing)
+        for layer in self.encoder:
+            x = layer(x, mask, bias=bias, packing=packing)
+        return self.finish_encoder(x), mask, packing

@@ -11,6 +11,7 @@ from torch import nn
 from regard.config import Config
 from regard.models import (
     bert,
+    captioner,
     elmo,
     gpt,
     lstm,
@@ -74,6 +75,9 @@ MODELS: dict[str, ModelEntry] = {
     "segmenter": ModelEntry(
         segmenter.SegmenterConfig, segmenter.Segmenter, segmenter.PRESETS, "Segmenter", "image_segmenter",
         ("segmentation",),
+    ),
+    "captioner": ModelEntry(
+        captioner.CaptionerConfig, captioner.Captioner, captioner.PRESETS, "Captioner", "captioner", ("captioning",)
     ),
     "sagan": ModelEntry(
         sagan.SaganConfig, sagan.Sagan, sagan.PRESETS, "SAGAN", "image_generator", ("gan",)

@@ -7,7 +7,6 @@ fits; s_0 = tanh(W h) is made of the last encoder state for all decoder layers; 
 place of maxout; the convolutional encoder (Gehring et al. 2017) has no position vectors and is summarised by its mean.
 """
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -18,12 +17,21 @@ from torch.nn import functional
 
 from regard.attention.dropout import Dropout
 from regard.attention.packing import packed, packing_for, unpacked
-from regard.attention.scores import Reading, ScoredAttention
+from regard.attention.scores import Attended, Estimator, Reading, ScoredAttention
 from regard.config import Config, Fraction, refuse_even
 from regard.errors import ConfigError
 from regard.layers.blocks import Factors
 from regard.layers.convolution import ConvolutionEncoder
+from regard.layers.initial_weights import xavier_weights
 from regard.layers.recurrent import CELLS, Kind, Recurrent, reverse
+from regard.layers.recurrent_decoder import (
+    DecoderMemory,
+    Glance,
+    RecurrentDecoderState,
+    Steps,
+    attending_steps,
+    which_draw,
+)
 
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {"embedding": 64, "width": 128, "cell": "gru", "dropout": 0.1},
@@ -51,12 +59,20 @@ class Seq2SeqConfig(Config):
     cell: Kind = "lstm"
     attention: Literal["none", "additive", "dot", "general", "scaled_dot"] = "additive"
     reading: Reading = "soft"
+    estimator: Estimator = "straight_through"  # of the gradient of a hard reading's draws
+    expected: Fraction = 0.0  # share of sentences for which a hard reading reads the soft weights in training
     encoder: Literal["recurrent", "convolution"] = "recurrent"
     kernel: PositiveInt = 3  # of the convolutional encoder
     bidirectional: bool = True
     reverse_source: bool = False  # read the source from its end; attention is still reported in the written order
     dropout: Fraction = 0.3
     tie: Literal["none", "target", "all"] = "target"  # which embeddings share the output matrix
+
+    @model_validator(mode="after")
+    def _check_reading(self) -> "Seq2SeqConfig":
+        if self.reading == "hard" and self.attention == "none":
+            raise ConfigError("reading = 'hard': there is no attention to draw from; set attention")
+        return self
 
     @model_validator(mode="after")
     def _check_encoder(self) -> "Seq2SeqConfig":
@@ -68,41 +84,6 @@ class Seq2SeqConfig(Config):
                 "set bidirectional = false"
             )
         return self
-
-
-@dataclass
-class EncodedSource:
-    """S encoded source sentences: a vector per token, and one vector for the whole sentence."""
-
-    memory: Float[Tensor, "S L D"]
-    keys: Float[Tensor, "S L P"]
-    mask: Bool[Tensor, "S L"]
-    summary: Float[Tensor, "S D"]
-
-    def keep(self, sentences: Int[Tensor, "S2"]) -> "EncodedSource":
-        return EncodedSource(
-            self.memory[sentences], self.keys[sentences], self.mask[sentences], self.summary[sentences]
-        )
-
-
-@dataclass
-class Seq2SeqState:
-    """A decoding in progress: the sources, and the decoder state [parts, layers, S, W, D] of every hypothesis."""
-
-    source: EncodedSource
-    hidden: Float[Tensor, "N L S W D"]
-
-    def reorder(self, origin: Int[Tensor, "S W2"]) -> None:
-        sentences = torch.arange(len(origin), device=origin.device)[:, None]
-        self.hidden = self.hidden[:, :, sentences, origin]
-
-    def keep(self, sentences: Int[Tensor, "S2"]) -> None:
-        self.hidden = self.hidden[:, :, sentences]
-        self.source = self.source.keep(sentences)
-
-    def copy(self) -> "Seq2SeqState":
-        """An independent state; the tensors are shared, because no method changes them in place."""
-        return Seq2SeqState(self.source, self.hidden)
 
 
 class Seq2Seq(nn.Module):
@@ -123,7 +104,9 @@ class Seq2Seq(nn.Module):
             self.widen = nn.Linear(c.embedding, c.width)
             self.encoder = ConvolutionEncoder(c.width, c.encoder_depth, c.kernel, c.dropout)
         self.cross = (
-            None if c.attention == "none" else ScoredAttention(c.width, c.width, score=c.attention, reading=c.reading)
+            None
+            if c.attention == "none"
+            else ScoredAttention(c.width, c.width, score=c.attention, reading=c.reading, estimator=c.estimator)
         )
         self.bridge = nn.Linear(c.width, CELLS[c.cell].parts * c.decoder_depth * c.width)
         self.decoder = Recurrent(c.cell, c.embedding + c.width, c.width, c.decoder_depth, dropout=c.dropout)
@@ -142,35 +125,42 @@ class Seq2Seq(nn.Module):
         inputs_mask: Bool[Tensor, "B T"] | None = None,
         *,
         factored: bool = False,
-    ) -> Float[Tensor, "B T V"] | Factors:
+        attended: bool = False,
+    ) -> Float[Tensor, "B T V"] | Factors | tuple[Float[Tensor, "B T V"] | Factors, Attended]:
         """Logits of every next target token, each step given the true previous token (teacher forcing); with
-        `factored`, unmultiplied. `inputs_mask` is False at padding, where the result has no meaning."""
+        `factored`, unmultiplied. `inputs_mask` is False at padding, where the result has no meaning. With `attended`,
+        also what every step looked at."""
         encoded = self.encode(source, source_mask)
         previous = self.dropout(self.target_embedding(inputs))
         hidden = self.first_hidden(encoded)
         if self.cross is None:
             contexts = encoded.summary[:, None].expand(-1, inputs.shape[1], -1)
             outputs, _ = self.decoder(torch.cat([previous, contexts], dim=-1), hidden)
+            seen = None
         else:
-            outputs, contexts = self._decode_attending(previous, hidden, encoded)
+            outputs, contexts, seen = self._decode_attending(previous, hidden, encoded)
         packing = packing_for(outputs, inputs_mask)
         factors = self.factors(*(packed(each, packing) for each in (outputs, contexts, previous)))
         factors = factors._replace(hidden=unpacked(factors.hidden, packing))
-        return factors if factored else functional.linear(*factors)
+        logits = factors if factored else functional.linear(*factors)
+        if not attended:
+            return logits
+        assert seen is not None, "a model without attention has nothing to show"
+        return logits, seen
 
-    def start(self, source: Int[Tensor, "S L"], source_mask: Bool[Tensor, "S L"]) -> Seq2SeqState:
+    def start(self, source: Int[Tensor, "S L"], source_mask: Bool[Tensor, "S L"]) -> RecurrentDecoderState:
         """Encode S sentences, with one hypothesis each."""
         encoded = self.encode(source, source_mask)
-        return Seq2SeqState(encoded, self.first_hidden(encoded)[:, :, :, None])
+        return RecurrentDecoderState(encoded, self.first_hidden(encoded)[:, :, :, None])
 
-    def step(self, tokens: Int[Tensor, "S W"], state: Seq2SeqState) -> Float[Tensor, "S W V"]:
+    def step(self, tokens: Int[Tensor, "S W"], state: RecurrentDecoderState) -> Float[Tensor, "S W V"]:
         """Feed one token to W hypotheses of each of S sentences; returns the logits of the next."""
         previous = self.dropout(self.target_embedding(tokens))
         context = self.attend(state.hidden[0, -1], state.source)
         output, state.hidden = self.update(previous, state.hidden, context)
         return self.predict(output, context, previous)
 
-    def encode(self, source: Int[Tensor, "S L"], source_mask: Bool[Tensor, "S L"]) -> EncodedSource:
+    def encode(self, source: Int[Tensor, "S L"], source_mask: Bool[Tensor, "S L"]) -> DecoderMemory:
         """h_i for every source token, and the last state as the summary of the sentence."""
         x = self.dropout(self.source_embedding(source))
         if self.config.reverse_source:
@@ -184,18 +174,18 @@ class Seq2Seq(nn.Module):
         if self.config.reverse_source:
             memory = reverse(memory, source_mask)
         memory, summary = self.dropout(memory), self.dropout(summary)
-        return EncodedSource(memory, memory if self.cross is None else self.cross.project(memory), source_mask, summary)
+        return DecoderMemory(memory, memory if self.cross is None else self.cross.project(memory), source_mask, summary)
 
-    def first_hidden(self, encoded: EncodedSource) -> Float[Tensor, "N L S D"]:
+    def first_hidden(self, encoded: DecoderMemory) -> Float[Tensor, "N L S D"]:
         """s_0 = tanh(W h_last), for every part and layer of the decoder."""
         flat = torch.tanh(self.bridge(encoded.summary))
         return flat.view(len(flat), -1, self.config.decoder_depth, self.config.width).permute(1, 2, 0, 3)
 
-    def attend(self, hidden: Float[Tensor, "S W D"], encoded: EncodedSource) -> Float[Tensor, "S W D"]:
+    def attend(self, hidden: Float[Tensor, "S W D"], encoded: DecoderMemory) -> Float[Tensor, "S W D"]:
         """e_{t,i} = f_att(s_{t-1}, h_i), a_t = softmax(e_t), c_t = Σ_i a_{t,i} h_i; without attention c_t = c."""
         if self.cross is None:
             return encoded.summary[:, None].expand_as(hidden)
-        context, _ = self.cross(hidden, encoded.memory, encoded.keys, encoded.mask)
+        context: Tensor = self.cross(hidden, encoded.memory, encoded.keys, encoded.mask)[0]
         return context
 
     def update(
@@ -226,32 +216,30 @@ class Seq2Seq(nn.Module):
         return Factors(self.dropout(deep), self.output_weight, self.output_bias)
 
     def _decode_attending(
-        self, previous: Float[Tensor, "B T E"], hidden: Float[Tensor, "N L B D"], encoded: EncodedSource
-    ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B T D"]]:
-        """Attend and update for all steps; parts that do not depend on the state are computed once, before the loop."""
-        bottom, *upper = (self.decoder.cell(layer) for layer in range(self.config.decoder_depth))
-        of_token, of_context = bottom.of_input.split([self.config.embedding, self.config.width], dim=1)
-        states = [layer.unbind() for layer in hidden.unbind(1)]
-        outputs, contexts = [], []
-        for token in functional.linear(previous, of_token, bottom.input_bias).unbind(1):
-            context = self.attend(states[-1][0][:, None], encoded)[:, 0]
-            states[0] = bottom.update(token + functional.linear(context, of_context), states[0])
-            for layer, cell in enumerate(upper, start=1):
-                states[layer] = cell(self.dropout(states[layer - 1][0]), states[layer])
-            outputs.append(states[-1][0])
-            contexts.append(context)
-        return torch.stack(outputs, dim=1), torch.stack(contexts, dim=1)
+        self, previous: Float[Tensor, "B T E"], hidden: Float[Tensor, "N L B D"], encoded: DecoderMemory
+    ) -> Steps:
+        """Attend and update for all steps."""
+        c, cross = self.config, self.cross
+        assert cross is not None
+        drawn = None
+        if c.reading == "hard" and self.training:
+            drawn = which_draw(len(previous), c.expected, previous.device)
+
+        def look(state: Float[Tensor, "B D"]) -> Glance:
+            read = cross(state[:, None], encoded.memory, encoded.keys, encoded.mask, drawn)
+            return Glance(*(each[:, 0] for each in read))
+
+        return attending_steps(self.decoder, previous, hidden, look, self.dropout, drawn)
 
     def _initialise(self) -> None:
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.xavier_uniform_(module.weight)
-                if module.bias is not None:
-                    nn.init.zeros_(module.bias)
-            elif isinstance(module, nn.Embedding):
-                nn.init.normal_(module.weight, std=0.1)
+        xavier_weights(self, 0.1)
         if self.config.tie == "none":
             nn.init.xavier_uniform_(self.output_weight)
+
+
+def draws(config: Config) -> bool:
+    """Whether a model draws what it looks at, without a derivative, so that its loss needs a term for the draws."""
+    return getattr(config, "reading", "soft") == "hard" and getattr(config, "estimator", "") == "reinforce"
 
 
 def _check(config: Seq2SeqConfig) -> None:

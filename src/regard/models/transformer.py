@@ -29,6 +29,7 @@ from regard.errors import ConfigError
 from regard.layers.blocks import Activation, DecoderLayer, EncoderLayer, Factors, FeedForward, NormOrder, Output
 from regard.layers.convolution import ConvolutionEncoder
 from regard.layers.encoder_decoder import EncoderDecoder, EncoderDecoderState, Position
+from regard.layers.initial_weights import xavier_weights
 
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {"width": 128, "heads": 4, "encoder_depth": 2, "decoder_depth": 2, "ffn_width": 512},
@@ -180,12 +181,6 @@ class Transformer(EncoderDecoder):
         return DecoderLayer(own, cross, self._feed_forward(), c.dropout, c.norm)
 
     def _initialise(self) -> None:
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.xavier_uniform_(module.weight)
-                if module.bias is not None:
-                    nn.init.zeros_(module.bias)
-            elif isinstance(module, nn.Embedding):
-                nn.init.normal_(module.weight, std=self.config.width**-0.5)  # unit variance once scaled
+        xavier_weights(self, self.config.width**-0.5)  # unit variance once scaled
         if self.config.tie == "none":
             nn.init.xavier_uniform_(self.output_weight)

@@ -266,6 +266,11 @@ def guidance(
     return -(share * log_a.masked_fill(~links, 0.0)).sum()
 
 
+def doubly_stochastic(weights: Float[Tensor, "B T S"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, ""]:
+    """Σ_i (1 - Σ_t a_ti)², summed over texts: every place should be looked at, about once (Xu 2015, equation 14)."""
+    return (1 - (weights.float() * mask[..., None]).sum(dim=1)).square().sum()
+
+
 def symmetric_divergence(
     first: Float[Tensor, "*B V"], second: Float[Tensor, "*B V"], mask: Bool[Tensor, "*B"] | None
 ) -> Float[Tensor, ""]:

@@ -31,6 +31,7 @@ IDX_IMAGES, IDX_LABELS = 2051, 2049  # the first four bytes of the files
 CIFAR_SIDE, CIFAR_NAMES = 32, "batches.meta.txt"
 AT_ONCE = 256  # files decoded together
 DIMENSION_LIMIT = 1 << 16
+ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.xz")
 
 
 class Example(NamedTuple):
@@ -63,7 +64,7 @@ def open_images(path: str | Path, labels: Sequence[str] = ()) -> Files:
         files = _idx(path)
     elif path.suffix == ".bin":
         files = _cifar([path])
-    elif path.name.endswith((".tar", ".tar.gz", ".tgz", ".tar.xz")):
+    elif path.name.endswith(ARCHIVES):
         files = _archive(path)
     else:
         raise DataError(
@@ -140,22 +141,22 @@ def _folder(path: Path) -> Files:
         raise DataError(f"{path} has no folders with pictures in them; expected one folder for each class")
     labels = tuple(sorted({file.parent.name for file in files}))
     named = ((str(file), file.read_bytes, labels.index(file.parent.name)) for file in files)
-    return Files(_decoded(named), labels, by_class=True)
+    return Files(decoded(named), labels, by_class=True)
 
 
 def _archive(path: Path) -> Files:
-    labels = tuple(sorted({PurePosixPath(name).parent.name for name, _ in _members(path)}))
+    labels = tuple(sorted({PurePosixPath(name).parent.name for name, _ in archive_members(path)}))
     if not labels:
         raise DataError(f"{path} has no pictures; expected a folder for each class in the archive")
 
     def files() -> Iterator[tuple[str, Callable[[], bytes], int]]:
-        for name, data in _members(path, contents=True):
+        for name, data in archive_members(path, contents=True):
             yield f"{path}:{name}", partial(bytes, data), labels.index(PurePosixPath(name).parent.name)
 
-    return Files(_decoded(files()), labels, by_class=True)
+    return Files(decoded(files()), labels, by_class=True)
 
 
-def _members(path: Path, contents: bool = False) -> Iterator[tuple[str, bytes]]:
+def archive_members(path: Path, contents: bool = False) -> Iterator[tuple[str, bytes]]:
     """Names and, with `contents`, bytes of the images in an archive, in one pass; nothing is written to disk."""
     try:
         with tarfile.open(path, "r|*") as archive:
@@ -167,8 +168,9 @@ def _members(path: Path, contents: bool = False) -> Iterator[tuple[str, bytes]]:
         raise DataError(f"{path} cannot be read as an archive ({error}); fetch it again") from None
 
 
-def _decoded(files: Iterator[tuple[str, Callable[[], bytes], int]]) -> Iterator[tuple[Image.Image, int] | str]:
-    """Images in order, decoded by several threads: Pillow releases Python's global lock."""
+def decoded(files: Iterator[tuple[str, Callable[[], bytes], int]]) -> Iterator[tuple[Image.Image, int] | str]:
+    """Files (name, reader of its bytes, a number) as images with these numbers, in order; a str says why one cannot be
+    read. They are decoded by several threads: Pillow releases Python's global lock."""
 
     def decode(file: tuple[str, Callable[[], bytes], int]) -> tuple[Image.Image, int] | str:
         name, read, label = file

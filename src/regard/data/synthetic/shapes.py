@@ -1,13 +1,15 @@
 """The built-in images: coloured shapes on a plain background, with a segmentation mask and a caption.
 
 A scene is a function of (seed, part, number). Its largest object comes first; the shape of that object is the label of
-the image. Captions name up to four objects and relate the first two: "a large red circle above a small blue square".
+the image. Captions name up to four objects and relate the first two: "a large red circle above a small blue square". The
+smaller objects may be named in any order, so a scene has up to six captions.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import permutations
 from typing import NamedTuple
 
 import numpy as np
@@ -81,11 +83,15 @@ class Thing(NamedTuple):
 
 
 class Scene(NamedTuple):
-    """An image [3 H W], a mask with 0 for the background and 1 + the shape's index elsewhere, and the objects."""
+    """An image [3 H W], a mask with 0 for the background and 1 + the shape's index elsewhere, and the objects.
+
+    `owners` is a mask with 1 + the index of the object in `things`.
+    """
 
     pixels: NDArray[np.uint8]
     mask: NDArray[np.uint8]
     things: tuple[Thing, ...]
+    owners: NDArray[np.uint8] | None = None
 
     @property
     def label(self) -> int:
@@ -95,11 +101,14 @@ class Scene(NamedTuple):
     @property
     def caption(self) -> str:
         """The scene in words: how the first two objects are placed, and which others there are."""
-        first, *others = (f"a {thing.words}" for thing in self.things)
-        if not others:
-            return first
-        text = f"{first} {_relation(*self.things[:2])} {others[0]}"
-        return " and ".join([text, *others[1:]])
+        return _caption(self.things)
+
+    @property
+    def captions(self) -> tuple[str, ...]:
+        """Every true caption: the smaller objects in all orders; the first names them from left to right."""
+        first, *others = self.things
+        orders = permutations(sorted(others, key=lambda thing: thing.x))
+        return tuple(dict.fromkeys(_caption((first, *order)) for order in orders))
 
 
 def scenes(*, part: Part, count: int, seed: int, size: int = 32) -> Iterator[Scene]:
@@ -117,14 +126,14 @@ def draw_scene(rng: np.random.Generator, size: int) -> Scene:
     x, y = points[None, :], points[:, None]
     image = np.empty((3, size, size))
     image[:] = np.array(BACKGROUNDS[rng.integers(len(BACKGROUNDS))])[:, None, None]
-    mask = np.zeros((size, size), dtype=np.uint8)
-    for thing in reversed(things):  # the largest is drawn last, on top
+    mask, owners = np.zeros((2, size, size), dtype=np.uint8)
+    for number, thing in reversed([*enumerate(things, start=1)]):  # the largest is drawn last, on top
         inside = SHAPES[thing.shape]((x - thing.x) / thing.radius, (y - thing.y) / thing.radius) <= 1
         covered = inside.reshape(size, OVERSAMPLING, size, OVERSAMPLING).mean(axis=(1, 3))
         image += covered * (np.array(COLOURS[thing.colour])[:, None, None] - image)
-        mask[covered >= 0.5] = 1 + SHAPE_NAMES.index(thing.shape)
+        mask[covered >= 0.5], owners[covered >= 0.5] = 1 + SHAPE_NAMES.index(thing.shape), number
     image += rng.normal(0, 4, image.shape)  # a little noise
-    return Scene(image.round().clip(0, 255).astype(np.uint8), mask, things)
+    return Scene(image.round().clip(0, 255).astype(np.uint8), mask, things, owners)
 
 
 def _things(rng: np.random.Generator) -> tuple[Thing, ...]:
@@ -139,6 +148,13 @@ def _things(rng: np.random.Generator) -> tuple[Thing, ...]:
                 placed.append(Thing(str(shape), str(colour), float(x), float(y), float(radius)))
                 break
     return tuple(placed)
+
+
+def _caption(things: Sequence[Thing]) -> str:
+    first, *others = (f"a {thing.words}" for thing in things)
+    if not others:
+        return first
+    return " and ".join([f"{first} {_relation(*things[:2])} {others[0]}", *others[1:]])
 
 
 def _relation(first: Thing, second: Thing) -> str:

@@ -47,6 +47,15 @@ class TokenSourceModel(StepModel, Protocol):
 
 
 @runtime_checkable
+class ImageSourceModel(StepModel, Protocol):
+    """A model whose source is a batch of images, as they come out of its preprocessing."""
+
+    def start(self, images: Float[Tensor, "S C H W"]) -> Any:
+        """The `DecoderState` after looking at the images."""
+        ...
+
+
+@runtime_checkable
 class SearchAwareState(Protocol):
     """A state that prepares for the width and the length of the search."""
 

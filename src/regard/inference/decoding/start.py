@@ -1,19 +1,21 @@
 """Where a search starts: the state of a model that has read its source, and what the search must know of each sentence.
 
 A search never sees the source itself. A pipeline for another kind of source (an image, a recording) calls its model's
-`start` and makes a `SearchStart` of the state; `from_source` and `from_prompt` do so for token ids.
+`start` and makes a `SearchStart` of the state; `from_source` and `from_prompt` do so for token ids, `from_images` for
+images.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.inference.decoding.protocols import DecoderState, TokenSourceModel
+from regard.inference.decoding.protocols import DecoderState, ImageSourceModel, TokenSourceModel
 from regard.inference.decoding.settings import SearchSettings
 
 Stop = Callable[[int, list[int]], bool]  # (number of the sentence, tokens of an answer) -> whether the answer ends here
@@ -84,6 +86,18 @@ def from_prompt(
     limits, seeds = _limits(prompt_mask, settings), _seeds(prompt, prompt_mask, settings)
     said = torch.where(prompt_mask, prompt, first[:, None])  # padding must not count as said
     return SearchStart(state, first, limits, seeds, said, stop=stop)
+
+
+@torch.inference_mode()
+def from_images(
+    model: ImageSourceModel, images: Float[Tensor, "S C H W"], settings: SearchSettings, start_token: int
+) -> SearchStart:
+    """Texts about images (captioners), each beginning with the start token; equal images draw equal texts."""
+    first = torch.full((len(images),), start_token, dtype=torch.long, device=images.device)
+    limits, seeds = [settings.limit(0)] * len(images), list[str]()
+    if settings.sample:
+        seeds = [blake2b(image.float().cpu().numpy().tobytes()).hexdigest() for image in images]
+    return SearchStart(model.start(images), first, limits, seeds)
 
 
 def _limits(mask: Bool[Tensor, "S L"], settings: SearchSettings) -> list[int]:

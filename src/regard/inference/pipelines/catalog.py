@@ -22,6 +22,7 @@ from regard.errors import UsageError
 from regard.models.catalog import MODELS
 
 if TYPE_CHECKING:
+    from regard.inference.pipelines.captioner import ImageCaptioner
     from regard.inference.pipelines.image_generation import ClassImageGenerator, PixelGenerator
     from regard.inference.pipelines.images import ImageClassifier, ImageSegmenter
     from regard.inference.pipelines.language_models import LanguageModel, TextToText
@@ -37,11 +38,12 @@ if TYPE_CHECKING:
         | WordVectors
         | ImageClassifier
         | ImageSegmenter
+        | ImageCaptioner
         | PixelGenerator
         | ClassImageGenerator
     )
 
-Ability = Literal["translate", "write", "embed", "see", "segment", "generate_images"]
+Ability = Literal["translate", "write", "embed", "see", "segment", "caption", "generate_images"]
 TEXT, IMAGE = "text", "image"  # inputs of pipelines
 TRANSLATOR = "translator"  # the pipeline of every folder with a tokenizer of sentence pairs
 ANY_HEAD = ""  # key of `uses` for models whose head has no line of its own
@@ -101,6 +103,10 @@ PIPELINES: dict[str, PipelineEntry] = {
     "image_segmenter": PipelineEntry(
         "images", "ImageSegmenter", "segment",
         {ANY_HEAD: 'print(model.segment("picture.png")[0].shares)'},
+        input=IMAGE,
+    ),
+    "captioner": PipelineEntry(
+        "captioner", "ImageCaptioner", "caption", {ANY_HEAD: 'print(model.caption("picture.png")[0].text)'},
         input=IMAGE,
     ),
     "pixel_generator": PipelineEntry(

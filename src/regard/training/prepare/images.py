@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.checkpoints import write_folder
-from regard.data.batch import ImageBatch
+from regard.data.batch import ImageBatch, ImageRowsBatch
 from regard.data.images.augmentation import Augmentation
 from regard.data.images.datasets import Example, Files, ImageStore, open_images
 from regard.data.images.reading import Preprocessing
@@ -95,7 +95,7 @@ class DeviceImages:
     def __len__(self) -> int:
         return len(self.images)
 
-    def pixels(self, batch: ImageBatch) -> UInt8[Tensor, "B C H W"]:
+    def pixels(self, batch: ImageRowsBatch) -> UInt8[Tensor, "B C H W"]:
         """The images of a batch."""
         if self._pixels is None:
             assert batch.pixels is not None

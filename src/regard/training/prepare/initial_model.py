@@ -58,6 +58,15 @@ def initialised(section: ModelSection, changes: dict[str, Any]) -> nn.Module:
     return model
 
 
+def start_body(body: nn.Module, init: str) -> None:
+    """Give a body the weights of a model folder; only its output layer, which the body has not, may differ."""
+    loaded = load_model(initial_folder(init))
+    given, into = own_tensors(loaded.model), own_tensors(body)
+    if not {name for name in given if not name.startswith(HEADS)} <= into.keys():
+        raise CheckpointError(f"model.body_init: {init} is a {loaded.name} of another shape than the body of this model")
+    _copy_body(given, into, init)
+
+
 def _check_vocabulary(init: str, tokenizer: TextTokenizer, config: Config) -> None:
     known: int = getattr(config, "vocab", 0) or getattr(config, "target_vocab", 0)
     if tokenizer.size > known:

@@ -8,6 +8,7 @@ import pydantic
 
 from regard.config import Config, nearest
 from regard.errors import ConfigError
+from regard.models.bodies import BodyConfig
 from regard.models.catalog import MODELS
 
 FROM_TOKENIZER = ("vocab", "source_vocab", "target_vocab", "pad")
@@ -21,6 +22,7 @@ class ModelSection(Config):
     name: str = "transformer"
     preset: str = ""
     init: str = ""  # a model folder, or hf:owner/name, whose weights and tokenizer training starts from
+    body_init: str = ""  # the same for the body of a model that builds on another, such as a trained classifier
 
     @pydantic.model_validator(mode="after")
     def _check(self) -> Self:
@@ -39,6 +41,10 @@ class ModelSection(Config):
             raise ConfigError(f"unknown key {'model.' + unknown!r}; {nearest(unknown, known)}")
         if not self.init:
             self.config(source_vocab=8, target_vocab=8, pad=0)
+        if self.body_init and not issubclass(MODELS[self.name].config, BodyConfig):
+            raise ConfigError(f"model.body_init = {self.body_init!r}: {self.name} has no body of its own; leave it out")
+        if self.body_init and self.init:
+            raise ConfigError("model.init and model.body_init both say what training starts from; leave one out")
         return self
 
     @property
@@ -59,7 +65,7 @@ class ModelSection(Config):
             return self
         config = self.config(source_vocab=8, target_vocab=8, pad=0).model_dump(mode="json", exclude_none=True)
         values = {key: value for key, value in config.items() if key not in FROM_TOKENIZER}
-        return ModelSection(name=self.name, preset=self.preset, **values)
+        return ModelSection(name=self.name, preset=self.preset, body_init=self.body_init, **values)
 
     def _settings(self) -> dict[str, Any]:
         preset = MODELS[self.name].presets[self.preset] if self.preset else {}

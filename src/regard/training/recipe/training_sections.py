@@ -85,6 +85,13 @@ class ExampleTrainingSection(TrainingSection):
     schedule: Literal["noam", "cosine", "constant"] = "cosine"
 
 
+class DrawsTrainingSection(TrainingSection):
+    """[training] of models that may draw what they look at (hard attention with the estimator `reinforce`)."""
+
+    draw_reward: NonNegativeFloat = 0.1  # λ_r: how much the estimated gradient of the draws counts
+    draw_entropy: NonNegativeFloat = 0.002  # λ_e: the bonus for attention that is spread
+
+
 class TextTrainingSection(TrainingSection):
     """[training] of models of texts."""
 

@@ -15,6 +15,7 @@ from regard.errors import ConfigError
 from regard.training.recipe.base import Recipe
 from regard.training.recipe.files import read_values
 from regard.training.tasks.adversarial_recipe import GanRecipe
+from regard.training.tasks.captioning_recipe import CaptioningRecipe
 from regard.training.tasks.image_classification_recipe import ImagesRecipe
 from regard.training.tasks.language_modelling_recipe import LanguageRecipe
 from regard.training.tasks.masked_lm_recipe import MaskedRecipe
@@ -58,6 +59,7 @@ TASKS: dict[str, TaskEntry] = {
     "prompts": TaskEntry(PromptsRecipe, "prompts.PromptsTask"),
     "images": TaskEntry(ImagesRecipe, "image_classification.ImageClassificationTask"),
     "segmentation": TaskEntry(SegmentationRecipe, "segmentation.SegmentationTask"),
+    "captioning": TaskEntry(CaptioningRecipe, "captioning.CaptioningTask"),
     "pixels": TaskEntry(PixelsRecipe, "pixel_modelling.PixelTask"),
     "gan": TaskEntry(GanRecipe, "adversarial.GanTask"),
 }

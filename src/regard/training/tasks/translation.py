@@ -28,7 +28,9 @@ from regard.inference.insight.forced_pass import (
     guided_alignment,
 )
 from regard.models.catalog import MODELS
+from regard.models.seq2seq import draws
 from regard.training.evaluation.translation import PairEvaluation, Sample
+from regard.training.hard_attention import DrawsLoss
 from regard.training.losses import Loss, cross_entropy, guidance, r_drop
 from regard.training.prepare.pairs import PairPreparation
 from regard.training.safeguards import Poll
@@ -61,6 +63,11 @@ class TranslationTask(SupervisedTask[Batch]):
         self._cross_entropy, self._r_drop = cross_entropy, r_drop
         if training.compiles(device.type) and not self.factored:  # uncompiled, a loss takes as long as a small model
             self._cross_entropy, self._r_drop = torch.compile(cross_entropy), torch.compile(r_drop)
+        self.draws: DrawsLoss | None = None
+        if draws(recipe.model.config(source_vocab=8, target_vocab=8, pad=0)):
+            self.divisible = False  # every process would have a baseline of its own
+            reward, entropy = training.draw_reward, training.draw_entropy
+            self.draws = DrawsLoss(self.carried, device, reward=reward, entropy=entropy)
 
     @cached_property
     def loader(self) -> PairLoader:  # type: ignore[override]
@@ -114,15 +121,18 @@ class TranslationTask(SupervisedTask[Batch]):
         return Loss(total + self.recipe.training.guide * guide, tokens)
 
     def _translation_loss(self, model: Forward, batch: Batch) -> Tensor:
-        """Label-smoothed cross-entropy, or R-Drop over two passes."""
+        """Label-smoothed cross-entropy with the loss of drawn attention if the model draws, or R-Drop over two passes."""
         smoothing, weight = self.recipe.training.label_smoothing, self.recipe.training.r_drop
         labels, mask = batch.labels, batch.labels_mask
         if weight:
             twice = (tensor.repeat(2, 1) for tensor in (batch.source, batch.source_mask, batch.inputs, mask))
             first, second = model(*twice, factored=self.factored).chunk(2)
             return self._r_drop(first, second, labels, mask, weight=weight, smoothing=smoothing)
-        logits = model(batch.source, batch.source_mask, batch.inputs, mask, factored=self.factored)
-        return self._cross_entropy(logits, labels, mask, smoothing)
+        given = batch.source, batch.source_mask, batch.inputs, mask
+        if self.draws is None:
+            return self._cross_entropy(model(*given, factored=self.factored), labels, mask, smoothing)
+        logits, seen = model(*given, factored=self.factored, attended=True)
+        return self._cross_entropy(logits, labels, mask, smoothing) + self.draws(seen, logits, labels, mask)
 
     def validate(self, model: nn.Module, poll: Poll) -> Values:
         """Loss, perplexity and, on a sample, BLEU, chrF and exact match."""

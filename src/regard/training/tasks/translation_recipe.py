@@ -11,14 +11,15 @@ from regard.config import Fraction
 from regard.data.tokenizers.pair import TokenizerConfig
 from regard.errors import ConfigError
 from regard.inference.decoding.settings import SearchSettings
+from regard.models.seq2seq import draws
 from regard.training.recipe.base import Recipe
 from regard.training.recipe.metrics import DECODED, LOSS, PERPLEXITY
 from regard.training.recipe.model_section import ModelSection
 from regard.training.recipe.text_sections import PairsSection
-from regard.training.recipe.training_sections import AnswerTrainingSection, RDropTrainingSection
+from regard.training.recipe.training_sections import AnswerTrainingSection, DrawsTrainingSection, RDropTrainingSection
 
 
-class TranslationTrainingSection(AnswerTrainingSection, RDropTrainingSection):
+class TranslationTrainingSection(AnswerTrainingSection, RDropTrainingSection, DrawsTrainingSection):
     """[training] of translators."""
 
     label_smoothing: Fraction = 0.1
@@ -52,11 +53,11 @@ class TranslationRecipe(Recipe):
 
     @pydantic.model_validator(mode="after")
     def _check(self) -> Self:
-        if (
-            getattr(self.model.config(source_vocab=8, target_vocab=8, pad=0), "tie", "") == "all"
-            and not self.tokenizer.joint
-        ):
+        config = self.model.config(source_vocab=8, target_vocab=8, pad=0)
+        if getattr(config, "tie", "") == "all" and not self.tokenizer.joint:
             raise ConfigError("model.tie = 'all': shares one embedding, which needs tokenizer.joint = true")
+        if self.training.r_drop and draws(config):
+            raise ConfigError("training.r_drop compares two passes, which draw different places; set it to 0")
         if self.training.guide and self.tokenizer.dropout:
             raise ConfigError(
                 "training.guide links the tokens of one segmentation, which tokenizer.dropout changes all the time; "

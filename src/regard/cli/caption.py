@@ -1,0 +1,75 @@
+"""regard caption: what is in images, in words."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from regard.cli.answering import answer_lines, given_texts
+from regard.cli.options import AllowPickle, AsJson, Device, Model
+from regard.errors import UsageError
+
+if TYPE_CHECKING:
+    from regard.inference.pipelines.captioner import Caption
+
+
+def caption(
+    model: Model,
+    picture: Annotated[list[str] | None, typer.Argument(help="Files of pictures; without any, lines of stdin.")] = None,
+    beam: Annotated[int | None, typer.Option(help="Beam width; 1 is greedy. Default: the model's own.")] = None,
+    n_best: Annotated[int, typer.Option(help="Above 1: so many lines per picture, best first, score TAB text.")] = 1,
+    sample: Annotated[bool, typer.Option("--sample", help="Draw words at random instead of searching.")] = False,
+    temperature: Annotated[float | None, typer.Option(help="Sampling: below 1 is bolder, above 1 wilder.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Sampling: same seed, same captions.")] = None,
+    attention: Annotated[
+        Path | None, typer.Option(help="Draw where it looked at every word: FILE.svg, .png, .html or .json.")
+    ] = None,
+    as_json: AsJson = False,
+    device: Device = "cpu",
+    allow_pickle: AllowPickle = False,
+) -> None:
+    """Describe pictures: one line out for each picture.
+
+    A file that is no picture comes out as an empty line with a message on stderr, and the exit code is 1.
+
+    Example: regard caption dog.jpg -m runs/flickr8k-captioner --beam 3 --attention dog.png
+    """
+    if attention and len(picture or ()) != 1:
+        raise UsageError("--attention draws one picture; give exactly one file")
+    from regard.checkpoints.hub import local_folder
+    from regard.inference.pipelines.captioner import ImageCaptioner
+
+    captioner = ImageCaptioner.load(local_folder(model), device=device, allow_pickle=allow_pickle)
+    given = {"beam": beam, "temperature": temperature, "seed": seed}
+    changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    changes |= {"n_best": n_best} | ({"sample": True} if sample else {})
+    settings = captioner.settings.replace(**changes)
+
+    def show(line: str, found: Caption | None) -> str:
+        if attention and found is not None:
+            _draw(captioner, line, found, attention)
+        return _shown(line, found, as_json)
+
+    answer_lines(given_texts(picture), lambda files: captioner.caption(files, settings=settings), show)
+
+
+def _shown(file: str, found: Caption | None, as_json: bool) -> str:
+    if found is None:
+        return "null" if as_json else ""
+    several = [found, *found.alternatives]
+    if as_json:
+        others = [each.to_json() for each in found.alternatives]
+        return json.dumps({"image": file, **found.to_json(), "alternatives": others}, ensure_ascii=False)
+    return found.text if len(several) == 1 else "\n".join(f"{each.score:.4f}\t{each.text}" for each in several)
+
+
+def _draw(captioner: Any, file: str, found: Caption, output: Path) -> None:
+    from regard.look.adapters.captions import caption_report
+    from regard.look.save import save
+
+    save(caption_report(captioner, file, found, Path(file).name), output)
+    print(f"attention drawn to {output}", file=sys.stderr)

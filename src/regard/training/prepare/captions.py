@@ -1,0 +1,164 @@
+"""From the files of a recipe to images of one size and their captions as token ids, once per run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from regard.checkpoints import write_folder
+from regard.data.batch import Ids
+from regard.data.captions.reading import captioned_images
+from regard.data.captions.store import CaptionBatches, CaptionStore
+from regard.data.images.augmentation import Augmentation
+from regard.data.images.datasets import Example, ImageStore
+from regard.data.images.reading import Preprocessing
+from regard.data.parts import PARTS, Part
+from regard.data.synthetic.shapes import scenes
+from regard.data.tokenizers.text import TextTokenizer
+from regard.data.tokenizers.training import VocabularyConfig, train_vocabulary
+from regard.data.tokenizers.unknown_words import unknown_tokens
+from regard.errors import DataError
+from regard.training.prepare.images import SKIPPED, ImageRows
+from regard.training.safeguards import Poll
+from regard.training.recipe.caption_sections import CaptionsSection
+
+TOKENIZER = "tokenizer"
+
+
+@dataclass(frozen=True)
+class CaptionedRows:
+    """Some captioned images: where they are, and their captions as texts."""
+
+    images: ImageRows
+    captions: CaptionStore
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def texts(self) -> list[list[str]]:
+        """The captions of each image."""
+        texts = self.captions.texts()
+        return [texts[row] for row in self.images.rows]
+
+    def batches(
+        self, augmentation: Augmentation, seed: int, *, each: int, round_lengths: int, pad: int
+    ) -> CaptionBatches:
+        """What makes a batch of them."""
+        store, rows, resident = self.images.store, self.images.rows, self.images.resident
+        return CaptionBatches(store, self.captions, rows, augmentation, seed, each, round_lengths, pad, resident)
+
+
+@dataclass(frozen=True)
+class CaptionCorpus:
+    """The captioned images that a model is trained, validated and tested on."""
+
+    tokenizer: TextTokenizer
+    train: CaptionedRows
+    valid: CaptionedRows
+    test: CaptionedRows
+    preprocessing: Preprocessing
+    skipped: list[str]
+
+    @property
+    def summary(self) -> str:
+        counts = [f"{len(part):,}" for part in (self.train, self.valid, self.test)]
+        captions, unknown = len(self.train.captions.tokens.offsets) - 1, self.tokenizer.only_unknown
+        told = "" if unknown is None else unknown_tokens({"captions": self.train.captions.tokens.share(unknown)})
+        left_out = f"; {len(self.skipped):,} left out, the first: {self.skipped[0]}" if self.skipped else ""
+        return (
+            f"{counts[0]} images with {captions:,} captions; {counts[1]} for validation, {counts[2]} for testing; "
+            f"{self.tokenizer.size:,} different words{told}{left_out}"
+        )
+
+
+@dataclass(frozen=True)
+class CaptionPreparation:
+    """How the files of a recipe become a corpus of captioned images of one size.
+
+    Images are resized to a square as a whole, so that nothing that a caption names is cut off.
+    """
+
+    data: CaptionsSection
+    vocabulary: VocabularyConfig
+    size: int
+    channels: int
+    seed: int
+    tokenizer: TextTokenizer | None = None  # that of the model that training starts from
+    preprocessing: Preprocessing | None = None  # the same
+
+    def prepare(self, folder: Path, poll: Poll) -> None:
+        """Write the corpus into `folder`, unless it exists from before."""
+        if not folder.exists():
+            write_folder(folder, lambda temporary: self._write(temporary, poll))
+
+    def open(self, folder: Path) -> CaptionCorpus:
+        """The corpus that was written into `folder`."""
+        parts = {part: _rows(folder / part) for part in PARTS}
+        if self.data.split:
+            train, count = parts["train"], len(parts["train"])
+            if self.data.split >= count:
+                raise DataError(f"data.split sets {self.data.split:,} images aside, but there are only {count:,}")
+            for part, rows in (("train", slice(-self.data.split)), ("valid", slice(-self.data.split, None))):
+                parts[part] = CaptionedRows(ImageRows(train.images.store, train.images.rows[rows]), train.captions)
+        return CaptionCorpus(
+            TextTokenizer.load(folder / TOKENIZER),
+            *(parts[part] for part in PARTS),
+            Preprocessing.load(folder, self.size, self.channels),
+            json.loads((folder / SKIPPED).read_text(encoding="utf-8")),
+        )
+
+    def _write(self, folder: Path, poll: Poll) -> None:
+        skipped: list[str] = []
+        for part in PARTS:
+            texts: list[list[str]] = []
+            ImageStore.write(folder / part, self._examples(part, texts, skipped, poll), ())
+            CaptionStore.write_texts(folder / part, texts)
+        (folder / SKIPPED).write_text(json.dumps(skipped, ensure_ascii=False), encoding="utf-8")
+        if not CaptionStore.read_texts(folder / "train"):
+            raise DataError(f"{self.data.train}: there is no captioned image to learn from")
+        tokenizer = self.tokenizer or self._learnt(CaptionStore.read_texts(folder / "train"))
+        tokenizer.save(folder / TOKENIZER)
+
+        def encode(some: list[str]) -> list[Ids]:
+            return [each.ids for each in tokenizer.encode(some)]
+
+        for part in PARTS:
+            poll()
+            CaptionStore.write(folder / part, CaptionStore.read_texts(folder / part), encode, tokenizer.size)
+        mean, deviation = _rows(folder / "train").images.mean_and_deviation()
+        (self.preprocessing or self._resizing(tuple(mean), tuple(deviation))).save(folder)
+
+    def _learnt(self, texts: list[list[str]]) -> TextTokenizer:
+        return train_vocabulary((text for some in texts for text in some), self.vocabulary, "terminated")
+
+    def _resizing(self, mean: tuple[float, ...], deviation: tuple[float, ...]) -> Preprocessing:
+        side = (self.size, self.size)
+        return Preprocessing(size=side, resize=side, mean=mean, std=deviation)
+
+    def _examples(self, part: Part, texts: list[list[str]], skipped: list[str], poll: Poll) -> Iterator[Example]:
+        """The images of a part; their captions are added to `texts` as they stream by."""
+        if self.data.built_in:
+            sizes = self.data.scenes
+            count = {"train": sizes.count, "valid": sizes.valid_count, "test": sizes.test_count}[part]
+            for scene in scenes(part=part, count=count, seed=self.seed, size=self.size):
+                poll()
+                texts.append(list(scene.captions[:1] if part == "train" else scene.captions))
+                grey = scene.pixels.mean(axis=0, keepdims=True).round().astype(np.uint8)
+                yield Example(grey if self.channels == 1 else scene.pixels, 0)
+            return
+        captions, images = self.data.files(part)
+        resizing = self.preprocessing or self._resizing((0.0,) * self.channels, (1.0,) * self.channels)
+        if captions:
+            for found in captioned_images(captions, images, problems=skipped, skip_bad=self.data.skip_bad):
+                poll()
+                texts.append(found.captions)
+                yield Example(resizing.pixels(found.image), 0)
+
+
+def _rows(folder: Path) -> CaptionedRows:
+    store = ImageStore.open(folder)
+    return CaptionedRows(ImageRows(store, np.arange(len(store))), CaptionStore.open(folder))
