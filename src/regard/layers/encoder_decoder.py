@@ -100,9 +100,7 @@ class MemoryDecoder(nn.Module):
         """A bias of the decoder's self-attention scores, the same for all layers."""
         return None
 
-    def begin(
-        self, memory: Float[Tensor, "S L D"], mask: Bool[Tensor, "S 1 1 L"] | None = None
-    ) -> EncoderDecoderState:
+    def begin(self, memory: Float[Tensor, "S L D"], mask: Bool[Tensor, "S 1 1 L"] | None = None) -> EncoderDecoderState:
         """The state before the first token: the memory, projected once for every layer."""
         memories = [layer.cross.remember(memory, mask) for layer in self._decoder_layers()]
         return EncoderDecoderState(memories, [GrowingCache(len(memory)) for _ in memories])

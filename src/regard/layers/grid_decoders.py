@@ -28,7 +28,7 @@ from regard.layers.recurrent_decoder import (
 )
 
 Looking = Literal["none", "soft", "hard"]
-Taught = Float[Tensor, "B T V"] | Factors  # the logits of teacher forcing, or their factors
+Taught = Float[Tensor, "N T V"] | Factors  # the logits of teacher forcing, or their factors
 EMBEDDING_STD = 0.1
 
 
@@ -113,8 +113,10 @@ class RecurrentGridDecoder(nn.Module):
         return self.output(*self._factors(output.view(*tokens.shape, -1), context, previous))
 
     def _memory(self, grid: Float[Tensor, "S L D"]) -> DecoderMemory:
-        keys = grid if self.cross is None else self.cross.project(grid)
-        return DecoderMemory(grid, keys, None, grid.mean(dim=1))
+        summary = grid.mean(dim=1)
+        if self.cross is None:
+            return DecoderMemory(summary[:, None], summary[:, None], None, summary)
+        return DecoderMemory(grid, self.cross.project(grid), None, summary)
 
     def _first_hidden(self, memory: DecoderMemory) -> Float[Tensor, "N L S D"]:
         flat = torch.tanh(self.first(memory.summary))
@@ -122,7 +124,7 @@ class RecurrentGridDecoder(nn.Module):
 
     def _look(self, state: Float[Tensor, "B D"], memory: DecoderMemory, drawn: Bool[Tensor, "B"] | None) -> Glance:
         assert self.cross is not None
-        read = self.cross(state[:, None], memory.memory, memory.keys, None, drawn)
+        read = self.cross(state[:, None], memory.memory, memory.keys, drawn=drawn)
         context, weights, probabilities = (each[:, 0] for each in read)
         gate = torch.sigmoid(self.gate(state))
         return Glance(context * gate, weights, probabilities, gate[:, 0])
@@ -183,9 +185,7 @@ class TransformerGridDecoder(MemoryDecoder):
         x = self._decode(inputs, memories, mask=inputs_mask)
         return self.factors(x) if factored else self.predict(x), None
 
-    def begin(
-        self, memory: Float[Tensor, "S L D"], mask: Bool[Tensor, "S 1 1 L"] | None = None
-    ) -> EncoderDecoderState:
+    def begin(self, memory: Float[Tensor, "S L D"], mask: Bool[Tensor, "S 1 1 L"] | None = None) -> EncoderDecoderState:
         """The state before the first word."""
         return super().begin(self._memory(memory), mask)
 

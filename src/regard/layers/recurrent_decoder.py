@@ -97,7 +97,9 @@ def attending_steps(
             states[layer] = cell(dropout(states[layer - 1][0]), states[layer])
         outputs.append(states[-1][0])
         glances.append(glance)
-    contexts, weights, probabilities = (torch.stack(each, dim=1) for each in zip(*(g[:3] for g in glances), strict=True))
+    contexts, weights, probabilities = (
+        torch.stack(each, dim=1) for each in zip(*(g[:3] for g in glances), strict=True)
+    )
     gates = [glance.gate for glance in glances if glance.gate is not None]
     seen = Attended(probabilities, weights, drawn, torch.stack(gates, dim=1) if gates else None)
     return Steps(torch.stack(outputs, dim=1), contexts, seen)

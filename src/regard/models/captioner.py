@@ -2,7 +2,8 @@
 and Tell").
 
 Any model of the catalog that yields feature maps is the body; the vectors of one of its maps are the annotation
-vectors. The decoder is recurrent, with soft, hard or no attention, as in the paper, or a Transformer over the same grid.
+vectors. The decoder is recurrent, with soft, hard or no attention, as in the paper, or a Transformer over the same
+grid.
 Presets: tiny (scenes on two cores), small (photographs of about a hundred pixels), xu (the sizes of the paper's
 Flickr8k models, with a grid of 14 x 14 of a ResNet-50 in place of VGG); tiny-transformer and small-transformer.
 Deviations: annotation vectors are projected to the width of the decoder, normalised, and get learned position vectors;
@@ -27,12 +28,12 @@ from regard.models.bodies import BodyConfig
 
 SCENES: dict[str, Any] = {
     "image_size": 32, "body": "resnet", "body_preset": "tiny", "embedding": 64, "width": 128, "heads": 4, "depth": 1,
-    "ffn_width": 256, "dropout": 0.1, "body_values": {"stem_width": 24, "widths": (24, 48, 96)},
+    "ffn_width": 256, "dropout": 0.1, "body_values": {"stem_width": 24, "widths": [24, 48, 96]},
 }  # fmt: skip
 PHOTOGRAPHS: dict[str, Any] = {
     "image_size": 112, "body": "resnet", "width": 256, "embedding": 256, "heads": 4, "ffn_width": 512, "dropout": 0.4,
     "body_values": {
-        "stem": "large", "stem_width": 48, "block": "basic", "widths": (48, 96, 192), "depths": (2, 2, 2),
+        "stem": "large", "stem_width": 48, "block": "basic", "widths": [48, 96, 192], "depths": [2, 2, 2],
     },
 }  # fmt: skip
 PRESETS: dict[str, dict[str, Any]] = {
@@ -41,7 +42,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "small": PHOTOGRAPHS,
     "small-transformer": {**PHOTOGRAPHS, "decoder": "transformer", "depth": 2},
     "xu": {
-        "body": "resnet", "body_values": {"widths": (256, 512, 1024), "depths": (3, 4, 6)}, "embedding": 512,
+        "body": "resnet", "body_values": {"widths": [256, 512, 1024], "depths": [3, 4, 6]}, "embedding": 512,
         "width": 1000, "dropout": 0.5,
     },
 }  # fmt: skip

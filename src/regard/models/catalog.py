@@ -77,7 +77,8 @@ MODELS: dict[str, ModelEntry] = {
         ("segmentation",),
     ),
     "captioner": ModelEntry(
-        captioner.CaptionerConfig, captioner.Captioner, captioner.PRESETS, "Captioner", "captioner", ("captioning",)
+        captioner.CaptionerConfig, captioner.Captioner, captioner.PRESETS, "Captioner", "image_captioner",
+        ("captioning",),
     ),
     "sagan": ModelEntry(
         sagan.SaganConfig, sagan.Sagan, sagan.PRESETS, "SAGAN", "image_generator", ("gan",)

@@ -226,7 +226,7 @@ class Seq2Seq(nn.Module):
             drawn = which_draw(len(previous), c.expected, previous.device)
 
         def look(state: Float[Tensor, "B D"]) -> Glance:
-            read = cross(state[:, None], encoded.memory, encoded.keys, encoded.mask, drawn)
+            read = cross(state[:, None], encoded.memory, encoded.keys, encoded.mask, drawn=drawn)
             return Glance(*(each[:, 0] for each in read))
 
         return attending_steps(self.decoder, previous, hidden, look, self.dropout, drawn)

@@ -1,10 +1,11 @@
 """The loss of drawn attention: REINFORCE (Williams 1992) as Xu et al. 2015 train hard attention, section 4.2.
 
 A place s_t is drawn for every token. The gradient of the expected log-probability of a text y is that of log p(y | s),
-which the cross-entropy has, plus E[(R_t - b) ∇ log p(s_t)] for every draw, which this loss has. R_t is what the draw can
-change: the log-probability of the tokens from t on. (The paper uses that of the whole text. The expectation is the same,
-since earlier tokens do not depend on the draw, and the variance is smaller.) The baseline b does not depend on the draw,
-so it leaves the expectation as it is: the moving average of a token's log-probability, times the number of these tokens.
+which the cross-entropy has, plus E[(R_t - b) ∇ log p(s_t)] for every draw, which this loss has. R_t is what the draw
+can change: the log-probability of the tokens from t on. (The paper uses that of the whole text. The expectation is the
+same, since earlier tokens do not depend on the draw, and the variance is smaller.) The baseline b does not depend on
+the draw, so it leaves the expectation as it is: the moving average of a token's log-probability, times the number of
+these tokens.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def true_log_probabilities(
 
 
 class DrawsLoss:
-    """`draws_loss` of training, whose baseline is part of the state that a task carries, so that runs resume exactly."""
+    """`draws_loss` in training. The baseline is part of the state that a task carries, so that runs resume exactly."""
 
     def __init__(
         self, carried: MutableMapping[str, Tensor], device: torch.device, *, reward: float, entropy: float

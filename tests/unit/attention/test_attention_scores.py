@@ -29,7 +29,8 @@ def test_context_is_the_softmax_weighted_sum(score):
     layer = ScoredAttention(6, 6, score=score)
     query, memory = torch.randn(2, 3, 6), torch.randn(2, 4, 6)
     mask = torch.tensor([[True, True, True, False], [True, True, True, True]])
-    context, weights = layer(query, memory, layer.project(memory), mask)
+    context, weights, soft = layer(query, memory, layer.project(memory), mask)
+    assert soft is weights
     for b in range(2):
         for w in range(3):
             e = [by_hand(layer, query[b, w], memory[b, i]) if mask[b, i] else -math.inf for i in range(4)]
@@ -55,7 +56,7 @@ def test_hard_reading_draws_by_the_weights_and_reads_one_place():
     soft = ScoredAttention(4, 4, score="dot")
     memory = torch.randn(1, 3, 4)
     query = torch.randn(1, 1, 4).expand(1, 20_000, 4)
-    context, weights = layer(query, memory)
+    context, weights, _ = layer(query, memory)
     assert set(weights.unique().tolist()) == {0.0, 1.0} and (weights.sum(-1) == 1).all()
     torch.testing.assert_close(weights.mean(1)[0], soft(query[:, :1], memory)[1][0, 0], atol=0.02, rtol=0)
     assert (context[0, 0] == memory[0, weights[0, 0].argmax()]).all()

@@ -24,7 +24,8 @@ from regard.data.images.reading import SUFFIXES
 from regard.errors import DataError
 
 EXPECTED = (
-    "expected image TAB number TAB caption, image#number TAB caption, the header image,caption, or COCO's JSON of captions"
+    "expected image TAB number TAB caption, image#number TAB caption, the header image,caption, or COCO's JSON of "
+    "captions"
 )
 WORD = re.compile(r"n't\b|'\w+|\w+?(?=n't\b)|\w+(?:[.-]\w+)*")
 
@@ -83,7 +84,9 @@ def captioned_images(
                 left.remove(short)
                 yield name, read, numbers[short]
             else:
-                report(f"{name}: {'a second image of this name' if short in texts else f'has no caption in {captions}'}")
+                report(
+                    f"{name}: {'a second image of this name' if short in texts else f'has no caption in {captions}'}"
+                )
 
     for found in decoded(files()):
         if isinstance(found, str):

@@ -1,8 +1,8 @@
 """The built-in images: coloured shapes on a plain background, with a segmentation mask and a caption.
 
 A scene is a function of (seed, part, number). Its largest object comes first; the shape of that object is the label of
-the image. Captions name up to four objects and relate the first two: "a large red circle above a small blue square". The
-smaller objects may be named in any order, so a scene has up to six captions.
+the image. Captions name up to four objects and relate the first two: "a large red circle above a small blue square".
+The smaller objects may be named in any order, so a scene has up to six captions.
 """
 
 from __future__ import annotations

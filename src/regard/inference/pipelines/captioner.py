@@ -62,7 +62,7 @@ class CaptionAttention:
 class ImageCaptioner(DecodingPipeline):
     """A captioner with its tokenizer, preprocessing and decoding defaults."""
 
-    pipeline: ClassVar[str] = "captioner"
+    pipeline: ClassVar[str] = "image_captioner"
 
     def __init__(
         self,
@@ -102,8 +102,9 @@ class ImageCaptioner(DecodingPipeline):
     def caption(
         self, images: ImageSource | Sequence[ImageSource], *, settings: SearchSettings | None = None, **changes: Any
     ) -> list[Caption]:
-        """A caption of every image (a path, the bytes of a file, or a Pillow image). `settings` replace the model's own;
-        `changes` are single values of SearchSettings, such as beam=5. With n_best, the others are its alternatives."""
+        """A caption of every image (a path, the bytes of a file, or a Pillow image). `settings` replace the model's
+        own; `changes` are single values of SearchSettings, such as beam=5. With n_best, the others are its
+        alternatives."""
         several = [images] if isinstance(images, ImageSource) else images
         chosen = (settings or self.settings).replace(**changes)
         return [caption for some in self._batches(several) for caption in self.describe(some, chosen)]

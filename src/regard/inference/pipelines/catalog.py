@@ -105,7 +105,7 @@ PIPELINES: dict[str, PipelineEntry] = {
         {ANY_HEAD: 'print(model.segment("picture.png")[0].shares)'},
         input=IMAGE,
     ),
-    "captioner": PipelineEntry(
+    "image_captioner": PipelineEntry(
         "captioner", "ImageCaptioner", "caption", {ANY_HEAD: 'print(model.caption("picture.png")[0].text)'},
         input=IMAGE,
     ),

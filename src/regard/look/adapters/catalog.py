@@ -13,7 +13,7 @@ from regard.look.adapters.given import GivenInput, Inspected
 FILE_ADAPTERS: dict[str, str] = {  # "module.function" of this folder, called with a pipeline and its input
     "image_classifier": "images.inspect_classifier",
     "image_segmenter": "images.inspect_segmenter",
-    "captioner": "captions.inspect_caption",
+    "image_captioner": "captions.inspect_caption",
 }
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from regard.layers.pixel_attention import neighbourhoods
 from regard.layers.vision import ImageConfig, PatchesConfig, stem_convolutions
+from regard.models.bodies import BodyConfig
 from regard.models.mvit import LayerShape, MvitConfig
 from regard.models.resnet import ResnetConfig
 from regard.models.sagan import SaganConfig
@@ -174,11 +175,7 @@ def mvit(c: MvitConfig, source: int = 0, target: int = 0) -> Costs:
 def segmenter(c: SegmenterConfig, source: int = 0, target: int = 0) -> Costs:
     """The backbone without its own head, and the head of `models/segmenter.py`."""
     inner = c.body_config()
-    whole = COSTS[c.body](inner, 0, 0)
-    last = inner.map_widths()[-1]
-    own = whole.parts.pop("head")
-    spared = head(last, inner)
-    body = sum(whole.parts.values(), Cost(own.parameters - spared.parameters, 0, own.kept - spared.kept))
+    body, matrices = body_costs(c)
     sides = inner.map_sides()
     pixels = sides[0] ** 2
     neck = Cost()
@@ -187,8 +184,16 @@ def segmenter(c: SegmenterConfig, source: int = 0, target: int = 0) -> Costs:
     mixed = image_norm(pixels, c.width) + convolution(pixels, c.width, c.width, 3, bias=True)
     mixed += Cost(kept=2 * pixels * c.width)
     output = convolution(pixels, c.width, c.classes, 1, bias=True) + Cost(kept=c.image_size**2 * c.classes)
-    matrices = [Matrix(f"body.{m.name}", m.heads, m.queries, m.keys, m.windows) for m in whole.matrices]
     return Costs({"body": body, "neck": neck, "head": mixed + output}, matrices, 0, 0)
+
+
+def body_costs(c: BodyConfig) -> tuple[Cost, list[Matrix]]:
+    """The body of a model without its output layer, and its attention matrices."""
+    inner = c.body_config()
+    whole = COSTS[c.body](inner, 0, 0)
+    own, spared = whole.parts.pop("head"), head(inner.map_widths()[-1], inner)
+    body = sum(whole.parts.values(), Cost(own.parameters - spared.parameters, 0, own.kept - spared.kept))
+    return body, [Matrix(f"body.{m.name}", m.heads, m.queries, m.keys, m.windows) for m in whole.matrices]
 
 
 def sagan(c: SaganConfig, source: int = 0, target: int = 0) -> Costs:

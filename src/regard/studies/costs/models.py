@@ -21,6 +21,7 @@ from typing import Any
 
 from regard.layers.recurrent import CELLS, Kind
 from regard.models.bert import BertConfig
+from regard.models.captioner import CaptionerConfig
 from regard.models.elmo import NOTHING, ElmoConfig
 from regard.models.gpt import GptConfig
 from regard.models.lstm import LstmConfig
@@ -36,6 +37,7 @@ from regard.studies.costs.parts import (
     Piece,
     Scored,
     activated,
+    added,
     attention,
     calls,
     curved,
@@ -148,22 +150,16 @@ def transformer(c: TransformerConfig, source: int, target: int) -> Costs:
 
 def seq2seq(c: Seq2SeqConfig, source: int, target: int) -> Costs:
     """The recurrent encoder-decoder of `models/seq2seq.py`."""
-    attends, parts = c.attention != "none", CELLS[c.cell].parts
-    states = parts * c.decoder_depth * c.width
-    bridge = linear(1, c.width, states) + Cost(kept=c.width + states) + masked(1, c.width, c.dropout)
-    deep = 2 * c.width + c.embedding
-    output = linear(target, deep, c.embedding) + Cost(kept=target * (deep + c.embedding * (1 + bool(c.dropout))))
-    output += masked(target, c.width + c.embedding, c.dropout) + streams(target * deep, 4) + calls(2)
-    output += curved(target * c.embedding) + streams(target * c.embedding, 3)
+    attends, states = c.attention != "none", _states(c)
     keys = source * c.width * (c.attention in ("additive", "general"))
     return Costs(
         parts={
             "embeddings": _embeddings(c, source, target, c.embedding, changes=0),
             "encoder": _recurrent_encoder(c, source) if c.encoder == "recurrent" else _convolution_encoder(c, source),
-            "bridge": bridge,
+            "bridge": _bridge(c) + masked(1, c.width, c.dropout),
             "attention": _scores(c, source, target) if attends else Cost(),
             "decoder": _recurrent_decoder(c, target),
-            "generator": output + generator(target, c.embedding, c.target_vocab, bias=True, tied=c.tie != "none"),
+            "generator": _deep_output(c, target),
         },
         matrices=[Matrix("cross", 1, target, source)] if attends else [],
         sentence_cache=source * c.width + keys + c.width,
@@ -171,6 +167,76 @@ def seq2seq(c: Seq2SeqConfig, source: int, target: int) -> Costs:
         scored=Scored(target, c.embedding, c.target_vocab),
         tokens=target,
     )
+
+
+def captioner(c: CaptionerConfig, source: int, target: int) -> Costs:
+    """The captioner of `models/captioner.py` on one image and a caption of `target` words; `source` is not used."""
+    body, matrices = images.body_costs(c)
+    cells, inner = c.grid_side**2, c.body_config().map_widths()[-1 - c.level]
+    grid = linear(cells, inner, c.width) + Cost(cells * c.width, kept=cells * inner) + norm(cells, c.width)
+    grid += masked(cells, c.width, c.dropout) + added(cells * c.width)
+    seen = cells if c.attention != "none" else 1
+    described = (
+        _caption_transformer(c, seen, target) if c.decoder == "transformer" else _caption_network(c, seen, target)
+    )
+    return replace(
+        described, parts={"body": body, "grid": grid, **described.parts}, matrices=matrices + described.matrices
+    )
+
+
+def _caption_network(c: CaptionerConfig, cells: int, target: int) -> Costs:
+    """A recurrent decoder is that of a translator whose source is the grid, with a gate for the context."""
+    assert c.decoder != "transformer"
+    attends = c.attention != "none"
+    like = Seq2SeqConfig(
+        source_vocab=1, target_vocab=c.vocab, embedding=c.embedding, width=c.width, decoder_depth=c.depth,
+        cell=c.decoder, attention="additive" if attends else "none", bidirectional=False, dropout=c.dropout,
+    )  # fmt: skip
+    gate = stepwise(target, c.width, 1) + Cost(kept=target * (c.width + 2))
+    gate += streams(target * c.width, 6) + calls(3 * target)
+    words = embedded(target, c.embedding, c.vocab, changes=0) + masked(target, c.embedding, c.dropout)
+    return Costs(
+        parts={
+            "embeddings": words + Cost(kept=c.width),
+            "bridge": _bridge(like),
+            "attention": _scores(like, cells, target) + gate + Cost(kept=cells * c.width) if attends else Cost(),
+            "decoder": _recurrent_decoder(like, target),
+            "generator": _deep_output(like, target),
+        },
+        matrices=[Matrix("decoder.cross", 1, target, cells)] if attends else [],
+        sentence_cache=(2 * cells + 1 if attends else 1) * c.width,
+        hypothesis_cache=_states(like),
+        scored=Scored(target, c.embedding, c.vocab),
+        tokens=target,
+    )
+
+
+def _caption_transformer(c: CaptionerConfig, cells: int, target: int) -> Costs:
+    """A Transformer decoder over the grid."""
+
+    def look(keys: int) -> Cost:
+        return attention(target, keys, c.width, c.heads, 0.0) + residual(target, c.width, c.dropout)
+
+    think = feed_forward(target, c.width, c.ffn_width, "gelu", 0.0) + residual(target, c.width, c.dropout)
+    words = embedded(target, c.width, c.vocab, changes=2) + masked(target, c.width, c.dropout)
+    return Costs(
+        parts={
+            "embeddings": words,
+            "decoder": c.depth * (look(target) + look(cells) + think) + norm(target, c.width)
+            + Cost(kept=(target + cells) * c.width),
+            "generator": generator(target, c.width, c.vocab, bias=True, tied=True),
+        },
+        matrices=[
+            Matrix(f"decoder.decoder.{n}.{name}", c.heads, target, keys)
+            for n in range(c.depth)
+            for name, keys in (("attention", target), ("cross", cells))
+        ],
+        sentence_cache=2 * c.depth * cells * c.width,
+        hypothesis_cache=2 * c.depth * target * c.width,
+        scored=Scored(target, c.width, c.vocab),
+        tokens=target,
+        grows=True,
+    )  # fmt: skip
 
 
 def bert(c: BertConfig, source: int, target: int) -> Costs:
@@ -366,6 +432,25 @@ def _guessed(tokens: int) -> int:
     return max(1, round(HIDDEN * tokens))
 
 
+def _states(c: Seq2SeqConfig) -> int:
+    """The numbers in the state of a recurrent decoder."""
+    return CELLS[c.cell].parts * c.decoder_depth * c.width
+
+
+def _bridge(c: Seq2SeqConfig) -> Cost:
+    """The first state of a recurrent decoder, from one vector."""
+    return linear(1, c.width, _states(c)) + Cost(kept=c.width + _states(c))
+
+
+def _deep_output(c: Seq2SeqConfig, target: int) -> Cost:
+    """Bahdanau's deep output and the output matrix."""
+    deep = 2 * c.width + c.embedding
+    output = linear(target, deep, c.embedding) + Cost(kept=target * (deep + c.embedding * (1 + bool(c.dropout))))
+    output += masked(target, c.width + c.embedding, c.dropout) + streams(target * deep, 4) + calls(2)
+    output += curved(target * c.embedding) + streams(target * c.embedding, 3)
+    return output + generator(target, c.embedding, c.target_vocab, bias=True, tied=c.tie != "none")
+
+
 def _recurrent_encoder(c: Seq2SeqConfig, source: int) -> Cost:
     directions = 2 if c.bidirectional else 1
     total = Cost(kept=source * c.width) + masked(source, c.width, c.dropout)  # the encoder's output
@@ -437,5 +522,6 @@ COSTS: dict[str, Callable[[Any, int, int], Costs]] = {
     "word2vec": word2vec,
     "elmo": elmo,
     "t5": t5,
+    "captioner": captioner,
     **images.COSTS,
 }

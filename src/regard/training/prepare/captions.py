@@ -23,8 +23,8 @@ from regard.data.tokenizers.training import VocabularyConfig, train_vocabulary
 from regard.data.tokenizers.unknown_words import unknown_tokens
 from regard.errors import DataError
 from regard.training.prepare.images import SKIPPED, ImageRows
-from regard.training.safeguards import Poll
 from regard.training.recipe.caption_sections import CaptionsSection
+from regard.training.safeguards import Poll
 
 TOKENIZER = "tokenizer"
 
@@ -38,6 +38,10 @@ class CaptionedRows:
 
     def __len__(self) -> int:
         return len(self.images)
+
+    def only(self, rows: slice) -> CaptionedRows:
+        """Some of them."""
+        return CaptionedRows(ImageRows(self.images.store, self.images.rows[rows]), self.captions)
 
     def texts(self) -> list[list[str]]:
         """The captions of each image."""
@@ -97,16 +101,16 @@ class CaptionPreparation:
 
     def open(self, folder: Path) -> CaptionCorpus:
         """The corpus that was written into `folder`."""
-        parts = {part: _rows(folder / part) for part in PARTS}
-        if self.data.split:
-            train, count = parts["train"], len(parts["train"])
-            if self.data.split >= count:
-                raise DataError(f"data.split sets {self.data.split:,} images aside, but there are only {count:,}")
-            for part, rows in (("train", slice(-self.data.split)), ("valid", slice(-self.data.split, None))):
-                parts[part] = CaptionedRows(ImageRows(train.images.store, train.images.rows[rows]), train.captions)
+        train, valid, test = (_rows(folder / part) for part in PARTS)
+        if aside := self.data.split:
+            if aside >= len(train):
+                raise DataError(f"data.split sets {aside:,} images aside, but there are only {len(train):,}; lower it")
+            train, valid = train.only(slice(-aside)), train.only(slice(-aside, None))
         return CaptionCorpus(
             TextTokenizer.load(folder / TOKENIZER),
-            *(parts[part] for part in PARTS),
+            train,
+            valid,
+            test,
             Preprocessing.load(folder, self.size, self.channels),
             json.loads((folder / SKIPPED).read_text(encoding="utf-8")),
         )

@@ -63,7 +63,9 @@ def start_body(body: nn.Module, init: str) -> None:
     loaded = load_model(initial_folder(init))
     given, into = own_tensors(loaded.model), own_tensors(body)
     if not {name for name in given if not name.startswith(HEADS)} <= into.keys():
-        raise CheckpointError(f"model.body_init: {init} is a {loaded.name} of another shape than the body of this model")
+        raise CheckpointError(
+            f"model.body_init: {init} is a {loaded.name} of another shape than the body of this model"
+        )
     _copy_body(given, into, init)
 
 

@@ -64,5 +64,5 @@ class CaptioningRecipe(Recipe):
     def _check(self) -> Self:
         refuse_mixing(self.task, self.augmentation)
         if self.data.built_in and self.augmentation.flip:
-            raise ConfigError("augmentation.flip mirrors images, but captions of scenes say left and right; set it to 0")
+            raise ConfigError("augmentation.flip mirrors images, but scenes have a left and a right; set it to 0")
         return self

@@ -121,7 +121,7 @@ class TranslationTask(SupervisedTask[Batch]):
         return Loss(total + self.recipe.training.guide * guide, tokens)
 
     def _translation_loss(self, model: Forward, batch: Batch) -> Tensor:
-        """Label-smoothed cross-entropy with the loss of drawn attention if the model draws, or R-Drop over two passes."""
+        """Label-smoothed cross-entropy and, if the model draws, the loss of its draws; or R-Drop over two passes."""
         smoothing, weight = self.recipe.training.label_smoothing, self.recipe.training.r_drop
         labels, mask = batch.labels, batch.labels_mask
         if weight:
