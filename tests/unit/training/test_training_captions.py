@@ -86,7 +86,8 @@ def test_several_captions_of_an_image_share_its_grid(tmp_path):
 
 
 def test_a_body_starts_from_a_classifier(tmp_path):
-    body = 'model={name="resnet",stem="small",stem_width=8,block="basic",widths=[8,16],depths=[1,1],image_size=16,classes=6}'
+    shape = 'stem="small",stem_width=8,block="basic",widths=[8,16],depths=[1,1]'
+    body = f'model={{name="resnet",{shape},image_size=16,classes=6}}'
     common = [each for each in COMMON if "validate_images" not in each]
     classifier = train(load_recipe("scenes-vit", [body, *common, "training.steps=2"]), tmp_path / "classifier")
     recipe = tiny("soft", f"model.body_init={classifier}")
@@ -95,7 +96,7 @@ def test_a_body_starts_from_a_classifier(tmp_path):
     given, begun = load_model(classifier).model.state_dict(), task.build().body.state_dict()
     assert begun and all(torch.equal(given[name], begun[name]) for name in begun)
     wrong = tiny("soft", f"model.body_init={classifier}", "model.body_values.widths=[8,24]")
-    with pytest.raises(CheckpointError, match="does not fit|another shape"):
+    with pytest.raises(CheckpointError, match="does not fit"):
         open_task(wrong, tmp_path / "data", torch.device("cpu"), lambda: None).build()
     with pytest.raises(ConfigError, match="has no body"):
         load_recipe("scenes-vit", ["model.body_init=somewhere"])
@@ -157,8 +158,9 @@ def test_bad_images_and_captions_are_named(flickr, bad, capsys):
 
 def test_annotations_of_another_format_are_refused(flickr, capsys):
     (flickr / "captions.json").write_text(json.dumps({"images": [], "annotations": [], "categories": []}))
-    (flickr / "boxes.json").write_text(json.dumps({"images": [{"id": 1, "file_name": "0.png"}],
-                                                   "annotations": [{"image_id": 1, "bbox": [0, 0, 1, 1]}]}))  # fmt: skip
+    box = {"image_id": 1, "bbox": [0, 0, 1, 1]}
+    boxes = {"images": [{"id": 1, "file_name": "0.png"}], "annotations": [box]}
+    (flickr / "boxes.json").write_text(json.dumps(boxes))
     (flickr / "labels.tsv").write_text("sentence\tlabel\nfine\t1\n")
     for name, words in (("captions.json", "has no caption"), ("boxes.json", "not COCO's JSON of captions"),
                         ("labels.tsv", "line 1"), ("nowhere.tsv", "no such file")):  # fmt: skip
