@@ -252,7 +252,7 @@ def tiny(name):
 
 
 def given_to(model):
-    """A sentence, a sentence pair, an image, or the latent vector of an image."""
+    """A sentence, a sentence pair, an image, the latent vector of an image, or a sentence with regions or steps."""
     config, generator = model.config, torch.Generator().manual_seed(0)
     if hasattr(config, "latent"):
         return torch.randn(1, config.latent, generator=generator), torch.tensor([1])
@@ -260,6 +260,11 @@ def given_to(model):
         image = torch.randn(1, config.channels, config.image_size, config.image_size, generator=generator)
         return (image, torch.tensor([[1, 4]])) if hasattr(config, "vocab") else (image,)
     source, mask, inputs = torch.tensor([[1, 2, 3]]), torch.tensor([[True, True, True]]), torch.tensor([[1, 4]])
+    if hasattr(config, "region_places"):
+        steps = [
+            torch.randn(1, 4, size, generator=generator) for size in (config.region_features, config.region_places)
+        ]
+        return source, mask, *steps, torch.ones(1, 4, dtype=torch.bool)
     if isinstance(model, Word2Vec):
         return source[0], source.expand(3, 3), mask.expand(3, 3), source.expand(3, 3)
     return (source, mask, inputs) if hasattr(config, "target_vocab") else (source, mask)

@@ -27,6 +27,8 @@ from regard.errors import UsageError
 if TYPE_CHECKING:
     from regard.studies.evaluate.catalog import Evaluate
 
+LAYERS = "layers"  # key of the alignment error rates by layer
+
 
 def evaluate(
     data: Annotated[
@@ -79,12 +81,12 @@ def evaluate(
             raise UsageError("--text measures one language model: give it with -m, and no pairs and no --gold")
         _print(translation.evaluate_text(load_writer(model[0], device, allow_pickle, precision), text, stride), as_json)
         return
-    if len(model) == 1 and (evaluation := _find_evaluation(model[0])):
+    if model and all(_find_evaluation(each) for each in model):
         if precision != "fp32":
             raise UsageError("--precision is for models that write or translate; this one is measured in fp32")
         if not data:
             raise UsageError("say what to measure on: a path as in data.test, or built-in data such as `scenes`")
-        _print_evaluation(evaluation, model[0], data, count, seed, beam, device, allow_pickle, as_json)
+        _print_evaluations(model, data, count, seed, beam, device, allow_pickle, as_json)
         return
     if len(model) == 1 and (read := input_of(model[0])) != "text":
         raise UsageError(f"{model[0]} reads a file of kind {read!r}, and there is no evaluation of such a model")
@@ -111,7 +113,7 @@ def evaluate(
         other = load_translator([backward], device, allow_pickle) if backward else None
         results |= translation.evaluate_alignment(translator, by_hand, to, backward=other, merge=merge)
     if layers:
-        results["layers"] = translation.error_rates_by_reading(translator, by_hand, to)
+        results[LAYERS] = translation.error_rates_by_reading(translator, by_hand, to)
     _print(results, as_json)
 
 
@@ -125,9 +127,8 @@ def _find_evaluation(model: str) -> Evaluate | None:
     return find_evaluation(find_pipeline(resolve(local_folder(model))))
 
 
-def _print_evaluation(
-    evaluation: Evaluate,
-    model: str,
+def _print_evaluations(
+    models: list[str],
     data: str,
     count: int,
     seed: int,
@@ -136,18 +137,23 @@ def _print_evaluation(
     allow_pickle: bool,
     as_json: bool,
 ) -> None:
-    """Measure a model, print its metrics, and name what could not be read."""
+    """Measure models one by one, print their metrics, and name what could not be read."""
     import regard
     from regard.checkpoints.folder import resolve
     from regard.checkpoints.hub import local_folder
     from regard.studies.evaluate.catalog import EvaluationOptions
 
-    pipeline = regard.load(model, device=device, allow_pickle=allow_pickle)
-    found = evaluation(pipeline, data, EvaluationOptions(resolve(local_folder(model)), count, seed, beam))
-    for each in found.unread:
+    results: dict[str, dict[str, object]] = {}
+    unread: dict[str, None] = {}
+    for model in models:
+        evaluation, pipeline = _find_evaluation(model), regard.load(model, device=device, allow_pickle=allow_pickle)
+        assert evaluation is not None
+        found = evaluation(pipeline, data, EvaluationOptions(resolve(local_folder(model)), count, seed, beam))
+        results[model], unread = found.scores, unread | dict.fromkeys(found.unread)
+    for each in unread:
         print(f"regard: {each}", file=sys.stderr)
-    _print(found.scores, as_json)
-    if found.unread:
+    _print(results if len(models) > 1 else results[models[0]], as_json)
+    if unread:
         raise typer.Exit(1)
 
 
@@ -161,7 +167,12 @@ def _print(results: Mapping[str, object], as_json: bool) -> None:
         print(json.dumps(results, ensure_ascii=False))
         return
     for name, value in results.items():
-        if isinstance(value, dict):
+        if isinstance(value, dict) and not any(isinstance(each, float) for each in value.values()):
+            print(name)
+            _print({f"  {key}": each for key, each in value.items()}, as_json)
+        elif isinstance(value, dict) and name != LAYERS:
+            print(f"{name:32} {'  '.join(f'{key} {each:.4f}' for key, each in value.items())}")
+        elif isinstance(value, dict):
             print(f"{name}, alignment error rate")
             _print({f"  {key}": each for key, each in value.items()}, as_json)
         else:

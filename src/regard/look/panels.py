@@ -1,8 +1,8 @@
 """Panels: the recorded weights of one attention layer, with an axis for its queries and one for its keys.
 
-An axis names the places of an input: the tokens of a text, the cells of an image, the boxes in it. Everything that shows attention (the
-figures, the offline page, the lens, the JSON form) works on panels and asks their axes for labels and for their JSON
-form, so a new modality needs no change here beyond its axis. To add one:
+An axis names the places of an input: the tokens of a text, the cells of an image, the boxes in it. Everything that
+shows attention (the figures, the offline page, the lens, the JSON form) works on panels and asks their axes for labels
+and for their JSON form, so a new modality needs no change here beyond its axis. To add one:
 
 1. Write a subclass of `Axis` and list it in `AXES`.
 2. Write `web/axes/VIEW.js` if a labelled matrix is not the right view of it (see `web/axes/grid.js`), and a figure in
@@ -136,7 +136,29 @@ class Boxes(Axis):
         return cls(np.asarray(data["boxes"], dtype=np.float64).reshape(-1, 4), data["names"])
 
 
-AXES: dict[str, type[Axis]] = {axis.kind: axis for axis in (Tokens, Grid, Boxes)}
+@dataclass(frozen=True)
+class Steps(Axis):
+    """The rows of a path through a house: the path as a whole, and then its viewpoints by number in the house."""
+
+    kind: ClassVar[str] = "steps"
+    view: ClassVar[str] = "house"
+    viewpoints: Sequence[int]
+
+    def __len__(self) -> int:
+        return 1 + len(self.viewpoints)
+
+    def labels(self) -> list[str]:
+        return ["path", *(f"step {number}" for number in range(len(self.viewpoints)))]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"viewpoints": list(self.viewpoints)}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        return cls(data["viewpoints"])
+
+
+AXES: dict[str, type[Axis]] = {axis.kind: axis for axis in (Tokens, Grid, Boxes, Steps)}
 
 
 def axis_to_json(axis: Axis) -> dict[str, Any]:

@@ -14,15 +14,19 @@ from matplotlib.figure import Figure
 
 from regard.errors import UsageError
 from regard.look.figures import View, draw
+from regard.look.house_figures import draw_house
 from regard.look.image_figures import draw_over_image
 from regard.look.page import render_page
-from regard.look.panels import Grid, Point
+from regard.look.panels import Grid, Point, Steps
 from regard.look.report import AttentionReport, to_json
 
 SUFFIXES = (".png", ".svg", ".html", ".json")
 DPI = 160
 # Figures of views other than the labelled matrix; `points` are the places of an image whose attention is drawn.
-FIGURES: dict[str, Callable[[AttentionReport, Sequence[Point]], Figure]] = {Grid.view: draw_over_image}
+FIGURES: dict[str, Callable[[AttentionReport, Sequence[Point]], Figure]] = {
+    Grid.view: draw_over_image,
+    Steps.view: draw_house,
+}
 # Tried after DejaVu for scripts it lacks, when the system has them.
 FALLBACK_FONTS = (
     "Noto Sans CJK JP", "Noto Sans CJK SC", "Noto Sans Devanagari", "Noto Sans Bengali", "Noto Sans Tamil",

@@ -16,6 +16,7 @@ from regard.models import (
     gpt,
     lstm,
     mvit,
+    path_lstm,
     resnet,
     sagan,
     segmenter,
@@ -23,7 +24,9 @@ from regard.models import (
     swin,
     t5,
     transformer,
+    vilbert,
     vit,
+    vlnbert,
     word2vec,
 )
 
@@ -79,6 +82,13 @@ MODELS: dict[str, ModelEntry] = {
     "captioner": ModelEntry(
         captioner.CaptionerConfig, captioner.Captioner, captioner.PRESETS, "Captioner", "image_captioner",
         ("captioning",),
+    ),
+    "vlnbert": ModelEntry(
+        vlnbert.VlnbertConfig, vilbert.Vilbert, vlnbert.PRESETS, "VLN-BERT", "navigator", ("paths", "path_pairs"),
+        {"": 30_522},
+    ),
+    "path_lstm": ModelEntry(
+        path_lstm.PathLstmConfig, path_lstm.PathLstm, path_lstm.PRESETS, "Path LSTM", "navigator", ("paths",)
     ),
     "sagan": ModelEntry(
         sagan.SaganConfig, sagan.Sagan, sagan.PRESETS, "SAGAN", "image_generator", ("gan",)

@@ -8,7 +8,7 @@ import pytest
 
 from regard.errors import UsageError
 from regard.look.page import render_page
-from regard.look.panels import AXES, Axis, Boxes, Grid, Panel, Tokens, axis_from_json, axis_to_json
+from regard.look.panels import AXES, Axis, Boxes, Grid, Panel, Steps, Tokens, axis_from_json, axis_to_json
 from regard.look.report import AttentionReport, from_json, to_json
 from regard.look.save import save
 
@@ -17,6 +17,7 @@ EXAMPLES: dict[str, Axis] = {
     "tokens": Tokens(["we", "</s>"]),
     "grid": Grid(2, 2, extra=1, windows=WINDOWS),
     "boxes": Boxes(np.array([[0.0, 0.25, 0.5, 1.0], [0.5, 0.0, 1.0, 0.5]]), ["cat", "dog"]),
+    "steps": Steps((4, 2, 7)),
 }
 
 

@@ -11,8 +11,10 @@ from regard.models.catalog import MODELS
 from regard.models.elmo import ElmoOutput
 from regard.models.gpt import IGPT, LLAMA
 from regard.models.lstm import LstmState
+from regard.models.path_lstm import PathLstm, PathScore
 from regard.models.seq2seq import Seq2Seq
 from regard.models.t5 import V1_1
+from regard.models.vilbert import VilbertOutput
 from regard.models.word2vec import Scores, Word2Vec
 from regard.studies.costs.models import COSTS
 from regard.training.losses import negative_sampling
@@ -29,6 +31,10 @@ SIZES = {
     "word2vec": {"vocab": VOCAB, "width": 32, "window": 3, "negatives": 4},
     "elmo": {"vocab": VOCAB, "width": 32, "filters": ((1, 8), (3, 24)), "characters": 9},
     "bert": {"vocab": VOCAB, "width": 32, "heads": 4, "depth": 3, "ffn_width": 80, "max_length": 40},
+    "vlnbert": {"vocab": VOCAB, "width": 32, "heads": 4, "depth": 3, "ffn_width": 80, "max_length": 40,
+                "region_width": 24, "region_heads": 3, "region_depth": 2, "region_ffn_width": 40, "link_width": 28,
+                "link_heads": 2, "word_links": (1, 2), "region_links": (0, 1)},
+    "path_lstm": {"vocab": VOCAB, "embedding": 24, "width": 32},
 }  # fmt: skip
 CASES = [
     ("transformer", {}),
@@ -68,6 +74,10 @@ CASES = [
     ("bert", {"head": "classify", "labels": 5, "attention_dropout": 0.0}),
     ("bert", {"head": "tags", "segments": 0, "pooler": False}),
     ("bert", {"head": "answer", "activation": "relu", "pooler": False}),
+    ("vlnbert", {}),
+    ("vlnbert", {"head": "pretraining", "attention_dropout": 0.0}),
+    ("vlnbert", {"co_attention": False, "dropout": 0.0}),
+    ("path_lstm", {}),
 ]
 BATCH, SOURCE, TARGET = 3, 17, 13
 
@@ -81,8 +91,11 @@ def case(request):
     source, target = torch.randint(VOCAB, (BATCH, SOURCE)), torch.randint(VOCAB, (BATCH, TARGET))
     real = torch.ones_like(source, dtype=torch.bool)
     words = torch.randint(VOCAB, (BATCH * TARGET, 11)).split([1, 6, 4], dim=1)
+    steps = (torch.randn(BATCH, TARGET, 51, requires_grad=True), torch.randn(BATCH, TARGET, 11, requires_grad=True))
+    there = torch.ones(BATCH, TARGET, dtype=torch.bool)
     batch = {
         "gpt": (target,), "lstm": (target,), "bert": (source, real), "elmo": (source, real),
+        "vlnbert": (source, real, *steps, there), "path_lstm": (source, real, *steps, there),
         "word2vec": (words[0][:, 0], words[1], torch.ones_like(words[1], dtype=torch.bool), words[2]),
     }.get(name, (source, real, target))  # fmt: skip
     return MODELS[name].model(config).train(), batch, COSTS[name](config, SOURCE, TARGET)
@@ -95,6 +108,9 @@ def loss(model, batch):
         return negative_sampling(*answer)
     if isinstance(answer, ElmoOutput) and answer.previous is not None:
         return sum(each.log_softmax(-1)[..., 0].sum() for each in answer[1:])
+    if isinstance(answer, VilbertOutput | PathScore):
+        heads = [getattr(answer, name, None) for name in ("word_logits", "region_logits", "match")]
+        return answer.score.sum() + sum(each.log_softmax(-1)[..., 0].sum() for each in heads if each is not None)
     logits = answer if isinstance(answer, torch.Tensor) else answer.logits
     return logits.log_softmax(-1)[..., 0].sum()
 
@@ -102,9 +118,11 @@ def loss(model, batch):
 def vectors(model, batch):
     """A function of the vectors that a loss over a vocabulary receives; any other loss unchanged."""
     foretells = getattr(model.config, "head", "language") in ("masked", "pretraining", "language")
-    if not foretells or isinstance(model, Word2Vec):
+    if not foretells or isinstance(model, Word2Vec | PathLstm):
         return loss(model, batch)
     answer = model(*batch, factored=True)
+    if isinstance(answer, VilbertOutput):
+        return answer.score.sum() + answer.region_logits.sum() + (answer.word_logits.hidden**2).sum()
     parts = [answer] if isinstance(answer, Factors) else [each for each in answer if isinstance(each, Factors)]
     return sum((part.hidden**2).sum() for part in parts)
 
@@ -129,8 +147,9 @@ def test_flops_are_those_torch_counts(case):
 def test_activations_are_those_autograd_keeps(case):
     model, batch, costs = case
     weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
-    if isinstance(model, Seq2Seq):  # sentences of equal length use another kernel
-        batch[1][0, -1] = False
+    if isinstance(model, Seq2Seq | PathLstm):  # sentences of equal length use another kernel
+        for mask in (each for each in batch if each.dtype == torch.bool):
+            mask[0, -1] = False
     kept = {}  # by storage, so that views of one tensor count once; the tensor keeps its address from being reused
 
     def keep(tensor):

@@ -8,7 +8,8 @@ from typing import Literal, NamedTuple
 
 from regard.data.formats.lines import read_lines, refuse
 
-Documents = Literal["blank", "line", "file"]  # separated by blank lines; one per line; one per file
+# Separated by blank lines; one per line; one per file; the instructions of a file of paths, which data/paths reads.
+Documents = Literal["blank", "line", "file", "instructions"]
 
 
 class Line(NamedTuple):

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from regard.inference.pipelines.image_generation import ClassImageGenerator, PixelGenerator
     from regard.inference.pipelines.images import ImageClassifier, ImageSegmenter
     from regard.inference.pipelines.language_models import LanguageModel, TextToText
+    from regard.inference.pipelines.navigator import Navigator
     from regard.inference.pipelines.text_encoder import TextEncoder
     from regard.inference.pipelines.translator import Translator
     from regard.inference.pipelines.word_vectors import WordVectors
@@ -41,10 +42,11 @@ if TYPE_CHECKING:
         | ImageCaptioner
         | PixelGenerator
         | ClassImageGenerator
+        | Navigator
     )
 
-Ability = Literal["translate", "write", "embed", "see", "segment", "caption", "generate_images"]
-TEXT, IMAGE = "text", "image"  # inputs of pipelines
+Ability = Literal["translate", "write", "embed", "see", "segment", "caption", "generate_images", "navigate"]
+TEXT, IMAGE, HOUSE = "text", "image", "house"  # inputs of pipelines
 TRANSLATOR = "translator"  # the pipeline of every folder with a tokenizer of sentence pairs
 ANY_HEAD = ""  # key of `uses` for models whose head has no line of its own
 
@@ -120,6 +122,11 @@ PIPELINES: dict[str, PipelineEntry] = {
         {ANY_HEAD: "pictures = model.make(model.labels, seed=1)  # bytes [N C H W], one of each class"},
         input=IMAGE,
         not_served="makes pictures, which the server does not; use `regard generate`",
+    ),
+    "navigator": PipelineEntry(
+        "navigator", "Navigator", "navigate",
+        {ANY_HEAD: 'print(model.navigate("turn left and stop", "builtin:houses#0", "house-1-000-000")[0].best)'},
+        input=HOUSE, text_label="instruction",
     ),
 }  # fmt: skip
 

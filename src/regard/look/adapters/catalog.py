@@ -14,6 +14,7 @@ FILE_ADAPTERS: dict[str, str] = {  # "module.function" of this folder, called wi
     "image_classifier": "images.inspect_classifier",
     "image_segmenter": "images.inspect_segmenter",
     "image_captioner": "captions.inspect_caption",
+    "navigator": "paths.inspect_navigator",
 }
 
 

@@ -25,6 +25,7 @@ from regard.models.captioner import CaptionerConfig
 from regard.models.elmo import NOTHING, ElmoConfig
 from regard.models.gpt import GptConfig
 from regard.models.lstm import LstmConfig
+from regard.models.path_lstm import PathLstmConfig
 from regard.models.seq2seq import Seq2SeqConfig
 from regard.models.t5 import T5Config
 from regard.models.transformer import TransformerConfig
@@ -52,6 +53,7 @@ from regard.studies.costs.parts import (
     streams,
     summed,
 )
+from regard.studies.costs.two_streams import two_streams
 
 KEPT_BY_CELL: dict[Kind, int] = {"rnn": 1, "gru": 7, "lstm": 7}  # vectors per step: gates, sums and states
 KEPT_BY_KERNEL = 17  # the same for oneDNN's LSTM kernel on a CPU: mostly its workspace
@@ -336,6 +338,26 @@ def elmo(c: ElmoConfig, source: int, target: int) -> Costs:
     )
 
 
+def path_lstm(c: PathLstmConfig, source: int, target: int) -> Costs:
+    """The two recurrent networks of `models/path_lstm.py` on a text of `source` tokens and a path of `target` steps."""
+    read = c.region_features + c.region_places
+    words = 2 * recurrent_layer(source, c.embedding, c.width, "lstm", packed=True)
+    steps = 2 * recurrent_layer(target, read, c.width, "lstm", packed=True)
+    joint = 2 * (linear(1, 2 * c.width, c.width) + masked(1, 2 * c.width, c.dropout) + curved(c.width))
+    return Costs(
+        parts={
+            "embeddings": embedded(source, c.embedding, c.vocab, changes=0) + masked(source, c.embedding, c.dropout),
+            "words": words + Cost(kept=source * c.embedding),
+            "steps": steps + Cost(kept=target * read),
+            "joint": joint + Cost(kept=7 * c.width),
+            "head": feed_forward(1, c.width, c.width, "relu", c.dropout, outputs=1),
+        },
+        matrices=[],
+        sentence_cache=0,
+        hypothesis_cache=0,
+    )
+
+
 def _characters(c: ElmoConfig, words: int) -> Cost:
     """All results of every filter are kept, because the maximum is taken over them."""
     total = sum(count for _, count in c.filters)
@@ -523,5 +545,7 @@ COSTS: dict[str, Callable[[Any, int, int], Costs]] = {
     "elmo": elmo,
     "t5": t5,
     "captioner": captioner,
+    "path_lstm": path_lstm,
+    "vlnbert": two_streams,
     **images.COSTS,
 }

@@ -139,6 +139,7 @@ def attention(
     *,
     head_width: int | None = None,
     kv_heads: int | None = None,
+    kv_width: int | None = None,
     bias: bool = True,
     written: bool = False,
 ) -> Cost:
@@ -148,9 +149,9 @@ def attention(
     projections.
     """
     head_width = head_width or width // heads
-    inner, shared = heads * head_width, (kv_heads or heads) * head_width
-    projections = linear(queries, width, inner, bias=bias) + 2 * linear(keys, width, shared, bias=bias)
-    projections += linear(queries, inner, width, bias=bias) + summed(keys * width, 2)
+    inner, shared, kv_width = heads * head_width, (kv_heads or heads) * head_width, kv_width or width
+    projections = linear(queries, width, inner, bias=bias) + 2 * linear(keys, kv_width, shared, bias=bias)
+    projections += linear(queries, inner, width, bias=bias) + summed(keys * kv_width, 2)
     looking = Cost(flops=4 * queries * keys * inner, kept=queries * (width + 2 * inner + heads) + 2 * keys * shared)
     dropped = Cost(kept=3 * heads * queries * keys) if dropout else Cost()  # weights, mask, and their product
     if dropout:

@@ -34,6 +34,7 @@ Evaluate = Callable[[Any, str, EvaluationOptions], Evaluation]
 EVALUATIONS: dict[str, str] = {  # "module.function" of this folder
     "image_classifier": "images.evaluate_images",
     "text_encoder": "texts.evaluate_labels",
+    "navigator": "paths.evaluate_paths",
 }
 
 

@@ -15,7 +15,9 @@ from regard.checkpoints.models import own_tensors
 from regard.config import Config
 from regard.data.tokenizers.text import TextTokenizer
 from regard.errors import CheckpointError, UsageError
+from regard.models.bert import BertConfig
 from regard.models.catalog import MODELS
+from regard.models.vilbert import Vilbert, VilbertConfig
 from regard.training.recipe.model_section import ModelSection
 
 HEADS = ("output.", "pooler.", "masked.", "next_sentence.")  # weights that a task may add to a model or drop
@@ -67,6 +69,25 @@ def start_body(body: nn.Module, init: str) -> None:
             f"model.body_init: {init} is a {loaded.name} of another shape than the body of this model"
         )
     _copy_body(given, into, init)
+
+
+def build_two_streams(section: ModelSection, words: str, tokenizer: TextTokenizer, **changes: Any) -> nn.Module:
+    """A model of two streams as `build_model` makes it; `words` may name the folder of a BERT whose weights a new
+    model's stream of words starts from."""
+    if section.init or not words:
+        return build_model(section, tokenizer, **changes)
+    loaded = load_model(initial_folder(words))
+    config = section.config(source_vocab=tokenizer.size, target_vocab=tokenizer.size, pad=tokenizer.pad)
+    if not isinstance(loaded.config, BertConfig) or not isinstance(config, VilbertConfig):
+        raise UsageError(
+            f"words.init is {words!r}, a {loaded.name} model for the stream of words of a {section.name}; expected a "
+            "BERT for a model of two streams"
+        )
+    model = MODELS[section.name].model(config.replace(**changes).with_words(loaded.config))
+    assert isinstance(model, Vilbert)
+    _check_vocabulary(words, tokenizer, model.config)
+    _copy_body(own_tensors(loaded.model), own_tensors(model.words), words)
+    return model
 
 
 def _check_vocabulary(init: str, tokenizer: TextTokenizer, config: Config) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from regard.data.formats.plain_text import Line, read_texts, split_text
 from regard.data.parts import PARTS, Part
+from regard.data.paths.routes import held_out, told_paths
+from regard.data.synthetic.houses import built_in_houses, built_in_routes
 from regard.data.synthetic.phrasebook import phrases
 from regard.data.text.token_blocks import EncodedLine, TokenStore
 from regard.data.tokenizers.text import TextTokenizer
@@ -20,6 +22,7 @@ from regard.training.prepare.initial_model import initial_tokenizer
 from regard.training.prepare.stages import Stages
 from regard.training.recipe.files import PHRASEBOOK
 from regard.training.recipe.model_section import ModelSection
+from regard.training.recipe.path_sections import HOUSES, HousesSection
 from regard.training.recipe.text_sections import PlainTextSection
 from regard.training.safeguards import Poll
 
@@ -93,6 +96,8 @@ class TextPreparation:
         data = self.data
         if data.train == PHRASEBOOK:
             return _phrasebook(part, data.sentences if part == "train" else HELD_OUT)
+        if data.documents == "instructions":
+            return _instructions(data, part)
         if data.valid or part == "test":
             return read_texts(data.paths(part), data.documents)
         divided = split_text(data.paths("train"), data.documents, data.split)
@@ -102,6 +107,33 @@ class TextPreparation:
 def _phrasebook(part: Part, count: int) -> Iterator[Line]:
     """English sentences of the built-in corpus; no sentence is in two parts."""
     return (Line(f"{pair.source}\n", True) for pair in phrases("es", part=part, count=count, seed=1))
+
+
+def _instructions(data: PlainTextSection, part: Part) -> Iterator[Line]:
+    """The instructions of files of paths, each a document; those in a share of the houses are for validation.
+
+    The houses are the first that tasks on paths hold out too, so that no stage of training reads of them.
+    """
+    if data.valid or part == "test":
+        return _told(entry for path in data.paths(part) for entry in _paths(path))
+    entries = [entry for path in data.paths("train") for entry in _paths(path)]
+    scans = {scan for scan, _ in entries}
+    aside = held_out(scans, round(data.split * len(scans)))
+    return _told((scan, texts) for scan, texts in entries if (scan in aside) == (part == "valid"))
+
+
+def _paths(path: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The scan and the instructions of every path."""
+    if path == HOUSES:
+        sizes = HousesSection()
+        for house in built_in_houses(1, sizes.count):
+            yield from ((route.scan, route.instructions) for route in built_in_routes(house, 1, sizes.routes))
+        return
+    yield from told_paths(path)
+
+
+def _told(entries: Iterable[tuple[str, tuple[str, ...]]]) -> Iterator[Line]:
+    return (Line(f"{text}\n", True) for _, texts in entries for text in texts)
 
 
 def chunks(lines: Iterable[Line]) -> Iterator[list[Line]]:

@@ -70,3 +70,9 @@ class ModelSection(Config):
     def _settings(self) -> dict[str, Any]:
         preset = MODELS[self.name].presets[self.preset] if self.preset else {}
         return {**preset, **self.overrides}
+
+
+class WordsSection(Config):
+    """[words]: the stream of words of a model of two streams."""
+
+    init: str = ""  # a BERT folder, or hf:owner/name, whose weights and tokenizer a new model starts from

@@ -19,6 +19,8 @@ from regard.training.tasks.captioning_recipe import CaptioningRecipe
 from regard.training.tasks.image_classification_recipe import ImagesRecipe
 from regard.training.tasks.language_modelling_recipe import LanguageRecipe
 from regard.training.tasks.masked_lm_recipe import MaskedRecipe
+from regard.training.tasks.path_pairs_recipe import PathPairsRecipe
+from regard.training.tasks.path_ranking_recipe import RankingRecipe
 from regard.training.tasks.pixel_modelling_recipe import PixelsRecipe
 from regard.training.tasks.prompts_recipe import PromptsRecipe
 from regard.training.tasks.segmentation_recipe import SegmentationRecipe
@@ -61,6 +63,8 @@ TASKS: dict[str, TaskEntry] = {
     "segmentation": TaskEntry(SegmentationRecipe, "segmentation.SegmentationTask"),
     "captioning": TaskEntry(CaptioningRecipe, "captioning.CaptioningTask"),
     "pixels": TaskEntry(PixelsRecipe, "pixel_modelling.PixelTask"),
+    "path_pairs": TaskEntry(PathPairsRecipe, "path_pairs.PathPairsTask"),
+    "paths": TaskEntry(RankingRecipe, "path_ranking.RankingTask"),
     "gan": TaskEntry(GanRecipe, "adversarial.GanTask"),
 }
 
