@@ -13,11 +13,12 @@ from matplotlib import font_manager
 from matplotlib.figure import Figure
 
 from regard.errors import UsageError
+from regard.look.box_figures import draw_boxes
 from regard.look.figures import View, draw
 from regard.look.house_figures import draw_house
 from regard.look.image_figures import draw_over_image
 from regard.look.page import render_page
-from regard.look.panels import Grid, Point, Steps
+from regard.look.panels import Boxes, Grid, Point, Steps
 from regard.look.report import AttentionReport, to_json
 
 SUFFIXES = (".png", ".svg", ".html", ".json")
@@ -26,6 +27,7 @@ DPI = 160
 FIGURES: dict[str, Callable[[AttentionReport, Sequence[Point]], Figure]] = {
     Grid.view: draw_over_image,
     Steps.view: draw_house,
+    Boxes.view: draw_boxes,
 }
 # Tried after DejaVu for scripts it lacks, when the system has them.
 FALLBACK_FONTS = (
@@ -61,10 +63,10 @@ def save(
     elif suffix == ".json":
         path.write_text(json.dumps(to_json(report), ensure_ascii=False), encoding="utf-8")
     elif report.view in FIGURES:
-        _save_figure(lambda: FIGURES[report.view](report, points), path)
+        save_figure(lambda: FIGURES[report.view](report, points), path)
     else:
         shown: View = view or ("alignment" if report.alignment and not chosen else "heads")
-        _save_figure(lambda: draw(report, shown), path)
+        save_figure(lambda: draw(report, shown), path)
     return path
 
 
@@ -76,9 +78,12 @@ def check_suffix(path: Path) -> str:
     return suffix
 
 
-def _save_figure(make: Callable[[], Figure], path: Path) -> None:
+def save_figure(make: Callable[[], Figure], path: Path) -> Path:
     """Write a figure as .png or .svg; equal figures give equal files. Matplotlib's global state stays as it is."""
+    if path.suffix.lower() not in (".png", ".svg"):
+        raise UsageError(f"cannot draw a figure to {path.name!r}; name a file ending in .png or .svg")
     file_format = path.suffix.lower()[1:]
+    path.parent.mkdir(parents=True, exist_ok=True)
     style: dict[Any, Any] = {
         "font.family": _font_families(),
         "svg.fonttype": "none",  # words stay text: searchable, and drawn with the reader's fonts
@@ -88,6 +93,7 @@ def _save_figure(make: Callable[[], Figure], path: Path) -> None:
     with matplotlib.rc_context(style), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"Glyph .* missing from", category=UserWarning)
         make().savefig(path, format=file_format, dpi=DPI, metadata=metadata)
+    return path
 
 
 def _font_families() -> list[str]:

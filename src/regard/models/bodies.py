@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 from torch import nn
 
 from regard.errors import ConfigError
@@ -18,6 +18,12 @@ class BodyConfig(ImageInputConfig):
     body: str  # any model of the catalog that yields feature maps
     body_preset: str = ""
     body_values: dict[str, Any] = Field(default_factory=dict)
+
+    @field_validator("body_values")
+    @classmethod
+    def _tuples(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Lists, as files have them, are tuples, so that a configuration equals the one it was saved from."""
+        return {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
 
     @model_validator(mode="after")
     def _check_body(self) -> "BodyConfig":

@@ -12,6 +12,7 @@ from regard.config import Config
 from regard.models import (
     bert,
     captioner,
+    detector,
     elmo,
     gpt,
     lstm,
@@ -89,6 +90,9 @@ MODELS: dict[str, ModelEntry] = {
     ),
     "path_lstm": ModelEntry(
         path_lstm.PathLstmConfig, path_lstm.PathLstm, path_lstm.PRESETS, "Path LSTM", "navigator", ("paths",)
+    ),
+    "detector": ModelEntry(
+        detector.DetectorConfig, detector.Detector, detector.PRESETS, "Faster R-CNN", "object_detector", ("detection",)
     ),
     "sagan": ModelEntry(
         sagan.SaganConfig, sagan.Sagan, sagan.PRESETS, "SAGAN", "image_generator", ("gan",)

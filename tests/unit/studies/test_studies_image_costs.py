@@ -6,6 +6,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from regard.attention import record
+from regard.layers.proposals import Truth
 from regard.models.catalog import MODELS
 from regard.studies.costs.models import COSTS
 
@@ -17,6 +18,12 @@ SIZES = {
              "drop_path": 0.0},
     "mvit": {"image_size": 32, "width": 16, "depths": (1, 2), "key_stride": 2, "classes": 7, "drop_path": 0.0},
     "segmenter": {"image_size": 24, "width": 16, "classes": 5},
+    "detector": {
+        "image_size": 64, "width": 16, "classes": 5, "pooled": False,
+        "proposals": {"sizes": ((8.0,), (16.0,)), "ratios": (1.0,), "train_before": 20, "train_after": 20,
+                      "sampled": 8},
+        "regions": {"width": 24, "sampled": 12},
+    },
     "sagan": {"image_size": 16, "widths": (32, 16), "latent": 12, "attention_at": 8, "classes": 3},
 }  # fmt: skip
 SMALL_SWIN = {key: SIZES["swin"][key] for key in ("patch", "width", "depths", "heads", "window", "drop_path")}
@@ -44,6 +51,17 @@ CASES = [
     ("mvit", {"positions": "absolute", "residual_pooling": False, "image_size": 30}),
     ("segmenter", {"body_values": SMALL_SWIN}),
     ("segmenter", {"body": "vit", "body_values": {"patch": 4, "width": 16, "heads": 2, "depth": 2, "ffn_width": 32}}),
+    ("detector", {"body_values": {**SIZES["resnet"], "stem": "large"}}),
+    ("detector", {"body": "swin", "body_values": {**SMALL_SWIN, "patch": 4}, "norm": "group"}),
+    (
+        "detector",
+        {
+            "body": "vit",
+            "body_values": {"patch": 8, "width": 16, "heads": 2, "depth": 2, "ffn_width": 32},
+            "pyramid": "simple",
+            "proposals": {**SIZES["detector"]["proposals"], "sizes": ((8.0,),) * 4},
+        },
+    ),
     ("sagan", {}),
     ("sagan", {"attention_at": 0, "conditional": False, "widths": (16, 16, 8), "channels": 1}),
 ]
@@ -63,6 +81,10 @@ def case(request):
             labels = torch.zeros(pictures, dtype=torch.long)
             return model.critic(model(model.draw(labels), labels), labels).sum()
         images = torch.randn(pictures, config.channels, config.image_size, config.image_size)
+        if name == "detector":
+            box = torch.tensor([10.0, 12.0, 40.0, 44.0]).expand(pictures, 1, 4)
+            truth = Truth(box, torch.ones(pictures, 1, dtype=torch.long))
+            return sum(each.sum() for each in model(images, truth=truth))
         return model(images).log_softmax(1)[:, 0].sum()
 
     return model, call, COSTS[name](config, 0, 0)

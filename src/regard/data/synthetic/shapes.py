@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from itertools import permutations
 from typing import NamedTuple
 
@@ -62,6 +63,17 @@ SHAPES: dict[str, Callable[[Plane, Plane], Plane]] = {
     "circle": _circle, "square": _square, "triangle": _triangle, "cross": _cross, "ring": _ring, "diamond": _diamond,
 }  # fmt: skip
 SHAPE_NAMES = tuple(SHAPES)
+EXTENT, EXTENT_POINTS = 1.5, 3001  # of the square in which the extent of a shape of radius 1 is measured
+
+
+@cache
+def shape_extent(shape: str) -> tuple[float, float, float, float]:
+    """The box around a shape of radius 1 at the origin: left, top, right, bottom."""
+    points = np.linspace(-EXTENT, EXTENT, EXTENT_POINTS)
+    inside = SHAPES[shape](points[None, :], points[:, None]) <= 1
+    (across,), (along,) = (np.nonzero(inside.any(axis=axis)) for axis in (0, 1))
+    left, top, right, bottom = (float(points[each]) for each in (across[0], along[0], across[-1], along[-1]))
+    return left, top, right, bottom
 
 
 class Thing(NamedTuple):
@@ -80,6 +92,16 @@ class Thing(NamedTuple):
     @property
     def words(self) -> str:
         return f"{self.size} {self.colour} {self.shape}"
+
+    @property
+    def box(self) -> tuple[float, float, float, float]:
+        """Left, top, right and bottom relative to the side of the image, cut off at its border."""
+        left, top, right, bottom = shape_extent(self.shape)
+        x, y, radius = self.x, self.y, self.radius
+        return (
+            max(0.0, x + radius * left), max(0.0, y + radius * top),
+            min(1.0, x + radius * right), min(1.0, y + radius * bottom),
+        )  # fmt: skip
 
 
 class Scene(NamedTuple):

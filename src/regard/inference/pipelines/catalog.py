@@ -23,6 +23,7 @@ from regard.models.catalog import MODELS
 
 if TYPE_CHECKING:
     from regard.inference.pipelines.captioner import ImageCaptioner
+    from regard.inference.pipelines.detection import ObjectDetector
     from regard.inference.pipelines.image_generation import ClassImageGenerator, PixelGenerator
     from regard.inference.pipelines.images import ImageClassifier, ImageSegmenter
     from regard.inference.pipelines.language_models import LanguageModel, TextToText
@@ -40,12 +41,13 @@ if TYPE_CHECKING:
         | ImageClassifier
         | ImageSegmenter
         | ImageCaptioner
+        | ObjectDetector
         | PixelGenerator
         | ClassImageGenerator
         | Navigator
     )
 
-Ability = Literal["translate", "write", "embed", "see", "segment", "caption", "generate_images", "navigate"]
+Ability = Literal["translate", "write", "embed", "see", "segment", "caption", "detect", "generate_images", "navigate"]
 TEXT, IMAGE, HOUSE = "text", "image", "house"  # inputs of pipelines
 TRANSLATOR = "translator"  # the pipeline of every folder with a tokenizer of sentence pairs
 ANY_HEAD = ""  # key of `uses` for models whose head has no line of its own
@@ -109,6 +111,11 @@ PIPELINES: dict[str, PipelineEntry] = {
     ),
     "image_captioner": PipelineEntry(
         "captioner", "ImageCaptioner", "caption", {ANY_HEAD: 'print(model.caption("picture.png")[0].text)'},
+        input=IMAGE,
+    ),
+    "object_detector": PipelineEntry(
+        "detection", "ObjectDetector", "detect",
+        {ANY_HEAD: 'print(model.detect("picture.png")[0].objects)'},
         input=IMAGE,
     ),
     "pixel_generator": PipelineEntry(

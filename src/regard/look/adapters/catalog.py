@@ -15,6 +15,7 @@ FILE_ADAPTERS: dict[str, str] = {  # "module.function" of this folder, called wi
     "image_segmenter": "images.inspect_segmenter",
     "image_captioner": "captions.inspect_caption",
     "navigator": "paths.inspect_navigator",
+    "object_detector": "detection.inspect_detector",
 }
 
 

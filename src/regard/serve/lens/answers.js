@@ -2,8 +2,10 @@
 
 import { make } from "./dom.js";
 import { percent } from "./format.js";
+import { drawBoxes } from "./look/axes/boxes.js";
 
-const SHOWN = 5; // classes
+const SHOWN = 5, SHOWN_OBJECTS = 12; // classes, objects
+const ANSWER_SIDE = 400; // pixels of an image with boxes
 
 const labels = (named) => ({ labels: found }) => [
   make("h3", { className: "answer-name", id: "picture-answer-name", textContent: named }),
@@ -18,9 +20,23 @@ function bar([label, share]) {
     make("span", { className: "track" }, filled), make("span", { className: "part", textContent: percent(share) }));
 }
 
+/** The image with the boxes of its objects, and a list of them. */
+function objects({ objects: found, image: source }) {
+  const canvas = make("canvas", { className: "picture", role: "img", "aria-labelledby": "picture-answer-name" }), image = new Image();
+  const [boxes, names] = [found.map(({ box }) => box), found.map(({ label }) => label)];
+  image.addEventListener("load", () => drawBoxes(canvas, image, boxes, names, { side: ANSWER_SIDE }));
+  image.src = source;
+  const title = found.length ? `${found.length} ${found.length === 1 ? "object" : "objects"} found` : "No object found";
+  return [
+    make("h3", { className: "answer-name", id: "picture-answer-name", textContent: title }), canvas,
+    make("ol", { className: "labels", "aria-labelledby": "picture-answer-name" }, ...found.slice(0, SHOWN_OBJECTS).map(({ label, score }) => bar([label, score]))),
+  ];
+}
+
 const ANSWERS = { // ability -> the elements that show its answer
   see: labels("The model takes it for"),
   segment: labels("The picture consists of"),
+  detect: objects,
 };
 
 /** Show an answer in an element; null empties it. */

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -66,12 +67,18 @@ class ImageRows:
         return mean.tolist(), np.sqrt(square - mean**2).clip(LEAST_DEVIATION).tolist()
 
 
+class Drawing(Protocol):
+    """An augmentation that draws the random numbers of a batch on the host."""
+
+    def draw(self, rng: np.random.Generator, count: int) -> NDArray[np.float32]: ...
+
+
 @dataclass(frozen=True)
 class BatchMaker:
     """Makes batches of rows and random numbers; of pixels too unless they are on the device."""
 
     images: ImageRows
-    augmentation: Augmentation
+    augmentation: Drawing
     seed: int
     resident: bool
 
@@ -211,9 +218,7 @@ class ImagePreparation:
                 yield Example(preprocessing.pixels(image), label)
 
     def _built_in(self, part: Part, poll: Poll) -> Iterator[Example]:
-        sizes = self.data.scenes
-        count = {"train": sizes.count, "valid": sizes.valid_count, "test": sizes.test_count}[part]
-        for scene in scenes(part=part, count=count, seed=self.seed, size=self.size):
+        for scene in scenes(part=part, count=self.data.scenes.of(part), seed=self.seed, size=self.size):
             poll()
             pixels = scene.pixels
             if self.channels == 1:

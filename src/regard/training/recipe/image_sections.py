@@ -21,6 +21,10 @@ class ScenesSection(Config):
     valid_count: PositiveInt = 1000
     test_count: PositiveInt = 1000
 
+    def of(self, part: Part) -> int:
+        """How many of a part."""
+        return {"train": self.count, "valid": self.valid_count, "test": self.test_count}[part]
+
 
 class ImagesSection(Config):
     """[data]: where the labelled images are; a path, a list of paths, or `scenes`."""

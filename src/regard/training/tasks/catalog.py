@@ -16,6 +16,7 @@ from regard.training.recipe.base import Recipe
 from regard.training.recipe.files import read_values
 from regard.training.tasks.adversarial_recipe import GanRecipe
 from regard.training.tasks.captioning_recipe import CaptioningRecipe
+from regard.training.tasks.detection_recipe import DetectionRecipe
 from regard.training.tasks.image_classification_recipe import ImagesRecipe
 from regard.training.tasks.language_modelling_recipe import LanguageRecipe
 from regard.training.tasks.masked_lm_recipe import MaskedRecipe
@@ -62,6 +63,7 @@ TASKS: dict[str, TaskEntry] = {
     "images": TaskEntry(ImagesRecipe, "image_classification.ImageClassificationTask"),
     "segmentation": TaskEntry(SegmentationRecipe, "segmentation.SegmentationTask"),
     "captioning": TaskEntry(CaptioningRecipe, "captioning.CaptioningTask"),
+    "detection": TaskEntry(DetectionRecipe, "detection.DetectionTask"),
     "pixels": TaskEntry(PixelsRecipe, "pixel_modelling.PixelTask"),
     "path_pairs": TaskEntry(PathPairsRecipe, "path_pairs.PathPairsTask"),
     "paths": TaskEntry(RankingRecipe, "path_ranking.RankingTask"),

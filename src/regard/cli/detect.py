@@ -1,0 +1,106 @@
+"""regard detect: objects in images, with their boxes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from regard.cli.answering import answer_lines, given_texts
+from regard.cli.options import AllowPickle, AsJson, Device, Model
+from regard.errors import UsageError
+
+if TYPE_CHECKING:
+    from regard.inference.pipelines.detection import Detected, ObjectDetector
+
+
+def detect(
+    model: Model,
+    image: Annotated[list[str] | None, typer.Argument(help="Files of images; without any, lines of stdin.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="FILE.json in COCO's form, FILE.png of one image with boxes, or a folder."),
+    ] = None,
+    features: Annotated[
+        Path | None, typer.Option(help="FILE.npz: boxes, features and class probabilities of regions of every image.")
+    ] = None,
+    stages: Annotated[
+        Path | None, typer.Option(help="FILE.png or .svg: proposals, before and after suppression, of one image.")
+    ] = None,
+    score: Annotated[float, typer.Option(min=0, max=1, help="Least probability of an object.")] = 0.5,
+    as_json: AsJson = False,
+    device: Device = "cpu",
+    allow_pickle: AllowPickle = False,
+) -> None:
+    """Find objects in images: one line out for each image, its file TAB its objects, best first.
+
+    An object is its class, its probability and its box x1,y1,x2,y2 in pixels. A file that is no image comes out as an
+    empty line with a message on stderr, and the exit code is 1.
+
+    Example: regard detect cells.jpg -m runs/bccd-detector -o cells.json --score 0.3
+    """
+    import numpy as np
+
+    import regard
+    from regard.data.regions.coco import coco_document
+    from regard.data.regions.drawing import annotated_png
+    from regard.inference.pipelines.detection import ObjectDetector
+    from regard.inference.pipelines.images import open_image
+    from regard.look.box_figures import save_stages
+
+    if len(image or ()) != 1 and (stages or (output and output.suffix.lower() == ".png")):
+        raise UsageError("a figure is of one image; give one, or name a folder with -o")
+    detector = regard.load(model, device=device, allow_pickle=allow_pickle)
+    if not isinstance(detector, ObjectDetector):
+        raise UsageError(f"{model} is a {type(detector).__name__}, which detects no objects; choose another model")
+    kept: list[tuple[str, Detected]] = []
+
+    def show(line: str, found: Detected | None) -> str:
+        if found is None:
+            return "null" if as_json else ""
+        kept.append((line, found))
+        if as_json:
+            return json.dumps({"image": line, "objects": [_plain(each) for each in found.objects]}, ensure_ascii=False)
+        objects = (
+            f"{each.label} {each.score:.1%} {','.join(f'{side:.0f}' for side in each.box)}" for each in found.objects
+        )
+        return f"{line}\t{'; '.join(objects)}"
+
+    def finish() -> None:
+        """Write the files, after all images were answered."""
+        if output and output.suffix.lower() == ".json":
+            _write(output, json.dumps(coco_document(kept, detector.labels), ensure_ascii=False).encode())
+        elif output:
+            for line, found in kept:
+                place = output if output.suffix.lower() == ".png" else output / f"{Path(line).stem}.png"
+                _write(place, annotated_png(open_image(line), found.objects, detector.labels))
+        if features:
+            _write_features(features, detector, [line for line, _ in kept], np)
+        if stages and kept:
+            save_stages(detector, kept[0][0], stages)
+
+    try:
+        answer_lines(given_texts(image), lambda lines: detector.detect(lines, score), show)
+    finally:
+        finish()
+
+
+def _plain(each: Any) -> dict[str, Any]:
+    return {"label": each.label, "score": round(each.score, 4), "box": [round(side, 1) for side in each.box]}
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+
+
+def _write_features(path: Path, detector: ObjectDetector, files: list[str], np: Any) -> None:
+    """One array of each kind for every image, named by its number: 0/boxes, 0/features, 0/probabilities."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table: dict[str, Any] = {"files": np.array(files), "names": np.array(["background", *detector.labels])}
+    for number, each in enumerate(detector.regions(files)):
+        table |= {f"{number}/{name}": getattr(each, name) for name in ("boxes", "features", "probabilities")}
+    with path.open("wb") as file:
+        np.savez(file, **table)

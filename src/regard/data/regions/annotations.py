@@ -1,0 +1,251 @@
+"""Boxes of objects in images: COCO's JSON and Pascal VOC's XML, read and checked.
+
+A box without area, or outside of its image, is refused with the name of its file: it would turn a loss into NaN.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import tarfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
+
+import numpy as np
+from lxml import etree
+from numpy.typing import NDArray
+from PIL import Image
+
+from regard.data.images.reading import SUFFIXES, read_image
+from regard.errors import DataError
+
+ROUNDING = 1.0  # pixels by which a box may exceed its image; it is cut off there
+ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.xz")
+FORMATS = "COCO's JSON, or a folder of Pascal VOC (Annotations/*.xml, JPEGImages) or a list of its ImageSets (.txt)"
+
+BoxArray = NDArray[np.float32]  # x1, y1, x2, y2 in pixels
+Fetch = Callable[[str], bytes]
+
+
+class Box(NamedTuple):
+    """One annotated box: x1, y1, x2, y2, its class, and whether it is left out of training and of scores."""
+
+    corners: tuple[float, float, float, float]
+    label: int
+    ignored: bool = False
+
+
+class Annotated(NamedTuple):
+    """The file of an image, its number in the annotations, and its boxes."""
+
+    file: str
+    number: int
+    boxes: tuple[Box, ...]
+
+
+class RegionExample(NamedTuple):
+    """A decoded image with checked boxes."""
+
+    file: str
+    number: int
+    image: Image.Image
+    boxes: BoxArray  # [N 4]
+    labels: NDArray[np.int64]  # classes from 0 on
+    ignored: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class RegionFiles:
+    """Annotated images, the names of their classes, and how to read the file of an image."""
+
+    path: Path
+    names: tuple[str, ...]
+    numbers: tuple[int, ...]  # of the classes in the annotations
+    images: Sequence[Annotated]
+    fetch: Fetch
+
+    def examples(self, skipped: list[str] | None = None) -> Iterator[RegionExample]:
+        """Every image with its boxes. What is wrong with one is an error, or is added to `skipped` and left out."""
+        for each in self.images:
+            try:
+                image = read_image(self.fetch(each.file), f"{self.path}: {each.file}")
+            except DataError as error:
+                _refuse(str(error), skipped)
+                continue
+            good = []
+            for number, box in enumerate(each.boxes, start=1):
+                if problem := _problem(box.corners, image.size):
+                    _refuse(f"{self.path}: {each.file}: box {number} of {len(each.boxes)} {problem}", skipped)
+                else:
+                    good.append(box)
+            limits = (*image.size, *image.size)
+            corners = [
+                [min(max(side, 0.0), most) for side, most in zip(box.corners, limits, strict=True)] for box in good
+            ]
+            yield RegionExample(
+                each.file,
+                each.number,
+                image,
+                np.array(corners, dtype=np.float32).reshape(-1, 4),
+                np.array([box.label for box in good], dtype=np.int64),
+                np.array([box.ignored for box in good], dtype=bool),
+            )
+
+
+def _refuse(problem: str, skipped: list[str] | None) -> None:
+    if skipped is None:
+        raise DataError(f"{problem}; mend it, or set data.skip_bad (--skip-bad) to leave such ones out")
+    skipped.append(problem)
+
+
+def _problem(corners: Sequence[float], size: tuple[int, int]) -> str:
+    """What is wrong with a box, or nothing."""
+    x1, y1, x2, y2 = corners
+    shown = f"({x1:g}, {y1:g}) to ({x2:g}, {y2:g})"
+    if not all(map(math.isfinite, corners)):
+        return f"is {shown}, which are no finite numbers"
+    width, height = size
+    inside = min(x2, width) - max(x1, 0), min(y2, height) - max(y1, 0)
+    if x2 <= x1 or y2 <= y1:
+        return f"is {shown}, which has no area"
+    if min(x1, y1) < -ROUNDING or x2 > width + ROUNDING or y2 > height + ROUNDING or min(inside) <= 0:
+        return f"is {shown}, outside of the image of {width} x {height} pixels"
+    return ""
+
+
+def open_regions(path: str | Path, images: str | Path = "", names: Sequence[str] = ()) -> RegionFiles:
+    """The annotated images of a path. `images` is the folder or tar archive of COCO's images, if it is not found.
+
+    `names` are the classes that other files of the same data have; a class that is not among them is refused.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise DataError(f"there is no file or folder {str(path)!r}")
+    if path.is_dir() or path.suffix == ".txt":
+        return _voc(path, tuple(names))
+    if path.suffix.lower() == ".json":
+        return _coco(path, Path(images) if images else _images_of(path), tuple(names))
+    raise DataError(f"{path} is no annotation file that is known; expected {FORMATS}")
+
+
+# COCO
+
+
+def _coco(path: Path, images: Path, names: tuple[str, ...]) -> RegionFiles:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        categories = sorted((int(each["id"]), str(each["name"])) for each in data["categories"])
+        files = {int(each["id"]): str(each["file_name"]) for each in data["images"]}
+        annotations = [_coco_box(each) for each in data["annotations"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(
+            f"{path} is not in COCO's form ({error!r:.60}); expected images, annotations with bbox, and categories"
+        ) from None
+    found = tuple(name for _, name in categories)
+    names = names or found
+    place = {number: _known(name, names, path) for number, name in categories}
+    boxes: dict[int, list[Box]] = {number: [] for number in files}
+    for image, category, corners, ignored in annotations:
+        if image not in boxes or category not in place:
+            missing = f"image {image}" if image not in boxes else f"category {category}"
+            raise DataError(f"{path}: an annotation is of {missing}, which the file does not list")
+        boxes[image].append(Box(corners, place[category], ignored))
+    numbers = {name: number for number, name in categories}
+    return RegionFiles(
+        path,
+        names,
+        tuple(numbers.get(name, -1) for name in names),
+        [Annotated(file, number, tuple(boxes[number])) for number, file in sorted(files.items())],
+        fetcher(images),
+    )
+
+
+def _coco_box(each: dict[str, Any]) -> tuple[int, int, tuple[float, float, float, float], bool]:
+    x, y, width, height = map(float, each["bbox"])
+    return int(each["image_id"]), int(each["category_id"]), (x, y, x + width, y + height), bool(each.get("iscrowd", 0))
+
+
+def _images_of(path: Path) -> Path:
+    """Where the images of COCO's train.json are: train_images.tar, train_images, train, images, or beside it."""
+    stem = path.stem
+    for name in (*(f"{stem}_images{suffix}" for suffix in ARCHIVES), f"{stem}_images", stem, "images"):
+        if (place := path.with_name(name)).exists():
+            return place
+    return path.parent
+
+
+def fetcher(place: Path) -> Fetch:
+    """A function that reads an image by its name from a folder or a tar archive."""
+    if place.is_dir():
+        return lambda name: _read(place / name)
+    if not place.is_file() or not place.name.endswith(ARCHIVES):
+        raise DataError(f"{place} is neither a folder nor a tar archive of images")
+    try:
+        archive = tarfile.open(place)  # noqa: SIM115 - stays open while images are read
+        members = {member.name: member for member in archive if member.isfile()}
+    except (tarfile.TarError, OSError, EOFError) as error:
+        raise DataError(f"{place} cannot be read as an archive ({error}); fetch it again") from None
+    by_name = {PurePosixPath(name).name: member for name, member in members.items()}
+
+    def read(name: str) -> bytes:
+        member = members.get(name) or by_name.get(PurePosixPath(name).name)
+        file = archive.extractfile(member) if member else None
+        if file is None:
+            raise DataError(f"{place} has no image {name}")
+        return file.read()
+
+    return read
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path}: the image cannot be read ({error.strerror})") from None
+
+
+# Pascal VOC
+
+
+def _voc(path: Path, names: tuple[str, ...]) -> RegionFiles:
+    root = path if path.is_dir() else path.parents[2] if len(path.parents) > 2 else path.parent
+    folder = root / "Annotations"
+    stems = (
+        [line.split()[0] for line in path.read_text(encoding="utf-8").splitlines() if line.split()]
+        if path.is_file()
+        else []
+    )
+    files = [folder / f"{stem}.xml" for stem in stems] or sorted(folder.glob("*.xml"))
+    if not files:
+        raise DataError(f"{path} has no annotations; expected {FORMATS}")
+    read = [_voc_file(file) for file in files]
+    names = names or tuple(sorted({name for _, boxes in read for name, _, _ in boxes}))
+    images = [
+        Annotated(image, number, tuple(Box(corners, _known(name, names, file), hard) for name, corners, hard in boxes))
+        for number, (file, (image, boxes)) in enumerate(zip(files, read, strict=True), start=1)
+    ]
+    return RegionFiles(path, names, tuple(range(1, len(names) + 1)), images, fetcher(root / "JPEGImages"))
+
+
+def _voc_file(path: Path) -> tuple[str, list[tuple[str, tuple[float, float, float, float], bool]]]:
+    """The image of an annotation, and names, boxes and whether they are difficult. VOC counts pixels from 1."""
+    try:
+        root = etree.parse(str(path), etree.XMLParser(resolve_entities=False, no_network=True)).getroot()
+        image = root.findtext("filename") or path.stem
+        boxes = []
+        for each in root.iterfind("object"):
+            x1, y1, x2, y2 = (float(each.find("bndbox").findtext(side)) for side in ("xmin", "ymin", "xmax", "ymax"))
+            boxes.append((str(each.findtext("name")), (x1 - 1, y1 - 1, x2, y2), each.findtext("difficult") == "1"))
+    except (OSError, etree.XMLSyntaxError, AttributeError, TypeError, ValueError) as error:
+        raise DataError(f"{path} is no annotation of Pascal VOC ({error!r:.80})") from None
+    if root.tag != "annotation":
+        raise DataError(f"{path} is no annotation of Pascal VOC: its root is <{root.tag}>")
+    return image if PurePosixPath(image).suffix.lower() in SUFFIXES else f"{path.stem}.jpg", boxes
+
+
+def _known(name: str, names: Sequence[str], path: Path) -> int:
+    if name not in names:
+        raise DataError(f"{path} has the class {name!r}; the classes are {', '.join(names)}")
+    return tuple(names).index(name)

@@ -1,0 +1,65 @@
+"""Boxes over an image as PNG and SVG: the stages of a detector side by side, and curves of its precision."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from regard.data.images.reading import Pixels
+from regard.data.regions.drawing import class_colour
+from regard.look.figures import INK, draw
+from regard.look.panels import Point
+from regard.look.report import AttentionReport
+
+if TYPE_CHECKING:
+    from regard.inference.pipelines.detection import ObjectDetector
+
+SIDE = 4.2  # inches of an image
+
+
+def draw_boxes(report: AttentionReport, points: Sequence[Point] = ()) -> Figure:
+    """The stages of a detector side by side; a report with panels as labelled matrices."""
+    if report.panels or report.image is None:
+        return draw(report, "heads")
+    return stages_figure(report.image, report.details["boxes"], f"{report.title}  {report.model}")
+
+
+def stages_figure(image: Pixels, stages: Sequence[dict[str, Any]], title: str = "") -> Figure:
+    """An image for each stage, with its boxes; a colour for each name."""
+    figure = Figure(figsize=(SIDE * len(stages), SIDE * image.shape[1] / image.shape[2] + 0.7))
+    names = sorted({each["name"] for stage in stages for each in stage["boxes"]})
+    colours = {name: [part / 255 for part in class_colour(number)] for number, name in enumerate(names)}
+    for axes, stage in zip(figure.subplots(1, len(stages), squeeze=False)[0], reversed(stages), strict=True):
+        _show(axes, image)
+        for each in stage["boxes"]:
+            x1, y1, x2, y2 = each["box"]
+            place = (x1 * image.shape[2] - 0.5, y1 * image.shape[1] - 0.5)
+            size = (x2 - x1) * image.shape[2], (y2 - y1) * image.shape[1]
+            axes.add_patch(Rectangle(place, *size, fill=False, edgecolor=colours[each["name"]], linewidth=1.2))
+        axes.set_title(f"{stage['name']}: {len(stage['boxes'])}", fontsize=9, color=INK, loc="left")
+    shown = [name for name in names if name != "region"]
+    handles = [Rectangle((0, 0), 1, 1, color=colours[name], label=name) for name in shown]
+    if handles:
+        figure.legend(handles=handles, loc="lower center", ncols=min(8, len(handles)), fontsize=8, frameon=False)
+    figure.suptitle(title, fontsize=9, color=INK)
+    figure.tight_layout(rect=(0, 0.06, 1, 1))
+    return figure
+
+
+def _show(axes: Axes, image: Pixels) -> None:
+    axes.set_axis_off()
+    axes.imshow(image[0] if len(image) == 1 else image.transpose(1, 2, 0), cmap="gray", vmin=0, vmax=255)
+
+
+def save_stages(detector: ObjectDetector, image: str, path: Path) -> Path:
+    """Write the stages of a detector on one image as .png or .svg."""
+    from regard.look.adapters.detection import whole_image
+    from regard.look.save import save_figure
+
+    stages, shown = detector.stages(image), whole_image(detector, image)
+    return save_figure(lambda: stages_figure(shown, stages, Path(image).name), path)
