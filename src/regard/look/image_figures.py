@@ -34,15 +34,15 @@ def draw_over_image(report: AttentionReport, points: Sequence[Point] = ()) -> Fi
     axes = figure.subplots(len(rows) + 1, columns, squeeze=False)
     for axis in axes.flat:
         axis.set_axis_off()
-    _show(axes[0][0], image)
+    show_image(axes[0][0], image)
     for number, each in enumerate(points):
-        _mark(axes[0][0], image, each, number)
+        mark_point(axes[0][0], image, each, number)
     if report.rollout is not None:
-        _show(axes[0][1], image, report.rollout)
+        show_image(axes[0][1], image, report.rollout)
         axes[0][1].set_title("all layers (rollout)", fontsize=6, color=MUTED, loc="left")
     for line, (panel, point) in zip(axes[1:], rows, strict=True):
         _draw_heads(line, image, panel, point, points.index(point) if points and point is not None else 0)
-    figure.suptitle(f"{report.title}  {_facts(report)}", fontsize=9, color=INK)
+    figure.suptitle(f"{report.title}  {facts(report)}", fontsize=9, color=INK)
     figure.tight_layout(pad=0.3, rect=(0, 0, 1, 1 - 0.3 / figure.get_figheight()))
     return figure
 
@@ -52,10 +52,10 @@ def _draw_heads(line: Sequence[Axes], image: Pixels, panel: Panel, point: Point 
     queries, keys = grids(panel)
     row = 0 if point is None else queries.place_at(point)
     for head, (axis, weights) in enumerate(zip(line, panel.weights[:, row, keys.extra :], strict=False)):
-        _show(axis, image, weights.reshape(keys.rows, keys.columns))
+        show_image(axis, image, weights.reshape(keys.rows, keys.columns))
         _outline_windows(axis, image, queries)
         if point is not None:
-            _mark(axis, image, point, number)
+            mark_point(axis, image, point, number)
         axis.set_title(f"{panel.name} · {head}" if head == 0 else str(head), fontsize=6, color=MUTED, loc="left")
 
 
@@ -71,11 +71,12 @@ def _default_point(panel: Panel) -> Point | None:
     return None if grids(panel)[0].extra else (0.5, 0.5)
 
 
-def _facts(report: AttentionReport) -> str:
+def facts(report: AttentionReport) -> str:
+    """The model and the short facts of a report, for a title."""
     return "  ".join([report.model, *(f"{name} {value}" for name, value in report.meta.items())])
 
 
-def _show(axis: Axes, image: Pixels, weights: np.ndarray | None = None) -> None:
+def show_image(axis: Axes, image: Pixels, weights: np.ndarray | None = None) -> None:
     """Draw the image, darker where its weight is smaller."""
     height, width = image.shape[1:]
     axis.imshow(image[0] if len(image) == 1 else image.transpose(1, 2, 0), cmap="gray", vmin=0, vmax=255)
@@ -85,7 +86,8 @@ def _show(axis: Axes, image: Pixels, weights: np.ndarray | None = None) -> None:
         axis.imshow(veil, extent=(-0.5, width - 0.5, height - 0.5, -0.5), interpolation="nearest")
 
 
-def _mark(axis: Axes, image: Pixels, point: Point, number: int) -> None:
+def mark_point(axis: Axes, image: Pixels, point: Point, number: int) -> None:
+    """A dot at a point; `number` chooses its colour."""
     height, width = image.shape[1:]
     colour = POINT_COLOURS[number % len(POINT_COLOURS)]
     axis.plot(point[0] * width - 0.5, point[1] * height - 0.5, "o", color=colour, markersize=4, markeredgecolor="white")

@@ -20,6 +20,7 @@ from regard.look.image_figures import draw_over_image
 from regard.look.page import render_page
 from regard.look.panels import Boxes, Grid, Point, Steps
 from regard.look.report import AttentionReport, to_json
+from regard.look.strip_figures import draw_strip
 
 SUFFIXES = (".png", ".svg", ".html", ".json")
 DPI = 160
@@ -28,6 +29,7 @@ FIGURES: dict[str, Callable[[AttentionReport, Sequence[Point]], Figure]] = {
     Grid.view: draw_over_image,
     Steps.view: draw_house,
     Boxes.view: draw_boxes,
+    "strip": draw_strip,
 }
 # Tried after DejaVu for scripts it lacks, when the system has them.
 FALLBACK_FONTS = (

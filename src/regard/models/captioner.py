@@ -4,8 +4,9 @@ and Tell").
 Any model of the catalog that yields feature maps is the body; the vectors of one of its maps are the annotation
 vectors. The decoder is recurrent, with soft, hard or no attention, as in the paper, or a Transformer over the same
 grid.
-Presets: tiny (scenes on two cores), small (photographs of about a hundred pixels), xu (the sizes of the paper's
-Flickr8k models, with a grid of 14 x 14 of a ResNet-50 in place of VGG); tiny-transformer and small-transformer.
+Presets: tiny (scenes of 32 pixels, on two cores), scenes (of 64 pixels, on a GPU), small (photographs of about a hundred
+pixels), xu (the sizes of the paper's Flickr8k models, with a grid of 14 x 14 of a ResNet-50 in place of VGG); and
+tiny-transformer, scenes-transformer and small-transformer.
 Deviations: annotation vectors are projected to the width of the decoder, normalised, and get learned position vectors;
 the deep output has a tanh, and its matrix is that of the word vectors.
 """
@@ -28,7 +29,11 @@ from regard.models.bodies import BodyConfig
 
 SCENES: dict[str, Any] = {
     "image_size": 32, "body": "resnet", "body_preset": "tiny", "embedding": 64, "width": 128, "heads": 4, "depth": 1,
-    "ffn_width": 256, "dropout": 0.1, "body_values": {"stem_width": 24, "widths": [24, 48, 96]},
+    "ffn_width": 256, "dropout": 0.1, "body_values": {"stem_width": 8, "widths": [8, 32, 96]},
+}  # fmt: skip
+SHARP: dict[str, Any] = {
+    **SCENES, "image_size": 64, "width": 256, "embedding": 128,
+    "body_values": {"stem_width": 24, "widths": [24, 48, 96, 128], "depths": [1, 1, 1, 1]},
 }  # fmt: skip
 PHOTOGRAPHS: dict[str, Any] = {
     "image_size": 112, "body": "resnet", "width": 256, "embedding": 256, "heads": 4, "ffn_width": 512, "dropout": 0.4,
@@ -39,6 +44,8 @@ PHOTOGRAPHS: dict[str, Any] = {
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": SCENES,
     "tiny-transformer": {**SCENES, "decoder": "transformer", "depth": 2},
+    "scenes": SHARP,
+    "scenes-transformer": {**SHARP, "decoder": "transformer", "depth": 2, "ffn_width": 512},
     "small": PHOTOGRAPHS,
     "small-transformer": {**PHOTOGRAPHS, "decoder": "transformer", "depth": 2},
     "xu": {

@@ -81,8 +81,9 @@ class DrawsLoss:
         labels: Int[Tensor, "B T"],
         mask: Bool[Tensor, "B T"],
     ) -> Float[Tensor, ""]:
-        """The loss of a batch; moves the baseline, in place, since a captured step reads it from a fixed address."""
+        """The loss of a batch, whose value is 0, since only its gradient means something. Moves the baseline, in place,
+        since a captured step reads it from a fixed address."""
         known, baseline = true_log_probabilities(logits, labels), self.carried[BASELINE]
         loss = draws_loss(seen, known, mask, baseline, reward=self.reward, entropy=self.entropy)
         baseline.copy_(moved_baseline(baseline, known, mask))
-        return loss
+        return loss - loss.detach()

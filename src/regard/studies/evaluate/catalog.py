@@ -34,6 +34,7 @@ Evaluate = Callable[[Any, str, EvaluationOptions], Evaluation]
 EVALUATIONS: dict[str, str] = {  # "module.function" of this folder
     "image_classifier": "images.evaluate_images",
     "object_detector": "detection.evaluate_detector",
+    "image_captioner": "captions.evaluate_captions",
     "text_encoder": "texts.evaluate_labels",
     "navigator": "paths.evaluate_paths",
 }

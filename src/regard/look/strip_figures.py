@@ -1,0 +1,62 @@
+"""Attention of words on an image as PNG and SVG: the image once for every word, dark where it is not looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from regard.errors import UsageError
+from regard.look.figures import INK, MUTED
+from regard.look.image_figures import CELL, facts, mark_point, show_image
+from regard.look.panels import Grid, Panel, Point
+from regard.look.report import AttentionReport
+
+COLUMNS = 8  # words of a row
+
+
+def draw_strip(report: AttentionReport, points: Sequence[Point] = ()) -> Figure:
+    """The image, then for every word what each layer looked at (the mean of its heads); drawn places are dots.
+
+    Weights that places were drawn from are above the draws. Where the report has gates, the gate of a word is written
+    beside it.
+    """
+    if points:
+        raise UsageError("words look at this image, not places of it; leave out --at")
+    if report.image is None or not report.panels:
+        raise UsageError("there is no attention between words and an image to draw: nothing was recorded")
+    words = report.panels[0].queries.labels()
+    gates, drawn = report.details.get("gates", []), report.details.get("drawn", [False] * len(report.panels))
+    lines = [range(first, min(first + COLUMNS, len(words))) for first in range(0, len(words), COLUMNS)]
+    rows = len(lines) * len(report.panels)
+    figure = Figure(figsize=(CELL * (min(COLUMNS, len(words)) + 1) + 0.2, (CELL + 0.25) * rows + 0.5))
+    axes = figure.subplots(rows, min(COLUMNS, len(words)) + 1, squeeze=False)
+    for axis in axes.flat:
+        axis.set_axis_off()
+    show_image(axes[0][0], report.image)
+    for number, line in enumerate(lines):
+        for which, panel in enumerate(report.panels):
+            row = axes[number * len(report.panels) + which]
+            if number or which:
+                row[0].text(0.95, 0.5, panel.name, fontsize=6, color=MUTED, ha="right", transform=row[0].transAxes)
+            for axis, word in zip(row[1:], line, strict=False):
+                _draw_word(axis, report, panel, word, is_drawn=bool(drawn[which]))
+                said = words[word] + (f"  β {gates[word]:.2f}" if gates and which == 0 else "")
+                axis.set_title(said if which == 0 else "", fontsize=7, color=INK, loc="left")
+    figure.suptitle(f"{report.title}  {facts(report)}", fontsize=9, color=INK)
+    figure.tight_layout(pad=0.3, rect=(0, 0, 1, 1 - 0.35 / figure.get_figheight()))
+    return figure
+
+
+def _draw_word(axis: Axes, report: AttentionReport, panel: Panel, word: int, *, is_drawn: bool) -> None:
+    grid = panel.keys
+    if not isinstance(grid, Grid):
+        raise UsageError(f"{panel.name} has keys of {grid.kind}; only the cells of an image are drawn over it")
+    assert report.image is not None
+    weights = panel.weights[:, word, grid.extra :].mean(axis=0).reshape(grid.rows, grid.columns)
+    show_image(axis, report.image, None if is_drawn else weights)
+    if is_drawn:
+        row, column = np.unravel_index(int(weights.argmax()), weights.shape)
+        mark_point(axis, report.image, ((column + 0.5) / grid.columns, (row + 0.5) / grid.rows), 0)
