@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import wrap
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -15,6 +16,7 @@ from regard.look.panels import Grid, Panel, Point
 from regard.look.report import AttentionReport
 
 COLUMNS = 8  # words of a row
+LETTERS = 16  # of the title, for each column
 
 
 def draw_strip(report: AttentionReport, points: Sequence[Point] = ()) -> Figure:
@@ -45,8 +47,9 @@ def draw_strip(report: AttentionReport, points: Sequence[Point] = ()) -> Figure:
                 _draw_word(axis, report, panel, word, is_drawn=bool(drawn[which]))
                 said = words[word] + (f"  β {gates[word]:.2f}" if gates and which == 0 else "")
                 axis.set_title(said if which == 0 else "", fontsize=7, color=INK, loc="left")
-    figure.suptitle(f"{report.title}  {facts(report)}", fontsize=9, color=INK)
-    figure.tight_layout(pad=0.3, rect=(0, 0, 1, 1 - 0.35 / figure.get_figheight()))
+    title = wrap(f"{report.title}  {facts(report)}", LETTERS * axes.shape[1])
+    figure.suptitle("\n".join(title), fontsize=9, color=INK)
+    figure.tight_layout(pad=0.3, rect=(0, 0, 1, 1 - (0.2 + 0.15 * len(title)) / figure.get_figheight()))
     return figure
 
 

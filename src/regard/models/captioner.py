@@ -4,7 +4,7 @@ and Tell").
 Any model of the catalog that yields feature maps is the body; the vectors of one of its maps are the annotation
 vectors. The decoder is recurrent, with soft, hard or no attention, as in the paper, or a Transformer over the same
 grid.
-Presets: tiny (scenes of 32 pixels, on two cores), scenes (of 64 pixels, on a GPU), small (photographs of about a hundred
+Presets: tiny (scenes of 32 pixels, on two cores), scenes (of 64 pixels, on a GPU), small (photographs of about 100
 pixels), xu (the sizes of the paper's Flickr8k models, with a grid of 14 x 14 of a ResNet-50 in place of VGG); and
 tiny-transformer, scenes-transformer and small-transformer.
 Deviations: annotation vectors are projected to the width of the decoder, normalised, and get learned position vectors;

@@ -32,11 +32,17 @@ function objects({ objects: found, image: source }) {
     make("ol", { className: "labels", "aria-labelledby": "picture-answer-name" }, ...found.slice(0, SHOWN_OBJECTS).map(({ label, score }) => bar([label, score]))),
   ];
 }
+const caption = ({ caption: said, score }) => [
+  make("h3", { className: "answer-name", textContent: "The model says" }),
+  make("p", { className: "caption", textContent: said || "nothing" }),
+  make("p", { className: "hint", textContent: `score ${score.toFixed(3)} a word; point at a word to see where it looked` }),
+];
 
 const ANSWERS = { // ability -> the elements that show its answer
   see: labels("The model takes it for"),
   segment: labels("The picture consists of"),
   detect: objects,
+  caption,
 };
 
 /** Show an answer in an element; null empties it. */

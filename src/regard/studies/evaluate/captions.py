@@ -127,7 +127,7 @@ def named_things(scene: Scene, words: Sequence[str]) -> Iterator[tuple[int, rang
             yield number, range(place, place + 3)
 
 
-def mass_inside(weights: Float[np.ndarray, "L"], inside: NDArray[np.bool_]) -> float:
+def mass_inside(weights: Float[np.ndarray, L], inside: NDArray[np.bool_]) -> float:
     """The weight of the cells of a square grid that falls on a part of the image, if it is spread evenly over cells."""
     side = int(len(weights) ** 0.5)
     rows, columns = (np.arange(size) * side // size for size in inside.shape)

@@ -2,14 +2,13 @@
 // of a layer; small maps show all heads. The offline page makes its elements from `markup`; the lens has its own, with
 // the same `data-part` names.
 
-import { prepare } from "../colours.js";
 import { make, partsOf } from "../dom.js";
 import { percent } from "../format.js";
 import { registerView } from "../offline.js";
+import { drawUnderVeil } from "../overlay.js";
 
 const MEAN = -1, CLASS = -1; // in place of a head, of a cell
 const SIDE = 460, THUMB = 88; // pixels of the image, of a small map
-const VEIL = 0.86, CONTRAST = 0.8; // opacity over a cell of weight 0, and the exponent with which it falls
 
 export class GridView {
   /** `weightsOf(number)` gives the bytes q of a panel, with weight (q / 255)², head by head and row by row. */
@@ -48,23 +47,6 @@ export class GridView {
     return Math.floor(((row + 0.5) * to.rows) / rows) * to.columns + Math.floor(((column + 0.5) * to.columns) / columns);
   }
 
-  #draw(canvas, side, { grid: [rows, columns], weights }) {
-    const [width, height] = [side, Math.round((side * this.image.height) / this.image.width)];
-    const context = prepare(canvas, width, height);
-    Object.assign(canvas.style, { width: `${width}px`, height: "auto" }); // keeps its shape where there is less room
-    context.imageSmoothingEnabled = width < this.image.width; // the pixels of small images are enlarged as squares
-    context.drawImage(this.image, 0, 0, width, height);
-    const peak = weights.reduce((most, each) => Math.max(most, each), 0) || 1;
-    weights.forEach((weight, at) => {
-      const [row, column] = [Math.floor(at / columns), at % columns];
-      const [left, right] = [column, column + 1].map((each) => Math.round((each * width) / columns));
-      const [top, bottom] = [row, row + 1].map((each) => Math.round((each * height) / rows));
-      context.fillStyle = `rgb(8 12 24 / ${VEIL * (1 - (weight / peak) ** CONTRAST)})`;
-      context.fillRect(left, top, right - left, bottom - top);
-    });
-    return { context, width, height };
-  }
-
   /** The borders between windows, in layers whose attention stays within them. */
   #drawWindows({ context, width, height }) {
     const { windows, rows, columns } = this.#panel.queries;
@@ -95,7 +77,7 @@ export class GridView {
     const { name: layer, queries } = this.#panel, { rollout } = this.report, { parts } = this;
     if (this.cell === CLASS && !queries.extra) this.cell = this.#moved(this.number);
     const shown = this.rolled ? rollout : await this.#weightsFrom(this.number, this.head, this.cell);
-    const drawn = this.#draw(parts.canvas, SIDE, shown);
+    const drawn = drawUnderVeil(parts.canvas, this.image, SIDE, shown);
     if (!this.rolled) { this.#drawWindows(drawn); this.#drawCell(drawn); }
     parts.name.textContent = this.rolled ? "All layers, rolled out" : `${layer} · ${this.head === MEAN ? "mean of its heads" : `head ${this.head}`}`;
     parts.readout.textContent = this.#describe(shown);
@@ -116,7 +98,7 @@ export class GridView {
   async #showAtlas() {
     for (const canvas of this.parts.atlas.querySelectorAll("canvas")) {
       const [number, head] = [Number(canvas.dataset.panel), Number(canvas.dataset.head)];
-      this.#draw(canvas, THUMB, await this.#weightsFrom(number, head, this.#moved(number)));
+      drawUnderVeil(canvas, this.image, THUMB, await this.#weightsFrom(number, head, this.#moved(number)));
       canvas.parentElement.setAttribute("aria-pressed", number === this.number && head === this.head && !this.rolled);
     }
   }

@@ -1,0 +1,23 @@
+// The weights of the cells of an image as a veil over it: light where it is looked at.
+
+import { prepare } from "./colours.js";
+
+const VEIL = 0.86, CONTRAST = 0.8; // opacity over a cell of weight 0, and the exponent with which it falls
+
+/** Draw an image, `side` pixels wide, under the veil of some weights; without weights, the image alone. */
+export function drawUnderVeil(canvas, image, side, { grid: [rows, columns], weights }) {
+  const [width, height] = [side, Math.round((side * image.height) / image.width)];
+  const context = prepare(canvas, width, height);
+  Object.assign(canvas.style, { width: `${width}px`, height: "auto" }); // keeps its shape where there is less room
+  context.imageSmoothingEnabled = width < image.width; // the pixels of small images are enlarged as squares
+  context.drawImage(image, 0, 0, width, height);
+  const peak = weights.reduce((most, each) => Math.max(most, each), 0) || 1;
+  weights.forEach((weight, at) => {
+    const [row, column] = [Math.floor(at / columns), at % columns];
+    const [left, right] = [column, column + 1].map((each) => Math.round((each * width) / columns));
+    const [top, bottom] = [row, row + 1].map((each) => Math.round((each * height) / rows));
+    context.fillStyle = `rgb(8 12 24 / ${VEIL * (1 - (weight / peak) ** CONTRAST)})`;
+    context.fillRect(left, top, right - left, bottom - top);
+  });
+  return { context, width, height };
+}
