@@ -100,7 +100,9 @@ class MemoryDecoder(nn.Module):
         """A bias of the decoder's self-attention scores, the same for all layers."""
         return None
 
-    def begin(self, memory: Float[Tensor, "S L D"], mask: Bool[Tensor, "S 1 1 L"] | None = None) -> EncoderDecoderState:
+    def first_state(
+        self, memory: Float[Tensor, "S L D"], mask: Bool[Tensor, "S 1 1 L"] | None = None
+    ) -> EncoderDecoderState:
         """The state before the first token: the memory, projected once for every layer."""
         memories = [layer.cross.remember(memory, mask) for layer in self._decoder_layers()]
         return EncoderDecoderState(memories, [GrowingCache(len(memory)) for _ in memories])
@@ -198,7 +200,7 @@ class EncoderDecoder(MemoryDecoder):
         """Encode S sources and project their memory once for every decoder layer."""
         memory, mask = self.encode(source, source_mask)
         needed = None if bool(source_mask.all()) else mask  # attention without a mask uses a faster kernel
-        return self.begin(memory, needed)
+        return self.first_state(memory, needed)
 
     def _read(
         self, source: Int[Tensor, "B S"], source_mask: Bool[Tensor, "B S"]

@@ -1,6 +1,6 @@
 """Decoders of texts over a grid of vectors, such as the cells of an image: recurrent, and a Transformer.
 
-Both take the grid as `[B L D]`. `forward` is teacher forcing; `begin` and `step` decode.
+Both take the grid as `[B L D]`. `forward` is teacher forcing; `first_state` and `step` decode.
 """
 
 import math
@@ -93,7 +93,7 @@ class RecurrentGridDecoder(nn.Module):
         factors = factors._replace(hidden=unpacked(factors.hidden, packing))
         return factors if factored else self.output(*factors), seen
 
-    def begin(self, grid: Float[Tensor, "S L D"]) -> RecurrentDecoderState:
+    def first_state(self, grid: Float[Tensor, "S L D"]) -> RecurrentDecoderState:
         """The state before the first word, with one hypothesis for each grid."""
         memory = self._memory(grid)
         return RecurrentDecoderState(memory, self._first_hidden(memory)[:, :, :, None])
@@ -185,9 +185,11 @@ class TransformerGridDecoder(MemoryDecoder):
         x = self._decode(inputs, memories, mask=inputs_mask)
         return self.factors(x) if factored else self.predict(x), None
 
-    def begin(self, memory: Float[Tensor, "S L D"], mask: Bool[Tensor, "S 1 1 L"] | None = None) -> EncoderDecoderState:
+    def first_state(
+        self, memory: Float[Tensor, "S L D"], mask: Bool[Tensor, "S 1 1 L"] | None = None
+    ) -> EncoderDecoderState:
         """The state before the first word."""
-        return super().begin(self._memory(memory), mask)
+        return super().first_state(self._memory(memory), mask)
 
     def embed_target(self, tokens: Int[Tensor, "R T"], first: Position) -> Float[Tensor, "R T D"]:
         return self.dropout(self.place(self.embedding(tokens) * self.scale, first))

@@ -131,7 +131,7 @@ class Captioner(nn.Module):
 
     def start(self, images: Float[Tensor, "S C H W"]) -> RecurrentDecoderState | EncoderDecoderState:
         """Look at S images, with one hypothesis each."""
-        return self.decoder.begin(self.grid(images))
+        return self.decoder.first_state(self.grid(images))
 
     def step(self, tokens: Int[Tensor, "S W"], state: Any) -> Float[Tensor, "S W V"]:
         """Feed one word to W hypotheses of each of S images; returns the logits of the next."""
