@@ -119,7 +119,7 @@ class RecurrentGridDecoder(nn.Module):
         return DecoderMemory(grid, self.cross.project(grid), None, summary)
 
     def _first_hidden(self, memory: DecoderMemory) -> Float[Tensor, "N L S D"]:
-        flat = torch.tanh(self.first(memory.summary))
+        flat = torch.tanh(self.first(memory.summary)).to(self.embedding.weight.dtype)  # so that cells add up in it
         return flat.view(len(flat), -1, self.depth, self.width).permute(1, 2, 0, 3)
 
     def _look(self, state: Float[Tensor, "B D"], memory: DecoderMemory, drawn: Bool[Tensor, "B"] | None) -> Glance:
