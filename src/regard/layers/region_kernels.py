@@ -98,7 +98,8 @@ if TRITON:
                 high = tl.maximum(tl.minimum(bottom, y2) - tl.maximum(top, y1), 0.0)
                 both = wide * high
                 either = area + tl.maximum(x2 - x1, 0.0) * tl.maximum(y2 - y1, 0.0) - both
-                over = (place > number) & (either > 0.0) & (both / either > threshold)
+                share = both / tl.where(either > 0.0, either, 1.0)  # empty boxes overlap nothing
+                over = (place > number) & (share > threshold)
                 kept = tl.where(over, 0, kept)
         tl.store(keep + row * each + place, kept.to(tl.int8), mask=place < each)
 

@@ -179,6 +179,8 @@ class Detector(nn.Module):
         if sizes is None:
             sizes = torch.stack([images.new_full((len(images),), side) for side in (height, width)], dim=1)
         images = functional.pad(images, (0, -width % DIVISOR, 0, -height % DIVISOR))
+        if images.is_cuda:  # convolutions are faster so, and regions are read from maps without a copy
+            images = images.contiguous(memory_format=torch.channels_last)
         maps: list[Tensor] = self.pyramid(self.body.features(images))  # type: ignore[operator]
         if self.config.pooled:
             maps = [*maps, functional.max_pool2d(maps[-1], 1, stride=2)]
