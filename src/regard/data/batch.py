@@ -158,6 +158,27 @@ class ImageRowsBatch(Protocol):
     def pixels(self) -> UInt8[Tensor, "B C H W"] | None: ...
 
 
+@dataclass(frozen=True)
+class RegionTextBatch(TensorBatch):
+    """B texts and images; region 0 is the whole image, and what is masked in pre-training has labels."""
+
+    inputs: Int[Tensor, "B T"]
+    mask: Bool[Tensor, "B T"]  # real tokens
+    features: Float[Tensor, "B R F"]
+    places: Float[Tensor, "B R P"]
+    region_mask: Bool[Tensor, "B R"]  # real regions
+    targets: Int[Tensor, "N"]  # of each example: 0 if text and image match; the region, answer or choice that is right
+    labels: Int[Tensor, "B T"] | None = None
+    labels_mask: Bool[Tensor, "B T"] | None = None  # which words are to be predicted
+    region_targets: Float[Tensor, "B R C"] | None = None  # probabilities of classes, or features
+    region_labels_mask: Bool[Tensor, "B R"] | None = None  # which regions are to be predicted
+
+    @property
+    def tokens(self) -> int:
+        """Examples."""
+        return len(self.targets)
+
+
 def collate(
     sources: Sequence[Ids],
     targets: Sequence[Ids],

@@ -97,6 +97,10 @@ MODELS: dict[str, ModelEntry] = {
     "sagan": ModelEntry(
         sagan.SaganConfig, sagan.Sagan, sagan.PRESETS, "SAGAN", "image_generator", ("gan",)
     ),
+    "vilbert": ModelEntry(
+        vilbert.VilbertConfig, vilbert.Vilbert, vilbert.PRESETS, "ViLBERT", "vision_language",
+        ("vision_language", "retrieval", "pointing", "questions"), {"": 30_522},
+    ),
 }  # fmt: skip
 
 

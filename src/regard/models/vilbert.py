@@ -3,7 +3,8 @@
 Words pass through the layers of a BERT; regions (a feature vector and location numbers) through layers of their own.
 Between them are co-attentional layers, in which the queries of each stream meet the keys and values of the other.
 VLN-BERT (Majumdar et al. 2020) is the same model with the steps of a path in place of regions and head = "score".
-Presets: base (the paper's, after BERT-base; co-attention before layers 6-11 of words and 0-5 of regions), small, tiny.
+Presets: base (the paper's, after BERT-base; co-attention before layers 6-11 of words and 0-5 of regions) and smaller
+ones: small, mini, tiny.
 Deviation: the classifier of answers has no weight norm.
 """
 
@@ -33,6 +34,11 @@ PRESETS: dict[str, dict[str, Any]] = {
         "width": 64, "heads": 4, "depth": 3, "ffn_width": 128, "max_length": 128,
         "region_features": 192, "region_width": 64, "region_heads": 4, "region_depth": 2, "region_ffn_width": 128,
         "link_width": 64, "link_heads": 4, "word_links": (1, 2), "region_links": (0, 1), "region_classes": 6,
+    },
+    "mini": {
+        "width": 128, "heads": 4, "depth": 4, "ffn_width": 512, "max_length": 128,
+        "region_features": 192, "region_width": 128, "region_heads": 4, "region_depth": 3, "region_ffn_width": 256,
+        "link_width": 128, "link_heads": 4, "word_links": (1, 2, 3), "region_links": (0, 1, 2), "region_classes": 6,
     },
     "small": {
         "width": 256, "heads": 8, "depth": 6, "ffn_width": 1024, "max_length": 128,

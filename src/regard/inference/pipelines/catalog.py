@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from regard.inference.pipelines.navigator import Navigator
     from regard.inference.pipelines.text_encoder import TextEncoder
     from regard.inference.pipelines.translator import Translator
+    from regard.inference.pipelines.vision_language import VisionLanguageModel
     from regard.inference.pipelines.word_vectors import WordVectors
 
     Pipeline: TypeAlias = (
@@ -45,9 +46,13 @@ if TYPE_CHECKING:
         | PixelGenerator
         | ClassImageGenerator
         | Navigator
+        | VisionLanguageModel
     )
 
-Ability = Literal["translate", "write", "embed", "see", "segment", "caption", "detect", "generate_images", "navigate"]
+Ability = Literal[
+    "translate", "write", "embed", "see", "segment", "caption", "detect", "generate_images", "navigate",
+    "compare",
+]
 TEXT, IMAGE, HOUSE = "text", "image", "house"  # inputs of pipelines
 TRANSLATOR = "translator"  # the pipeline of every folder with a tokenizer of sentence pairs
 ANY_HEAD = ""  # key of `uses` for models whose head has no line of its own
@@ -134,6 +139,15 @@ PIPELINES: dict[str, PipelineEntry] = {
         "navigator", "Navigator", "navigate",
         {ANY_HEAD: 'print(model.navigate("turn left and stop", "builtin:houses#0", "house-1-000-000")[0].best)'},
         input=HOUSE, text_label="instruction",
+    ),
+    "vision_language": PipelineEntry(
+        "vision_language", "VisionLanguageModel", "compare",
+        {
+            ANY_HEAD: 'print(model.match("picture.png", ["a red circle", "a blue square"])[0])',
+            "point": 'print(model.point("picture.png", "the red circle")[0].box)',
+            "answer": 'print(model.answer("picture.png", "what colour is the large ring")[0].label)',
+        },
+        input=IMAGE, text_label="text or question",
     ),
 }  # fmt: skip
 

@@ -16,6 +16,7 @@ FILE_ADAPTERS: dict[str, str] = {  # "module.function" of this folder, called wi
     "image_captioner": "captions.inspect_caption",
     "navigator": "paths.inspect_navigator",
     "object_detector": "detection.inspect_detector",
+    "vision_language": "vision_language.inspect_regions",
 }
 
 

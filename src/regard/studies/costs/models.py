@@ -547,5 +547,6 @@ COSTS: dict[str, Callable[[Any, int, int], Costs]] = {
     "captioner": captioner,
     "path_lstm": path_lstm,
     "vlnbert": two_streams,
+    "vilbert": two_streams,
     **images.COSTS,
 }

@@ -37,6 +37,7 @@ EVALUATIONS: dict[str, str] = {  # "module.function" of this folder
     "image_captioner": "captions.evaluate_captions",
     "text_encoder": "texts.evaluate_labels",
     "navigator": "paths.evaluate_paths",
+    "vision_language": "vision_language.evaluate_regions",
 }
 
 

@@ -59,6 +59,16 @@ def ranks(values: Numbers) -> NDArray[np.float64]:
     return mean
 
 
+def recalls(scores: NDArray[Any], right: NDArray[np.bool_], counts: Sequence[int] = (1, 5, 10)) -> dict[int, float]:
+    """The share of queries (rows) that have a right candidate (column) among the best 1, 5 and 10.
+
+    A wrong candidate with the score of the best right one counts as better, so equal scores find nothing.
+    """
+    best = np.where(right, scores, -np.inf).max(axis=1, keepdims=True)
+    before = ((scores >= best) & ~right).sum(axis=1)
+    return {count: float(np.mean(before < count)) for count in counts}
+
+
 def mean_overlap(confusion: NDArray[Any]) -> float:
     """The mean over classes of intersection / union, from how often class i (row) was predicted as j (column).
 

@@ -28,6 +28,12 @@ from regard.training.tasks.segmentation_recipe import SegmentationRecipe
 from regard.training.tasks.span_corruption_recipe import SpansRecipe
 from regard.training.tasks.text_classification_recipe import ClassificationRecipe
 from regard.training.tasks.translation_recipe import TranslationRecipe
+from regard.training.tasks.vision_language_recipe import (
+    PointingRecipe,
+    QuestionsRecipe,
+    RetrievalRecipe,
+    VisionLanguageRecipe,
+)
 from regard.training.tasks.word_vectors_recipe import WordsRecipe
 
 if TYPE_CHECKING:
@@ -68,6 +74,10 @@ TASKS: dict[str, TaskEntry] = {
     "path_pairs": TaskEntry(PathPairsRecipe, "path_pairs.PathPairsTask"),
     "paths": TaskEntry(RankingRecipe, "path_ranking.RankingTask"),
     "gan": TaskEntry(GanRecipe, "adversarial.GanTask"),
+    "vision_language": TaskEntry(VisionLanguageRecipe, "vision_language.VisionLanguageTask"),
+    "retrieval": TaskEntry(RetrievalRecipe, "retrieval.RetrievalTask"),
+    "pointing": TaskEntry(PointingRecipe, "region_answers.PointingTask"),
+    "questions": TaskEntry(QuestionsRecipe, "region_answers.QuestionsTask"),
 }
 
 

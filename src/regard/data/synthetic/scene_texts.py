@@ -1,0 +1,135 @@
+"""Texts about the built-in scenes besides captions: phrases that mean one shape, and questions with one answer.
+
+A phrase or question is made only where it can be understood in one way: what it describes is there once, and places are
+compared only where they clearly differ. `Chooser` keeps kinds of texts, and answers within a kind, equally frequent.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import permutations, product
+from typing import NamedTuple
+
+import numpy as np
+
+from regard.data.synthetic.shapes import COLOURS, MAX_OBJECTS, SHAPE_NAMES, Scene, Thing
+
+CLEAR = 0.08  # a smaller difference of two places, relative to the side of the image, is not asked about
+SIZES = ("large", "small")
+NUMBERS = tuple(str(number) for number in range(MAX_OBJECTS + 1))
+ANSWERS = (*COLOURS, *SHAPE_NAMES, *SIZES, *NUMBERS, "yes", "no")  # of all questions
+# the word of a relation, the coordinate it compares, and the sign of first - second where it holds
+RELATIONS = (("left of", "x", -1), ("right of", "x", 1), ("above", "y", -1), ("below", "y", 1))
+EXTREMES = (("leftmost", "x", -1), ("rightmost", "x", 1), ("highest", "y", -1), ("lowest", "y", 1))
+
+
+class SceneText(NamedTuple):
+    """A text about a scene, its kind, and what it means: the number of a thing, or an answer."""
+
+    text: str
+    kind: str
+    target: int | str
+
+
+def phrases(scene: Scene) -> Iterator[SceneText]:
+    """Every phrase that means one thing of a scene, such as "the small blue square" or "the leftmost shape"."""
+    things = scene.things
+    for number, thing in enumerate(things):
+        for words in _descriptions(thing):
+            if _count(things, words) == 1:
+                yield SceneText(f"the {_spoken(words)}", f"{sum(map(bool, words))} words", number)
+    for word, coordinate, sign in EXTREMES:
+        places = [sign * getattr(thing, coordinate) for thing in things]
+        if len(things) > 1 and np.diff(np.sort(places))[-1] >= CLEAR:
+            yield SceneText(f"the {word} shape", "place", int(np.argmax(places)))
+
+
+def questions(scene: Scene) -> Iterator[SceneText]:
+    """Every question about a scene that has one answer."""
+    things = scene.things
+    for thing in things:
+        for words in _descriptions(thing):
+            if _count(things, words) == 1:
+                yield from _attributes(thing, words)
+    for first, second in permutations(things, 2):
+        if _count(things, _whole(first)) == _count(things, _whole(second)) == 1:
+            yield from _relations(first, second)
+    yield SceneText("how many shapes are there", "number", NUMBERS[len(things)])
+    for words in (*(("", colour, "") for colour in COLOURS), *(("", "", shape) for shape in SHAPE_NAMES)):
+        noun = f"{words[1]} shapes" if words[1] else _plural(words[2])
+        yield SceneText(f"how many {noun} are there", "number", NUMBERS[_count(things, words)])
+    for colour, shape in product(COLOURS, SHAPE_NAMES):
+        here = _count(things, ("", colour, shape))
+        # A "no" is asked where the colour or the shape is there, so that the answer needs both.
+        if here or _count(things, ("", colour, "")) or _count(things, ("", "", shape)):
+            yield SceneText(f"is there {_article(colour)} {colour} {shape}", "presence", "yes" if here else "no")
+
+
+class Chooser:
+    """Draws texts so that kinds, and answers within a kind, are as equally frequent as the scenes allow."""
+
+    def __init__(self) -> None:
+        self.kinds: Counter[str] = Counter()
+        self.targets: Counter[tuple[str, int | str]] = Counter()
+
+    def __call__(self, texts: Sequence[SceneText], count: int, rng: np.random.Generator) -> list[SceneText]:
+        """Up to `count` different texts; of those that are equally needed, random ones."""
+        left, drawn = [texts[place] for place in rng.permutation(len(texts))], list[SceneText]()
+        while left and len(drawn) < count:
+            best = min(left, key=lambda each: (self.kinds[each.kind], self.targets[each.kind, each.target]))
+            self.kinds[best.kind] += 1
+            self.targets[best.kind, best.target] += 1
+            left.remove(best)
+            drawn.append(best)
+        return drawn
+
+
+Words = tuple[str, str, str]  # size, colour and shape; empty where it is not said
+
+
+def _whole(thing: Thing) -> Words:
+    return thing.size, thing.colour, thing.shape
+
+
+def _descriptions(thing: Thing) -> Iterator[Words]:
+    """All that can be said of a thing, from one word to three."""
+    for said in product((True, False), repeat=3):
+        if any(said):
+            size, colour, shape = (word if spoken else "" for word, spoken in zip(_whole(thing), said, strict=True))
+            yield size, colour, shape
+
+
+def _count(things: Sequence[Thing], words: Words) -> int:
+    """How many things fit a description."""
+    return sum(all(word in ("", real) for word, real in zip(words, _whole(thing), strict=True)) for thing in things)
+
+
+def _spoken(words: Words) -> str:
+    return " ".join(word for word in (*words[:2], words[2] or "shape") if word)
+
+
+def _attributes(thing: Thing, words: Words) -> Iterator[SceneText]:
+    """Questions for what a description leaves out."""
+    if not words[1]:
+        yield SceneText(f"what colour is the {_spoken(words)}", "colour", thing.colour)
+    if not words[2]:
+        yield SceneText(f"which shape is {' '.join(word for word in words if word)}", "shape", thing.shape)
+    if not words[0]:
+        yield SceneText(f"is the {_spoken(words)} large or small", "size", thing.size)
+
+
+def _relations(first: Thing, second: Thing) -> Iterator[SceneText]:
+    for word, coordinate, sign in RELATIONS:
+        difference = sign * (getattr(first, coordinate) - getattr(second, coordinate))
+        if abs(difference) >= CLEAR:
+            text = f"is the {first.words} {word} the {second.words}"
+            yield SceneText(text, "relation", "yes" if difference > 0 else "no")
+
+
+def _article(word: str) -> str:
+    return "an" if word[0] in "aeiou" else "a"
+
+
+def _plural(word: str) -> str:
+    return f"{word}es" if word.endswith("s") else f"{word}s"

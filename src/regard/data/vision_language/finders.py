@@ -1,0 +1,142 @@
+"""Regions of an image without a detector: the cells of a grid, or objects that differ from a plain background.
+
+A region is a box and the pixels in it, brought to one small size. Region 0 is always the whole image.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Literal, NamedTuple, Self
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from numpy.typing import NDArray
+from PIL import Image
+from pydantic import Field, PositiveInt
+
+from regard.config import Config
+from regard.errors import CheckpointError, ConfigError
+
+REGIONS = "regions.json"
+WHOLE = (0.0, 0.0, 1.0, 1.0)
+PLACES = 5  # numbers that say where a region is
+SEARCHED = 64  # pixels of the longer side at which objects are searched
+DIFFERENT = 48  # a channel of an object differs from the background by more than this
+SAME_COLOUR = 0.95  # cosine of two differences from the background; the soft edge of an object has its direction
+LEAST = 12  # pixels of the smallest object, in the image that is searched
+
+Boxes = Float[np.ndarray, "R 4"]  # left, top, right, bottom, as fractions of the image
+
+
+class Regions(NamedTuple):
+    """The regions of an image; `classes` are probabilities, if something is known of their classes."""
+
+    boxes: Boxes
+    features: Float[np.ndarray, "R F"]
+    classes: Float[np.ndarray, "R C"] | None = None
+
+
+class FinderConfig(Config):
+    """[data.regions]: how regions are found, and what the model is given of them."""
+
+    finder: Literal["objects", "grid"] = "objects"
+    rows: PositiveInt = 7  # of the grid
+    columns: PositiveInt = 7
+    most: PositiveInt = 8  # objects of an image
+    side: int = Field(default=8, ge=2, le=64)  # pixels of the square that a region is brought to
+
+    @property
+    def regions(self) -> int:
+        """The most regions of an image, with the whole image."""
+        return 1 + (self.rows * self.columns if self.finder == "grid" else self.most)
+
+    def save(self, folder: Path) -> None:
+        """Write it beside the weights of a model."""
+        (folder / REGIONS).write_text(json.dumps(self.model_dump(), indent=2) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read it from a model folder."""
+        try:
+            return cls.parse(json.loads((folder / REGIONS).read_text(encoding="utf-8")), where=str(folder / REGIONS))
+        except (OSError, ValueError, ConfigError) as error:
+            raise CheckpointError(f"{folder} says not how regions are found ({error}); train it again") from None
+
+    def read(self, image: Image.Image, boxes: Boxes | None = None) -> Regions:
+        """The regions of an image, or those of given boxes, with their pixels."""
+        found = self._found(image) if boxes is None else np.concatenate([[WHOLE], boxes[: self.regions - 1]])
+        return Regions(found, crops(image, found, self.side))
+
+    def _found(self, image: Image.Image) -> Boxes:
+        found = grid_boxes(self.rows, self.columns) if self.finder == "grid" else object_boxes(image)[: self.most]
+        return np.concatenate([[WHOLE], found])
+
+
+def places(boxes: Boxes) -> Float[np.ndarray, "R 5"]:
+    """Where regions are: the corners of their boxes, and the share of the image that they cover."""
+    size = boxes[:, 2:] - boxes[:, :2]
+    return np.concatenate([boxes, size.prod(axis=1, keepdims=True)], axis=1).astype(np.float32)
+
+
+def crops(image: Image.Image, boxes: Boxes, side: int) -> Float[np.ndarray, "R F"]:
+    """The pixels of every box at `side` x `side`, from -1 to 1."""
+    image, scale = image.convert("RGB"), np.array([image.width, image.height] * 2)
+    pixels = np.stack([
+        np.asarray(image.resize((side, side), Image.Resampling.BILINEAR, box=_wide_enough(box * scale, scale)))
+        for box in boxes
+    ])  # fmt: skip
+    return (pixels.transpose(0, 3, 1, 2).reshape(len(boxes), -1) / 127.5 - 1).astype(np.float16)
+
+
+def _wide_enough(box: NDArray[np.float64], limits: NDArray[np.int64]) -> tuple[float, float, float, float]:
+    """A box of at least one pixel within the image."""
+    low = np.minimum(box[:2], limits[:2] - 1.0).clip(0)
+    high = np.minimum(np.maximum(box[2:], low + 1.0), limits[2:])
+    return float(low[0]), float(low[1]), float(high[0]), float(high[1])
+
+
+def grid_boxes(rows: int, columns: int) -> Boxes:
+    """The cells of a grid over the image, row by row."""
+    y, x = (cell.ravel() for cell in np.mgrid[:rows, :columns])
+    return np.stack([x / columns, y / rows, (x + 1) / columns, (y + 1) / rows], axis=1)
+
+
+def object_boxes(image: Image.Image) -> Boxes:
+    """Boxes around connected pixels of one colour other than the most frequent colour, the largest object first."""
+    scale = min(1.0, SEARCHED / max(image.size))
+    small = image.convert("RGB").resize([max(1, round(side * scale)) for side in image.size], Image.Resampling.BOX)
+    pixels = np.asarray(small).astype(np.int64)
+    rough = pixels // 16 @ np.array([256, 16, 1])
+    usual = pixels[rough == np.bincount(rough.ravel()).argmax()].mean(axis=0)
+    labels = connected(abs(pixels - usual).max(axis=-1) > DIFFERENT, pixels - usual)
+    found = []
+    for label in np.unique(labels[labels > 0]):
+        y, x = np.nonzero(labels == label)
+        if len(y) >= LEAST:
+            found.append((len(y), x.min(), y.min(), x.max() + 1, y.max() + 1))
+    found.sort(key=lambda each: -each[0])
+    corners = np.array([each[1:] for each in found], dtype=np.float64).reshape(-1, 4)
+    return corners / np.array([small.width, small.height] * 2)
+
+
+def connected(mask: Bool[np.ndarray, "H W"], colours: Float[np.ndarray, "H W C"]) -> Int[np.ndarray, "H W"]:
+    """A number above 0 for every connected part of a mask, 0 elsewhere.
+
+    Pixels are connected that touch at a side and whose colours have nearly the same direction.
+    """
+    unit = colours / np.linalg.norm(colours, axis=-1, keepdims=True).clip(1e-9)
+    down, right = (
+        np.take(mask, range(1, mask.shape[axis]), axis) & np.take(mask, range(mask.shape[axis] - 1), axis)
+        & ((np.diff(unit, axis=axis) ** 2).sum(axis=-1) < 2 - 2 * SAME_COLOUR)
+        for axis in (0, 1)
+    )  # fmt: skip
+    labels = np.where(mask, np.arange(1, mask.size + 1).reshape(mask.shape), 0)
+    while True:
+        before = labels.copy()
+        for linked, first, second in ((down, np.s_[:-1], np.s_[1:]), (right, np.s_[:, :-1], np.s_[:, 1:])):
+            most = np.where(linked, np.maximum(labels[first], labels[second]), 0)
+            labels[first] = np.maximum(labels[first], most)
+            labels[second] = np.maximum(labels[second], most)
+        if np.array_equal(before, labels):
+            return labels

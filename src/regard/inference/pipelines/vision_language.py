@@ -1,0 +1,206 @@
+"""Models of texts and images as regions: which belong together, where a phrase points, and answers to questions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.attention import record
+from regard.checkpoints import load_model
+from regard.data.batch import pad_rows
+from regard.data.images.reading import Pixels
+from regard.data.tokenizers.text import TextTokenizer
+from regard.data.vision_language.finders import Boxes, FinderConfig, Regions, places
+from regard.device import find_device
+from regard.errors import UsageError
+from regard.inference.pipelines.images import DETAIL, ImageSource, open_image
+from regard.inference.pipelines.text_encoder import Labelled
+from regard.models.catalog import models_run_by
+from regard.models.vilbert import Head, Vilbert, VilbertOutput
+
+BATCH_PAIRS = 128
+VERBS: dict[Head, str] = {  # what a model with each head can do
+    "none": "nothing yet", "pretraining": "match texts with images", "score": "match texts with images",
+    "point": "point at regions", "answer": "answer questions",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Match:
+    """How well a text fits an image: a score; `probability` only from a model that was trained to say yes or no."""
+
+    image: int  # numbers among those that were given
+    text: int
+    score: float
+    probability: float | None
+
+
+@dataclass(frozen=True)
+class Pointed:
+    """The region that a phrase means, and the probability of every region; region 0 is the whole image."""
+
+    region: int
+    boxes: Boxes
+    probabilities: list[float]
+
+    @property
+    def box(self) -> tuple[float, float, float, float]:
+        """Left, top, right and bottom of the region, as fractions of the image."""
+        left, top, right, bottom = self.boxes[self.region].tolist()
+        return left, top, right, bottom
+
+
+@dataclass(frozen=True)
+class RegionAttention:
+    """Recorded layers by name [H, queries, keys], the tokens of the text, and regions in an image."""
+
+    weights: dict[str, Float[np.ndarray, "H Q K"]]
+    tokens: list[str]
+    boxes: Boxes
+    pixels: Pixels
+
+
+class VisionLanguageModel:
+    """A model of texts and regions, with its tokenizer and its way of finding regions."""
+
+    pipeline: ClassVar[str] = "vision_language"
+
+    def __init__(self, model: Vilbert, tokenizer: TextTokenizer, finder: FinderConfig, *, name: str = "") -> None:
+        self.model, self.tokenizer, self.finder, self.name = model.eval(), tokenizer, finder, name
+        self.config, self.device = model.config, next(model.parameters()).device
+        self.labels = list(self.config.label_names) or [str(number) for number in range(self.config.labels)]
+
+    @classmethod
+    def load(cls, folder: str | Path, *, device: str = "cpu", allow_pickle: bool = False) -> VisionLanguageModel:
+        """Read a model folder."""
+        loaded = load_model(Path(folder), find_device(device), allow_pickle)
+        if not isinstance(loaded.model, Vilbert):
+            expected = " or ".join(models_run_by(cls.pipeline))
+            raise UsageError(f"{folder} is a {loaded.name} model, which compares no texts with images; use {expected}")
+        tokenizer, finder = TextTokenizer.load(loaded.folder), FinderConfig.load(loaded.folder)
+        return cls(loaded.model, tokenizer, finder, name=Path(folder).name)
+
+    def regions(self, image: ImageSource) -> Regions:
+        """The regions of an image: a path, the bytes of a file, or a Pillow image."""
+        return self.finder.read(open_image(image))
+
+    def match(self, images: ImageSource | Sequence[ImageSource], texts: str | Sequence[str]) -> list[Match]:
+        """Every text with every image, those that fit best first."""
+        several, many = _list(images, ImageSource), _list(texts, str)
+        scores = self.scores([self.regions(each) for each in several], many)
+        says = self.config.head == "pretraining"
+        found = [
+            Match(image, text, float(score), float(1 / (1 + np.exp(-score))) if says else None)
+            for (image, text), score in np.ndenumerate(scores)
+        ]
+        return sorted(found, key=lambda each: -each.score)
+
+    def scores(self, images: Sequence[Regions], texts: Sequence[str]) -> Float[np.ndarray, "I T"]:
+        """How well every text fits every image."""
+        self.require("pretraining", "score")
+        pairs = [(image, text) for image in range(len(images)) for text in range(len(texts))]
+        found = [output.score for output in self._outputs(images, texts, pairs)]
+        return torch.cat(found).float().cpu().numpy().reshape(len(images), len(texts))
+
+    def point(self, image: ImageSource, phrases: str | Sequence[str]) -> list[Pointed]:
+        """The region of an image that each phrase means."""
+        regions = self.regions(image)
+        return self.pointed([regions], _list(phrases, str), [0] * len(_list(phrases, str)))
+
+    def pointed(self, images: Sequence[Regions], phrases: Sequence[str], of: Sequence[int]) -> list[Pointed]:
+        """The region that each phrase means in the image with the number beside it."""
+        self.require("point")
+        answers: list[Pointed] = []
+        for output in self._outputs(images, phrases, list(zip(of, range(len(phrases)), strict=True))):
+            assert output.logits is not None
+            for row in output.logits.float().softmax(dim=-1).tolist():
+                boxes = images[of[len(answers)]].boxes
+                probabilities = row[: len(boxes)]
+                answers.append(Pointed(int(np.argmax(probabilities)), boxes, probabilities))
+        return answers
+
+    def answer(self, image: ImageSource, questions: str | Sequence[str]) -> list[Labelled]:
+        """The answers to questions about an image, most probable first."""
+        return self.answered([self.regions(image)], _list(questions, str), [0] * len(_list(questions, str)))
+
+    def answered(self, images: Sequence[Regions], questions: Sequence[str], of: Sequence[int]) -> list[Labelled]:
+        """The answer to each question about the image with the number beside it."""
+        self.require("answer")
+        answers: list[Labelled] = []
+        for output in self._outputs(images, questions, list(zip(of, range(len(questions)), strict=True))):
+            assert output.logits is not None
+            for row in output.logits.float().softmax(dim=-1).tolist():
+                answers.append(Labelled(dict(sorted(zip(self.labels, row, strict=True), key=lambda pair: -pair[1]))))
+        return answers
+
+    @torch.inference_mode()
+    def attention(self, image: ImageSource, text: str, *, layers: str = "*") -> RegionAttention:
+        """Every head of the layers whose names match, while the model reads a text and an image."""
+        opened = open_image(image)
+        regions, ids = self.finder.read(opened), self._ids([text])
+        with record(self.model, layers) as looks:
+            self.model(*self._inputs(ids, [regions]))
+        weights = {name: looks[name][0].float().cpu().numpy() for name in looks}
+        opened.thumbnail((DETAIL, DETAIL))
+        pixels = np.ascontiguousarray(np.asarray(opened.convert("RGB")).transpose(2, 0, 1))
+        return RegionAttention(weights, self.tokenizer.shown(ids[0]), regions.boxes, pixels)
+
+    def require(self, *heads: Head) -> None:
+        """Refuse what a model with another head cannot do."""
+        if self.config.head not in heads:
+            raise UsageError(
+                f"{self.name or 'this model'} was trained to {VERBS[self.config.head]}, not to {VERBS[heads[0]]}"
+            )
+
+    @torch.inference_mode()
+    def _outputs(
+        self, images: Sequence[Regions], texts: Sequence[str], pairs: Sequence[tuple[int, int]]
+    ) -> list[VilbertOutput]:
+        """The outputs of the model for pairs of an image and a text, some pairs at a time."""
+        ids, found = self._ids(texts), []
+        for begin in range(0, len(pairs), BATCH_PAIRS):
+            some = pairs[begin : begin + BATCH_PAIRS]
+            found.append(
+                self.model(*self._inputs([ids[text] for _, text in some], [images[image] for image, _ in some]))
+            )
+        return found
+
+    def _ids(self, texts: Sequence[str]) -> list[list[int]]:
+        if empty := [text for text in texts if not text.strip()]:
+            raise UsageError(f"{empty[0]!r} says nothing; give a text")
+        rows = [row.ids for row in self.tokenizer.encode(texts)]
+        for text, row in zip(texts, rows, strict=True):
+            if len(row) > self.config.longest:
+                raise UsageError(f"{text[:40]!r}… has {len(row)} tokens; the model reads {self.config.longest}")
+        return rows
+
+    def _inputs(self, ids: Sequence[list[int]], images: Sequence[Regions]) -> tuple[Tensor, ...]:
+        tokens, mask = pad_rows(ids, self.tokenizer.pad)
+        most = max(len(each.boxes) for each in images)
+
+        def padded(rows: Sequence[Any]) -> Tensor:
+            whole = np.zeros((len(rows), most, rows[0].shape[1]), dtype=np.float32)
+            for place, row in enumerate(rows):
+                whole[place, : len(row)] = row
+            return torch.from_numpy(whole)
+
+        real = torch.arange(most)[None] < torch.tensor([[len(each.boxes)] for each in images])
+        read = (
+            tokens,
+            mask,
+            padded([each.features for each in images]),
+            padded([places(each.boxes) for each in images]),
+            real,
+        )
+        return tuple(each.to(self.device) for each in read)
+
+
+def _list(given: Any, one: Any) -> list[Any]:
+    return [given] if isinstance(given, one) else list(given)

@@ -1,0 +1,64 @@
+"""Reports of models of texts and regions: attention within each stream, and between words and boxes both ways."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from regard.inference.pipelines.vision_language import RegionAttention, VisionLanguageModel
+from regard.look.adapters.given import GivenInput, Inspected
+from regard.look.panels import Axis, Boxes, Kind, Panel, Tokens
+from regard.look.report import AttentionReport
+
+WHOLE = "whole image"
+USUAL = "a large red circle"  # read where no text is given
+
+
+def inspect_regions(reader: VisionLanguageModel, given: GivenInput) -> Inspected:
+    """Every layer and head while a model reads a text and an image, and its answer."""
+    text = given.text.strip() or USUAL
+    recorded, answer = reader.attention(given.file, text), _answer(reader, given, text)
+    names = [WHOLE, *(f"region {number}" for number in range(1, len(recorded.boxes)))]
+    axes: dict[str, Axis] = {"words": Tokens(recorded.tokens), "regions": Boxes(recorded.boxes, names)}
+    panels = [_panel(name, weights, axes) for name, weights in _ordered(recorded)]
+    title = f"{given.title} · {text}" if given.title else text
+    shown = {str(key): str(value) for key, value in answer["summary"].items()}
+    report = AttentionReport(
+        title, reader.name, panels, meta=shown, tokens=recorded.tokens, image=recorded.pixels, shown_as=Boxes.view
+    )
+    return Inspected(report, answer)
+
+
+def _answer(reader: VisionLanguageModel, given: GivenInput, text: str) -> dict[str, Any]:
+    match reader.config.head:
+        case "point":
+            (found,) = reader.point(given.file, text)
+            return {
+                "text": text, "region": found.region, "probabilities": found.probabilities, "box": list(found.box),
+                "summary": {"region": f"{found.region} ({found.probabilities[found.region]:.1%})"},
+            }  # fmt: skip
+        case "answer":
+            (answer,) = reader.answer(given.file, text)
+            return {"text": text, "labels": answer.labels, "summary": {answer.label: f"{answer.probability:.1%}"}}
+        case "none":
+            return {"text": text, "summary": {}}
+    (match,) = reader.match(given.file, text)
+    summary = {"score": f"{match.score:.2f}"}
+    if match.probability is not None:
+        summary["match"] = f"{match.probability:.1%}"
+    return {"text": text, "score": match.score, "probability": match.probability, "summary": summary}
+
+
+def _ordered(recorded: RegionAttention) -> list[tuple[str, np.ndarray[Any, Any]]]:
+    """The layers between the streams first, the last of them at the front: they say most about words and regions."""
+    between = [item for item in recorded.weights.items() if item[0].endswith(".cross")]
+    within = [item for item in recorded.weights.items() if not item[0].endswith(".cross")]
+    return [*reversed(between), *within]
+
+
+def _panel(name: str, weights: np.ndarray[Any, Any], axes: dict[str, Axis]) -> Panel:
+    kind: Kind = "cross" if name.endswith(".cross") else "self"
+    queries = "words" if ".words." in f".{name}" else "regions"
+    keys = queries if kind == "self" else "regions" if queries == "words" else "words"
+    return Panel(name, kind, weights, axes[queries], axes[keys])

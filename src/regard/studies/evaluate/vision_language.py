@@ -1,0 +1,87 @@
+"""Models of texts and regions: matches and recalls of captions, and the accuracy of pointing and of answers."""
+
+from __future__ import annotations
+
+import numpy as np
+from PIL import Image
+
+from regard.data.parts import PARTS
+from regard.data.synthetic.scene_texts import Chooser, phrases, questions
+from regard.data.synthetic.shapes import Scene, scenes
+from regard.data.vision_language.finders import Regions
+from regard.errors import UsageError
+from regard.inference.pipelines.vision_language import VisionLanguageModel
+from regard.studies.evaluate.catalog import Evaluation, EvaluationOptions
+from regard.training.evaluation.scores import recalls
+from regard.training.recipe.files import SCENES
+
+SIZE = 48  # pixels of a side of the scenes
+POOL = 100  # images among which a caption's is searched
+EACH = 3  # phrases or questions about a scene
+
+
+def evaluate_regions(reader: VisionLanguageModel, data: str, options: EvaluationOptions) -> Evaluation:
+    """What the head of the model was trained for, on built-in scenes; regions are found in the pixels."""
+    if data != SCENES:
+        raise UsageError(f"{data}: texts about images with known answers are only in {SCENES!r}")
+    drawn = list(scenes(part="test", count=options.count, seed=options.seed, size=SIZE))
+    match reader.config.head:
+        case "point" | "answer":
+            return Evaluation(_targets(reader, drawn, options))
+    pool = _distinct(drawn)[:POOL]
+    regions, texts = [_regions(reader, each) for each in pool], [each.caption for each in pool]
+    scores, right = reader.scores(regions, texts), np.eye(len(pool), dtype=bool)
+    return Evaluation(retrieval_scores(scores, right, says_yes=reader.config.head == "pretraining"))
+
+
+def retrieval_scores(
+    scores: np.ndarray[tuple[int, int], np.dtype[np.float32]],
+    right: np.ndarray[tuple[int, int], np.dtype[np.bool_]],
+    *,
+    says_yes: bool,
+) -> dict[str, object]:
+    """Recalls in both directions of scores [images, texts], and the accuracy of yes and no, weighted equally."""
+    found: dict[str, object] = {"images": len(scores), "texts": scores.shape[1]}
+    if says_yes:
+        found["match"] = float(((scores > 0)[right].mean() + (scores <= 0)[~right].mean()) / 2)
+    for way, rows, same in (("caption to image", scores.T, right.T), ("image to caption", scores, right)):
+        found |= {f"{way}, recall@{count}": share for count, share in recalls(rows, same).items()}
+    return found
+
+
+def _targets(reader: VisionLanguageModel, drawn: list[Scene], options: EvaluationOptions) -> dict[str, object]:
+    """The share of phrases whose region is found, or of questions that are answered; by kind too."""
+    choose, pointing = Chooser(), reader.config.head == "point"
+    regions, texts, of, targets, kinds = list[Regions](), list[str](), list[int](), list[int | str](), list[str]()
+    for number, scene in enumerate(drawn):
+        rng = np.random.default_rng([options.seed, PARTS.index("test"), number, 1])
+        regions.append(_regions(reader, scene))
+        for each in choose(list(phrases(scene) if pointing else questions(scene)), EACH, rng):
+            texts.append(each.text)
+            of.append(number)
+            kinds.append(each.kind)
+            targets.append(_nearest(regions[-1], scene, each.target) if isinstance(each.target, int) else each.target)
+    if pointing:
+        found: list[int | str] = [each.region for each in reader.pointed(regions, texts, of)]
+    else:
+        found = [each.label for each in reader.answered(regions, texts, of)]
+    right = np.array([mine == true for mine, true in zip(found, targets, strict=True)])
+    by_kind = {f"accuracy of {kind}": float(right[np.array(kinds) == kind].mean()) for kind in sorted(set(kinds))}
+    return {"images": len(drawn), "texts": len(texts), "accuracy": float(right.mean()), **by_kind}
+
+
+def _regions(reader: VisionLanguageModel, scene: Scene) -> Regions:
+    return reader.regions(Image.fromarray(scene.pixels.transpose(1, 2, 0)))
+
+
+def _nearest(regions: Regions, scene: Scene, thing: int) -> int:
+    """The found region whose middle is nearest to a thing; region 0, the whole image, is never it."""
+    if len(regions.boxes) < 2:
+        return -1
+    middles, true = (regions.boxes[1:, :2] + regions.boxes[1:, 2:]) / 2, np.array(scene.things[thing].box)
+    return 1 + int(np.argmin(np.abs(middles - (true[:2] + true[2:]) / 2).sum(axis=1)))
+
+
+def _distinct(drawn: list[Scene]) -> list[Scene]:
+    """The scenes without those whose caption an earlier one has."""
+    return list({scene.caption: scene for scene in reversed(drawn)}.values())[::-1]

@@ -1,0 +1,61 @@
+"""[data] sections of texts about images, and [words]."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import pydantic
+from pydantic import PositiveInt
+
+from regard.config import Config
+from regard.data.parts import Part
+from regard.data.vision_language.finders import FinderConfig
+from regard.errors import ConfigError
+from regard.training.recipe.files import SCENES
+from regard.training.recipe.image_sections import ScenesSection
+
+
+class RegionTextsSection(Config):
+    """[data]: images and texts about them: `scenes`, or files of captions with their images beside them."""
+
+    train: str
+    valid: str = ""
+    test: str = ""
+    skip_bad: bool = False  # leave out images that cannot be read or have no caption, and count them
+    scenes: ScenesSection = ScenesSection()
+    image_size: int = pydantic.Field(default=48, ge=16)  # pixels of a side of the scenes
+    each: PositiveInt = 3  # phrases or questions about a scene
+    longest: int = pydantic.Field(default=40, ge=8)  # tokens; longer texts are cut, and counted
+    regions: FinderConfig = FinderConfig()
+
+    def path(self, part: Part) -> str:
+        """The captions of a part; empty if there are none."""
+        where: str = getattr(self, part)
+        return where
+
+    @property
+    def built_in(self) -> bool:
+        """Whether the images are the built-in ones."""
+        return self.train == SCENES
+
+    @pydantic.model_validator(mode="after")
+    def _check(self) -> Self:
+        if not self.train:
+            raise ConfigError(f"data.train names no captions; give a file of captions, or {SCENES!r}")
+        if self.built_in and (self.valid or self.test):
+            raise ConfigError("the built-in scenes have parts of their own; size them with [data.scenes]")
+        return self
+
+
+class MaskedPairsSection(RegionTextsSection):
+    """[data] of pre-training."""
+
+    share: float = pydantic.Field(default=0.15, gt=0, lt=1)  # of the words, to be predicted
+    region_share: float = pydantic.Field(default=0.15, gt=0, lt=1)  # of the regions
+
+
+class RetrievalSection(RegionTextsSection):
+    """[data] of retrieval."""
+
+    choices: int = pydantic.Field(default=4, ge=2)  # a right pair and wrong ones
+    pool: int = pydantic.Field(default=100, ge=2)  # images of which the right one is searched in validation

@@ -1,0 +1,205 @@
+"""Training on texts and regions: starting from other models, exact resume, recalls, and the commands on the result."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+
+import regard
+from regard.checkpoints import newest_complete
+from regard.cli.main import run
+from regard.data.images.reading import png
+from regard.data.synthetic.shapes import scenes
+from regard.errors import ConfigError, UsageError
+from regard.models.vilbert import Vilbert, VilbertConfig
+from regard.training.evaluation.scores import recalls
+from regard.training.loop import train
+from regard.training.recipe.files import recipe_names
+from regard.training.tasks.catalog import load_recipe
+
+TINY = (
+    "model.preset=tiny", "model.width=32", "model.region_width=32", "model.link_width=32", "data.regions.side=4",
+    "data.scenes.count=48", "data.scenes.valid_count=12", "data.scenes.test_count=6", "training.steps=6",
+    "training.batch=8", "training.validate_every=3", "training.checkpoint_every=3", "training.workers=0",
+    "training.device=cpu", "data.image_size=32",
+)  # fmt: skip
+TASKS = ("", "-retrieval", "-pointing", "-questions")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """One small folder for each task; the others start from the pre-trained one."""
+    root = tmp_path_factory.mktemp("vilbert")
+    train(load_recipe("scenes-vilbert", TINY), root / "p")
+    sizes = [each for each in TINY if not each.startswith("model.")]
+    for task in TASKS[1:]:
+        sets = [*sizes, f"model.init={root / 'p'}", "model.preset="]
+        train(load_recipe(f"scenes-vilbert{task}", sets), root / f"p{task}")
+    return root
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory):
+    (scene,) = scenes(part="test", count=1, seed=1, size=48)
+    path = tmp_path_factory.mktemp("image") / "scene.png"
+    path.write_bytes(png(scene.pixels))
+    return path
+
+
+def test_recalls_are_those_of_sorting():
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        scores, right = rng.normal(size=(12, 30)), rng.random((12, 30)) < 0.1
+        right[:, 3] = True
+        found = recalls(scores, right)
+        for count in (1, 5, 10):
+            best = np.argsort(-scores, axis=1)[:, :count]
+            assert found[count] == np.mean([right[row, places].any() for row, places in enumerate(best)])
+    assert recalls(np.zeros((4, 20)), np.eye(4, 20, dtype=bool)) == {1: 0.0, 5: 0.0, 10: 0.0}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_run_continues_exactly(task, tmp_path):
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    train(load_recipe(f"scenes-vilbert{task}", TINY), whole)
+    train(load_recipe(f"scenes-vilbert{task}", [*TINY, "training.steps=3"]), cut)
+    train(load_recipe(f"scenes-vilbert{task}", TINY), cut, resume=True)
+    states = [load_file(newest_complete(out) / "train_state" / "state.safetensors") for out in (whole, cut)]
+    assert states[0].keys() == states[1].keys()
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+def test_fine_tuning_starts_from_the_body_of_the_pretrained_model(trained):
+    before = load_file(trained / "p" / "model.safetensors")
+    for task in TASKS[1:]:
+        after = load_file(trained / f"p{task}" / "model.safetensors")
+        shared = [name for name in after if name in before and name.startswith(("links.", "words.encoder"))]
+        assert shared and max((after[name] - before[name]).abs().max() for name in shared) < 0.01
+
+
+def test_the_word_stream_starts_from_a_bert(tmp_path):
+    texts = ["model.preset=tiny", "data.train=phrasebook", "data.sentences=40", "data.next_sentence=false",
+             "tokenizer.size=300", "training.steps=1", "training.validate_every=0", "training.device=cpu"]  # fmt: skip
+    train(load_recipe("wikitext2-bert", [*texts, "data.valid=", "training.precision=fp32"]), tmp_path / "bert")
+    sets = [each for each in TINY if not each.startswith("model.width")]
+    recipe = load_recipe("scenes-vilbert", [*sets, f"words.init={tmp_path / 'bert'}", "training.steps=1",
+                                            "model.word_links=[0,1]", "training.lr=1e-12"])  # fmt: skip
+    train(recipe, tmp_path / "v")
+    given, found = (load_file(tmp_path / name / "model.safetensors") for name in ("bert", "v"))
+    torch.testing.assert_close(found["words.embedding.weight"], given["embedding.weight"])
+    torch.testing.assert_close(
+        found["words.encoder.1.feed_forward.up.weight"], given["encoder.1.feed_forward.up.weight"]
+    )
+    with pytest.raises(UsageError, match="expected a BERT"):
+        train(load_recipe("scenes-vilbert", [*sets, f"words.init={tmp_path / 'v'}"]), tmp_path / "w")
+
+
+def test_pairs_in_a_batch_have_the_scores_they_have_alone(trained, image):
+    model, texts = regard.load(trained / "p-retrieval"), ["a circle", "a large red circle above a small blue square"]
+    many = scenes(part="test", count=5, seed=2, size=48)
+    regions = [model.regions(Image.fromarray(scene.pixels.transpose(1, 2, 0))) for scene in many]
+    together = model.scores(regions, texts)
+    for number, each in enumerate(regions):
+        for place, text in enumerate(texts):
+            assert model.scores([each], [text])[0, 0] == pytest.approx(together[number, place], abs=1e-5)
+
+
+def test_the_verb_does_what_the_model_was_trained_for(trained, image, capsys):
+    def lines(*arguments):
+        assert run(["match", *map(str, arguments), "--json"]) == 0
+        return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    found = lines(image, "a red circle", "a blue square", "-m", trained / "p")
+    assert [each["score"] for each in found] == sorted((each["score"] for each in found), reverse=True)
+    assert all(each["probability"] == pytest.approx(1 / (1 + np.exp(-each["score"]))) for each in found)
+    (pointed,) = lines(image, "the leftmost shape", "-m", trained / "p-pointing")
+    left, top, right, bottom = pointed["box"]
+    assert 0 <= left < right <= 1 and 0 <= top < bottom <= 1
+    (answer,) = lines(image, "what colour is the ring", "-m", trained / "p-questions")
+    assert 0 < answer["probability"] < 1
+    (searched,) = lines("a circle", "--images", image.parent, "-m", trained / "p-retrieval")
+    assert searched["image"] == str(image)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["IMAGE", "a", "-m", "p-none"], "p-none"),
+        (["IMAGE", "-m", "p"], "a picture and at least one text"),
+        (["none.png", "a", "-m", "p"], "no file"),
+        (["IMAGE", " ", "-m", "p"], "says nothing"),
+        (["IMAGE", "a " * 200, "-m", "p"], "tokens; the model reads 128"),
+        (["a", "--images", "IMAGE", "-m", "p"], "is no folder"),
+        (["a", "--images", "FOLDER", "-m", "p-questions"], "trained to answer questions, not to match"),
+    ],
+)
+def test_mistakes_are_one_line(arguments, says, trained, image, capsys):
+    places = {"IMAGE": str(image), "FOLDER": str(image.parent)}
+    arguments = [places.get(each, each) for each in arguments]
+    arguments[-1] = str(trained / arguments[-1])
+    assert run(["match", *arguments]) != 0
+    complaint = capsys.readouterr().err
+    assert says in complaint and complaint.count("\n") == 1
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_head_is_evaluated_and_looked_at(task, trained, image, tmp_path, capsys):
+    assert run(["evaluate", "scenes", "-m", str(trained / f"p{task}"), "--count", "12", "--json"]) == 0
+    scores = json.loads(capsys.readouterr().out)
+    assert ("accuracy" in scores) == (task in ("-pointing", "-questions"))
+    assert (
+        run(["look", str(image), "the large shape", "-m", str(trained / f"p{task}"), "-o", str(tmp_path / "a.json")])
+        == 0
+    )
+    report = json.loads((tmp_path / "a.json").read_text())
+    panels = {panel["name"]: [report["axes"][axis]["kind"] for axis in panel["axes"]] for panel in report["panels"]}
+    assert panels["links.0.words.cross"] == ["tokens", "boxes"] and panels["links.0.regions.cross"] == [
+        "boxes",
+        "tokens",
+    ]
+    assert report["shown_as"] == "boxes" and report["picture"]
+
+
+def test_mistakes_in_recipes_are_explained(trained, tmp_path):
+    with pytest.raises(ConfigError, match="only 'scenes' has"):
+        load_recipe("scenes-vilbert-pointing", ["data.train=captions.tsv"])
+    with pytest.raises(ConfigError, match="leave words"):
+        load_recipe("scenes-vilbert", ["model.init=x", "model.preset=", "words.init=y"])
+    recipe = load_recipe("scenes-vilbert", [f"model.init={trained / 'p'}", "model.preset=", "data.regions.side=6"])
+    with pytest.raises(ConfigError, match="was trained with other regions"):
+        train(recipe, tmp_path / "out")
+
+
+def test_every_recipe_has_the_regions_of_its_pretraining():
+    """Otherwise fine-tuning could not start from it."""
+    for name in recipe_names():
+        if name.startswith("scenes-vilbert-"):
+            assert load_recipe(name).data.regions == load_recipe("scenes-vilbert").data.regions
+
+
+@pytest.mark.parametrize("head", ["none", "pretraining", "score", "point", "answer"])
+def test_padding_changes_nothing(head):
+    torch.manual_seed(0)
+    model = Vilbert(VilbertConfig(vocab=20, width=16, heads=2, depth=2, ffn_width=16, max_length=12, region_features=6,
+                                  region_width=24, region_heads=2, region_depth=2, region_ffn_width=16, link_width=8,
+                                  link_heads=2, word_links=(0, 1), region_links=(0, 1), head=head)).eval()  # fmt: skip
+    tokens, features, spots = torch.randint(20, (1, 5)), torch.randn(1, 3, 6), torch.rand(1, 3, 5)
+    real = torch.ones(1, 5, dtype=torch.bool), torch.ones(1, 3, dtype=torch.bool)
+    alone = model(tokens, real[0], features, spots, real[1])
+    pad = torch.nn.functional.pad
+    padded = model(pad(tokens, (0, 4), value=7), pad(real[0], (0, 4)), pad(features, (0, 0, 0, 2), value=3.0),
+                   pad(spots, (0, 0, 0, 2), value=2.0), pad(real[1], (0, 2)))  # fmt: skip
+    torch.testing.assert_close(padded.words[:, :5], alone.words, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(padded.regions[:, :3], alone.regions, atol=1e-5, rtol=1e-5)
+    for mine, other in ((padded.logits, alone.logits), (padded.match, alone.match)):
+        if mine is not None:
+            mine = mine[:, :3] if head == "point" else mine
+            torch.testing.assert_close(mine, other, atol=1e-5, rtol=1e-5)
+    if head == "point":
+        assert padded.logits.softmax(-1)[0, 3:].eq(0).all()
+    if head in ("none", "point", "answer"):
+        with pytest.raises(ConfigError, match="use one with head"):
+            _ = alone.score
