@@ -44,7 +44,9 @@ class PairMaker:
         """Features and places of the regions of images, and which of them are real."""
         store = self.store
         real = np.arange(store.features.shape[1])[None] < store.counts[images][:, None]
-        return torch.from_numpy(store.features[images]), torch.from_numpy(store.places[images]), torch.from_numpy(real)
+        # Cloned, since torch aligns its memory and numpy does not: products may round by where their numbers lie.
+        places = torch.from_numpy(store.places[images]).clone()
+        return torch.from_numpy(store.features[images]), places, torch.from_numpy(real)
 
     def padded(self, rows: Sequence[NDArray[Any]]) -> tuple[torch.Tensor, torch.Tensor]:
         """Token ids padded to one length, the same for all batches, and a mask of the real ones."""
