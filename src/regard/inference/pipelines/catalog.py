@@ -50,7 +50,15 @@ if TYPE_CHECKING:
     )
 
 Ability = Literal[
-    "translate", "write", "embed", "see", "segment", "caption", "detect", "generate_images", "navigate",
+    "translate",
+    "write",
+    "embed",
+    "see",
+    "segment",
+    "caption",
+    "detect",
+    "generate_images",
+    "navigate",
     "compare",
 ]
 TEXT, IMAGE, HOUSE = "text", "image", "house"  # inputs of pipelines

@@ -15,6 +15,7 @@ from torch import Tensor
 from regard.attention import record
 from regard.checkpoints import load_model
 from regard.data.batch import pad_rows
+from regard.data.captions.reading import caption_words
 from regard.data.images.reading import Pixels
 from regard.data.tokenizers.text import TextTokenizer
 from regard.data.vision_language.finders import Boxes, FinderConfig, Regions, places
@@ -173,9 +174,10 @@ class VisionLanguageModel:
         return found
 
     def _ids(self, texts: Sequence[str]) -> list[list[int]]:
-        if empty := [text for text in texts if not text.strip()]:
+        """The tokens of texts, in lower case and without punctuation as captions are learnt."""
+        if empty := [text for text in texts if not caption_words(text)]:
             raise UsageError(f"{empty[0]!r} says nothing; give a text")
-        rows = [row.ids for row in self.tokenizer.encode(texts)]
+        rows = [row.ids for row in self.tokenizer.encode([caption_words(text) for text in texts])]
         for text, row in zip(texts, rows, strict=True):
             if len(row) > self.config.longest:
                 raise UsageError(f"{text[:40]!r}… has {len(row)} tokens; the model reads {self.config.longest}")

@@ -21,7 +21,7 @@ from regard.training.recipe.training_sections import ExampleTrainingSection
 
 MATCH = Metric("match", higher_is_better=True)
 RECALL = Metric("recall", higher_is_better=True)
-WORDPIECE = VocabularyConfig.parse({"kind": "wordpiece", "lowercase": True})
+WHOLE_WORDS = VocabularyConfig.parse({"kind": "word", "lowercase": True})
 
 
 class RegionTextRecipe(Recipe):
@@ -32,7 +32,7 @@ class RegionTextRecipe(Recipe):
     model: ModelSection = ModelSection(name="vilbert", preset="tiny")
     words: WordsSection = WordsSection()
     data: RegionTextsSection
-    tokenizer: VocabularyConfig = WORDPIECE
+    tokenizer: VocabularyConfig = WHOLE_WORDS
     training: ExampleTrainingSection = ExampleTrainingSection()
 
     @pydantic.model_validator(mode="after")
