@@ -20,6 +20,8 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 import shape_checks
 from regard.checkpoints import export_model, save_model
 from regard.data.images.reading import Preprocessing
+from regard.data.synthetic.shapes import scenes
+from regard.data.tokenizers.training import VocabularyConfig, train_vocabulary
 from regard.models.bert import Bert, BertConfig
 from regard.models.catalog import MODELS
 from regard.models.gpt import LLAMA, Gpt, GptConfig
@@ -183,6 +185,42 @@ def make_classifier(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str],
             made[kind] = tmp_path_factory.mktemp("classifier") / kind
             preprocessing = Preprocessing(size=(size, size), resize=size, mean=(0.4,) * 3, std=(0.2,) * 3)
             save_model(made[kind], name, MODELS[name].model(config), preprocessing.save)
+        return made[kind]
+
+    return make
+
+
+CAPTIONERS = {
+    "soft": {},
+    "hard": {"attention": "hard"},
+    "blind": {"attention": "none"},
+    "heads": {"decoder": "transformer", "depth": 2},
+}
+
+
+@pytest.fixture(scope="session")
+def make_captioner(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Folders of small captioners with random weights and the words of scenes; each is made once."""
+    made: dict[str, Path] = {}
+    texts = [scene.caption for scene in scenes(part="train", count=60, seed=1, size=16)]
+    tokenizer = train_vocabulary(texts, VocabularyConfig(kind="word", size=60, min_frequency=1), "terminated")
+    preprocessing = Preprocessing(size=(16, 16), resize=(16, 16), mean=(0.4,) * 3, std=(0.2,) * 3)
+
+    def save(folder: Path) -> None:
+        tokenizer.save(folder)
+        preprocessing.save(folder)
+        (folder / "recipe.toml").write_text("[decoding]\nmax_length = 9\n")
+
+    def make(kind: str) -> Path:
+        if kind not in made:
+            torch.manual_seed(1)
+            body = {"stem": "small", "stem_width": 8, "block": "basic", "widths": [8, 16], "depths": [1, 1]}
+            config = MODELS["captioner"].config(
+                vocab=tokenizer.size, image_size=16, body="resnet", body_values=body, embedding=12, width=16, heads=2,
+                ffn_width=24, **CAPTIONERS[kind],
+            )  # fmt: skip
+            made[kind] = tmp_path_factory.mktemp("captioner") / kind
+            save_model(made[kind], "captioner", MODELS["captioner"].model(config), save)
         return made[kind]
 
     return make

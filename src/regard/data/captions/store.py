@@ -102,6 +102,7 @@ class CaptionBatches:
     round_lengths: int
     pad: int
     resident: bool
+    draws: bool = True  # whether the captions of an image are drawn; otherwise they are its first ones
 
     def __call__(self, rows: Rows, place: Place) -> CaptionBatch:
         rng = np.random.default_rng([self.seed, *place])
@@ -115,4 +116,4 @@ class CaptionBatches:
 
     def _some(self, rng: np.random.Generator, captions: range) -> list[int]:
         """Different captions of an image, as far as it has so many."""
-        return np.resize(rng.permutation(captions), self.each).tolist()
+        return np.resize(rng.permutation(captions) if self.draws else captions, self.each).tolist()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +54,10 @@ class CaptionedRows:
         """What makes a batch of them."""
         store, rows, resident = self.images.store, self.images.rows, self.images.resident
         return CaptionBatches(store, self.captions, rows, augmentation, seed, each, round_lengths, pad, resident)
+
+    def first_captions(self, pad: int) -> CaptionBatches:
+        """What makes a batch of them as they are, each with the first of its captions."""
+        return replace(self.batches(Augmentation(), 0, each=1, round_lengths=1, pad=pad), draws=False)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from regard.checkpoints.models import identify
 from regard.config import Config
 from regard.data.batch import CaptionBatch, ImageRowsBatch
-from regard.data.images.augmentation import Augmentation
 from regard.data.images.reading import Preprocessing
 from regard.data.loader import Loader, Rows
 from regard.models.captioner import Captioner, CaptionerConfig
@@ -118,10 +117,9 @@ class CaptioningTask(SupervisedTask[CaptionBatch]):
 
     def _evaluation(self, rows: CaptionedRows, decoded: int) -> CaptionEvaluation:
         images = DeviceImages(rows.images, self.device)
-        make = rows.batches(Augmentation(), 0, each=1, round_lengths=1, pad=self.pad)
         return CaptionEvaluation(
             rows.texts(),
-            make,
+            rows.first_captions(self.pad),
             self._reader(images),
             self.corpus.tokenizer,
             decoding=self.recipe.decoding,
