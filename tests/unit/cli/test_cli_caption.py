@@ -68,7 +68,7 @@ def test_what_cannot_be_drawn_is_refused(make_captioner, files, tmp_path, capsys
     assert run(["caption", files[0], files[2], "-m", str(make_captioner("soft")), "--attention", out]) == 2
     assert "exactly one file" in capsys.readouterr().err
     assert run(["caption", files[0], "-m", str(make_captioner("blind")), "--attention", out]) == 2
-    assert "no attention between words and an image" in capsys.readouterr().err
+    assert "no attention layers to draw" in capsys.readouterr().err
     assert run(["look", files[0], "-m", str(make_captioner("soft")), "--at", "0.5,0.5", "-o", out]) == 2
     assert "leave out --at" in capsys.readouterr().err
 

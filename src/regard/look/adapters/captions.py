@@ -29,5 +29,11 @@ def caption_report(captioner: ImageCaptioner, image: ImageSource, caption: Capti
     panels = [Panel(name, "cross", weights, words, cells) for name, weights in seen.weights.items()]
     details = {"gates": [round(gate, 4) for gate in seen.gates], "drawn": [DRAWN in panel.name for panel in panels]}
     return AttentionReport(
-        title or str(image), captioner.name, panels, meta=meta, image=seen.pixels, shown_as=STRIP, details=details
+        title or str(image),
+        captioner.name,
+        panels,
+        meta=meta,
+        image=seen.pixels,
+        shown_as=STRIP if panels else "",
+        details=details if panels else {},
     )
