@@ -4,8 +4,12 @@ from itertools import product
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
+import regard
 from regard.attention.scores import Attended, ScoredAttention
+from regard.checkpoints import newest_complete
+from regard.errors import ConfigError
 from regard.layers.grid_decoders import RecurrentGridDecoder
 from regard.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from regard.training.hard_attention import (
@@ -15,7 +19,9 @@ from regard.training.hard_attention import (
     moved_baseline,
     true_log_probabilities,
 )
+from regard.training.loop import train
 from regard.training.losses import cross_entropy
+from regard.training.tasks.catalog import load_recipe
 
 PLACES, WORDS, VOCAB = 3, 2, 4
 LABELS, INPUTS = torch.tensor([[2, 3]]), torch.tensor([[0, 2]])
@@ -178,3 +184,26 @@ def test_the_translator_shows_what_it_drew():
     torch.testing.assert_close(
         seen.log_probability[seen.drawn], seen.probabilities[seen.drawn][hard > 0].log().view(-1, 3)
     )
+
+
+SMALL = [
+    "model.preset=tiny", "model.width=16", "model.embedding=8", "model.reading=hard", "model.estimator=reinforce",
+    "model.expected=0.5", "data.target=es", "data.phrasebook.count=60", "data.phrasebook.valid_count=6",
+    "data.phrasebook.test_count=2", "data.phrasebook.max_words=6", "tokenizer.size=200", "training.steps=6",
+    "training.batch_tokens=128", "training.guide=0", "training.validate_every=0", "training.metric=loss",
+    "training.device=cpu",
+]  # fmt: skip
+
+
+def test_a_translator_learns_by_draws_and_its_baseline_is_saved(tmp_path):
+    out = train(load_recipe("phrasebook-rnn", SMALL), tmp_path / "run")
+    state = load_file(newest_complete(out) / "train_state" / "state.safetensors")
+    assert state[f"carried/{BASELINE}"].item() < -0.5
+    assert regard.load(out).translate("we are eating bread").text is not None
+
+
+def test_two_passes_that_draw_are_not_compared():
+    with pytest.raises(ConfigError, match="draw different places"):
+        load_recipe("phrasebook-rnn", [*SMALL, "training.r_drop=1.0"])
+    with pytest.raises(ConfigError, match="no attention to draw from"):
+        Seq2SeqConfig.parse({"source_vocab": 9, "target_vocab": 9, "attention": "none", "reading": "hard"})

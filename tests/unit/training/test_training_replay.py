@@ -31,6 +31,13 @@ MODELS = {
         'model={name="gpt",preset="igpt-tiny",width=16,heads=2,depth=2,max_length=256,dropout=0.1}',
         *SCENES,
     ],
+    "scenes-captioner-hard": [
+        (
+            'model={name="captioner",attention="hard",image_size=16,embedding=8,width=16,dropout=0.1,body="resnet",'
+            'body_values={stem="small",stem_width=8,block="basic",widths=[8,16],depths=[1,1]}}'
+        ),
+        *SCENES,
+    ],
     "phrasebook": [
         (
             'model={name="transformer",preset="tiny",width=16,heads=2,encoder_depth=1,decoder_depth=1,ffn_width=24,'
@@ -141,6 +148,7 @@ def test_only_so_many_shapes_are_captured():
     [
         ("scenes-vit", [], True),
         ("scenes-igpt", [], True),
+        ("scenes-captioner", [], True),
         ("phrasebook", [], False),
         ("phrasebook", ["training.round_lengths=4"], True),
         ("phrasebook", ["training.round_lengths=4", "training.guide=0.05"], False),
