@@ -20,6 +20,9 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 import shape_checks
 from regard.checkpoints import export_model, save_model
 from regard.data.images.reading import Preprocessing
+from regard.data.paths.candidates import CandidateConfig
+from regard.data.paths.settings import LengthPrior, PathSettings
+from regard.data.synthetic.houses import built_in_house, built_in_routes
 from regard.data.synthetic.shapes import scenes
 from regard.data.tokenizers.training import VocabularyConfig, train_vocabulary
 from regard.models.bert import Bert, BertConfig
@@ -224,6 +227,40 @@ def make_captioner(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], 
         return made[kind]
 
     return make
+
+
+@pytest.fixture(scope="session")
+def make_navigator(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Folders of small models of paths with random weights, which know the words of the built-in instructions."""
+    made: dict[str, Path] = {}
+
+    def make(name: str) -> Path:
+        if name not in made:
+            made[name] = tmp_path_factory.mktemp("navigator") / name
+            _write_navigator(made[name], name)
+        return made[name]
+
+    return make
+
+
+def _write_navigator(folder: Path, name: str) -> None:
+    houses = [built_in_house(1, number) for number in range(3)]
+    texts = [text for house in houses for route in built_in_routes(house, 1, 5) for text in route.instructions]
+    words = VocabularyConfig.parse({"kind": "wordpiece", "size": 120, "lowercase": True})
+    tokenizer = train_vocabulary(texts, words, "enclosed")
+    settings = PathSettings(
+        longest=64, candidates=CandidateConfig(count=12, walks=3), trained=("house-1-000",), validated=("house-1-001",),
+        tested=(), prior=LengthPrior(viewpoints={4: 0.5, 5: 0.5}, mean=9.0, deviation=2.0),
+    )  # fmt: skip
+
+    def extras(place: Path) -> None:
+        tokenizer.save(place)
+        settings.save(place)
+
+    torch.manual_seed(0)
+    entry = MODELS[name]
+    model = entry.model(entry.config.parse({**entry.presets["tiny"], "vocab": tokenizer.size}))
+    save_model(folder, name, model, extras)
 
 
 # A real server on a free local port

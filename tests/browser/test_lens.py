@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 import regard
 
 SENTENCE = "we are eating bread"
-TABS = ("translate", "documents", "look", "compare", "picture", "train", "models")
+TABS = ("translate", "documents", "look", "compare", "picture", "house", "train", "models")
 
 
 def translate(page: Page, text: str = SENTENCE) -> str:

@@ -32,7 +32,8 @@ def test_joined_modules_do_what_the_modules_do(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", AXES)
 def test_every_axis_has_a_module(kind: str) -> None:
     web = Path(__file__).parents[3] / "src/regard/look/web"
-    assert f'registerView("{kind}"' in (web / "axes" / f"{kind}.js").read_text(encoding="utf-8")
+    view = AXES[kind].view
+    assert f'registerView("{view}"' in (web / "axes" / f"{view}.js").read_text(encoding="utf-8")
     assert "import {" not in render_page(AttentionReport("", "m"))
 
 

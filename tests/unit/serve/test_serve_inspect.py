@@ -2,6 +2,8 @@
 
 import base64
 import io
+import json
+import math
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from PIL import Image
 import regard
 from regard.checkpoints import save_model
 from regard.errors import UsageError
+from regard.inference.pipelines.navigator import find_house
 from regard.look.page import quantise
 from regard.models.catalog import MODELS
 from regard.serve.models import attention_cache
@@ -92,3 +95,32 @@ def test_the_models_page_tells_what_a_picture_costs(server):
     details = server.client.get("/api/models/vit").json()
     assert details["ability"] == "see"
     assert any("picture" in row[0] for row in details["plan"])
+
+
+def test_a_house_is_walked_through(start_server, make_navigator):
+    server = start_server([make_navigator("vlnbert")])
+    example = server.client.get("/api/inspect/houses").json()[0]
+    graph = json.dumps(example["graph"]).encode()
+    options = {"start": example["start"], "heading": str(example["heading"])}
+
+    def asked(**changes):
+        data = {"model": "vlnbert", "text": example["instruction"], "options": json.dumps(options | changes)}
+        return server.client.post("/api/inspect", files={"file": ("home_connectivity.json", graph)}, data=data)
+
+    told = asked().json()
+    navigator, house = regard.load(make_navigator("vlnbert")), find_house(graph)
+    (answer,) = navigator.navigate(
+        example["instruction"], house, example["start"], heading=math.radians(example["heading"])
+    )
+    assert [path["viewpoints"] for path in told["answer"]["paths"]] == [list(path.numbers) for path in answer.paths]
+    assert told["report"]["view"] == "house" and len(told["report"]["details"]["house"]["positions"]) == len(house)
+    piece = server.client.post("/api/inspect/layer", json={"id": told["id"], "layer": 0}).json()
+    assert piece["shape"][0] == told["report"]["panels"][0]["heads"]
+    assert asked(rank="1").json()["report"]["details"]["rank"] == 1
+    for changes, words in (
+        ({"start": "x"}, "no viewpoint"),
+        ({"heading": "north"}, "expected a number"),
+        ({"rank": "99"}, "rank"),
+    ):
+        refused = asked(**changes)
+        assert refused.status_code == 400 and words in refused.json()["error"]

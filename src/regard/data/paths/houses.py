@@ -64,6 +64,21 @@ class House:
         np.fill_diagonal(edges, False)
         return cls(scan, names, poses[:, :3, 3], edges, visible)
 
+    def to_json(self) -> list[dict[str, Any]]:
+        """The house as a connectivity file has it; rotations and heights of cameras are not known."""
+        return [
+            {
+                "image_id": name,
+                "pose": [1, 0, 0, x, 0, 1, 0, y, 0, 0, 1, z, 0, 0, 0, 1],
+                "included": True,
+                "visible": visible,
+                "unobstructed": edges,
+            }
+            for name, (x, y, z), visible, edges in zip(
+                self.viewpoints, self.positions.tolist(), self.visible.tolist(), self.edges.tolist(), strict=True
+            )
+        ]
+
     def __len__(self) -> int:
         return len(self.viewpoints)
 

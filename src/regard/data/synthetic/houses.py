@@ -10,7 +10,7 @@ import math
 import zlib
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -58,7 +58,8 @@ def built_in_house(seed: int, number: int) -> House:
     if floors > 1:
         positions, edges = _with_stairs(positions, edges, grid, columns, rng)
     visible = edges | ((edges.astype(int) @ edges.astype(int) > 0) & _level(positions))
-    return House.from_json(scan, _as_json(scan, positions, edges, visible), scan)
+    names = tuple(f"{scan}-{number:03d}" for number in range(len(positions)))
+    return House(scan, names, positions, edges, visible)
 
 
 def built_in_houses(seed: int, count: int) -> Iterator[House]:
@@ -168,15 +169,3 @@ def _with_stairs(
 def _level(positions: np.ndarray) -> np.ndarray:
     """Which places are on one floor."""
     return np.abs(positions[:, None, 2] - positions[None, :, 2]) < STEEP
-
-
-def _as_json(scan: str, positions: np.ndarray, edges: np.ndarray, visible: np.ndarray) -> list[dict[str, Any]]:
-    """The house as a connectivity file has it."""
-    rows = []
-    for number, (x, y, z) in enumerate(positions.tolist()):
-        pose = [1, 0, 0, x, 0, 1, 0, y, 0, 0, 1, z, 0, 0, 0, 1]
-        rows.append({
-            "image_id": f"{scan}-{number:03d}", "pose": pose, "included": True,
-            "visible": visible[number].tolist(), "unobstructed": edges[number].tolist(), "height": EYE,
-        })  # fmt: skip
-    return rows

@@ -73,8 +73,13 @@ async function take(chosen, example = null) {
 }
 
 async function show(seen, view) {
-  const { ability } = chosenModel(), { report } = seen;
-  showAnswer(byId("picture-answer"), ability, seen.answer);
+  showAnswer(byId("picture-answer"), chosenModel().ability, seen.answer);
+  await showReport(seen, view);
+}
+
+/** Show the report of an answer in the view that it names; weights are fetched layer by layer. */
+export async function showReport(seen, view) {
+  const { report } = seen;
   view.hidden = !report.panels.length && !report.shown_as;
   if (!view.hidden) {
     await import(`./look/axes/${report.view}.js`); // registers the view

@@ -13,6 +13,7 @@ import { isRunning, loadJob, watchJob } from "./jobs.js";
 import { lookWith, refreshLook, startLook } from "./look.js";
 import { startModels } from "./models.js";
 import { startInspect } from "./inspect.js";
+import { startHouse } from "./navigate.js";
 import { loadModels, modelList } from "./model_list.js";
 import { refreshTrain, startTrain } from "./train.js";
 import { currentText, refreshTranslate, startTranslate, translateWith } from "./translate.js";
@@ -24,6 +25,7 @@ const REFRESH = {
   look: (values) => refreshLook(currentText(), values),
   compare: (values) => refreshCompare(currentText(), values),
   picture: () => {},
+  house: () => {},
   train: refreshTrain,
   models: () => attempt(loadModels),
 };
@@ -107,6 +109,7 @@ async function start() {
   const pointings = [startTranslate(), startLook(), ...startCompare()];
   startDocuments();
   startInspect();
+  startHouse();
   startTrain((id) => use(id, true), () => attempt(loadModels));
   startModels(use, lookInto);
   listenToTabs();

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from functools import cache
 from typing import Annotated, Any
 from uuid import uuid4
@@ -16,6 +17,7 @@ from fastapi import APIRouter, Form, Request, UploadFile
 from pydantic import BaseModel, ConfigDict
 
 from regard.data.images.reading import png, read_image
+from regard.data.synthetic.houses import built_in_houses, built_in_routes
 from regard.data.synthetic.shapes import scenes
 from regard.errors import UsageError
 from regard.inference.pipelines.catalog import IMAGE, TEXT
@@ -31,6 +33,7 @@ from regard.serve.routes.libretranslate import ERRORS
 
 MAX_WEIGHTS = 64 * 2**20  # of one input
 EXAMPLES, EXAMPLE_SIDE = 6, 256
+EXAMPLE_HOUSES, EXAMPLE_SEED = 3, 7  # houses that no recipe trains on
 
 
 class LayerRequest(BaseModel):
@@ -47,6 +50,16 @@ class Example(BaseModel):
 
     caption: str
     data: str
+
+
+class HouseExample(BaseModel):
+    """A built-in house to try a model with: its connectivity file, and a route through it in words."""
+
+    name: str
+    graph: list[dict[str, Any]]
+    start: str
+    heading: float  # in degrees
+    instruction: str
 
 
 def inspect_router(service: TranslationService, attention_cache: AttentionCache) -> APIRouter:
@@ -80,6 +93,10 @@ def inspect_router(service: TranslationService, attention_cache: AttentionCache)
     async def examples() -> list[Example]:
         return _examples()
 
+    @router.get("/inspect/houses")
+    async def houses() -> list[HouseExample]:
+        return _houses()
+
     @router.post("/inspect/layer")
     async def layer(asked: LayerRequest) -> dict[str, Any]:
         recording = attention_cache.find(asked.id)
@@ -95,6 +112,19 @@ def inspect_router(service: TranslationService, attention_cache: AttentionCache)
 def _examples() -> list[Example]:
     drawn = scenes(part="test", count=EXAMPLES, seed=1, size=EXAMPLE_SIDE)
     return [Example(caption=each.caption, data=base64.b64encode(png(each.pixels)).decode()) for each in drawn]
+
+
+@cache
+def _houses() -> list[HouseExample]:
+    found = []
+    for house in built_in_houses(EXAMPLE_SEED, EXAMPLE_HOUSES):
+        route = next(built_in_routes(house, EXAMPLE_SEED, 1))
+        example = HouseExample(
+            name=house.scan, graph=house.to_json(), start=house.viewpoints[route.path[0]],
+            heading=round(math.degrees(route.heading), 1), instruction=route.instructions[0],
+        )  # fmt: skip
+        found.append(example)
+    return found
 
 
 def _options(text: str) -> dict[str, str]:

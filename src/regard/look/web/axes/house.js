@@ -10,6 +10,7 @@ import { registerView } from "../offline.js";
 const MEAN = -1; // in place of a head
 const WIDTH = 620, MOST_HEIGHT = 560, MARGIN = 34; // pixels of the plan
 const SHOWN = 10; // paths in the list
+const NEAR = 22; // pixels from the pointer to a step
 const LIT = "255 140 40", PATH = "42 92 190", START = "#19a05f", END = "#c2570c";
 
 export class HouseView {
@@ -63,6 +64,7 @@ export class HouseView {
         make("b", { textContent: percent(probability) }), ` ${length.toFixed(1)} m, ${viewpoints.length} viewpoints`);
       item.addEventListener("pointerenter", () => { this.hovered = at; this.#draw(); });
       item.addEventListener("pointerleave", () => { this.hovered = null; this.#draw(); });
+      item.addEventListener("click", () => item.dispatchEvent(new CustomEvent("rank", { bubbles: true, detail: at })));
       return item;
     }));
   }
@@ -174,21 +176,28 @@ export class HouseView {
     }
   }
 
-  /** The step of the chosen path that is nearest to the pointer, if it is near. */
-  #stepAt(event) {
+  /** The one of some viewpoints that is nearest to the pointer, its place among them, and how many pixels it is away. */
+  #nearest(event, numbers) {
     const { canvas } = this.parts, box = canvas.getBoundingClientRect(), { at } = this.#plan(), ratio = WIDTH / box.width;
     const [x, y] = [(event.clientX - box.left) * ratio, (event.clientY - box.top) * ratio];
-    const away = this.details.paths[this.details.rank].viewpoints.map((number) => Math.hypot(at(number)[0] - x, at(number)[1] - y));
-    const best = away.indexOf(Math.min(...away));
-    return away[best] < 22 ? best : null;
+    const away = numbers.map((number) => Math.hypot(at(number)[0] - x, at(number)[1] - y));
+    const place = away.indexOf(Math.min(...away));
+    return { number: numbers[place], place, away: away[place] };
+  }
+
+  /** The step of the chosen path that is nearest to the pointer, if it is near. */
+  #stepAt(event) {
+    const { place, away } = this.#nearest(event, this.details.paths[this.details.rank].viewpoints);
+    return away < NEAR ? place : null;
   }
 
   #listen() {
-    const { canvas } = this.parts, steps = this.details.paths[this.details.rank].viewpoints.length;
+    const { canvas } = this.parts, { house, paths, rank } = this.details, steps = paths[rank].viewpoints.length, all = [...house.viewpoints.keys()];
     canvas.onpointermove = (event) => {
       const step = this.#stepAt(event);
       if (step !== this.pointed.step) this.#point({ word: null, step });
     };
+    canvas.onclick = (event) => canvas.dispatchEvent(new CustomEvent("viewpoint", { bubbles: true, detail: house.viewpoints[this.#nearest(event, all).number] }));
     canvas.onpointerleave = () => this.#point({ word: null, step: null });
     canvas.onkeydown = (event) => {
       const by = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
@@ -215,7 +224,7 @@ const markup = `
       <label>Head <select data-part="head"></select></label>
     </div>
     <h2>Ranked paths</h2>
-    <ol data-part="paths"></ol>
+    <ol class="ranked" data-part="paths"></ol>
   </section>`;
 
 registerView("house", { markup, layout: "gallery", open: (root, report, weightsOf) => new HouseView(root, report, weightsOf) });
