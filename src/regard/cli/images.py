@@ -48,7 +48,7 @@ def look_at_file(
             found = inspect_input(pipeline, GivenInput(path, title, text))
             if found is None:
                 raise UsageError(f"{model} is a {type(pipeline).__name__}, whose attention cannot be drawn")
-            if not found.report.panels:
+            if not found.report.panels and not found.report.shown_as:
                 raise UsageError(f"{model} has no attention to look at")
             report = found.report
     save(report, output, panels=None if layers == "*" else layers, head=head, points=points)

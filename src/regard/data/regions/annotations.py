@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import tarfile
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -182,21 +183,34 @@ def fetcher(place: Path) -> Fetch:
         return lambda name: _read(place / name)
     if not place.is_file() or not place.name.endswith(ARCHIVES):
         raise DataError(f"{place} is neither a folder nor a tar archive of images")
-    try:
-        archive = tarfile.open(place)  # noqa: SIM115 - stays open while images are read
-        members = {member.name: member for member in archive if member.isfile()}
-    except (tarfile.TarError, OSError, EOFError) as error:
-        raise DataError(f"{place} cannot be read as an archive ({error}); fetch it again") from None
-    by_name = {PurePosixPath(name).name: member for name, member in members.items()}
+    pieces = _members(place)
 
     def read(name: str) -> bytes:
-        member = members.get(name) or by_name.get(PurePosixPath(name).name)
-        file = archive.extractfile(member) if member else None
-        if file is None:
+        piece = pieces.get(name) or pieces.get(PurePosixPath(name).name)
+        if piece is None:
             raise DataError(f"{place} has no image {name}")
-        return file.read()
+        if isinstance(piece, bytes):
+            return piece
+        with place.open("rb") as file:
+            file.seek(piece[0])
+            return file.read(piece[1])
 
     return read
+
+
+def _members(place: Path) -> dict[str, bytes | tuple[int, int]]:
+    """The files of an archive by path and by name: where they lie in it or, if it is packed, their bytes."""
+    pieces: dict[str, bytes | tuple[int, int]] = {}
+    try:
+        with tarfile.open(place) as archive:
+            for member in archive:
+                if member.isfile():
+                    file = archive.extractfile(member) if place.suffix != ".tar" else None
+                    piece = file.read() if file else (member.offset_data, member.size)
+                    pieces[member.name] = pieces[PurePosixPath(member.name).name] = piece
+    except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{place} cannot be read as an archive ({error}); fetch it again") from None
+    return pieces
 
 
 def _read(path: Path) -> bytes:

@@ -80,7 +80,9 @@ class BoxAugmentation(Config):
         sign = torch.where(mirrored, -1.0, 1.0)
         # x' = factor · x + shift in pixels: first the mirror image within the image itself, then scale and place
         factor = sign * scales
-        shift = torch.where(mirrored, extent, 0.0) * scales + draws[:, 4:6] * (canvas - scales * extent)
+        shift = torch.where(mirrored, extent, 0.0) * scales
+        if self.scale != (1.0, 1.0) or self.stretch > 1:
+            shift = shift + draws[:, 4:6] * (canvas - scales * extent)
         corners = boxes.unflatten(-1, (2, 2)) * factor[:, None, None] + shift[:, None, None]
         corners = torch.stack([corners.amin(dim=2), corners.amax(dim=2)], dim=2)
         seen = torch.minimum(corners.clamp(min=0), canvas[:, None, None])

@@ -128,12 +128,13 @@ class ObjectDetector(ImagePipeline):
             found.append(RegionSet(fitted.back(boxes[chosen]), features, likely, fitted.size, names))
         return found
 
-    def stages(self, image: ImageSource, most: int = 100) -> list[dict[str, Any]]:
-        """The boxes of each stage as plain values: proposals, probable regions before suppression, and objects."""
+    def stages(self, image: ImageSource, score: float = 0.5, most: int = 100) -> list[dict[str, Any]]:
+        """The boxes of each stage as plain values: objects, regions of at least this score before suppression, and
+        proposals, at most so many."""
         ((fitted, regions, row),) = self._looked_at(image)
         boxes, real = (each[row] for each in regions.proposals)
         scores, labels = regions.probabilities[row][:, 1:].max(dim=1)
-        probable = real & (scores > self.model.config.regions.score)
+        probable = real & (scores >= score)
 
         def entries(chosen: Tensor, name: str = "") -> list[dict[str, Any]]:
             order = scores.masked_fill(~chosen, -1.0).argsort(descending=True)[: min(most, int(chosen.sum()))]
@@ -141,7 +142,7 @@ class ObjectDetector(ImagePipeline):
             rows = zip(share.round(5).tolist(), labels[order].tolist(), scores[order].tolist(), strict=True)
             return [{"box": box, "name": name or self.labels[label], "score": score} for box, label, score in rows]
 
-        (found,) = self.detect(image)
+        (found,) = self.detect(image, score)
         objects = [{"box": each["box"], "name": each["label"], "score": each["score"]} for each in found.fractions()]
         return [
             {"name": "objects", "boxes": objects},
