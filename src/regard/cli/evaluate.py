@@ -62,7 +62,9 @@ def evaluate(
     stride: Annotated[
         int | None, typer.Option(min=1, help="With --text: tokens from one window to the next. Default: half a window.")
     ] = None,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the translations here.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Write the translations, or the curves of a detector, here.")
+    ] = None,
     as_json: AsJson = False,
     device: Device = "cpu",
     precision: Precision = "fp32",
@@ -86,7 +88,7 @@ def evaluate(
             raise UsageError("--precision is for models that write or translate; this one is measured in fp32")
         if not data:
             raise UsageError("say what to measure on: a path as in data.test, or built-in data such as `scenes`")
-        _print_evaluations(model, data, count, seed, beam, device, allow_pickle, as_json)
+        _print_evaluations(model, data, count, seed, beam, output, device, allow_pickle, as_json)
         return
     if len(model) == 1 and (read := input_of(model[0])) != "text":
         raise UsageError(f"{model[0]} reads a file of kind {read!r}, and there is no evaluation of such a model")
@@ -133,6 +135,7 @@ def _print_evaluations(
     count: int,
     seed: int,
     beam: int | None,
+    output: Path | None,
     device: str,
     allow_pickle: bool,
     as_json: bool,
@@ -141,14 +144,17 @@ def _print_evaluations(
     import regard
     from regard.checkpoints.folder import resolve
     from regard.checkpoints.hub import local_folder
-    from regard.studies.evaluate.catalog import EvaluationOptions
+    from regard.studies.evaluate.catalog import DRAWN, EvaluationOptions
 
     results: dict[str, dict[str, object]] = {}
     unread: dict[str, None] = {}
     for model in models:
         evaluation, pipeline = _find_evaluation(model), regard.load(model, device=device, allow_pickle=allow_pickle)
         assert evaluation is not None
-        found = evaluation(pipeline, data, EvaluationOptions(resolve(local_folder(model)), count, seed, beam))
+        if output and (len(models) > 1 or getattr(pipeline, "pipeline", "") not in DRAWN):
+            raise UsageError("-o is for translations, or for the curves of one detector; leave it out")
+        options = EvaluationOptions(resolve(local_folder(model)), count, seed, beam, output)
+        found = evaluation(pipeline, data, options)
         results[model], unread = found.scores, unread | dict.fromkeys(found.unread)
     for each in unread:
         print(f"regard: {each}", file=sys.stderr)

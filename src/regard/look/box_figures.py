@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from matplotlib.patches import Rectangle
 
 from regard.data.images.reading import Pixels
 from regard.data.regions.drawing import class_colour
+from regard.look.charts import COLOURS
 from regard.look.figures import INK, draw
 from regard.look.panels import Point
 from regard.look.report import AttentionReport
@@ -48,6 +49,25 @@ def stages_figure(image: Pixels, stages: Sequence[dict[str, Any]], title: str = 
         figure.legend(handles=handles, loc="lower center", ncols=min(8, len(handles)), fontsize=8, frameon=False)
     figure.suptitle(title, fontsize=9, color=INK)
     figure.tight_layout(rect=(0, 0.06, 1, 1))
+    return figure
+
+
+def precision_figure(curves: Mapping[str, Sequence[float]], kinds: Mapping[str, int], title: str = "") -> Figure:
+    """Precision against recall for each class, and the numbers of right and wrong boxes by kind."""
+    figure = Figure(figsize=(10, 4.2), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    for number, (name, precisions) in enumerate(curves.items()):
+        recalls = [place / (len(precisions) - 1) for place in range(len(precisions))]
+        mean = sum(precisions) / len(precisions)
+        left.plot(recalls, precisions, color=COLOURS[number % len(COLOURS)], label=f"{name}  AP50 {mean:.3f}")
+    left.set(xlabel="recall", ylabel="precision", xlim=(0, 1), ylim=(0, 1.02))
+    left.legend(frameon=False, fontsize=8, loc="lower left")
+    right.barh(list(kinds), list(kinds.values()), color=COLOURS[0])
+    right.invert_yaxis()
+    right.set_xlabel("boxes of a score of 0.5 or more; objects missed")
+    for axes in (left, right):
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.suptitle(title, fontsize=10, color=INK)
     return figure
 
 

@@ -42,6 +42,12 @@ SEGMENTER = (
     'model={name="segmenter",preset="tiny",image_size=16,width=8,classes=7,body="vit",body_preset="tiny",'
     "body_values={patch=4,width=16,heads=2,depth=1,ffn_width=16}}"
 )
+DETECTOR = (
+    'model={name="detector",preset="tiny",image_size=32,width=8,'
+    "body_values={stem='large',stem_width=8,widths=[8,8,16],depths=[1,1,1],norm='group'},"
+    "proposals={sizes=[[8],[12],[20]],ratios=[1],sampled=16,train_before=20,train_after=20,before=20,after=10},"
+    "regions={width=16,sampled=8}}"
+)
 MIXING = "augmentation={flip=0.5,shift=2,randaugment=1,erase=0.5,mixup=0.3,cutmix=1.0}"
 
 
@@ -57,6 +63,7 @@ def tiny(task, judge, *sets):
         "resnet": ("scenes-vit", [RESNET, "training.ema=0.9"]),
         "swin": ("scenes-vit", [SWIN, "training.ema=0.9"]),
         "segmentation": ("scenes-segmentation", [SEGMENTER]),
+        "detection": ("scenes-detector", [DETECTOR, "training.ema=0.9"]),
         "pixels": ("scenes-igpt", [GPT, "training.probe=20"]),
         "gan": ("fashion-mnist-sagan", [
             SAGAN, f"data={{train='scenes',judge='{judge}'}}", "training.validate_pictures=20", "training.ema=0.9",
@@ -77,7 +84,7 @@ def task_of(recipe, folder):
     return open_task(recipe, folder, torch.device("cpu"), lambda: None)
 
 
-@pytest.mark.parametrize("task", ["vit", "resnet", "swin", "segmentation", "pixels", "gan"])
+@pytest.mark.parametrize("task", ["vit", "resnet", "swin", "segmentation", "detection", "pixels", "gan"])
 def test_a_run_that_was_cut_ends_like_one_that_was_not(tmp_path, monkeypatch, task, judge):
     recipe = tiny(task, judge)
     train(recipe, tmp_path / "whole")

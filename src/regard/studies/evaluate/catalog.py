@@ -20,6 +20,7 @@ class EvaluationOptions:
     count: int  # how many built-in examples are drawn
     seed: int  # which draw of the built-in examples
     beam: int | None = None  # None: the model's own beam width
+    output: Path | None = None  # a file for more than the scores: a detector's curves
 
 
 class Evaluation(NamedTuple):
@@ -39,6 +40,7 @@ EVALUATIONS: dict[str, str] = {  # "module.function" of this folder
     "navigator": "paths.evaluate_paths",
     "vision_language": "vision_language.evaluate_regions",
 }
+DRAWN = ("object_detector",)  # the pipelines whose evaluation draws a figure to `output`
 
 
 def find_evaluation(pipeline: str) -> Evaluate | None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from regard.data.regions.annotations import open_regions
@@ -13,9 +14,15 @@ from regard.data.regions.found import FoundBoxes, TrueBoxes
 from regard.data.synthetic.shapes import scenes
 from regard.errors import DataError
 from regard.inference.pipelines.detection import AT_ONCE, Detected, ObjectDetector
+from regard.look.box_figures import precision_figure
+from regard.look.save import save_figure
 from regard.studies.evaluate.catalog import Evaluation, EvaluationOptions
-from regard.training.evaluation.average_precision import average_precision
+from regard.training.evaluation.average_precision import AveragePrecision, average_precision, overlap
 from regard.training.recipe.files import SCENES
+
+LEAST = 0.5  # score of the boxes whose kinds are counted
+MISSED = "missed"
+RIGHT, NEAR = 0.5, 0.1  # IoU of a right box, and of one in the wrong place
 
 
 def evaluate_detector(detector: ObjectDetector, data: str, options: EvaluationOptions) -> Evaluation:
@@ -30,7 +37,54 @@ def evaluate_detector(detector: ObjectDetector, data: str, options: EvaluationOp
     found = average_precision(pairs, detector.labels)
     each: dict[str, object] = {f"AP50 of {name}": value for name, value in found.ap50_by_class.items()}
     scores: dict[str, object] = {"images": len(pairs), "AP": found.ap, "AP50": found.ap50, "AP75": found.ap75}
-    return Evaluation({**scores, **each}, unread)
+    kinds = error_kinds(pairs)
+    if options.output:
+        save_figure(lambda: precision_figure(_curves(found), kinds, detector.name), options.output)
+    counts: dict[str, object] = {
+        "objects missed" if kind == MISSED else f"boxes, {kind}": count for kind, count in kinds.items()
+    }
+    return Evaluation({**scores, **each, **counts}, unread)
+
+
+def _curves(found: AveragePrecision) -> dict[str, list[float]]:
+    """The precision of each class at 101 recalls, at an IoU of .50."""
+    tables = zip(found.names, found.precisions, strict=True)
+    return {name: table[0].tolist() for name, table in tables if table is not None}
+
+
+def error_kinds(pairs: Sequence[tuple[TrueBoxes, FoundBoxes]], least: float = LEAST) -> dict[str, int]:
+    """Found boxes of at least this score by what they are (Hoiem et al. 2012), and how many objects were missed.
+
+    A box is right if its IoU with a free object of its class is at least .5. Otherwise it is there twice, of another
+    class, in the wrong place (IoU of .1 or more with an object of its class), or on the background.
+    """
+    counts = dict.fromkeys(("right", "twice", "another class", "wrong place", "background", MISSED), 0)
+    for truth, found in pairs:
+        free = ~truth.ignored
+        chosen = np.flatnonzero(found.scores >= least)
+        for number in chosen[np.argsort(-found.scores[chosen], kind="stable")]:
+            own = overlap(found.boxes[number : number + 1], truth.boxes, truth.ignored)[0]
+            kind, place = _kind(own, truth, int(found.labels[number]), free)
+            counts[kind] += 1
+            if kind == "right":
+                free[place] = False
+        counts[MISSED] += int(free.sum())
+    return counts
+
+
+def _kind(own: NDArray[np.float64], truth: TrueBoxes, label: int, free: NDArray[np.bool_]) -> tuple[str, int]:
+    """What a found box is, by its overlaps with the true ones, and the true box it overlaps most among those."""
+    same = truth.labels == label
+    for kind, allowed, needed in (
+        ("right", same & free, RIGHT),
+        ("twice", same, RIGHT),
+        ("another class", ~same, RIGHT),
+        ("wrong place", same, NEAR),
+    ):
+        overlaps = np.where(allowed, own, 0.0)
+        if len(own) and overlaps.max() >= needed:
+            return kind, int(overlaps.argmax())
+    return "background", -1
 
 
 def measured_pairs(

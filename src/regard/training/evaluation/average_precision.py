@@ -115,7 +115,7 @@ def _matched(
         return hits, left_out
     order = np.argsort(ignored, kind="mergesort")
     truth, ignored = truth[order], ignored[order]
-    overlaps = overlap(found.astype(float), truth.astype(float), ignored)
+    overlaps = overlap(found, truth, ignored)
     for row, threshold in enumerate(np.minimum(THRESHOLDS, ALMOST_ONE)):
         free = np.ones(len(truth), dtype=bool)
         for number, own in enumerate(overlaps):
@@ -129,8 +129,9 @@ def _matched(
     return hits, left_out
 
 
-def overlap(found: Array, truth: Array, crowd: NDArray[np.bool_]) -> Array:
+def overlap(found: NDArray[np.floating], truth: NDArray[np.floating], crowd: NDArray[np.bool_]) -> Array:
     """IoU of every detection with every true box; with a crowd, the part of the detection inside it."""
+    found, truth = found.astype(np.float64), truth.astype(np.float64)
     low = np.maximum(found[:, None, :2], truth[None, :, :2])
     high = np.minimum(found[:, None, 2:], truth[None, :, 2:])
     both = (high - low).clip(0).prod(axis=2)
