@@ -9,11 +9,13 @@ from PIL import Image
 from safetensors.torch import load_file
 
 import regard
-from regard.checkpoints import newest_complete
+from regard.checkpoints import newest_complete, save_model
 from regard.cli.main import run
 from regard.data.images.reading import png
 from regard.data.synthetic.shapes import scenes
-from regard.errors import ConfigError, UsageError
+from regard.data.tokenizers.training import VocabularyConfig, train_vocabulary
+from regard.errors import ConfigError, DataError, UsageError
+from regard.models.bert import Bert, BertConfig
 from regard.models.vilbert import Vilbert, VilbertConfig
 from regard.training.evaluation.scores import recalls
 from regard.training.loop import train
@@ -26,6 +28,7 @@ TINY = (
     "training.batch=8", "training.validate_every=3", "training.checkpoint_every=3", "training.workers=0",
     "training.device=cpu", "data.image_size=32",
 )  # fmt: skip
+VOCABULARY = VocabularyConfig.parse({"kind": "word", "min_frequency": 1})
 TASKS = ("", "-retrieval", "-pointing", "-questions")
 
 
@@ -81,9 +84,9 @@ def test_fine_tuning_starts_from_the_body_of_the_pretrained_model(trained):
 
 
 def test_the_word_stream_starts_from_a_bert(tmp_path):
-    texts = ["model.preset=tiny", "data.train=phrasebook", "data.sentences=40", "data.next_sentence=false",
-             "tokenizer.size=300", "training.steps=1", "training.validate_every=0", "training.device=cpu"]  # fmt: skip
-    train(load_recipe("wikitext2-bert", [*texts, "data.valid=", "training.precision=fp32"]), tmp_path / "bert")
+    tokenizer = train_vocabulary(["a large red circle above a small blue square"], VOCABULARY, "enclosed")
+    config = BertConfig.parse({"vocab": tokenizer.size, "depth": 3, "width": 24, "heads": 2, "ffn_width": 40})
+    save_model(tmp_path / "bert", "bert", Bert(config), tokenizer.save)
     sets = [each for each in TINY if not each.startswith("model.width")]
     recipe = load_recipe("scenes-vilbert", [*sets, f"words.init={tmp_path / 'bert'}", "training.steps=1",
                                             "model.word_links=[0,1]", "training.lr=1e-12"])  # fmt: skip
@@ -203,3 +206,31 @@ def test_padding_changes_nothing(head):
     if head in ("none", "point", "answer"):
         with pytest.raises(ConfigError, match="use one with head"):
             _ = alone.score
+
+
+def test_captions_with_photographs_are_learnt_from_a_grid(tmp_path, capsys):
+    (tmp_path / "x_images").mkdir()
+    lines = []
+    for number, scene in enumerate(scenes(part="train", count=12, seed=4, size=40)):
+        (tmp_path / "x_images" / f"{number}.png").write_bytes(png(scene.pixels))
+        lines += [f"{number}.png\t{place}\t{text}" for place, text in enumerate((scene.caption, f"Number {number} ."))]
+    captions = tmp_path / "x_captions.tsv"
+    captions.write_text("\n".join(lines) + "\n")
+    sizes = [each for each in TINY if not each.startswith(("data.scenes", "data.image_size"))]
+    grid = ["data.regions.rows=2", "data.regions.columns=2", f"data.train={captions}", f"data.valid={captions}"]
+    grid += ["tokenizer.min_frequency=1", "training.precision=fp32"]
+    train(load_recipe("flickr8k-vilbert", [*sizes, *grid]), tmp_path / "p")
+    assert load_file(tmp_path / "p" / "model.safetensors")["masked.regions.weight"].shape[0] == 48  # features
+    sets = [*(each for each in sizes if not each.startswith("model.")), *grid, f"model.init={tmp_path / 'p'}"]
+    train(load_recipe("flickr8k-vilbert-retrieval", [*sets, "model.preset="]), tmp_path / "r")
+    capsys.readouterr()
+    for model in ("p", "r"):
+        assert run(["evaluate", str(captions), "-m", str(tmp_path / model), "--json"]) == 0
+        scores = json.loads(capsys.readouterr().out)
+        assert (scores["images"], scores["texts"]) == (12, 24) and "chance, caption to image, recall@5" in scores
+    (tmp_path / "x_images" / "3.png").write_text("no image")
+    with pytest.raises(DataError, match=r"3\.png"):
+        train(load_recipe("flickr8k-vilbert", [*sizes, *grid]), tmp_path / "bad")
+    assert not (tmp_path / "bad" / "model.safetensors").exists()
+    train(load_recipe("flickr8k-vilbert", [*sizes, *grid, "data.skip_bad=true"]), tmp_path / "skipped")
+    assert "left out, the first" in capsys.readouterr().err

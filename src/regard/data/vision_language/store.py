@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -67,8 +67,8 @@ class RegionTexts:
         widths, images, targets = (0, 0), list[int](), list[int]()
         count = 0
         paths = [folder / name for name in (FEATURES, PLACED, COUNTS, CLASSES)]
-        texts = ColumnWriter(folder, TEXTS, "<i4")
         with ExitStack() as files:
+            texts = files.enter_context(closing(ColumnWriter(folder, TEXTS, "<i4")))
             features, placed, counts, classes = (files.enter_context(path.open("wb")) for path in paths)
             for regions, about in examples:
                 widths = regions.features.shape[1], 0 if regions.classes is None else regions.classes.shape[1]
@@ -81,7 +81,6 @@ class RegionTexts:
                 images += [count] * len(about)
                 targets += [text.target for text in about]
                 count += 1
-        texts.close()
         for name, values in (("images", images), ("targets", targets)):
             (folder / f"{name}.bin").write_bytes(np.array(values, dtype="<i8").tobytes())
         about_store = {"images": count, "regions": most, "features": widths[0], "classes": widths[1]}

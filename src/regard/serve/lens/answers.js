@@ -38,11 +38,23 @@ const caption = ({ caption: said, score }) => [
   make("p", { className: "hint", textContent: `score ${score.toFixed(3)} a word; point at a word to see where it looked` }),
 ];
 
+/** An answer to a question, the region of a phrase, or how well a text fits, by what the model was trained for. */
+function compared({ text, labels: answers, probabilities: regions, score, probability }) {
+  if (answers) return labels(text)({ labels: answers });
+  if (regions) {
+    const named = regions.map((share, number) => [number ? `region ${number}` : "whole image", share]);
+    return labels(`“${text}” means`)({ labels: Object.fromEntries(named.sort((one, other) => other[1] - one[1])) });
+  }
+  const fit = probability == null ? `score ${score.toFixed(2)}; compare it with other texts` : `${percent(probability)} that it belongs to the picture`;
+  return [make("h3", { className: "answer-name", textContent: `“${text}”` }), make("p", { className: "caption", textContent: fit })];
+}
+
 const ANSWERS = { // ability -> the elements that show its answer
   see: labels("The model takes it for"),
   segment: labels("The picture consists of"),
   detect: objects,
   caption,
+  compare: compared,
 };
 
 /** Show an answer in an element; null empties it. */

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
+from regard.data.captions.reading import captioned_images
 from regard.data.parts import PARTS
 from regard.data.synthetic.scene_texts import Chooser, phrases, questions
 from regard.data.synthetic.shapes import Scene, scenes
 from regard.data.vision_language.finders import Regions
-from regard.errors import UsageError
+from regard.errors import DataError, UsageError
 from regard.inference.pipelines.vision_language import VisionLanguageModel
 from regard.studies.evaluate.catalog import Evaluation, EvaluationOptions
 from regard.training.evaluation.scores import recalls
@@ -21,9 +25,12 @@ EACH = 3  # phrases or questions about a scene
 
 
 def evaluate_regions(reader: VisionLanguageModel, data: str, options: EvaluationOptions) -> Evaluation:
-    """What the head of the model was trained for, on built-in scenes; regions are found in the pixels."""
+    """What the head of the model was trained for, on built-in scenes; regions are found in the pixels.
+
+    Of a file of captions, all images and all captions are compared.
+    """
     if data != SCENES:
-        raise UsageError(f"{data}: texts about images with known answers are only in {SCENES!r}")
+        return _captioned(reader, data)
     drawn = list(scenes(part="test", count=options.count, seed=options.seed, size=SIZE))
     match reader.config.head:
         case "point" | "answer":
@@ -34,9 +41,28 @@ def evaluate_regions(reader: VisionLanguageModel, data: str, options: Evaluation
     return Evaluation(retrieval_scores(scores, right, says_yes=reader.config.head == "pretraining"))
 
 
+def _captioned(reader: VisionLanguageModel, data: str) -> Evaluation:
+    """Recalls among all images of a file of captions, and among all of its captions; and what chance finds."""
+    if reader.config.head not in ("pretraining", "score"):
+        raise UsageError(f"{data}: phrases and questions with known answers are only in {SCENES!r}")
+    unread: list[str] = []
+    regions, texts, of = list[Regions](), list[str](), list[int]()
+    for number, each in enumerate(captioned_images(data, problems=unread, skip_bad=True)):
+        regions.append(reader.regions(each.image))
+        texts += each.captions
+        of += [number] * len(each.captions)
+    if not regions:
+        raise DataError(f"{data} has no image that can be read")
+    right = np.arange(len(regions))[:, None] == np.array(of)[None]
+    scores = retrieval_scores(reader.scores(regions, texts), right, says_yes=reader.config.head == "pretraining")
+    rng = np.random.default_rng(0)
+    chance = retrieval_scores(rng.random(right.shape), right, says_yes=False)
+    return Evaluation({**scores, **{f"chance, {key}": value for key, value in chance.items() if "@" in key}}, unread)
+
+
 def retrieval_scores(
-    scores: np.ndarray[tuple[int, int], np.dtype[np.float32]],
-    right: np.ndarray[tuple[int, int], np.dtype[np.bool_]],
+    scores: NDArray[np.floating[Any]],
+    right: NDArray[np.bool_],
     *,
     says_yes: bool,
 ) -> dict[str, object]:
