@@ -63,7 +63,8 @@ def evaluate(
         int | None, typer.Option(min=1, help="With --text: tokens from one window to the next. Default: half a window.")
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Write the translations, or the curves of a detector, here.")
+        Path | None,
+        typer.Option("-o", "--output", help="Write the translations, or curves of precision (.png, .svg), here."),
     ] = None,
     as_json: AsJson = False,
     device: Device = "cpu",
@@ -152,7 +153,9 @@ def _print_evaluations(
         evaluation, pipeline = _find_evaluation(model), regard.load(model, device=device, allow_pickle=allow_pickle)
         assert evaluation is not None
         if output and (len(models) > 1 or getattr(pipeline, "pipeline", "") not in DRAWN):
-            raise UsageError("-o is for translations, or for the curves of one detector; leave it out")
+            raise UsageError(
+                "-o is for translations, or for the precision of one model that finds objects; leave it out"
+            )
         options = EvaluationOptions(resolve(local_folder(model)), count, seed, beam, output)
         found = evaluation(pipeline, data, options)
         results[model], unread = found.scores, unread | dict.fromkeys(found.unread)
