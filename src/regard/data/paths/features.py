@@ -35,6 +35,20 @@ FEATURE_NAMES = (
 LOCATIONS, FEATURES, ROWS = len(LOCATION_NAMES), len(FEATURE_NAMES), LONGEST_PATH + 1
 
 
+def _mirror(names: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """For every number of a mirrored path, where it stands in the path itself, and its sign."""
+
+    def source(name: str) -> str:
+        kind, _, angle = name.partition(" ")
+        return f"{kind} {-int(angle) % 360}" if kind in ("open", "sight") else name
+
+    signs = np.array([-1.0 if name in ("right", "sin heading", "sin turn") else 1.0 for name in names])
+    return np.array([list(names).index(source(name)) for name in names]), signs.astype(np.float32)
+
+
+MIRRORED_FEATURES, MIRRORED_LOCATIONS = _mirror(FEATURE_NAMES), _mirror(LOCATION_NAMES)
+
+
 @dataclass(frozen=True, eq=False)
 class StepFeatures:
     """N paths as a model reads them: numbers of every row, and which rows there are."""

@@ -42,7 +42,8 @@ class RankingTask(PathTask[PathBatch]):
         ignored = len(store) - len(self.usable)
         self.summary += f"; {ignored:,} ignored, since none of their candidates succeeds or none fails"
         self.shown: list[Sample] = []
-        make = RankingBatches(rows, recipe.data.failures, recipe.seed)
+        sides = self._sides() if recipe.data.mirror else None
+        make = RankingBatches(rows, recipe.data.failures, recipe.seed, sides)
         self.loader = Loader(self._plan, make, **loader_options(recipe.training, device))
 
     def build(self) -> nn.Module:
@@ -90,6 +91,16 @@ class RankingTask(PathTask[PathBatch]):
             )
             for row in range(0, len(store), max(1, len(store) // SAMPLES))
         ][:SAMPLES]
+
+    def _sides(self) -> tuple[int, int]:
+        """The tokens of "left" and "right"."""
+        found = [each.ids[1:-1] for each in self.tokenizer.encode(["left", "right"])]
+        if any(len(ids) != 1 or ids[0] == self.tokenizer.unknown for ids in found):
+            raise DataError(
+                "data.mirror exchanges the words left and right, which are no single tokens of this vocabulary; raise "
+                "tokenizer.size, or set data.mirror = false"
+            )
+        return found[0][0], found[1][0]
 
     def _plan(self, epoch: int) -> list[Rows]:
         return shuffled(self.usable, self.recipe.training.batch, self.recipe.seed, epoch)

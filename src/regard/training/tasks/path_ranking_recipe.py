@@ -23,6 +23,7 @@ class RankingSection(PathsSection):
     """[data] of a model that ranks paths."""
 
     failures: PositiveInt = 3  # candidates that fail, beside one that succeeds, in each training example
+    mirror: bool = False  # half of the examples are mirrored, with "left" and "right" exchanged
 
 
 class RankingRecipe(Recipe):
