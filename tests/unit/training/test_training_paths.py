@@ -8,11 +8,14 @@ import torch
 
 from regard.checkpoints import load_model
 from regard.cli.main import run
+from regard.data.paths.routes import held_out
 from regard.data.paths.settings import LengthPrior, PathSettings
 from regard.data.paths.store import PathStore
+from regard.data.synthetic.houses import built_in_houses, built_in_routes
 from regard.training.evaluation.navigation import baselines, expected_scores, length_prior, one_hot, prior_scores
 from regard.training.loop import train
 from regard.training.tasks.catalog import load_recipe, open_task
+from regard.training.tasks.masked_lm import _preparation
 
 CPU = torch.device("cpu")
 SMALL = [
@@ -123,6 +126,32 @@ def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path, task):
         assert torch.equal(load_model(stopped).model.state_dict()[name], tensor), name
 
 
+def test_files_are_read_and_bad_paths_are_counted_and_named(tmp_path, capsys):
+    houses = list(built_in_houses(1, 4))
+    (tmp_path / "connectivity").mkdir()
+    entries = []
+    for house in houses:
+        (tmp_path / "connectivity" / f"{house.scan}_connectivity.json").write_text(json.dumps(house.to_json()))
+        entries += [
+            {
+                "scan": house.scan, "path": [house.viewpoints[number] for number in route.path],
+                "heading": route.heading, "instructions": list(route.instructions),
+            }
+            for route in built_in_routes(house, 1, 4)
+        ]  # fmt: skip
+    entries[3]["path"] = [entries[3]["path"][0], entries[3]["path"][-1]]
+    (tmp_path / "paths.json").write_text(json.dumps(entries))
+    sets = [TINY, *SMALL, "data.held_out=1", "data.tested=1", f"data.train={tmp_path / 'paths.json'}"]
+    task = open_task(load_recipe("houses-vlnbert", [*sets, "data.skip_bad=true"]), tmp_path / "data", CPU, lambda: None)
+    assert len(task.corpus.skipped) == 1 and "1 paths left out, the first: " in task.summary
+    assert sum(len(task.rows[part].store) for part in ("train", "valid", "test")) == 3 * (len(entries) - 1)
+    arguments = [word for each in sets for word in ("--set", each)]
+    assert run(["train", "houses-vlnbert", *arguments, "-o", str(tmp_path / "out")]) == 1
+    error = capsys.readouterr().err
+    assert "path 4: house" in error and "the path jumps" in error and error.count("\n") == 1
+    assert not (tmp_path / "out" / "data").exists()
+
+
 def test_stages_start_from_one_another(tmp_path):
     """Words of a BERT, then pairs, then ranking: every stage has the weights of the one before at its beginning."""
     shape = 'model={name="bert",width=16,heads=2,depth=2,ffn_width=24,max_length=64}'
@@ -145,10 +174,6 @@ def test_stages_start_from_one_another(tmp_path):
 
 
 def test_the_first_stage_reads_of_no_house_that_later_ones_hold_out(tmp_path):
-    from regard.data.paths.routes import held_out
-    from regard.data.synthetic.houses import built_in_houses, built_in_routes
-    from regard.training.tasks.masked_lm import _preparation
-
     preparation = _preparation(load_recipe("houses-bert"))
     texts = {part: {line.text.strip() for line in preparation.lines(part)} for part in ("train", "valid")}
     houses = {house.scan: house for house in built_in_houses(1, 40)}

@@ -28,6 +28,7 @@ VALIDATION_SEED = 0  # of what is hidden at every validation, the same for every
 class PathPairsTask(PathTask[HiddenBatch]):
     """Instructions with their paths, in which words and steps are hidden."""
 
+    capturable = False  # the loss of words selects the hidden ones, whose number differs
     recipe: PathPairsRecipe
 
     def __init__(self, recipe: PathPairsRecipe, folder: Path, device: torch.device) -> None:
