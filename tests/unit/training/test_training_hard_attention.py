@@ -52,7 +52,8 @@ def passed(decoder, grid, places, monkeypatch):
     wanted = iter(places)
 
     def draw(self, weights):
-        return torch.nn.functional.one_hot(torch.tensor(next(wanted)), PLACES).to(weights).expand_as(weights)
+        drawn = torch.nn.functional.one_hot(torch.tensor(next(wanted)), PLACES).to(weights).expand_as(weights)
+        return drawn + (weights - weights.detach()) if self.estimator == "straight_through" else drawn
 
     with monkeypatch.context() as patch:
         patch.setattr(ScoredAttention, "draw", draw)
@@ -113,6 +114,23 @@ def test_a_baseline_lowers_the_variance(decoder, grid, monkeypatch):
     with_baseline, without = variance(sum(words).item()), variance(0.0)
     print(f"variance with the baseline {with_baseline:.3f}, without {without:.3f}")
     assert with_baseline < 0.8 * without
+
+
+def test_the_straight_through_estimate_is_biased_and_varies_less(decoder, grid, monkeypatch):
+    exact, chances, estimates = enumerated(decoder, grid, monkeypatch, 0.0)
+    unbiased = (chances[:, None] * (estimates - exact).square()).sum()
+    decoder.cross.estimator = "straight_through"
+    through = []
+    for places in product(range(PLACES), repeat=WORDS):
+        logits, _ = passed(decoder, grid, places, monkeypatch)
+        through.append(gradient(cross_entropy(logits, LABELS, MASK), decoder))
+    mean = (chances[:, None] * torch.stack(through)).sum(0)
+    variance = (chances[:, None] * (torch.stack(through) - mean).square()).sum()
+    bias = ((mean - exact).norm() / exact.norm()).item()
+    print(
+        f"straight through: bias {bias:.2f} of the gradient's length, variance {variance:.2f}; without {unbiased:.2f}"
+    )
+    assert bias > 0.03 and variance < unbiased  # the unbiased one is exact to 1e-6
 
 
 def test_sampled_estimates_agree_with_the_exact_gradient_within_their_error(decoder, grid, monkeypatch):
