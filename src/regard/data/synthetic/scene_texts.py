@@ -34,10 +34,10 @@ class SceneText(NamedTuple):
 
 def phrases(scene: Scene) -> Iterator[SceneText]:
     """Every phrase that means one thing of a scene, such as "the small blue square" or "the leftmost shape"."""
-    things = scene.things
-    for number, thing in enumerate(things):
+    things, known = scene.things, [_whole(thing) for thing in scene.things]
+    for number, thing in enumerate(known):
         for words in _descriptions(thing):
-            if _count(things, words) == 1:
+            if _count(known, words) == 1:
                 yield SceneText(f"the {_spoken(words)}", f"{sum(map(bool, words))} words", number)
     for word, coordinate, sign in EXTREMES:
         places = [sign * getattr(thing, coordinate) for thing in things]
@@ -47,23 +47,26 @@ def phrases(scene: Scene) -> Iterator[SceneText]:
 
 def questions(scene: Scene) -> Iterator[SceneText]:
     """Every question about a scene that has one answer."""
-    things = scene.things
-    for thing in things:
+    things, known = scene.things, [_whole(thing) for thing in scene.things]
+    for thing in known:
         for words in _descriptions(thing):
-            if _count(things, words) == 1:
+            if _count(known, words) == 1:
                 yield from _attributes(thing, words)
-    for first, second in permutations(things, 2):
-        if _count(things, _whole(first)) == _count(things, _whole(second)) == 1:
-            yield from _relations(first, second)
+    for first, second in permutations(range(len(things)), 2):
+        if known.count(known[first]) == known.count(known[second]) == 1:
+            yield from _relations(things[first], things[second])
     yield SceneText("how many shapes are there", "number", NUMBERS[len(things)])
-    for words in (*(("", colour, "") for colour in COLOURS), *(("", "", shape) for shape in SHAPE_NAMES)):
-        noun = f"{words[1]} shapes" if words[1] else _plural(words[2])
-        yield SceneText(f"how many {noun} are there", "number", NUMBERS[_count(things, words)])
+    _, colours, shapes = (Counter(column) for column in zip(*known, strict=True))
+    for colour in COLOURS:
+        yield SceneText(f"how many {colour} shapes are there", "number", NUMBERS[colours[colour]])
+    for shape in SHAPE_NAMES:
+        yield SceneText(f"how many {_plural(shape)} are there", "number", NUMBERS[shapes[shape]])
+    here = {(colour, shape) for _, colour, shape in known}
     for colour, shape in product(COLOURS, SHAPE_NAMES):
-        here = _count(things, ("", colour, shape))
         # A "no" is asked where the colour or the shape is there, so that the answer needs both.
-        if here or _count(things, ("", colour, "")) or _count(things, ("", "", shape)):
-            yield SceneText(f"is there {_article(colour)} {colour} {shape}", "presence", "yes" if here else "no")
+        if colours[colour] or shapes[shape]:
+            answer = "yes" if (colour, shape) in here else "no"
+            yield SceneText(f"is there {_article(colour)} {colour} {shape}", "presence", answer)
 
 
 class Chooser:
@@ -92,31 +95,30 @@ def _whole(thing: Thing) -> Words:
     return thing.size, thing.colour, thing.shape
 
 
-def _descriptions(thing: Thing) -> Iterator[Words]:
+def _descriptions(thing: Words) -> Iterator[Words]:
     """All that can be said of a thing, from one word to three."""
-    for said in product((True, False), repeat=3):
-        if any(said):
-            size, colour, shape = (word if spoken else "" for word, spoken in zip(_whole(thing), said, strict=True))
-            yield size, colour, shape
+    for words in product(*((word, "") for word in thing)):
+        if any(words):
+            yield words
 
 
-def _count(things: Sequence[Thing], words: Words) -> int:
+def _count(things: Sequence[Words], words: Words) -> int:
     """How many things fit a description."""
-    return sum(all(word in ("", real) for word, real in zip(words, _whole(thing), strict=True)) for thing in things)
+    return sum(all(word in ("", real) for word, real in zip(words, thing, strict=True)) for thing in things)
 
 
 def _spoken(words: Words) -> str:
     return " ".join(word for word in (*words[:2], words[2] or "shape") if word)
 
 
-def _attributes(thing: Thing, words: Words) -> Iterator[SceneText]:
+def _attributes(thing: Words, words: Words) -> Iterator[SceneText]:
     """Questions for what a description leaves out."""
     if not words[1]:
-        yield SceneText(f"what colour is the {_spoken(words)}", "colour", thing.colour)
+        yield SceneText(f"what colour is the {_spoken(words)}", "colour", thing[1])
     if not words[2]:
-        yield SceneText(f"which shape is {' '.join(word for word in words if word)}", "shape", thing.shape)
+        yield SceneText(f"which shape is {' '.join(word for word in words if word)}", "shape", thing[2])
     if not words[0]:
-        yield SceneText(f"is the {_spoken(words)} large or small", "size", thing.size)
+        yield SceneText(f"is the {_spoken(words)} large or small", "size", thing[0])
 
 
 def _relations(first: Thing, second: Thing) -> Iterator[SceneText]:
