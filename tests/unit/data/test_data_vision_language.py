@@ -13,7 +13,15 @@ from regard.data.synthetic.shapes import SHAPES, scenes
 from regard.data.text.masking import Masking
 from regard.data.tokenizers.training import VocabularyConfig, train_vocabulary
 from regard.data.vision_language.batches import ChoiceMaker, MaskedPairMaker, PairMaker
-from regard.data.vision_language.finders import FinderConfig, connected, crops, grid_boxes, object_boxes, places
+from regard.data.vision_language.finders import (
+    FinderConfig,
+    connected,
+    crops,
+    grid_boxes,
+    object_boxes,
+    overlapping,
+    places,
+)
 from regard.data.vision_language.store import RegionExample, RegionTexts, TextAbout
 from regard.errors import CheckpointError, DataError
 
@@ -159,6 +167,12 @@ def test_regions_have_the_whole_image_first_and_pixels_of_one_size(tmp_path):
     (tmp_path / "regions.json").write_text('{"finder": "magic"}')
     with pytest.raises(CheckpointError, match="says not how regions are found"):
         FinderConfig.load(tmp_path)
+
+
+def test_the_region_of_a_box_is_the_one_that_overlaps_it_most():
+    boxes = np.array([[0, 0, 1, 1], [0.1, 0.1, 0.5, 0.5], [0.2, 0.2, 0.6, 0.6]])
+    assert overlapping(boxes, (0.2, 0.2, 0.6, 0.55)) == 2 and overlapping(boxes, (0.1, 0.1, 0.5, 0.5)) == 1
+    assert overlapping(boxes, (0.7, 0.7, 1.0, 1.0)) is None and overlapping(boxes[:1], (0.0, 0.0, 1.0, 1.0)) is None
 
 
 # Batches

@@ -11,11 +11,12 @@ from safetensors.torch import load_file
 import regard
 from regard.checkpoints import newest_complete, save_model
 from regard.cli.main import run
-from regard.data.images.reading import png
+from regard.data.images.reading import Preprocessing, png
 from regard.data.synthetic.shapes import scenes
 from regard.data.tokenizers.training import VocabularyConfig, train_vocabulary
 from regard.errors import ConfigError, DataError, UsageError
 from regard.models.bert import Bert, BertConfig
+from regard.models.catalog import MODELS
 from regard.models.vilbert import Vilbert, VilbertConfig
 from regard.training.evaluation.scores import recalls
 from regard.training.loop import train
@@ -64,7 +65,7 @@ def test_recalls_are_those_of_sorting():
     assert recalls(np.zeros((4, 20)), np.eye(4, 20, dtype=bool)) == {1: 0.0, 5: 0.0, 10: 0.0}
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", ["", "-retrieval"])
 def test_a_run_continues_exactly(task, tmp_path):
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     train(load_recipe(f"scenes-vilbert{task}", TINY), whole)
@@ -234,3 +235,24 @@ def test_captions_with_photographs_are_learnt_from_a_grid(tmp_path, capsys):
     assert not (tmp_path / "bad" / "model.safetensors").exists()
     train(load_recipe("flickr8k-vilbert", [*sizes, *grid, "data.skip_bad=true"]), tmp_path / "skipped")
     assert "left out, the first" in capsys.readouterr().err
+
+
+def test_regions_of_a_detector_travel_with_the_model(tmp_path, image):
+    torch.manual_seed(0)
+    entry = MODELS["detector"]
+    detector = entry.model(entry.config.parse({**entry.presets["tiny"], "classes": 2, "class_names": ("a", "b")}))
+    preprocessing = Preprocessing(size=(64, 64), resize=64, mean=(0.5,) * 3, std=(0.5,) * 3)
+    save_model(tmp_path / "detector", "detector", detector, preprocessing.save)
+    changes = ["data.regions.finder=detector", f"data.regions.detector={tmp_path / 'detector'}", "data.regions.most=3"]
+    train(load_recipe("scenes-vilbert", [*TINY, *changes, "data.scenes.count=16"]), tmp_path / "p")
+    (expected,) = regard.load(tmp_path / "detector").regions(image, 3)
+    (tmp_path / "detector").rename(tmp_path / "away")  # the model folder has a copy
+    model = regard.load(tmp_path / "p")
+    found = model.regions(image)
+    assert model.config.region_features == expected.features.shape[1] and model.config.region_classes == 3
+    np.testing.assert_allclose(found.boxes[1:] * 48, expected.boxes, atol=0.01)
+    np.testing.assert_allclose(found.features[1:], expected.features, atol=1e-2, rtol=1e-2)
+    np.testing.assert_allclose(found.features[0], expected.features.mean(axis=0), atol=1e-2, rtol=1e-2)
+    np.testing.assert_allclose(found.classes[1:].sum(axis=1), 1, atol=1e-5)
+    with pytest.raises(ConfigError, match="belong together"):
+        load_recipe("scenes-vilbert", ["data.regions.finder=detector"])

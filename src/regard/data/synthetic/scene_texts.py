@@ -97,7 +97,8 @@ def _whole(thing: Thing) -> Words:
 
 def _descriptions(thing: Words) -> Iterator[Words]:
     """All that can be said of a thing, from one word to three."""
-    for words in product(*((word, "") for word in thing)):
+    size, colour, shape = thing
+    for words in product((size, ""), (colour, ""), (shape, "")):
         if any(words):
             yield words
 

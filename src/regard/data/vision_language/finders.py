@@ -6,6 +6,7 @@ A region is a box and the pixels in it, brought to one small size. Region 0 is a
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, Self
 
@@ -13,7 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from PIL import Image
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, model_validator
 
 from regard.config import Config
 from regard.errors import CheckpointError, ConfigError
@@ -40,11 +41,18 @@ class Regions(NamedTuple):
 class FinderConfig(Config):
     """[data.regions]: how regions are found, and what the model is given of them."""
 
-    finder: Literal["objects", "grid"] = "objects"
+    finder: Literal["objects", "grid", "detector"] = "objects"
     rows: PositiveInt = 7  # of the grid
     columns: PositiveInt = 7
     most: PositiveInt = 8  # objects of an image
+    detector: str = ""  # the folder of the detector that finds them; a model folder keeps a copy of it
     side: int = Field(default=8, ge=2, le=64)  # pixels of the square that a region is brought to
+
+    @model_validator(mode="after")
+    def _check_detector(self) -> Self:
+        if (self.finder == "detector") != bool(self.detector):
+            raise ConfigError("regions.detector = FOLDER and regions.finder = 'detector' belong together; give both")
+        return self
 
     @property
     def regions(self) -> int:
@@ -77,6 +85,15 @@ def places(boxes: Boxes) -> Float[np.ndarray, "R 5"]:
     """Where regions are: the corners of their boxes, and the share of the image that they cover."""
     size = boxes[:, 2:] - boxes[:, :2]
     return np.concatenate([boxes, size.prod(axis=1, keepdims=True)], axis=1).astype(np.float32)
+
+
+def overlapping(boxes: Boxes, box: Sequence[float], least: float = 0.5) -> int | None:
+    """The region, not counting the whole image, that overlaps a box most (IoU), if by `least` or more."""
+    low, high = np.maximum(boxes[1:, :2], box[:2]), np.minimum(boxes[1:, 2:], box[2:])
+    both = (high - low).clip(0).prod(axis=1)
+    area = (boxes[1:, 2:] - boxes[1:, :2]).prod(axis=1) + (box[2] - box[0]) * (box[3] - box[1])
+    shares = both / (area - both)
+    return 1 + int(shares.argmax()) if len(shares) and shares.max() >= least else None
 
 
 def crops(image: Image.Image, boxes: Boxes, side: int) -> Float[np.ndarray, "R F"]:

@@ -22,6 +22,7 @@ from regard.data.vision_language.finders import Boxes, FinderConfig, Regions, pl
 from regard.device import find_device
 from regard.errors import UsageError
 from regard.inference.pipelines.images import DETAIL, ImageSource, open_image
+from regard.inference.pipelines.region_readers import RegionReader, region_reader
 from regard.inference.pipelines.text_encoder import Labelled
 from regard.models.catalog import models_run_by
 from regard.models.vilbert import Head, Vilbert, VilbertOutput
@@ -73,7 +74,7 @@ class VisionLanguageModel:
 
     pipeline: ClassVar[str] = "vision_language"
 
-    def __init__(self, model: Vilbert, tokenizer: TextTokenizer, finder: FinderConfig, *, name: str = "") -> None:
+    def __init__(self, model: Vilbert, tokenizer: TextTokenizer, finder: RegionReader, *, name: str = "") -> None:
         self.model, self.tokenizer, self.finder, self.name = model.eval(), tokenizer, finder, name
         self.config, self.device = model.config, next(model.parameters()).device
         self.labels = list(self.config.label_names) or [str(number) for number in range(self.config.labels)]
@@ -85,12 +86,14 @@ class VisionLanguageModel:
         if not isinstance(loaded.model, Vilbert):
             expected = " or ".join(models_run_by(cls.pipeline))
             raise UsageError(f"{folder} is a {loaded.name} model, which compares no texts with images; use {expected}")
-        tokenizer, finder = TextTokenizer.load(loaded.folder), FinderConfig.load(loaded.folder)
+        tokenizer = TextTokenizer.load(loaded.folder)
+        finder = region_reader(FinderConfig.load(loaded.folder), loaded.folder, device)
         return cls(loaded.model, tokenizer, finder, name=Path(folder).name)
 
     def regions(self, image: ImageSource) -> Regions:
         """The regions of an image: a path, the bytes of a file, or a Pillow image."""
-        return self.finder.read(open_image(image))
+        (found,) = self.finder([open_image(image)])
+        return found
 
     def match(self, images: ImageSource | Sequence[ImageSource], texts: str | Sequence[str]) -> list[Match]:
         """Every text with every image, those that fit best first."""
@@ -145,7 +148,7 @@ class VisionLanguageModel:
     def attention(self, image: ImageSource, text: str, *, layers: str = "*") -> RegionAttention:
         """Every head of the layers whose names match, while the model reads a text and an image."""
         opened = open_image(image)
-        regions, ids = self.finder.read(opened), self._ids([text])
+        regions, ids = self.regions(opened), self._ids([text])
         with record(self.model, layers) as looks:
             self.model(*self._inputs(ids, [regions]))
         weights = {name: looks[name][0].float().cpu().numpy() for name in looks}

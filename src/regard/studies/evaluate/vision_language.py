@@ -10,9 +10,9 @@ from PIL import Image
 
 from regard.data.captions.reading import captioned_images
 from regard.data.parts import PARTS
-from regard.data.synthetic.scene_texts import Chooser, phrases, questions
+from regard.data.synthetic.scene_texts import Chooser, SceneText, phrases, questions
 from regard.data.synthetic.shapes import Scene, scenes
-from regard.data.vision_language.finders import Regions
+from regard.data.vision_language.finders import Regions, overlapping
 from regard.errors import DataError, UsageError
 from regard.inference.pipelines.vision_language import VisionLanguageModel
 from regard.studies.evaluate.catalog import Evaluation, EvaluationOptions
@@ -21,6 +21,7 @@ from regard.training.recipe.files import SCENES
 
 SIZE = 48  # pixels of a side of the scenes
 POOL = 100  # images among which a caption's is searched
+MISSED = -1  # the region of a shape that was not found; no answer is right then
 EACH = 3  # phrases or questions about a scene
 
 
@@ -86,7 +87,7 @@ def _targets(reader: VisionLanguageModel, drawn: list[Scene], options: Evaluatio
             texts.append(each.text)
             of.append(number)
             kinds.append(each.kind)
-            targets.append(_nearest(regions[-1], scene, each.target) if isinstance(each.target, int) else each.target)
+            targets.append(_target(regions[-1], scene, each))
     if pointing:
         found: list[int | str] = [each.region for each in reader.pointed(regions, texts, of)]
     else:
@@ -100,12 +101,12 @@ def _regions(reader: VisionLanguageModel, scene: Scene) -> Regions:
     return reader.regions(Image.fromarray(scene.pixels.transpose(1, 2, 0)))
 
 
-def _nearest(regions: Regions, scene: Scene, thing: int) -> int:
-    """The found region whose middle is nearest to a thing; region 0, the whole image, is never it."""
-    if len(regions.boxes) < 2:
-        return -1
-    middles, true = (regions.boxes[1:, :2] + regions.boxes[1:, 2:]) / 2, np.array(scene.things[thing].box)
-    return 1 + int(np.argmin(np.abs(middles - (true[:2] + true[2:]) / 2).sum(axis=1)))
+def _target(regions: Regions, scene: Scene, text: SceneText) -> int | str:
+    """The answer, or the found region that a phrase means; none if it was not found."""
+    if isinstance(text.target, str):
+        return text.target
+    found = overlapping(regions.boxes, scene.things[text.target].box)
+    return MISSED if found is None else found
 
 
 def _distinct(drawn: list[Scene]) -> list[Scene]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -15,13 +15,14 @@ from PIL import Image
 
 from regard.data.captions.reading import captioned_images, read_captions
 from regard.data.parts import PARTS, Part
-from regard.data.synthetic.scene_texts import ANSWERS, Chooser, SceneText, phrases, questions
+from regard.data.synthetic.scene_texts import ANSWERS, Chooser, phrases, questions
 from regard.data.synthetic.shapes import MIN_SIZE, SHAPE_NAMES, Scene, scenes
 from regard.data.tokenizers.text import TextTokenizer
 from regard.data.tokenizers.training import VocabularyConfig, train_vocabulary
-from regard.data.vision_language.finders import Regions
+from regard.data.vision_language.finders import Regions, overlapping
 from regard.data.vision_language.store import NO_TARGET, RegionExample, RegionTexts, TextAbout
 from regard.errors import DataError
+from regard.inference.pipelines.region_readers import RegionReader, region_reader
 from regard.training.prepare.initial_model import initial_tokenizer
 from regard.training.prepare.stages import Stages
 from regard.training.recipe.region_text_sections import RegionTextsSection
@@ -29,6 +30,7 @@ from regard.training.safeguards import Poll
 
 TextKind = Literal["captions", "phrases", "questions"]
 VOCABULARY_SCENES = 2000  # scenes whose texts of all kinds make the vocabulary
+AT_ONCE = 64  # images whose regions are found together
 CHUNK = 500  # images whose texts are encoded together
 SKIPPED = "skipped.json"
 T = TypeVar("T")
@@ -124,38 +126,54 @@ class RegionTextPreparation:
     def _captioned(self, part: Part, skipped: list[str]) -> Iterator[Described]:
         if not (path := self.data.path(part)):
             return
-        for image, _, captions in captioned_images(path, problems=skipped, skip_bad=self.data.skip_bad):
-            yield Described(self.data.regions.read(image), [(text, NO_TARGET) for text in captions])
+        images, read = captioned_images(path, problems=skipped, skip_bad=self.data.skip_bad), self._reader()
+        while some := list(islice(images, AT_ONCE)):
+            for regions, (_, _, captions) in zip(read([each.image for each in some]), some, strict=True):
+                yield Described(regions, [(text, NO_TARGET) for text in captions])
+
+    def _reader(self) -> RegionReader:
+        return region_reader(self.data.regions, device="auto")
 
     def _scenes(self, part: Part) -> Iterator[Described]:
         sizes, choose = self.data.scenes, Chooser()
         count = {"train": sizes.count, "valid": sizes.valid_count, "test": sizes.test_count}[part]
-        drawn = scenes(part=part, count=count, seed=self.seed, size=self.data.image_size)
-        for number, scene in enumerate(drawn):
-            rng = np.random.default_rng([self.seed, PARTS.index(part), number, 1])
-            yield Described(self._regions(scene), self._texts(scene, choose, rng))
+        drawn = enumerate(scenes(part=part, count=count, seed=self.seed, size=self.data.image_size))
+        read = self._known if self.data.regions.finder == "objects" else self._searched(self._reader())
+        while some := list(islice(drawn, AT_ONCE)):
+            for (number, scene), regions in zip(some, read([scene for _, scene in some]), strict=True):
+                rng = np.random.default_rng([self.seed, PARTS.index(part), number, 1])
+                yield Described(regions, self._texts(scene, regions, choose, rng))
 
-    def _regions(self, scene: Scene) -> Regions:
-        """The regions of a scene with their classes; objects are known, so they need not be searched."""
-        image, regions = Image.fromarray(scene.pixels.transpose(1, 2, 0)), self.data.regions
-        if regions.finder == "grid":
-            return regions.read(image)
-        read = regions.read(image, np.array([thing.box for thing in scene.things]))
-        classes = np.zeros((len(read.boxes), len(SHAPE_NAMES)))
-        shown = range(1, len(read.boxes))
-        classes[shown, [SHAPE_NAMES.index(scene.things[number - 1].shape) for number in shown]] = 1
-        return read._replace(classes=classes)
+    def _known(self, some: Sequence[Scene]) -> list[Regions]:
+        """The regions of scenes with their classes; objects are known, so they need not be searched."""
+        found = []
+        for scene in some:
+            read = self.data.regions.read(_image(scene), np.array([thing.box for thing in scene.things]))
+            classes = np.zeros((len(read.boxes), len(SHAPE_NAMES)))
+            shown = range(1, len(read.boxes))
+            classes[shown, [SHAPE_NAMES.index(scene.things[number - 1].shape) for number in shown]] = 1
+            found.append(read._replace(classes=classes))
+        return found
 
-    def _texts(self, scene: Scene, choose: Chooser, rng: np.random.Generator) -> list[tuple[str, int]]:
+    @staticmethod
+    def _searched(reader: RegionReader) -> Callable[[Sequence[Scene]], list[Regions]]:
+        return lambda some: reader([_image(scene) for scene in some])
+
+    def _texts(
+        self, scene: Scene, regions: Regions, choose: Chooser, rng: np.random.Generator
+    ) -> list[tuple[str, int]]:
         if self.kind == "captions":
             return [(scene.caption, NO_TARGET)]
-        made: Sequence[SceneText] = list(phrases(scene) if self.kind == "phrases" else questions(scene))
-        return [(each.text, _target(each)) for each in choose(made, self.data.each, rng)]
+        if self.kind == "questions":
+            drawn = choose(list(questions(scene)), self.data.each, rng)
+            return [(each.text, ANSWERS.index(str(each.target))) for each in drawn]
+        places = [overlapping(regions.boxes, thing.box) for thing in scene.things]
+        texts = [each for each in phrases(scene) if places[int(each.target)] is not None]  # others mean no region
+        return [(each.text, places[int(each.target)] or 0) for each in choose(texts, self.data.each, rng)]
 
 
-def _target(text: SceneText) -> int:
-    """The region that a phrase means, or the number of the answer; region 0 is the whole image."""
-    return 1 + text.target if isinstance(text.target, int) else ANSWERS.index(text.target)
+def _image(scene: Scene) -> Image.Image:
+    return Image.fromarray(scene.pixels.transpose(1, 2, 0))
 
 
 def _polled(items: Iterator[T], poll: Poll) -> Iterator[T]:

@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from regard.checkpoints import resolve, save_model
+from regard.checkpoints.hub import local_folder
 from regard.checkpoints.models import identify
 from regard.config import Config
 from regard.data.batch import RegionTextBatch
@@ -18,12 +20,15 @@ from regard.data.vision_language.batches import PairMaker
 from regard.data.vision_language.finders import PLACES, FinderConfig
 from regard.data.vision_language.store import RegionTexts
 from regard.errors import ConfigError, DataError
+from regard.inference.pipelines.detection import ObjectDetector
 from regard.models.vilbert import VilbertOutput
 from regard.training.prepare.initial_model import build_two_streams, initial_folder
 from regard.training.prepare.region_texts import RegionTextPreparation, TextKind
 from regard.training.safeguards import Poll
 from regard.training.tasks.base import Forward, SupervisedTask, Values, loader_options
 from regard.training.tasks.vision_language_recipe import RegionTextRecipe
+
+DETECTOR = "regions"  # the folder within a model folder that holds the model that finds its regions
 
 
 class RegionTextTask(SupervisedTask[RegionTextBatch]):
@@ -102,7 +107,12 @@ class RegionTextTask(SupervisedTask[RegionTextBatch]):
     def save(self, folder: Path) -> None:
         """Write the tokenizer and how regions are found beside the weights."""
         self.tokenizer.save(folder)
-        self.recipe.data.regions.save(folder)
+        regions = self.recipe.data.regions
+        regions.replace(detector=DETECTOR if regions.detector else "").save(folder)
+        if regions.detector:
+            source = resolve(local_folder(regions.detector))
+            detector = ObjectDetector.load(source)
+            save_model(folder / DETECTOR, identify(source)[0], detector.model, detector.preprocessing.save)
 
     def _plan(self, epoch: int) -> list[Rows]:
         order = np.random.default_rng([self.recipe.seed, epoch]).permutation(len(self.corpus.train))
@@ -112,11 +122,16 @@ class RegionTextTask(SupervisedTask[RegionTextBatch]):
 
 def _preparation(recipe: RegionTextRecipe, kind: TextKind) -> RegionTextPreparation:
     model = recipe.model
-    if model.init and FinderConfig.load(initial_folder(model.init)) != recipe.data.regions:
+    if model.init and not _same(FinderConfig.load(initial_folder(model.init)), recipe.data.regions):
         raise ConfigError(f"{model.init} was trained with other regions; set [data.regions] as its regions.json says")
     return RegionTextPreparation(
         recipe.data, kind, model.init or recipe.words.init, recipe.tokenizer, _longest(recipe), recipe.seed
     )
+
+
+def _same(first: FinderConfig, second: FinderConfig) -> bool:
+    """Whether regions are found in the same way; a copy of a detector is in another folder."""
+    return first.replace(detector=second.detector) == second if first.finder == second.finder else False
 
 
 def _longest(recipe: RegionTextRecipe) -> int:
