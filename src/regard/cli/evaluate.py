@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from regard.studies.evaluate.catalog import Evaluate
 
 LAYERS = "layers"  # key of the alignment error rates by layer
+ON_ONE_LINE = 4  # numbers
 
 
 def evaluate(
@@ -175,14 +176,18 @@ def _print(results: Mapping[str, object], as_json: bool) -> None:
     if as_json:
         print(json.dumps(results, ensure_ascii=False))
         return
-    for name, value in results.items():
-        if isinstance(value, dict) and not any(isinstance(each, float) for each in value.values()):
-            print(name)
-            _print({f"  {key}": each for key, each in value.items()}, as_json)
-        elif isinstance(value, dict) and name != LAYERS:
-            print(f"{name:32} {'  '.join(f'{key} {each:.4f}' for key, each in value.items())}")
-        elif isinstance(value, dict):
-            print(f"{name}, alignment error rate")
-            _print({f"  {key}": each for key, each in value.items()}, as_json)
+    for line in _lines(results):
+        print(line)
+
+
+def _lines(results: Mapping[str, object], indent: str = "") -> Iterator[str]:
+    """Metrics as lines: a few numbers of one subject on one line, groups below their names."""
+    for key, value in results.items():
+        name = f"{indent}{key}"
+        if not isinstance(value, dict):
+            yield f"{name:32} {value:.4f}" if isinstance(value, float) else f"{name:32} {value}"
+        elif key != LAYERS and len(value) <= ON_ONE_LINE and all(isinstance(each, float) for each in value.values()):
+            yield f"{name:32} {'  '.join(f'{inner} {each:.4f}' for inner, each in value.items())}"
         else:
-            print(f"{name:32} {value:.4f}" if isinstance(value, float) else f"{name:32} {value}")
+            yield f"{name}, alignment error rate" if key == LAYERS else name
+            yield from _lines(value, f"{indent}  ")
