@@ -146,7 +146,7 @@ PIPELINES: dict[str, PipelineEntry] = {
     "navigator": PipelineEntry(
         "navigator", "Navigator", "navigate",
         {ANY_HEAD: 'print(model.navigate("turn left and stop", "builtin:houses#0", "house-1-000-000")[0].best)'},
-        input=HOUSE, text_label="instruction",
+        input=HOUSE, text_label="Instruction",
     ),
     "vision_language": PipelineEntry(
         "vision_language", "VisionLanguageModel", "compare",
@@ -155,7 +155,7 @@ PIPELINES: dict[str, PipelineEntry] = {
             "point": 'print(model.point("picture.png", "the red circle")[0].box)',
             "answer": 'print(model.answer("picture.png", "what colour is the large ring")[0].label)',
         },
-        input=IMAGE, text_label="text or question",
+        input=IMAGE, text_label="Text or question",
     ),
 }  # fmt: skip
 
