@@ -83,8 +83,10 @@ def detect(
 
     try:
         answer_lines(given_texts(image), lambda lines: detector.detect(lines, score), show)
-    finally:
+    except typer.Exit:  # some images were refused; the files are of the others
         finish()
+        raise
+    finish()
 
 
 def _plain(each: Any) -> dict[str, Any]:

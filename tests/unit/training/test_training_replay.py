@@ -27,6 +27,15 @@ MODELS = {
         ),
         *SCENES,
     ],
+    "scenes-detector": [
+        (
+            'model={name="detector",preset="tiny",image_size=32,width=8,'
+            "body_values={stem='large',stem_width=8,widths=[8,8,16],depths=[1,1,1],norm='group'},"
+            "proposals={sizes=[[8],[12],[20]],ratios=[1],sampled=16,train_before=20,train_after=20,before=20,after=10},"
+            "regions={width=16,sampled=8}}"
+        ),
+        *SCENES,
+    ],
     "scenes-igpt": [
         'model={name="gpt",preset="igpt-tiny",width=16,heads=2,depth=2,max_length=256,dropout=0.1}',
         *SCENES,
