@@ -32,7 +32,7 @@ class Memory(NamedTuple):
     @property
     def sequences(self) -> int:
         """The number of sequences in use."""
-        return len(self.k if self.rows is None else self.rows)
+        return (self.k if self.rows is None else self.rows).shape[0]  # len() would fix the size in an exported graph
 
     def keep(self, sequences: Int[Tensor, "S2"], *, in_place: bool = False) -> "Memory":
         """These sequences only; with `in_place` nothing is copied, and `rows` names them."""
@@ -140,8 +140,8 @@ class MultiHeadAttention(nn.Module):
             visible = cache.visible()
             if visible is not None:  # includes the causal mask
                 mask, causal = masks.combine(mask, visible), False
-            if len(k) != len(q):  # the hypotheses of a sentence, one token each, share its storage
-                q = q.view(len(k), -1, *q.shape[1::2]).transpose(1, 2)
+            if k.shape[0] != q.shape[0]:  # the hypotheses of a sentence, one token each, share its storage
+                q = q.view(k.shape[0], -1, *q.shape[1::2]).transpose(1, 2)
         if self.position is not None:
             relative = self.position(q, k.shape[2])
             bias = relative if bias is None else bias + relative

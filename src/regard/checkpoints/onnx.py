@@ -129,8 +129,8 @@ def _write_translator(model: Transformer, folder: Path) -> None:
     source, mask = _example()
     rows = {0: sentences, 1: length}
     _write(EncoderGraph(model), folder / "encoder.onnx", (source, mask), {"source": rows, "mask": rows}, ["memory"])
-    with torch.inference_mode():
-        memory = EncoderGraph(model)(source, mask).clone()
+    with torch.no_grad():  # not inference_mode: the exporter cannot trace what it made, and starts anew with Dynamo
+        memory = EncoderGraph(model)(source, mask)
     shapes: Shapes = {
         "tokens": {0: sentences},
         "mask": rows,
