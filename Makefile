@@ -10,7 +10,7 @@ demo: $(VENV)/.ready
 	$(BIN)/regard demo --output build/demo
 
 test: check browser proxies
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 	$(MAKE) kernels
 
 # Kernels of GPUs, on a processor: Triton's interpreter runs them, in a process that knows of it from the start.

@@ -17,6 +17,7 @@ from fastapi import FastAPI
 from hypothesis import settings
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
+import forked
 import shape_checks
 from regard.checkpoints import export_model, save_model
 from regard.data.images.reading import Preprocessing
@@ -56,6 +57,12 @@ TINY = (
 def trained(folder: Path, *changes: str, recipe: str = "phrasebook") -> Path:
     """The folder of a tiny translator."""
     return train(load_recipe(recipe, [*TINY, *changes]), folder)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def forked_processes(request: pytest.FixtureRequest) -> None:
+    if any(hasattr(getattr(item, "module", None), "PROCESSES") for item in request.session.items):
+        forked.start_server()
 
 
 @pytest.fixture(autouse=True)

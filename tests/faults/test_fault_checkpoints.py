@@ -4,7 +4,6 @@ REGARD_FAULT_COUNT sets how often each random fault is tried; `make faults` rais
 """
 
 import json
-import multiprocessing
 import os
 import random
 import resource
@@ -17,13 +16,12 @@ import time
 import pytest
 import torch
 
+from forked import PROCESSES
 from regard import checkpoints
 from regard.errors import CheckpointError
 from regard.models.transformer import Transformer, TransformerConfig
 
 COUNT = int(os.environ.get("REGARD_FAULT_COUNT", "10"))
-PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["regard.checkpoints"])
 SMALL = TransformerConfig(
     source_vocab=9, target_vocab=9, width=8, heads=2, encoder_depth=1, decoder_depth=1, ffn_width=8
 )

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from regard.checkpoints import newest_complete, verify
+from regard.cli.main import run
 from regard.training.metrics_log import read_metrics
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -69,7 +70,7 @@ def test_training_ends_and_one_process_goes_on(tmp_path, start, parallel):
     verify(saved)
     step = int(saved.name.removeprefix("step-"))
     more = ["--set", f"training.steps={step + 3}", "--set", "training.parallel=auto", "--resume", "-o", str(out)]
-    subprocess.run([sys.executable, "-m", "regard", "train", "phrasebook", *sets, *more], check=True)
+    assert run(["train", "phrasebook", *sets, *more]) == 0
     assert read_metrics(out / "metrics.jsonl")[-1]["step"] == step + 3
     verify(out)
 
@@ -87,7 +88,7 @@ def test_a_translation_goes_on_without_loss_or_repetition(tmp_path, start, trans
     shutil.copytree(parts, tmp_path / "before")
     again = start(*words, out)
     assert again.wait(600) == 0, (tmp_path / "log").read_text()
-    subprocess.run([sys.executable, "-m", "regard", *map(str, words), str(tmp_path / "one.txt")], check=True)
+    assert run([*map(str, words), str(tmp_path / "one.txt")]) == 0
     assert out.read_bytes() == (tmp_path / "one.txt").read_bytes()
     assert not parts.exists()
     said = (tmp_path / "log").read_text().splitlines()

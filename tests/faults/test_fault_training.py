@@ -6,11 +6,14 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
+from forked import PROCESSES
 from regard.checkpoints import load_model, newest_complete, verify
-from regard.errors import UsageError
+from regard.errors import RegardError, UsageError
 from regard.training.loop import train
 from regard.training.metrics_log import read_metrics
 from regard.training.tasks.catalog import load_recipe
@@ -27,59 +30,71 @@ ENDLESS = "training.steps=1000000"
 PROGRAM = """
 import sys
 from pathlib import Path
-from regard.errors import RegardError
-from regard.training.loop import train
-from regard.training.tasks.catalog import load_recipe
+from test_fault_training import train_in_process
 
 if __name__ == "__main__":
-    try:
-        train(load_recipe("phrasebook", sys.argv[2:]), Path(sys.argv[1]), resume=True)
-    except RegardError as error:
-        print(error, file=sys.stderr)
-        sys.exit(error.exit_code)
+    train_in_process(*map(Path, sys.argv[1:3]), sys.argv[3:])
 """
 
 
+def train_in_process(out, log, sets):
+    """Train in a process whose messages go to a file."""
+    with log.open("w") as sys.stderr:
+        try:
+            train(load_recipe("phrasebook", sets), out, resume=True)
+        except RegardError as error:
+            print(error, file=sys.stderr)
+            sys.exit(error.exit_code)
+
+
 @pytest.fixture
-def start(tmp_path):
-    """Start training processes, each in its own process group; all are ended after the test."""
+def log(tmp_path):
+    return tmp_path / "log"
+
+
+@pytest.fixture
+def start(log):
+    """Start training processes; all are ended after the test."""
     started = []
-    (tmp_path / "program.py").write_text(PROGRAM)
 
     def launch(out, *sets):
-        command = [sys.executable, str(tmp_path / "program.py"), str(out), *SETS, ENDLESS, *sets]
-        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+        process = PROCESSES.Process(target=train_in_process, args=(out, log, [*SETS, ENDLESS, *sets]))
+        process.start()
         started.append(process)
         return process
 
     yield launch
     for process in started:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
+        process.kill()
+        process.join()
 
 
-def wait_for_steps(process, out, beyond=0):
+def exit_code(process):
+    process.join(60)
+    return process.exitcode
+
+
+def wait_for_steps(is_alive, out, log, beyond=0):
     """Wait until the run has logged a step after `beyond`."""
-    while process.poll() is None:
+    while is_alive():
         rows = read_metrics(out / "metrics.jsonl")
         if rows and rows[-1]["step"] > beyond:
             return
         time.sleep(0.05)
-    pytest.fail(f"the run ended by itself: {process.stderr.read()}")
+    pytest.fail(f"the run ended by itself: {log.read_text()}")
 
 
 @pytest.mark.parametrize("attempt", range(COUNT))
-def test_sigterm_saves_and_exits_143(tmp_path, start, attempt):
+def test_sigterm_saves_and_exits_143(tmp_path, start, log, attempt):
     out = tmp_path / "run"
     step = 0
     for _ in range(2):  # the second time as a resumed run
         process = start(out)
-        wait_for_steps(process, out, beyond=step)
+        wait_for_steps(process.is_alive, out, log, beyond=step)
         time.sleep(random.Random(attempt).random() / 2)
         process.terminate()
-        assert process.wait(timeout=60) == 143
-        assert "continue with --resume" in process.stderr.read()
+        assert exit_code(process) == 143
+        assert "continue with --resume" in log.read_text()
         newest = newest_complete(out)
         verify(newest)
         assert int(newest.name[5:]) > step
@@ -89,23 +104,35 @@ def test_sigterm_saves_and_exits_143(tmp_path, start, attempt):
     load_model(out)
 
 
-def test_control_c_with_workers_saves_and_exits_130(tmp_path, start):
+@contextmanager
+def program(out, log, *sets):
+    """A training as a program of its own: its workers are in its process group, and it may be killed."""
+    file = log.with_name("program.py")
+    file.write_text(PROGRAM)
+    command = [sys.executable, file, out, log, *SETS, ENDLESS, *sets]
+    paths = os.pathsep.join([*map(str, Path(__file__).parents[:2]), os.environ.get("PYTHONPATH", "")])
+    with subprocess.Popen(command, start_new_session=True, env={**os.environ, "PYTHONPATH": paths}) as process:
+        try:
+            wait_for_steps(lambda: process.poll() is None, out, log)
+            yield process
+        finally:
+            process.kill()
+
+
+def test_control_c_with_workers_saves_and_exits_130(tmp_path, log):
     out = tmp_path / "run"
-    process = start(out, "training.workers=2")
-    wait_for_steps(process, out)
-    os.killpg(process.pid, signal.SIGINT)  # to the workers as well, like a terminal
-    assert process.wait(timeout=60) == 130, process.stderr.read()
+    with program(out, log, "training.workers=2") as process:
+        os.killpg(process.pid, signal.SIGINT)  # to the workers as well, like a terminal
+        assert process.wait(timeout=60) == 130, log.read_text()
     verify(newest_complete(out))
 
 
 @pytest.mark.parametrize("attempt", range(COUNT))
-def test_a_killed_run_resumes_from_its_last_checkpoint(tmp_path, start, attempt):
+def test_a_killed_run_resumes_from_its_last_checkpoint(tmp_path, log, attempt):
     out = tmp_path / "run"
-    process = start(out, "training.checkpoint_every=1")
-    wait_for_steps(process, out)
-    time.sleep(random.Random(attempt).random() / 2)
-    process.kill()
-    process.wait()
+    with program(out, log, "training.checkpoint_every=1") as process:
+        time.sleep(random.Random(attempt).random() / 2)
+        process.kill()
     step = int(newest_complete(out).name[5:])
     train(load_recipe("phrasebook", [*SETS, f"training.steps={step + 2}"]), out, resume=True)
     verify(out)
@@ -113,21 +140,21 @@ def test_a_killed_run_resumes_from_its_last_checkpoint(tmp_path, start, attempt)
     assert steps == sorted(set(steps))
 
 
-def test_a_signal_before_the_first_step_ends_the_run_at_once(tmp_path, start):
+def test_a_signal_before_the_first_step_ends_the_run_at_once(tmp_path, start, log):
     out = tmp_path / "run"
     process = start(out, "data.phrasebook.count=100000", "data.phrasebook.max_words=60")
-    while not (out / "recipe.toml").exists() and process.poll() is None:
+    while not (out / "recipe.toml").exists() and process.is_alive():
         time.sleep(0.05)
     process.terminate()
-    assert process.wait(timeout=60) == 143
-    assert "nothing had been trained yet" in process.stderr.read()
+    assert exit_code(process) == 143
+    assert "nothing had been trained yet" in log.read_text()
 
 
-def test_a_second_run_is_refused_while_the_first_writes(tmp_path, start):
+def test_a_second_run_is_refused_while_the_first_writes(tmp_path, start, log):
     out = tmp_path / "run"
     process = start(out)
-    wait_for_steps(process, out)
+    wait_for_steps(process.is_alive, out, log)
     with pytest.raises(UsageError, match="in use by another run"):
         train(load_recipe("phrasebook", [*SETS, ENDLESS]), out, resume=True)
     process.terminate()
-    assert process.wait(timeout=60) == 143
+    assert exit_code(process) == 143

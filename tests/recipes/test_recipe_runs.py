@@ -62,11 +62,29 @@ def interrupt_at(monkeypatch, step, signum=signal.SIGTERM):
     monkeypatch.setattr(Trainer, "_backward", backward)
 
 
+@pytest.fixture(scope="module")
+def whole_run(tmp_path_factory):
+    """The folders of runs that nothing disturbed; each is made once."""
+    made = {}
+
+    def make(model, *sets):
+        if (model, sets) not in made:
+            made[model, sets] = train(tiny(model, *sets), tmp_path_factory.mktemp("whole") / "run")
+        return made[model, sets]
+
+    return make
+
+
+@pytest.fixture
+def whole(whole_run):
+    return whole_run("transformer")
+
+
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("cut", [1, 5, 6, 7, 11][: max(2, FAULTS)])
-def test_a_run_that_was_cut_ends_like_one_that_was_not(tmp_path, monkeypatch, model, cut):
-    recipe = tiny(model, "training.accumulate=2", "training.ema=0.9")
-    train(recipe, tmp_path / "whole")
+def test_a_run_that_was_cut_ends_like_one_that_was_not(tmp_path, monkeypatch, whole_run, model, cut):
+    sets = ("training.accumulate=2", "training.ema=0.9")
+    recipe, whole = tiny(model, *sets), whole_run(model, *sets)
     with monkeypatch.context() as patch:
         interrupt_at(patch, cut)
         with pytest.raises(SignalError) as caught:
@@ -74,10 +92,10 @@ def test_a_run_that_was_cut_ends_like_one_that_was_not(tmp_path, monkeypatch, mo
     assert caught.value.exit_code == 143
     assert newest_complete(tmp_path / "cut").name == f"step-{cut:08d}"
     train(recipe, tmp_path / "cut", resume=True)
-    assert_same_state(tmp_path / "whole", tmp_path / "cut")
-    assert told(tmp_path / "whole") == told(tmp_path / "cut")
-    whole, cut_weights = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "cut"))
-    assert all(torch.equal(whole[name], cut_weights[name]) for name in whole)
+    assert_same_state(whole, tmp_path / "cut")
+    assert told(whole) == told(tmp_path / "cut")
+    weights, cut_weights = (load_file(out / "model.safetensors") for out in (whole, tmp_path / "cut"))
+    assert all(torch.equal(weights[name], cut_weights[name]) for name in weights)
 
 
 @pytest.mark.parametrize("moment", ["_log", "_take"])
@@ -97,17 +115,15 @@ def test_a_signal_between_two_steps_is_never_answered_without_saving(tmp_path, m
     assert newest_complete(tmp_path / "run").name in ("step-00000005", "step-00000006")
 
 
-def test_a_finished_run_can_be_made_longer(tmp_path):
-    train(tiny("transformer"), tmp_path / "whole")
+def test_a_finished_run_can_be_made_longer(tmp_path, whole):
     train(tiny("transformer", "training.steps=7"), tmp_path / "longer")
     train(tiny("transformer"), tmp_path / "longer", resume=True)
-    assert_same_state(tmp_path / "whole", tmp_path / "longer")
+    assert_same_state(whole, tmp_path / "longer")
     verify(tmp_path / "longer")
 
 
-def test_a_cut_in_validation_validates_again(tmp_path, monkeypatch):
+def test_a_cut_in_validation_validates_again(tmp_path, monkeypatch, whole):
     recipe = tiny("transformer")
-    train(recipe, tmp_path / "whole")
     original = Trainer.measure
 
     def measure(self):
@@ -120,22 +136,19 @@ def test_a_cut_in_validation_validates_again(tmp_path, monkeypatch):
             train(recipe, tmp_path / "cut")
     assert caught.value.exit_code == 130
     train(recipe, tmp_path / "cut", resume=True)
-    assert told(tmp_path / "whole") == told(tmp_path / "cut")
+    assert told(whole) == told(tmp_path / "cut")
 
 
 @pytest.mark.parametrize("workers", [0, 1, 4])
-def test_the_same_seed_gives_the_same_log_whatever_the_workers(tmp_path, workers):
-    train(tiny("transformer"), tmp_path / "first")
+def test_the_same_seed_gives_the_same_log_whatever_the_workers(tmp_path, whole, workers):
     train(tiny("transformer", f"training.workers={workers}"), tmp_path / "second")
-    assert told(tmp_path / "first") == told(tmp_path / "second")
+    assert told(whole) == told(tmp_path / "second")
 
 
-def test_another_seed_gives_another_log(tmp_path):
-    logs = []
-    for seed in (1, 2):
-        train(tiny("transformer", f"seed={seed}"), tmp_path / str(seed))
-        logs.append(told(tmp_path / str(seed)))
-    assert logs[0] != logs[1]
+def test_another_seed_gives_another_log(tmp_path, whole):
+    assert tiny("transformer").seed != 2
+    train(tiny("transformer", "seed=2"), tmp_path / "run")
+    assert told(whole) != told(tmp_path / "run")
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -164,8 +177,8 @@ def test_the_first_losses_are_the_known_ones(tmp_path):
     assert losses == pytest.approx([3.52992, 2.56170, 2.49435, 2.06318, 1.74906], rel=1e-3)
 
 
-def test_the_published_folder_is_complete(tmp_path):
-    out = train(tiny("transformer"), tmp_path / "run")
+def test_the_published_folder_is_complete(whole):
+    out = whole
     verify(out)
     assert not (out / "final").exists()
     loaded = load_model(out)

@@ -87,8 +87,10 @@ def test_a_reader_that_leaves_is_no_error() -> None:
 
 
 def test_a_terminated_training_is_143(tmp_path: Path) -> None:
+    sets = ("data.phrasebook.count=50", "data.phrasebook.valid_count=2", "model.width=16", "training.log_every=1")
+    words = [word for each in sets for word in ("--set", each)]
     process = subprocess.Popen(
-        [*REGARD, "train", "phrasebook", "-o", str(tmp_path / "run"), "--set", "data.phrasebook.count=50"],
+        [*REGARD, "train", "phrasebook", "-o", str(tmp_path / "run"), *words],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert process.stderr is not None

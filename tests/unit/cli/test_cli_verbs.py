@@ -14,8 +14,9 @@ from regard.inference.insight.word_alignment import to_pharaoh
 
 SENTENCE = "we are eating bread"
 SMALL = (
-    "data.phrasebook.count=20", "data.phrasebook.max_words=4", "data.phrasebook.test_count=1", "training.steps=2",
-    "training.validate_every=0", "training.device=cpu", "tokenizer.size=100", "model.width=8", "model.heads=1",
+    "data.phrasebook.count=20", "data.phrasebook.max_words=4", "data.phrasebook.valid_count=2",
+    "data.phrasebook.test_count=1", "training.steps=2", "training.validate_every=0", "training.device=cpu",
+    "tokenizer.size=100", "model.width=8", "model.heads=1",
 )  # fmt: skip
 
 

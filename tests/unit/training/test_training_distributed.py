@@ -2,7 +2,6 @@
 
 import faulthandler
 import json
-import multiprocessing
 import os
 import shutil
 import signal
@@ -11,12 +10,14 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
+from forked import PROCESSES
 from regard.checkpoints import newest_complete
 from regard.cli.main import run
 from regard.errors import TrainingError
@@ -35,19 +36,15 @@ TINY = (
 )  # fmt: skip
 
 
-def in_ranks(
-    count: int, work: Callable[..., None], *arguments: object, machines: int = 1
-) -> list[multiprocessing.process.BaseProcess]:
+def in_ranks(count: int, work: Callable[..., None], *arguments: object, machines: int = 1) -> list[BaseProcess]:
     """Start `work` in processes with torchrun's environment, without waiting for them."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["regard.training.loop"])
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     sizes = {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count // machines)}
     place = {**sizes, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     started = [
-        context.Process(target=as_rank, args=({**place, "RANK": str(rank), "LOCAL_RANK": str(rank)}, work, arguments))
+        PROCESSES.Process(target=as_rank, args=({**place, "RANK": str(rank), "LOCAL_RANK": str(rank)}, work, arguments))
         for rank in range(count)
     ]
     for process in started:
@@ -62,7 +59,7 @@ def as_rank(place: dict[str, str], work: Callable[..., None], arguments: tuple[o
     work(*arguments)
 
 
-def ended(processes: list[multiprocessing.process.BaseProcess]) -> list[int | None]:
+def ended(processes: list[BaseProcess]) -> list[int | None]:
     for process in processes:
         process.join(330)
         process.kill()
