@@ -12,7 +12,6 @@ import platformdirs
 
 import regard
 from regard.errors import UsageError
-from regard.training.loop import train
 from regard.training.recipe.files import PHRASEBOOK
 from regard.training.tasks.catalog import load_recipe
 
@@ -61,5 +60,7 @@ def demo_model(*, again: bool = False) -> Path:
     if again and folder.exists():
         raise UsageError(f"the demo model is in {folder}; remove that folder to train it again")
     if not (folder / "manifest.json").is_file():
+        from regard.training.loop import train  # takes seconds, and a server asks only for the folder
+
         train(load_recipe(RECIPE), folder, resume=folder.exists())
     return folder
