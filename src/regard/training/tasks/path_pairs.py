@@ -74,7 +74,8 @@ class PathPairsTask(PathTask[HiddenBatch]):
                 output.match.argmax(-1) == batch.mismatched, torch.ones_like(batch.mismatched),
             )  # fmt: skip
             sums += torch.stack([each.sum().double() for each in counted]).cpu()
-        words, right, masked, steps, hidden, match, matched, pairs = sums.clamp(min=1e-9).tolist()
+        words, right, masked, steps, hidden, match, matched, pairs = sums.tolist()
+        masked, hidden = max(masked, 1.0), max(hidden, 1.0)  # where all paths were exchanged, nothing is hidden
         return {
             "loss": words / masked + steps / hidden + match / pairs,
             "perplexity": math.exp(min(words / masked, 100.0)),
