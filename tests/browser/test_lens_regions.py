@@ -45,7 +45,7 @@ def test_words_light_up_regions_and_regions_words(open_lens, start_server, folde
     path.write_bytes(png(scene.pixels))
     recorded = regard.load(folder).attention(path, TEXT).weights
     with open_lens(f"{start_server([folder]).url}/#picture") as page:
-        expect(page.locator("#picture-text-label")).to_have_text("text or question")
+        expect(page.locator("#picture-text-label")).to_have_text("Text or question")
         page.fill("#picture-text", TEXT)
         page.set_input_files("#picture-file", path)
         view = page.locator("#picture-view")
