@@ -43,7 +43,7 @@ def stages_figure(image: Pixels, stages: Sequence[dict[str, Any]], title: str = 
             size = (x2 - x1) * image.shape[2], (y2 - y1) * image.shape[1]
             axes.add_patch(Rectangle(place, *size, fill=False, edgecolor=colours[each["name"]], linewidth=1.2))
         axes.set_title(f"{stage['name']}: {len(stage['boxes'])}", fontsize=9, color=INK, loc="left")
-    shown = [name for name in names if name != "region"]
+    shown = [name for name in names if name]
     handles = [Rectangle((0, 0), 1, 1, color=colours[name], label=name) for name in shown]
     if handles:
         figure.legend(handles=handles, loc="lower center", ncols=min(8, len(handles)), fontsize=8, frameon=False)

@@ -136,18 +136,20 @@ class ObjectDetector(ImagePipeline):
         scores, labels = regions.probabilities[row][:, 1:].max(dim=1)
         probable = real & (scores >= score)
 
-        def entries(chosen: Tensor, name: str = "") -> list[dict[str, Any]]:
+        def entries(chosen: Tensor, named: bool) -> list[dict[str, Any]]:
             order = scores.masked_fill(~chosen, -1.0).argsort(descending=True)[: min(most, int(chosen.sum()))]
             share = fitted.back(boxes[order]) / np.array(fitted.size * 2)
             rows = zip(share.round(5).tolist(), labels[order].tolist(), scores[order].tolist(), strict=True)
-            return [{"box": box, "name": name or self.labels[label], "score": score} for box, label, score in rows]
+            return [
+                {"box": box, "name": self.labels[label] if named else "", "score": score} for box, label, score in rows
+            ]
 
         (found,) = self.detect(image, score)
         objects = [{"box": each["box"], "name": each["label"], "score": each["score"]} for each in found.fractions()]
         return [
             {"name": "objects", "boxes": objects},
-            {"name": "before suppression", "boxes": entries(probable)},
-            {"name": "proposals", "boxes": entries(real, "region")},
+            {"name": "before suppression", "boxes": entries(probable, True)},
+            {"name": "proposals", "boxes": entries(real, False)},
         ]
 
     def pixels(self, image: ImageSource) -> Pixels:

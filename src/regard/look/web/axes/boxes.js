@@ -34,7 +34,7 @@ export function drawBoxes(canvas, image, boxes, names, { side = SIDE, strength =
     context.fillRect(...place);
     context.globalAlpha = strength && number !== chosen ? 0.35 + 0.65 * lit : 1;
     context.strokeRect(...place);
-    if (!strength || lit > 0.3 || number === chosen) {
+    if (name && (!strength || lit > 0.3 || number === chosen)) {
       const text = context.measureText(name).width + 8, top = Math.max(0, place[1] - 16);
       context.fillRect(place[0], top, text, 16);
       context.fillStyle = "#10131a";
@@ -53,6 +53,8 @@ export class BoxesView {
     this.image = new Image();
     this.image.addEventListener("load", () => this.show());
     this.image.src = report.picture;
+    for (const part of ["words", "hint"]) this.parts[part].hidden = !this.panels.length;
+    this.parts["atlas-name"].textContent = this.panels.length ? "Every layer and head" : "Every stage";
     this.#buildAtlas();
     this.#listen();
   }
@@ -104,7 +106,7 @@ export class BoxesView {
     const { parts } = this, set = this.sets[this.number] ?? { name: "", boxes: [] };
     parts.name.textContent = set.name;
     drawBoxes(parts.canvas, this.image, set.boxes.map(({ box }) => box), set.boxes.map(({ name }) => name));
-    parts.readout.textContent = set.boxes.slice(0, 12).map(({ name, score }) => `${name} ${percent(score)}`).join(", ") || "No object was found.";
+    parts.readout.textContent = set.boxes.length ? set.boxes.slice(0, 12).map(({ name, score }) => `${name} ${percent(score)}`.trim()).join(", ") : "None.";
     for (const button of parts.atlas.querySelectorAll("button")) button.setAttribute("aria-pressed", Number(button.dataset.panel) === this.number);
   }
 
@@ -165,12 +167,12 @@ const markup = `
   <section class="stage" aria-labelledby="view-name">
     <div class="bar"><h2 id="view-name" data-part="name"></h2></div>
     <p class="readout" id="readout" data-part="readout" role="status"></p>
-    <div class="text"><span class="side">looking</span><div class="words" data-part="queries"></div><span class="side">looked at</span><div class="words" data-part="keys"></div></div>
+    <div class="text" data-part="words"><span class="side">looking</span><div class="words" data-part="queries"></div><span class="side">looked at</span><div class="words" data-part="keys"></div></div>
     <canvas class="picture" data-part="canvas" role="img" aria-describedby="readout"></canvas>
-    <p class="hint">Point at a word or a box: what it looks at lights up. Click to hold it.</p>
+    <p class="hint" data-part="hint">Point at a word or a box: what it looks at lights up. Click to hold it.</p>
   </section>
   <section class="atlas" aria-labelledby="atlas-name">
-    <div class="bar"><h2 id="atlas-name">Every layer and head, or every stage</h2></div>
+    <div class="bar"><h2 id="atlas-name" data-part="atlas-name"></h2></div>
     <div data-part="atlas"></div>
   </section>`;
 
