@@ -12,6 +12,7 @@ import regard
 from regard.checkpoints import save_model
 from regard.cli.main import run
 from regard.data.images.reading import Preprocessing, read_image
+from regard.inference.pipelines.detection import ObjectDetector
 from regard.look.adapters.catalog import inspect_input
 from regard.look.adapters.given import GivenInput
 from regard.look.save import save
@@ -83,6 +84,19 @@ def test_reports_are_written_in_every_form(folder, files, tmp_path):
         assert names == ["objects", "before suppression", "proposals"]
     for suffix in (".html", ".json") if has_attention else (".png", ".svg", ".html", ".json"):
         assert save(report, tmp_path / f"look{suffix}").stat().st_size > 1000
+
+
+def test_attention_of_a_plain_transformer_lies_on_images_of_any_shape(files):
+    torch.manual_seed(0)
+    entry = MODELS["detector"]
+    model = entry.model(entry.config.parse({**entry.presets["tiny-vit"], "classes": 2, "class_names": NAMES}))
+    preprocessing = Preprocessing(size=(64, 64), resize=64, mean=(0.5,) * 3, std=(0.5,) * 3)
+    detector = ObjectDetector(model, preprocessing)
+    recorded = detector.attention(wide := Image.new("RGB", (128, 60), "red"))
+    assert {layer.queries for layer in recorded.layers} == {(4, 8)}  # a canvas of 32 x 64 pixels, patches of 8
+    assert recorded.pixels.shape[1:] == (64, 128)
+    read = detector.read(wide)
+    assert read.shape == (1, 3, 32, 64) and not read[:, :, 30:].any() and read[:, :, :30].all()
 
 
 def test_the_verb_writes_coco_figures_and_features(folder, files, tmp_path, capsys):

@@ -186,13 +186,22 @@ class ObjectDetector(ImagePipeline):
         for number, each in enumerate(fitted):
             yield each, *results[number]
 
-    @torch.inference_mode()
-    def _look(self, some: Sequence[_Fitted]) -> Regions:
+    def read(self, image: ImageSource) -> Float[Tensor, "1 C H W"]:
+        """An image as the model reads it, on its canvas."""
+        return self._canvas([self._fitted(open_image(image))])
+
+    def _canvas(self, some: Sequence[_Fitted]) -> Float[Tensor, "B C H W"]:
+        """Images of one canvas, whose padding is 0."""
         images = self.preprocessing.normalise(
             torch.from_numpy(np.stack([each.pixels for each in some])).to(self.device)
         )
         for image, each in zip(images, some, strict=True):
             image[:, each.height :], image[:, :, each.width :] = 0.0, 0.0
+        return images
+
+    @torch.inference_mode()
+    def _look(self, some: Sequence[_Fitted]) -> Regions:
+        images = self._canvas(some)
         sizes = torch.tensor([[each.height, each.width] for each in some], device=self.device, dtype=images.dtype)
         return self.model.look(images, sizes)
 

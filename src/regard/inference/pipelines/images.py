@@ -141,11 +141,16 @@ class ImagePipeline(ABC):
         if not attention_names(self.model):
             raise UsageError(f"{self.name or 'this model'} has no attention to look at")
         opened = open_image(image)
-        pixels = torch.from_numpy(self.pixels(opened))[None].to(self.device)
+        read = self.read(opened)
         with record(self.model, layers) as looks, _grids(self.model) as grids:
-            self.model(self.preprocessing.normalise(pixels))
-        found = [layer_attention(name, looks[name].cpu(), self.model, grids) for name in looks]
+            self.model(read)
+        aspect = read.shape[2] / read.shape[3]
+        found = [layer_attention(name, looks[name].cpu(), self.model, grids, aspect) for name in looks]
         return ImageAttention(self.shown(opened), found)
+
+    def read(self, image: ImageSource) -> Float[Tensor, "1 C H W"]:
+        """An image as the model reads it."""
+        return self.preprocessing.normalise(torch.from_numpy(self.pixels(image))[None].to(self.device))
 
     def shown(self, image: ImageSource) -> Pixels:
         """The part of an image that the model sees, in as much detail as there is."""
@@ -254,13 +259,13 @@ def _grids(model: nn.Module) -> Iterator[dict[str, Grid]]:
 
 
 def layer_attention(
-    name: str, weights: Float[Tensor, "BN H T Tk"], model: nn.Module, grids: dict[str, Grid]
+    name: str, weights: Float[Tensor, "BN H T Tk"], model: nn.Module, grids: dict[str, Grid], aspect: float = 1.0
 ) -> LayerAttention:
-    """Recorded weights as attention between places of one image."""
+    """Recorded weights as attention between places of one image, whose height is `aspect` times its width."""
     windowed = next((path for path in grids if name == path or name.startswith(f"{path}.")), None)
     if windowed is None:
-        queries, extra = _square(weights.shape[2])
-        keys, _ = _square(weights.shape[3], extra)
+        queries, extra = _map_sides(weights.shape[2], aspect)
+        keys, _ = _map_sides(weights.shape[3], aspect, extra)
         return LayerAttention(name, weights[0].float().numpy(), queries, keys, extra)
     grid, module = grids[windowed], model.get_submodule(windowed)
     assert isinstance(module, Windowed)
@@ -272,10 +277,12 @@ def layer_attention(
     return LayerAttention(name, whole, grid, grid, windows=windows[:cells])
 
 
-def _square(tokens: int, extra: int | None = None) -> tuple[Grid, int]:
-    """The sides of a square map with this many tokens, and the number of tokens before its places: 0 or 1."""
+def _map_sides(tokens: int, aspect: float, extra: int | None = None) -> tuple[Grid, int]:
+    """The sides of a map with this many tokens and the shape of the image, and the tokens before its places: 0 or 1."""
     for before in (0, 1) if extra is None else (extra,):
-        side = math.isqrt(tokens - before)
-        if side**2 == tokens - before and side:
-            return (side, side), before
-    raise UsageError(f"{tokens} tokens are no square map, so they cannot be laid over the image")
+        places = tokens - before
+        rows = round(math.sqrt(places * aspect))
+        if rows and places % rows == 0 and round(rows / aspect) == places // rows:
+            return (rows, places // rows), before
+    shape = "square map" if aspect == 1 else f"map of the image's shape (height by width {aspect:.2f})"
+    raise UsageError(f"{tokens} tokens are no {shape}, so they cannot be laid over the image")
