@@ -25,9 +25,9 @@ from regard.inference.pipelines.images import DETAIL, ImageSource, open_image
 from regard.inference.pipelines.region_readers import RegionReader, region_reader
 from regard.inference.pipelines.text_encoder import Labelled
 from regard.models.catalog import models_run_by
-from regard.models.vilbert import Head, Vilbert, VilbertOutput
+from regard.models.vilbert import Head, Vilbert
 
-BATCH_PAIRS = 128
+BATCH_PAIRS = 256
 VERBS: dict[Head, str] = {  # what a model with each head can do
     "none": "nothing yet", "pretraining": "match texts with images", "score": "match texts with images",
     "point": "point at regions", "answer": "answer questions",
@@ -106,12 +106,19 @@ class VisionLanguageModel:
         ]
         return sorted(found, key=lambda each: -each.score)
 
+    @torch.inference_mode()
     def scores(self, images: Sequence[Regions], texts: Sequence[str]) -> Float[np.ndarray, "I T"]:
         """How well every text fits every image."""
         self.require("pretraining", "score")
-        pairs = [(image, text) for image in range(len(images)) for text in range(len(texts))]
-        found = [output.score for output in self._outputs(images, texts, pairs)]
-        return torch.cat(found).float().cpu().numpy().reshape(len(images), len(texts))
+        tokens, mask = (each.to(self.device) for each in pad_rows(self._ids(texts), self.tokenizer.pad))
+        found = np.empty((len(images), len(texts)), dtype=np.float32)
+        for row, image in zip(found, images, strict=True):
+            regions = self._padded([image])  # once for all texts
+            for begin in range(0, len(texts), BATCH_PAIRS):
+                some = slice(begin, begin + BATCH_PAIRS)
+                seen = (each.expand(len(tokens[some]), *each.shape[1:]) for each in regions)
+                row[some] = self.model(tokens[some], mask[some], *seen).score.float().cpu().numpy()
+        return found
 
     def point(self, image: ImageSource, phrases: str | Sequence[str]) -> list[Pointed]:
         """The region of an image that each phrase means."""
@@ -121,13 +128,11 @@ class VisionLanguageModel:
     def pointed(self, images: Sequence[Regions], phrases: Sequence[str], of: Sequence[int]) -> list[Pointed]:
         """The region that each phrase means in the image with the number beside it."""
         self.require("point")
-        answers: list[Pointed] = []
-        for output in self._outputs(images, phrases, list(zip(of, range(len(phrases)), strict=True))):
-            assert output.logits is not None
-            for row in output.logits.float().softmax(dim=-1).tolist():
-                boxes = images[of[len(answers)]].boxes
-                probabilities = row[: len(boxes)]
-                answers.append(Pointed(int(np.argmax(probabilities)), boxes, probabilities))
+        answers = []
+        for row, number in zip(self._probabilities(images, phrases, of), of, strict=True):
+            boxes = images[number].boxes
+            probabilities = row[: len(boxes)]
+            answers.append(Pointed(int(np.argmax(probabilities)), boxes, probabilities))
         return answers
 
     def answer(self, image: ImageSource, questions: str | Sequence[str]) -> list[Labelled]:
@@ -137,12 +142,9 @@ class VisionLanguageModel:
     def answered(self, images: Sequence[Regions], questions: Sequence[str], of: Sequence[int]) -> list[Labelled]:
         """The answer to each question about the image with the number beside it."""
         self.require("answer")
-        answers: list[Labelled] = []
-        for output in self._outputs(images, questions, list(zip(of, range(len(questions)), strict=True))):
-            assert output.logits is not None
-            for row in output.logits.float().softmax(dim=-1).tolist():
-                answers.append(Labelled(dict(sorted(zip(self.labels, row, strict=True), key=lambda pair: -pair[1]))))
-        return answers
+        rows = self._probabilities(images, questions, of)
+        named = (sorted(zip(self.labels, row, strict=True), key=lambda pair: -pair[1]) for row in rows)
+        return [Labelled(dict(each)) for each in named]
 
     @torch.inference_mode()
     def attention(self, image: ImageSource, text: str, *, layers: str = "*") -> RegionAttention:
@@ -164,16 +166,13 @@ class VisionLanguageModel:
             )
 
     @torch.inference_mode()
-    def _outputs(
-        self, images: Sequence[Regions], texts: Sequence[str], pairs: Sequence[tuple[int, int]]
-    ) -> list[VilbertOutput]:
-        """The outputs of the model for pairs of an image and a text, some pairs at a time."""
-        ids, found = self._ids(texts), []
-        for begin in range(0, len(pairs), BATCH_PAIRS):
-            some = pairs[begin : begin + BATCH_PAIRS]
-            found.append(
-                self.model(*self._inputs([ids[text] for _, text in some], [images[image] for image, _ in some]))
-            )
+    def _probabilities(self, images: Sequence[Regions], texts: Sequence[str], of: Sequence[int]) -> list[list[float]]:
+        """The probabilities of each text with the image whose number is beside it, some pairs at a time."""
+        ids, found = self._ids(texts), list[list[float]]()
+        for begin in range(0, len(texts), BATCH_PAIRS):
+            some = slice(begin, begin + BATCH_PAIRS)
+            logits: Tensor = self.model(*self._inputs(ids[some], [images[image] for image in of[some]])).logits
+            found += logits.float().softmax(dim=-1).tolist()
         return found
 
     def _ids(self, texts: Sequence[str]) -> list[list[int]]:
@@ -186,8 +185,12 @@ class VisionLanguageModel:
                 raise UsageError(f"{text[:40]!r}… has {len(row)} tokens; the model reads {self.config.longest}")
         return rows
 
-    def _inputs(self, ids: Sequence[list[int]], images: Sequence[Regions]) -> tuple[Tensor, ...]:
-        tokens, mask = pad_rows(ids, self.tokenizer.pad)
+    def _inputs(self, ids: Sequence[list[int]], images: Sequence[Regions]) -> list[Tensor]:
+        tokens = (each.to(self.device) for each in pad_rows(ids, self.tokenizer.pad))
+        return [*tokens, *self._padded(images)]
+
+    def _padded(self, images: Sequence[Regions]) -> list[Tensor]:
+        """Features and places of the regions of images, and which of them are real."""
         most = max(len(each.boxes) for each in images)
 
         def padded(rows: Sequence[Any]) -> Tensor:
@@ -197,14 +200,8 @@ class VisionLanguageModel:
             return torch.from_numpy(whole)
 
         real = torch.arange(most)[None] < torch.tensor([[len(each.boxes)] for each in images])
-        read = (
-            tokens,
-            mask,
-            padded([each.features for each in images]),
-            padded([places(each.boxes) for each in images]),
-            real,
-        )
-        return tuple(each.to(self.device) for each in read)
+        read = padded([each.features for each in images]), padded([places(each.boxes) for each in images]), real
+        return [each.to(self.device) for each in read]
 
 
 def _list(given: Any, one: Any) -> list[Any]:

@@ -51,10 +51,11 @@ def _answer(reader: VisionLanguageModel, given: GivenInput, text: str) -> dict[s
 
 
 def _ordered(recorded: RegionAttention) -> list[tuple[str, np.ndarray[Any, Any]]]:
-    """The layers between the streams first, the last of them at the front: they say most about words and regions."""
+    """The layers between the streams first, the last of them at the front, each from words to regions and back."""
     between = [item for item in recorded.weights.items() if item[0].endswith(".cross")]
     within = [item for item in recorded.weights.items() if not item[0].endswith(".cross")]
-    return [*reversed(between), *within]
+    backward = [each for first in range(len(between) - 2, -1, -2) for each in between[first : first + 2]]
+    return [*backward, *within]
 
 
 def _panel(name: str, weights: np.ndarray[Any, Any], axes: dict[str, Axis]) -> Panel:

@@ -49,9 +49,11 @@ class RetrievalTask(RegionTextTask):
         images = pool(store, self.recipe.data.pool)
         texts = store.texts_of(images)
         scores, makes = np.empty((len(texts), len(images)), dtype=np.float32), self.pairs(store)
+        features, places, real = (each.to(self.device) for each in makes.regions(images))  # once for all texts
         for number, text in enumerate(texts.tolist()):
             poll()
-            batch = makes.pairs(np.full(len(images), text), images, targets=torch.from_numpy(images)).to(self.device)
+            ids, mask = (each.expand(len(images), -1).to(self.device) for each in makes.padded([store.texts[text]]))
+            batch = RegionTextBatch(ids, mask, features, places, real, torch.from_numpy(images))
             scores[number] = self.output(model, batch).score.float().cpu().numpy()
         right = store.images[texts][:, None] == images[None]
         found = {"caption_to_image": recalls(scores, right), "image_to_caption": recalls(scores.T, right.T)}
