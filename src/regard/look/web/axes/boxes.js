@@ -31,7 +31,7 @@ export function drawBoxes(canvas, image, boxes, names, { side = SIDE, strength =
     context.strokeStyle = context.fillStyle = number === chosen ? "#ff7a1a" : colour(name);
     context.lineWidth = number === chosen ? 4 : strength ? 1 + 3 * lit : 2;
     context.globalAlpha = 0.55 * lit;
-    context.fillRect(...place);
+    if (x2 - x1 < 1 || y2 - y1 < 1) context.fillRect(...place); // a region as large as the image would tint all others
     context.globalAlpha = strength && number !== chosen ? 0.35 + 0.65 * lit : 1;
     context.strokeRect(...place);
     if (name && (!strength || lit > 0.3 || number === chosen)) {
@@ -91,6 +91,7 @@ export class BoxesView {
   #words(place, axis, strength, choose) {
     place.replaceChildren(...namesOf(axis).map((name, number) => {
       const word = make(choose ? "button" : "span", { className: "pill", textContent: name });
+      word.style.display = "inline-block"; // a name stays on one line
       word.style.background = `color-mix(in srgb, var(--accent) ${Math.round(70 * strength(number))}%, transparent)`;
       if (choose) {
         Object.assign(word, { type: "button", onpointerenter: () => { if (!this.held && this.query !== number) choose(number); }, onclick: () => { this.held = this.query !== number || !this.held; choose(number); } });
