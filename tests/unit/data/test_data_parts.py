@@ -1,6 +1,5 @@
 """Work in parts: the output equals that of one process, for any processes in any order, even if some are killed."""
 
-import multiprocessing
 import os
 import signal
 from contextlib import nullcontext, suppress
@@ -11,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from forked import PROCESSES
 from regard.cli.main import run
 from regard.data.work_files import Parts
 from regard.documents import translate
@@ -80,7 +80,7 @@ def killed_in_its_second_part(output: Path, items: list[int]) -> None:
 
 def test_a_killed_process_leaves_what_it_finished(tmp_path):
     output, items, done = tmp_path / "out", list(range(20)), []
-    process = multiprocessing.get_context("spawn").Process(target=killed_in_its_second_part, args=(output, items))
+    process = PROCESSES.Process(target=killed_in_its_second_part, args=(output, items))
     process.start()
     process.join(300)
     assert process.exitcode == -signal.SIGKILL
