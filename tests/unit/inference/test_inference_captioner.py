@@ -18,8 +18,11 @@ def images():
     return [Image.fromarray(rng.integers(0, 256, (20 + n, 24, 3), dtype=np.uint8)) for n in range(5)]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("changes", [{}, {"beam": 3, "n_best": 2}, {"sample": True, "seed": 4}], ids=str)
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [*((kind, {"beam": 3, "n_best": 2}) for kind in KINDS), ("soft", {}), ("heads", {"sample": True, "seed": 4})],
+    ids=str,
+)
 def test_images_get_the_same_captions_alone_and_together(make_captioner, images, kind, changes):
     captioner = regard.load(make_captioner(kind))
     assert isinstance(captioner, ImageCaptioner)

@@ -40,14 +40,20 @@ def test_steps_give_the_logits_of_teacher_forcing(changes):
     torch.testing.assert_close(torch.stack(steps, dim=1), whole, atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("changes", VARIANTS, ids=str)
+SETTINGS = {
+    "greedy": SearchSettings(max_length=8),
+    "beam": SearchSettings(beam=3, n_best=2, max_length=8),
+    "sampling": SearchSettings(sample=True, n_best=2, max_length=8),
+}
+
+
 @pytest.mark.parametrize(
-    "settings",
-    [SearchSettings(max_length=8), SearchSettings(beam=3, n_best=2, max_length=8),
-     SearchSettings(sample=True, n_best=2, max_length=8)],
-    ids=["greedy", "beam", "sampling"],
-)  # fmt: skip
-def test_a_batch_gives_what_its_images_give_alone(changes, settings):
+    ("changes", "how"),
+    [*((changes, "beam") for changes in VARIANTS), ({}, "greedy"), ({"decoder": "transformer"}, "sampling")],
+    ids=str,
+)
+def test_a_batch_gives_what_its_images_give_alone(changes, how):
+    settings = SETTINGS[how]
     model, images = made(**changes), torch.randn(4, 3, 12, 12)
     together = search(model, from_images(model, images, settings, 0), settings, VOCABULARY)
     for row in range(4):
