@@ -97,7 +97,7 @@ class RegionFiles:
 
 def _refuse(problem: str, skipped: list[str] | None) -> None:
     if skipped is None:
-        raise DataError(f"{problem}; mend it, or set data.skip_bad (--skip-bad) to leave such ones out")
+        raise DataError(f"{problem}; mend it, or leave such ones out with data.skip_bad = true")
     skipped.append(problem)
 
 
