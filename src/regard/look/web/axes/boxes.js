@@ -47,7 +47,7 @@ export function drawBoxes(canvas, image, boxes, names, { side = SIDE, strength =
 export class BoxesView {
   /** `weightsOf(number)` gives the bytes q of a panel, with weight (q / 255)², head by head and row by row. */
   constructor(root, report, weightsOf) {
-    Object.assign(this, { report, weightsOf, parts: partsOf(root), number: 0, head: MEAN, query: null, held: false });
+    Object.assign(this, { report, weightsOf, parts: partsOf(root), number: 0, head: MEAN, query: null, held: false, asked: 0 });
     this.panels = report.panels.map((panel) => ({ ...panel, queries: report.axes[panel.axes[0]], keys: report.axes[panel.axes[1]] }));
     this.sets = report.details?.boxes ?? [];
     this.image = new Image();
@@ -73,7 +73,8 @@ export class BoxesView {
   async show() {
     const { parts } = this;
     if (!this.panels.length) return this.#showSets();
-    const panel = this.#panel, { columns, weights } = await this.#weights(this.number, this.head);
+    const asked = ++this.asked, panel = this.#panel, { columns, weights } = await this.#weights(this.number, this.head);
+    if (asked !== this.asked) return; // something else was pointed at in the meantime
     parts.name.textContent = `${panel.name} · ${this.head === MEAN ? "mean of its heads" : `head ${this.head}`}`;
     const row = this.query === null ? null : weights.subarray(this.query * columns, (this.query + 1) * columns);
     const peak = row ? Math.max(...row, 1e-9) : 1, lit = (number) => (row ? row[number] / peak : 0);
