@@ -89,7 +89,7 @@ def evaluate(
         if precision != "fp32":
             raise UsageError("--precision is for models that write or translate; this one is measured in fp32")
         if not data:
-            raise UsageError("say what to measure on: a path as in data.test, or built-in data such as `scenes`")
+            raise UsageError("say what to measure on: a file as in data.test, a table of labelled texts, or `scenes`")
         _print_evaluations(model, data, count, seed, beam, output, device, allow_pickle, as_json)
         return
     if len(model) == 1 and (read := input_of(model[0])) != "text":
