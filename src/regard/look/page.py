@@ -23,7 +23,7 @@ LEVELS = 255
 
 def render_page(report: AttentionReport) -> str:
     """The whole page as text, under a policy that lets the browser run and load nothing else."""
-    style, script = _read("page.css"), _script(report.view)
+    style, script = _read("page.css") + _read("shared.css"), _script(report.view)
     policy = (
         f"default-src 'none'; script-src {_hash_source(script)}; style-src {_hash_source(style)}; img-src data:; "
         "base-uri 'none'; form-action 'none'"
