@@ -7,12 +7,9 @@ from typing import ClassVar, Literal
 import pydantic
 
 from regard.config import Fraction
-from regard.data.tokenizers.training import VocabularyConfig
-from regard.training.recipe.base import Recipe
 from regard.training.recipe.metrics import ACCURACY, LOSS, PERPLEXITY, Metric
-from regard.training.recipe.model_section import ModelSection, WordsSection
 from regard.training.recipe.path_sections import PathsSection
-from regard.training.recipe.training_sections import ExampleTrainingSection
+from regard.training.tasks.path_recipe import PathRecipe
 
 STEP_ERROR = Metric("step_error")  # mean squared error of the numbers of hidden steps
 MATCH = Metric("match", higher_is_better=True)
@@ -25,19 +22,10 @@ class HiddenPairsSection(PathsSection):
     mismatched: Fraction = 0.25  # share of the paths that are exchanged for one that fails
 
 
-class PathPairsRecipe(Recipe):
+class PathPairsRecipe(PathRecipe):
     """Everything the training on pairs of instruction and path depends on."""
 
     metrics: ClassVar = (LOSS, PERPLEXITY, ACCURACY, STEP_ERROR, MATCH)
 
     task: Literal["path_pairs"]
-    model: ModelSection = ModelSection(name="vlnbert")
-    words: WordsSection = WordsSection()
     data: HiddenPairsSection
-    tokenizer: VocabularyConfig = VocabularyConfig.parse({"kind": "wordpiece", "size": 3000, "lowercase": True})
-    training: ExampleTrainingSection = ExampleTrainingSection(batch=64)
-
-    @property
-    def files(self) -> list[str]:
-        """The paths of its data; built-in data have none."""
-        return self.data.files
