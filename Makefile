@@ -2,25 +2,41 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
+# Python compiles what it imports, which is a small part of what is installed, and keeps it: tests start many processes.
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile -c constraints.txt
+unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test kernels check faults processors bench browser proxies clean
+.PHONY: demo test ready-to-test beside kernels check types faults processors bench packages clean
 
 demo: $(VENV)/.ready
 	$(BIN)/regard demo --output build/demo
 
-test: check browser proxies
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
-	$(MAKE) kernels
+# Tests wait now and then, for a disk, a page or another process: three at once keep two cores busy. What runs beside
+# them is told at the end.
+test:
+	@$(MAKE) --no-print-directory -j2 ready-to-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	@mkdir -p build; $(MAKE) --no-print-directory beside >build/beside.log 2>&1 & beside=$$!; \
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist worksteal; code=$$?; \
+	wait $$beside || code=1; cat build/beside.log; exit $$code
 
-# Kernels of GPUs, on a processor: Triton's interpreter runs them, in a process that knows of it from the start.
+ready-to-test: $(VENV)/.ready-dev packages
+beside: types kernels
+
+# Kernels of GPUs, on a processor: Triton's interpreter runs them, in a process that knows of it from the start. Triton
+# has a folder of its own, so that other tests find the same packages before and after it is installed.
 kernels: $(VENV)/.ready-dev
-	@if $(PIP) triton; then OMP_NUM_THREADS=1 TRITON_INTERPRET=1 $(BIN)/python -m pytest -n 2 tests/kernels; \
+	@if test -d $(VENV)/triton || $(BIN)/python -c "import triton" 2>/dev/null || $(PIP) --target $(VENV)/triton triton; then \
+		OMP_NUM_THREADS=1 TRITON_INTERPRET=1 PYTHONPATH=$(VENV)/triton $(BIN)/python -m pytest tests/kernels; \
 	else echo "no Triton for this machine: the kernels of GPUs were not tested"; fi
 
 check: $(VENV)/.ready-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	@$(MAKE) --no-print-directory types
+
+types: $(VENV)/.ready-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
@@ -41,17 +57,15 @@ bench: $(VENV)/.ready-dev
 	$(BIN)/regard bench train
 	$(BIN)/python bench/serve_clients.py
 
-# The page is tested in the distribution's own Chromium; where none can be installed, those tests say so and skip.
-browser:
-	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || \
-		{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium; } \
-		>/dev/null 2>&1 || echo "no Chromium here, and none could be installed: the page's tests will be skipped"
-
-# The server is tested behind real proxies.
-proxies:
+# The page is tested in the distribution's own Chromium, and the server behind real proxies; where they cannot be
+# installed, those tests say so and skip.
+APT := apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends
+packages:
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || { $(APT) chromium; } >/dev/null 2>&1 || \
+		echo "no Chromium here, and none could be installed: the page's tests will be skipped"
 	@command -v nginx >/dev/null && command -v caddy >/dev/null && command -v openssl >/dev/null || \
-		{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends nginx-light caddy openssl; } \
-		>/dev/null 2>&1 || echo "nginx, caddy or openssl is missing, and could not be installed: tests behind them will be skipped"
+		{ $(APT) nginx-light caddy openssl; } >/dev/null 2>&1 || \
+		echo "nginx, caddy or openssl is missing, and could not be installed: tests behind them will be skipped"
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV) || { echo "python3 lacks venv: install it (Debian: apt-get install python3-venv)"; exit 1; }
@@ -62,9 +76,10 @@ $(VENV)/.ready: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(PIP) -e .
 	touch $@
 
-$(VENV)/.ready-dev: $(VENV)/.ready
+$(VENV)/.ready-dev: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(PIP) torch
 	$(PIP) -e ".[dev]"
-	touch $@
+	touch $(VENV)/.ready $@
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from PIL import Image
 
 import regard
 from regard.data.captions.reading import captioned_images
@@ -23,6 +24,7 @@ def main(
     model: Annotated[list[str], typer.Option("-m", "--model", help="Folders of captioners.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="A folder.")],
     count: Annotated[int, typer.Option(help="Images, evenly spread over the file.")] = 20,
+    sheet: Annotated[int, typer.Option(help="Also all figures of so many images, evenly chosen, in sheet.png.")] = 0,
     beam: int = 1,
     device: str = "cpu",
 ) -> None:
@@ -43,6 +45,22 @@ def main(
             if captioner.looks:
                 save(caption_report(captioner, image, caption, name), output / f"{number:03d}-{captioner.name}.png")
     (output / "captions.json").write_text(json.dumps(said, indent=1, ensure_ascii=False), encoding="utf-8")
+    if sheet:
+        shown = chosen[:: max(1, len(chosen) // sheet)][:sheet]
+        rows = [sorted(output.glob(f"{number:03d}-*.png")) for number in shown]
+        write_sheet(rows, output / "sheet.png")
+
+
+def write_sheet(rows: list[list[Path]], path: Path, width: int = 900, colours: int = 128) -> None:
+    """Images side by side, each row under the one before, with few colours, so that the file stays small."""
+    found = [[Image.open(file).convert("RGB") for file in row] for row in rows]
+    scaled = [[image.resize((width, image.height * width // image.width)) for image in row] for row in found]
+    heights = [max(image.height for image in row) for row in scaled]
+    whole = Image.new("RGB", (width * max(map(len, scaled)), sum(heights)), "white")
+    for number, row in enumerate(scaled):
+        for column, image in enumerate(row):
+            whole.paste(image, (column * width, sum(heights[:number])))
+    whole.quantize(colours).save(path, optimize=True)
 
 
 if __name__ == "__main__":

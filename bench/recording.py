@@ -3,7 +3,8 @@
 python bench/recording.py [--seconds PER_LINE] [--json FILE]
 
 Two copies of a model with the same weights generate text in turn: one was never recorded, the other was recorded once
-completely. Their answers must be equal to the last bit. The time with an active recorder is printed for information.
+completely (attention weights and every place: queries, keys, streams, hidden activations) and once changed by an
+intervention. Their answers must be equal to the last bit. The time with an active recorder is printed for information.
 The CPU time of one thread is measured, because other processes disturb it least.
 """
 
@@ -21,6 +22,8 @@ import torch
 from torch import nn
 
 from regard.attention import record
+from regard.attention.activations import record_activations
+from regard.attention.intervene import WithoutHead, intervene
 from regard.inference.decoding.search import Hypothesis, search
 from regard.inference.decoding.settings import SearchSettings, Vocabulary
 from regard.inference.decoding.start import from_prompt, from_source
@@ -78,10 +81,12 @@ def measure(name: str, never: nn.Module, batch: int, beam: int, seconds: float, 
         return search(model, start, settings, Vocabulary(PAD, END, PAD))
 
     def recorded(model: nn.Module) -> list[list[Hypothesis]]:
-        with record(model):
+        with record(model), record_activations(model):
             return write(model)
 
     used = copy.deepcopy(never)
+    with intervene(used, WithoutHead("decoder.0.attention", 0)):
+        write(used)
     identical = recorded(used) == write(never) == write(used)  # tokens and scores, bit for bit
     off = interleaved(lambda: write(never), lambda: write(used), seconds, time.thread_time)
     on = interleaved(lambda: write(never), lambda: recorded(used), seconds / 2, time.thread_time)

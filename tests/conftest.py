@@ -2,11 +2,13 @@
 
 import json
 import os
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import httpx
 import pytest
@@ -14,18 +16,21 @@ import tokenizers
 import torch
 import uvicorn
 from fastapi import FastAPI
+from filelock import FileLock
 from hypothesis import settings
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 import forked
 import shape_checks
 from regard.checkpoints import export_model, save_model
+from regard.data.folding.settings import FoldingSettings
 from regard.data.images.reading import Preprocessing
 from regard.data.paths.candidates import CandidateConfig
 from regard.data.paths.settings import LengthPrior, PathSettings
 from regard.data.synthetic.houses import built_in_house, built_in_routes
 from regard.data.synthetic.shapes import scenes
 from regard.data.tokenizers.training import VocabularyConfig, train_vocabulary
+from regard.data.trajectories.settings import SceneSettings
 from regard.models.bert import Bert, BertConfig
 from regard.models.catalog import MODELS
 from regard.models.gpt import LLAMA, Gpt, GptConfig
@@ -59,9 +64,22 @@ def trained(folder: Path, *changes: str, recipe: str = "phrasebook") -> Path:
     return train(load_recipe(recipe, [*TINY, *changes]), folder)
 
 
+def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+    """A folder of this name. The first worker that needs it makes it, and every worker gets a copy."""
+    base = factory.getbasetemp()
+    place = (base.parent if base.name.startswith("popen-") else base) / "made-once"  # popen: a worker of xdist
+    place.mkdir(exist_ok=True)
+    with FileLock(place / f"{name}.lock"):
+        if not (place / name).exists():
+            make(place / "unfinished" / name)
+            (place / "unfinished" / name).rename(place / name)
+    return Path(shutil.copytree(place / name, factory.mktemp("copy") / name))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def forked_processes(request: pytest.FixtureRequest) -> None:
-    if any(hasattr(getattr(item, "module", None), "PROCESSES") for item in request.session.items):
+    needed = ("PROCESSES", "fork_jobs", "run_code", "running_forked")
+    if any(hasattr(getattr(item, "module", None), name) for item in request.session.items for name in needed):
         forked.start_server()
 
 
@@ -83,7 +101,7 @@ def bf16() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def translator_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Transformer from English to Spanish and Portuguese whose positions fit the Marian layout."""
-    return trained(tmp_path_factory.mktemp("transformer") / "run", "model.positions=sinusoidal_halves")
+    return made_once(tmp_path_factory, "run", lambda folder: trained(folder, "model.positions=sinusoidal_halves"))
 
 
 WORDS = (
@@ -270,6 +288,42 @@ def _write_navigator(folder: Path, name: str) -> None:
     save_model(folder, name, model, extras)
 
 
+@pytest.fixture(scope="session")
+def make_folder_of_structures(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Folders of tiny models of structures with random weights, by the changes of their configuration."""
+    made: dict[str, Path] = {}
+
+    def make(**changes: Any) -> Path:
+        key = repr(sorted(changes.items()))
+        if key not in made:
+            made[key] = tmp_path_factory.mktemp("structures") / "evoformer"
+            entry = MODELS["evoformer"]
+            torch.manual_seed(0)
+            model = entry.model(entry.config.parse({**entry.presets["tiny"], **changes}))
+            for parameter in model.parameters():  # layers that begin with zeros would hide mistakes
+                parameter.data += 0.1 * torch.randn(parameter.shape)
+            settings = FoldingSettings(rows=4, trained=("chain-1-0000",), validated=(), prior=(0.0, 1.0, 0.5, 0.1))
+            save_model(made[key], "evoformer", model, settings.save)
+        return made[key]
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_forecaster(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Folders of small models of tracks with random weights."""
+
+    def make(**changes: Any) -> Path:
+        torch.manual_seed(0)
+        entry = MODELS["agentformer"]
+        model = entry.model(entry.config.parse({**entry.presets["tiny"], **changes}))
+        folder = tmp_path_factory.mktemp("forecaster") / "walkers"
+        save_model(folder, "agentformer", model, SceneSettings(leave_out="zara1", trained=("a_train",)).save)
+        return folder
+
+    return make
+
+
 # A real server on a free local port
 
 RNN = (
@@ -291,12 +345,12 @@ class Served(NamedTuple):
 @pytest.fixture(scope="session")
 def folders(tmp_path_factory: pytest.TempPathFactory, translator_folder: Path) -> list[Path]:
     """From English to Spanish and Portuguese: a Transformer, an RNN with attention, and an RNN without attention."""
-    place = tmp_path_factory.mktemp("served")
-    return [
-        translator_folder,
-        train(load_recipe("phrasebook-rnn", RNN), place / "rnn"),
-        train(load_recipe("phrasebook-rnn-fixed", [*RNN, "data.target=es"]), place / "fixed"),
-    ]
+    recipes = {
+        "rnn": load_recipe("phrasebook-rnn", RNN),
+        "fixed": load_recipe("phrasebook-rnn-fixed", [*RNN, "data.target=es"]),
+    }
+    made = [made_once(tmp_path_factory, name, partial(train, recipe)) for name, recipe in recipes.items()]
+    return [translator_folder, *made]
 
 
 def serving(folders: list[Path], runs: Path, **settings: object) -> Iterator[Served]:
@@ -336,12 +390,22 @@ def roomy(translator_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     yield from serving([translator_folder], tmp_path_factory.mktemp("runs"), **limits)
 
 
-@pytest.fixture
-def start_server(tmp_path: Path) -> Iterator[Callable[..., Served]]:
-    """Start servers with other settings: `start_server(folders, queue=2)`."""
+def starting(place: Path) -> Iterator[Callable[..., Served]]:
     with ExitStack() as stack:
 
         def start(folders: list[Path], **settings: object) -> Served:
-            return stack.enter_context(contextmanager(serving)(folders, tmp_path / "runs", **settings))
+            return stack.enter_context(contextmanager(serving)(folders, place / "runs", **settings))
 
         yield start
+
+
+@pytest.fixture
+def start_server(tmp_path: Path) -> Iterator[Callable[..., Served]]:
+    """Start servers with other settings: `start_server(folders, queue=2)`."""
+    yield from starting(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def start_server_of_module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Served]]:
+    """Start servers that all tests of a module share."""
+    yield from starting(tmp_path_factory.mktemp("module"))

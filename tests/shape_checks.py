@@ -13,18 +13,23 @@ from typing import Any
 
 from beartype import beartype
 
-# The number of checks of a function per test. A call is checked twice: its arguments, then with its result.
-CHECKS = sys.maxsize if "REGARD_FAULT_COUNT" in os.environ else 100
+# The number of checks of a function per test. A call is checked twice: its arguments, then its result.
+CHECKS = sys.maxsize if "REGARD_FAULT_COUNT" in os.environ else 20
 _counts: dict[str, int] = {}
 _unchecked: list[Any] = []
 
 
 def check(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The type checker that jaxtyping calls: beartype, until a function has been checked often enough."""
-    checked, name = beartype(function), f"{function.__module__}:{function.__qualname__}"
+    """The type checker that jaxtyping calls: beartype, until a function has been checked often enough.
+
+    beartype writes a checker at a function's first call: most processes call few of the functions they import.
+    """
+    checked, name = None, f"{function.__module__}:{function.__qualname__}"
 
     @wraps(function)
     def counted(*args: Any, **kwargs: Any) -> Any:
+        nonlocal checked
+        checked = checked or beartype(_without_checked_arguments(function))
         _counts[name] = _counts.get(name, 0) + 1
         if _counts[name] == CHECKS:
             _let_go(function)
@@ -40,11 +45,24 @@ def begin_test() -> None:
         del _unchecked.pop().__no_type_check__
 
 
+def _without_checked_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
+    """jaxtyping checks a call's arguments with a function that returns Any, then the arguments and the result with
+    another one. The second need not check the arguments again: jaxtyping remembers the sizes that they gave to names.
+    """
+    hints = function.__annotations__
+    if hints.get("return", Any) is not Any:
+        function.__annotations__ = dict.fromkeys(hints, Any) | {"return": hints["return"]}
+    return function
+
+
 def _let_go(function: Callable[..., Any]) -> None:
     """Mark the function that jaxtyping decorated with no_type_check (PEP 484): jaxtyping then calls it directly."""
     if "<locals>" in function.__qualname__:  # cannot be found by its name, so it stays checked
         return
-    found = reduce(getattr_static, function.__qualname__.split("."), sys.modules[function.__module__])
+    try:
+        found = reduce(getattr_static, function.__qualname__.split("."), sys.modules[function.__module__])
+    except AttributeError:  # a test has put something else in the place of its class; it stays checked
+        return
     decorated = getattr(found, "fget", None) or getattr(found, "__func__", None) or found
     decorated.__no_type_check__ = True  # type: ignore[attr-defined]
     _unchecked.append(decorated)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, NamedTuple, Self, get_args
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, NamedTuple, Self, get_args
 
 import pydantic
 from pydantic.fields import FieldInfo
 
-from regard.errors import ConfigError
+from regard.errors import CheckpointError, ConfigError
 
 Fraction = Annotated[float, pydantic.Field(ge=0, lt=1)]  # such as a dropout rate; 1 is excluded
 Seed = Annotated[int, pydantic.Field(ge=0, lt=2**63)]  # the range that torch's generators accept
@@ -20,7 +22,7 @@ class Examples(NamedTuple):
     """What a model reads, in words: one example, and several with their size."""
 
     one: str  # "picture"
-    many: str  # "pictures of 32 x 32 pixels"
+    many: str  # "pictures of 32 x 32 pixels"; {source} and {target} stand for the lengths of a plan
 
 
 class Config(pydantic.BaseModel):
@@ -47,6 +49,32 @@ class Config(pydantic.BaseModel):
     def replace(self, **changes: Any) -> Self:
         """A copy with some values changed, validated again."""
         return self.parse({**self.model_dump(), **changes})
+
+
+class SavedConfig(Config):
+    """A configuration in a JSON file beside the weights of a model: what the model must know besides them."""
+
+    file_name: ClassVar[str]
+
+    def save(self, folder: Path) -> None:
+        """Write the file into a model folder."""
+        text = json.dumps(self.model_dump(mode="json"), indent=2, ensure_ascii=False)
+        (folder / self.file_name).write_text(text + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read the file of a model folder."""
+        file = folder / cls.file_name
+        if not file.is_file():
+            raise CheckpointError(f"{folder} has no {cls.file_name}; expected a model that `regard train` made")
+        try:
+            values = json.loads(file.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise CheckpointError(f"{file} is no JSON ({error}); restore the file, or train the model again") from None
+        try:
+            return cls.parse(values, where=str(file))
+        except (ConfigError, TypeError, ValueError) as error:
+            raise CheckpointError(f"{error}; restore {file}, or train the model again") from None
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -8,8 +8,10 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Response, expect, sync_playwright
 
+from forked import fork_jobs
+
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-PATIENCE = 30_000  # milliseconds, long enough for a busy machine
+PATIENCE = 60_000  # milliseconds, long enough for a busy machine
 QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 
 
@@ -21,6 +23,14 @@ def browser() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forked_jobs() -> Iterator[None]:
+    """Trainings that the page asks for start at once."""
+    with pytest.MonkeyPatch.context() as patch:
+        fork_jobs(patch)
+        yield
 
 
 @pytest.fixture

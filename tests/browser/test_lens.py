@@ -12,7 +12,8 @@ from playwright.sync_api import Page, expect
 import regard
 
 SENTENCE = "we are eating bread"
-TABS = ("translate", "documents", "look", "compare", "picture", "house", "train", "models")
+TABS = ("translate", "documents", "look", "compare", "workbench", "train", "models")
+OF_FILES = ("picture", "sound", "house", "scene", "protein")  # hidden where no model reads such files
 
 
 def translate(page: Page, text: str = SENTENCE) -> str:
@@ -38,6 +39,15 @@ def test_every_tab_opens_by_mouse_and_by_keyboard(page: Page):
         page.keyboard.press("ArrowRight")
         expect(page.locator(f"#tab-{tab}")).to_be_focused()
         expect(page.locator(f"#panel-{tab}")).to_be_visible()
+
+
+def test_a_tab_of_files_that_no_model_reads_opens_by_its_address_alone(page: Page, served):
+    for tab in OF_FILES:
+        expect(page.locator(f"#tab-{tab}")).to_be_hidden()
+        page.goto(f"{served.url}/#{tab}")
+        expect(page.locator(f"#tab-{tab}")).to_be_visible()
+        expect(page.locator(f"#panel-{tab}")).to_be_visible()
+        page.click("#tab-translate")
 
 
 # Translate
@@ -187,13 +197,13 @@ def test_models_say_what_they_are(page: Page, folders: list[Path]):
 # On any screen
 
 
-@pytest.mark.parametrize("tab", TABS)
-def test_a_phone_shows_all_of_it_without_scrolling_sideways(page: Page, tab: str):
+@pytest.mark.parametrize("tab", TABS + OF_FILES)
+def test_a_phone_shows_all_of_it_without_scrolling_sideways(page: Page, served, tab: str):
     page.set_viewport_size({"width": 360, "height": 740})
     if tab == "translate":
         page.select_option("#translate-to", "es")
         translate(page)
-    page.click(f"#tab-{tab}")
+    page.goto(f"{served.url}/#{tab}")
     expect(page.locator(f"#panel-{tab}")).to_be_visible()
     assert page.evaluate("document.scrollingElement.scrollWidth") <= 360
 

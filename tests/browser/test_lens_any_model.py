@@ -147,14 +147,14 @@ def test_a_phone_in_the_dark_shows_all_of_it(lens: Page):
     assert lens.evaluate("document.scrollingElement.scrollWidth") <= 360
 
 
-def test_the_saved_page_says_what_was_foretold(lens: Page, tmp_path: Path):
+def test_the_saved_page_says_what_was_predicted(lens: Page, tmp_path: Path):
     write(lens)
     lens.select_option("#export-scope", "all")
     for kind in ("json", "html"):
         with lens.expect_download() as download:
             lens.click(f"button[data-export='{kind}']")
         download.value.save_as(tmp_path / f"saved.{kind}")
-    told = [each for each in json.loads((tmp_path / "saved.json").read_text("utf-8"))["foretold"] if each["written"]]
+    told = [each for each in json.loads((tmp_path / "saved.json").read_text("utf-8"))["predictions"] if each["written"]]
     page = lens.context.new_page()
     troubles = list[str]()
     page.on("pageerror", lambda error: troubles.append(str(error)))

@@ -56,9 +56,9 @@ def test_an_instruction_is_followed_through_a_built_in_house(open_lens, start_se
 
 
 def test_the_tab_refuses_other_files_and_says_when_no_model_finds_paths(
-    page, open_lens, start_server, make_navigator, tmp_path
+    page, served, open_lens, start_server, make_navigator, tmp_path
 ):
-    page.click("#tab-house")
+    page.goto(f"{served.url}/#house")
     expect(page.locator("#house-none")).to_be_visible()
     (tmp_path / "notes.json").write_text("{}")
     with open_lens(f"{start_server([make_navigator('vlnbert')]).url}/#house") as other:

@@ -63,8 +63,8 @@ def test_a_picture_is_dropped_named_and_looked_into(open_lens, start_server, mak
         expect(page.locator("#picture-error")).to_have_text(re.compile("text.jpg is no picture"))
 
 
-def test_the_tab_says_when_no_model_looks_at_pictures(page):
-    page.click("#tab-picture")
+def test_the_tab_says_when_no_model_looks_at_pictures(page, served):
+    page.goto(f"{served.url}/#picture")
     expect(page.locator("#picture-none")).to_be_visible()
     expect(page.locator("#picture-desk")).to_be_hidden()
 

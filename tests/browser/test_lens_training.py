@@ -197,5 +197,6 @@ def test_a_server_that_does_not_train_has_no_tab_for_it(context, open_lens, serv
     with open_lens(f"{served.url}/#train") as page:
         expect(page.get_by_role("tab", name="Translate")).to_have_attribute("aria-selected", "true")
         expect(page.get_by_role("tab", name="Train", exact=True)).to_have_count(0)
-        page.get_by_role("tab", name="House").press("ArrowRight")
+        tabs = page.get_by_role("tab")
+        tabs.nth(tabs.count() - 2).press("ArrowRight")  # where the tab would be passed
         expect(page.get_by_role("tab", name="Models")).to_have_attribute("aria-selected", "true")

@@ -10,10 +10,13 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import httpx
+
+import forked
 
 REGARD = (sys.executable, "-m", "regard")
 ASKED = {"q": "we are eating bread", "source": "en", "target": "es"}
@@ -23,7 +26,7 @@ ASKED = {"q": "we are eating bread", "source": "en", "target": "es"}
 class Server:
     """A running server process."""
 
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[str] | BaseProcess
     port: int
     log: Path
 
@@ -57,20 +60,44 @@ class Server:
 @contextmanager
 def running(folder: Path, *options: str, program: Sequence[str] = REGARD) -> Iterator[Server]:
     """Start a server with one model; the process is ended in any case."""
-    with TemporaryDirectory(prefix="regard-test-") as place:
-        log = Path(place) / "log"
-        command = [*program, "serve", "-m", str(folder), "--port", "0", "--quiet", "--runs", f"{place}/runs", *options]
+    with prepared(folder, *options) as (arguments, log):
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         with log.open("w") as errors:
+            command = [*program, *arguments]
             process = subprocess.Popen(command, stderr=errors, env=environment, text=True, start_new_session=True)
         try:
-            while (found := re.search(r"at http://[\d.]+:(\d+)", log.read_text())) is None:
-                assert process.poll() is None, log.read_text()
-                time.sleep(0.05)
-            yield Server(process, int(found[1]), log)
+            yield Server(process, listening_port(log, lambda: process.poll() is None), log)
         finally:
             process.kill()
             process.wait()
+
+
+@contextmanager
+def running_forked(folder: Path, *options: str) -> Iterator[Server]:
+    """The same in a forked process, for tests that need neither its signals nor the memory of a fresh one."""
+    with prepared(folder, *options) as (arguments, log):
+        process = forked.start_regard(arguments, log)
+        try:
+            yield Server(process, listening_port(log, process.is_alive), log)
+        finally:
+            process.kill()
+            process.join()
+
+
+@contextmanager
+def prepared(folder: Path, *options: str) -> Iterator[tuple[list[str], Path]]:
+    """The arguments of a server, and the file of its messages."""
+    with TemporaryDirectory(prefix="regard-test-") as place:
+        arguments = ["serve", "-m", str(folder), "--port", "0", "--quiet", "--runs", f"{place}/runs", *options]
+        yield arguments, Path(place) / "log"
+
+
+def listening_port(log: Path, alive: Callable[[], bool]) -> int:
+    """Wait until a server says where it listens."""
+    while not log.exists() or (found := re.search(r"at http://[\d.]+:(\d+)", log.read_text())) is None:
+        assert alive(), log.read_text() if log.exists() else ""
+        time.sleep(0.05)
+    return int(found[1])
 
 
 @dataclass

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from server_process import ASKED, Server, head, running
+from server_process import ASKED, Server, head, running_forked
 from test_fault_text_files import BODIES, LAUGHS, QUADRATIC
 
 from regard.data.synthetic.phrasebook import phrases
@@ -27,7 +27,7 @@ TRAINING = {"name": "bomb", "recipe": "pairs-transformer", "source": "en", "targ
 
 @pytest.fixture(scope="module")
 def server(translator_folder: Path) -> Iterator[Server]:
-    with running(translator_folder) as server:
+    with running_forked(translator_folder) as server:
         yield server
 
 

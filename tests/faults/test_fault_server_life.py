@@ -11,7 +11,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from server_process import ASKED, REGARD, Answer, Server, ask, connected, head, read_answer, running, until
+from server_process import (
+    ASKED,
+    REGARD,
+    Answer,
+    Server,
+    ask,
+    connected,
+    head,
+    read_answer,
+    running,
+    running_forked,
+    until,
+)
 
 LONG = " ".join(["We are eating bread.", "She reads a book."] * 200)
 ALONE = """
@@ -102,12 +114,12 @@ def test_documents_left_by_a_killed_server_are_removed_by_the_next(
     translator_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    with running(translator_folder) as alive:
+    with running_forked(translator_folder) as alive:
         address = sent_document(alive)
-        with running(translator_folder) as killed:
+        with running_forked(translator_folder) as killed:
             sent_document(killed)
         assert len(list(tmp_path.rglob("document.txt"))) == 2
-        with running(translator_folder), alive.client() as client:
+        with running_forked(translator_folder), alive.client() as client:
             assert len(list(tmp_path.rglob("document.txt"))) == 1
             assert client.get(address).status_code == 200
 

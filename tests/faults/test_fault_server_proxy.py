@@ -16,7 +16,7 @@ import httpx
 import openai
 import pytest
 from playwright.sync_api import expect, sync_playwright
-from server_process import ASKED, Server, running
+from server_process import ASKED, Server, running_forked
 
 NAME = "translate.example.org"
 DOCS = Path(__file__).parents[2] / "docs" / "server.md"
@@ -81,7 +81,7 @@ class Named(httpx.HTTPTransport):
 
 @pytest.fixture(scope="module")
 def server(translator_folder: Path) -> Iterator[Server]:
-    with running(translator_folder, *OPTIONS) as server:
+    with running_forked(translator_folder, *OPTIONS) as server:
         yield server
 
 
@@ -235,10 +235,10 @@ def test_forgeries_that_go_around_the_proxy_are_refused(server: Server) -> None:
 
 
 def test_a_server_that_others_reach_without_a_key_says_so(translator_folder: Path) -> None:
-    with running(translator_folder, "--host", "0.0.0.0") as server:
+    with running_forked(translator_folder, "--host", "0.0.0.0") as server:
         with server.client() as client:
             assert client.get("/health").status_code == 200
             assert client.get("/health", headers={"host": EVIL}).status_code == 403
         assert "no API key is set" in server.log.read_text()
-    with running(translator_folder, "--host", "0.0.0.0", "--api-key", "sesame") as server:
+    with running_forked(translator_folder, "--host", "0.0.0.0", "--api-key", "sesame") as server:
         assert "no API key" not in server.log.read_text()

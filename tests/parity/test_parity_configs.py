@@ -30,6 +30,13 @@ SIZES = {
         "AlbertForMaskedLM",
         {"vocab_size": 31, "max_position_embeddings": 24, "embedding_size": 8, **ENCODER},
     ),
+    "esm": (
+        "EsmForMaskedLM",
+        {
+            "vocab_size": 31, "max_position_embeddings": 24, "pad_token_id": 1, "mask_token_id": 30,
+            "position_embedding_type": "rotary", "token_dropout": True, **ENCODER,
+        },
+    ),
     "gpt2": ("GPT2LMHeadModel", GPT),
     "imagegpt": ("ImageGPTForCausalImageModeling", GPT),
     "llama": ("LlamaForCausalLM", {"vocab_size": 31, "max_position_embeddings": 24, **ENCODER}),
@@ -46,6 +53,15 @@ SIZES = {
             "vocab_size": 31, "d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 2,
             "decoder_attention_heads": 2, "encoder_ffn_dim": 20, "decoder_ffn_dim": 20, "pad_token_id": 30,
             "decoder_start_token_id": 30, "max_position_embeddings": 24,
+        },
+    ),
+    "whisper": (
+        "WhisperForConditionalGeneration",
+        {
+            "vocab_size": 31, "d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 2,
+            "decoder_attention_heads": 2, "encoder_ffn_dim": 20, "decoder_ffn_dim": 20, "pad_token_id": 30,
+            "decoder_start_token_id": 30, "eos_token_id": 29, "bos_token_id": 29, "max_source_positions": 12,
+            "max_target_positions": 24, "num_mel_bins": 8, "suppress_tokens": None, "begin_suppress_tokens": None,
         },
     ),
     "vit": ("ViTForImageClassification", {**PICTURE, **ENCODER}),
@@ -99,6 +115,10 @@ def assert_same_logits(folder, kind):
         pair = ours(pixels), theirs(pixel_values=pixels).logits
     elif kind in ("t5", "marian"):
         pair = ours(tokens, mask, tokens[:, :5]), theirs(input_ids=tokens, decoder_input_ids=tokens[:, :5]).logits
+    elif kind == "whisper":
+        sounds = torch.randn(2, 24, 8)
+        theirs_logits = theirs(input_features=sounds.transpose(1, 2), decoder_input_ids=tokens[:, :5]).logits
+        pair = ours(sounds, tokens[:, :5]), theirs_logits
     elif kind in ("gpt2", "llama", "imagegpt"):
         pair = ours(tokens), theirs(input_ids=tokens).logits
     else:
@@ -140,6 +160,10 @@ CHANGES = {  # values that may be supported or refused, but never ignored
     "roberta": {"hidden_act": ACTS, "layer_norm_eps": [1e-2], "is_decoder": [True], "pad_token_id": [0, 5]},
     "distilbert": {"activation": ACTS, "sinusoidal_pos_embds": [True], "tie_word_embeddings": [False]},
     "albert": {"hidden_act": ACTS, "num_hidden_groups": [2], "inner_group_num": [2], "layer_norm_eps": [1e-2]},
+    "esm": {
+        "layer_norm_eps": [1e-2], "is_decoder": [True], "rope_theta": [50.0], "token_dropout": [False],
+        "tie_word_embeddings": [False], "is_folding_model": [True], "mask_token_id": [7],
+    },
     "gpt2": {
         "activation_function": ACTS, "scale_attn_weights": [False], "scale_attn_by_inverse_layer_idx": [True],
         "reorder_and_upcast_attn": [True], "layer_norm_epsilon": [1e-2], "add_cross_attention": [True],
@@ -160,6 +184,10 @@ CHANGES = {  # values that may be supported or refused, but never ignored
     "marian": {
         "activation_function": ACTS, "scale_embedding": [True], "normalize_before": [True],
         "add_final_layer_norm": [True], "static_position_embeddings": [False], "normalize_embedding": [True],
+    },
+    "whisper": {
+        "activation_function": ACTS, "scale_embedding": [True], "tie_word_embeddings": [False],
+        "is_encoder_decoder": [False],
     },
     "vit": {"hidden_act": ACTS, "layer_norm_eps": [1e-2], "pooler_act": ["relu"]},
     "swin": {"hidden_act": ACTS, "layer_norm_eps": [1e-2], "num_layers": [7], "mlp_ratio": [4]},

@@ -10,13 +10,13 @@ import torch
 
 from regard.checkpoints import load_model, save_model
 from regard.checkpoints.onnx import export_onnx
-from regard.checkpoints.optional import needed
 from regard.data.tokenizers.pair import PairTokenizer
 from regard.errors import CheckpointError, UsageError
 from regard.models.bert import Bert, BertConfig
 from regard.models.gpt import LLAMA, Gpt, GptConfig
 from regard.models.lstm import Lstm, LstmConfig
 from regard.models.transformer import Transformer, TransformerConfig
+from regard.optional import needed
 
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")

@@ -252,8 +252,16 @@ def tiny(name):
 
 
 def given_to(model):
-    """A sentence, a sentence pair, an image, the latent vector of an image, or a sentence with regions or steps."""
+    """A sentence, a sentence pair, an image, the latent vector of an image, a spectrogram, a sentence with regions or
+    steps, or two proteins."""
     config, generator = model.config, torch.Generator().manual_seed(0)
+    if hasattr(config, "social"):  # a scene of walking agents
+        torch.manual_seed(0)  # the model draws samples
+        tracks = torch.randn(1, 3, config.past + config.future, 2).cumsum(dim=2).split([config.past, config.future], 2)
+        return [part for track in tracks for part in (track, torch.ones(track.shape[:3], dtype=torch.bool))]
+    if hasattr(config, "bands"):
+        frames = torch.randn(1, 20, config.bands, generator=generator)
+        return (frames, torch.tensor([[1, 4]])) if hasattr(config, "max_frames") else (frames,)
     if hasattr(config, "latent"):
         return torch.randn(1, config.latent, generator=generator), torch.tensor([1])
     if hasattr(config, "image_size"):
@@ -265,6 +273,8 @@ def given_to(model):
             torch.randn(1, 4, size, generator=generator) for size in (config.region_features, config.region_places)
         ]
         return source, mask, *steps, torch.ones(1, 4, dtype=torch.bool)
+    if hasattr(config, "symbols"):
+        return source, mask, inputs, mask[:, :2]
     if isinstance(model, Word2Vec):
         return source[0], source.expand(3, 3), mask.expand(3, 3), source.expand(3, 3)
     return (source, mask, inputs) if hasattr(config, "target_vocab") else (source, mask)

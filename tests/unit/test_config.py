@@ -1,9 +1,11 @@
 """Strict configuration: nothing is ignored, and every error says what to do."""
 
+from typing import ClassVar
+
 import pytest
 
-from regard.config import Config, known_keys, required_keys
-from regard.errors import ConfigError
+from regard.config import Config, SavedConfig, known_keys, required_keys
+from regard.errors import CheckpointError, ConfigError
 
 
 class Inner(Config):
@@ -52,3 +54,32 @@ def test_keys_are_listed_and_configs_are_frozen():
         config.replace(nam="y")
     with pytest.raises(ValueError, match="frozen"):
         config.name = "z"
+
+
+class Beside(SavedConfig):
+    file_name: ClassVar[str] = "beside.json"
+    count: int
+    names: tuple[str, ...] = ()
+
+
+def test_a_saved_configuration_is_read_as_it_was_written(tmp_path):
+    Beside(count=3, names=("é", "b")).save(tmp_path)
+    assert Beside.load(tmp_path) == Beside(count=3, names=("é", "b"))
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "has no beside.json"),
+        ("{", "is no JSON"),
+        ("[1]", "restore"),
+        ('{"count": 1, "cuont": 2}', "cuont"),
+        ('{"count": "many"}', "count"),
+    ],
+)
+def test_a_file_beside_weights_that_is_missing_or_broken_is_named(content, words, tmp_path):
+    if content is not None:
+        (tmp_path / "beside.json").write_text(content)
+    with pytest.raises(CheckpointError, match=words) as caught:
+        Beside.load(tmp_path)
+    assert "beside.json" in str(caught.value)

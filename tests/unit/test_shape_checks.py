@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from jaxtyping import TypeCheckError
+from jaxtyping import Float, TypeCheckError, jaxtyped
+from torch import Tensor
 
 import shape_checks
 from regard.attention.core import attend
@@ -22,3 +23,19 @@ def test_the_first_calls_in_a_test_are_checked_and_the_others_are_not(test: int)
         attend(q, q, q)
     with pytest.raises(RuntimeError, match="size"):  # torch's own error: the shape check has ended
         wrong()
+
+
+@jaxtyped(typechecker=shape_checks.check)
+def first(x: Float[Tensor, "batch width"], y: Float[Tensor, "batch width"], wrong: bool) -> Float[Tensor, "batch"]:
+    return (x + y)[0] if wrong else (x + y)[:, 0]
+
+
+def test_arguments_and_results_are_checked_against_each_other() -> None:
+    x = torch.ones(2, 3)
+    assert first(x, x, False).shape == (2,)
+    with pytest.raises(TypeCheckError, match="the parameters of"):
+        first(x, torch.ones(2, 1), False)
+    with pytest.raises(TypeCheckError, match="the parameters of"):
+        first(x, x, 1)  # type: ignore[arg-type]
+    with pytest.raises(TypeCheckError, match="the return value of"):
+        first(x, x, True)

@@ -4,9 +4,14 @@ Only this file calls torch's fused attention, and it hides four pitfalls: `is_ca
 (wrong as soon as keys are cached), it may refuse a mask together with `is_causal`, it adds a 0/1 float mask as a bias,
 and its backends disagree on rows in which every key is masked. Here `causal` always means "the last query sees the last
 key", masks are bool, biases are float, and a fully masked row yields zeros.
+
+A mask or a bias of G batch elements, where G divides the batch B, serves B / G successive elements each: the rows of an
+alignment and of a pair representation have one bias together, of which no copy is made.
 """
 
 import math
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float
@@ -15,6 +20,7 @@ from torch.nn import functional
 
 from regard.attention import masks, short_rows
 from regard.attention.dropout import drop
+from regard.attention.places import Argument, Result
 
 Mask = Bool[Tensor, "#B #H #Tq #Tk"]  # True = may attend
 Bias = Float[Tensor, "#B #H #Tq #Tk"]  # added to the scores; masking is done by Mask
@@ -32,6 +38,12 @@ def attend(
     dropout: float = 0.0,
 ) -> Float[Tensor, "B H Tq Kv"]:
     """softmax(q kᵀ · scale + bias) v by torch's fused kernels, or by `short_rows` (Vaswani 2017, equation 1)."""
+    if groups := _groups(q.shape[0], mask, bias):
+        parts = _divided(groups, q, k, v, mask, bias)
+        return torch.cat([
+            attend(*each[:3], mask=each[3], bias=each[4], causal=causal, scale=scale, dropout=dropout)
+            for each in parts
+        ])  # fmt: skip
     if short_rows.applies(q, k, v, mask, bias, dropout):
         scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
         return short_rows.attend_short(q, k, v, mask, bias, causal, scale)
@@ -81,6 +93,10 @@ def attention_weights(
 ) -> Float[Tensor, "B H Tq Tk"]:
     """The weights that `attend` uses but does not return, computed step by step; a fully masked row is all zeros."""
     _check(mask, bias)
+    if groups := _groups(q.shape[0], mask, bias):
+        parts = _divided(groups, q, k, mask, bias)
+        found = [attention_weights(*each[:2], mask=each[2], bias=each[3], causal=causal, scale=scale) for each in parts]
+        return torch.cat(found)
     scores = attention_scores(q, k, bias=bias, scale=scale)
     if causal:
         mask = masks.combine(mask, masks.causal(q.shape[-2], k.shape[-2], q.device))
@@ -104,6 +120,28 @@ def attention_scores(
     return scores if bias is None else scores + bias
 
 
+def _groups(batch: int, *parts: Tensor | None) -> int:
+    """The number of groups of batch elements that share a mask or a bias; 0 if all or none share it."""
+    groups = 0
+    for part in parts:
+        # Sizes are only compared: under a compiler they are symbols, and a number would be a graph for each batch.
+        if part is None or part.shape[0] == 1 or part.shape[0] == batch:
+            continue
+        if batch % part.shape[0] or (groups and groups != part.shape[0]):
+            raise ValueError(f"masks and biases of {part.shape[0]} batch elements do not divide a batch of {batch}")
+        groups = part.shape[0]
+    return groups
+
+
+def _divided(groups: int, *tensors: Tensor | None) -> Iterator[tuple[Any, ...]]:
+    """The tensors of each group."""
+
+    def parts(tensor: Tensor | None) -> Sequence[Tensor | None]:
+        return [tensor] * groups if tensor is None or len(tensor) == 1 else tensor.chunk(groups)
+
+    return zip(*map(parts, tensors), strict=True)
+
+
 def _check(mask: Tensor | None, bias: Tensor | None) -> None:
     if mask is not None and mask.dtype != torch.bool:
         raise TypeError(f"mask is {mask.dtype}; masks are bool, True = may look. For scores pass bias=.")
@@ -113,6 +151,13 @@ def _check(mask: Tensor | None, bias: Tensor | None) -> None:
 
 class Attend(nn.Module):
     """`attend` as a module without parameters, on which `record` puts its hooks."""
+
+    PLACES: ClassVar = {
+        "queries": Argument(headed=True),
+        "keys": Argument(headed=True, whole=True, index=1),
+        "values": Argument(headed=True, whole=True, index=2),
+        "heads": Result(headed=True),
+    }
 
     def forward(
         self,
@@ -128,3 +173,30 @@ class Attend(nn.Module):
     ) -> Float[Tensor, "B H Tq Kv"]:
         dropout = dropout if self.training else 0.0
         return attend(q, k, v, mask=mask, bias=bias, causal=causal, scale=scale, dropout=dropout)
+
+
+class AttendPairs(Attend):
+    """Attention to keys that also reads a vector of each pair of query and key (Jumper 2021, algorithm 22).
+
+    No fused kernel reads pairs, so the weights are written out.
+    """
+
+    PLACES: ClassVar = Attend.PLACES | {
+        "heads": Result(headed=True, index=0),
+        "heads_of_pairs": Result(headed=True, index=1),
+    }
+
+    def forward(  # type: ignore[override]
+        self,
+        q: Float[Tensor, "B H Tq K"],
+        k: Float[Tensor, "B H Tk K"],
+        v: Float[Tensor, "B H Tk Kv"],
+        pairs: Float[Tensor, "B Tq Tk C"],
+        *,
+        mask: Tensor | None = None,
+        bias: Tensor | None = None,
+        scale: float | None = None,
+    ) -> tuple[Float[Tensor, "B H Tq Kv"], Float[Tensor, "B H Tq C"]]:
+        """The weighted sums of the values, and of the pairs."""
+        weights = attention_weights(q, k, mask=mask, bias=bias, scale=scale)
+        return weights @ v, (weights.transpose(1, 2) @ pairs).transpose(1, 2)

@@ -16,13 +16,17 @@ from regard.errors import ConfigError
 Layout = Literal["interleaved", "halves"]
 
 
-def sinusoidal(length: int, width: int, layout: Layout = "interleaved") -> Float[Tensor, "T D"]:
+def sinusoidal(
+    length: int, width: int, layout: Layout = "interleaved", *, to_end: bool = False
+) -> Float[Tensor, "T D"]:
     """PE(t, 2i) = sin(t / 10000^(2i/D)), PE(t, 2i+1) = cos of the same (Vaswani 2017, §3.5).
 
-    `halves` holds the same columns with all sines first and all cosines after, as Marian lays them out.
+    `halves` holds the same columns with all sines first and all cosines after, as Marian lays them out. With `to_end`
+    the exponents run from 0 to 1 inclusive, i/(D/2-1), as in Whisper.
     """
     t = torch.arange(length, dtype=torch.float64)[:, None]
-    angle = t / 10000 ** (torch.arange(0, width, 2, dtype=torch.float64) / width)  # [T, ceil(D/2)]
+    last = max(width - 2, 1) if to_end else width
+    angle = t / 10000 ** (torch.arange(0, width, 2, dtype=torch.float64) / last)  # [T, ceil(D/2)]
     sines, cosines = angle.sin(), angle.cos()[:, : width // 2]
     table = torch.empty(length, width, dtype=torch.float64)
     if layout == "interleaved":

@@ -4,11 +4,13 @@ Bahdanau 2015 (additive), Luong 2015 (dot, general), Vaswani 2017 (scaled dot), 
 """
 
 import math
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
+
+from regard.attention.places import Argument, Result
 
 Score = Literal["additive", "dot", "general", "scaled_dot"]
 Reading = Literal["soft", "hard"]
@@ -50,6 +52,13 @@ class ScoredAttention(nn.Module):
     biased but needs no further loss. `reinforce` gives it none: the loss must have a term for it, whose gradient is
     unbiased (`training/hard_attention.py`).
     """
+
+    PLACES: ClassVar = {
+        "queries": Argument(),
+        "values": Argument(whole=True, index=1),
+        "keys": Argument(whole=True, index=2),
+        "heads": Result(index=0),
+    }
 
     def __init__(
         self,

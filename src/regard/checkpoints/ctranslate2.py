@@ -16,10 +16,10 @@ from regard.attention.multihead import MultiHeadAttention
 from regard.attention.positions import Added, LearnedPositions
 from regard.checkpoints.folder import write_folder
 from regard.checkpoints.models import bare, own_tensors
-from regard.checkpoints.optional import needed
 from regard.errors import CheckpointError
 from regard.layers.blocks import DecoderLayer, EncoderLayer, FeedForward
 from regard.models.transformer import Transformer
+from regard.optional import needed
 
 EXTRA = "export"
 ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu_new": "GELUTanh", "quick_gelu": "GELUSigmoid", "swish": "SWISH"}

@@ -26,13 +26,13 @@ from regard.attention.multihead import Memory
 from regard.attention.positions import Added, Concatenated, SinusoidalPositions
 from regard.checkpoints.folder import write_folder
 from regard.checkpoints.models import bare, own_tensors
-from regard.checkpoints.optional import needed
 from regard.errors import CheckpointError
 from regard.layers.blocks import DecoderLayer
 from regard.layers.encoder_decoder import EncoderDecoderState
 from regard.models.bert import Bert
 from regard.models.gpt import Gpt
 from regard.models.transformer import Transformer
+from regard.optional import needed
 
 EXTRA = "export"
 LONGEST = 1024  # tokens, if the model itself has no limit

@@ -102,8 +102,9 @@ class Drop(Config):
     """A tensor without parameters; export recreates it only if `shape` is given (sizes, or names of ours)."""
 
     op: Literal["drop"]
-    # numbers: 0, 1, 2, …; causal: a lower-triangular mask of ones; anything: any content, since nothing uses it
-    value: Literal["zeros", "numbers", "causal", "anything", "sinusoidal_halves"]
+    # numbers: 0, 1, 2, …; causal: a lower-triangular mask of ones; anything: any content, since nothing uses it;
+    # rotary: the frequencies of rotary positions, whose shape is given by width and heads
+    value: Literal["zeros", "numbers", "causal", "anything", "sinusoidal_halves", "rotary"]
     shape: list[int | str] | None = None
 
     def forward(self, tensors: list[Tensor], parts: int) -> list[Tensor]:
@@ -128,6 +129,9 @@ class Drop(Config):
             return torch.arange(shape[-1] if shape else 0, dtype=torch.float32).expand(shape)
         if self.value == "causal":
             return torch.ones(shape).tril()
+        if self.value == "rotary":
+            width = 2 * shape[0] if len(shape) == 1 else shape[0] // shape[1]
+            return 10000 ** -(torch.arange(0, width, 2) / width)
         if len(shape) != 2:
             raise CheckpointError(f"has shape {shape}; expected [positions, width]")
         return sinusoidal(shape[0], shape[1], "halves")

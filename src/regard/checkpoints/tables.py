@@ -27,6 +27,7 @@ TABLES = {
     "roberta": "roberta.toml",
     "distilbert": "distilbert.toml",
     "albert": "albert.toml",
+    "esm": "esm.toml",
     "gpt2": "gpt2.toml",
     "llama": "llama.toml",
     "t5": "t5.toml",
@@ -35,6 +36,7 @@ TABLES = {
     "swinv2": "swinv2.toml",
     "resnet": "resnet.toml",
     "imagegpt": "imagegpt.toml",
+    "whisper": "whisper.toml",
 }
 
 # keys that change layers in unsupported ways: quantised weights, values for single layers, sliding windows

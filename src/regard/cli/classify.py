@@ -14,6 +14,7 @@ from regard.cli.options import (
     Device,
     Model,
     Truncate,
+    Without,
     input_of,
     load_encoder,
     load_file_classifier,
@@ -31,6 +32,7 @@ def classify(
     ] = None,
     pairs: Annotated[bool, typer.Option("--pairs", help="Each line is two texts with a TAB between them.")] = False,
     truncate: Truncate = False,
+    without: Without = [],  # noqa: B006 - typer's way to say "none given"
     as_json: AsJson = False,
     device: Device = "cpu",
     allow_pickle: AllowPickle = False,
@@ -43,11 +45,14 @@ def classify(
     Example: regard classify "a moving, funny film" -m runs/sst2
     Example: regard classify holiday/*.jpg -m hf:google/vit-base-patch16-224
     """
+    from regard.inference.insight.interventions import without_heads
+
     if (kind := input_of(model)) != "text":
         if pairs or truncate:
             raise UsageError("--pairs and --truncate are for texts; this model reads files")
         classifier = load_file_classifier(model, device, allow_pickle)
-        answer_lines(given_texts(text), classifier.classify, lambda line, found: _shown(kind, line, found, as_json))
+        with without_heads(classifier, without):
+            answer_lines(given_texts(text), classifier.classify, lambda line, found: _shown(kind, line, found, as_json))
         return
     refuse_pictures(text or ())
     encoder = load_encoder(model, device, allow_pickle)
@@ -59,7 +64,8 @@ def classify(
         return encoder.classify(firsts, seconds, truncate=truncate)
 
     unknown = Unknown(encoder.unknown_words, typed=bool(text))
-    answer_lines(given_texts(text), answer, lambda line, found: _shown("text", line, found, as_json), unknown)
+    with without_heads(encoder, without):
+        answer_lines(given_texts(text), answer, lambda line, found: _shown("text", line, found, as_json), unknown)
 
 
 def _shown(kind: str, line: str, found: Labelled | None, as_json: bool) -> str:

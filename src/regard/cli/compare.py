@@ -15,11 +15,14 @@ from regard.cli.options import AsJson, Device, Sets, numbers
 BINS = "1-10,11-20,21-30,31-40,41-50,51-60"
 LENGTHS = "32,64,128,256,512,1024"
 COUNTS, SIDES, RUNS = "500,1000,2000,5000,10000", "32,64,128,256", Path("runs/compare")
-CLAIMS = ("gradients", "heads", "scaling")
+MEASURED = ("gradients", "heads", "scaling")
+SPARSITIES = [0.0, 0.5, 0.7, 0.85, 0.95, 0.99]
 
 
 def compare(
-    what: Annotated[str, typer.Argument(help="length, sequences, data, pictures, gradients, heads or scaling.")],
+    what: Annotated[
+        str, typer.Argument(help="length, sequences, data, pictures, gradients, heads, scaling or superposition.")
+    ],
     model: Annotated[
         list[str], typer.Option("-m", "--model", help="length: NAME=FOLDER, data: NAME=RECIPE; repeatable.")
     ] = [],  # noqa: B006
@@ -44,7 +47,7 @@ def compare(
     the same sequence. data: accuracy against the number of training pictures, for recipes named with -m. pictures:
     memory and time of attention between all patches, written out or fused, and within windows, planned and measured.
     gradients: how far they reach back in an RNN and an LSTM. heads: what more heads cost. scaling: what happens to the
-    softmax without the division by √width.
+    softmax without the division by √width. superposition: how features share neurons as they get sparse.
 
     Example: regard compare length -m fixed=runs/phrasebook-rnn-fixed -m attention=runs/phrasebook-rnn -o length.svg
     """
@@ -61,10 +64,13 @@ def compare(
         _data(model, output, numbers(counts, ","), sets, runs, as_json)
     elif what == "pictures":
         _pictures(output, numbers(sides, ","), device, as_json)
-    elif what in CLAIMS:
-        _claim(what, output, as_json)
+    elif what == "superposition":
+        _superposition(output, as_json)
+    elif what in MEASURED:
+        _measured(what, output, as_json)
     else:
-        raise UsageError(f"cannot compare {what!r}; choose length, sequences, data, pictures, {', '.join(CLAIMS)}")
+        choices = ("length", "sequences", "data", "pictures", *MEASURED, "superposition")
+        raise UsageError(f"cannot compare {what!r}; choose {', '.join(choices)}")
 
 
 def _length(names: list[str], output: Path | None, to: str, count: int, bins: str, as_json: bool, device: str) -> None:
@@ -171,26 +177,39 @@ def _pictures(output: Path | None, sides: list[int], device: str, as_json: bool)
                    y_label="peak memory of a forward pass (MB)", logarithmic=True)  # fmt: skip
 
 
-def _claim(what: str, output: Path | None, as_json: bool) -> None:
-    from regard.studies.lectures import claims
+def _measured(what: str, output: Path | None, as_json: bool) -> None:
+    from regard.studies.lectures import measurements
 
     if what == "gradients":
-        rows = claims.gradients_through_time([1, 5, 10, 20, 50])
+        rows = measurements.gradients_through_time([1, 5, 10, 20, 50])
     elif what == "heads":
-        rows = claims.cost_of_heads([1, 2, 4, 8, 16])
+        rows = measurements.cost_of_heads([1, 2, 4, 8, 16])
     else:
-        rows = claims.saturation([4, 16, 64, 256, 1024])
-    if as_json:
-        print(json.dumps(rows))
-    else:
-        print("".join(f"{name:>26}" for name in rows[0]))
-        for row in rows:
-            cells = (f"{value:26.3g}" if isinstance(value, float) else f"{value!s:>26}" for value in row.values())
-            print("".join(cells))
+        rows = measurements.saturation([4, 16, 64, 256, 1024])
+    _print_rows(rows, as_json)
     if output:
         from regard.look.charts import line_chart
 
-        chart = claims.CHARTS[what]
+        chart = measurements.CHARTS[what]
         x, lines = chart.lines(rows)
         line_chart(output, x, lines, title=chart.title, x_label=chart.x_label, y_label=chart.y_label,
                    logarithmic=chart.logarithmic, log_x=True)  # fmt: skip
+
+
+def _superposition(output: Path | None, as_json: bool) -> None:
+    from regard.studies.lectures.superposition import draw_superposition, superposition, superposition_rows
+
+    found = superposition(SPARSITIES)
+    _print_rows(superposition_rows(found), as_json)
+    if output:
+        draw_superposition(output, found)
+
+
+def _print_rows(rows: list[dict[str, object]], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(rows))
+        return
+    print("".join(f"{name:>26}" for name in rows[0]))
+    for row in rows:
+        cells = (f"{value:26.3g}" if isinstance(value, float) else f"{value!s:>26}" for value in row.values())
+        print("".join(cells))

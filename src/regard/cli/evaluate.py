@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from regard.studies.evaluate.catalog import Evaluate
 
 LAYERS = "layers"  # key of the alignment error rates by layer
-ON_ONE_LINE = 4  # numbers
+ON_ONE_LINE = 5  # numbers
 
 
 def evaluate(
@@ -59,10 +59,13 @@ def evaluate(
         bool, typer.Option("--layers", help="Also the AER of every layer and head, best first, against --gold.")
     ] = False,
     strip_accents: Annotated[bool, typer.Option("--strip-accents", help="Remove accents from the gold text.")] = False,
-    text: Annotated[str, typer.Option(help="A text file (also .gz): how well a language model foretells it.")] = "",
+    text: Annotated[str, typer.Option(help="A text file (also .gz): how well a language model predicts it.")] = "",
     stride: Annotated[
         int | None, typer.Option(min=1, help="With --text: tokens from one window to the next. Default: half a window.")
     ] = None,
+    samples: Annotated[
+        int, typer.Option(min=1, max=1000, help="Futures that a forecaster draws; the best of them is measured.")
+    ] = 20,
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", help="Write the translations, or curves of precision (.png, .svg), here."),
@@ -90,7 +93,7 @@ def evaluate(
             raise UsageError("--precision is for models that write or translate; this one is measured in fp32")
         if not data:
             raise UsageError("say what to measure on: a file as in data.test, a table of labelled texts, or `scenes`")
-        _print_evaluations(model, data, count, seed, beam, output, device, allow_pickle, as_json)
+        _print_evaluations(model, data, count, seed, beam, samples, output, device, allow_pickle, as_json)
         return
     if len(model) == 1 and (read := input_of(model[0])) != "text":
         raise UsageError(f"{model[0]} reads a file of kind {read!r}, and there is no evaluation of such a model")
@@ -137,6 +140,7 @@ def _print_evaluations(
     count: int,
     seed: int,
     beam: int | None,
+    samples: int,
     output: Path | None,
     device: str,
     allow_pickle: bool,
@@ -157,7 +161,7 @@ def _print_evaluations(
             raise UsageError(
                 "-o is for translations, or for the precision of one model that finds objects; leave it out"
             )
-        options = EvaluationOptions(resolve(local_folder(model)), count, seed, beam, output)
+        options = EvaluationOptions(resolve(local_folder(model)), count, seed, beam, output, samples)
         found = evaluation(pipeline, data, options)
         results[model], unread = found.scores, unread | dict.fromkeys(found.unread)
     for each in unread:

@@ -12,7 +12,17 @@ import typer
 
 from regard.cli.answering import Unknown, answer_lines, given_texts, refuse_pictures
 from regard.cli.images import make_images
-from regard.cli.options import AllowPickle, AsJson, Device, Model, Precision, finite, generates_images, load_writer
+from regard.cli.options import (
+    AllowPickle,
+    AsJson,
+    Device,
+    Model,
+    Precision,
+    Without,
+    finite,
+    generates_images,
+    load_writer,
+)
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
@@ -66,6 +76,7 @@ def generate(
     stop: Annotated[list[str] | None, typer.Option(help="End an answer before this text. Repeatable.")] = None,
     seed: Annotated[int | None, typer.Option(help="Same seed, same answer.")] = None,
     stream: Annotated[bool, typer.Option("--stream", help="Show an answer as it is written.")] = False,
+    without: Without = [],  # noqa: B006 - typer's way to say "none given"
     as_json: AsJson = False,
     device: Device = "cpu",
     precision: Precision = "fp32",
@@ -92,6 +103,8 @@ def generate(
     if generates_images(model):
         if stream or as_json or best_of or stop or beam:
             raise UsageError("--stream, --json, --best-of, --stop and --beam are for texts; this model makes pictures")
+        if without:
+            raise UsageError("--without is for models that write texts; this one makes pictures")
         if precision != "fp32":
             raise UsageError("--precision is for models that write texts; this one makes pictures, in fp32")
         make_images(prompt or [], model, output, count=n, keep=keep, settings=changes, device=device,
@@ -102,8 +115,11 @@ def generate(
     refuse_pictures(prompt or ())
     changes |= {"max_tokens": max_tokens, "stop": stop or []}
     writer = load_writer(model, device, allow_pickle, precision)
+    from regard.inference.insight.interventions import without_heads
+
     if stream:
-        _stream(writer, given_texts(prompt), changes, broken=bool(prompt))
+        with without_heads(writer, without):
+            _stream(writer, given_texts(prompt), changes, broken=bool(prompt))
         return
 
     def answer(lines: list[str]) -> list[Completion]:
@@ -121,7 +137,8 @@ def generate(
         scores = [each.score for each in (found, *found.alternatives)]
         return "\n".join(f"{score:.4f}\t{text}" for score, text in zip(scores, texts, strict=True))
 
-    answer_lines(given_texts(prompt), answer, show, Unknown(writer.unknown_words, typed=bool(prompt)))
+    with without_heads(writer, without):
+        answer_lines(given_texts(prompt), answer, show, Unknown(writer.unknown_words, typed=bool(prompt)))
 
 
 def _bias(given: list[str]) -> dict[int, float]:

@@ -11,6 +11,7 @@ from regard.errors import UsageError
 if TYPE_CHECKING:
     from regard.inference.pipelines.images import ImageSegmenter
     from regard.look.panels import Point
+    from regard.look.report import AttentionReport
 
 
 def look_at_file(
@@ -21,6 +22,7 @@ def look_at_file(
     layers: str,
     head: int | None,
     at: list[str],
+    without: list[str],
     device: str,
     allow_pickle: bool,
 ) -> None:
@@ -29,28 +31,37 @@ def look_at_file(
     An image generator takes CLASS#SEED in place of a file.
     """
     import regard
+    from regard.inference.insight.interventions import without_heads
     from regard.inference.pipelines.image_generation import ClassImageGenerator, PixelGenerator
     from regard.look.adapters.catalog import inspect_input
     from regard.look.adapters.given import GivenInput
     from regard.look.adapters.images import image_report
+    from regard.look.report import changed_facts, summary
     from regard.look.save import save
 
     points, title = [_point(each) for each in at], Path(path).name
     pipeline = regard.load(model, device=device, allow_pickle=allow_pickle)
-    match pipeline:
-        case ClassImageGenerator():
-            label, _, seed = path.partition("#")
-            recorded = pipeline.attention(label, seed=_seed(seed or "0"))
-            report = image_report(recorded, title=path, model=pipeline.name, meta={})
-        case PixelGenerator():
-            report = image_report(pipeline.attention(path), title=title, model=pipeline.name, meta={})
-        case _:
-            found = inspect_input(pipeline, GivenInput(path, title, text))
-            if found is None:
-                raise UsageError(f"{model} is a {type(pipeline).__name__}, whose attention cannot be drawn")
-            if not found.report.panels and not found.report.shown_as:
-                raise UsageError(f"{model} has no attention to look at")
-            report = found.report
+
+    def inspected() -> AttentionReport:
+        match pipeline:
+            case ClassImageGenerator():
+                label, _, seed = path.partition("#")
+                recorded = pipeline.attention(label, seed=_seed(seed or "0"))
+                return image_report(recorded, title=path, model=pipeline.name, meta={})
+            case PixelGenerator():
+                return image_report(pipeline.attention(path), title=title, model=pipeline.name, meta={})
+        found = inspect_input(pipeline, GivenInput(path, title, text))
+        if found is None:
+            raise UsageError(f"{model} is a {type(pipeline).__name__}, whose attention cannot be drawn")
+        if not found.report.panels and not found.report.shown_as:
+            raise UsageError(f"{model} has no attention to look at")
+        return found.report
+
+    original = inspected() if without else None
+    with without_heads(pipeline, without):
+        report = inspected()
+    if original is not None:
+        report.meta.update(changed_facts(without, summary(original), summary(report)))
     save(report, output, panels=None if layers == "*" else layers, head=head, points=points)
     print(f"attention drawn to {output}", file=sys.stderr)
 

@@ -10,7 +10,7 @@ import typer
 
 from regard.cli.answering import Unknown, refuse_pictures
 from regard.cli.images import look_at_file
-from regard.cli.options import AllowPickle, Device, Models, To, built_in, finite, input_of
+from regard.cli.options import AllowPickle, Device, Models, To, Without, built_in, finite, input_of
 
 
 def look(
@@ -36,6 +36,7 @@ def look(
     at: Annotated[
         list[str] | None, typer.Option(help="Pictures: the place that looks, as X,Y from 0,0 to 1,1. Repeatable.")
     ] = None,
+    without: Without = [],  # noqa: B006 - typer's way to say "none given"
     to: To = "",
     device: Device = "cpu",
     allow_pickle: AllowPickle = False,
@@ -48,21 +49,33 @@ def look(
 
     Example: regard look "The cat sat on the [MASK]." -m hf:google-bert/bert-base-uncased -o cat.html
     Example: regard look cat.jpg -m runs/cifar10-vit -o cat.png --at 0.5,0.4
+    Example: regard look "we are eating bread" -m runs/en-es --without decoder.1.cross:3
     """
     if len(model) == 1 and input_of(model[0]) != "text":
-        look_at_file(text, pair, model[0], output, layers, head, at or [], device, allow_pickle)
+        look_at_file(text, pair, model[0], output, layers, head, at or [], without, device, allow_pickle)
         return
     refuse_pictures((text, pair))
     import regard
     from regard.data.tokenizers.base import well_formed
-    from regard.look.adapters.text import TextModel, inspect_text
+    from regard.inference.insight.interventions import without_heads
+    from regard.look.adapters.text import TextInspection, TextModel, inspect_text
+    from regard.look.report import changed_facts
     from regard.look.save import save
 
     given = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
     generation: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     pipeline = regard.load(*(model or [str(built_in())]), device=device, allow_pickle=allow_pickle)
     text, pair, target = map(well_formed, (text, pair, target))
-    report = inspect_text(pipeline, text, pair=pair, to=to, target=target, **generation).report(top=top)
+
+    def inspected() -> TextInspection:
+        return inspect_text(pipeline, text, pair=pair, to=to, target=target, **generation)
+
+    original = inspected() if without else None
+    with without_heads(pipeline, without):
+        inspection = inspected()
+        report = inspection.report(top=top)
+    if original is not None:
+        report.meta.update(changed_facts(without, original.said, inspection.said))
     assert isinstance(pipeline, TextModel)  # inspect_text refuses the others
     Unknown(pipeline.unknown_words, typed=True).note(f"{text}\t{pair}" if pair else text)
     save(report, output, panels=None if layers == "*" else layers, head=head, view="heads")

@@ -41,6 +41,10 @@ Precision = Annotated[
     ),
 ]
 AllowPickle = Annotated[bool, typer.Option("--allow-pickle", help="Also read .bin weights (tensors only, no code).")]
+Without = Annotated[
+    list[str],
+    typer.Option("--without", help="Switch a head off: LAYER:HEAD, such as decoder.1.cross:3; * is all. Repeatable."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object per line, for machines.")]
 
 

@@ -234,8 +234,8 @@ def _unit(plan: Plan) -> str:
 
 def _batch(plan: Plan) -> str:
     if examples := plan.config.examples:
-        return f"{plan.batch} {examples.many}"
-    return f"{plan.batch} sentences of {plan.source_length} source and {plan.target_length} target tokens"
+        return f"{plan.batch} {examples.many.format(source=plan.source_length, target=plan.target_length)}"
+    return f"{plan.batch} {plan.costs.reads.format(source=plan.source_length, target=plan.target_length)}"
 
 
 def _sections(plan: Plan) -> list[Section]:
@@ -266,7 +266,7 @@ def _sections(plan: Plan) -> list[Section]:
             + [["all", "", f"{sum(m.entries for m in matrices):,}", byte_size(sum(m.nbytes for m in matrices))]],
         ),
     ]
-    if not plan.config.examples:
+    if any(cache.values()) and not plan.config.examples:
         cached = [
             ["of its source", byte_size(cache["sentence"])],
             ["of each hypothesis", byte_size(cache["hypothesis"])],

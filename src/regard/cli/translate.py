@@ -16,7 +16,7 @@ import typer
 
 from regard.cli.answering import Unknown, refuse_pictures
 from regard.cli.foreign import Foreign
-from regard.cli.options import AllowPickle, AsJson, Device, Models, Precision, To, existing, load_translator
+from regard.cli.options import AllowPickle, AsJson, Device, Models, Precision, To, Without, existing, load_translator
 from regard.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ def translate(
     top_p: Annotated[float | None, typer.Option(help="Sampling: from the most probable tokens of this mass.")] = None,
     seed: Annotated[int | None, typer.Option(help="Sampling: same seed, same answer.")] = None,
     stream: Annotated[bool, typer.Option("--stream", help="Show the translation as it is produced.")] = False,
+    without: Without = [],  # noqa: B006 - typer's way to say "none given"
     as_json: AsJson = False,
     device: Device = "cpu",
     precision: Precision = "fp32",
@@ -84,6 +85,8 @@ def translate(
     if (document or stream) and (as_json or align or attention or n_best > 1):
         way = "--stream" if stream else "--input with --output"
         raise UsageError(f"{way} gives the translation alone; leave out --json, --align, --attention and --n-best")
+    if document and without:
+        raise UsageError("--without is for texts and lines; leave out --output")
     if (review and not document) or (encoding and text):
         raise UsageError(
             "--review is for documents (--input with --output), --encoding for what is read, not for texts"
@@ -108,7 +111,9 @@ def translate(
     source_language = translator.tokenizer.source_language
     lines = _given(text) if text else _lines(input_file, source_language, encoding)
     lines = Foreign(source_language, translator.target_language(to), typed=bool(text)).watch(lines)
-    with _writer(output) as out:
+    from regard.inference.insight.interventions import without_heads
+
+    with without_heads(translator, without), _writer(output) as out:
         if stream:
             _stream(translator, lines, out, changes, _unknown(translator, model, typed=bool(text)))
             return

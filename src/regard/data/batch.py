@@ -149,6 +149,23 @@ class CaptionBatch(TensorBatch):
         return int(self.labels_mask.sum())
 
 
+@dataclass(frozen=True)
+class SpeechBatch(TensorBatch):
+    """B utterances as samples of 16 bits, zero behind their end, with the random numbers of their augmentation."""
+
+    samples: Int[Tensor, "B S"]
+    lengths: Int[Tensor, "B"]
+    draws: Float[Tensor, "B K"]
+    inputs: Int[Tensor, "B T"]  # decoder input: start token, then the text without its last token
+    labels: Int[Tensor, "B T"]  # the text with its end token
+    labels_mask: Bool[Tensor, "B T"]
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the texts, end tokens included."""
+        return int(self.labels_mask.sum())
+
+
 class ImageRowsBatch(Protocol):
     """The part of a batch that names images."""
 

@@ -69,7 +69,10 @@ class ColumnWriter:
         """Add some rows at once, which is several times faster than one by one."""
         ends = np.cumsum([len(row) for row in rows], dtype="<i8") + self.length
         total = int(ends[-1]) - self.length
-        values = np.fromiter(chain.from_iterable(rows), dtype=self.dtype, count=total)
+        if all(isinstance(row, np.ndarray) for row in rows):
+            values = np.concatenate(rows).astype(self.dtype, copy=False)
+        else:
+            values = np.fromiter(chain.from_iterable(rows), dtype=self.dtype, count=total)
         self._values.write(values.tobytes())
         self._offsets.write(ends.tobytes())
         self.length += total

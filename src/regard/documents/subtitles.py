@@ -1,4 +1,4 @@
-"""Translate SubRip (.srt) and WebVTT (.vtt) subtitles: only the spoken text changes.
+"""Write SubRip (.srt) and WebVTT (.vtt) subtitles, and translate them: only the spoken text changes.
 
 The lines of a cue are one text. It is translated sentence by sentence, and wrapped into as many lines of about equal
 length. Where several people speak, each line that begins with a dash begins a text of its own.
@@ -6,11 +6,13 @@ length. Where several people speak, each line that begins with a dash begins a t
 
 from __future__ import annotations
 
+import html
 import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 from regard.documents.markup import MARK_CHAR, Mark, Piece, Translate, parse
 from regard.documents.sentences import translate_sentences
@@ -28,7 +30,52 @@ TAGS = r"(?:\s|<[^<>]*>|\{[^{}]*\})*"
 DASHED = re.compile(rf"({TAGS})([-‐‑–—]+)(?=\s*\S)")
 
 
+LINE_LENGTH = 42  # characters of a line of subtitles, as broadcasters have it
+
 Line = tuple[str, str]  # its text, and its line end
+
+
+class Cue(NamedTuple):
+    """A text, and from when to when it is shown, in seconds."""
+
+    start: float
+    end: float
+    text: str
+
+
+def write_srt(cues: Sequence[Cue]) -> str:
+    """Cues as a SubRip file."""
+    return "".join(
+        f"{number}\n{_times(cue, ',')}\n{_lines(cue.text)}\n\n" for number, cue in enumerate(_shown(cues), 1)
+    )
+
+
+def write_vtt(cues: Sequence[Cue]) -> str:
+    """Cues as a WebVTT file, whose text has entities as HTML has."""
+    written = (f"{_times(cue, '.')}\n{_lines(html.escape(cue.text, quote=False))}\n\n" for cue in _shown(cues))
+    return "WEBVTT\n\n" + "".join(written)
+
+
+def _shown(cues: Sequence[Cue]) -> list[Cue]:
+    """Cues that say something; an empty one would end the cue before it."""
+    return [cue._replace(text=text) for cue in cues if (text := " ".join(cue.text.split()))]
+
+
+def _lines(text: str) -> str:
+    return "\n".join(wrap_lines(text, -(-len(text) // LINE_LENGTH)))
+
+
+def _times(cue: Cue, point: str) -> str:
+    return " --> ".join(_time(seconds, point) for seconds in (cue.start, max(cue.start, cue.end)))
+
+
+def _time(seconds: float, point: str) -> str:
+    thousandths = round(max(0.0, seconds) * 1000)
+    minutes, rest = divmod(thousandths, 60_000)
+    return f"{minutes // 60:02}:{minutes % 60:02}:{rest // 1000:02}{point}{rest % 1000:03}"
+
+
+# Translating
 
 
 def translate_subtitles(texts: Sequence[str], translate: Translate, language: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -10,22 +11,24 @@ from regard.checkpoints.ctranslate2 import export_ctranslate2
 from regard.checkpoints.hub import local_folder
 from regard.checkpoints.marian import MARIAN_MODEL
 from regard.checkpoints.onnx import export_onnx
+from regard.data.audio.features import PROCESSOR
 from regard.data.images.reading import PREPROCESSING
+from regard.data.tokenizers.huggingface import FILES
 from regard.data.tokenizers.huggingface_export import write_fast_tokenizer
 from regard.data.tokenizers.pair import PairTokenizer, SubwordTokenizer
 from regard.data.tokenizers.text import TextTokenizer
 from regard.errors import UsageError
 from regard.inference.decoding.folder_settings import GENERATION, RECIPE, read_decoding, their_settings
 from regard.inference.insight.forced_pass import ALIGNMENT
-from regard.inference.pipelines.catalog import PIPELINES, TRANSLATOR, find_pipeline
+from regard.inference.pipelines.catalog import PIPELINES, TEXT, TRANSLATOR, find_pipeline
 from regard.inference.pipelines.sentence_embedding import sentence_files
 from regard.inference.pipelines.word_vectors import WordVectors
-from regard.layers.vision import ImageConfig
 from regard.models.catalog import MODELS, models_run_by
 
 WORD_LINES = "word2vec"  # not a folder but the text file that word2vec's own program writes
 FORMS = ("regard", "huggingface", "marian", "ctranslate2", "onnx", WORD_LINES)
-KEPT = (RECIPE, ALIGNMENT, GENERATION, PREPROCESSING)  # files on decoding, alignment and image preprocessing
+KEPT = (RECIPE, ALIGNMENT, GENERATION, PREPROCESSING, PROCESSOR)  # on decoding, alignment and preprocessing
+TOKEN_IDS = ("bos_token_id", "eos_token_id", "decoder_start_token_id")
 
 
 def convert(source: str | Path, target: Path, form: str, *, allow_pickle: bool = False) -> None:
@@ -74,7 +77,7 @@ def convert(source: str | Path, target: Path, form: str, *, allow_pickle: bool =
         decoding = their_settings(read_decoding(loaded.folder).settings)
         export_marian(loaded.model, target, start=side.start, end=side.end, decoding=decoding, extras=for_transformers)
     else:
-        export_model(loaded.name, loaded.model, target, values=_token_ids(loaded.name, tokenizer), extras=extras)
+        export_model(loaded.name, loaded.model, target, values=_token_ids(loaded, tokenizer), extras=extras)
 
 
 def _models_with(form: str) -> tuple[str, ...]:
@@ -85,16 +88,19 @@ def _models_with(form: str) -> tuple[str, ...]:
 
 
 def _tokenizer(loaded: LoadedModel) -> PairTokenizer | TextTokenizer | None:
-    """The tokenizer of a model folder; None for models of images."""
-    if (loaded.folder / PREPROCESSING).is_file() or isinstance(loaded.config, ImageConfig):
+    """The tokenizer of a model folder; None for models of files that write no texts."""
+    pipeline = find_pipeline(loaded.folder)
+    if PIPELINES[pipeline].input != TEXT and not any((loaded.folder / name).is_file() for name in FILES):
         return None
-    pairs = find_pipeline(loaded.folder) == TRANSLATOR
-    return (PairTokenizer if pairs else TextTokenizer).load(loaded.folder)
+    return (PairTokenizer if pipeline == TRANSLATOR else TextTokenizer).load(loaded.folder)
 
 
-def _token_ids(name: str, tokenizer: PairTokenizer | TextTokenizer | None) -> dict[str, int | None]:
+def _token_ids(loaded: LoadedModel, tokenizer: PairTokenizer | TextTokenizer | None) -> dict[str, int | None]:
     """The special token ids that transformers expects in the config of a model that writes."""
-    pipeline = PIPELINES[MODELS[name].pipeline]
+    pipeline = PIPELINES[MODELS[loaded.name].pipeline]
+    if pipeline.ability == "transcribe" and (loaded.folder / GENERATION).is_file():
+        declared = json.loads((loaded.folder / GENERATION).read_text("utf-8"))
+        return {key: declared[key] for key in TOKEN_IDS if key in declared}
     if pipeline.ability != "write" or tokenizer is None:
         return {}
     side = tokenizer.target if isinstance(tokenizer, PairTokenizer) else tokenizer

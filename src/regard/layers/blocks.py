@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -14,6 +14,7 @@ from regard.attention.cache import LayerCache
 from regard.attention.dropout import Dropout
 from regard.attention.multihead import Memory, MultiHeadAttention
 from regard.attention.packing import Packing
+from regard.attention.places import Argument, Computed, Result
 from regard.errors import ConfigError
 
 EVEN, MANY = 8, 64  # row multiples for small and large vocabularies: 16 and 128 bytes in half precision
@@ -119,6 +120,11 @@ class FeedForward(nn.Module):
     swish). The output is as wide as the input unless `outputs` is given.
     """
 
+    PLACES: ClassVar = {
+        "hidden": Argument("down"),
+        "gate": Computed("gate", read=lambda module, args, options, output: module.activation(output)),
+    }
+
     def __init__(
         self,
         width: int,
@@ -177,6 +183,8 @@ def even(weight: Float[Tensor, "V D"], bias: Float[Tensor, "V"] | None) -> tuple
 class EncoderLayer(nn.Module):
     """Self-attention, then a feed-forward network; with `causal`, the layer of a language model."""
 
+    PLACES: ClassVar = {"input": Argument(), "after_attention": Result("after_attention"), "residual": Result()}
+
     def __init__(
         self,
         attention: MultiHeadAttention,
@@ -211,6 +219,13 @@ class EncoderLayer(nn.Module):
 
 class DecoderLayer(nn.Module):
     """Causal self-attention, then cross-attention to the source, then a feed-forward network."""
+
+    PLACES: ClassVar = {
+        "input": Argument(),
+        "after_attention": Result("after_attention"),
+        "after_cross": Result("after_cross"),
+        "residual": Result(),
+    }
 
     def __init__(
         self,

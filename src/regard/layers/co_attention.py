@@ -1,14 +1,19 @@
 """Layers in which two sequences attend to each other (Lu et al. 2019)."""
 
+from typing import ClassVar
+
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from regard.attention.multihead import MultiHeadAttention
+from regard.attention.places import Argument, Result
 from regard.layers.blocks import FeedForward, Norm, Residual
 
 
 class CrossLayer(nn.Module):
     """Attention to another sequence, then a feed-forward network; norms come after the sums."""
+
+    PLACES: ClassVar = {"input": Argument(), "after_cross": Result("after_cross"), "residual": Result()}
 
     def __init__(self, cross: MultiHeadAttention, feed_forward: FeedForward, dropout: float, norm: Norm = nn.LayerNorm):
         super().__init__()

@@ -3,6 +3,7 @@ words from their characters (Kim et al. 2016)."""
 
 import math
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -10,11 +11,18 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.attention.dropout import Dropout
+from regard.attention.places import Argument, Computed, Result
 from regard.errors import ConfigError
 
 
 class GatedConvolution(nn.Module):
     """x ← (x + a ⊙ σ(b)) / √2, where [a, b] is a convolution over `kernel` neighbouring tokens."""
+
+    PLACES: ClassVar = {
+        "input": Argument(channels_first=True),
+        "gate": Computed("convolution", read=lambda module, args, options, output: _gate(output)),
+        "residual": Result(channels_first=True),
+    }
 
     def __init__(self, width: int, kernel: int, dropout: float):
         super().__init__()
@@ -28,6 +36,10 @@ class GatedConvolution(nn.Module):
         mixed = functional.glu(self.convolution(self.dropout(x)), dim=1)
         x = (x + mixed) * math.sqrt(0.5)
         return x if padding is None else x.masked_fill(padding, 0.0)
+
+
+def _gate(convolved: Float[Tensor, "B D2 T"]) -> Float[Tensor, "B T D"]:
+    return torch.sigmoid(convolved.chunk(2, dim=1)[1]).transpose(1, 2)
 
 
 class ConvolutionEncoder(nn.Module):
@@ -55,6 +67,8 @@ class ConvolutionEncoder(nn.Module):
 
 class Highway(nn.Module):
     """x ← g ⊙ x + (1 - g) ⊙ relu(W x + b), where g = σ(V x + c) initially passes most of x (Srivastava 2015)."""
+
+    PLACES: ClassVar = {"gate": Computed("gate", read=lambda module, args, options, output: torch.sigmoid(output))}
 
     def __init__(self, width: int):
         super().__init__()

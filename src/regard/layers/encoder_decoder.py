@@ -137,6 +137,10 @@ class MemoryDecoder(nn.Module):
         """The output layer: one linear layer, whose softmax is the distribution over the vocabulary."""
         return self.output(*self.factors(x))
 
+    def unembed(self, stream: Float[Tensor, "B T D"]) -> Float[Tensor, "B T V"]:
+        """The logits that the stream after any decoder layer would give."""
+        return self.predict(self.finish_decoder(stream))
+
     def _decode(
         self,
         tokens: Int[Tensor, "R T"],

@@ -1,10 +1,11 @@
-"""Decoders of texts over a grid of vectors, such as the cells of an image: recurrent, and a Transformer.
+"""Decoders of texts over a grid of vectors, such as the cells of an image or the frames of a recording: recurrent, and
+a Transformer.
 
 Both take the grid as `[B L D]`. `forward` is teacher forcing; `first_state` and `step` decode.
 """
 
 import math
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from regard.attention.dropout import Dropout
 from regard.attention.multihead import MultiHeadAttention
 from regard.attention.packing import packed, packing_for, unpacked
+from regard.attention.places import Computed
 from regard.attention.positions import Added, SinusoidalPositions
 from regard.attention.scores import Attended, Estimator, ScoredAttention
 from regard.layers.blocks import DecoderLayer, Factors, FeedForward, Output
@@ -39,6 +41,8 @@ class RecurrentGridDecoder(nn.Module):
     gate β = σ(w s_{t-1}) weighs. The next word is predicted from the state, the context and the previous word (deep
     output). Without attention (`none`) the context is the mean of the grid at every step.
     """
+
+    PLACES: ClassVar = {"gate": Computed("gate", read=lambda module, args, options, output: torch.sigmoid(output))}
 
     def __init__(
         self,
@@ -178,10 +182,11 @@ class TransformerGridDecoder(MemoryDecoder):
         inputs: Int[Tensor, "B T"],
         inputs_mask: Bool[Tensor, "B T"] | None = None,
         *,
+        grid_mask: Bool[Tensor, "B 1 1 L"] | None = None,
         factored: bool = False,
     ) -> tuple[Taught, Attended | None]:
         """The logits of every next word. Its many heads are seen by `record` alone."""
-        memories = (layer.cross.remember(self._memory(grid)) for layer in self._decoder_layers())
+        memories = (layer.cross.remember(self._memory(grid), grid_mask) for layer in self._decoder_layers())
         x = self._decode(inputs, memories, mask=inputs_mask)
         return self.factors(x) if factored else self.predict(x), None
 

@@ -24,6 +24,7 @@ from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from regard.attention.dropout import drop
+from regard.attention.places import Computed, Result
 from regard.errors import UsageError
 
 Kind = Literal["rnn", "lstm", "gru"]
@@ -51,13 +52,17 @@ class Cell(ABC):
         """The part of the step that does not depend on the state; all time steps can be projected at once."""
         return functional.linear(x, self.of_input, self.input_bias)
 
-    def recall(self, hidden: Float[Tensor, "B D"]) -> Float[Tensor, "B gates"]:
+    def recall(self, hidden: Float[Tensor, "*B D"]) -> Float[Tensor, "*B gates"]:
         """The part of the step that depends on the state."""
         return functional.linear(hidden, self.of_state, self.state_bias)
 
     @abstractmethod
     def update(self, projected: Float[Tensor, "B gates"], state: Parts) -> Parts:
         """The next state from a projected input and the previous state."""
+
+    def gate_values(self, projected: Float[Tensor, "*B gates"], hidden: Float[Tensor, "*B D"]) -> tuple[Tensor, ...]:
+        """The values of the gates [*B D] that a step opens, in the order of their rows; of a plain RNN, none."""
+        return ()
 
     def __call__(self, x: Float[Tensor, "B I"], state: Parts) -> Parts:
         return self.update(self.project(x), state)
@@ -84,6 +89,10 @@ class LSTMCell(Cell):
         cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
         return torch.sigmoid(o) * torch.tanh(cell), cell
 
+    def gate_values(self, projected: Float[Tensor, "*B gates"], hidden: Float[Tensor, "*B D"]) -> tuple[Tensor, ...]:
+        i, f, _, o = (projected + self.recall(hidden)).chunk(4, dim=-1)
+        return torch.sigmoid(i), torch.sigmoid(f), torch.sigmoid(o)
+
 
 class GRUCell(Cell):
     """h_t = u ⊙ h_{t-1} + (1 - u) ⊙ h̃_t, where the reset gate r hides the past from h̃_t. Rows of W: r, u, h̃."""
@@ -98,6 +107,10 @@ class GRUCell(Cell):
         r, u = torch.sigmoid(gates_of_input + gates_of_state).chunk(2, dim=-1)
         candidate = torch.tanh(new + r * past)
         return (torch.lerp(candidate, hidden, u),)
+
+    def gate_values(self, projected: Float[Tensor, "*B gates"], hidden: Float[Tensor, "*B D"]) -> tuple[Tensor, ...]:
+        of_input, of_state = (each.chunk(3, dim=-1)[:2] for each in (projected, self.recall(hidden)))
+        return tuple(torch.sigmoid(one + other) for one, other in zip(of_input, of_state, strict=True))
 
 
 CELLS: dict[Kind, type[Cell]] = {"rnn": RNNCell, "lstm": LSTMCell, "gru": GRUCell}
@@ -115,6 +128,11 @@ class Recurrent(nn.Module):
     Outputs at padding are zero, final states are those of the last real token, and the backward direction starts at the
     last real token: a sentence gives the same numbers alone and in a batch.
     """
+
+    PLACES: ClassVar = {
+        "states": Result(index=0),
+        "gates": Computed(read=lambda module, args, options, output: module.gates(*args[:3], **options)),
+    }
 
     def __init__(
         self,
@@ -203,6 +221,33 @@ class Recurrent(nn.Module):
             raise UsageError("a bidirectional network cannot go step by step; build it with bidirectional=False")
         output, state = self(x[:, None], state)
         return output[:, 0], state
+
+    def gates(
+        self,
+        x: Float[Tensor, "B T I"],
+        state: Float[Tensor, "N L B D"] | None = None,
+        mask: Bool[Tensor, "B T"] | None = None,
+        truncate: int | None = None,
+    ) -> Float[Tensor, "B T L gates D"] | None:
+        """The values of the gates of every layer and direction: i, f, o of an LSTM, r, u of a GRU; of an RNN, None.
+
+        Fused kernels do not give them, so they are computed again from the states, by the equations of the cells.
+        """
+        if self.kind == "rnn":
+            return None
+        state, found = self.zero_state(x) if state is None else state, []
+        for layer in range(self.depth):
+            outputs = []
+            for direction in range(self.directions):
+                cell, initial = self.cell(layer, direction), state[:, layer * self.directions + direction].unbind()
+                output, _ = unroll(cell, x, initial, mask, backward=direction == 1)
+                first = initial[0][:, None]
+                real = output if mask is None else torch.where(mask[..., None], output, first)
+                before = [real[:, 1:], first] if direction == 1 else [first, real[:, :-1]]
+                found.append(torch.stack(cell.gate_values(cell.project(x), torch.cat(before, dim=1)), dim=2))
+                outputs.append(output)
+            x = torch.cat(outputs, dim=-1)
+        return torch.stack(found, dim=2)
 
     def _run_kernel(
         self, x: Float[Tensor, "B T I"], state: Float[Tensor, "N L B D"], mask: Bool[Tensor, "B T"] | None

@@ -14,7 +14,8 @@ from regard.data.images.reading import Pixels
 from regard.data.regions.drawing import class_colour
 from regard.look.charts import COLOURS
 from regard.look.figures import INK, draw
-from regard.look.panels import Point
+from regard.look.panels import Boxes, Point
+from regard.look.region_figures import draw_regions
 from regard.look.report import AttentionReport
 
 if TYPE_CHECKING:
@@ -24,7 +25,9 @@ SIDE = 4.2  # inches of an image
 
 
 def draw_boxes(report: AttentionReport, points: Sequence[Point] = ()) -> Figure:
-    """The stages of a detector side by side; a report with panels as labelled matrices."""
+    """The stages of a detector side by side, or what words and regions look at. Layers within words are matrices."""
+    if any(isinstance(axis, Boxes) for panel in report.panels for axis in (panel.queries, panel.keys)):
+        return draw_regions(report)
     if report.panels or report.image is None:
         return draw(report, "heads")
     return stages_figure(report.image, report.details["boxes"], f"{report.title}  {report.model}")

@@ -26,7 +26,7 @@ def render_page(report: AttentionReport) -> str:
     style, script = _read("page.css") + _read("shared.css"), _script(report.view)
     policy = (
         f"default-src 'none'; script-src {_hash_source(script)}; style-src {_hash_source(style)}; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
+        "media-src data:; base-uri 'none'; form-action 'none'"
     )
     weights = [panel.weights for panel in report.all_panels]
     parts = {

@@ -158,7 +158,75 @@ class Steps(Axis):
         return cls(data["viewpoints"])
 
 
-AXES: dict[str, type[Axis]] = {axis.kind: axis for axis in (Tokens, Grid, Boxes, Steps)}
+@dataclass(frozen=True)
+class Frames(Axis):
+    """Stretches of time of a recording, all equally long."""
+
+    kind: ClassVar[str] = "frames"
+    view: ClassVar[str] = "spectrogram"
+    count: int
+    seconds: float  # of one of them
+
+    def __len__(self) -> int:
+        return self.count
+
+    def labels(self) -> list[str]:
+        return [f"{number * self.seconds:.2f} s" for number in range(self.count)]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"count": self.count, "seconds": self.seconds}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        return cls(data["count"], data["seconds"])
+
+
+@dataclass(frozen=True)
+class Residues(Axis):
+    """The residues of a protein, by their letters."""
+
+    kind: ClassVar[str] = "residues"
+    view: ClassVar[str] = "structure"
+    sequence: str
+
+    def __len__(self) -> int:
+        return len(self.sequence)
+
+    def labels(self) -> list[str]:
+        return [f"{letter}{number}" for number, letter in enumerate(self.sequence, 1)]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"sequence": self.sequence}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        return cls(data["sequence"])
+
+
+@dataclass(frozen=True)
+class Agents(Axis):
+    """Agents at steps of time, agent by agent; step 0 is now."""
+
+    kind: ClassVar[str] = "agents"
+    view: ClassVar[str] = "agents"
+    names: Sequence[str]
+    steps: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.names) * len(self.steps)
+
+    def labels(self) -> list[str]:
+        return [f"{name} at {step:+d}" if step else f"{name} now" for name in self.names for step in self.steps]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"names": list(self.names), "steps": list(self.steps)}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        return cls(data["names"], data["steps"])
+
+
+AXES: dict[str, type[Axis]] = {axis.kind: axis for axis in (Tokens, Grid, Boxes, Steps, Frames, Residues, Agents)}
 
 
 def axis_to_json(axis: Axis) -> dict[str, Any]:

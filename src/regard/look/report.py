@@ -19,6 +19,7 @@ from regard.inference.insight.predictions import TokenPrediction, TokenProbabili
 from regard.look.panels import Axis, Grid, Panel, Tokens, axis_from_json, axis_to_json
 
 VERSION = 2  # of the JSON form; files of version 1 have no "version"
+EARLIER_PREDICTIONS = "foretold"  # the key of predictions in files of version 1 and early ones of version 2
 DATA_URL = "data:image/png;base64,"
 
 
@@ -91,6 +92,19 @@ class AttentionReport:
         return replace(self, panels=chosen if head is None else [panel.head(head) for panel in chosen])
 
 
+def summary(report: AttentionReport) -> str:
+    """The short facts of a report as one text."""
+    return ", ".join(f"{name} {value}" for name, value in report.meta.items())
+
+
+def changed_facts(without: Sequence[str], original: str, changed: str) -> dict[str, str]:
+    """The facts of a report that was made with heads switched off: which, and what the whole model says."""
+    facts = {"without": ", ".join(without)}
+    if original or changed:
+        facts["original"] = "the same" if original == changed else original
+    return facts
+
+
 # The JSON form
 
 
@@ -103,12 +117,12 @@ def describe(report: AttentionReport) -> dict[str, Any]:
               {"kind": "boxes", "boxes": [x1, y1, x2, y2 as fractions], "names"}],
      "panels": [{"name", "kind": "self" | "cross" | "causal", "heads", "axes": [of its queries, of its keys]}],
      "alignment": one such panel with one head (queries = target words, keys = source words), or null,
-     "tokens": [words], "foretold": [{"place", "choices": [choice], "came": choice or null, "rank", "written"}],
+     "tokens": [words], "predictions": [{"place", "choices": [choice], "came": choice or null, "rank", "written"}],
      "picture": a data URL or null, "rollout": {"grid": [rows, columns], "weights"} or null}
     ```
-    The axes of a panel are numbers of entries in the list of axes, since most panels share theirs. "foretold" holds the
-    predictions; a choice is {"token", "probability", "drawn"}. A report of attention between the cells of an image also
-    has "layers" (`_layer`). "shown_as" and "details" are there if the report has them.
+    The axes of a panel are numbers of entries in the list of axes, since most panels share theirs. A choice is
+    {"token", "probability", "drawn"}. A report of attention between the cells of an image also has "layers" (`_layer`).
+    "shown_as" and "details" are there if the report has them.
     """
     axes: list[dict[str, Any]] = []
     described = {
@@ -120,7 +134,7 @@ def describe(report: AttentionReport) -> dict[str, Any]:
         "panels": [_describe_panel(panel, axes) for panel in report.panels],
         "alignment": _describe_panel(report.alignment, axes) if report.alignment else None,
         "tokens": list(report.tokens),
-        "foretold": [prediction_to_json(each) for each in report.predictions],
+        "predictions": [prediction_to_json(each) for each in report.predictions],
         "picture": None if report.image is None else DATA_URL + base64.b64encode(png(report.image)).decode(),
         "rollout": None,
     }
@@ -159,6 +173,7 @@ def from_json(data: dict[str, Any]) -> AttentionReport:
         raise UsageError(f"the report has version {version}; this version of Regard reads up to {VERSION}")
     axes = [axis_from_json(each) for each in data.get("axes", [])]
     alignment, picture, rollout = data.get("alignment"), data.get("picture"), data.get("rollout")
+    predicted = data.get("predictions", data.get(EARLIER_PREDICTIONS, []))
     return AttentionReport(
         title=data["title"],
         model=data["model"],
@@ -166,7 +181,7 @@ def from_json(data: dict[str, Any]) -> AttentionReport:
         alignment=_panel_from_json(alignment, axes) if alignment else None,
         meta=data["meta"],
         tokens=data.get("tokens", []),
-        predictions=[_prediction_from_json(each) for each in data.get("foretold", [])],
+        predictions=[_prediction_from_json(each) for each in predicted],
         image=_pixels(picture) if picture else None,
         rollout=np.reshape(rollout["weights"], rollout["grid"]) if rollout else None,
         shown_as=data.get("shown_as", ""),

@@ -18,9 +18,12 @@ from regard.look.figures import View, draw
 from regard.look.house_figures import draw_house
 from regard.look.image_figures import draw_over_image
 from regard.look.page import render_page
-from regard.look.panels import Boxes, Grid, Point, Steps
+from regard.look.panels import Agents, Boxes, Frames, Grid, Point, Residues, Steps
 from regard.look.report import AttentionReport, to_json
+from regard.look.scene_figures import draw_scene
+from regard.look.speech_figures import draw_speech
 from regard.look.strip_figures import draw_strip
+from regard.look.structure_figures import draw_structure
 
 SUFFIXES = (".png", ".svg", ".html", ".json")
 DPI = 160
@@ -28,7 +31,10 @@ DPI = 160
 FIGURES: dict[str, Callable[[AttentionReport, Sequence[Point]], Figure]] = {
     Grid.view: draw_over_image,
     Steps.view: draw_house,
+    Agents.view: draw_scene,
     Boxes.view: draw_boxes,
+    Frames.view: draw_speech,
+    Residues.view: draw_structure,
     "strip": draw_strip,
 }
 # Tried after DejaVu for scripts it lacks, when the system has them.

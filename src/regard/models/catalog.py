@@ -10,11 +10,15 @@ from torch import nn
 
 from regard.config import Config
 from regard.models import (
+    agentformer,
     bert,
     captioner,
+    conformer,
     detector,
     elmo,
+    evoformer,
     gpt,
+    interactor,
     lstm,
     mvit,
     path_lstm,
@@ -28,6 +32,7 @@ from regard.models import (
     vilbert,
     vit,
     vlnbert,
+    whisper,
     word2vec,
 )
 
@@ -54,7 +59,7 @@ MODELS: dict[str, ModelEntry] = {
     ),
     "bert": ModelEntry(
         bert.BertConfig, bert.Bert, bert.PRESETS, "BERT", "text_encoder", ("masked", "classification"),
-        {"": 30_522, "roberta": 50_265, "albert": 30_000},
+        {"": 30_522, "roberta": 50_265, "albert": 30_000, "esm2-8m": 33, "esm2-650m": 33},
     ),
     "gpt": ModelEntry(
         gpt.GptConfig, gpt.Gpt, gpt.PRESETS, "GPT", "language_model", ("language", "pixels"),
@@ -84,6 +89,10 @@ MODELS: dict[str, ModelEntry] = {
         captioner.CaptionerConfig, captioner.Captioner, captioner.PRESETS, "Captioner", "image_captioner",
         ("captioning",),
     ),
+    "conformer": ModelEntry(
+        conformer.ConformerConfig, conformer.Conformer, conformer.PRESETS, "Conformer", "speech_recognizer",
+        ("speech",), {"": 1024},
+    ),
     "vlnbert": ModelEntry(
         vlnbert.VlnbertConfig, vilbert.Vilbert, vlnbert.PRESETS, "VLN-BERT", "navigator", ("paths", "path_pairs"),
         {"": 30_522},
@@ -91,8 +100,16 @@ MODELS: dict[str, ModelEntry] = {
     "path_lstm": ModelEntry(
         path_lstm.PathLstmConfig, path_lstm.PathLstm, path_lstm.PRESETS, "Path LSTM", "navigator", ("paths",)
     ),
+    "agentformer": ModelEntry(
+        agentformer.AgentFormerConfig, agentformer.AgentFormer, agentformer.PRESETS, "AgentFormer", "forecaster",
+        ("forecasting", "forecast_sampler"),
+    ),
     "detector": ModelEntry(
         detector.DetectorConfig, detector.Detector, detector.PRESETS, "Faster R-CNN", "object_detector", ("detection",)
+    ),
+    "evoformer": ModelEntry(
+        evoformer.EvoformerConfig, evoformer.Evoformer, evoformer.PRESETS, "Evoformer", "structure_predictor",
+        ("folding",),
     ),
     "sagan": ModelEntry(
         sagan.SaganConfig, sagan.Sagan, sagan.PRESETS, "SAGAN", "image_generator", ("gan",)
@@ -100,6 +117,14 @@ MODELS: dict[str, ModelEntry] = {
     "vilbert": ModelEntry(
         vilbert.VilbertConfig, vilbert.Vilbert, vilbert.PRESETS, "ViLBERT", "vision_language",
         ("vision_language", "retrieval", "pointing", "questions"), {"": 30_522},
+    ),
+    "interactor": ModelEntry(
+        interactor.InteractorConfig, interactor.Interactor, interactor.PRESETS, "Protein pairs", "interactions",
+        ("interactions",),
+    ),
+    "whisper": ModelEntry(
+        whisper.WhisperConfig, whisper.Whisper, whisper.PRESETS, "Whisper", "whisper_transcriber", (),
+        {"": 51_865, "large-v3": 51_866, "turbo": 51_866},
     ),
 }  # fmt: skip
 

@@ -266,6 +266,10 @@ class Gpt(nn.Module):
         """The output layer: one linear layer, whose softmax is the distribution over the vocabulary."""
         return self.output(*self.factors(x))
 
+    def unembed(self, stream: Float[Tensor, "B T D"]) -> Float[Tensor, "B T V"]:
+        """The logits that the stream after any layer would give."""
+        return self.predict(self.norm(stream))
+
     def factors(self, x: Float[Tensor, "B T D"]) -> Factors:
         """The unmultiplied logits: hidden states and output matrix."""
         return Factors(x, self.output_weight)

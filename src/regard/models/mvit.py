@@ -7,7 +7,7 @@ queries to the output of attention; and widens the tokens in attention instead o
 Deviations: images only, so there is no pooling over time.
 """
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.attention.core import Attend
+from regard.attention.places import Argument, Result
 from regard.config import Fraction, refuse_uneven
 from regard.errors import ConfigError
 from regard.layers.blocks import DropPath, FeedForward
@@ -200,6 +201,8 @@ class MvitLayer(nn.Module):
     The shortcut around a branch that changes the width is a projection of the normalised tokens, as in the authors'
     code.
     """
+
+    PLACES: ClassVar = {"input": Argument(), "residual": Result(index=0)}
 
     def __init__(self, config: MvitConfig, shape: LayerShape, drop_path: float):
         super().__init__()

@@ -11,7 +11,7 @@ the first version, norm after convolution; attention in place of a convolution k
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Float
@@ -19,6 +19,7 @@ from pydantic import PositiveInt, model_validator
 from torch import Tensor, nn
 from torch.nn import functional
 
+from regard.attention.places import Argument, Result
 from regard.config import refuse_even
 from regard.errors import ConfigError
 from regard.layers.blocks import Activation
@@ -101,6 +102,8 @@ class StandardisedConv2d(nn.Conv2d):
 
 class Block(nn.Module):
     """x plus the output of the steps, with a projected shortcut if the shape changes."""
+
+    PLACES: ClassVar = {"input": Argument(channels_first=True), "residual": Result(channels_first=True)}
 
     def __init__(self, steps: list[Step], shortcut: Step | None):
         super().__init__()

@@ -14,7 +14,7 @@ transformers differs for maps that are no wider than a window only because the i
 """
 
 from functools import partial
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Float
@@ -24,6 +24,7 @@ from torch.nn import functional
 
 from regard.attention.dropout import Dropout
 from regard.attention.multihead import MultiHeadAttention
+from regard.attention.places import Argument, Result
 from regard.config import Fraction, refuse_uneven
 from regard.errors import ConfigError
 from regard.layers.blocks import Activation, FeedForward, NormOrder, Residual
@@ -117,6 +118,8 @@ class SwinConfig(PatchesConfig):
 
 class SwinLayer(nn.Module):
     """Attention within windows, then a feed-forward network."""
+
+    PLACES: ClassVar = {"input": Argument(), "after_look": Result("after_look"), "residual": Result()}
 
     def __init__(self, config: SwinConfig, stage: int, shifted: bool, drop_path: float):
         super().__init__()

@@ -5,7 +5,8 @@ Between them are co-attentional layers, in which the queries of each stream meet
 VLN-BERT (Majumdar et al. 2020) is the same model with the steps of a path in place of regions and head = "score".
 Presets: base (the paper's, after BERT-base; co-attention before layers 6-11 of words and 0-5 of regions) and smaller
 ones: small, mini, tiny.
-Deviation: the classifier of answers has no weight norm.
+Deviations: the classifier of answers has no weight norm; the layers that read regions begin with weights of 1/√inputs
+instead of 0.02, since five location numbers would otherwise hardly change the sum with hundreds of features.
 """
 
 from functools import partial
@@ -179,6 +180,8 @@ class Vilbert(nn.Module):
         self.words = Bert(c.word_config())
         self.masked = MaskedHeads(c, self.words.embedding) if c.head == "pretraining" else None
         self.apply(initialise)
+        for layer in (self.feature, self.place):
+            nn.init.normal_(layer.weight, std=layer.in_features**-0.5)
 
     def forward(
         self,

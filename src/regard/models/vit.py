@@ -86,6 +86,11 @@ class Vit(nn.Module):
         tokens = self.tokens(images)
         return self.output(tokens[:, 0] if self.class_token is not None else tokens.mean(dim=1))
 
+    def unembed(self, stream: Float[Tensor, "B T D"]) -> Float[Tensor, "B classes"]:
+        """The logits that the stream after any layer would give."""
+        tokens = self.norm(stream)
+        return self.output(tokens[:, 0] if self.class_token is not None else tokens.mean(dim=1))
+
     def features(self, images: Float[Tensor, "B C H W"]) -> list[Float[Tensor, "B D h w"]]:
         """The patches after the last layer, as one map."""
         tokens = self.tokens(images)[:, self.positions.extra :]

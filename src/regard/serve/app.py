@@ -29,9 +29,11 @@ from regard.serve.routes.inspect import inspect_router
 from regard.serve.routes.libretranslate import libre_router
 from regard.serve.routes.models import models_router
 from regard.serve.routes.openai import openai_router
+from regard.serve.routes.openai_audio import audio_router
 from regard.serve.routes.reference import reference_router
 from regard.serve.routes.training import training_router
 from regard.serve.routes.translate import translate_router
+from regard.serve.routes.workbench import workbench_router
 from regard.serve.settings import ServeSettings
 
 LENS = Path(__file__).with_name("lens")
@@ -59,10 +61,12 @@ def create_app(registry: ModelRegistry, jobs: TrainingJobs, settings: ServeSetti
     handle_errors(app)
     app.include_router(libre_router(service, ApiKeys(settings.api_keys), jobs.runs, temp_folder))
     app.include_router(openai_router(service))
+    app.include_router(audio_router(service))
     app.include_router(models_router(service))
     app.include_router(translate_router(service))
     app.include_router(attention_router(service, attention_cache))
     app.include_router(inspect_router(service, attention_cache))
+    app.include_router(workbench_router())
     app.include_router(documents_router(service, temp_folder))
     app.include_router(training_router(jobs, temp_folder, settings))
 

@@ -334,3 +334,15 @@ def hinge_critic(real: Float[Tensor, "B"], fake: Float[Tensor, "B"]) -> Float[Te
 def hinge_generator(fake: Float[Tensor, "B"]) -> Float[Tensor, ""]:
     """The hinge loss of a generator: minus the critic's scores of its images, summed (Lim & Ye 2017)."""
     return -fake.float().sum()
+
+
+def ctc(
+    frames: Float[Tensor, "B T V"],
+    lengths: Int[Tensor, "B"],
+    labels: Int[Tensor, "B L"],
+    label_lengths: Int[Tensor, "B"],
+    blank: int,
+) -> Float[Tensor, ""]:
+    """The negative log-probability of labels over all paths through the frames (Graves 2006), summed."""
+    logs = frames.float().log_softmax(dim=-1).transpose(0, 1)
+    return functional.ctc_loss(logs, labels, lengths, label_lengths, blank=blank, reduction="sum")

@@ -22,7 +22,16 @@ from regard.training.tasks.catalog import load_recipe
 
 NEW_RECIPE = f"{RECIPE}.new"
 CARD = "README.md"
-FIXED = ("task", "seed", "model", "words", "data", "tokenizer", "augmentation")  # what a resumed run may not change
+FIXED = (
+    "task",
+    "seed",
+    "model",
+    "words",
+    "data",
+    "audio",
+    "tokenizer",
+    "augmentation",
+)  # what a resumed run may not change
 
 
 def differences(recipe: Recipe, out: Path) -> list[str]:

@@ -1,5 +1,4 @@
-import subprocess
-import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -7,6 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from forked import run_code
 from regard.attention import dropout
 from regard.attention.dropout import LEVELS, Dropout, drop, kept
 
@@ -125,7 +125,7 @@ print("fine")
 """
 
 
-def test_compiled_code_draws_the_same_forward_and_backward():
+def test_compiled_code_draws_the_same_forward_and_backward(tmp_path: Path):
     """In a separate process, because compiled code must not contain the shape checks of the test run."""
-    done = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True, check=False)
-    assert done.stdout == "fine\n", done.stderr[-2000:]
+    _, output, messages = run_code(COMPILED, tmp_path)
+    assert output == "fine\n", messages[-2000:]

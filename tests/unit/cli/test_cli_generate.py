@@ -109,7 +109,7 @@ def test_mistakes_are_one_line(folder, translator_folder, capsys):
 
 
 @pytest.mark.parametrize("stride", [None, 7])
-def test_the_perplexity_of_a_file_is_that_of_foretelling_each_token_alone(folder, tmp_path, capsys, stride):
+def test_the_perplexity_of_a_file_is_that_of_predicting_each_token_alone(folder, tmp_path, capsys, stride):
     text = "It was a bright day in April,\nand the clocks… were striking thirteen.\n"
     (tmp_path / "text.txt").write_text(text, "utf-8")
     chosen = [] if stride is None else ["--stride", str(stride)]

@@ -49,7 +49,7 @@ def test_look_draws_models_of_any_kind(suffix: str, make_encoder, make_writer, t
     assert run(["look", "we are [MASK]", "she is big", "-m", encoder, "--top", "3", "-o", str(file)]) == 0
     if suffix == "json":
         seen = json.loads(file.read_text("utf-8"))
-        assert len(seen["foretold"][0]["choices"]) == 3 and seen["panels"][0]["keys"].count("[SEP]") == 2
+        assert len(seen["predictions"][0]["choices"]) == 3 and seen["panels"][0]["keys"].count("[SEP]") == 2
     writing = ["--max-tokens", "6", "--temperature", "0.8", "--top-p", "0.9", "--seed", "2"]
     for kind in ("gpt", "t5"):
         writer = make_writer(kind)
@@ -59,7 +59,7 @@ def test_look_draws_models_of_any_kind(suffix: str, make_encoder, make_writer, t
             answer = regard.load(writer).generate("the fox saw", max_tokens=6, temperature=0.8, top_p=0.9, seed=2)
             seen = json.loads(file.read_text("utf-8"))
             assert seen["meta"].get("answer", "") == answer.text
-            assert sum(each["written"] for each in seen["foretold"]) >= len(answer.ids)
+            assert sum(each["written"] for each in seen["predictions"]) >= len(answer.ids)
     capsys.readouterr()
     assert run(["look", "the fox", "the owl", "-m", str(make_writer("gpt")), "-o", str(file)]) == 2
     assert "takes no second text" in capsys.readouterr().err

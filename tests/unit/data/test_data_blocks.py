@@ -1,12 +1,17 @@
 """Plain text: documents, trained vocabularies, packed blocks, masked words, corrupted spans, mixed prompts."""
 
 import gzip
+import os
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
+import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import models, pre_tokenizers, trainers
 
 from regard.data.formats.plain_text import read_text, split_text
 from regard.data.text.masking import MaskedTexts, Masking, segments
@@ -105,6 +110,42 @@ def test_wordpiece_is_berts():
     assert tokenizer.pieces(cut.ids)[0] == "[CLS]" and tokenizer.pieces(cut.ids).count("[SEP]") == 2
     assert sorted(set(cut.segments)) == [0, 1]
     assert tokenizer.decode(cut.ids) == "the cat a dog"
+
+
+TRAIN_WORDPIECE = """
+import hashlib, random
+from regard.data.tokenizers.training import VocabularyConfig, train_vocabulary
+rng = random.Random(1)
+words = ["".join(rng.choices("abcdefghijklmnopqrstuvwxyzäöüß", k=rng.randint(1, 9))) for _ in range(300)]
+texts = [" ".join(rng.choices(words, k=12)) for _ in range(100)]
+for size in (40, 200):  # the first is too small for all characters, many of which are equally frequent
+    config = VocabularyConfig(kind="wordpiece", size=size, min_frequency=1)
+    files = train_vocabulary(texts, config, "enclosed").files
+    print(hashlib.sha256(b"".join(files[name] for name in sorted(files))).hexdigest())
+"""
+
+
+def test_wordpiece_is_the_same_in_every_process():
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", TRAIN_WORDPIECE], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True,
+            text=True, check=True,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }  # fmt: skip
+    assert len(found) == 1 and len(found.pop().split()) == 2
+
+
+def test_wordpiece_learns_what_the_library_learns():
+    """Without ties in the counts, the pieces are those of the library's own trainer, which numbers them otherwise."""
+    texts = ["ab " * 17 + "abc " * 11 + "abd " * 7, "xy " * 23 + "xyz " * 3]
+    library = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    library.train_from_iterator(texts, trainers.WordPieceTrainer(vocab_size=20, special_tokens=specials))
+    tokenizer = train_vocabulary(texts, VocabularyConfig(kind="wordpiece", size=20), "enclosed")
+    assert set(tokenizer.library.get_vocab()) == set(library.get_vocab())
+    assert tokenizer.pieces([*range(5), 17, 18, 19]) == [*specials, "ab", "xy", "abc"]
 
 
 def test_a_vocabulary_too_small_is_refused():

@@ -64,3 +64,15 @@ def test_captions_say_how_things_lie(x, y, words):
 def test_pictures_too_small_are_refused():
     with pytest.raises(UsageError, match="16 or more"):
         some(1, size=8)
+
+
+def test_objects_are_drawn_in_full():
+    """Every object is drawn within its box alone; over the whole plane it covers the same pixels."""
+    for scene in scenes(part="train", count=40, seed=8, size=24):
+        points = (np.arange(24 * 3) + 0.5) / (24 * 3)
+        owners = np.zeros((24, 24), dtype=np.uint8)
+        for number, thing in reversed([*enumerate(scene.things, start=1)]):
+            x, y = (points[None, :] - thing.x) / thing.radius, (points[:, None] - thing.y) / thing.radius
+            inside = SHAPES[thing.shape](x, y) <= 1
+            owners[inside.reshape(24, 3, 24, 3).mean(axis=(1, 3)) >= 0.5] = number
+        np.testing.assert_array_equal(scene.owners, owners)

@@ -87,10 +87,18 @@ def answered(scene, text):
     if words[:2] == ["which", "shape"]:
         (thing,) = [each for each in things if fits(each, words[3:])]
         return thing.shape
-    (first,) = [each for each in things if fits(each, words[1:5])]
-    (second,) = [each for each in things if fits(each, words[-4:])]
-    sign = {"left": first.x < second.x, "right": first.x > second.x, "above": first.y < second.y}
-    return "yes" if sign.get(words[5], first.y > second.y) else "no"
+    named, _, other = text.removeprefix("is the ").rpartition(" the ")
+    place = next(number for number, word in enumerate(words) if word in ("left", "right", "above", "below")) - 2
+    asked = named.split()[place:]
+    (first,) = [each for each in things if fits(each, named.split()[:place])]
+    if other == "middle":
+        x, y = 0.5, 0.5
+    else:
+        ((x, y),) = [(each.x, each.y) for each in things if fits(each, other.split())]
+    holds = {"left": first.x < x, "right": first.x > x, "above": first.y < y, "below": first.y > y}
+    if "or" in asked:
+        return next(word for word in asked if holds.get(word))
+    return "yes" if holds[asked[0]] else "no"
 
 
 def test_a_question_has_the_answer_that_the_scene_gives(drawn):
@@ -99,7 +107,24 @@ def test_a_question_has_the_answer_that_the_scene_gives(drawn):
         for text, kind, target in questions(scene):
             kinds.add(kind)
             assert target in ANSWERS and answered(scene, text) == target, (scene.caption, text)
-    assert kinds == {"colour", "shape", "size", "number", "presence", "relation"}
+    assert kinds == {"colour", "shape", "size", "number", "presence", "relation", "side", "middle"}
+
+
+def test_questions_about_two_things_can_name_the_larger_one_first(drawn):
+    for scene in drawn[:40]:
+        both, first, last = (
+            {each.text for each in questions(scene, order) if each.kind in ("side", "relation")}
+            for order in (None, True, False)
+        )
+        assert first | last == both and not first & last
+        for text in first:
+            named = [next(each for each in scene.things if fits(each, part.split()[-3:])) for part in _parts(text)]
+            assert scene.things.index(named[0]) < scene.things.index(named[1])
+
+
+def _parts(text):
+    """The names of both things: what stands after each "the"."""
+    return [" ".join(part.split()[:3]) for part in text.split(" the ")[1:]]
 
 
 def test_drawn_answers_are_balanced(drawn):
@@ -165,7 +190,7 @@ def test_regions_have_the_whole_image_first_and_pixels_of_one_size(tmp_path):
     config.save(tmp_path)
     assert FinderConfig.load(tmp_path) == config
     (tmp_path / "regions.json").write_text('{"finder": "magic"}')
-    with pytest.raises(CheckpointError, match="says not how regions are found"):
+    with pytest.raises(CheckpointError, match="magic"):
         FinderConfig.load(tmp_path)
 
 

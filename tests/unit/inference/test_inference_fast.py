@@ -1,6 +1,7 @@
 """Fast models against the models that they were made from: equal tokens and numbers in fp32, close ones otherwise."""
 
 import math
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,13 @@ def answers(model, source, mask, beam, *, continues=False):
     return [[(each.tokens, each.finished) for each in row] for row in found]
 
 
+@cache
+def model_answers(kind: str, seed: int, count: int, beam: int) -> list[list[tuple[list[int], bool]]]:
+    """The answers of the model itself, which every way must give."""
+    model = vivid((TRANSLATORS | WRITERS)[kind], seed)
+    return answers(model, *ragged(count, seed), beam, continues=kind in WRITERS)
+
+
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("kind", TRANSLATORS)
 def test_a_translator_says_the_same_in_its_form(kind: str, seed: int) -> None:
@@ -104,8 +112,7 @@ def test_a_translator_says_the_same_in_its_form(kind: str, seed: int) -> None:
     form = fast_model(model)
     assert type(form) is type(model) and form is not model
     for count, beam in ((1, 1), (1, 4), (7, 1), (7, 4)):  # sentences end at different times, so that rows are dropped
-        source, mask = ragged(count, seed)
-        assert answers(form, source, mask, beam) == answers(model, source, mask, beam), (count, beam)
+        assert answers(form, *ragged(count, seed), beam) == model_answers(kind, seed, count, beam), (count, beam)
 
 
 @pytest.mark.parametrize("kind", ["post", "pre", "rotary", "t5"])
@@ -172,8 +179,8 @@ def test_a_writer_says_the_same_in_its_form(kind: str, seed: int) -> None:
     model = vivid(WRITERS[kind], seed)
     form = fast_model(model)
     for count, beam in ((1, 1), (1, 4), (6, 1), (6, 3)):
-        source, mask = ragged(count, seed)
-        assert answers(form, source, mask, beam, continues=True) == answers(model, source, mask, beam, continues=True)
+        found = answers(form, *ragged(count, seed), beam, continues=True)
+        assert found == model_answers(kind, seed, count, beam), (count, beam)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -233,8 +240,10 @@ LOOKING = {  # every kind of layer that compiled code supports, and some that it
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 @pytest.mark.parametrize("kind", LOOKING)
 @torch.inference_mode()
-def test_recording_changes_no_bit_of_what_a_form_answers(kind: str, precision: str) -> None:
+def test_recording_changes_no_bit_of_what_a_form_answers(kind: str, precision: str, way: str) -> None:
     """Full passes over padded texts, steps, and searches whose hypotheses are reordered and end at different times."""
+    if way == "device" and precision == "int8":
+        pytest.skip("products for GPUs are not of bytes: this is the test without compiled code")
     model = vivid(LOOKING[kind])
     form, (source, mask), inputs = fast_model(model, precision), ragged(5), torch.randint(3, 60, (5, 6))
 
@@ -248,16 +257,15 @@ def test_recording_changes_no_bit_of_what_a_form_answers(kind: str, precision: s
         return torch.cat([form.step(tokens[:, None], state) for tokens in inputs.T], dim=1)
 
     def searched() -> list[list[tuple[list[int], float]]]:
-        settings = SearchSettings(beam=4, max_length=12, n_best=4)
+        settings = SearchSettings(beam=4, max_length=8, n_best=4)
         found = decode(form, source, mask, settings, continues=kind in WRITERS)
         return [[(each.tokens, each.score) for each in row] for row in found]
 
-    ways = [passed] if kind == "bert" else [passed, stepped, searched]
-    for way in ways:
-        plain = way()
+    for asked in [passed] if kind == "bert" else [passed, stepped, searched]:
+        plain = asked()
         with record(model) as looks:
-            watched = way()
-        assert looks and (torch.equal(watched, plain) if isinstance(plain, torch.Tensor) else watched == plain), way
+            watched = asked()
+        assert looks and (torch.equal(watched, plain) if isinstance(plain, torch.Tensor) else watched == plain), asked
 
 
 def test_who_records_the_model_sees_what_its_form_does() -> None:

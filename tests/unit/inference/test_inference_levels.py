@@ -189,12 +189,13 @@ def test_what_onednn_is_not_used_for_where_it_is_held_back() -> None:
 @pytest.mark.skipif("REGARD_NATIVE" in os.environ, reason="this is such a process")
 @pytest.mark.parametrize(("onednn", "aten", "ours"), HELD_TO)
 def test_int8_where_torch_and_onednn_have_no_products_of_bytes(onednn: str, aten: str, ours: str) -> None:
-    """There oneDNN saturates sums, and would emulate bf16: neither is used."""
+    """There oneDNN saturates sums, and would emulate bf16: neither is used. These tests need no shared fixtures, whose
+    imports take longer than the tests."""
     if ours not in LEVELS:
         pytest.skip(f"this CPU has no {ours}")
     files = [str(Path(__file__).with_name(f"test_inference_{name}.py")) for name in ("levels", "fast_linear", "fast")]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *files, "-k", INT8],
+        [sys.executable, "-m", "pytest", "-q", "-x", "--noconftest", "-p", "no:cacheprovider", *files, "-k", INT8],
         capture_output=True, text=True, check=False,
         env=os.environ | {"ONEDNN_MAX_CPU_ISA": onednn, "ATEN_CPU_CAPABILITY": aten, "REGARD_NATIVE": ours},
     )  # fmt: skip

@@ -180,6 +180,6 @@ def test_evaluate_names_bad_paths(folder, tmp_path, capsys):
 def test_plan_and_models_know_them(capsys):
     assert run(["plan", "r2r-vlnbert", "--json"]) == 0
     planned = json.loads(capsys.readouterr().out)
-    assert planned["batch"] == 64 and any(each["name"] == "links.0.words.cross" for each in planned["attention"])
+    assert planned["batch"] == 32 and any(each["name"] == "links.0.words.cross" for each in planned["attention"])
     assert run(["models"]) == 0
     assert "r2r-vlnbert" in capsys.readouterr().out

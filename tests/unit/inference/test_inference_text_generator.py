@@ -255,7 +255,7 @@ def test_a_bias_of_minus_100_forbids_and_scores_stay_the_models_own(lm):
 
 
 @pytest.mark.parametrize("kind", ["lm", "llama", "t5"])
-def test_every_place_foretells_what_the_text_before_it_lets_expect(kind, request):
+def test_every_place_predicts_what_the_text_before_it_lets_expect(kind, request):
     writer = request.getfixturevalue(kind)
     answer = writer.generate("the fox", max_tokens=6, temperature=0.0, logit_bias={writer.ends[0]: -100.0})
     source, target = writer.forced_inputs(answer.prompt_ids, answer.ids)
@@ -305,7 +305,7 @@ def test_the_share_drawn_is_that_of_the_tempered_and_cut_distribution(lm, drawin
         assert choice.drawn == pytest.approx(expected.get(token, 0.0), abs=1e-4)
 
 
-def test_tokens_are_drawn_as_often_as_foretold(lm):
+def test_tokens_are_drawn_as_often_as_predicted(lm):
     ids, drawing = lm.read("the owl"), {"temperature": 1.3, "top_p": 0.8}
     settings = lm.generation_settings(max_tokens=1, beam=1, **drawing)
     (told,) = lm.predict_tokens(ids, places=(len(ids) - 1, len(ids)), top=300, settings=settings)
@@ -370,7 +370,7 @@ def test_perplexity_is_the_formula_whatever_the_stride(lm):
 
 
 @pytest.mark.parametrize("stride", [1, 7, 32, 63])
-def test_perplexity_foretells_every_token_once_from_its_window(lm, stride):
+def test_perplexity_predicts_every_token_once_from_its_window(lm, stride):
     ids = [0, *lm.tokenizer.encode([TEXT])[0].ids]
     assert len(ids) > 64
     total, place = 0.0, 1
@@ -382,7 +382,7 @@ def test_perplexity_foretells_every_token_once_from_its_window(lm, stride):
     assert lm.perplexity(TEXT, stride=stride).log_probability == pytest.approx(total, abs=1e-2)
 
 
-def test_a_recurrent_model_foretells_a_text_from_its_beginning(lstm, monkeypatch):
+def test_a_recurrent_model_predicts_a_text_from_its_beginning(lstm, monkeypatch):
     monkeypatch.setattr(language_models, "PIECE", 7)
     ids = [0, *lstm.tokenizer.encode([TEXT])[0].ids]
     log_p = lstm.model(torch.tensor([ids]))[0].log_softmax(-1)

@@ -14,8 +14,9 @@ import regard
 from regard.errors import UsageError
 from regard.look.adapters.images import inspect_image
 from regard.look.page import quantise, render_page
-from regard.look.panels import Grid
-from regard.look.report import to_json
+from regard.look.panels import Boxes, Grid, Panel, Tokens
+from regard.look.region_figures import brightness
+from regard.look.report import AttentionReport, to_json
 from regard.look.save import save
 
 
@@ -78,3 +79,37 @@ def test_other_endings_are_refused(report, tmp_path):
 )
 def test_a_point_is_a_place_of_the_map(point, place):
     assert Grid(3, 4).place_at(point) == place and Grid(3, 4, extra=1).place_at(point) == place + 1
+
+
+def region_report(heads=2):
+    words, boxes = Tokens(["[CLS]", "red", "circle"]), np.array([[0, 0, 1, 1], [0.25, 0, 0.5, 0.5], [0.4, 0.4, 1, 1]])
+    regions, rng = Boxes(boxes, ["whole image", "region 1", "region 2"]), np.random.default_rng(0)
+    panels = [
+        Panel(name, "cross", rng.dirichlet(np.ones(3), (heads, 3)).astype(np.float32), queries, keys)
+        for name, queries, keys in (("words.cross", words, regions), ("regions.cross", regions, words))
+    ]
+    pixels = rng.integers(0, 256, (3, 20, 30), dtype=np.uint8)
+    return AttentionReport("a red circle", "m", panels, image=pixels, shown_as="boxes")
+
+
+def test_a_figure_of_regions_shows_the_image_for_every_word_and_region(tmp_path):
+    report = region_report()
+    svg = save(report, tmp_path / "look.svg").read_text(encoding="utf-8")
+    assert svg.count("<image") == 1 + 3 + 3  # the image; for each word with its veil; for each region
+    shown = re.findall(r"<text[^>]*>(.*?)</text>", svg)
+    assert {"[CLS]", "red", "circle", "whole image", "region 2"} <= set(shown)
+    assert f"whole image {report.panels[0].weights[:, 1, 0].mean():.2f}" in shown
+    order = np.argsort(-report.panels[1].weights[:, 2].mean(axis=0))
+    assert " ".join(report.panels[0].queries.labels()[each] for each in order) in shown
+    with pytest.raises(UsageError, match=r"\.png"):
+        save(report, tmp_path / "look.gif")
+
+
+def test_a_place_is_as_bright_as_the_most_looked_at_box_that_covers_it():
+    boxes, weights = np.array([[0, 0, 1, 1], [0.25, 0, 0.5, 0.5], [0.4, 0.4, 1, 1]]), np.array([0.2, 0.3, 0.5])
+    found = brightness(boxes, weights)
+    side = len(found)
+    for row, column in np.random.default_rng(0).integers(0, side, (60, 2)):
+        x, y = (column + 0.5) / side, (row + 0.5) / side
+        covering = [w for w, (x1, y1, x2, y2) in zip(weights, boxes, strict=True) if x1 <= x <= x2 and y1 <= y <= y2]
+        assert found[row, column] == max(covering)

@@ -154,7 +154,7 @@ def test_scores_make_the_weights(make_writer: Callable[[str], Path], make_encode
 def test_a_report_survives_its_json(make_writer: Callable[[str], Path]) -> None:
     report = inspect_text(regard.load(make_writer("gpt")), "the fox", max_tokens=4, seed=1).report(top=3)
     assert to_json(from_json(to_json(report))) == to_json(report)
-    assert to_json(report)["foretold"][0]["choices"][0].keys() == {"token", "probability", "drawn"}
+    assert to_json(report)["predictions"][0]["choices"][0].keys() == {"token", "probability", "drawn"}
 
 
 def test_what_a_model_has_no_use_for_is_refused(translator: Translator, make_writer, make_encoder) -> None:

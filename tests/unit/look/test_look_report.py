@@ -1,14 +1,29 @@
 """Panels and reports: axes of every kind keep their JSON form, and files of the first version are read."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from regard.errors import UsageError
+from regard.inference.insight.predictions import TokenPrediction, TokenProbability
 from regard.look.page import render_page
-from regard.look.panels import AXES, Axis, Boxes, Grid, Panel, Steps, Tokens, axis_from_json, axis_to_json
+from regard.look.panels import (
+    AXES,
+    Agents,
+    Axis,
+    Boxes,
+    Frames,
+    Grid,
+    Panel,
+    Residues,
+    Steps,
+    Tokens,
+    axis_from_json,
+    axis_to_json,
+)
 from regard.look.report import AttentionReport, from_json, to_json
 from regard.look.save import save
 
@@ -18,6 +33,9 @@ EXAMPLES: dict[str, Axis] = {
     "grid": Grid(2, 2, extra=1, windows=WINDOWS),
     "boxes": Boxes(np.array([[0.0, 0.25, 0.5, 1.0], [0.5, 0.0, 1.0, 0.5]]), ["cat", "dog"]),
     "steps": Steps((4, 2, 7)),
+    "agents": Agents(["7", "9"], [-1, 0]),
+    "frames": Frames(5, 0.04),
+    "residues": Residues("MKTAY"),
 }
 
 
@@ -71,10 +89,11 @@ def test_files_of_the_first_version_are_read() -> None:
         "t", "m", [Panel("l", "causal", weights(1, words, words), words, words)], tokens=["a", "b"]
     )
     text = to_json(report)
-    old = {
-        name: text[name] for name in ("title", "model", "meta", "source", "target", "alignment", "tokens", "foretold")
-    }
+    old = {name: text[name] for name in ("title", "model", "meta", "source", "target", "alignment", "tokens")}
     old["panels"] = [{name: each[name] for name in each if name != "axes"} for each in text["panels"]]
+    told = TokenPrediction(1, [TokenProbability("b", 0.5)], TokenProbability("a", 0.25), rank=2, generated=True)
+    text = to_json(replace(report, predictions=[told]))
+    old["foretold"] = text["predictions"]
     assert to_json(from_json(old)) == text
 
 

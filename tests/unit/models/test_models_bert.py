@@ -103,6 +103,7 @@ PUBLISHED = {  # vocabulary, and parameters of the bare encoder in its folder on
     "base": (30522, 109_482_240), "large": (30522, 335_141_888), "minilm": (30522, 22_713_216),
     "roberta": (50265, 124_645_632), "albert": (30000, 11_683_584),
     "distilbert": (30522, 66_362_880 + 590_592),  # with the layer before its classifier, which is our pooler
+    "esm2-8m": (33, 7_409_081), "esm2-650m": (33, 649_400_981),  # transformers' EsmModel without a pooler
 }  # fmt: skip
 
 

@@ -3,8 +3,9 @@
 In a separate process, because compiled code must not contain the shape checks of the test run.
 """
 
-import subprocess
-import sys
+from pathlib import Path
+
+from forked import run_code
 
 SCRIPT = """
 import torch
@@ -35,10 +36,10 @@ for name in "transformer", "t5", "gpt", "bert":
 """
 
 
-def test_one_graph_serves_every_length():
-    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False)
+def test_one_graph_serves_every_length(tmp_path: Path):
+    code, output, messages = run_code(SCRIPT, tmp_path)
     expected = ["transformer 1", "t5 1", "gpt 1", "bert 1"]
-    assert (done.returncode, done.stdout.splitlines()) == (0, expected), done.stderr[-2000:]
+    assert (code, output.splitlines()) == (0, expected), messages[-2000:]
 
 
 PICTURES = """
@@ -68,6 +69,6 @@ for name, values in (
 """
 
 
-def test_pictures_are_one_graph_for_each_size_of_a_batch():
-    done = subprocess.run([sys.executable, "-c", PICTURES], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout.split()) == (0, ["2"] * 6), done.stderr[-2000:]
+def test_pictures_are_one_graph_for_each_size_of_a_batch(tmp_path: Path):
+    code, output, messages = run_code(PICTURES, tmp_path)
+    assert (code, output.split()) == (0, ["2"] * 6), messages[-2000:]

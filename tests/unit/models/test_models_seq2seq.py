@@ -168,11 +168,11 @@ def test_presets_build_a_model(preset):
     assert sum(p.numel() for p in model.parameters()) > 100_000
 
 
-def learn(model, steps, task):
+def learn(model, steps, rate, task):
     """Train on random sequences of five letters; returns the share of correct letters on new ones, decoded greedily."""
     torch.manual_seed(3)
     model.train()
-    optimiser = torch.optim.Adam(model.parameters(), lr=5e-3)
+    optimiser = torch.optim.Adam(model.parameters(), lr=rate)
     for _ in range(steps):
         source = torch.randint(2, 9, (64, 5))
         target = task(source)
@@ -204,4 +204,5 @@ def learn(model, steps, task):
 )
 def test_it_learns_to_copy_and_to_reverse(attention, reading, task):
     model = build(attention=attention, reading=reading, cell="gru", embedding=16, width=48, dropout=0.0)
-    assert learn(model, 300, torch.clone if task == "copy" else torch.fliplr) > 0.98
+    steps, rate = (300, 5e-3) if attention == "none" else (200, 1e-2)  # without attention larger steps learn less
+    assert learn(model, steps, rate, torch.clone if task == "copy" else torch.fliplr) > 0.98

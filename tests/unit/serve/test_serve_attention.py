@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import regard
+from regard.inference.insight.interventions import without_heads
 from regard.inference.pipelines.language_models import LanguageModel
 from regard.look.adapters.text import inspect_text
 from regard.look.page import quantise
@@ -29,9 +30,9 @@ def made(make_writer, make_encoder) -> dict[str, Path]:
     return {place.name: place for place in places}
 
 
-@pytest.fixture
-def client(start_server, made: dict[str, Path], translator_folder: Path) -> httpx.Client:
-    return start_server([translator_folder, *made.values()]).client
+@pytest.fixture(scope="module")
+def client(start_server_of_module, made: dict[str, Path], translator_folder: Path) -> httpx.Client:
+    return start_server_of_module([translator_folder, *made.values()]).client
 
 
 @pytest.fixture
@@ -58,11 +59,11 @@ def test_pieces_are_what_the_scene_shows(ask: Ask, made: dict[str, Path], name: 
     options = {**given.get("writing", {}), **{key: value for key, value in given.items() if key != "writing"}}
     inspection = inspect_text(regard.load(made[name]), text, **options)
     report = inspection.report()
-    told = ask(name, text, **given, foretold={})
+    told = ask(name, text, **given, predictions={})
     assert [each["name"] for each in told["panels"]] == [panel.name for panel in report.panels]
     assert (told["said"], told["places"]) == (inspection.said, inspection.places)
-    assert [each["place"] for each in told["foretold"]] == [each.place for each in report.predictions]
-    for own, sent in zip(report.predictions, told["foretold"], strict=True):
+    assert [each["place"] for each in told["predictions"]] == [each.place for each in report.predictions]
+    for own, sent in zip(report.predictions, told["predictions"], strict=True):
         assert [each["probability"] for each in sent["choices"]] == pytest.approx(
             [each.probability for each in own.choices], abs=1e-5
         )
@@ -86,11 +87,11 @@ def test_scores_of_a_causal_head_end_at_the_query(ask: Ask) -> None:
 
 def test_the_distribution_is_reshaped_without_writing_anew(ask: Ask) -> None:
     plain, cold = (
-        ask("gpt-writer", writing=WRITING, foretold={"places": [1, 3], "top": 4, "temperature": temperature})
+        ask("gpt-writer", writing=WRITING, predictions={"places": [1, 3], "top": 4, "temperature": temperature})
         for temperature in (1.0, 0.3)
     )
     assert plain["said"] == cold["said"]
-    for one, other in zip(plain["foretold"], cold["foretold"], strict=True):
+    for one, other in zip(plain["predictions"], cold["predictions"], strict=True):
         assert [each["probability"] for each in one["choices"]] == [each["probability"] for each in other["choices"]]
         best, sharper = one["choices"][0], other["choices"][0]
         assert (
@@ -118,13 +119,15 @@ def test_where_nothing_is_written_the_stream_is_empty(client: httpx.Client, name
 @pytest.mark.parametrize(
     "wrong",
     [{"model": "masked", "text": " "}, {"model": "masked", "to": "es"}, {"model": "masked", "writing": WRITING},
-     {"model": "masked", "text": "we " * 40}, {"model": "masked", "text": "[MASK]", "foretold": {"temperature": 2.0}},
+     {"model": "masked", "text": "we " * 40},
+     {"model": "masked", "text": "[MASK]", "predictions": {"temperature": 2.0}},
      {"model": "gpt-writer", "pair": "x"}, {"model": "gpt-writer", "target": "x"}, {"model": "gpt-writer", "to": "es"},
      {"model": "gpt-writer", "text": "fox " * 99}, {"model": "gpt-writer", "writing": {"max_tokens": 99_999}},
      {"model": "gpt-writer", "writing": {"max_tokens": 3, "temperature": -1}},
-     {"model": "gpt-writer", "foretold": {"places": [0, 999]}}, {"model": "gpt-writer", "foretold": {"places": [2, 1]}},
-     {"model": "gpt-writer", "foretold": {"top": 0}}, {"model": "gpt-writer", "foretold": {"top": 101}},
-     {"model": "gpt-writer", "foretold": {"top_p": 0}}, {"model": "gpt-writer", "foretold": {"unknown": 1}},
+     {"model": "gpt-writer", "predictions": {"places": [0, 999]}},
+     {"model": "gpt-writer", "predictions": {"places": [2, 1]}},
+     {"model": "gpt-writer", "predictions": {"top": 0}}, {"model": "gpt-writer", "predictions": {"top": 101}},
+     {"model": "gpt-writer", "predictions": {"top_p": 0}}, {"model": "gpt-writer", "predictions": {"unknown": 1}},
      {"model": "gpt-writer", "pair": "x" * 10_001}, {"model": "run", "to": "es", "pair": "x"},
      {"model": "run", "to": "es", "writing": WRITING}],
 )  # fmt: skip
@@ -134,7 +137,7 @@ def test_what_cannot_be_looked_at_is_told(client: httpx.Client, wrong: dict[str,
 
 
 def test_too_much_for_one_answer_is_refused(client: httpx.Client) -> None:
-    asked = {"model": "llama-writer", "text": "the fox saw " * 400, "foretold": {"top": 100}}
+    asked = {"model": "llama-writer", "text": "the fox saw " * 400, "predictions": {"top": 100}}
     answer = client.post("/api/look", json=asked)
     assert answer.status_code == 400 and "fewer places" in answer.json()["error"]
 
@@ -151,11 +154,46 @@ def test_only_so_many_recordings_are_kept(gpt_folder: Path, monkeypatch) -> None
 def test_exports_hold_the_predictions(client: httpx.Client) -> None:
     asked = {"model": "gpt-writer", "text": PROMPT, "writing": WRITING, "format": "json"}
     seen = client.post("/api/look/export", json=asked).json()
-    assert sum(each["written"] for each in seen["foretold"]) >= 8 - 1
+    assert sum(each["written"] for each in seen["predictions"]) >= 8 - 1
     page = client.post("/api/look/export", json={**asked, "format": "html"}).text
     assert "What it expected next" in page
 
 
 def test_the_list_of_models_says_which_predict_tokens(client: httpx.Client) -> None:
-    listed = {each["id"]: each["foretells"] for each in client.get("/api/models").json()["models"]}
+    listed = {each["id"]: each["predicts_tokens"] for each in client.get("/api/models").json()["models"]}
     assert listed == {"run": False, "gpt-writer": True, "llama-writer": True, "t5-writer": True, "masked": True}
+
+
+@pytest.mark.parametrize("name", ["gpt-writer", "llama-writer", "masked"])
+def test_neurons_add_up_to_the_score_that_is_sent(client: httpx.Client, ask: Ask, name: str) -> None:
+    described = ask(name, "the fox saw")
+    panel = described["panels"][-1]
+    query, key, head = len(described["texts"][panel["queries"]]) - 1, 1, panel["heads"] - 1
+    scores = ask(name, "the fox saw", layers=[panel["name"]], heads=[head], scores=True)["pieces"][0]["values"]
+    asked = {"model": name, "text": "the fox saw", "layer": panel["name"], "head": head, "query": query, "key": key}
+    found = client.post("/api/look/neurons", json=asked).json()
+    assert found["score"] == pytest.approx(scores[query][key], abs=1e-3)
+    assert sum(found["parts"]) * found["scale"] + found["bias"] == pytest.approx(found["score"], abs=1e-3)
+    products = [one * other for one, other in zip(found["query"], found["key"], strict=True)]
+    assert found["parts"] == pytest.approx(products, abs=1e-3)
+    wrong = client.post("/api/look/neurons", json=asked | {"key": 999})
+    assert wrong.status_code == 400 and "key 999" in wrong.json()["error"]
+
+
+def test_a_question_without_heads_leaves_the_model_as_it_was(
+    client: httpx.Client, ask: Ask, made: dict[str, Path]
+) -> None:
+    off, writing = ["decoder.0.attention:0", "decoder.1.attention:*"], WRITING | {"temperature": 0.0}
+    whole = ask("gpt-writer", writing=writing, layers=["decoder.1.attention"])
+    changed = ask("gpt-writer", writing=writing, without=off, layers=["decoder.1.attention"])
+    again = ask("gpt-writer", writing=writing, layers=["decoder.1.attention"])
+    assert again["said"] == whole["said"] and again["pieces"] == whole["pieces"]
+    generator = regard.load(made["gpt-writer"])
+    with without_heads(generator, off):
+        inspection = inspect_text(generator, PROMPT, **writing)
+        (expected,) = inspection.record(["decoder.1.attention"]).weights.values()
+    assert changed["said"] == inspection.said
+    for piece in changed["pieces"]:
+        assert np.array_equal(decoded(piece), quantise(expected[piece["head"]]))
+    refused = client.post("/api/look", json={"model": "gpt-writer", "text": PROMPT, "without": ["decoder.9.x:0"]})
+    assert refused.status_code == 400 and "no attention layer matches" in refused.json()["error"]

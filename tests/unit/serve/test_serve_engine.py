@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from regard.errors import DataError, UsageError
+from regard.errors import ConfigError, DataError, UsageError
+from regard.inference.decoding.settings import SearchSettings
 from regard.serve.http.errors import BusyError, NotFoundError
+from regard.serve.models.asked_settings import AskedSettings
 from regard.serve.models.batching import Engine
 from regard.serve.models.registry import ModelLoadError, ModelRegistry
 
@@ -24,14 +26,15 @@ class Parrot:
         self.batches: list[list[str]] = []
         self.going = threading.Event()
         self.going.set()
+        self.settings = SearchSettings()
 
-    def translate(self, texts, *, to="", **changes):
+    def translate(self, texts, *, to="", settings):
         self.going.wait(30)
         several = [texts] if isinstance(texts, str) else list(texts)
         self.batches.append(several)
         if any("bad" in text for text in several):
             raise DataError("a bad sentence")
-        answers = [Answer(f"{text}>{to}{changes.get('beam', '')}") for text in several]
+        answers = [Answer(f"{text}>{to}{settings.beam if settings.beam > 1 else ''}") for text in several]
         return answers[0] if isinstance(texts, str) else answers
 
 
@@ -61,6 +64,11 @@ def with_engine(work, **limits):
             await asyncio.to_thread(engine.close)
 
     return asyncio.run(main())
+
+
+def wider(number: int) -> AskedSettings:
+    """Settings that no other number has, so that requests share no batch."""
+    return AskedSettings(beam=number + 2)
 
 
 async def waiting(engine: Engine, count: int) -> None:
@@ -104,7 +112,7 @@ def test_a_short_text_does_not_wait_for_all_of_a_long_one():
 def test_the_line_is_bounded_and_tells_when_to_come_back():
     async def work(engine, parrot):
         parrot.going.clear()
-        tasks = [asyncio.create_task(engine.translate("m", [str(i)], beam=i)) for i in range(8)]
+        tasks = [asyncio.create_task(engine.translate("m", [str(i)], asked=wider(i))) for i in range(8)]
         await asyncio.sleep(0.05)
         refused = [task for task in tasks if task.done()]
         assert len(refused) in (3, 4)  # four wait; one more may be running
@@ -123,7 +131,7 @@ def test_who_leaves_is_not_computed_for():
         parrot.going.clear()
         first = asyncio.create_task(engine.translate("m", ["a"]))
         await asyncio.sleep(0.05)
-        left = [asyncio.create_task(engine.translate("m", [f"gone{i}"], beam=i)) for i in range(20)]
+        left = [asyncio.create_task(engine.translate("m", [f"gone{i}"], asked=wider(i))) for i in range(20)]
         await waiting(engine, 20)
         for task in left:
             task.cancel()
@@ -132,6 +140,21 @@ def test_who_leaves_is_not_computed_for():
         parrot.going.set()
         assert (await first, await last) == (["a>"], ["last>"])
         assert not any("gone" in sentence for batch in parrot.batches for sentence in batch)
+
+    with_engine(work)
+
+
+def test_settings_that_no_search_has_are_refused_alone():
+    async def work(engine, parrot):
+        parrot.going.clear()
+        first = asyncio.create_task(engine.translate("m", ["a"]))
+        await asyncio.sleep(0.05)
+        bad = asyncio.create_task(engine.translate("m", ["b"], asked=AskedSettings(beam=-1)))
+        good = asyncio.create_task(engine.translate("m", ["c"], asked=AskedSettings(beam=3)))
+        parrot.going.set()
+        assert (await first, await good) == (["a>"], ["c>3"])
+        with pytest.raises(ConfigError, match="beam"):
+            await bad
 
     with_engine(work)
 
@@ -184,14 +207,14 @@ def test_closing_finishes_what_was_accepted_and_takes_no_more():
     async def main():
         engine.start()
         parrot.going.clear()
-        tasks = [asyncio.create_task(engine.translate("m", [str(i)], beam=i)) for i in range(3)]
+        tasks = [asyncio.create_task(engine.translate("m", [str(i)], asked=wider(i))) for i in range(3)]
         await asyncio.sleep(0.05)
         closing = asyncio.create_task(asyncio.to_thread(engine.close))
         await asyncio.sleep(0.05)
         with pytest.raises(BusyError, match="shutting down"):
             await engine.run(lambda: None)
         parrot.going.set()
-        assert await asyncio.gather(*tasks) == [["0>0"], ["1>1"], ["2>2"]]
+        assert await asyncio.gather(*tasks) == [["0>2"], ["1>3"], ["2>4"]]
         await closing
 
     asyncio.run(main())

@@ -11,6 +11,7 @@ import zipfile
 import pytest
 
 import regard
+from forked import fork_jobs
 from regard.checkpoints import verify
 from regard.data.synthetic.phrasebook import phrases
 from regard.errors import CheckpointError, DataError, RegardError, UsageError
@@ -31,9 +32,12 @@ UNIT = '<tu><tuv xml:lang="{}"><seg>a {}</seg></tuv><tuv xml:lang="fr"><seg>b</s
 
 
 @pytest.fixture(autouse=True)
-def one_thread(monkeypatch):
+def apart(tmp_path, monkeypatch):
+    """Jobs with one thread, and no demo that somebody trained on this machine."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setattr(kept_runs, "demo_folder", lambda: tmp_path / "cache" / "demo")
     monkeypatch.setattr(module, "NICENESS", 0)  # the other tests need the CPU as much as a job
+    fork_jobs(monkeypatch)  # a server in another process starts its job as a program, in the first test
 
 
 @pytest.fixture
@@ -195,8 +199,7 @@ def test_what_a_stopped_run_has_learnt_is_used_renamed_sent_and_deleted(tmp_path
     assert jobs.all() == [] and jobs.current() is None and not registry.infos() and not any(jobs.runs.glob("*"))
 
 
-def test_only_runs_are_renamed_and_deleted(tmp_path, jobs, monkeypatch):
-    monkeypatch.setattr(kept_runs, "demo_folder", lambda: tmp_path / "cache" / "demo")
+def test_only_runs_are_renamed_and_deleted(tmp_path, jobs):
     for name in ("demo", "mine", "other"):
         record = JobRecord(name=name, recipe="pairs-transformer", steps=1, code=-15)
         jobs.run_folders.write(record)
@@ -233,8 +236,7 @@ def test_a_model_that_was_finished_without_a_server_is_found(tmp_path):
     assert (job.state, job.model) == ("finished", None)
 
 
-def test_the_demo_is_trained_into_its_own_folder_once(tmp_path, monkeypatch, jobs):
-    monkeypatch.setattr(kept_runs, "demo_folder", lambda: tmp_path / "cache" / "demo")
+def test_the_demo_is_trained_into_its_own_folder_once(tmp_path, jobs):
     job = jobs.start_demo()
     assert (job.name, job.recipe, job.state) == ("demo", "phrasebook", "preparing")
     with pytest.raises(ConflictError):

@@ -7,6 +7,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from regard.attention import record
 from regard.layers.blocks import Factors
+from regard.models.bert import ESM2
 from regard.models.catalog import MODELS
 from regard.models.elmo import ElmoOutput
 from regard.models.gpt import IGPT, LLAMA
@@ -35,6 +36,8 @@ SIZES = {
                 "region_width": 24, "region_heads": 3, "region_depth": 2, "region_ffn_width": 40, "link_width": 28,
                 "link_heads": 2, "word_links": (1, 2), "region_links": (0, 1)},
     "path_lstm": {"vocab": VOCAB, "embedding": 24, "width": 32},
+    "whisper": {"vocab": VOCAB, "bands": 20, "width": 32, "heads": 4, "encoder_depth": 2, "decoder_depth": 3,
+                "ffn_width": 80, "max_frames": 20, "max_length": 40},
 }  # fmt: skip
 CASES = [
     ("transformer", {}),
@@ -74,10 +77,13 @@ CASES = [
     ("bert", {"head": "classify", "labels": 5, "attention_dropout": 0.0}),
     ("bert", {"head": "tags", "segments": 0, "pooler": False}),
     ("bert", {"head": "answer", "activation": "relu", "pooler": False}),
+    ("bert", {**ESM2, "head": "masked", "max_length": 40}),
     ("vlnbert", {}),
     ("vlnbert", {"head": "pretraining", "attention_dropout": 0.0}),
     ("vlnbert", {"co_attention": False, "dropout": 0.0}),
     ("path_lstm", {}),
+    ("whisper", {}),
+    ("whisper", {"dropout": 0.1, "attention_dropout": 0.1, "activation": "relu"}),
 ]
 BATCH, SOURCE, TARGET = 3, 17, 13
 
@@ -96,6 +102,7 @@ def case(request):
     batch = {
         "gpt": (target,), "lstm": (target,), "bert": (source, real), "elmo": (source, real),
         "vlnbert": (source, real, *steps, there), "path_lstm": (source, real, *steps, there),
+        "whisper": (torch.randn(BATCH, SOURCE, 20), target),
         "word2vec": (words[0][:, 0], words[1], torch.ones_like(words[1], dtype=torch.bool), words[2]),
     }.get(name, (source, real, target))  # fmt: skip
     return MODELS[name].model(config).train(), batch, COSTS[name](config, SOURCE, TARGET)
@@ -117,8 +124,8 @@ def loss(model, batch):
 
 def vectors(model, batch):
     """A function of the vectors that a loss over a vocabulary receives; any other loss unchanged."""
-    foretells = getattr(model.config, "head", "language") in ("masked", "pretraining", "language")
-    if not foretells or isinstance(model, Word2Vec | PathLstm):
+    predicts = getattr(model.config, "head", "language") in ("masked", "pretraining", "language")
+    if not predicts or isinstance(model, Word2Vec | PathLstm):
         return loss(model, batch)
     answer = model(*batch, factored=True)
     if isinstance(answer, VilbertOutput):
@@ -185,7 +192,7 @@ def test_the_cache_is_what_the_decoder_state_holds(case):
     model.eval()
     source = torch.ones(1, 1 if len(batch) == 1 else SOURCE, dtype=torch.long)  # a language model has no source
     with torch.inference_mode():
-        state = model.start(source, source > 0)
+        state = model.start(batch[0][:1]) if batch[0].is_floating_point() else model.start(source, source > 0)
         for _ in range(TARGET):
             model.step(torch.ones(1, 1, dtype=torch.long), state)
     if hasattr(state, "caches"):

@@ -140,7 +140,7 @@ def test_an_encoder_folder_can_be_planned(make_encoder):
     assert plan.name == "bert" and plan.parameters > 0
 
 
-def test_a_step_can_be_foretold_and_a_cluster_planned(capsys):
+def test_a_step_can_be_predicted_and_a_cluster_planned(capsys):
     assert run(["plan", "vit:tiny", "--batch", "2", "--time", "--rounds", "1", "--json"]) == 0
     planned = json.loads(capsys.readouterr().out)
     assert planned["step"]["predicted"] == pytest.approx(sum(planned["kinds"].values()))
@@ -158,3 +158,21 @@ def test_mistakes_about_a_cluster_are_explained(capsys):
     assert "--gpus" in capsys.readouterr().err
     assert run(["plan", "gpt:nano", "--gpus", "8", "--tokens", "0"]) == 2
     assert "'--tokens': Input should be greater than or equal to 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("what", "batch"),
+    [
+        ("vilbert:tiny", "3 texts of 9 tokens with 5 regions each"),
+        ("vlnbert:tiny", "3 texts of 9 tokens with 5 steps each"),
+        ("path_lstm:tiny", "3 texts of 9 tokens with paths of 5 steps"),
+        ("bert:tiny", "3 texts of 9 tokens"),
+        ("gpt:tiny", "3 texts of 5 tokens"),
+        ("transformer:tiny", "3 sentences of 9 source and 5 target tokens"),
+    ],
+)
+def test_a_plan_says_what_the_model_reads(what, batch, capsys):
+    assert run(["plan", what, "--batch", "3", "--source-length", "9", "--target-length", "5"]) == 0
+    shown = capsys.readouterr().out
+    assert f"a batch of {batch}\n" in shown
+    assert ("decoding one sentence" in shown) == (what in ("gpt:tiny", "transformer:tiny"))

@@ -8,8 +8,10 @@ import torch
 from PIL import Image
 
 import regard
+from regard.checkpoints import load_model, save_model
 from regard.data.synthetic.shapes import SHAPE_NAMES, scenes
 from regard.errors import ConfigError, DataError
+from regard.models.catalog import MODELS
 from regard.studies.evaluate.catalog import EvaluationOptions
 from regard.studies.evaluate.detection import error_kinds, evaluate_detector, measured_pairs
 from regard.training.loop import train
@@ -115,3 +117,32 @@ def test_measured_pairs_are_of_every_scene(tmp_path):
                                                 "training.validate_every=0"]), tmp_path / "run")  # fmt: skip
     pairs = measured_pairs(regard.load(out), "scenes", EvaluationOptions(out, 5, 1), [])
     assert len(pairs) == 5 and all(len(true.labels) for true, _ in pairs)
+
+
+def test_a_detector_starts_from_another_with_its_preprocessing(cells, tmp_path):
+    first = train(recipe(cells, "training.validate_every=0"), tmp_path / "first")
+    document = json.loads(cells.read_text())
+    document["categories"] = document["categories"][:3]  # other classes: their heads begin anew
+    document["annotations"] = [each for each in document["annotations"] if each["category_id"] <= 3]
+    fewer = cells.with_name("fewer.json")
+    fewer.write_text(json.dumps(document))
+    data = f"data={{train='{fewer}',train_images='{cells.with_name('part_images')}'}}"
+    model = f"model={{name='detector',init='{first}'}}"
+    further = load_recipe("bccd-detector", [model, data, *COMMON, "training.validate_every=0"])
+    task = open_task(further, tmp_path / "data", torch.device("cpu"), lambda: None)
+    assert task.corpus.preprocessing == regard.load(first).preprocessing
+    old, new = load_model(first).model.state_dict(), task.build()
+    assert new.config.class_names == SHAPE_NAMES[:3]
+    for name, tensor in new.state_dict().items():
+        if not name.startswith(("regions.label", "regions.box")):
+            assert torch.equal(tensor, old[name]), name
+
+
+def test_the_body_of_a_detector_starts_from_a_classifier(cells, tmp_path):
+    config = recipe(cells).model.config(source_vocab=0, target_vocab=0, pad=0)
+    torch.manual_seed(5)
+    body = MODELS["resnet"].model(config.body_config())
+    save_model(tmp_path / "body", "resnet", body, lambda folder: None)
+    started = recipe(cells, f"model.body_init={tmp_path / 'body'}")
+    begun = open_task(started, tmp_path / "data", torch.device("cpu"), lambda: None).build().body.state_dict()
+    assert begun and all(torch.equal(body.state_dict()[name], tensor) for name, tensor in begun.items())

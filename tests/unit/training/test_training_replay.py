@@ -52,7 +52,8 @@ MODELS = {
             'model={name="transformer",preset="tiny",width=16,heads=2,encoder_depth=1,decoder_depth=1,ffn_width=24,'
             'dropout=0.1,tie="all"}'
         ),
-        *("data.phrasebook.count=300", "training.round_lengths=8", "training.batch_tokens=256"),
+        *("data.phrasebook.count=300", "data.phrasebook.valid_count=4", "data.phrasebook.test_count=4"),
+        *("training.round_lengths=8", "training.batch_tokens=256"),
     ],
 }
 

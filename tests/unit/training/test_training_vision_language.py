@@ -165,6 +165,8 @@ def test_every_head_is_evaluated_and_looked_at(task, trained, image, tmp_path, c
         "tokens",
     ]
     assert report["shown_as"] == "boxes" and report["picture"]
+    first = report["panels"][0]["name"]  # the layer that the head reads: words' last look does not reach a pointer
+    assert first == ("links.1.regions.cross" if task == "-pointing" else "links.1.words.cross")
 
 
 def test_mistakes_in_recipes_are_explained(trained, tmp_path):
@@ -256,3 +258,42 @@ def test_regions_of_a_detector_travel_with_the_model(tmp_path, image):
     np.testing.assert_allclose(found.classes[1:].sum(axis=1), 1, atol=1e-5)
     with pytest.raises(ConfigError, match="belong together"):
         load_recipe("scenes-vilbert", ["data.regions.finder=detector"])
+
+
+@pytest.mark.parametrize("name", ["resnet", "captioner"])
+def test_cells_get_the_features_of_a_body_that_travels_with_the_model(tmp_path, image, name):
+    torch.manual_seed(0)
+    entry = MODELS[name]
+    vocabulary = {"vocab": 8} if name == "captioner" else {}
+    body = entry.model(entry.config.parse({**entry.presets["tiny"], **vocabulary, "image_size": 32})).eval()
+    preprocessing = Preprocessing(size=(32, 32), resize=(32, 32), mean=(0.5,) * 3, std=(0.5,) * 3)
+    save_model(tmp_path / "body", name, body, preprocessing.save)
+    changes = ["data.regions.finder=grid", "data.regions.rows=2", "data.regions.columns=2", "data.scenes.count=16"]
+    train(load_recipe("scenes-vilbert", [*TINY, *changes, f"data.regions.body={tmp_path / 'body'}"]), tmp_path / "p")
+    (tmp_path / "body").rename(tmp_path / "away")  # the model folder has a copy
+    found, picture = regard.load(tmp_path / "p").regions(image), Image.open(image)
+    assert found.boxes.tolist() == [
+        [0, 0, 1, 1],
+        [0, 0, 0.5, 0.5],
+        [0.5, 0, 1, 0.5],
+        [0, 0.5, 0.5, 1],
+        [0.5, 0.5, 1, 1],
+    ]
+    pixels = (
+        torch.from_numpy(np.array(picture.resize((32, 32), Image.Resampling.BILINEAR))).permute(2, 0, 1)[None] / 127.5
+        - 1
+    )
+    with torch.inference_mode():
+        coarsest = (body.body if name == "captioner" else body).features(pixels)[-1]
+    half = coarsest.shape[2] // 2
+    corner = coarsest[0, :, half:, :half].mean(dim=(1, 2))  # the third cell, below on the left
+    expected = (corner - corner.mean()) / corner.std(unbiased=False)
+    np.testing.assert_allclose(found.features[3], expected, atol=1e-2)
+    sizes = [each for each in TINY if not each.startswith("model.")]
+    with pytest.raises(ConfigError, match="other regions"):  # pixels in place of features
+        train(
+            load_recipe("scenes-vilbert", [*sizes, *changes, f"model.init={tmp_path / 'p'}", "model.preset="]),
+            tmp_path / "q",
+        )
+    with pytest.raises(ConfigError, match="to 'grid'"):
+        load_recipe("scenes-vilbert", [f"data.regions.body={tmp_path / 'away'}"])

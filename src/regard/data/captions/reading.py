@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 
 from PIL import Image
 
+from regard.data.formats.archives import ARCHIVES, archive_members
 from regard.data.formats.lines import open_bytes, read_lines, refuse
-from regard.data.images.datasets import ARCHIVES, archive_members, decoded
+from regard.data.images.datasets import decoded
 from regard.data.images.reading import SUFFIXES
 from regard.errors import DataError
 
@@ -119,7 +120,7 @@ def _image_files(place: Path) -> Iterator[tuple[str, Callable[[], bytes]]]:
         raise DataError(f"there is no file or folder {str(place)!r}")
     if not place.name.endswith(ARCHIVES):
         raise DataError(f"{place} has no images; expected a folder or an archive ({', '.join(ARCHIVES)})")
-    return ((f"{place}:{name}", partial(bytes, data)) for name, data in archive_members(place, contents=True))
+    return ((f"{place}:{name}", partial(bytes, data)) for name, data in archive_members(place, SUFFIXES, contents=True))
 
 
 def _table(path: Path) -> Iterator[tuple[str, str]]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import tarfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from regard.data.columns import map_values
+from regard.data.formats.archives import ARCHIVES, archive_members
 from regard.data.images.reading import SUFFIXES, Pixels, read_image
 from regard.errors import DataError
 
@@ -31,7 +31,6 @@ IDX_IMAGES, IDX_LABELS = 2051, 2049  # the first four bytes of the files
 CIFAR_SIDE, CIFAR_NAMES = 32, "batches.meta.txt"
 AT_ONCE = 256  # files decoded together
 DIMENSION_LIMIT = 1 << 16
-ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.xz")
 
 
 class Example(NamedTuple):
@@ -145,27 +144,15 @@ def _folder(path: Path) -> Files:
 
 
 def _archive(path: Path) -> Files:
-    labels = tuple(sorted({PurePosixPath(name).parent.name for name, _ in archive_members(path)}))
+    labels = tuple(sorted({PurePosixPath(name).parent.name for name, _ in archive_members(path, SUFFIXES)}))
     if not labels:
         raise DataError(f"{path} has no pictures; expected a folder for each class in the archive")
 
     def files() -> Iterator[tuple[str, Callable[[], bytes], int]]:
-        for name, data in archive_members(path, contents=True):
+        for name, data in archive_members(path, SUFFIXES, contents=True):
             yield f"{path}:{name}", partial(bytes, data), labels.index(PurePosixPath(name).parent.name)
 
     return Files(decoded(files()), labels, by_class=True)
-
-
-def archive_members(path: Path, contents: bool = False) -> Iterator[tuple[str, bytes]]:
-    """Names and, with `contents`, bytes of the images in an archive, in one pass; nothing is written to disk."""
-    try:
-        with tarfile.open(path, "r|*") as archive:
-            for member in archive:
-                if member.isfile() and PurePosixPath(member.name).suffix.lower() in SUFFIXES:
-                    file = archive.extractfile(member) if contents else None
-                    yield member.name, file.read() if file else b""
-    except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path} cannot be read as an archive ({error}); fetch it again") from None
 
 
 def decoded(files: Iterator[tuple[str, Callable[[], bytes], int]]) -> Iterator[tuple[Image.Image, int] | str]:

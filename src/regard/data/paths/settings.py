@@ -3,17 +3,12 @@ the paths of its training data were."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-from typing import Self
+from typing import ClassVar
 
 from pydantic import PositiveFloat, PositiveInt
 
-from regard.config import Config
+from regard.config import Config, SavedConfig
 from regard.data.paths.candidates import CandidateConfig
-from regard.errors import CheckpointError
-
-FILE = "paths.json"
 
 
 class LengthPrior(Config):
@@ -24,8 +19,10 @@ class LengthPrior(Config):
     deviation: PositiveFloat
 
 
-class PathSettings(Config):
+class PathSettings(SavedConfig):
     """Written beside the weights of a model of paths."""
+
+    file_name: ClassVar[str] = "paths.json"
 
     longest: PositiveInt  # tokens of an instruction
     candidates: CandidateConfig
@@ -33,16 +30,3 @@ class PathSettings(Config):
     validated: tuple[str, ...]
     tested: tuple[str, ...]
     prior: LengthPrior
-
-    def save(self, folder: Path) -> None:
-        (folder / FILE).write_text(json.dumps(self.model_dump(mode="json"), indent=1), encoding="utf-8")
-
-    @classmethod
-    def load(cls, folder: Path) -> Self:
-        file = folder / FILE
-        if not file.is_file():
-            raise CheckpointError(f"{folder} has no {FILE}; expected a model of paths that `regard train` made")
-        try:
-            return cls.parse(json.loads(file.read_text(encoding="utf-8")), where=str(file))
-        except ValueError as error:
-            raise CheckpointError(f"{file} is no JSON ({error}); train the model again, or restore the file") from None

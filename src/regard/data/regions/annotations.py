@@ -19,11 +19,11 @@ from lxml import etree
 from numpy.typing import NDArray
 from PIL import Image
 
+from regard.data.formats.archives import ARCHIVES
 from regard.data.images.reading import SUFFIXES, read_image
 from regard.errors import DataError
 
 ROUNDING = 1.0  # pixels by which a box may exceed its image; it is cut off there
-ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.xz")
 FORMATS = "COCO's JSON, or a folder of Pascal VOC (Annotations/*.xml, JPEGImages) or a list of its ImageSets (.txt)"
 
 BoxArray = NDArray[np.float32]  # x1, y1, x2, y2 in pixels

@@ -18,7 +18,11 @@ from regard.data.synthetic.shapes import COLOURS, MAX_OBJECTS, SHAPE_NAMES, Scen
 CLEAR = 0.08  # a smaller difference of two places, relative to the side of the image, is not asked about
 SIZES = ("large", "small")
 NUMBERS = tuple(str(number) for number in range(MAX_OBJECTS + 1))
-ANSWERS = (*COLOURS, *SHAPE_NAMES, *SIZES, *NUMBERS, "yes", "no")  # of all questions
+# two opposite sides, and the coordinate that is smaller on the first
+SIDES = (("left", "right", "x"), ("above", "below", "y"))
+ANSWERS = (  # of all questions
+    *COLOURS, *SHAPE_NAMES, *SIZES, *NUMBERS, "yes", "no", *(word for side in SIDES for word in side[:2])
+)  # fmt: skip
 # the word of a relation, the coordinate it compares, and the sign of first - second where it holds
 RELATIONS = (("left of", "x", -1), ("right of", "x", 1), ("above", "y", -1), ("below", "y", 1))
 EXTREMES = (("leftmost", "x", -1), ("rightmost", "x", 1), ("highest", "y", -1), ("lowest", "y", 1))
@@ -45,14 +49,20 @@ def phrases(scene: Scene) -> Iterator[SceneText]:
             yield SceneText(f"the {word} shape", "place", int(np.argmax(places)))
 
 
-def questions(scene: Scene) -> Iterator[SceneText]:
-    """Every question about a scene that has one answer."""
+def questions(scene: Scene, larger_first: bool | None = None) -> Iterator[SceneText]:
+    """Every question about a scene that has one answer.
+
+    Of two things, the larger or earlier one is named first, or last, or both.
+    """
     things, known = scene.things, [_whole(thing) for thing in scene.things]
-    for thing in known:
-        for words in _descriptions(thing):
+    for thing, whole in zip(things, known, strict=True):
+        for words in _descriptions(whole):
             if _count(known, words) == 1:
-                yield from _attributes(thing, words)
+                yield from _attributes(whole, words)
+                yield from _from_the_middle(_spoken(words), thing)
     for first, second in permutations(range(len(things)), 2):
+        if larger_first is not None and larger_first != (first < second):
+            continue
         if known.count(known[first]) == known.count(known[second]) == 1:
             yield from _relations(things[first], things[second])
     yield SceneText("how many shapes are there", "number", NUMBERS[len(things)])
@@ -123,11 +133,31 @@ def _attributes(thing: Words, words: Words) -> Iterator[SceneText]:
 
 
 def _relations(first: Thing, second: Thing) -> Iterator[SceneText]:
+    """Whether two things are so related, and on which side of the second the first is.
+
+    The answer to the former depends on the relation, on the places and on which thing is named first, and on no two of
+    them: nothing of it can be learnt before all is. The latter is a step on the way, and so is the middle of the image
+    in place of the second thing.
+    """
+    yield from _compared(first.words, first, f"the {second.words}", second, ("relation", "side"))
+
+
+def _from_the_middle(name: str, thing: Thing) -> Iterator[SceneText]:
+    """The same questions with the middle of the image in place of another thing."""
+    yield from _compared(name, thing, "the middle", thing._replace(x=0.5, y=0.5), ("middle", "middle"))
+
+
+def _compared(name: str, first: Thing, than: str, second: Thing, kinds: tuple[str, str]) -> Iterator[SceneText]:
+    """Questions about the places of two things, answered with yes or no (the first kind) or with a side."""
     for word, coordinate, sign in RELATIONS:
         difference = sign * (getattr(first, coordinate) - getattr(second, coordinate))
         if abs(difference) >= CLEAR:
-            text = f"is the {first.words} {word} the {second.words}"
-            yield SceneText(text, "relation", "yes" if difference > 0 else "no")
+            yield SceneText(f"is the {name} {word} {than}", kinds[0], "yes" if difference > 0 else "no")
+    for smaller, larger, coordinate in SIDES:
+        difference = getattr(first, coordinate) - getattr(second, coordinate)
+        if abs(difference) >= CLEAR:
+            words = f"{smaller} or {larger}" + (" of" if coordinate == "x" else "")
+            yield SceneText(f"is the {name} {words} {than}", kinds[1], larger if difference > 0 else smaller)
 
 
 def _article(word: str) -> str:

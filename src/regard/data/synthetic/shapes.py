@@ -150,12 +150,31 @@ def draw_scene(rng: np.random.Generator, size: int) -> Scene:
     image[:] = np.array(BACKGROUNDS[rng.integers(len(BACKGROUNDS))])[:, None, None]
     mask, owners = np.zeros((2, size, size), dtype=np.uint8)
     for number, thing in reversed([*enumerate(things, start=1)]):  # the largest is drawn last, on top
-        inside = SHAPES[thing.shape]((x - thing.x) / thing.radius, (y - thing.y) / thing.radius) <= 1
-        covered = inside.reshape(size, OVERSAMPLING, size, OVERSAMPLING).mean(axis=(1, 3))
-        image += covered * (np.array(COLOURS[thing.colour])[:, None, None] - image)
-        mask[covered >= 0.5], owners[covered >= 0.5] = 1 + SHAPE_NAMES.index(thing.shape), number
+        rows, columns = _reached(thing, size)
+        covered = _covered(thing, x[:, _fine(columns)], y[_fine(rows)])
+        pixels = image[:, rows, columns]
+        pixels += covered * (np.array(COLOURS[thing.colour])[:, None, None] - pixels)
+        shown = covered >= 0.5
+        mask[rows, columns][shown], owners[rows, columns][shown] = 1 + SHAPE_NAMES.index(thing.shape), number
     image += rng.normal(0, 4, image.shape)  # a little noise
     return Scene(image.round().clip(0, 255).astype(np.uint8), mask, things, owners)
+
+
+def _reached(thing: Thing, size: int) -> tuple[slice, slice]:
+    """The rows and columns of pixels that an object may cover."""
+    left, top, right, bottom = (edge * size for edge in thing.box)
+    return slice(max(0, int(top) - 1), int(bottom) + 2), slice(max(0, int(left) - 1), int(right) + 2)
+
+
+def _fine(pixels: slice) -> slice:
+    """The points of some pixels."""
+    return slice(pixels.start * OVERSAMPLING, pixels.stop * OVERSAMPLING)
+
+
+def _covered(thing: Thing, x: Plane, y: Plane) -> Plane:
+    """The share of every pixel that an object covers, for the points of these pixels."""
+    inside = SHAPES[thing.shape]((x - thing.x) / thing.radius, (y - thing.y) / thing.radius) <= 1
+    return inside.reshape(y.size // OVERSAMPLING, OVERSAMPLING, -1, OVERSAMPLING).mean(axis=(1, 3))
 
 
 def _things(rng: np.random.Generator) -> tuple[Thing, ...]:

@@ -1,7 +1,7 @@
 """Read the tokenizer files of a Hugging Face folder as one tokenizer of the `tokenizers` library.
 
-Supported are `tokenizer.json`; the `vocab.txt` of BERT; `vocab.json` with `merges.txt` (RoBERTa, GPT-2); and the
-SentencePiece file of ALBERT, T5 and Llama.
+Supported are `tokenizer.json`; the `vocab.txt` of BERT and of ESM-2; `vocab.json` with `merges.txt` (RoBERTa, GPT-2);
+and the SentencePiece file of ALBERT, T5 and Llama.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ WHOLE, WORDS, PAIRS, MERGES = "tokenizer.json", "vocab.txt", "vocab.json", "merg
 SENTENCEPIECE = ("spiece.model", "sentencepiece.model", "tokenizer.model")
 SETTINGS, SPECIALS, ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
 TEMPLATE = "chat_template.jinja"
+RESIDUE_MARKS = {"<cls>", "<pad>", "<eos>", "<unk>", "<mask>"}  # special tokens in a vocabulary of residues
 FILES = (WHOLE, WORDS, PAIRS, MERGES, *SENTENCEPIECE, SETTINGS, SPECIALS, ADDED, TEMPLATE)
 ROLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # keys in the settings files, and default tokens
     "pad": (("pad_token",), ("[PAD]", "<pad>")),
     "unknown": (("unk_token",), ("[UNK]", "<unk>")),
-    "start": (("cls_token", "bos_token"), ("[CLS]", "<s>", "<|endoftext|>")),
-    "end": (("eos_token", "sep_token"), ("[SEP]", "</s>", "<|endoftext|>")),
-    "separator": (("sep_token", "eos_token"), ("[SEP]", "</s>")),
+    "start": (("cls_token", "bos_token"), ("[CLS]", "<s>", "<cls>", "<|endoftext|>")),
+    "end": (("eos_token", "sep_token"), ("[SEP]", "</s>", "<eos>", "<|endoftext|>")),
+    "separator": (("sep_token", "eos_token"), ("[SEP]", "</s>", "<eos>")),
     "mask": (("mask_token",), ("[MASK]", "<mask>")),
 }
 
@@ -38,7 +39,8 @@ def read_tokenizer(files: Mapping[str, bytes]) -> tokenizers.Tokenizer:
         library = tokenizers.Tokenizer.from_str(files[WHOLE].decode())
         _settle_normalizer(library, read_settings(files, SETTINGS))
     elif WORDS in files:
-        library = _word_pieces(files)
+        words = _words(files)
+        library = _letters(words) if words.keys() >= RESIDUE_MARKS else _word_pieces(files, words)
     elif PAIRS in files and MERGES in files:
         library = _byte_pairs(files)
     elif model := next((name for name in SENTENCEPIECE if name in files), ""):
@@ -71,10 +73,23 @@ def _settle_normalizer(library: tokenizers.Tokenizer, settings: Mapping[str, Any
         library.normalizer = normalizers.BertNormalizer(clean_text=library.normalizer.clean_text, **values)
 
 
-def _word_pieces(files: Mapping[str, bytes]) -> tokenizers.Tokenizer:
-    settings = read_settings(files, SETTINGS)
+def _words(files: Mapping[str, bytes]) -> dict[str, int]:
     words = files[WORDS].decode().split("\n")
-    vocabulary = {word.rstrip("\r"): number for number, word in enumerate(words[:-1] if words[-1] == "" else words)}
+    return {word.rstrip("\r"): number for number, word in enumerate(words[:-1] if words[-1] == "" else words)}
+
+
+def _letters(vocabulary: dict[str, int]) -> tokenizers.Tokenizer:
+    """ESM-2's tokens: every letter of the vocabulary is one, and anything between two of them is one unknown token."""
+    library = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    letters = Regex("[" + "".join(rf"\x{{{ord(word):x}}}" for word in vocabulary if len(word) == 1) + "]")
+    split = pre_tokenizers.Split(letters, "isolated")
+    library.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), split])
+    library.decoder = decoders.Fuse()
+    return library
+
+
+def _word_pieces(files: Mapping[str, bytes], vocabulary: dict[str, int]) -> tokenizers.Tokenizer:
+    settings = read_settings(files, SETTINGS)
     unknown = token_text(settings.get("unk_token")) or "[UNK]"
     library = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token=unknown))
     library.normalizer = normalizers.BertNormalizer(

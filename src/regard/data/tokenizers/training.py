@@ -18,6 +18,7 @@ from regard.config import Config
 from regard.data.tokenizers.base import well_formed
 from regard.data.tokenizers.huggingface import SETTINGS, WHOLE
 from regard.data.tokenizers.text import TextTokenizer
+from regard.data.tokenizers.wordpiece import train_wordpiece
 from regard.errors import ConfigError
 
 # How special tokens mark a text: separated = one token between documents and none within them (GPT-2); enclosed = [CLS]
@@ -52,7 +53,11 @@ def train_vocabulary(texts: Iterable[str], config: VocabularyConfig, style: Styl
     library = tokenizers.Tokenizer(_model(config, names["unk_token"]))
     _set_splitting(library, config)
     library.post_processor = _post_processor(style, specials)
-    library.train_from_iterator(map(well_formed, texts), _trainer(config, specials))
+    texts, unknown = map(well_formed, texts), names["unk_token"]
+    if config.kind == "wordpiece":
+        train_wordpiece(library, texts, specials, unknown=unknown, size=config.size, min_frequency=config.min_frequency)
+    else:
+        library.train_from_iterator(texts, _trainer(config, specials))
     files = {WHOLE: library.to_str(pretty=True), SETTINGS: json.dumps(names, indent=2)}
     return TextTokenizer({name: content.encode() for name, content in files.items()})
 
@@ -109,6 +114,6 @@ def _trainer(config: VocabularyConfig, specials: list[str]) -> trainers.Trainer:
         case "bpe":
             return trainers.BpeTrainer(**common, initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()))
         case "wordpiece":
-            return trainers.WordPieceTrainer(**common, limit_alphabet=config.size // 2)
+            raise AssertionError("WordPiece has a training of its own")
         case "word" | "character":
             return trainers.WordLevelTrainer(**common)

@@ -5,10 +5,8 @@ A region is a box and the pixels in it, brought to one small size. Region 0 is a
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Literal, NamedTuple, Self
+from typing import ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -16,10 +14,9 @@ from numpy.typing import NDArray
 from PIL import Image
 from pydantic import Field, PositiveInt, model_validator
 
-from regard.config import Config
-from regard.errors import CheckpointError, ConfigError
+from regard.config import SavedConfig
+from regard.errors import ConfigError
 
-REGIONS = "regions.json"
 WHOLE = (0.0, 0.0, 1.0, 1.0)
 PLACES = 5  # numbers that say where a region is
 SEARCHED = 64  # pixels of the longer side at which objects are searched
@@ -38,38 +35,40 @@ class Regions(NamedTuple):
     classes: Float[np.ndarray, "R C"] | None = None
 
 
-class FinderConfig(Config):
+class FinderConfig(SavedConfig):
     """[data.regions]: how regions are found, and what the model is given of them."""
+
+    file_name: ClassVar[str] = "regions.json"
 
     finder: Literal["objects", "grid", "detector"] = "objects"
     rows: PositiveInt = 7  # of the grid
     columns: PositiveInt = 7
     most: PositiveInt = 8  # objects of an image
     detector: str = ""  # the folder of the detector that finds them; a model folder keeps a copy of it
+    body: str = ""  # the folder of an image model whose features the cells of the grid get, in place of their pixels
     side: int = Field(default=8, ge=2, le=64)  # pixels of the square that a region is brought to
 
     @model_validator(mode="after")
-    def _check_detector(self) -> Self:
+    def _check_folders(self) -> Self:
         if (self.finder == "detector") != bool(self.detector):
             raise ConfigError("regions.detector = FOLDER and regions.finder = 'detector' belong together; give both")
+        if self.body and self.finder != "grid":
+            raise ConfigError(f"regions.body gives features to a grid; set regions.finder, {self.finder!r}, to 'grid'")
         return self
+
+    @property
+    def model(self) -> str:
+        """The folder of the model that finds regions or gives them features; empty if there is none."""
+        return self.detector or self.body
+
+    def at(self, folder: str) -> Self:
+        """The same with the model, if there is one, in another folder."""
+        return self.replace(**{key: folder for key in ("detector", "body") if getattr(self, key)})
 
     @property
     def regions(self) -> int:
         """The most regions of an image, with the whole image."""
         return 1 + (self.rows * self.columns if self.finder == "grid" else self.most)
-
-    def save(self, folder: Path) -> None:
-        """Write it beside the weights of a model."""
-        (folder / REGIONS).write_text(json.dumps(self.model_dump(), indent=2) + "\n", encoding="utf-8")
-
-    @classmethod
-    def load(cls, folder: Path) -> Self:
-        """Read it from a model folder."""
-        try:
-            return cls.parse(json.loads((folder / REGIONS).read_text(encoding="utf-8")), where=str(folder / REGIONS))
-        except (OSError, ValueError, ConfigError) as error:
-            raise CheckpointError(f"{folder} says not how regions are found ({error}); train it again") from None
 
     def read(self, image: Image.Image, boxes: Boxes | None = None) -> Regions:
         """The regions of an image, or those of given boxes, with their pixels."""

@@ -5,6 +5,7 @@ its full length from the start. So a step of the search can be captured as a CUD
 """
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -35,6 +36,10 @@ class Grid(NamedTuple):
     prompt: Int[Tensor, "S P"]  # tokens that the repetition penalty counts besides the answer's own
 
 
+# (log-probabilities [S W V], hypotheses so far): sets those of tokens that may not come next to -inf, in place
+Rule = Callable[[Tensor, Grid], None]
+
+
 class StepDecision(NamedTuple):
     """What one step of a search decided: the candidates, which of them end an answer, and the best of the others."""
 
@@ -46,8 +51,10 @@ class StepDecision(NamedTuple):
 class CandidateSelection:
     """Selects candidates from logits, by the settings of a search."""
 
-    def __init__(self, settings: SearchSettings, vocabulary: Vocabulary, device: torch.device):
-        self.settings, self.end = settings, vocabulary.end
+    def __init__(
+        self, settings: SearchSettings, vocabulary: Vocabulary, device: torch.device, rule: Rule | None = None
+    ):
+        self.settings, self.end, self.rule = settings, vocabulary.end, rule
         self.forbidden = torch.tensor(vocabulary.forbidden, dtype=torch.long, device=device)
         self.biased = torch.tensor(list(settings.logit_bias), dtype=torch.long, device=device)
         self.bias = torch.tensor(list(settings.logit_bias.values()), dtype=torch.float32, device=device)
@@ -56,7 +63,8 @@ class CandidateSelection:
     def uses_history(self) -> bool:
         """Whether the candidates depend on the history."""
         s = self.settings
-        return bool(s.no_repeat_ngram or s.presence_penalty or s.frequency_penalty) or s.repetition_penalty != 1
+        repeats = s.no_repeat_ngram or s.presence_penalty or s.frequency_penalty or self.rule
+        return bool(repeats) or s.repetition_penalty != 1
 
     def __call__(
         self,
@@ -121,6 +129,8 @@ class CandidateSelection:
             again = (seen[..., :-1] == recent[:, :, None]).all(-1) & (grid.length >= n)
             next_ones = torch.where(again, seen[..., -1], log_p.shape[2])
             log_p.masked_fill_(_columns(log_p, torch.bool).scatter_(2, next_ones, value=True)[..., :-1], -math.inf)
+        if self.rule is not None:
+            self.rule(log_p, grid)
         if forced is not None:
             others = torch.arange(log_p.shape[2], device=log_p.device) != forced[:, None]
             log_p.masked_fill_((others & (forced >= 0)[:, None])[:, None], -math.inf)

@@ -21,6 +21,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention.cache import round_up
+from regard.attention.places import hook_tables
 from regard.inference.decoding.candidates import Candidates, Grid, StepDecision
 from regard.inference.decoding.ensemble import Ensemble
 from regard.inference.decoding.protocols import StaticModel, StaticState, StepModel
@@ -62,6 +63,8 @@ class GraphModel:
         self.idle: list[tuple[Hashable, CapturedLoop]] = []
         self.lock = RLock()  # a search may end, and return its loop, while another one begins
         self.failed = False
+        parts = (part for member in _members(model) if isinstance(member, nn.Module) for part in member.modules())
+        self.hooks = hook_tables(parts)
 
     def start(self, *source: Tensor) -> Any:
         """The model's own start, with whatever source it takes."""
@@ -72,8 +75,10 @@ class GraphModel:
 
     @torch.inference_mode()
     def begin(self, search: Search) -> ReplayedSearch | None:
-        """Take over a search, unless it is a beam search with a `stop` callback, which must be asked at every step."""
-        if self.failed or (search.stop is not None and search.width > 1):
+        """Take over a search, unless it has a rule, or is a beam search with a `stop` callback, which must be asked at
+        every step, or the model is being recorded or changed: a captured step runs no hooks."""
+        asked = search.selection.rule is not None or (search.stop is not None and search.width > 1)
+        if self.failed or asked or any(self.hooks):
             return None
         start = PaddedStart(search)
         key = start.key

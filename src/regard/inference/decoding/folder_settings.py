@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,10 +33,11 @@ class Decoding(NamedTuple):
     ends: list[int]
 
 
-def read_decoding(folder: Path, *, answers: bool = True) -> Decoding:
+def read_decoding(folder: Path, *, answers: bool = True, followed: Collection[str] = ()) -> Decoding:
     """The default search settings of a model folder; greedy if the folder does not say.
 
     `answers` is False for a model that continues its prompt, which Hugging Face's limits of length count too.
+    `followed` are settings of theirs that the pipeline follows by itself.
     """
     if (folder / RECIPE).is_file():
         values = tomllib.loads((folder / RECIPE).read_text("utf-8")).get("decoding", {})
@@ -46,7 +47,7 @@ def read_decoding(folder: Path, *, answers: bool = True) -> Decoding:
         content = json.loads((folder / name).read_text("utf-8")) if (folder / name).is_file() else {}
         if name == GENERATION or "model_type" in content:  # the config of a Regard model has no decoding settings
             theirs |= {key: value for key, value in content.items() if value is not None}
-    _tell_unsupported(theirs, folder)
+    _tell_unsupported({key: value for key, value in theirs.items() if key not in followed}, folder)
     ends = theirs.get("eos_token_id", [])
     settings = SearchSettings.parse(_ours(theirs, answers), where=str(folder / GENERATION))
     return Decoding(settings, [ends] if isinstance(ends, int) else ends)

@@ -83,7 +83,7 @@ class Search:
         count, device = len(start.limits), start.first.device
         self.model, self.settings, self.vocabulary, self.samples = model, settings, vocabulary, samples
         self.state, self.limits, self.prefixes, self.stop = start.state, start.limits, start.prefixes, start.stop
-        self.width, self.selection = settings.width, CandidateSelection(settings, vocabulary, device)
+        self.width, self.selection = settings.width, CandidateSelection(settings, vocabulary, device, start.rule)
         self.worse_than = worse_than
         if isinstance(self.state, SearchAwareState):
             self.state.expect(self.width, max(self.limits, default=0))

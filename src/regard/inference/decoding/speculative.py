@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.attention.core import Attend
+from regard.attention.places import hook_tables
 from regard.inference.decoding.protocols import ExtendingModel, RollbackState, TokenSourceModel
 from regard.inference.fast import compiled
 from regard.inference.fast.convert import fast_model, is_on_cpu
@@ -31,7 +31,7 @@ class SpeculativeModel:
         self, model: ExtendingModel, make_draft: Callable[[], ExtendingModel], end: int, longest: int | None = None
     ):
         self.model, self.make_draft, self.end, self.longest = model, make_draft, end, longest
-        self.attends = [each for each in getattr(model, "modules", list)() if isinstance(each, Attend)]
+        self.hooks = hook_tables(getattr(model, "modules", list)())
 
     @cached_property
     def draft(self) -> ExtendingModel:
@@ -40,9 +40,9 @@ class SpeculativeModel:
 
     def start(self, source: Tensor, *others: Tensor) -> "SpeculativeState":
         """Start with whatever source the model takes, batch first. A recorded model must compute only what it says, so
-        it is decoded without a draft."""
-        recorded = any(each._forward_hooks for each in self.attends)
-        return SpeculativeState(self.model.start(source, *others), speculates=len(source) == 1 and not recorded)
+        it is decoded without a draft; so is one that is changed by an intervention."""
+        observed = any(self.hooks)
+        return SpeculativeState(self.model.start(source, *others), speculates=len(source) == 1 and not observed)
 
     def step(self, tokens: Int[Tensor, "S W"], state: "SpeculativeState") -> Float[Tensor, "S W V"]:
         if not state.speculates:

@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from regard.inference.decoding.candidates import Rule
 from regard.inference.decoding.protocols import DecoderState, ImageSourceModel, TokenSourceModel
 from regard.inference.decoding.settings import SearchSettings
 
@@ -32,6 +33,7 @@ class SearchStart:
     prompt: Int[Tensor, "S P"] | None = None  # tokens that the repetition penalty counts besides the answer's own
     prefixes: Sequence[Sequence[int]] | None = None  # tokens that each answer must begin with
     stop: Stop | None = None  # may end answers before their end token
+    rule: Rule | None = None  # may forbid tokens, by what an answer says so far
 
     def copy(self) -> SearchStart:
         """The same start for a second search: a search changes the state that it is given."""
@@ -49,6 +51,7 @@ class SearchStart:
             None if self.prompt is None else self.prompt[rows],
             None if self.prefixes is None else [self.prefixes[sentence] for sentence in sentences],
             None if stop is None else lambda row, tokens: stop(sentences[row], tokens),
+            self.rule,
         )
 
 

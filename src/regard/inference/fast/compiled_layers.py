@@ -2,7 +2,7 @@
 
 The result is the same: the weights are the layer's own, and the cache is the same object. A layer that is
 being recorded runs twice: with torch on a copy of the cache, for the recorder, and with compiled code for its answer.
-So recording does not change a bit of the answer.
+So recording does not change a bit of the answer. A layer inside which something is changed runs with torch alone.
 """
 
 from ctypes import byref
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from regard.attention.cache import GrowingCache, LayerCache
 from regard.attention.multihead import Memory
 from regard.attention.packing import Packing
+from regard.attention.places import are_changed, hook_tables
 from regard.attention.positions import Rotary
 from regard.inference.fast import compiled
 from regard.inference.fast.linear import FastLinear
@@ -33,7 +34,7 @@ class CompiledStep:
         own, self.cross = layer.attention, getattr(layer, "cross", None)
         self.library, self.groups, self.head_width = compiled.library(), own.kv_heads, own.head_width
         self.rotates, self.most = own.prepare is not None, min(own.output.most, MAX_TOKENS)
-        self.attends = [own.attend] if self.cross is None else [own.attend, self.cross.attend]
+        self.hooks = hook_tables(module for module in layer.modules() if module is not layer)
         self.layer = compiled.Layer(
             own=_look(own, own.together, layer.after_attention),
             cross=compiled.Look() if self.cross is None else _look(self.cross, self.cross.query, layer.after_cross),
@@ -49,8 +50,11 @@ class CompiledStep:
         mask: Tensor | None = None,
         bias: Tensor | None = None,
     ) -> bool:
-        """Whether compiled code can compute this step: few tokens, and a mask that is the same for all queries."""
-        if (mask is not None and mask.shape[1:3] != (1, 1)) or (bias is not None and len(bias) > 1):
+        """Whether compiled code can compute this step: few tokens, and a mask that is the same for all queries, with
+        contiguous rows."""
+        if mask is not None and (mask.shape[1:3] != (1, 1) or mask.stride(3) != 1):
+            return False
+        if bias is not None and len(bias) > 1:
             return False
         few = x.shape[0] * x.shape[1] <= self.most
         if cache is None:
@@ -61,7 +65,12 @@ class CompiledStep:
     @property
     def recorded(self) -> bool:
         """Whether the layer is being recorded."""
-        return any(attend._forward_hooks for attend in self.attends)
+        return any(self.hooks)
+
+    @property
+    def changed(self) -> bool:
+        """Whether something inside of the layer is changed by an intervention."""
+        return any(self.hooks) and are_changed(self.hooks)
 
     def _skips_enough(self, x: Float[Tensor, "R T D"], mask: Bool[Tensor, "R 1 1 T"] | None) -> bool:
         """Whether there is so much padding that compiled code, which skips it, is faster than torch."""
@@ -123,7 +132,7 @@ class CompiledEncoderLayer(EncoderLayer):
         first: int | Int[Tensor, "B"] | None = None,
         packing: Packing | None = None,
     ) -> Float[Tensor, "B T D"]:
-        if packing is not None or not self.compiled.fits(x, cache, mask, bias):
+        if packing is not None or self.compiled.changed or not self.compiled.fits(x, cache, mask, bias):
             return super().forward(x, mask, bias=bias, causal=causal, cache=cache, first=first, packing=packing)
         if self.compiled.recorded:
             super().forward(x, mask, bias=bias, causal=causal, cache=_copy(cache), first=first)
@@ -145,7 +154,7 @@ class CompiledDecoderLayer(DecoderLayer):
         bias: Float[Tensor, "1 H T Tk"] | None = None,
         packing: Packing | None = None,
     ) -> Float[Tensor, "R T D"]:
-        if packing is not None or not self.compiled.fits(x, cache, memory.mask, bias):
+        if packing is not None or self.compiled.changed or not self.compiled.fits(x, cache, memory.mask, bias):
             return super().forward(x, memory, cache, bias, packing)
         if self.compiled.recorded:
             super().forward(x, memory, _copy(cache), bias)

@@ -2,8 +2,8 @@
 
 The model itself does not change, and shares with its fast version every part that needs no change. A part whose type is
 in `FASTER` is replaced by one that computes the same: one product for queries, keys and values, weights laid out in
-advance (linear.py), nothing that only training needs. The `Attend` modules are shared, so recording the model also
-records its fast version.
+advance (linear.py), nothing that only training needs. The `Attend` modules and all hooks are shared, so recording or
+changing the model also records or changes its fast version.
 """
 
 import copy
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from regard.attention.dropout import Dropout
 from regard.attention.multihead import Memory, MultiHeadAttention
+from regard.attention.places import share_hooks
 from regard.errors import UsageError
 from regard.inference.fast.compiled_layers import compiled_layer, real_token_rows
 from regard.inference.fast.linear import fast_linear, resolve_precision
@@ -33,7 +34,14 @@ def fast_model(model: Model, precision: str = "fp32") -> Model:
     precision = "fp32" if precision == "auto" else precision
     if precision not in GPU_PRECISIONS:
         raise UsageError(f"on a GPU there is no precision {precision!r}; choose one of {', '.join(GPU_PRECISIONS)}")
-    return _fast(model if precision == "fp32" else copy.deepcopy(model).to(GPU_PRECISIONS[precision]), precision, {})
+    return _fast(model if precision == "fp32" else _in_half_precision(model, precision), precision, {})
+
+
+def _in_half_precision(model: Model, precision: str) -> Model:
+    half = copy.deepcopy(model).to(GPU_PRECISIONS[precision])
+    for module, its_copy in zip(model.modules(), half.modules(), strict=True):
+        share_hooks(module, its_copy)
+    return half
 
 
 def is_on_cpu(model: nn.Module) -> bool:
@@ -48,6 +56,8 @@ class FusedAttention(MultiHeadAttention):
         self.heads, self.kv_heads, self.head_width = model.heads, model.kv_heads, model.head_width
         self.scale, self.prepare, self.position, self.dropout = model.scale, model.prepare, model.position, 0.0
         self.query, self.output = fused([model.query], precision), fused([model.output], precision)
+        self.gate = None if model.gate is None else fused([model.gate], precision)
+        self.own_query = self.own_key = None  # layers with own scores are left as they are
         self.attend = model.attend  # the same module, so that recording the model records this one too
         self.parts, self.precision = (model.query, model.key, model.value), precision
         self.eval()
@@ -106,7 +116,9 @@ def fused(layers: Sequence[nn.Linear], precision: str) -> Any:
 
 
 FASTER: dict[type[nn.Module], Callable[[Any, str], nn.Module]] = {
-    MultiHeadAttention: FusedAttention,
+    MultiHeadAttention: lambda layer, precision: (
+        layer if layer.own_query is not None else FusedAttention(layer, precision)
+    ),
     nn.Linear: lambda linear, precision: fused([linear], precision),
     Dropout: lambda dropout, precision: nn.Identity(),
     DropPath: lambda drop, precision: nn.Identity(),
@@ -122,7 +134,9 @@ def _fast(module: Any, precision: str, made: dict[nn.Module, nn.Module]) -> Any:
 
 def _converted(module: Any, precision: str, made: dict[nn.Module, nn.Module]) -> nn.Module:
     if type(module) in FASTER:
-        return FASTER[type(module)](module, precision)
+        fast = FASTER[type(module)](module, precision)
+        share_hooks(module, fast)
+        return fast
 
     def faster(child: nn.Module | None) -> nn.Module | None:
         if isinstance(child, Output):

@@ -24,13 +24,18 @@ from regard.models.catalog import MODELS
 if TYPE_CHECKING:
     from regard.inference.pipelines.captioner import ImageCaptioner
     from regard.inference.pipelines.detection import ObjectDetector
+    from regard.inference.pipelines.folding import StructurePredictor
+    from regard.inference.pipelines.forecaster import Forecaster
     from regard.inference.pipelines.image_generation import ClassImageGenerator, PixelGenerator
     from regard.inference.pipelines.images import ImageClassifier, ImageSegmenter
+    from regard.inference.pipelines.interactions import InteractionPredictor
     from regard.inference.pipelines.language_models import LanguageModel, TextToText
     from regard.inference.pipelines.navigator import Navigator
+    from regard.inference.pipelines.speech import SpeechRecognizer
     from regard.inference.pipelines.text_encoder import TextEncoder
     from regard.inference.pipelines.translator import Translator
     from regard.inference.pipelines.vision_language import VisionLanguageModel
+    from regard.inference.pipelines.whisper import WhisperTranscriber
     from regard.inference.pipelines.word_vectors import WordVectors
 
     Pipeline: TypeAlias = (
@@ -46,7 +51,12 @@ if TYPE_CHECKING:
         | PixelGenerator
         | ClassImageGenerator
         | Navigator
+        | Forecaster
+        | SpeechRecognizer
+        | StructurePredictor
         | VisionLanguageModel
+        | InteractionPredictor
+        | WhisperTranscriber
     )
 
 Ability = Literal[
@@ -59,9 +69,13 @@ Ability = Literal[
     "detect",
     "generate_images",
     "navigate",
+    "forecast",
+    "fold",
     "compare",
+    "transcribe",
+    "interact",
 ]
-TEXT, IMAGE, HOUSE = "text", "image", "house"  # inputs of pipelines
+TEXT, IMAGE, HOUSE, AUDIO, PROTEIN, SCENE = "text", "image", "house", "audio", "protein", "scene"  # inputs of pipelines
 TRANSLATOR = "translator"  # the pipeline of every folder with a tokenizer of sentence pairs
 ANY_HEAD = ""  # key of `uses` for models whose head has no line of its own
 
@@ -148,6 +162,21 @@ PIPELINES: dict[str, PipelineEntry] = {
         {ANY_HEAD: 'print(model.navigate("turn left and stop", "builtin:houses#0", "house-1-000-000")[0].best)'},
         input=HOUSE, text_label="Instruction",
     ),
+    "speech_recognizer": PipelineEntry(
+        "speech", "SpeechRecognizer", "transcribe",
+        {ANY_HEAD: 'print(model.transcribe("recording.wav")[0].text)'},
+        input=AUDIO,
+    ),
+    "structure_predictor": PipelineEntry(
+        "folding", "StructurePredictor", "fold",
+        {ANY_HEAD: 'print(model.fold("MKTAYIAKQRQISFVKSHFSRQ")[0].mean_confidence)'},
+        input=PROTEIN,
+    ),
+    "forecaster": PipelineEntry(
+        "forecaster", "Forecaster", "forecast",
+        {ANY_HEAD: 'print(model.forecast("builtin:walkers#0", samples=20)[0].likeliest)'},
+        input=SCENE,
+    ),
     "vision_language": PipelineEntry(
         "vision_language", "VisionLanguageModel", "compare",
         {
@@ -156,6 +185,15 @@ PIPELINES: dict[str, PipelineEntry] = {
             "answer": 'print(model.answer("picture.png", "what colour is the large ring")[0].label)',
         },
         input=IMAGE, text_label="Text or question",
+    ),
+    "interactions": PipelineEntry(
+        "interactions", "InteractionPredictor", "interact",
+        {ANY_HEAD: 'print(model.interact("MSTAVLENPGLGRKLSDF", "MKLVNIGRALAEK")[0].probability)'},
+        input=PROTEIN,
+    ),
+    "whisper_transcriber": PipelineEntry(
+        "whisper", "WhisperTranscriber", "transcribe", {ANY_HEAD: 'print(model.transcribe("speech.wav")[0].text)'},
+        input=AUDIO,
     ),
 }  # fmt: skip
 

@@ -117,7 +117,7 @@ class LanguageModel(TextGenerator):
         A GPT reads windows that begin `stride` tokens apart (by default half a window), and predicts a token from all
         before it in its window. A recurrent model reads the text from the beginning to the end.
         """
-        ids = self._opened(text)
+        ids = self.opened(text)
         if len(ids) < 2:
             raise DataError("the text has no token to predict; give at least a word")
         if isinstance(self.model, Gpt):
@@ -157,7 +157,7 @@ class LanguageModel(TextGenerator):
         each = logits[first:].float().log_softmax(dim=-1).gather(1, self._row(ids[first:]).T)
         return each.double().sum().item()
 
-    def _opened(self, text: str) -> list[int]:
+    def opened(self, text: str) -> list[int]:
         """The tokens of a text, after the start token."""
         (found,) = self.tokenizer.encode([text])
         start = self.tokenizer.start

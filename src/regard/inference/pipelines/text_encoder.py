@@ -22,6 +22,7 @@ from regard.data.tokenizers.unknown_words import UnknownWord, unknown_words, war
 from regard.device import find_device
 from regard.errors import CheckpointError, DataError, UsageError
 from regard.inference.fast.convert import fast_model, is_on_cpu
+from regard.inference.insight.contacts import contact_probabilities
 from regard.inference.insight.forced_pass import require_attention
 from regard.inference.insight.predictions import TOP, TokenPrediction, TokenProbability, check_top
 from regard.inference.pipelines.batching import batches_by_length
@@ -270,6 +271,18 @@ class TextEncoder:
         weights = {name: each[0].float().cpu().numpy() for name, each in looks.items()}
         words = self.tokenizer.words_of(text, pair, marked=marked)
         return SelfAttention(self.tokenizer.pieces(rows[0].ids), words, weights)
+
+    @torch.inference_mode()
+    def contacts(self, text: str) -> Float[Tensor, "L L"]:
+        """The probability that each two residues of a protein touch, by a model that has a layer for it (ESM-2)."""
+        layer = self.model.contacts if isinstance(self.model, Bert) else None
+        if layer is None:
+            raise UsageError(f"{self._who()} predicts no contacts; use a language model of proteins such as ESM-2")
+        rows = self._encode([text])
+        with record(self.model) as looks:
+            self.model.encode(*self._padded(rows))
+        heads = torch.cat([each[0] for each in looks.values()])
+        return contact_probabilities(heads[:, 1:-1, 1:-1], layer).cpu()  # without the first and the last token
 
     def pieces(self, text: str, pair: str | None = None, *, marked: bool = False) -> list[str]:
         """The tokens of a text, or of a pair, as they are displayed."""

@@ -15,8 +15,13 @@ FILE_ADAPTERS: dict[str, str] = {  # "module.function" of this folder, called wi
     "image_segmenter": "images.inspect_segmenter",
     "image_captioner": "captions.inspect_caption",
     "navigator": "paths.inspect_navigator",
+    "forecaster": "trajectories.inspect_forecaster",
     "object_detector": "detection.inspect_detector",
+    "speech_recognizer": "speech.inspect_speech",
+    "structure_predictor": "structures.inspect_structure",
     "vision_language": "vision_language.inspect_regions",
+    "whisper_transcriber": "speech.inspect_speech",
+    "interactions": "proteins.inspect_interaction",
 }
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from regard.errors import UsageError
 from regard.look.report import AttentionReport
 
 
@@ -16,6 +18,17 @@ class GivenInput(NamedTuple):
     title: str = ""
     text: str = ""
     options: Mapping[str, str] = {}  # further values of a modality, such as the start of a path
+
+    def number(self, name: str, usual: float = 0) -> float:
+        """An option that is a number."""
+        text = self.options.get(name, str(usual))
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            raise UsageError(f"{name} is {text!r:.40}; expected a number")
+        return value
 
 
 class Inspected(NamedTuple):

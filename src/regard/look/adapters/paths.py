@@ -25,9 +25,9 @@ def inspect_navigator(navigator: Navigator, given: GivenInput) -> Inspected:
     degrees, clockwise from the y axis.
     """
     house, start = _place(given)
-    heading = math.radians(_number(given, "heading"))
+    heading = math.radians(given.number("heading"))
     (answer,) = navigator.navigate(given.text, house, start, heading=heading)
-    rank = int(_number(given, "rank"))
+    rank = int(given.number("rank"))
     if not 0 <= rank < len(answer.paths):
         raise UsageError(f"rank is {rank}; there are paths 0 to {len(answer.paths) - 1}")
     return Inspected(navigation_report(navigator, answer, rank), _as_json(answer))
@@ -80,14 +80,3 @@ def _place(given: GivenInput) -> tuple[House, str]:
     if not start:
         raise UsageError(f"say where the path starts, as GRAPH@VIEWPOINT; a viewpoint of it is {house.viewpoints[0]}")
     return house, start
-
-
-def _number(given: GivenInput, name: str) -> float:
-    text = given.options.get(name, "0")
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise UsageError(f"{name} is {text!r:.40}; expected a number")
-    return value

@@ -10,6 +10,7 @@ from regard.inference.pipelines.vision_language import RegionAttention, VisionLa
 from regard.look.adapters.given import GivenInput, Inspected
 from regard.look.panels import Axis, Boxes, Kind, Panel, Tokens
 from regard.look.report import AttentionReport
+from regard.models.vilbert import Head
 
 WHOLE = "whole image"
 USUAL = "a large red circle"  # read where no text is given
@@ -21,7 +22,7 @@ def inspect_regions(reader: VisionLanguageModel, given: GivenInput) -> Inspected
     recorded, answer = reader.attention(given.file, text), _answer(reader, given, text)
     names = [WHOLE, *(f"region {number}" for number in range(1, len(recorded.boxes)))]
     axes: dict[str, Axis] = {"words": Tokens(recorded.tokens), "regions": Boxes(recorded.boxes, names)}
-    panels = [_panel(name, weights, axes) for name, weights in _ordered(recorded)]
+    panels = [_panel(name, weights, axes) for name, weights in _ordered(recorded, reader.config.head)]
     title = f"{given.title} · {text}" if given.title else text
     shown = {str(key): str(value) for key, value in answer["summary"].items()}
     report = AttentionReport(
@@ -50,11 +51,16 @@ def _answer(reader: VisionLanguageModel, given: GivenInput, text: str) -> dict[s
     return {"text": text, "score": match.score, "probability": match.probability, "summary": summary}
 
 
-def _ordered(recorded: RegionAttention) -> list[tuple[str, np.ndarray[Any, Any]]]:
-    """The layers between the streams first, the last of them at the front, each from words to regions and back."""
+def _ordered(recorded: RegionAttention, head: Head) -> list[tuple[str, np.ndarray[Any, Any]]]:
+    """The layers between the streams first, the last of them at the front, each from words to regions and back.
+
+    A head that points reads the regions alone, and what the words see last does not reach them. So regions come first.
+    """
     between = [item for item in recorded.weights.items() if item[0].endswith(".cross")]
     within = [item for item in recorded.weights.items() if not item[0].endswith(".cross")]
     backward = [each for first in range(len(between) - 2, -1, -2) for each in between[first : first + 2]]
+    if head == "point":
+        backward.sort(key=lambda item: ".words." in f".{item[0]}")
     return [*backward, *within]
 
 

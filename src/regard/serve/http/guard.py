@@ -25,7 +25,7 @@ from regard.serve.settings import ANY, ServeSettings
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
-    "font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "media-src data:; font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 HEADERS = {
     "content-security-policy": POLICY,
@@ -40,7 +40,7 @@ CORS = {  # what pages of allowed origins may send
 }
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 KEY_PREFIXES = ("/api", "/v1", "/metrics")  # LibreTranslate routes check the key themselves: it may be a form field
-UPLOAD_PATHS = ("/api/train", "/api/inspect")  # these take training data and images
+UPLOAD_PATHS = ("/api/train", "/api/inspect", "/v1/audio/transcriptions")  # these take training data, images and audio
 READ_WHEN_REFUSED = 65536  # bytes up to which the body of a refused request is still read
 PATIENCE_WHEN_REFUSED = 10  # seconds; one second was too short on a machine with more work than cores
 access = logging.getLogger("regard.access")

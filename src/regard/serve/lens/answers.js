@@ -49,12 +49,50 @@ function compared({ text, labels: answers, probabilities: regions, score, probab
   return [make("h3", { className: "answer-name", textContent: `“${text}”` }), make("p", { className: "caption", textContent: fit })];
 }
 
+const heard = ({ text, words, seconds }) => [
+  make("h3", { className: "answer-name", textContent: "The model hears" }),
+  make("p", { className: "caption", textContent: text || "nothing" }),
+  make("p", { className: "hint", textContent: `${seconds.toFixed(1)} s${words.length ? `; ${words.length} words with their times: play it below` : ""}` }),
+];
+/** How sure a model is of a structure, and what was changed in the sequence. */
+function folded({ name, confidence, told }) {
+  const mean = confidence.reduce((sum, each) => sum + each, 0) / confidence.length;
+  return [
+    make("h3", { className: "answer-name", textContent: `${name}: ${confidence.length} residues` }),
+    make("p", { className: "caption", textContent: `confidence ${mean.toFixed(0)} of 100, its own estimate; no claim of folding` }),
+    ...told.map((each) => make("p", { className: "hint", textContent: each })),
+  ];
+}
+
+/** Whether two proteins bind, and their residues, darker where the model weighs them more. */
+function bound({ probability, proteins, told }) {
+  return [
+    make("h3", { className: "answer-name", textContent: `${percent(probability)} that the two bind` }),
+    ...proteins.flatMap(weighed),
+    make("p", { className: "hint", textContent: "Darker residues weigh more in the comparison of the two." }),
+    ...told.map((each) => make("p", { className: "hint", textContent: each })),
+  ];
+}
+
+/** A name, and a sequence whose residues have a background by their weight. */
+function weighed({ name, sequence, weights }) {
+  const most = Math.max(...weights), residues = [...sequence].map((letter, place) => {
+    const residue = make("span", { textContent: letter, title: `${letter}${place + 1}: ${percent(weights[place])}` });
+    residue.style.setProperty("--share", (weights[place] / most).toFixed(3));
+    return residue;
+  });
+  return [make("h4", { className: "answer-name", textContent: `${name}, ${sequence.length} residues` }), make("p", { className: "residues" }, ...residues)];
+}
+
 const ANSWERS = { // ability -> the elements that show its answer
   see: labels("The model takes it for"),
   segment: labels("The picture consists of"),
   detect: objects,
   caption,
   compare: compared,
+  transcribe: heard,
+  fold: folded,
+  interact: bound,
 };
 
 /** Show an answer in an element; null empties it. */

@@ -1,4 +1,4 @@
-// The Picture tab: drop an image, see the model's answer, and what it looked at. The view is that of the report
+// The Picture and Sound tabs: drop a file, see the model's answer, and what it looked at. The view is that of the report
 // (look/axes/VIEW.js), and the answer is shown by what the model can do (answers.js).
 
 import { get, post, upload, wordsOf } from "./api.js";
@@ -9,72 +9,82 @@ import { viewOf } from "./look/offline.js";
 import { bytesOf } from "./look/weights.js";
 import { modelList, watchModels } from "./model_list.js";
 
-let file = null, asked = 0;
+/** A tab for the models of one kind of input; the ids of its elements begin with its name. */
+class Desk {
+  constructor(name, input, examples, example) {
+    Object.assign(this, { name, input, examples, example, file: null, asked: 0 });
+    onDrop(this.#part("drop"), ([first]) => this.take(first));
+    this.#part("file").addEventListener("change", () => this.take(this.#part("file").files[0]));
+    this.#part("model").addEventListener("change", () => { this.#showText(); this.take(this.file); });
+    this.#part("text")?.addEventListener("change", () => this.take(this.file));
+    watchModels(() => this.#showModels());
+  }
 
-export function startInspect() {
-  const input = byId("picture-file");
-  onDrop(byId("picture-drop"), ([first]) => take(first));
-  input.addEventListener("change", () => take(input.files[0]));
-  byId("picture-model").addEventListener("change", () => { showText(); take(file); });
-  byId("picture-text").addEventListener("change", () => take(file));
-  watchModels(showModels);
-}
+  #part(name) { return byId(`${this.name}-${name}`); }
 
-/** Built-in images to try a model with. */
-async function showExamples() {
-  const examples = await get("/api/inspect/examples");
-  byId("picture-examples").replaceChildren(...examples.map(({ caption, data }, number) => {
-    const image = new File([bytesOf(data)], `example ${number + 1}.png`, { type: "image/png" });
-    const button = make("button", { type: "button", title: caption, "aria-pressed": "false" },
-      make("img", { src: `data:image/png;base64,${data}`, alt: caption }));
-    button.addEventListener("click", () => take(image, button));
-    return button;
-  }));
-}
+  #model() { return modelList.models.find((model) => model.id === this.#part("model").value); }
 
-function showModels() {
-  const seeing = modelList.models.filter((model) => model.input === "image");
-  fillSelect(byId("picture-model"), seeing.map((model) => [model.id, modelLabel(model)]), byId("picture-model").value);
-  byId("picture-none").hidden = seeing.length > 0;
-  byId("picture-desk").hidden = !seeing.length;
-  showText();
-  if (seeing.length && !byId("picture-examples").childElementCount) showExamples();
-}
+  #showModels() {
+    const fitting = modelList.models.filter((model) => model.input === this.input);
+    fillSelect(this.#part("model"), fitting.map((model) => [model.id, modelLabel(model)]), this.#part("model").value);
+    this.#part("none").hidden = fitting.length > 0;
+    this.#part("desk").hidden = !fitting.length;
+    this.#showText();
+    if (fitting.length && !this.#part("examples").childElementCount) this.#showExamples();
+  }
 
-const chosenModel = () => modelList.models.find((model) => model.id === byId("picture-model").value);
+  /** Built-in files to try a model with. */
+  async #showExamples() {
+    const examples = await get(this.examples);
+    this.#part("examples").replaceChildren(...examples.map((each, number) => {
+      const { file, content } = this.example(each, number);
+      const button = make("button", { type: "button", title: each.caption, "aria-pressed": "false" }, content);
+      button.addEventListener("click", () => this.take(file, button));
+      return button;
+    }));
+  }
 
-/** Models that read a text beside the image have a field for it. */
-function showText() {
-  const label = chosenModel()?.text_label ?? "";
-  byId("picture-text-field").hidden = !label;
-  byId("picture-text-label").textContent = label;
-}
+  /** Models that read a text beside the file have a field for it. */
+  #showText() {
+    const label = this.#model()?.text_label ?? "", field = this.#part("text-field");
+    if (!field) return;
+    field.hidden = !label;
+    this.#part("text-label").textContent = label;
+  }
 
-async function take(chosen, example = null) {
-  if (!chosen) return;
-  if (chosen !== file) for (const each of byId("picture-examples").children) each.setAttribute("aria-pressed", each === example);
-  file = chosen;
-  const view = byId("picture-view"), number = ++asked, form = new FormData();
-  form.append("file", file);
-  form.append("model", byId("picture-model").value);
-  if (chosenModel()?.text_label) form.append("text", byId("picture-text").value);
-  view.dataset.state = "busy";
-  say(byId("picture-error"), "");
-  try {
-    const seen = await upload("/api/inspect", form);
-    if (number === asked) await show(seen, view);
-  } catch (error) {
-    if (number !== asked) return;
-    view.hidden = true;
-    view.dataset.state = "error";
-    showAnswer(byId("picture-answer"), chosenModel().ability, null);
-    say(byId("picture-error"), wordsOf(error));
+  async take(chosen, example = null) {
+    if (!chosen) return;
+    if (chosen !== this.file) for (const each of this.#part("examples").children) each.setAttribute("aria-pressed", each === example);
+    this.file = chosen;
+    const view = this.#part("view"), number = ++this.asked, form = new FormData();
+    form.append("file", chosen);
+    form.append("model", this.#part("model").value);
+    if (this.#model()?.text_label) form.append("text", this.#part("text").value);
+    view.dataset.state = "busy";
+    say(this.#part("error"), "");
+    try {
+      const seen = await upload("/api/inspect", form);
+      if (number !== this.asked) return;
+      showAnswer(this.#part("answer"), this.#model().ability, seen.answer);
+      await showReport(seen, view);
+    } catch (error) {
+      if (number !== this.asked) return;
+      view.hidden = true;
+      view.dataset.state = "error";
+      showAnswer(this.#part("answer"), this.#model().ability, null);
+      say(this.#part("error"), wordsOf(error));
+    }
   }
 }
 
-async function show(seen, view) {
-  showAnswer(byId("picture-answer"), chosenModel().ability, seen.answer);
-  await showReport(seen, view);
+export function startInspect() {
+  new Desk("picture", "image", "/api/inspect/examples", ({ caption, data }, number) => ({
+    file: new File([bytesOf(data)], `example ${number + 1}.png`, { type: "image/png" }),
+    content: make("img", { src: `data:image/png;base64,${data}`, alt: caption }),
+  }));
+  new Desk("sound", "audio", "/api/inspect/sounds", ({ caption, data }, number) => ({
+    file: new File([bytesOf(data)], `example ${number + 1}.wav`, { type: "audio/wav" }), content: caption,
+  }));
 }
 
 /** Show the report of an answer in the view that it names; weights are fetched layer by layer. */

@@ -8,6 +8,7 @@ import { TokensView } from "./look/axes/tokens.js";
 import { bytesOf } from "./look/weights.js";
 import { Chooser, modelList } from "./model_list.js";
 import { Predictions } from "./look_predictions.js";
+import { Neurons } from "./neurons.js";
 import { Scores } from "./scores.js";
 
 const PIECE = 400_000; // cells asked for at once
@@ -19,7 +20,8 @@ const WORDING = { // by what the model does: names of the fields, and of the but
   write: { text: "Prompt", target: "Answer, if you want to give one", placeholder: "Type the beginning of a text…", go: "Write and look" },
 };
 
-let chooser, heads, scores, predictions;
+let chooser, heads, scores, predictions, neurons;
+let off = new Set(), whole = ""; // heads that are switched off, and what the whole model said
 let asked = null; // the input that is shown
 let report = null; // the server's answer: texts and panels
 let looking;
@@ -27,11 +29,12 @@ let looking;
 export function startLook() {
   chooser = new Chooser("look", byId("look-model"), byId("look-to"), changeModel, () => modelList.models);
   scores = new Scores(byId("scores"));
+  neurons = new Neurons(byId("neurons"));
   predictions = new Predictions(sampling, pointAtPlace);
   heads = new TokensView(byId("look-views"), {
     zoom: "always",
     fill: fillMap,
-    onView: ({ panel, head, map }) => scores.choose(panel, head, map, asked),
+    onView: ({ panel, head, map }) => { scores.choose(panel, head, map, asked); neurons.choose(panel, head, map, asked); markSwitch(); },
     onError: (error) => { if (!isAbort(error)) say(byId("look-error"), wordsOf(error)); },
   });
   byId("look-form").addEventListener("submit", (event) => { event.preventDefault(); look(); });
@@ -39,7 +42,8 @@ export function startLook() {
   for (const id of ["look-temperature", "look-top-p"]) byId(id).addEventListener("input", () => { nameSettings(); predictions.reshape(); });
   byId("look-hide").addEventListener("click", hideWord);
   document.querySelectorAll("[data-export]").forEach((button) => button.addEventListener("click", () => save(button)));
-  heads.pointing.watch(({ row }) => { if (heads.view?.map) scores.point(row); });
+  heads.pointing.watch(({ row, column }) => { if (heads.view?.map) { scores.point(row); neurons.point(row, column); } });
+  byId("look-switch").addEventListener("click", switchHead);
   return heads.pointing;
 }
 
@@ -87,7 +91,7 @@ function fitForm() {
   byId("look-target-field").hidden = !(does === "translate" || answers);
   byId("look-pair-field").hidden = does !== "embed";
   byId("look-writing").hidden = does !== "write";
-  byId("look-hide").hidden = !(does === "embed" && chooser.model.foretells);
+  byId("look-hide").hidden = !(does === "embed" && chooser.model.predicts_tokens);
   byId("look-go").textContent = go;
   nameSettings();
 }
@@ -111,10 +115,35 @@ function hideWord() {
   look();
 }
 
+/** The shown head as the server names it; the word alignment is no head. */
+const shownHead = () => (!heads.view || heads.view.panel.kind === ALIGNMENT ? "" : `${heads.view.panel.name}:${heads.view.head}`);
+
+function markSwitch() {
+  const button = byId("look-switch"), name = shownHead();
+  button.hidden = !name;
+  button.setAttribute("aria-pressed", off.has(name));
+  button.textContent = off.has(name) ? "This head is off: switch it on" : "Switch this head off";
+}
+
+/** Switch the shown head off or on, and ask again: what the model says without it stands beside what it said. */
+function switchHead() {
+  const name = shownHead();
+  if (!off.delete(name)) off.add(name);
+  look({ again: true });
+}
+
+/** What the whole model said, while heads are switched off. */
+function showOriginal(said) {
+  const line = byId("look-original");
+  if (!off.size) whole = said;
+  line.hidden = !off.size;
+  line.textContent = off.size ? `Without ${[...off].join(", ")}: ${said === whole ? "the same answer" : `“${said}”, with all heads “${whole}”`}` : "";
+}
+
 /** What is asked of the model, by what it does. */
 function question(text) {
   const target = byId("look-target-field").hidden ? "" : byId("look-target").value.trim();
-  const base = { model: chooser.model.id, text, to: chooser.to };
+  const base = { model: chooser.model.id, text, to: chooser.to, without: [...off] };
   if (ability() === "translate") return { ...base, target };
   if (ability() === "embed") return { ...base, pair: byId("look-pair").value.trim() };
   const whole = (id) => Math.trunc(Number(byId(id).value)) || 0;
@@ -133,7 +162,8 @@ function submitOnEnter(event) {
   look();
 }
 
-async function look() {
+async function look({ again = false } = {}) {
+  if (!again) off.clear(); // another input is looked at with all heads
   looking?.abort();
   heads.loading?.abort();
   const { signal } = (looking = new AbortController());
@@ -144,7 +174,7 @@ async function look() {
   byId("look-go").disabled = true;
   byId("look-empty").textContent = "Looking…";
   try {
-    if (wish.writing?.max_tokens && !wish.target) await showWriting(wish, signal);
+    if (wish.writing?.max_tokens && !wish.target && !off.size) await showWriting(wish, signal);
     show(await post("/api/look", { ...wish, layers: null }, signal), wish);
     byId("look-go").disabled = false;
     await Promise.all([
@@ -179,6 +209,7 @@ function show(answer, wish) {
   byId("look-empty").hidden = panels.length > 0;
   byId("look-views").hidden = !panels.length;
   byId("look-said").textContent = ability() === "translate" ? answer.said : ""; // else it is part of the predictions
+  showOriginal(answer.said);
   heads.show(panels);
 }
 

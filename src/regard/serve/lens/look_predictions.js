@@ -71,8 +71,8 @@ export class Predictions {
 
   async #fetch(first, last, signal) {
     const sampling = this.generates ? this.sampling() : {};
-    const answer = await post("/api/look", { ...this.asked, foretold: { places: [first, last], top: TOP, ...sampling } }, signal);
-    return answer.foretold;
+    const answer = await post("/api/look", { ...this.asked, predictions: { places: [first, last], top: TOP, ...sampling } }, signal);
+    return answer.predictions;
   }
 
   #say(error) {

@@ -14,9 +14,12 @@ import { lookWith, refreshLook, startLook } from "./look.js";
 import { startModels } from "./models.js";
 import { startInspect } from "./inspect.js";
 import { startHouse } from "./navigate.js";
-import { loadModels, modelList } from "./model_list.js";
+import { startScene } from "./forecast.js";
+import { startProtein } from "./protein.js";
+import { loadModels, modelList, watchModels } from "./model_list.js";
 import { refreshTrain, startTrain } from "./train.js";
 import { currentText, refreshTranslate, startTranslate, translateWith } from "./translate.js";
+import { refreshWorkbench, startWorkbench } from "./workbench.js";
 
 const tabs = [...document.querySelectorAll("[role=tab]")];
 const REFRESH = {
@@ -25,14 +28,26 @@ const REFRESH = {
   look: (values) => refreshLook(currentText(), values),
   compare: (values) => refreshCompare(currentText(), values),
   picture: () => {},
+  sound: () => {},
   house: () => {},
+  scene: () => {},
+  protein: () => {},
+  workbench: refreshWorkbench,
   train: refreshTrain,
   models: () => attempt(loadModels),
 };
 
-/** The tabs of what this server does: some do not train. */
+/** The tabs of what this server does: some do not train, and a tab for files is there if a model reads them or the address names it. */
 function offered() {
-  return tabs.filter((tab) => modelList.training || tab.dataset.tab !== "train");
+  const { tab: wanted } = readAddress();
+  const isRead = ({ tab, reads }) => !reads || tab === wanted || modelList.models.some((model) => model.input === reads);
+  return tabs.filter(({ dataset }) => (modelList.training || dataset.tab !== "train") && isRead(dataset));
+}
+
+/** Hide the tabs that are not offered. */
+function showTabs() {
+  const shown = offered();
+  for (const tab of tabs) tab.hidden = !shown.includes(tab);
 }
 
 /** Show the tab the address names, and what it says of it; without any model the first is a greeting. */
@@ -45,9 +60,9 @@ function open() {
     const isChosen = tab.dataset.tab === name;
     tab.setAttribute("aria-selected", isChosen);
     tab.tabIndex = isChosen ? 0 : -1;
-    tab.hidden = !offered().includes(tab);
     byId(tab.getAttribute("aria-controls")).hidden = !isChosen || (!hasModels && needsOne);
   }
+  showTabs();
   byId("greeting").hidden = modelList.models.length > 0 || !needsOne || !modelList.training;
   say(byId("page-error"), "");
   if (hasModels || !needsOne) REFRESH[name](values);
@@ -110,9 +125,13 @@ async function start() {
   startDocuments();
   startInspect();
   startHouse();
+  startScene();
+  startProtein();
+  startWorkbench();
   startTrain((id) => use(id, true), () => attempt(loadModels));
   startModels(use, lookInto);
   listenToTabs();
+  watchModels(showTabs);
   document.addEventListener("keydown", (event) => { if (event.key === "Escape") pointings.forEach((pointing) => pointing.release()); });
   watchJob(followJob);
   const answered = await attempt(loadModels);

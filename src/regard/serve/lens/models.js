@@ -31,7 +31,7 @@ function card(model, details) {
   const translates = model.ability === "translate";
   const buttons = [
     ...(translates ? [button("Translate with it", actions.use, model)] : []),
-    ...(model.ability === "see" || (translates && !model.attention) ? [] : [button("Look into it", actions.lookInto, model)]),
+    ...(model.input !== "text" || (translates && !model.attention) ? [] : [button("Look into it", actions.lookInto, model)]),
   ];
   const targets = model.targets.map(languageName).join(", ");
   return make("article", { className: "card model", data: { model: model.id } },

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
@@ -11,6 +12,9 @@ from typing import Any
 import numpy as np
 
 from regard.errors import UsageError
+from regard.inference.insight.interventions import models_of, without_heads
+from regard.inference.insight.neurons import Neurons, neurons
+from regard.inference.insight.predictions import TokenPrediction
 from regard.inference.pipelines.completion import Completion
 from regard.inference.pipelines.text_encoder import TextEncoder
 from regard.inference.pipelines.text_generator import TextGenerator
@@ -35,10 +39,17 @@ class Question:
     target: str = ""
     pair: str = ""
     generation: tuple[tuple[str, Any], ...] = ()
+    without: tuple[str, ...] = ()  # heads that are switched off, as LAYER:HEAD
 
     def inspect(self, model: object) -> TextInspection:
         """The inspection of this input; a model that generates text does so now."""
-        return inspect_text(model, self.text, pair=self.pair, to=self.to, target=self.target, **dict(self.generation))
+        options = dict(self.generation)
+        with self.changed(model):
+            return inspect_text(model, self.text, pair=self.pair, to=self.to, target=self.target, **options)
+
+    def changed(self, model: object) -> AbstractContextManager[None]:
+        """The model without the heads that are switched off. All models run in one thread, one question at a time."""
+        return without_heads(model, self.without) if self.without else nullcontext()
 
 
 class Recording:
@@ -82,7 +93,25 @@ class TextRecording(Recording):
 
     def scores(self, name: str) -> np.ndarray:
         """The values of a layer before the softmax, [heads, queries, keys]."""
-        return self.inspection.record([name], scores=True).weights[name]
+        with self.question.changed(self.model):
+            return self.inspection.record([name], scores=True).weights[name]
+
+    def predict(self, places: tuple[int, int], top: int, sampling: dict[str, Any]) -> list[TokenPrediction]:
+        """The predictions at some places."""
+        with self.question.changed(self.model):
+            return self.inspection.predict(places, top=top, **sampling)
+
+    def report(self) -> AttentionReport:
+        """Everything, to be written to a file."""
+        with self.question.changed(self.model):
+            return self.inspection.report()
+
+    def neurons(self, layer: str, head: int, query: int, key: int) -> Neurons:
+        """The score of a query and a key, dimension by dimension."""
+        self.panel(layer)
+        with self.question.changed(self.model):
+            model = models_of(self.model)[0]
+            return neurons(model, layer, head, query, key, lambda: self.inspection.record([layer]))
 
     def describe(self) -> dict[str, Any]:
         """Everything but the weights and the predictions."""
@@ -119,7 +148,8 @@ class TextRecording(Recording):
             if total > MAX_WEIGHTS_PER_PASS:
                 break
             chosen.append(other)
-        recorded = self.inspection.record(chosen)
+        with self.question.changed(self.model):
+            recorded = self.inspection.record(chosen)
         if recorded.alignment is not None:
             self.maps[ALIGNMENT] = quantise(recorded.alignment[None])
         for each, weights in recorded.weights.items():

@@ -74,7 +74,7 @@ def prediction_pieces(
         raise UsageError(f"places are {first} to {last}; there are places 0 to {count}")
     if (last - first) * top > MAX_PREDICTIONS:
         raise UsageError("these are too many tokens for one answer; ask for fewer places at a time")
-    found = recording.inspection.predict((first, last), top=top, **sampling) if first < last else []
+    found = recording.predict((first, last), top, sampling) if first < last else []
     return [prediction_to_json(each) for each in found]
 
 

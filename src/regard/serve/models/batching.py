@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from regard.inference.pipelines.translation import Translation
 from regard.serve.http.errors import BusyError
+from regard.serve.models.asked_settings import AS_THE_MODEL, AskedSettings
 from regard.serve.models.registry import ModelRegistry
 
 T = TypeVar("T")
@@ -59,10 +60,10 @@ class FunctionCall(QueueEntry):
 class SentencesToTranslate(QueueEntry):
     """Sentences to translate with the same settings; entries with equal `batch_key` may share a batch."""
 
-    def __init__(self, model: str, to: str, changes: dict[str, Any], sentences: Sequence[str]) -> None:
+    def __init__(self, model: str, to: str, asked: AskedSettings, sentences: Sequence[str]) -> None:
         super().__init__()
-        self.model, self.to, self.changes = model, to, changes
-        self.batch_key = (model, to, tuple(sorted(changes.items())))
+        self.model, self.to, self.asked = model, to, asked
+        self.batch_key = (model, to, asked)
         self.remaining, self.answers = deque(sentences), list[Translation]()
 
 
@@ -110,7 +111,13 @@ class Engine:
         return len(self._queue)
 
     async def translate(
-        self, model: str, sentences: Sequence[str], *, to: str = "", accepted: bool = False, **changes: Any
+        self,
+        model: str,
+        sentences: Sequence[str],
+        *,
+        to: str = "",
+        accepted: bool = False,
+        asked: AskedSettings = AS_THE_MODEL,
     ) -> list[Translation]:
         """Translate sentences, in batches shared with other requests to the same model with the same settings.
 
@@ -118,7 +125,7 @@ class Engine:
         """
         if not sentences:
             return []
-        return await self._put(SentencesToTranslate(model, to, changes, sentences), bounded=not accepted)
+        return await self._put(SentencesToTranslate(model, to, asked, sentences), bounded=not accepted)
 
     async def run(self, work: Callable[[], T], *, accepted: bool = False) -> T:
         """Call a function in the computing thread."""
@@ -211,14 +218,16 @@ class Engine:
                 entry.resolve(None, error)
             return
         try:
-            answers = translator.translate([sentence for _, sentence in batch], to=first.to, **first.changes)
+            settings = first.asked.applied_to(translator.settings)
+            answers = translator.translate([sentence for _, sentence in batch], to=first.to, settings=settings)
             for (entry, _), answer in zip(batch, answers, strict=True):
                 answer.unknown  # noqa: B018 - computed here, because it may need the model
                 entry.answers.append(answer)
         except Exception:
             for entry, sentence in batch:
                 try:
-                    entry.answers.append(translator.translate(sentence, to=first.to, **first.changes))
+                    settings = first.asked.applied_to(translator.settings)
+                    entry.answers.append(translator.translate(sentence, to=first.to, settings=settings))
                 except BaseException as error:
                     entry.remaining.clear()
                     entry.resolve(None, error)

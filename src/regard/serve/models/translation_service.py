@@ -22,6 +22,7 @@ from regard.inference.insight.word_alignment import Link
 from regard.inference.pipelines.translation import Partial, Translation
 from regard.serve.http.errors import BusyError
 from regard.serve.jobs.document_files import TextCollector
+from regard.serve.models.asked_settings import AS_THE_MODEL, AskedSettings
 from regard.serve.models.batching import Engine
 from regard.serve.models.registry import ModelInfo, ModelRegistry
 from regard.serve.settings import ServeSettings
@@ -97,11 +98,13 @@ class TranslationService:
                 raise UsageError(f"the text has {len(text)} characters; the limit is {limits.characters}")
         return [well_formed(text) for text in texts]
 
-    async def translate(self, info: ModelInfo, to: str, texts: Sequence[str], **changes: Any) -> list[TranslatedText]:
+    async def translate(
+        self, info: ModelInfo, to: str, texts: Sequence[str], asked: AskedSettings = AS_THE_MODEL
+    ) -> list[TranslatedText]:
         """Translate texts sentence by sentence, keeping line breaks; all sentences enter the queue as one entry."""
         splits = await self._split(texts, info.source)
         sentences = [sentence for split in splits for sentence in split.sentences]
-        answers = iter(await self.engine.translate(info.id, sentences, to=to, **changes))
+        answers = iter(await self.engine.translate(info.id, sentences, to=to, asked=asked))
         return [TranslatedText(split, [next(answers) for _ in split.sentences]) for split in splits]
 
     async def _split(self, texts: Sequence[str], language: str) -> list[SplitText]:
@@ -116,10 +119,10 @@ class TranslationService:
         info: ModelInfo,
         to: str,
         text: str,
+        asked: AskedSettings = AS_THE_MODEL,
         *,
         settled: bool = False,
         watch: Callable[[Search], None] = lambda search: None,
-        **changes: Any,
     ) -> AsyncIterator[PartialText]:
         """The growing translation of a text; with `settled`, only the part that cannot change any more.
 
@@ -132,14 +135,15 @@ class TranslationService:
         def begin() -> Iterator[Partial]:
             translator = self.registry.translator(info.id)
             for sentence in first:
-                yield from translator.stream(sentence, to=to, settled=settled, watch=watch, **changes)
+                settings = asked.applied_to(translator.settings)
+                yield from translator.stream(sentence, to=to, settled=settled, watch=watch, settings=settings)
 
         async for partial in self.engine.stream(begin):
             answers += [partial.whole] if partial.whole else []
             yield PartialText(_beginning(split, [partial.text]))
         while rest:
             batch, rest = rest[:STREAM_BATCH], rest[STREAM_BATCH:]
-            answers += await self.engine.translate(info.id, batch, to=to, accepted=True, **changes)
+            answers += await self.engine.translate(info.id, batch, to=to, accepted=True, asked=asked)
             yield PartialText(_beginning(split, [each.text for each in answers]))
         final = TranslatedText(split, answers)
         yield PartialText(final.text, final.truncated, final)

@@ -25,6 +25,7 @@ from regard.serve.models.attention_pieces import Selection, prediction_pieces, s
 from regard.serve.models.translation_service import TranslationService
 from regard.serve.routes.libretranslate import ERRORS
 
+MAX_HEADS = 4096  # that are switched off at once
 MEDIA_TYPES = {"html": "text/html", "svg": "image/svg+xml", "png": "image/png", "json": "application/json"}
 
 
@@ -63,6 +64,16 @@ class InputRequest(BaseModel):
     target: str = ""
     pair: str = ""
     writing: GenerationRequest | None = None
+    without: Annotated[list[str], Field(max_length=MAX_HEADS)] = []
+
+
+class NeuronRequest(InputRequest):
+    """An input, and a query and a key of a head."""
+
+    layer: str
+    head: Annotated[int, Field(ge=0)]
+    query: Annotated[int, Field(ge=0)]
+    key: Annotated[int, Field(ge=0)]
 
 
 class LookRequest(InputRequest):
@@ -73,7 +84,7 @@ class LookRequest(InputRequest):
     rows: tuple[int, int] | None = None
     side: Annotated[int, Field(ge=0, le=4096)] = 0
     scores: bool = False
-    foretold: PredictionRequest | None = None
+    predictions: PredictionRequest | None = None
 
 
 class ExportRequest(InputRequest):
@@ -99,7 +110,17 @@ def attention_router(service: TranslationService, cache: AttentionCache) -> APIR
         def compute() -> dict[str, Any]:
             recording = recording_of(question)
             found = score_pieces(recording, wanted) if asked.scores else weight_pieces(recording, wanted)
-            return recording.describe() | {"pieces": found, "foretold": _predictions(recording, asked.foretold)}
+            return recording.describe() | {"pieces": found, "predictions": _predictions(recording, asked.predictions)}
+
+        return await wait_for_result(request, service.engine.run(compute), seconds=seconds)
+
+    @router.post("/look/neurons")
+    async def look_at_neurons(request: Request, asked: NeuronRequest) -> dict[str, Any]:
+        """The score of a query and a key, dimension by dimension."""
+        question = _question(service, asked)
+
+        def compute() -> dict[str, Any]:
+            return recording_of(question).neurons(asked.layer, asked.head, asked.query, asked.key).to_json()
 
         return await wait_for_result(request, service.engine.run(compute), seconds=seconds)
 
@@ -114,7 +135,7 @@ def attention_router(service: TranslationService, cache: AttentionCache) -> APIR
         question = _question(service, asked)
 
         def compute() -> bytes:
-            return _file(recording_of(question).inspection.report(), asked)
+            return _file(recording_of(question).report(), asked)
 
         content = await wait_for_result(request, service.engine.run(compute), seconds=seconds)
         name = f"regard-{asked.layer or 'attention'}.{asked.format}".replace("*", "all")
@@ -130,7 +151,7 @@ def _question(service: TranslationService, asked: InputRequest) -> Question:
     text, target, pair = service.check_limits([asked.text, asked.target, asked.pair])
     to = service.target_language(info, asked.to) if info.ability == "translate" else asked.to
     generation = asked.writing.model_dump() if asked.writing else {}
-    return Question(info.id, text, to, target, pair, tuple(generation.items()))
+    return Question(info.id, text, to, target, pair, tuple(generation.items()), tuple(asked.without))
 
 
 def _predictions(recording: TextRecording, asked: PredictionRequest | None) -> list[dict[str, Any]]:
@@ -146,6 +167,8 @@ def _generated(service: TranslationService, cache: AttentionCache, question: Que
     def begin() -> Iterator[Partial]:
         generator, generation = service.registry.model(question.model), dict(question.generation)
         if not isinstance(generator, TextGenerator) or question.target or not generation.get("max_tokens"):
+            return
+        if question.without:  # a stream is interrupted by other questions, which need the whole model
             return
         text = ""
         for chunk in generator.stream(question.text, **generation):

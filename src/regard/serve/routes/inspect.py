@@ -17,8 +17,13 @@ from fastapi import APIRouter, Form, Request, UploadFile
 from pydantic import BaseModel, ConfigDict
 
 from regard.data.images.reading import png, read_image
+from regard.data.proteins.structures import pdb_text
+from regard.data.speech.store import wav_bytes
+from regard.data.synthetic.chains import built_in_chain
 from regard.data.synthetic.houses import built_in_houses, built_in_routes
 from regard.data.synthetic.shapes import scenes
+from regard.data.synthetic.speech import utterances
+from regard.data.synthetic.walkers import built_in_walkers
 from regard.errors import UsageError
 from regard.inference.pipelines.catalog import IMAGE, TEXT
 from regard.look.adapters.catalog import inspect_input
@@ -33,7 +38,10 @@ from regard.serve.routes.libretranslate import ERRORS
 
 MAX_WEIGHTS = 64 * 2**20  # of one input
 EXAMPLES, EXAMPLE_SIDE = 6, 256
+EXAMPLE_CHAINS, CHAIN_LENGTH = 3, (28, 48)
 EXAMPLE_HOUSES, EXAMPLE_SEED = 3, 7  # houses that no recipe trains on
+EXAMPLE_WALKERS, EXAMPLE_TIME = 3, 24  # scenes that no recipe trains on, and the step to forecast from
+EXAMPLE_SOUNDS, EXAMPLE_RATE = 4, 16_000
 
 
 class LayerRequest(BaseModel):
@@ -52,6 +60,13 @@ class Example(BaseModel):
     data: str
 
 
+class SoundExample(BaseModel):
+    """A built-in recording to try a model with: its WAV file in base64, and what is said."""
+
+    caption: str
+    data: str
+
+
 class HouseExample(BaseModel):
     """A built-in house to try a model with: its connectivity file, and a route through it in words."""
 
@@ -60,6 +75,22 @@ class HouseExample(BaseModel):
     start: str
     heading: float  # in degrees
     instruction: str
+
+
+class ChainExample(BaseModel):
+    """A generated chain to try a model with: its sequence, and its structure as a PDB file."""
+
+    name: str
+    sequence: str
+    structure: str
+
+
+class SceneExample(BaseModel):
+    """A built-in scene to try a model with: its tracks as CSV, and the frame to forecast from."""
+
+    name: str
+    tracks: str
+    frame: float
 
 
 def inspect_router(service: TranslationService, attention_cache: AttentionCache) -> APIRouter:
@@ -93,9 +124,21 @@ def inspect_router(service: TranslationService, attention_cache: AttentionCache)
     async def examples() -> list[Example]:
         return _examples()
 
+    @router.get("/inspect/sounds")
+    async def sounds() -> list[SoundExample]:
+        return _sounds()
+
     @router.get("/inspect/houses")
     async def houses() -> list[HouseExample]:
         return _houses()
+
+    @router.get("/inspect/chains")
+    async def chains() -> list[ChainExample]:
+        return _chains()
+
+    @router.get("/inspect/scenes")
+    async def walkers() -> list[SceneExample]:
+        return _walkers()
 
     @router.post("/inspect/layer")
     async def layer(asked: LayerRequest) -> dict[str, Any]:
@@ -115,6 +158,15 @@ def _examples() -> list[Example]:
 
 
 @cache
+def _sounds() -> list[SoundExample]:
+    drawn = utterances(part="test", count=EXAMPLE_SOUNDS, seed=EXAMPLE_SEED, digits=(2, 4), rate=EXAMPLE_RATE)
+    return [
+        SoundExample(caption=each.text, data=base64.b64encode(wav_bytes(each.samples, EXAMPLE_RATE)).decode())
+        for each in drawn
+    ]
+
+
+@cache
 def _houses() -> list[HouseExample]:
     found = []
     for house in built_in_houses(EXAMPLE_SEED, EXAMPLE_HOUSES):
@@ -125,6 +177,18 @@ def _houses() -> list[HouseExample]:
         )  # fmt: skip
         found.append(example)
     return found
+
+
+@cache
+def _chains() -> list[ChainExample]:
+    drawn = [built_in_chain(EXAMPLE_SEED, number, CHAIN_LENGTH) for number in range(EXAMPLE_CHAINS)]
+    return [ChainExample(name=each.name, sequence=each.sequence, structure=pdb_text(each)) for each in drawn]
+
+
+@cache
+def _walkers() -> list[SceneExample]:
+    drawn = [built_in_walkers(EXAMPLE_SEED, number) for number in range(EXAMPLE_WALKERS)]
+    return [SceneExample(name=each.name, tracks=each.to_csv(), frame=each.frame(EXAMPLE_TIME)) for each in drawn]
 
 
 def _options(text: str) -> dict[str, str]:

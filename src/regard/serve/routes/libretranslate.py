@@ -23,6 +23,7 @@ from regard.serve.http.keys import ApiKeys, bearer_key
 from regard.serve.http.responses import wait_for_result
 from regard.serve.jobs.document_files import FORMATS, DocumentFiles, TextCollector
 from regard.serve.jobs.temp_folders import ServerTempFolder
+from regard.serve.models.asked_settings import AskedSettings
 from regard.serve.models.translation_service import TranslationService
 
 AUTO = "auto"  # as source language: detect it
@@ -160,8 +161,8 @@ async def _translate_all(
             unknown = await service.unknown_in_html(info, chosen)
             translated = [Answer(page, [], truncated, words) for page, words in zip(pages, unknown, strict=True)]
         else:
-            changes = {"n_best": count + 1} if count else {}
-            answers_here = await service.translate(info, to, chosen, **changes)
+            asked = AskedSettings(n_best=count + 1 if count else None)
+            answers_here = await service.translate(info, to, chosen, asked)
             translated = [
                 Answer(each.text, each.alternatives(count), each.truncated, each.unknown) for each in answers_here
             ]

@@ -9,7 +9,6 @@ from typing import Any
 from fastapi import APIRouter
 
 from regard.inference.insight.forced_pass import kind_of
-from regard.layers.vision import ImageConfig
 from regard.serve.jobs.document_files import FORMATS
 from regard.serve.models.registry import ModelInfo
 from regard.serve.models.translation_service import TranslationService
@@ -61,7 +60,7 @@ def _summary(service: TranslationService, info: ModelInfo) -> dict[str, Any]:
         "input": info.pipeline.input,
         "text_label": info.pipeline.text_label,
         "answers": info.pipeline.answers,
-        "foretells": info.predicts_tokens,
+        "predicts_tokens": info.predicts_tokens,
         "examples": _examples(info),
     }
 
@@ -99,18 +98,19 @@ def _costs(info: ModelInfo) -> list[list[str]]:
         return weights
     plan = make_plan(str(info.folder), batch=1)
     length, entries = f"of {plan.source_length} tokens", sum(each.entries for each in plan.costs.matrices)
-    if isinstance(info.config, ImageConfig):
+    if examples := info.config.examples:
         return [
             *weights,
-            ["To look at a picture, forward", f"{scaled(plan.forward_flops)}FLOPs"],
+            [f"To read one {examples.one}, forward", f"{scaled(plan.forward_flops)}FLOPs"],
             ["To train on it, with gradients and optimiser", byte_size(sum(plan.memory.values()))],
-            ["Attention weights of a picture", f"{entries:,}"],
+            [f"Attention weights of one {examples.one}", f"{entries:,}"],
         ]
+    use = "translate a sentence" if info.pipeline.ability == "translate" else "read a text"
     return [
         *weights,
-        [f"To translate a sentence {length}, forward", f"{scaled(plan.forward_flops)}FLOPs"],
+        [f"To {use} {length}, forward", f"{scaled(plan.forward_flops)}FLOPs"],
         ["To train on it, with gradients and optimiser", byte_size(sum(plan.memory.values()))],
-        [f"Attention weights of a sentence {length}", f"{entries:,}"],
+        ["Attention weights of it", f"{entries:,}"],
         ["Remembered of a source while decoding", byte_size(plan.cache["sentence"])],
         ["Remembered of each hypothesis", byte_size(plan.cache["hypothesis"])],
     ]

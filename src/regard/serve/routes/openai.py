@@ -1,4 +1,4 @@
-"""The OpenAI API: models, completions, chat completions and embeddings."""
+"""The OpenAI API: models, completions, chat completions and embeddings. `openai_audio.py` has transcriptions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def openai_router(service: TranslationService) -> APIRouter:
 
     @router.get("/models/{name:path}")
     def model(name: str) -> dict[str, Any]:
-        _find(service, name)
+        find_model(service, name)
         return _model(name, created)
 
     async def answer(
@@ -64,7 +64,7 @@ def openai_router(service: TranslationService) -> APIRouter:
 
     @router.post("/completions", response_model=None, responses=STREAM)
     async def completions(request: Request, body: CompletionRequest) -> dict[str, Any] | StreamingResponse:
-        info, to = _find(service, body.model)
+        info, to = find_model(service, body.model)
         prompts = await wait_for_result(request, _prompts(service, info, body.prompt), seconds=seconds)
         if body.stream and len(prompts) > 1:
             raise UsageError("a stream takes one prompt; send the others in requests of their own")
@@ -73,13 +73,13 @@ def openai_router(service: TranslationService) -> APIRouter:
     @router.post("/chat/completions", response_model=None, responses=STREAM)
     async def chat(request: Request, body: ChatRequest) -> dict[str, Any] | StreamingResponse:
         """A translator translates the user's last message; a language model completes its chat template."""
-        info, to = _find(service, body.model)
+        info, to = find_model(service, body.model)
         prompt = await wait_for_result(request, _chat_prompt(service, _check_generates(info), body), seconds=seconds)
         return await answer(request, info, to, [prompt], body.completion(prompt))
 
     @router.post("/embeddings")
     async def embeddings(request: Request, body: EmbeddingRequest) -> dict[str, Any]:
-        info, _ = _find(service, body.model)
+        info, _ = find_model(service, body.model)
         texts = await wait_for_result(request, _prompts(service, info, body.input), seconds=seconds)
         return await wait_for_result(request, embed_texts(service, info, texts, body), seconds=seconds)
 
@@ -92,7 +92,7 @@ def _names(info: ModelInfo) -> list[str]:
     return [f"{info.id}:{target}" for target in info.targets] if several else [info.id]
 
 
-def _find(service: TranslationService, name: str) -> tuple[ModelInfo, str]:
+def find_model(service: TranslationService, name: str) -> tuple[ModelInfo, str]:
     """The model of a name from `/v1/models`, and its target language."""
     infos = service.registry.infos()
     for info in infos:
@@ -112,7 +112,7 @@ def _check_generates(info: ModelInfo) -> ModelInfo:
     if info.ability == "embed":
         raise UsageError(f"{info.id} makes vectors of texts and completes none; ask /v1/embeddings")
     if info.pipeline.input != TEXT:
-        raise UsageError(f"{info.id} looks at files and reads no texts; ask it on the page")
+        raise UsageError(f"{info.id} {_reads_files(info)}")
     return info
 
 
@@ -133,6 +133,13 @@ async def _chat_prompt(service: TranslationService, info: ModelInfo, body: ChatR
     return await service.engine.run(render)
 
 
+def _reads_files(info: ModelInfo) -> str:
+    """What a model does that reads no texts, and where to ask it."""
+    if info.ability == "transcribe":
+        return "transcribes audio and reads no texts; ask /v1/audio/transcriptions"
+    return "looks at files and reads no texts; ask it on the page"
+
+
 def _model(name: str, created: int) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": created, "owned_by": "regard"}
 
@@ -140,7 +147,7 @@ def _model(name: str, created: int) -> dict[str, Any]:
 async def _prompts(service: TranslationService, info: ModelInfo, prompt: Prompt) -> list[str]:
     """The prompts as texts; token ids are decoded with the model's tokenizer, of a translator its source side."""
     if info.pipeline.input != TEXT:
-        raise UsageError(f"{info.id} looks at files and reads no texts; ask it on the page")
+        raise UsageError(f"{info.id} {_reads_files(info)}")
     given: list[Any] = [prompt] if isinstance(prompt, str) or (prompt and isinstance(prompt[0], int)) else list(prompt)
     if not given:
         raise UsageError("prompt is empty; give a text, or a list of texts")

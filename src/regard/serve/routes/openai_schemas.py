@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from regard.data.tokenizers.unknown_words import UnknownWord
 from regard.errors import UsageError
+from regard.serve.models.asked_settings import AskedSettings
 
 Prompt = str | list[str] | list[int] | list[list[int]]
 Penalty = Annotated[float, Field(ge=-2, le=2)]
@@ -62,18 +63,15 @@ class CompletionRequest(BaseModel):
         found = [self.stop] if isinstance(self.stop, str) else self.stop or []
         return [each for each in found if each]
 
-    def changes(self) -> dict[str, Any]:
-        """Changes to the model's own search settings; a temperature above 0 turns sampling on."""
+    def search(self) -> AskedSettings:
+        """What is asked of the search of a translator; a temperature above 0 turns sampling on."""
         candidates = max(self.choices, self.best_of or 1)
-        changes: dict[str, Any] = {"n_best": candidates} if candidates > 1 else {}
-        if self.max_tokens:
-            changes["max_length"] = self.max_tokens
+        asked = AskedSettings(n_best=candidates if candidates > 1 else None, max_length=self.max_tokens or None)
         if self.temperature and self.temperature >= MIN_TEMPERATURE:
-            sampling = {"sample": True, "temperature": self.temperature, "seed": self.seed or 0}
-            changes |= sampling | ({"top_p": self.top_p} if self.top_p else {})
-        elif self.temperature is not None:
-            changes["sample"] = False
-        return changes
+            return asked.replace(
+                sample=True, temperature=self.temperature, seed=self.seed or 0, top_p=self.top_p or None
+            )
+        return asked if self.temperature is None else asked.replace(sample=False)
 
     def check(self, *unsupported: str) -> None:
         """Raise an error for options that the model does not support, instead of ignoring them."""

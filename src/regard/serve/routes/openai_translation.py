@@ -16,7 +16,7 @@ from regard.serve.routes.openai_schemas import DONE_EVENT, CompletionRequest, ch
 async def complete_translation(
     service: TranslationService, info: ModelInfo, to: str, prompts: list[str], body: CompletionRequest
 ) -> dict[str, Any]:
-    translated = await service.translate(info, to, prompts, **body.changes())
+    translated = await service.translate(info, to, prompts, body.search())
     choices: list[dict[str, Any]] = []
     for each in translated:
         texts = [each.text, *each.alternatives(body.choices - 1)]
@@ -42,7 +42,7 @@ async def stream_translation(
     """Server-sent events: text that cannot change any more, then the finish reason, then the token usage."""
     builder, sent, reason = body.response_builder(), "", "stop"
     try:
-        async for growing in service.stream(info, to, prompt, settled=True, **body.changes()):
+        async for growing in service.stream(info, to, prompt, body.search(), settled=True):
             cut, stopped = _cut(growing.text, body.stops)
             reason = "length" if growing.truncated else reason
             if len(cut) > len(sent):

@@ -22,6 +22,7 @@ from regard.inference.pipelines.translator import Translator
 from regard.look.page import quantise
 from regard.serve.http.events import server_sent_events
 from regard.serve.http.responses import stream_events, wait_for_result
+from regard.serve.models.asked_settings import AskedSettings
 from regard.serve.models.attention_pieces import encode
 from regard.serve.models.registry import ModelInfo
 from regard.serve.models.translation_service import TranslatedText, TranslationService, ranked
@@ -70,7 +71,7 @@ class Plan:
     info: ModelInfo | None  # None: the text is in the target language already
     to: str
     detected: Detected | None
-    changes: dict[str, Any]
+    asked: AskedSettings
 
 
 async def _plan(service: TranslationService, asked: TranslateRequest) -> Plan:
@@ -78,16 +79,16 @@ async def _plan(service: TranslationService, asked: TranslateRequest) -> Plan:
     (text,), limits, detected = service.check_limits([asked.text]), service.settings, None
     if (asked.beam or 1) > limits.beam or asked.n_best > limits.alternatives + 1:
         raise UsageError(f"beam may be {limits.beam} at most, and n_best {limits.alternatives + 1}")
-    changes = ({"n_best": asked.n_best} if asked.n_best > 1 else {}) | ({"beam": asked.beam} if asked.beam else {})
+    search = AskedSettings(n_best=asked.n_best if asked.n_best > 1 else None, beam=asked.beam or None)
     if asked.model or not asked.source:
-        return Plan(text, *_named_model(service, asked), None, changes)
+        return Plan(text, *_named_model(service, asked), None, search)
     source = asked.source
     if source == AUTO:
         detected = (await run_in_threadpool(service.detect_language, text, asked.to))[0]
         source = detected.language
     if same_language(source, asked.to):
-        return Plan(text, None, asked.to, detected, changes)
-    return Plan(text, *service.find_model(source, asked.to), detected, changes)
+        return Plan(text, None, asked.to, detected, search)
+    return Plan(text, *service.find_model(source, asked.to), detected, search)
 
 
 def _named_model(service: TranslationService, asked: TranslateRequest) -> tuple[ModelInfo, str]:
@@ -104,7 +105,7 @@ async def _translate(service: TranslationService, asked: TranslateRequest) -> di
     info = plan.info
     if info is None or asked.format == "html" or asked.search:
         return [event async for event in _translation_events(service, asked, plan)][-1]["answer"]
-    (translated,) = await service.translate(info, plan.to, [plan.text], **plan.changes)
+    (translated,) = await service.translate(info, plan.to, [plan.text], plan.asked)
     return await _explained_answer(service, asked, plan, translated, None, time.monotonic() - began)
 
 
@@ -132,7 +133,7 @@ async def _translation_events(
         yield {"done": True, "answer": answer | {"unknown": [each.to_json() for each in unknown]}}
         return
     watch = growth.watch if asked.search else lambda search: None
-    async for growing in service.stream(info, plan.to, plan.text, watch=watch, **plan.changes):
+    async for growing in service.stream(info, plan.to, plan.text, plan.asked, watch=watch):
         yield {"text": growing.text}
     assert growing.final is not None
     tree = growth if asked.search else None

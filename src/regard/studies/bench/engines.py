@@ -17,7 +17,6 @@ import torch
 from torch import Tensor, nn
 
 from regard.checkpoints import load_model
-from regard.checkpoints.optional import needed
 from regard.data.batch import Batch, collate, pad_rows
 from regard.device import multiplies_bf16
 from regard.errors import UsageError
@@ -28,6 +27,7 @@ from regard.inference.decoding.start import from_prompt, from_source
 from regard.inference.pipelines.text_encoder import Readers
 from regard.models.bert import Bert
 from regard.models.transformer import Transformer
+from regard.optional import needed
 from regard.studies.bench.joey import Joey
 from regard.studies.bench.reference_layers import TorchBert, TorchTransformer
 from regard.training.losses import cross_entropy

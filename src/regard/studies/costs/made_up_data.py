@@ -34,7 +34,7 @@ def synthetic_recipe(
     """A recipe that trains a preset on random words or images in batches of one shape; the data are written to
     `folder`."""
     name, _, preset = what.partition(":")
-    task = MODELS[name].tasks[0]
+    task = next(iter(MODELS[name].tasks), "")
     if task not in TASKS or getattr(config, "pixels", False):
         raise UsageError(f"no data can be made up for {what}; name a recipe for it instead (regard models lists them)")
     values = changed({"model": {"name": name, "preset": preset}, "training": {}}, sets)

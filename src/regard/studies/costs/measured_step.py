@@ -23,6 +23,7 @@ from typing import Any
 import torch
 
 from regard.data.batch import Batch, StreamBatch, TextBatch
+from regard.data.folding.batches import FoldBatch
 from regard.device import find_device
 from regard.errors import UsageError
 from regard.studies.costs import machine, roofline, training_step
@@ -173,6 +174,8 @@ def _plan_of(recipe: Recipe, trainer: Trainer, batch: Any) -> Plan:
             rows, (source, target) = len(batch.source), (batch.source.shape[1], batch.inputs.shape[1])
         case TextBatch() | StreamBatch():
             rows, (source, target) = len(batch.inputs), 2 * (batch.inputs.shape[1],)
+        case FoldBatch():
+            rows, (source, target) = len(batch.rows), (batch.rows.shape[2], batch.rows.shape[1])
         case _ if isinstance(recipe.training, ExampleTrainingSection):
             side = recipe.data.size if isinstance(recipe, PixelsRecipe) else 0
             rows, (source, target) = batch.tokens, (side**2, side**2)

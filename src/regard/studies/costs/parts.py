@@ -9,6 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
+from regard.models.seq2seq import Seq2SeqConfig
+from regard.models.transformer import TransformerConfig
+
 FLOAT = 4  # bytes of a float32
 
 Kind = Literal[
@@ -98,6 +101,7 @@ class Costs:
     scored: Scored | None = None
     tokens: int = 1  # tokens per example that a training step learns from; an image counts as one
     grows: bool = False  # whether a hypothesis caches keys and values of every generated token
+    reads: str = "sentences of {source} source and {target} target tokens"  # what a batch consists of
 
     @property
     def total(self) -> Cost:
@@ -249,3 +253,17 @@ def generator(tokens: int, width: int, vocabulary: int, *, bias: bool, tied: boo
     if tied:
         output = replace(output, parameters=bias * vocabulary) + summed(width * vocabulary, grows=False)
     return output + streams(width * vocabulary, 3, grows=False) + streams(rows * width, 10) + calls(3)
+
+
+def convolution_layer(rows: int, width: int, kernel: int, dropout: float) -> Cost:
+    """A gated convolution; kept: its input, and both halves before the gate."""
+    gate = Cost(kept=3 * rows * width) + curved(rows * width, 2) + streams(rows * width, 18) + calls(8)
+    return linear(rows, kernel * width, 2 * width) + gate + masked(rows, width, dropout)
+
+
+def pair_embeddings(c: TransformerConfig | Seq2SeqConfig, source: int, target: int, width: int, changes: int) -> Cost:
+    """The tokens of a source and of a target, whose vectors may be the same."""
+    of_source = embedded(source, width, c.source_vocab, changes=changes)
+    parameters = 0 if c.tie == "all" else None
+    of_target = embedded(target, width, c.target_vocab, parameters=parameters, changes=changes)
+    return of_source + of_target + masked(source + target, width, c.dropout)

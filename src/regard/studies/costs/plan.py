@@ -21,6 +21,7 @@ from regard.training.recipe.files import changed
 from regard.training.recipe.model_section import FROM_TOKENIZER, ModelSection
 from regard.training.recipe.training_sections import ExampleTrainingSection, TextTrainingSection, TrainingSection
 from regard.training.tasks.catalog import load_recipe
+from regard.training.tasks.forecasting_recipe import ScenesTrainingSection
 from regard.training.tasks.pixel_modelling_recipe import PixelsRecipe
 from regard.training.tasks.translation_recipe import TranslationTrainingSection
 
@@ -121,8 +122,11 @@ def make_plan(
     By default `batch` is the recipe's: its number of images, or as many sentences of this length as its tokens allow.
     By default a sentence has 32 tokens, and an image that is read as a text has one token per pixel.
     """
-    name, config, training, tokens = _describe(what, sets)
-    source_length, target_length = (tokens if each is None else each for each in (source_length, target_length))
+    name, config, training, tokens, lengths = _describe(what, sets)
+    usual_source = getattr(config, "usual_source", tokens)  # of models whose source is no text
+    usual_source, usual_target = lengths or (usual_source, tokens)
+    source_length = usual_source if source_length is None else source_length
+    target_length = usual_target if target_length is None else target_length
     if name not in COSTS:
         raise UsageError(f"{what} is a {name} model; costs are known of {', '.join(COSTS)}")
     if batch is None:
@@ -136,6 +140,8 @@ def make_plan(
 
 def _usual_batch(training: TrainingSection, length: int) -> int:
     """The number of examples in a batch, or of sentences of this length that its tokens allow."""
+    if isinstance(training, ScenesTrainingSection):  # it counts agents; the length of a scene is their number
+        return max(1, training.batch // length)
     if isinstance(training, ExampleTrainingSection):
         return training.batch
     assert isinstance(training, TextTrainingSection)
@@ -149,6 +155,7 @@ class Subject(NamedTuple):
     config: Config
     training: TrainingSection
     tokens: int
+    lengths: tuple[int, int] | None = None  # of source and target, if the recipe fixes them
 
 
 def _describe(what: str, sets: Sequence[str]) -> Subject:
@@ -165,8 +172,9 @@ def _describe(what: str, sets: Sequence[str]) -> Subject:
     tokens = recipe.data.size**2 if isinstance(recipe, PixelsRecipe) else LENGTH
     if recipe.model.init:
         name, config, _ = identify(initial_folder(recipe.model.init))
-        return Subject(name, config, recipe.training, tokens)
-    return Subject(recipe.model.name, _config(recipe.model, recipe.vocabulary), recipe.training, tokens)
+        return Subject(name, config, recipe.training, tokens, recipe.lengths)
+    config = _config(recipe.model, recipe.vocabulary)
+    return Subject(recipe.model.name, config, recipe.training, tokens, recipe.lengths)
 
 
 def _usual_tokens(config: Config) -> int:

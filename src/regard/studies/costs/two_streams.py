@@ -24,7 +24,7 @@ from regard.studies.costs.parts import (
 HIDDEN = 0.15  # share of the tokens that pre-training masks
 
 
-def two_streams(c: VilbertConfig, source: int, target: int) -> Costs:
+def two_streams(c: VilbertConfig, source: int, target: int, *, seen_as: str = "regions") -> Costs:
     """The two streams of `models/vilbert.py` on one text and one image or path."""
 
     def stream(rows: int, width: int, heads: int, hidden: int) -> Cost:
@@ -65,6 +65,7 @@ def two_streams(c: VilbertConfig, source: int, target: int) -> Costs:
         hypothesis_cache=0,
         scored=Scored(_hidden(source), c.width, c.vocab) if c.head == "pretraining" else None,
         tokens=1,
+        reads=f"texts of {{source}} tokens with {{target}} {seen_as} each",
     )
 
 

@@ -21,6 +21,7 @@ class EvaluationOptions:
     seed: int  # which draw of the built-in examples
     beam: int | None = None  # None: the model's own beam width
     output: Path | None = None  # a file for more than the scores: a detector's curves
+    samples: int = 20  # futures of which the best counts
 
 
 class Evaluation(NamedTuple):
@@ -38,7 +39,12 @@ EVALUATIONS: dict[str, str] = {  # "module.function" of this folder
     "image_captioner": "captions.evaluate_captions",
     "text_encoder": "texts.evaluate_labels",
     "navigator": "paths.evaluate_paths",
+    "forecaster": "trajectories.evaluate_forecasts",
+    "structure_predictor": "structures.evaluate_structures",
     "vision_language": "vision_language.evaluate_regions",
+    "speech_recognizer": "speech.evaluate_speech",
+    "whisper_transcriber": "speech.evaluate_speech",
+    "interactions": "interactions.evaluate_interactions",
 }
 DRAWN = ("object_detector",)  # the pipelines whose evaluation draws a figure to `output`
 

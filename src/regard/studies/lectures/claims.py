@@ -1,115 +1,157 @@
-"""The lectures' claims as repeatable measurements: gradients through time, the cost of heads, the need to scale."""
+"""Every claim of the lectures that a command can put to the test: one row a claim."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass
-from statistics import median
+from collections.abc import Callable
+from importlib import import_module
 
-import torch
-from torch import Tensor
-
-from regard.attention.core import attention_weights
-from regard.attention.multihead import MultiHeadAttention
-from regard.layers.recurrent import Cell, LSTMCell, RNNCell
-
-Row = dict[str, object]
+from regard.errors import UsageError
+from regard.studies.lectures.claim import Claim, ClaimOptions, Verdict
 
 
-@dataclass(frozen=True)
-class Chart:
-    """How the rows of a claim are drawn: the column of the x-axis, the columns of the lines, and the labels."""
+def _from(module: str, test: str) -> Callable[[ClaimOptions], Verdict]:
+    """A test by name; its module, and all of training with some, is imported only when it runs."""
 
-    title: str
-    x: str
-    y: tuple[str, ...]
-    x_label: str
-    y_label: str
-    by: str = ""  # a column whose values each get their own line
-    logarithmic: bool = False
+    def run(options: ClaimOptions) -> Verdict:
+        verdict: Verdict = getattr(import_module(f"regard.studies.lectures.{module}"), test)(options)
+        return verdict
 
-    def lines(self, rows: Sequence[Row]) -> tuple[list[float], dict[str, list[float]]]:
-        """The x values, and the y values of each line."""
-        x = list(dict.fromkeys(float(str(row[self.x])) for row in rows))
-        if not self.by:
-            return x, {name: [float(str(row[name])) for row in rows] for name in self.y}
-        lines: dict[str, list[float]] = {}
-        for row in rows:
-            lines.setdefault(str(row[self.by]), []).append(float(str(row[self.y[0]])))
-        return x, lines
+    return run
 
 
-CHARTS = {
-    "gradients": Chart(
-        "How far gradients reach back", "steps_back", ("gradient",), "steps back", "gradient, relative to one step",
-        by="network", logarithmic=True,
+def _structural(name: str, lecture: str, statement: str, test: str) -> Claim:
+    return Claim(name, lecture, statement, _from("structural_claims", test))
+
+
+def _measured(name: str, lecture: str, statement: str, test: str) -> Claim:
+    return Claim(name, lecture, statement, _from("measured_claims", test))
+
+
+def _trained(name: str, lecture: str, statement: str, test: str) -> Claim:
+    return Claim(name, lecture, statement, _from("trained_claims", test), trains=True)
+
+
+CLAIMS = (
+    _measured(
+        "gradient-flow",
+        "1 recurrent networks",
+        "Gradients explode or vanish with the largest singular value; not along an LSTM's cell.",
+        "gradient_flow",
     ),
-    "heads": Chart("What more heads cost: one layer, width 512", "heads", ("seconds",), "heads", "seconds"),
-    "scaling": Chart(
-        "The share of attention that falls on one of 64 keys", "width", ("scaled", "unscaled"), "width of a head",
-        "largest weight, mean",
+    _structural(
+        "gru-unrolled",
+        "14 from GRU to attention",
+        "An unrolled GRU is a weighted sum of all earlier candidates.",
+        "gru_unrolled",
     ),
-}  # fmt: skip
+    _trained(
+        "fixed-context",
+        "3 RNN + attention",
+        "One context vector is a bottleneck: attention translates long sentences better.",
+        "fixed_context",
+    ),
+    _structural(
+        "attention-is-unsupervised",
+        "3 RNN + attention",
+        "Gradients flow through the attention weights without any supervision of them.",
+        "gradients_reach_attention",
+    ),
+    _trained(
+        "do-not-supervise",
+        "3 RNN + attention",
+        "Attention need not be supervised: translations are better without it.",
+        "guidance",
+    ),
+    _trained("soft-or-hard", "4 captioning", "Soft attention learns better than hard attention.", "hard_attention"),
+    _structural(
+        "worked-example",
+        "5 the attention layer",
+        "Scores [31, 27, 22] / √3 give the weights .6, .2, .2 (a slide).",
+        "worked_example",
+    ),
+    _structural(
+        "permutation",
+        "5 the attention layer",
+        "Self-attention without positions is permutation equivariant; positions break it.",
+        "permutation",
+    ),
+    _structural(
+        "mask-by-a-number", "5 the attention layer", "A score of -1e9 masks as -∞ does.", "masked_by_a_large_number"
+    ),
+    _measured(
+        "scaling",
+        "5 the attention layer",
+        "Large dot products saturate the softmax; the division by √d prevents it.",
+        "scaling",
+    ),
+    _measured(
+        "heads-cost",
+        "5 the attention layer",
+        "All heads together cost about as much as one head of full width.",
+        "heads_cost",
+    ),
+    _trained("many-heads", "5 the attention layer", "Several heads translate better than one wide head.", "many_heads"),
+    _structural(
+        "similarity-search",
+        "14 misconceptions",
+        "Attention is a vector similarity search (a misconception).",
+        "similarity_search",
+    ),
+    _structural(
+        "layer-by-layer",
+        "14 misconceptions",
+        "Decoder layer i reads encoder layer i (a misconception).",
+        "memory_of_layers",
+    ),
+    _trained(
+        "positions",
+        "6 position",
+        "Sinusoidal positions are better than linear, learned, rotary and concatenated ones.",
+        "positions",
+    ),
+    _measured(
+        "three-ways",
+        "7 the Transformer",
+        "Recurrence is sequential, convolution needs depth to see far, attention sees all at once.",
+        "three_ways_of_sequences",
+    ),
+    _structural(
+        "crossing", "14 complexity per layer", "Self-attention is cheaper than recurrence while n < d.", "crossing"
+    ),
+    _structural(
+        "memory-of-pixels",
+        "9 attention inside CNNs",
+        "Attention between all pixels of 128 x 128 needs 768 GB.",
+        "memory_of_pixels",
+    ),
+    _structural(
+        "patch-is-convolution", "10 ViT", "The patch embedding is a strided convolution.", "patch_is_convolution"
+    ),
+    _structural(
+        "feed-forward-is-convolution",
+        "14 equivalences",
+        "The feed-forward part is two 1 x 1 convolutions.",
+        "feed_forward_is_convolution",
+    ),
+    _trained("little-data", "10 ViT", "With little data a ResNet is better than a ViT.", "little_data"),
+    _measured(
+        "windows",
+        "11 Swin",
+        "Attention in windows grows linearly, attention between all patches quadratically.",
+        "windows",
+    ),
+    _measured(
+        "superposition",
+        "13 reading models",
+        "Networks represent more features than they have neurons.",
+        "more_features_than_neurons",
+    ),
+)
 
 
-def gradients_through_time(steps: Sequence[int], *, width: int = 32) -> list[Row]:
-    """|∂ last state / ∂ state n steps back|, relative to one step back.
-
-    A vanilla RNN near its linear range multiplies the gradient by its recurrent matrix at every step, so it explodes or
-    vanishes with the largest singular value. The LSTM's cell is only multiplied by the forget gate, which is open here.
-    """
-    torch.manual_seed(0)
-    rotation = torch.linalg.qr(torch.randn(width, width))[0]
-    no_input, open_forget = torch.zeros(width, 1), torch.zeros(4 * width)
-    open_forget[:width], open_forget[width : 2 * width] = -20.0, 20.0  # input gate closed, forget gate open
-    cells = {f"RNN, singular values {gain}": RNNCell(no_input, gain * rotation, *_zeros(width)) for gain in (1.2, 0.8)}
-    lstm = LSTMCell(torch.zeros(4 * width, 1), torch.zeros(4 * width, width), open_forget, torch.zeros(4 * width))
-    rows: list[Row] = []
-    for name, cell in {**cells, "LSTM, along the cell": lstm}.items():
-        norms = _gradient_norms(cell, width, max(steps))
-        rows += [{"network": name, "steps_back": back, "gradient": float(norms[back - 1] / norms[0])} for back in steps]
-    return rows
-
-
-def _zeros(width: int) -> tuple[Tensor, Tensor]:
-    return torch.zeros(width), torch.zeros(width)
-
-
-def _gradient_norms(cell: Cell, width: int, steps: int) -> Tensor:
-    """Gradient norms by the number of steps back, for the part of the state that carries the memory."""
-    states = [tuple(torch.full((1, width), 1e-4).requires_grad_() for _ in range(cell.parts))]
-    for _ in range(steps):
-        states.append(cell(torch.zeros(1, 1), states[-1]))
-    gradients = torch.autograd.grad(states[-1][-1].sum(), [state[-1] for state in states[:-1]])
-    return torch.stack([gradient.norm() for gradient in gradients]).flip(0)
-
-
-def cost_of_heads(heads: Sequence[int], *, width: int = 512, length: int = 128, repeats: int = 7) -> list[Row]:
-    """Parameters and time of one attention layer of fixed total width, by the number of heads."""
-    x = torch.randn(4, length, width)
-    rows: list[Row] = []
-    for count in heads:
-        layer = MultiHeadAttention(width, count)
-        times = []
-        for _ in range(repeats):
-            start = time.perf_counter()
-            layer(x).sum().backward()
-            times.append(time.perf_counter() - start)
-        parameters = sum(parameter.numel() for parameter in layer.parameters())
-        rows.append({"heads": count, "head_width": width // count, "parameters": parameters, "seconds": median(times)})
-    return rows
-
-
-def saturation(widths: Sequence[int], *, keys: int = 64) -> list[Row]:
-    """The softmax weight of the heaviest key as vectors get wider, with and without dividing by √width."""
-    torch.manual_seed(0)
-    rows: list[Row] = []
-    for width in widths:
-        q, k = torch.randn(1, 1, 256, width), torch.randn(1, 1, keys, width)
-        largest = {
-            name: float(attention_weights(q, k, scale=scale).amax(-1).mean())
-            for name, scale in (("scaled", None), ("unscaled", 1.0))
-        }
-        rows.append({"width": width, **largest})
-    return rows
+def find_claim(name: str) -> Claim:
+    """A claim by its name."""
+    for claim in CLAIMS:
+        if claim.name == name:
+            return claim
+    raise UsageError(f"there is no claim {name!r}; `regard claims` lists {len(CLAIMS)} of them")

@@ -11,7 +11,7 @@ from torch import nn
 from regard.checkpoints import load_model
 from regard.checkpoints.folder import resolve
 from regard.checkpoints.hub import local_folder
-from regard.checkpoints.models import own_tensors
+from regard.checkpoints.models import identify, own_tensors
 from regard.config import Config
 from regard.data.tokenizers.text import TextTokenizer
 from regard.errors import CheckpointError, UsageError
@@ -20,7 +20,8 @@ from regard.models.catalog import MODELS
 from regard.models.vilbert import Vilbert, VilbertConfig
 from regard.training.recipe.model_section import ModelSection
 
-HEADS = ("output.", "pooler.", "masked.", "next_sentence.")  # weights that a task may add to a model or drop
+# weights that a task may add to a model or drop, or that depend on its classes
+HEADS = ("output.", "pooler.", "masked.", "next_sentence.", "sampler.", "regions.label.", "regions.box.")
 
 
 def initial_folder(init: str) -> Path:
@@ -34,6 +35,13 @@ def initial_folder(init: str) -> Path:
 def initial_tokenizer(init: str) -> TextTokenizer:
     """The tokenizer of the model that training starts from."""
     return TextTokenizer.load(initial_folder(init))
+
+
+def planned_config(section: ModelSection) -> Config:
+    """The configuration of the model to train, before its vocabulary is known."""
+    if section.init:
+        return identify(initial_folder(section.init))[1].replace(**section.overrides)
+    return section.config(source_vocab=8, target_vocab=8, pad=0)
 
 
 def build_model(section: ModelSection, tokenizer: TextTokenizer, **changes: Any) -> nn.Module:
@@ -57,6 +65,18 @@ def initialised(section: ModelSection, changes: dict[str, Any]) -> nn.Module:
         raise UsageError(f"{section.init} holds a {loaded.name} model, but model.name is {section.name!r}")
     model = MODELS[section.name].model(loaded.config.replace(**{**section.overrides, **changes}))
     _copy_body(own_tensors(loaded.model), own_tensors(model), section.init)
+    return model
+
+
+def build_on_body(section: ModelSection, config: Config, names: tuple[str, ...]) -> nn.Module:
+    """A model on a body that knows the names of its classes: new, perhaps with a body that starts from the folder
+    `model.body_init`, or with the weights of `model.init`."""
+    if section.init:
+        return initialised(section, {"classes": len(names), "class_names": names})
+    model = MODELS[section.name].model(config.replace(class_names=names))
+    if section.body_init:
+        assert isinstance(model.body, nn.Module)
+        start_body(model.body, section.body_init)
     return model
 
 

@@ -165,7 +165,8 @@ class RegionTextPreparation:
         if self.kind == "captions":
             return [(scene.caption, NO_TARGET)]
         if self.kind == "questions":
-            drawn = choose(list(questions(scene)), self.data.each, rng)
+            larger_first = bool(rng.random() < self.data.larger_first)
+            drawn = choose(list(questions(scene, larger_first)), self.data.each, rng)
             return [(each.text, ANSWERS.index(str(each.target))) for each in drawn]
         places = [overlapping(regions.boxes, thing.box) for thing in scene.things]
         texts = [each for each in phrases(scene) if places[int(each.target)] is not None]  # others mean no region

@@ -149,6 +149,7 @@ class RegionPreparation:
     longest: int
     channels: int
     seed: int
+    given: Preprocessing | None = None  # of the model that training starts from
 
     def prepare(self, folder: Path, poll: Poll) -> None:
         """Write the corpus into `folder`, unless it exists from before."""
@@ -176,9 +177,12 @@ class RegionPreparation:
         train = self._parts(folder)[0]
         if not len(train) or not (train.labels > 0).any():
             raise DataError(f"{self.data.train}: there is no image with a box to learn from")
+        (self.given or self._preprocessing(train)).save(folder)
+
+    def _preprocessing(self, train: RegionRows) -> Preprocessing:
         mean, deviation = train.images.mean_and_deviation()
         side = self.longest
-        Preprocessing(size=(side, side), resize=side, mean=tuple(mean), std=tuple(deviation)).save(folder)
+        return Preprocessing(size=(side, side), resize=side, mean=tuple(mean), std=tuple(deviation))
 
     def _decoded(self, files: RegionFiles | None, skipped: list[str], poll: Poll) -> Iterator[FittedImage]:
         if files is None:

@@ -70,6 +70,11 @@ class Recipe(Config):
         return 0 if self.model.init or tokenizer is None else tokenizer.size
 
     @property
+    def lengths(self) -> tuple[int, int] | None:
+        """The source and target length of a training example, for recipes that fix them; `regard plan` uses them."""
+        return None
+
+    @property
     def files(self) -> list[str]:
         """The paths of its data; built-in data have none."""
         data: dict[str, Any] = self.model_dump()["data"]

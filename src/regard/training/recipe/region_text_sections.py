@@ -7,7 +7,7 @@ from typing import Self
 import pydantic
 from pydantic import PositiveInt
 
-from regard.config import Config
+from regard.config import Config, Fraction
 from regard.data.parts import Part
 from regard.data.vision_language.finders import FinderConfig
 from regard.errors import ConfigError
@@ -25,6 +25,7 @@ class RegionTextsSection(Config):
     scenes: ScenesSection = ScenesSection()
     image_size: int = pydantic.Field(default=48, ge=16)  # pixels of a side of the scenes
     each: PositiveInt = 3  # phrases or questions about a scene
+    larger_first: Fraction = 0.8  # share of the scenes whose questions about two shapes name the larger one first
     longest: int = pydantic.Field(default=40, ge=8)  # tokens; longer texts are cut, and counted
     regions: FinderConfig = FinderConfig()
 

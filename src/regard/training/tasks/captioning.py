@@ -10,8 +10,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.checkpoints.models import identify
-from regard.config import Config
 from regard.data.batch import CaptionBatch, ImageRowsBatch
 from regard.data.images.reading import Preprocessing
 from regard.data.loader import Loader, Rows
@@ -22,7 +20,13 @@ from regard.training.hard_attention import DrawsLoss
 from regard.training.losses import Loss, cross_entropy, doubly_stochastic
 from regard.training.prepare.captions import CaptionedRows, CaptionPreparation
 from regard.training.prepare.images import DeviceImages
-from regard.training.prepare.initial_model import build_model, initial_folder, initial_tokenizer, start_body
+from regard.training.prepare.initial_model import (
+    build_model,
+    initial_folder,
+    initial_tokenizer,
+    planned_config,
+    start_body,
+)
 from regard.training.safeguards import Poll
 from regard.training.tasks.base import Forward, SupervisedTask, Values, loader_options
 from regard.training.tasks.captioning_recipe import CaptioningRecipe
@@ -134,12 +138,7 @@ class CaptioningTask(SupervisedTask[CaptionBatch]):
 
 def _config(recipe: CaptioningRecipe) -> CaptionerConfig:
     """The configuration of the model to train; its vocabulary is not known yet."""
-    section = recipe.model
-    config: Config
-    if section.init:
-        config = identify(initial_folder(section.init))[1].replace(**section.overrides)
-    else:
-        config = section.config(source_vocab=8, target_vocab=8, pad=0)
+    config = planned_config(recipe.model)
     assert isinstance(config, CaptionerConfig)
     return config
 

@@ -17,7 +17,10 @@ from regard.training.recipe.files import read_values
 from regard.training.tasks.adversarial_recipe import GanRecipe
 from regard.training.tasks.captioning_recipe import CaptioningRecipe
 from regard.training.tasks.detection_recipe import DetectionRecipe
+from regard.training.tasks.folding_recipe import FoldingRecipe
+from regard.training.tasks.forecasting_recipe import ForecastRecipe, SamplerRecipe
 from regard.training.tasks.image_classification_recipe import ImagesRecipe
+from regard.training.tasks.interactions_recipe import InteractionsRecipe
 from regard.training.tasks.language_modelling_recipe import LanguageRecipe
 from regard.training.tasks.masked_lm_recipe import MaskedRecipe
 from regard.training.tasks.path_pairs_recipe import PathPairsRecipe
@@ -26,6 +29,7 @@ from regard.training.tasks.pixel_modelling_recipe import PixelsRecipe
 from regard.training.tasks.prompts_recipe import PromptsRecipe
 from regard.training.tasks.segmentation_recipe import SegmentationRecipe
 from regard.training.tasks.span_corruption_recipe import SpansRecipe
+from regard.training.tasks.speech_recipe import SpeechRecipe
 from regard.training.tasks.text_classification_recipe import ClassificationRecipe
 from regard.training.tasks.translation_recipe import TranslationRecipe
 from regard.training.tasks.vision_language_recipe import (
@@ -71,13 +75,18 @@ TASKS: dict[str, TaskEntry] = {
     "captioning": TaskEntry(CaptioningRecipe, "captioning.CaptioningTask"),
     "detection": TaskEntry(DetectionRecipe, "detection.DetectionTask"),
     "pixels": TaskEntry(PixelsRecipe, "pixel_modelling.PixelTask"),
+    "speech": TaskEntry(SpeechRecipe, "speech.SpeechTask"),
     "path_pairs": TaskEntry(PathPairsRecipe, "path_pairs.PathPairsTask"),
     "paths": TaskEntry(RankingRecipe, "path_ranking.RankingTask"),
+    "folding": TaskEntry(FoldingRecipe, "folding.FoldingTask"),
+    "forecasting": TaskEntry(ForecastRecipe, "forecasting.ForecastTask"),
+    "forecast_sampler": TaskEntry(SamplerRecipe, "forecasting.SamplerTask"),
     "gan": TaskEntry(GanRecipe, "adversarial.GanTask"),
     "vision_language": TaskEntry(VisionLanguageRecipe, "vision_language.VisionLanguageTask"),
     "retrieval": TaskEntry(RetrievalRecipe, "retrieval.RetrievalTask"),
     "pointing": TaskEntry(PointingRecipe, "region_answers.PointingTask"),
     "questions": TaskEntry(QuestionsRecipe, "region_answers.QuestionsTask"),
+    "interactions": TaskEntry(InteractionsRecipe, "interactions.InteractionTask"),
 }
 
 

@@ -15,15 +15,15 @@ from regard.data.regions.found import FoundBoxes, TrueBoxes
 from regard.errors import ConfigError
 from regard.layers.proposals import Truth
 from regard.layers.region_heads import Detections
-from regard.models.catalog import MODELS
 from regard.training.evaluation.average_precision import average_precision
 from regard.training.losses import Loss
 from regard.training.prepare.images import BatchMaker
+from regard.training.prepare.initial_model import build_on_body
 from regard.training.prepare.regions import DeviceRegions, RegionPreparation
 from regard.training.safeguards import Poll
 from regard.training.tasks.base import Forward, SupervisedTask, Values, loader_options
 from regard.training.tasks.detection_recipe import DetectionRecipe
-from regard.training.tasks.image_base import image_config, no_validation_images
+from regard.training.tasks.image_base import image_config, initial_preprocessing, no_validation_images
 
 
 class DetectionTask(SupervisedTask[ImageBatch]):
@@ -56,12 +56,13 @@ class DetectionTask(SupervisedTask[ImageBatch]):
 
     def build(self) -> nn.Module:
         """A model that knows the names of the classes."""
-        config, names = image_config(self.recipe.model), self.corpus.names
-        if config.classes != len(names):
+        section, names = self.recipe.model, self.corpus.names
+        config = image_config(section)
+        if config.classes != len(names) and not section.init:
             raise ConfigError(
                 f"model.classes is {config.classes}, but boxes have {len(names)} classes: {', '.join(names)}"
             )
-        return MODELS[self.recipe.model.name].model(config.replace(class_names=names))
+        return build_on_body(section, config, names)
 
     def loss(self, model: Forward, batch: ImageBatch) -> Loss:
         """The four losses of both stages, summed over images."""
@@ -122,4 +123,5 @@ def found_boxes(found: Detections) -> list[FoundBoxes]:
 
 def _preparation(recipe: DetectionRecipe) -> RegionPreparation:
     config = image_config(recipe.model)
-    return RegionPreparation(recipe.data, config.image_size, config.channels, recipe.seed)
+    given = initial_preprocessing(recipe.model.init, config)
+    return RegionPreparation(recipe.data, config.image_size, config.channels, recipe.seed, given)

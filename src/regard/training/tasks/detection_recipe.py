@@ -29,7 +29,6 @@ class DetectionRecipe(Recipe):
     """Everything the training of a detector depends on."""
 
     metrics: ClassVar = (AP, AP50, AP75)
-    no_init: ClassVar = "a detector begins with random weights"
 
     task: Literal["detection"]
     model: ModelSection = ModelSection(name="detector")

@@ -82,10 +82,13 @@ class ImageTask(SupervisedTask[ImageBatch]):
 
 def _preparation(recipe: ImageRecipe) -> ImagePreparation:
     config = image_config(recipe.model)
-    given = None
-    if recipe.model.init:
-        given = Preprocessing.load(initial_folder(recipe.model.init), config.image_size, config.channels)
+    given = initial_preprocessing(recipe.model.init, config)
     return ImagePreparation(recipe.data, config.image_size, config.channels, recipe.seed, given)
+
+
+def initial_preprocessing(init: str, config: ImageConfig) -> Preprocessing | None:
+    """The preprocessing of the model that training starts from; None if it starts from nothing."""
+    return Preprocessing.load(initial_folder(init), config.image_size, config.channels) if init else None
 
 
 def image_loader(corpus: ImageCorpus, recipe: ImageRecipe, device: torch.device) -> Loader[ImageBatch]:

@@ -10,8 +10,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from regard.checkpoints import resolve, save_model
-from regard.checkpoints.hub import local_folder
 from regard.checkpoints.models import identify
 from regard.config import Config
 from regard.data.batch import RegionTextBatch
@@ -20,15 +18,13 @@ from regard.data.vision_language.batches import PairMaker
 from regard.data.vision_language.finders import PLACES, FinderConfig
 from regard.data.vision_language.store import RegionTexts
 from regard.errors import ConfigError, DataError
-from regard.inference.pipelines.detection import ObjectDetector
+from regard.inference.pipelines.region_readers import save_finder
 from regard.models.vilbert import VilbertOutput
 from regard.training.prepare.initial_model import build_two_streams, initial_folder
 from regard.training.prepare.region_texts import RegionTextPreparation, TextKind
 from regard.training.safeguards import Poll
 from regard.training.tasks.base import Forward, SupervisedTask, Values, loader_options
 from regard.training.tasks.vision_language_recipe import RegionTextRecipe
-
-DETECTOR = "regions"  # the folder within a model folder that holds the model that finds its regions
 
 
 class RegionTextTask(SupervisedTask[RegionTextBatch]):
@@ -107,12 +103,7 @@ class RegionTextTask(SupervisedTask[RegionTextBatch]):
     def save(self, folder: Path) -> None:
         """Write the tokenizer and how regions are found beside the weights."""
         self.tokenizer.save(folder)
-        regions = self.recipe.data.regions
-        regions.replace(detector=DETECTOR if regions.detector else "").save(folder)
-        if regions.detector:
-            source = resolve(local_folder(regions.detector))
-            detector = ObjectDetector.load(source)
-            save_model(folder / DETECTOR, identify(source)[0], detector.model, detector.preprocessing.save)
+        save_finder(self.recipe.data.regions, folder)
 
     def _plan(self, epoch: int) -> list[Rows]:
         order = np.random.default_rng([self.recipe.seed, epoch]).permutation(len(self.corpus.train))
@@ -130,8 +121,8 @@ def _preparation(recipe: RegionTextRecipe, kind: TextKind) -> RegionTextPreparat
 
 
 def _same(first: FinderConfig, second: FinderConfig) -> bool:
-    """Whether regions are found in the same way; a copy of a detector is in another folder."""
-    return first.replace(detector=second.detector) == second if first.finder == second.finder else False
+    """Whether regions are found in the same way; a copy of the model that finds them is in another folder."""
+    return bool(first.model) == bool(second.model) and first.at(second.model) == second
 
 
 def _longest(recipe: RegionTextRecipe) -> int:

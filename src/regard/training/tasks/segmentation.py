@@ -11,10 +11,10 @@ from torch.nn import functional
 
 from regard.data.batch import ImageBatch
 from regard.errors import ConfigError
-from regard.models.catalog import MODELS
 from regard.training.evaluation.scores import mean_overlap
 from regard.training.losses import Loss
 from regard.training.prepare.images import DeviceImages
+from regard.training.prepare.initial_model import build_on_body
 from regard.training.safeguards import Poll
 from regard.training.tasks.base import Forward, Values
 from regard.training.tasks.image_base import ImageTask, image_config
@@ -42,7 +42,7 @@ class SegmentationTask(ImageTask):
         config = image_config(self.recipe.model)
         if config.classes != len(self.names):
             raise ConfigError(f"model.classes is {config.classes}, but pixels have {len(self.names)} classes")
-        return MODELS[self.recipe.model.name].model(config.replace(class_names=self.names))
+        return build_on_body(self.recipe.model, config, self.names)
 
     def loss(self, model: Forward, batch: ImageBatch) -> Loss:
         """Cross-entropy, the mean over the pixels of each image."""

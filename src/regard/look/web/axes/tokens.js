@@ -180,7 +180,7 @@ function open(root, report, weightsOf) {
   document.addEventListener("keydown", (event) => { if (event.key === "Escape") view.pointing.release(); });
 }
 
-function showPredictions(parts, { tokens, foretold: predictions }) {
+function showPredictions(parts, { tokens, predictions }) {
   if (!predictions.length) return;
   const describe = ({ came, rank }) => (came ? [`“${came.token}” came: number ${rank} of the candidates, with ${percent(came.probability)}`] : []);
   const view = new PredictionView({

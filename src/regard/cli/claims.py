@@ -1,0 +1,77 @@
+"""regard claims: the claims of the lectures, put to the test."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from regard.cli.options import AsJson
+
+
+def claims(
+    names: Annotated[list[str] | None, typer.Argument(help="The claims to test; none: list them.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Test all of them.")] = False,
+    quick: Annotated[bool, typer.Option(help="With --all: leave out those that train.")] = False,
+    seeds: Annotated[int, typer.Option(min=1, help="Claims that train: the number of seeds.")] = 3,
+    steps: Annotated[int | None, typer.Option(min=1, help="Claims that train: steps of each run.")] = None,
+    runs: Annotated[Path, typer.Option(help="Claims that train: where; complete runs are used again.")] = Path(
+        "runs/claims"
+    ),
+    figures: Annotated[bool, typer.Option(help="Print the figures below each verdict.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Test what the lectures claim, on built-in data: holds, does not hold, or depends, with the figures.
+
+    Example: regard claims scaling permutation --figures
+    Example: regard claims --all
+    """
+    from regard.errors import UsageError
+    from regard.studies.lectures.claim import ClaimOptions
+    from regard.studies.lectures.claims import CLAIMS, find_claim
+
+    if names and every:
+        raise UsageError("name claims or give --all, not both")
+    if quick and not every:
+        raise UsageError("--quick goes with --all")
+    chosen = [find_claim(name) for name in names or []]
+    if every:
+        chosen = [claim for claim in CLAIMS if not (quick and claim.trains)]
+    if not chosen:
+        listed = [{"name": c.name, "lecture": c.lecture, "claim": c.statement, "trains": c.trains} for c in CLAIMS]
+        print(json.dumps(listed) if as_json else "\n".join(f"{c['name']:28}{c['claim']}" for c in listed))
+        return
+    options, results, begin = ClaimOptions(seeds, steps, runs), [], time.monotonic()
+    for claim in chosen:
+        start = time.monotonic()
+        verdict = claim.test(options)
+        seconds = round(time.monotonic() - start, 1)
+        results.append(
+            {
+                "name": claim.name,
+                "lecture": claim.lecture,
+                "claim": claim.statement,
+                "seconds": seconds,
+                **asdict(verdict),
+            }
+        )
+        if not as_json:
+            print(f"{claim.name:28}{verdict.outcome:15}{seconds:8.1f} s  {verdict.words}", flush=True)
+            if figures:
+                _print_figures(verdict.rows)
+    if as_json:
+        print(json.dumps(results))
+    print(f"{len(chosen)} claims in {time.monotonic() - begin:.0f} s", file=sys.stderr)
+
+
+def _print_figures(rows: list[dict[str, object]]) -> None:
+    for row in rows:
+        cells = (
+            f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}" for name, value in row.items()
+        )
+        print("    " + ", ".join(cells))

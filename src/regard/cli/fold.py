@@ -1,0 +1,112 @@
+"""regard fold: the structure of a protein, from its sequence or the alignment of its family."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from regard.cli.options import AllowPickle, AsJson, Device, Model
+from regard.errors import UsageError
+
+if TYPE_CHECKING:
+    from regard.inference.pipelines.folding import Prediction
+
+STRUCTURES = (".pdb", ".ent")
+
+
+def fold(
+    protein: Annotated[
+        list[str], typer.Argument(help="Sequences, FASTA files, or A3M files: the alignment of a family, query first.")
+    ],
+    model: Model,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--output", help="FILE.pdb of CA atoms, confidence in the B column; FILE.json; .png, .svg or .html."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+    device: Device = "cpu",
+    allow_pickle: AllowPickle = False,
+) -> None:
+    """Predict backbones of proteins. One line out for each: name TAB residues TAB confidence from 0 to 100.
+
+    The shipped recipes train on tens of chains. Such a model knows these by heart, and contacts of other domains from
+    their alignments; it does not fold proteins that it has never seen. The confidence is its own estimate.
+
+    Example: regard fold domain.a3m -m runs/pfam-evoformer -o domain.pdb
+    """
+    import regard
+    from regard.inference.pipelines.folding import NOT_CLAIMED, StructurePredictor
+    from regard.look.save import check_suffix
+
+    if output is not None and output.suffix.lower() not in STRUCTURES:
+        check_suffix(output)
+    predictor = regard.load(model, device=device, allow_pickle=allow_pickle)
+    if not isinstance(predictor, StructurePredictor):
+        raise UsageError(f"{model} is a {type(predictor).__name__}, which folds no proteins; choose another model")
+    requests = [request for each in protein for request in predictor.read(each)]
+    drawn = output is not None and output.suffix.lower() in (".png", ".svg", ".html")
+    if drawn and len(requests) > 1:
+        raise UsageError(f"{output} shows one protein, but {len(requests)} came; name a FILE.pdb or FILE.json")
+    predictions = predictor.predict(requests)
+    for each in predictions:
+        for told in each.told:
+            print(f"regard: {each.name}: {told}", file=sys.stderr)
+        print(json.dumps(_plain(each), ensure_ascii=False) if as_json else _line(each))
+    print(f"regard: {NOT_CLAIMED}", file=sys.stderr)
+    if output is None:
+        return
+    if drawn:
+        from regard.look.adapters.structures import structure_report
+        from regard.look.save import save
+
+        save(structure_report(predictor, predictions[0]), output)
+    else:
+        _write(output, predictions)
+    print(f"{len(predictions)} written to {output}", file=sys.stderr)
+
+
+def _line(each: Prediction) -> str:
+    return f"{each.name}\t{len(each.given)}\t{each.mean_confidence:.1f}"
+
+
+def _plain(each: Prediction) -> dict[str, Any]:
+    """A prediction as plain values; contacts are pairs of residues from 1 on, with a probability of ½ or more."""
+    first, second = ((each.contacts >= 0.5) & (_apart(each) >= 3)).nonzero()
+    pairs = [
+        [int(i) + 1, int(j) + 1, round(float(each.contacts[i, j]), 4)]
+        for i, j in zip(first, second, strict=True)
+        if i < j
+    ]
+    return {
+        "name": each.name, "sequence": each.given.sequence, "rows": len(each.given.rows),
+        "confidence": [round(float(value), 2) for value in each.confidence],
+        "places": [[round(float(x), 3) for x in place] for place in each.places],
+        "contacts": pairs, "told": list(each.told),
+    }  # fmt: skip
+
+
+def _apart(each: Prediction) -> Any:
+    import numpy as np
+
+    places = np.arange(len(each.given))
+    return np.abs(places[:, None] - places[None])
+
+
+def _write(output: Path, predictions: list[Prediction]) -> None:
+    """A PDB file of all chains, or JSON; whole or not at all."""
+    from regard.data.proteins.structures import write_pdb
+
+    output.parent.mkdir(parents=True, exist_ok=True)
+    if output.suffix.lower() in STRUCTURES:
+        write_pdb(output, [each.chain for each in predictions], [each.confidence for each in predictions])
+        return
+    temporary = output.with_name(f".{output.name}.{os.getpid()}")
+    temporary.write_text(json.dumps([_plain(each) for each in predictions], ensure_ascii=False), encoding="utf-8")
+    temporary.replace(output)

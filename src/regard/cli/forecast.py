@@ -1,0 +1,81 @@
+"""regard forecast: where the agents of a scene will be."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from regard.cli.options import AllowPickle, AsJson, Device, Model, finite
+
+if TYPE_CHECKING:
+    from regard.inference.pipelines.forecaster import Forecast
+
+HEADER = "frame,agent,sample,x,y"
+
+
+def forecast(
+    scene: Annotated[
+        str, typer.Argument(help="A file of rows frame, agent, x, y (text or CSV), or builtin:walkers#NUMBER.")
+    ],
+    model: Model,
+    samples: Annotated[int, typer.Option(min=1, max=1000, help="How many futures of all agents.")] = 20,
+    at: Annotated[
+        float | None, typer.Option(callback=finite, help="The frame to forecast from. Default: the last one.")
+    ] = None,
+    every: Annotated[
+        int | None, typer.Option(min=1, help="Read every so many frames, the last one included. Default: as trained.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Same seed, same samples.")] = 0,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="FILE.csv, or a view from above: FILE.png, .svg, .html or .json."),
+    ] = None,
+    as_json: AsJson = False,
+    device: Device = "cpu",
+    allow_pickle: AllowPickle = False,
+) -> None:
+    """Forecast the agents that are present in a frame: rows of frame, agent, sample, x, y in metres.
+
+    Sample `likeliest` is the future at the mean of the prior. Rows go to stdout, or to -o FILE.csv.
+
+    Example: regard forecast crowds_zara01.txt -m runs/eth-ucy-agentformer --at 5000 --samples 20 -o zara.html
+    """
+    from regard.checkpoints.hub import local_folder
+    from regard.inference.pipelines.forecaster import Forecaster
+    from regard.look.save import check_suffix
+
+    if output is not None and output.suffix.lower() != ".csv":
+        check_suffix(output)
+    forecaster = Forecaster.load(local_folder(model), device=device, allow_pickle=allow_pickle)
+    (answer,) = forecaster.forecast(scene, at=at, samples=samples, seed=seed, every=every)
+    if as_json:
+        print(json.dumps(answer.to_json(), ensure_ascii=False))
+    elif output is None:
+        print("\n".join(_rows(answer)))
+    if output is None:
+        return
+    if output.suffix.lower() == ".csv":
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text("".join(f"{row}\n" for row in _rows(answer)), encoding="utf-8")
+    else:
+        from regard.look.adapters.trajectories import forecast_report
+        from regard.look.save import save
+
+        save(forecast_report(forecaster, answer), output)
+    print(f"{len(answer.agents)} agents forecast to {output}", file=sys.stderr)
+
+
+def _rows(answer: Forecast) -> Iterator[str]:
+    """The rows of a CSV file."""
+    yield HEADER
+    futures = [*((str(number), each) for number, each in enumerate(answer.samples)), ("likeliest", answer.likeliest)]
+    for name, future in futures:
+        for agent, track in zip(answer.agents, future, strict=True):
+            quoted = f'"{agent}"' if "," in agent else agent
+            for step, (x, y) in enumerate(track, 1):
+                yield f"{answer.frame + step * answer.step:g},{quoted},{name},{x:.3f},{y:.3f}"

@@ -1,0 +1,114 @@
+"""regard heads: how much worse a model becomes without each of its heads."""
+
+from __future__ import annotations
+
+import json
+import sys
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from regard.cli.options import AllowPickle, AsJson, Device, Models, To, built_in
+from regard.errors import UsageError
+
+if TYPE_CHECKING:
+    from regard.studies.heads import HeadTable, Measure
+
+BY = ("zero", "mean")
+DRAWN = (".png", ".svg", ".json")
+
+
+def heads(
+    data: Annotated[
+        str,
+        typer.Argument(
+            help="As for evaluate: pairs, labelled texts, images, `phrasebook`; for a GPT, a file of texts."
+        ),
+    ],
+    model: Models = [],  # noqa: B006 - typer's way to say "none given"
+    metric: Annotated[
+        str, typer.Option(help="loss, or a metric of `regard evaluate`, such as bleu. Default: loss, else the first.")
+    ] = "",
+    by: Annotated[str, typer.Option(help="What a head is replaced by: zero, or its mean over the data.")] = "zero",
+    layers: Annotated[str, typer.Option(help="Pattern of layers, such as 'decoder.*.cross'.")] = "*",
+    count: Annotated[int, typer.Option(min=1, help="Most texts or pairs that are measured on.")] = 100,
+    seed: Annotated[int, typer.Option(min=0, help="Built-in data: which draw.")] = 1,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Draw the table: FILE.png or .svg; or write FILE.json.")
+    ] = None,
+    to: To = "",
+    as_json: AsJson = False,
+    device: Device = "cpu",
+    allow_pickle: AllowPickle = False,
+) -> None:
+    """Switch every head off in turn, and print what the model loses by it, most needed head first.
+
+    Lines are LAYER:HEAD, the metric without that head, and by how much it is worse; `--without LAYER:HEAD` shows the
+    same change in an answer.
+
+    Example: regard heads phrasebook -m runs/en-es --count 200 -o heads.png
+    Example: regard heads stories.txt -m runs/gpt --by mean
+    """
+    if by not in BY:
+        raise UsageError(f"--by is {by!r}; expected zero or mean")
+    if output is not None and output.suffix.lower() not in DRAWN:
+        raise UsageError(f"cannot write the table as {output.name!r}; name a file ending in .png, .svg or .json")
+    import regard
+    from regard.studies.heads import head_table
+
+    names = model or [str(built_in())]
+    pipeline = regard.load(*names, device=device, allow_pickle=allow_pickle)
+    measure = _measure(pipeline, names[0], data, metric, to, count, seed)
+    table = head_table(pipeline, measure, layers=layers, by="mean" if by == "mean" else "zero", progress=_progress)
+    if output is not None:
+        _write(table, output)
+    print(json.dumps(table.to_json()) if as_json else table)
+
+
+def _measure(pipeline: Any, name: str, data: str, metric: str, to: str, count: int, seed: int) -> Measure:
+    from regard.checkpoints.folder import resolve
+    from regard.checkpoints.hub import local_folder
+    from regard.data.formats.plain_text import read_text
+    from regard.inference.pipelines.catalog import find_pipeline
+    from regard.inference.pipelines.language_models import LanguageModel
+    from regard.inference.pipelines.translator import Translator
+    from regard.studies.evaluate.catalog import EvaluationOptions, find_evaluation
+    from regard.studies.evaluate.translation import evaluate_pairs, held_out_pairs
+    from regard.studies.heads import LOSS, pair_loss, score, text_loss
+
+    if isinstance(pipeline, LanguageModel):
+        if metric not in ("", LOSS):
+            raise UsageError(f"a language model is measured by its loss; leave out --metric {metric}")
+        return text_loss(pipeline, [line.text.strip() for line in islice(read_text(data, "line"), count)])
+    if isinstance(pipeline, Translator):
+        pairs = held_out_pairs(pipeline, data, to, count=count, seed=seed)[:count]
+        if metric in ("", LOSS):
+            return pair_loss(pipeline, pairs)
+        return score(metric, lambda: evaluate_pairs(pipeline, pairs)[0])
+    folder = resolve(local_folder(name))
+    evaluation = find_evaluation(find_pipeline(folder))
+    if evaluation is None:
+        raise UsageError(f"{name} is a {type(pipeline).__name__}, which has no evaluation")
+    options = EvaluationOptions(folder, count, seed)
+    return score(metric, lambda: evaluation(pipeline, data, options).scores)
+
+
+def _progress(done: int, total: int) -> None:
+    if sys.stderr.isatty():
+        print(f"\rhead {done + 1} of {total}", end="\n" if done + 1 == total else "", file=sys.stderr, flush=True)
+
+
+def _write(table: HeadTable, output: Path) -> None:
+    if output.suffix.lower() == ".json":
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text(json.dumps(table.to_json()) + "\n", encoding="utf-8")
+    else:
+        from regard.look.head_figures import draw_effects
+        from regard.look.save import save_figure
+
+        rows = {layer: [each.effect for each in table.effects if each.layer == layer] for layer in table.layers}
+        title, note = f"{table.metric} without a head", f"worse by (all heads: {table.whole:.3f})"
+        save_figure(lambda: draw_effects(rows, title=title, note=note), output)
+    print(f"effects of heads written to {output}", file=sys.stderr)

@@ -1,0 +1,136 @@
+"""regard transcribe: what is said in audio files, with times."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from regard.cli.options import AllowPickle, Device, Model
+from regard.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from regard.inference.pipelines.transcription import TranscribeOptions, Transcriber, Transcript
+
+Format = Literal["text", "json", "srt", "vtt"]
+SUFFIXES: dict[str, Format] = {".txt": "text", ".json": "json", ".srt": "srt", ".vtt": "vtt"}
+ENDINGS = {form: suffix for suffix, form in SUFFIXES.items()}
+NAMED = 5  # skipped files that are named in the last line
+
+
+def transcribe(
+    audio: Annotated[list[str], typer.Argument(help="Audio files: WAV, FLAC, OGG, MP3; any rate, any length.")],
+    model: Model,
+    timestamps: Annotated[bool, typer.Option("--timestamps", help="Text: one line a segment, with its times.")] = False,
+    words: Annotated[bool, typer.Option("--words", help="JSON: also the times of words.")] = False,
+    language: Annotated[str, typer.Option(help="What is spoken, such as en. Default: the model finds out.")] = "",
+    prompt: Annotated[str, typer.Option(help="A text before the audio, with names as they are spelt.")] = "",
+    form: Annotated[
+        Format | None, typer.Option("--format", help="text, json, srt or vtt. Default: by the name of -o, else text.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="A file for one recording, or a folder for several.")
+    ] = None,
+    beam: Annotated[int | None, typer.Option(help="Beam width; 1 is greedy. Default: the model's own.")] = None,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Leave out files that cannot be read; they are counted and named.")
+    ] = False,
+    device: Device = "cpu",
+    allow_pickle: AllowPickle = False,
+) -> None:
+    """Write down what is said: one line out for each file, or subtitles.
+
+    Long files are cut where they are quiet. `regard translate` goes on from subtitles.
+
+    Example: regard transcribe talk.flac -m whisper-small --format srt -o talk.srt
+    """
+    form = form or (SUFFIXES.get(output.suffix.lower(), "text") if output else "text")
+    folder = _folder(output, audio, form)
+    if words and form != "json":
+        raise UsageError(f"--words are written to JSON, not to {form}; add --format json")
+    if not skip_bad:  # nothing is written if a later file cannot be read
+        from regard.data.audio.reading import audio_info
+
+        for file in audio:
+            audio_info(file)
+    transcriber, options = _loaded(model, device, allow_pickle), _options(language, prompt, words)
+    options = options.replace(timestamps=timestamps or form != "text")
+    if beam is not None:
+        options = options.replace(settings=transcriber.settings.replace(beam=beam))
+    skipped = []
+    for file, found in zip(audio, transcriber.stream(audio, options), strict=True):
+        if isinstance(found, DataError):
+            if not skip_bad:
+                raise found
+            skipped.append(file)
+            print(f"regard: skipped: {found}", file=sys.stderr)
+            continue
+        written = _written(file, found, form, timestamps)
+        if output is None:
+            print(written, end="", flush=True)
+        else:
+            place = output if folder is None else folder / (Path(file).stem + ENDINGS[form])
+            place.write_text(written, encoding="utf-8")
+            print(f"{file} transcribed to {place}", file=sys.stderr)
+    _tell_skipped(skipped, len(audio))
+
+
+def _folder(output: Path | None, audio: list[str], form: Format) -> Path | None:
+    """The folder that several transcripts are written to; None for one file or standard output."""
+    if output is None:
+        if len(audio) > 1 and form in ("srt", "vtt"):
+            raise UsageError(f"{len(audio)} files make as many {form} files; name a folder for them: -o FOLDER")
+        return None
+    if output.suffix.lower() not in SUFFIXES:
+        output.mkdir(parents=True, exist_ok=True)
+        stems = [Path(file).stem for file in audio]
+        if twice := [stem for stem in stems if stems.count(stem) > 1]:
+            raise UsageError(f"two files are called {twice[0]!r} and would be written to one; transcribe them apart")
+        return output
+    if len(audio) > 1:
+        raise UsageError(f"{output} is one file; give one recording, or a folder for the transcripts of several")
+    output.parent.mkdir(parents=True, exist_ok=True)
+    return None
+
+
+def _loaded(model: str, device: str, allow_pickle: bool) -> Transcriber:
+    import regard
+    from regard.inference.pipelines.catalog import models_that
+    from regard.inference.pipelines.transcription import Transcriber
+
+    found: Any = regard.load(model, device=device, allow_pickle=allow_pickle)
+    if not isinstance(found, Transcriber):
+        expected = " or ".join(models_that("transcribe"))
+        raise UsageError(f"{model} is a {type(found).__name__}, which transcribes no audio; expected a {expected}")
+    return found
+
+
+def _options(language: str, prompt: str, words: bool) -> TranscribeOptions:
+    from regard.inference.pipelines.transcription import TranscribeOptions
+
+    return TranscribeOptions(language=language, prompt=prompt, words=words)
+
+
+def _written(file: str, found: Transcript, form: Format, timestamps: bool) -> str:
+    from regard.documents.subtitles import Cue, write_srt, write_vtt
+
+    if form == "json":
+        return json.dumps({"audio": file, **found.to_json()}, ensure_ascii=False) + "\n"
+    if form in ("srt", "vtt"):
+        cues = [Cue(segment.start, segment.end, segment.text) for segment in found.segments]
+        return write_srt(cues) if form == "srt" else write_vtt(cues)
+    if not timestamps:
+        return found.text + "\n"
+    return "".join(f"{each.start:.2f}\t{each.end:.2f}\t{each.text.strip()}\n" for each in found.segments)
+
+
+def _tell_skipped(skipped: list[str], files: int) -> None:
+    if not skipped:
+        return
+    more = f" and {len(skipped) - NAMED:,} more" if len(skipped) > NAMED else ""
+    print(f"regard: skipped {len(skipped):,} of {files:,} files: {', '.join(skipped[:NAMED])}{more}", file=sys.stderr)
+    if len(skipped) == files:
+        raise typer.Exit(1)

@@ -1,0 +1,187 @@
+"""Reading audio files: any rate, any bit depth, any number of channels, as mono samples at the rate of a model.
+
+A file is read in blocks, so that hours of audio need no more memory than their samples, or than one block of them
+(`stream_audio`). `read_audio` joins the same blocks.
+"""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.data.audio.resampling import Resampler
+from regard.errors import DataError
+
+if TYPE_CHECKING:
+    import soundfile
+
+Samples = NDArray[np.float32]  # mono, from -1 to 1
+AudioSource = str | Path | bytes  # a file, or the bytes of one
+
+SUFFIXES = (".wav", ".flac", ".ogg", ".mp3", ".aif", ".aiff")
+FORMATS = ("WAV", "WAVEX", "RF64", "W64", "FLAC", "OGG", "MP3", "MPEG", "AIFF")  # libsndfile's names
+BLOCK_SECONDS = 30
+RATES = (1_000, 768_000)  # what a header may say
+SILENT = 1e-4  # a peak below this (-80 dB) is silence
+FULL_SCALE = 0.99  # samples at least this loud may be clipped
+CLIPPED_RUN = 4  # that many full samples in a row are clipped, not just loud
+CLIPPED_SHARE = 1e-3  # of all samples, from which on a warning is given
+
+
+class AudioInfo(NamedTuple):
+    """What the header of an audio file says."""
+
+    name: str
+    rate: int
+    channels: int
+    samples: int  # of one channel
+
+    @property
+    def seconds(self) -> float:
+        return self.samples / self.rate
+
+
+def audio_name(source: AudioSource, name: str = "") -> str:
+    """How messages call a source."""
+    return name or ("the audio" if isinstance(source, bytes) else str(source))
+
+
+def audio_info(source: AudioSource, name: str = "") -> AudioInfo:
+    """The header of a file; nothing else is read."""
+    name = audio_name(source, name)
+    with _opened(source, name) as file:
+        return AudioInfo(name, file.samplerate, file.channels, file.frames)
+
+
+def read_audio(source: AudioSource, rate: int, name: str = "") -> Samples:
+    """A whole file as mono samples at `rate`."""
+    return np.concatenate(list(stream_audio(source, rate, name)))
+
+
+def stream_audio(source: AudioSource, rate: int, name: str = "") -> Iterator[Samples]:
+    """A file as blocks of mono samples at `rate`. Silent, clipped or cut audio is read with one warning, at its end."""
+    name = audio_name(source, name)
+    found = _Findings(name)
+    with _opened(source, name) as file:
+        resampler = Resampler(file.samplerate, rate)
+        for block in _blocks(file, name):
+            found.add(block, file.samplerate)
+            yield resampler.push(block.mean(axis=1, dtype=np.float32))
+        yield resampler.finish()
+        found.warn(cut="should be" in file.extra_info)  # libsndfile notes sizes in a header that the file contradicts
+
+
+def write_wav(path: Path, samples: Samples, rate: int) -> None:
+    """Write mono samples with 16 bits."""
+    import soundfile
+
+    soundfile.write(path, samples, rate, format="WAV", subtype="PCM_16")
+
+
+@contextmanager
+def _opened(source: AudioSource, name: str) -> Iterator[soundfile.SoundFile]:
+    """The file, with the errors of its header in words."""
+    file = _open(source, name)
+    with file:
+        if file.format not in FORMATS:
+            raise DataError(f"{name} is a {file.format} file; expected one of {', '.join(SUFFIXES)}")
+        if not RATES[0] <= file.samplerate <= RATES[1]:
+            raise DataError(
+                f"{name} says that it has {file.samplerate:,} samples a second; expected {RATES[0]:,} to {RATES[1]:,}"
+            )
+        if file.frames == 0:
+            raise DataError(f"{name} has no samples; record or convert it again")
+        yield file
+
+
+def _open(source: AudioSource, name: str) -> soundfile.SoundFile:
+    try:
+        import soundfile
+    except (ImportError, OSError) as error:
+        raise DataError(f"reading audio needs the soundfile package ({error}); pip install soundfile") from None
+    if isinstance(source, bytes):
+        size = len(source)
+    else:
+        path = Path(source)
+        if path.is_dir():
+            raise DataError(f"{name} is a folder; give the audio files in it")
+        if not path.is_file():
+            raise DataError(f"there is no file {name!r}")
+        size = path.stat().st_size
+    if not size:
+        raise DataError(f"{name} is empty (0 bytes); record or convert it again")
+    try:
+        return soundfile.SoundFile(io.BytesIO(source) if isinstance(source, bytes) else source)
+    except (soundfile.LibsndfileError, TypeError):  # TypeError: a file that ends in .raw, which has no header
+        raise DataError(f"{name} is no audio that can be read; expected one of {', '.join(SUFFIXES)}") from None
+
+
+def _blocks(file: soundfile.SoundFile, name: str) -> Iterator[NDArray[np.float32]]:
+    """Blocks [samples, channels] of finite numbers; at least one sample."""
+    import soundfile
+
+    done = 0
+    while True:
+        try:
+            block = file.read(file.samplerate * BLOCK_SECONDS, dtype="float32", always_2d=True)
+        except soundfile.LibsndfileError as error:
+            place = f"at {done / file.samplerate:.1f} s"
+            raise DataError(f"{name} is damaged or cut short {place} ({error}); save it again") from None
+        if not len(block):
+            break
+        finite = np.isfinite(block).all(axis=1)
+        if not finite.all():
+            seconds = (done + int(finite.argmin())) / file.samplerate
+            raise DataError(f"{name} has samples that are no numbers (NaN, infinite) at {seconds:.2f} s; save it again")
+        done += len(block)
+        yield block
+    if not done:
+        raise DataError(f"{name} has no samples that can be read; save it again")
+
+
+class _Findings:
+    """What is odd about the samples of a file, told once."""
+
+    def __init__(self, name: str):
+        self.name, self.peak, self.first = name, 0.0, 0.0
+        self.samples = self.values = self.clipped = 0  # values: of all channels
+
+    def add(self, block: NDArray[np.float32], rate: int) -> None:
+        self.peak = max(self.peak, float(np.abs(block.mean(axis=1)).max()))
+        for channel in block.T:
+            clipped = _runs(channel)
+            if len(clipped) and not self.clipped:
+                self.first = (self.samples + int(clipped[0])) / rate
+            self.clipped += len(clipped)
+        self.samples += len(block)
+        self.values += block.size
+
+    def warn(self, *, cut: bool) -> None:
+        if self.peak < SILENT:
+            warnings.warn(f"{self.name} is silent: its loudest sample is {self.peak:.1g} of 1", stacklevel=3)
+        elif self.clipped > CLIPPED_SHARE * self.values:
+            share = self.clipped / self.values
+            warnings.warn(
+                f"{self.name} is clipped: {share:.1%} of its samples are cut off at full scale, first at "
+                f"{self.first:.2f} s; record it more quietly",
+                stacklevel=3,
+            )
+        if cut:
+            warnings.warn(f"{self.name} is shorter than its header says; it was cut off or not closed", stacklevel=3)
+
+
+def _runs(channel: NDArray[np.float32]) -> NDArray[np.intp]:
+    """The places of samples at full scale within a run of such samples of one sign."""
+    full = np.sign(channel) * (np.abs(channel) >= FULL_SCALE)
+    same = np.ones(max(len(full) - CLIPPED_RUN + 1, 0), dtype=bool)
+    for later in range(1, CLIPPED_RUN):
+        same &= full[later : later + len(same)] == full[: len(same)]
+    starts = np.flatnonzero(same & (full[: len(same)] != 0))
+    return np.unique(starts[:, None] + np.arange(CLIPPED_RUN))

@@ -1,0 +1,238 @@
+"""A protein's sequence or alignment in; distances, contacts, and a backbone in space with its confidence out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.attention import record
+from regard.attention.record import attention_names
+from regard.checkpoints import load_model
+from regard.data.folding.batches import FoldInputs, pad_inputs
+from regard.data.folding.examples import ProteinInput
+from regard.data.folding.settings import FoldingSettings
+from regard.data.proteins.alphabet import read_residues
+from regard.data.proteins.fasta import Alignment, read_alignment, read_proteins
+from regard.data.proteins.structures import Chain
+from regard.device import find_device
+from regard.errors import DataError, UsageError
+from regard.models.catalog import models_run_by
+from regard.models.evoformer import (
+    Evoformer,
+    EvoformerConfig,
+    contact_probabilities,
+    expected_distances,
+    expected_lddt,
+)
+
+FLOAT = 4  # bytes
+PAIRS_AT_ONCE = 1 << 16  # of residues, in all chains of a batch
+PERCENT = 100.0
+ALIGNMENTS = (".a3m", ".afa")  # suffixes of files that are one alignment; other files have sequences to fold
+COLUMN, STRUCTURE, TRIANGLES = "column.attention", "structure", ("starting.attention", "ending.attention")
+MEMORY = Path("/proc/meminfo")
+LONGEST_NAME = 255  # bytes of a file's name; longer texts are sequences
+NOT_CLAIMED = "a model of tens of chains: no claim of folding; see the confidence"
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A predicted structure: places of CA atoms in Å, the expected lDDT of each residue (0 to 100), and of each pair
+    the expected distance of CB atoms and the probability of a contact."""
+
+    given: ProteinInput = field(repr=False)
+    places: Float[np.ndarray, "L 3"] = field(repr=False)
+    confidence: Float[np.ndarray, " L"] = field(repr=False)
+    distances: Float[np.ndarray, "L L"] = field(repr=False)
+    contacts: Float[np.ndarray, "L L"] = field(repr=False)
+    logits: Float[np.ndarray, "L L bins"] = field(repr=False)  # of the distances
+    told: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.given.name
+
+    @property
+    def mean_confidence(self) -> float:
+        return float(self.confidence.mean())
+
+    @property
+    def chain(self) -> Chain:
+        """The CA atoms as a chain that can be written to a file."""
+        return Chain.trace(self.name, self.given.sequence, self.places.astype(np.float32))
+
+
+@dataclass(frozen=True)
+class FoldRequest:
+    """What to fold, and what was changed while it was read, in words."""
+
+    given: ProteinInput
+    told: tuple[str, ...] = ()
+
+
+class StructurePredictor:
+    """A model of structures, and how it reads alignments."""
+
+    pipeline: ClassVar = "structure_predictor"
+
+    def __init__(self, model: nn.Module, settings: FoldingSettings, *, name: str = "") -> None:
+        assert isinstance(model, Evoformer)
+        self.model, self.settings, self.name = model.eval(), settings, name
+        self.config: EvoformerConfig = model.config
+        self.device = next(model.parameters()).device
+
+    @classmethod
+    def load(cls, folder: str | Path, *, device: str = "cpu", allow_pickle: bool = False) -> StructurePredictor:
+        """Read a model folder."""
+        loaded = load_model(Path(folder), find_device(device), allow_pickle)
+        if loaded.name not in (expected := models_run_by(cls.pipeline)):
+            raise UsageError(
+                f"{folder} is a {loaded.name} model, which folds no proteins; expected {' or '.join(expected)}"
+            )
+        return cls(loaded.model, FoldingSettings.load(loaded.folder), name=Path(folder).name)
+
+    def read(self, what: str | Path) -> list[FoldRequest]:
+        """What a text or a file asks for: a sequence, the sequences of a FASTA file, or an alignment (A3M)."""
+        return [
+            FoldRequest(ProteinInput.of(name, sequence, alignment, coupled=self.config.couplings), told)
+            for name, sequence, alignment, told in _read(what)
+        ]
+
+    def fold(self, what: str | Sequence[str]) -> list[Prediction]:
+        """The structures of sequences or files, in order."""
+        places = [what] if isinstance(what, str) else list(what)
+        return self.predict([request for each in places for request in self.read(each)])
+
+    @torch.inference_mode()
+    def predict(self, requests: Sequence[FoldRequest], poll: Callable[[], None] = lambda: None) -> list[Prediction]:
+        """The structures of what was read, several at a time; `poll` may raise to stop."""
+        for request in requests:
+            self.refuse_too_long(request.given)
+        found: dict[int, Prediction] = {}
+        for some in _batches([request.given for request in requests]):
+            poll()
+            inputs = pad_inputs([requests[number].given for number in some], self.settings.rows)
+            for number, prediction in zip(some, self._answers(inputs, [requests[n] for n in some]), strict=True):
+                found[number] = prediction
+        return [found[number] for number in range(len(requests))]
+
+    def _answers(self, inputs: FoldInputs, requests: Sequence[FoldRequest]) -> Iterator[Prediction]:
+        answer = self.model(*inputs.to(self.device))
+        parts = (
+            answer.frames.translation[-1], PERCENT * expected_lddt(answer.confidence),
+            expected_distances(answer.distances), contact_probabilities(answer.distances),
+        )  # fmt: skip
+        places, confidence, distances, contacts, logits = (
+            part.float().cpu().numpy() for part in (*parts, answer.distances)
+        )
+        for at, request in enumerate(requests):
+            size = len(request.given)
+            yield Prediction(
+                request.given, places[at, :size], confidence[at, :size],
+                distances[at, :size, :size], contacts[at, :size, :size],
+                logits[at, :size, :size], request.told,
+            )  # fmt: skip
+
+    @torch.inference_mode()
+    def attention(self, given: ProteinInput) -> dict[str, Float[np.ndarray, "H L L"]]:
+        """What residues look at in every layer, in one pass without recycling.
+
+        Rows of an alignment: the first row. Triangle attention, in which a pair i, j has weights over the pairs i, k:
+        the mean over j. The structure module: its last pass. Attention along columns is not between residues, and is
+        left out. Layers are recorded one by one, since the weights of triangle attention grow with the cube of length.
+        """
+        self.refuse_too_long(given)
+        inputs, found = pad_inputs([given], self.settings.rows).to(self.device), {}
+        for name in attention_names(self.model):
+            if not name.endswith(COLUMN):
+                with record(self.model, name, stop=not name.startswith(STRUCTURE)) as looks:
+                    self.model(*inputs, recycles=0)
+                found[name] = _between_residues(name, looks[name]).float().cpu().numpy()
+        return found
+
+    def refuse_too_long(self, given: ProteinInput) -> None:
+        """Refuse a chain whose pairs do not fit into memory, before anything is allocated."""
+        rows = min(len(given.rows), self.settings.rows)
+        needed, there = inference_bytes(self.config, len(given), rows), free_bytes(self.device)
+        if needed > there:
+            raise DataError(
+                f"{given.name} has {len(given):,} residues, which need about {needed / 2**30:,.1f} GiB (memory grows "
+                f"with their square); {there / 2**30:,.1f} GiB are free: cut it into domains, or use a smaller model"
+            )
+
+
+def _between_residues(name: str, weights: Float[Tensor, "B H Tq Tk"]) -> Float[Tensor, "H T T"]:
+    """The weights of a layer as those of residues; see `StructurePredictor.attention`."""
+    length = weights.shape[-1]
+    if name.endswith(TRIANGLES):
+        return weights.mean(dim=2).transpose(0, 1)
+    return weights[0, :, -length:]
+
+
+def inference_bytes(c: EvoformerConfig, residues: int, rows: int) -> int:
+    """The most memory that a prediction takes beside the weights; the pairs of residues need nearly all of it."""
+    heads = max(c.pair_heads * c.pair_head_width, c.triangle_width)
+    outer = 2 * c.outer_width**2 if c.to_pairs == "outer" else 4 * c.pair_width
+    pair = 2 * c.pair_width + max(outer, 4 * c.triangle_width + 5 * heads, (1 + 2 * c.growth) * c.pair_width)
+    each = c.width * (3 + 2 * c.growth) + 6 * c.heads * c.head_width
+    return FLOAT * (residues**2 * pair + rows * residues * each)
+
+
+def free_bytes(device: torch.device) -> int:
+    """The memory that is free on a device, as far as the system tells."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    try:
+        lines = MEMORY.read_text(encoding="ascii").splitlines()
+        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+class _Read(NamedTuple):
+    name: str
+    sequence: str
+    alignment: Alignment | None
+    told: tuple[str, ...]
+
+
+def _read(what: str | Path) -> Iterator[_Read]:
+    path = Path(what)
+    if isinstance(what, str) and not _is_file(what):
+        found = read_residues(what)
+        yield _Read("sequence", found.sequence, None, found.told)
+    elif not path.is_file():
+        raise DataError(f"there is no file {str(what)!r}; expected a sequence, or a file as FASTA or A3M")
+    elif set(path.suffixes) & set(ALIGNMENTS):
+        alignment = read_alignment(path)
+        yield _Read(alignment.names[0], alignment.query, alignment, ())
+    else:
+        for name, sequence, told in read_proteins(path):
+            yield _Read(name, sequence, None, told)
+
+
+def _is_file(text: str) -> bool:
+    """Whether a text is meant as the name of a file: it looks like one, or there is one."""
+    if any(mark in text for mark in "./\\"):
+        return True
+    return len(text) <= LONGEST_NAME and Path(text).is_file()
+
+
+def _batches(proteins: Sequence[ProteinInput]) -> Iterator[list[int]]:
+    """The numbers of proteins, shortest first, in groups that are computed together."""
+    group: list[int] = []
+    for number in sorted(range(len(proteins)), key=lambda each: len(proteins[each])):
+        if group and (len(group) + 1) * len(proteins[number]) ** 2 > PAIRS_AT_ONCE:
+            yield group
+            group = []
+        group.append(number)
+    if group:
+        yield group

@@ -1,0 +1,229 @@
+"""A scene with walking agents in, samples of their future out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import nn
+
+from regard.attention import record
+from regard.checkpoints import load_model
+from regard.data.synthetic.walkers import built_in_walkers
+from regard.data.trajectories.batches import agent_noise
+from regard.data.trajectories.settings import SceneSettings
+from regard.data.trajectories.tracks import Tracks, filled, read_tracks
+from regard.data.trajectories.windows import agent_key
+from regard.device import find_device
+from regard.errors import DataError, UsageError
+from regard.inference.insight.forced_pass import require_attention
+from regard.models.agentformer import AgentFormer
+from regard.models.catalog import models_run_by
+
+BUILT_IN = "builtin:walkers"
+LAYERS = ("encoder.*", "decoder.*")  # the future encoder reads a future that is known
+LIKELIEST = -1  # in place of the number of a sample
+SceneFile = str | Path | bytes | Tracks
+
+
+@dataclass(frozen=True, eq=False)
+class Forecast:
+    """The agents that are present in a frame, their past, and samples of their future; positions are in metres.
+
+    `truth` is the future as far as the file has it, NaN elsewhere. A past position that was not seen is NaN.
+    """
+
+    name: str
+    agents: list[str]
+    frame: float  # the last one of the past
+    step: float  # frames from one step to the next
+    past: Float[np.ndarray, "N P 2"]
+    samples: Float[np.ndarray, "K N F 2"]
+    likeliest: Float[np.ndarray, "N F 2"]
+    truth: Float[np.ndarray, "N F 2"]
+    noise: Float[np.ndarray, "K N L"] = field(repr=False)
+
+    def future_of(self, sample: int) -> Float[np.ndarray, "N F 2"]:
+        """One sample of all agents, or the likeliest future."""
+        if not LIKELIEST <= sample < len(self.samples):
+            raise UsageError(f"sample is {sample}; there are samples 0 to {len(self.samples) - 1}")
+        return self.likeliest if sample == LIKELIEST else self.samples[sample]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; positions that are not known are null."""
+        return {
+            "scene": self.name, "frame": self.frame, "step": self.step, "agents": list(self.agents),
+            **{name: _plain(getattr(self, name)) for name in ("past", "samples", "likeliest", "truth")},
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SceneAttention:
+    """The attention of every recorded layer and head between tokens (agent, step), agent by agent.
+
+    `sides` names the queries and the keys of a layer: "past" or "future".
+    """
+
+    weights: dict[str, Float[np.ndarray, "H Tq Tk"]]
+    sides: dict[str, tuple[str, str]]
+
+
+class Forecaster:
+    """A model that forecasts tracks."""
+
+    pipeline: ClassVar = "forecaster"
+
+    def __init__(self, model: nn.Module, settings: SceneSettings, *, name: str = "") -> None:
+        assert isinstance(model, AgentFormer)
+        self.model, self.settings, self.name = model.eval(), settings, name
+        self.config, self.device = model.config, next(model.parameters()).device
+
+    @classmethod
+    def load(cls, folder: str | Path, *, device: str = "cpu", allow_pickle: bool = False) -> Forecaster:
+        """Read a model folder."""
+        loaded = load_model(Path(folder), find_device(device), allow_pickle)
+        if loaded.name not in (expected := models_run_by(cls.pipeline)):
+            raise UsageError(
+                f"{folder} is a {loaded.name} model, which forecasts no tracks; expected {' or '.join(expected)}"
+            )
+        return cls(loaded.model, SceneSettings.load(loaded.folder), name=Path(folder).name)
+
+    def forecast(
+        self,
+        scenes: SceneFile | Sequence[SceneFile],
+        *,
+        at: float | None = None,
+        samples: int = 20,
+        seed: int = 0,
+        every: int | None = None,
+    ) -> list[Forecast]:
+        """Samples of the future of every agent that is present in frame `at`, by default the last one of each scene.
+
+        A scene is a file or the bytes of one, `Tracks`, or builtin:walkers#NUMBER. Of its frames, `every` so many are
+        read, by default as in training. The numbers of an agent depend on the seed and the names of scene and agent.
+        """
+        if samples < 1:
+            raise UsageError(f"samples is {samples}; expected at least 1")
+        given = [scenes] if isinstance(scenes, SceneFile) else list(scenes)
+        return [self._forecast(find_scene(each, every or self.settings.every), at, samples, seed) for each in given]
+
+    @torch.inference_mode()
+    def _forecast(self, tracks: Tracks, at: float | None, samples: int, seed: int) -> Forecast:
+        c, now = self.config, tracks.last if at is None else _time_of(tracks, at)
+        numbers, positions, seen = tracks.window(now - c.past + 1, c.past + c.future)
+        present = seen[:, c.past - 1]
+        if not present.any():
+            raise DataError(f"{tracks.name}: no agent is seen in frame {tracks.frame(now):g}; name another one")
+        names = [tracks.agents[number] for number in numbers[present]]
+        keys = np.array([agent_key(tracks.name, each) for each in names], dtype=np.int64)
+        past, truth = positions[present, : c.past], positions[present, c.past :]
+        noise = agent_noise(keys, samples, c.latent, seed)
+        drawn, likeliest = self.model.forecast(*self._tensors(past), torch.from_numpy(noise).to(self.device)[None])
+        found, mean = (each[0].float().cpu().numpy() for each in (drawn, likeliest))
+        return Forecast(tracks.name, names, tracks.frame(now), tracks.step, past, found, mean, truth, noise)
+
+    def _tensors(self, past: Float[np.ndarray, "N P 2"]) -> tuple[torch.Tensor, torch.Tensor]:
+        """The past as the model reads it: without steps that nobody was seen in at its beginning."""
+        seen = ~np.isnan(past[..., 0])
+        begin = min(int(seen.any(axis=0).argmax()), seen.shape[1] - 2)
+        whole = filled(past, seen)[:, begin:]
+        return torch.from_numpy(whole)[None].to(self.device), torch.from_numpy(seen[:, begin:])[None].to(self.device)
+
+    @torch.inference_mode()
+    def attention(self, scene: Forecast, sample: int = LIKELIEST, *, layers: str = "*") -> SceneAttention:
+        """The recorded attention of a forecast while one of its samples is decoded."""
+        require_attention(self.model, self.name)
+        scene.future_of(sample)  # refuses a wrong number
+        past, seen = self._tensors(scene.past)
+        agents, steps, c = past.shape[1], past.shape[2], self.config
+        with record(self.model, [each for each in LAYERS if layers == "*"] or layers) as looks:
+            read = self.model.read(past, seen)
+            latents = read.prior.mean[:, None]
+            if sample != LIKELIEST:
+                latents = self.model.latents(read, torch.from_numpy(scene.noise).to(self.device)[None])
+                latents = latents[:, sample : sample + 1]
+            self.model.decode(read, latents)
+        weights, sides = {}, {}
+        for name, each in looks.items():
+            sides[name] = _sides(name)
+            counts = {"past": steps, "future": c.future}
+            found = each[0].float().cpu().numpy()
+            if c.decoder == "autoregressive" and sides[name][0] == "future":
+                found = _agent_by_agent(found, agents, own=sides[name][1] == "future")
+            weights[name] = _padded(found, agents, [counts[side] for side in sides[name]], sides[name], c.past)
+        return SceneAttention(weights, sides)
+
+
+def _sides(name: str) -> tuple[str, str]:
+    """Whose tokens are the queries and the keys of a layer, by its name."""
+    if name.startswith("encoder"):
+        return "past", "past"
+    return ("future", "past") if name.endswith("cross") else ("future", "future")
+
+
+def _agent_by_agent(weights: Float[np.ndarray, "H Q K"], agents: int, *, own: bool) -> Float[np.ndarray, "H Q K"]:
+    """Rows, and with `own` also columns, that were decoded step by step in the order of agents."""
+    heads, rows, columns = weights.shape
+    weights = weights.reshape(heads, -1, agents, columns).transpose(0, 2, 1, 3).reshape(heads, rows, columns)
+    if own:
+        weights = weights.reshape(heads, rows, -1, agents).swapaxes(2, 3).reshape(heads, rows, columns)
+    return weights
+
+
+def _padded(
+    weights: Float[np.ndarray, "H Q K"], agents: int, counts: Sequence[int], sides: Sequence[str], steps: int
+) -> Float[np.ndarray, "H Q2 K2"]:
+    """Weights with zeros for the first steps of a past that was read in part."""
+    for axis, (count, side) in enumerate(zip(counts, sides, strict=True), 1):
+        if side == "past" and count < steps:
+            split = [*weights.shape[:axis], agents, count, *weights.shape[axis + 1 :]]
+            pad = [(0, 0)] * len(split)
+            pad[axis + 1] = (steps - count, 0)
+            grown = np.pad(weights.reshape(split), pad)
+            weights = grown.reshape(*weights.shape[:axis], agents * steps, *weights.shape[axis + 1 :])
+    return weights
+
+
+def find_scene(reference: SceneFile, every: int = 1, name: str = "") -> Tracks:
+    """A scene by the file of its tracks or its bytes, which `name` names, or by builtin:walkers#NUMBER."""
+    if isinstance(reference, Tracks):
+        return reference
+    if isinstance(reference, bytes):
+        return read_tracks(reference, every=every, name=name)
+    place, _, number = str(reference).partition("#")
+    if place == BUILT_IN:
+        if not (number or "0").isdecimal():
+            raise UsageError(f"{reference} is no built-in scene; write {BUILT_IN}#NUMBER")
+        return built_in_walkers(1, int(number or "0"))
+    return read_tracks(reference, every=every)
+
+
+def _time_of(tracks: Tracks, frame: float) -> int:
+    time = round((frame - tracks.first) / tracks.step)
+    if tracks.frame(time) != frame or not 0 <= time <= tracks.last:
+        nearest = tracks.frame(min(max(time, 0), tracks.last))
+        raise DataError(
+            f"{tracks.name} has no frame {frame:g}; they go from {tracks.first:g} to {tracks.frame(tracks.last):g} in "
+            f"steps of {tracks.step:g}: the nearest is {nearest:g}"
+        )
+    return time
+
+
+def _plain(positions: Float[np.ndarray, "*shape 2"]) -> Any:
+    """Positions as lists, rounded to millimetres; null where they are not known."""
+    known: Bool[np.ndarray, "*shape"] = ~np.isnan(positions[..., 0])
+    listed = positions.astype(np.float64).round(3).astype(object)
+    listed[~known] = None
+    return _joined(listed.tolist())
+
+
+def _joined(values: Any) -> Any:
+    """Lists in which an unknown position is one null."""
+    if isinstance(values, list) and values and not isinstance(values[0], list):
+        return None if values[0] is None else values
+    return [_joined(each) for each in values]

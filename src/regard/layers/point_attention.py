@@ -1,0 +1,107 @@
+"""The structure module: residues as rigid frames in space, moved by invariant point attention (Jumper et al. 2021)."""
+
+import math
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from regard.attention.core import AttendPairs
+from regard.attention.dropout import Dropout
+from regard.layers.frames import Frames
+from regard.layers.initial_weights import closed
+
+NORM_EPSILON = 1e-8  # below the root of the length of a point
+PARTS = 3  # of a score: products, pairs, distances of points; each has the same weight
+
+
+class PointAttention(nn.Module):
+    """Attention by products, by pairs, and by the distances of points that residues carry with them (algorithm 22).
+
+    Distances do not change if all frames are turned and moved together, and the answer is in the coordinates of each
+    residue, so it is invariant. -½|a - b|² is computed as a·b - ½|b|²: the part of the query alone does not change the
+    softmax. So all scores are products of queries and keys, with a bias.
+    """
+
+    def __init__(self, width: int, pair_width: int, *, heads: int, head_width: int, points: int, value_points: int):
+        super().__init__()
+        self.heads, self.head_width, self.points, self.value_points = heads, head_width, points, value_points
+        self.query, self.key = nn.Linear(width, heads * head_width), nn.Linear(width, heads * head_width)
+        self.value = nn.Linear(width, heads * head_width)
+        self.query_points = nn.Linear(width, heads * points * 3)
+        self.key_points = nn.Linear(width, heads * points * 3)
+        self.value_points_of = nn.Linear(width, heads * value_points * 3)
+        self.pair_bias = nn.Linear(pair_width, heads)
+        self.log_weight = nn.Parameter(torch.full((heads,), math.log(math.e - 1)))  # softplus of it is 1
+        self.output = closed(nn.Linear(heads * (head_width + 4 * value_points + pair_width), width))
+        self.attend = AttendPairs()
+
+    def forward(
+        self,
+        x: Float[Tensor, "B T D"],
+        pairs: Float[Tensor, "B T T Z"],
+        frames: Frames,
+        mask: Bool[Tensor, "B T"],
+    ) -> Float[Tensor, "B T D"]:
+        weight = functional.softplus(self.log_weight) / math.sqrt(PARTS * self.points * 9 / 2)
+        near = weight.sqrt()[:, None, None]
+        key_points = self._placed(self.key_points, x, frames) * near
+        q = torch.cat([
+            self._split(self.query(x)) / math.sqrt(PARTS * self.head_width),
+            self._placed(self.query_points, x, frames) * near,
+        ], dim=-1)  # fmt: skip
+        k = torch.cat([self._split(self.key(x)), key_points], dim=-1)
+        v = torch.cat([self._split(self.value(x)), self._placed(self.value_points_of, x, frames)], dim=-1)
+        bias = self.pair_bias(pairs).permute(0, 3, 1, 2) / math.sqrt(PARTS)
+        bias = bias - 0.5 * key_points.square().sum(dim=-1)[:, :, None]
+        found, of_pairs = self.attend(q, k, v, pairs, mask=mask[:, None, None], bias=bias, scale=1.0)
+        values, points = found.transpose(1, 2).split([self.head_width, 3 * self.value_points], dim=-1)
+        points = frames.invert(points.reshape(*x.shape[:2], -1, 3))
+        lengths = (points.square().sum(dim=-1) + NORM_EPSILON).sqrt()
+        read = [values.flatten(2), points.flatten(2), lengths, of_pairs.transpose(1, 2).flatten(2)]
+        return self.output(torch.cat(read, dim=-1))
+
+    def _split(self, x: Float[Tensor, "B T HK"]) -> Float[Tensor, "B H T K"]:
+        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+    def _placed(self, layer: nn.Module, x: Float[Tensor, "B T D"], frames: Frames) -> Float[Tensor, "B H T P3"]:
+        """The points of every residue and head, in the coordinates of the chain."""
+        points = frames.apply(layer(x).unflatten(-1, (-1, 3)))
+        return self._split(points.flatten(2))
+
+
+class StructureModule(nn.Module):
+    """Frames that start at the origin and are moved in several passes of one layer (algorithm 20, backbone alone).
+
+    Frames are in units of `unit` ångströms inside, and in ångströms outside.
+    """
+
+    unit = 10.0
+
+    def __init__(self, width: int, pair_width: int, attention: PointAttention, *, passes: int, dropout: float):
+        super().__init__()
+        self.passes, self.attention = passes, attention
+        self.norm, self.norm_pairs = nn.LayerNorm(width), nn.LayerNorm(pair_width)
+        self.input = nn.Linear(width, width)
+        self.dropout = Dropout(dropout)
+        self.after_attention, self.after_transition = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.transition = nn.Sequential(
+            nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), closed(nn.Linear(width, width))
+        )
+        self.move = closed(nn.Linear(width, 6))  # residues begin at the origin
+
+    def forward(
+        self, single: Float[Tensor, "B T D"], pairs: Float[Tensor, "B T T Z"], mask: Bool[Tensor, "B T"]
+    ) -> tuple[Float[Tensor, "B T D"], list[Frames]]:
+        """The last state of each residue, and its frame after every pass, in ångströms."""
+        with torch.autocast(single.device.type, enabled=False):  # places in space need single precision
+            x, pairs = self.input(self.norm(single.float())), self.norm_pairs(pairs.float())
+            frames, found = Frames.identity(x[..., :3]), list[Frames]()
+            for _ in range(self.passes):
+                x = self.after_attention(self.dropout(x + self.attention(x, pairs, frames, mask)))
+                x = self.after_transition(self.dropout(x + self.transition(x)))
+                frames = frames.moved(self.move(x))
+                found.append(frames.scaled(self.unit))
+                frames = frames.fixed_rotation()
+        return x, found

@@ -1,0 +1,94 @@
+"""The table of the effects of heads: a planted head comes first, and means are those of the data."""
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from regard.attention.activations import record_activations
+from regard.cli.main import run
+from regard.inference.pipelines.language_models import LanguageModel
+from regard.studies.heads import head_table, text_loss
+
+
+@pytest.fixture
+def planted(gpt_folder):
+    """A model in which the attention of one head alone reaches the stream, and texts that it wrote itself."""
+    writer = LanguageModel.load(gpt_folder)
+    torch.manual_seed(2)
+    for number, layer in enumerate(writer.model.decoder):
+        nn.init.normal_(layer.attention.value.weight)
+        nn.init.zeros_(layer.attention.output.weight)
+        if number == 1:
+            width = layer.attention.head_width
+            nn.init.normal_(layer.attention.output.weight[:, width : 2 * width])
+    drawn = [writer.generate("one", max_tokens=16, temperature=1.0, seed=seed) for seed in range(6)]
+    return writer, ["one" + each.text for each in drawn]
+
+
+def test_a_planted_head_is_ranked_first_and_the_others_have_no_effect(planted):
+    writer, texts = planted
+    measure = text_loss(writer, texts)
+    table = head_table(writer, measure)
+    first, *others = table.ranked
+    assert (first.layer, first.head) == ("decoder.1.attention", 1)
+    assert first.effect > 0.01 and all(abs(each.effect) < 1e-4 for each in others)
+    assert measure.value() == table.whole
+    logits = writer.model(torch.tensor([writer.opened(texts[0])]))  # the loss by hand
+    ids = torch.tensor(writer.opened(texts[0]))
+    by_hand = -logits[0, :-1].log_softmax(-1)[torch.arange(len(ids) - 1), ids[1:]].mean()
+    assert text_loss(writer, texts[:1]).value() == pytest.approx(by_hand.item(), rel=1e-4)
+
+
+def test_a_head_is_replaced_by_its_mean_over_the_data(planted):
+    writer, texts = planted
+    table = head_table(writer, text_loss(writer, texts), layers="decoder.1.*", by="mean")
+    rows = []
+    for text in texts:
+        with record_activations(writer.model, "decoder.1.attention.heads") as seen, torch.inference_mode():
+            writer.model(torch.tensor([writer.opened(text)[:-1]]))
+        rows.append(seen["decoder.1.attention.heads"][0, 1])
+    mean = torch.cat(rows).mean(dim=0)
+    attention = writer.model.decoder[1].attention
+    width = attention.head_width
+    with torch.no_grad():
+        attention.output.bias += attention.output.weight[:, width : 2 * width] @ mean
+        attention.output.weight.zero_()
+    (planted_effect,) = (each for each in table.effects if each.head == 1)
+    assert planted_effect.value == pytest.approx(text_loss(writer, texts).value(), rel=1e-4)
+
+
+def test_the_command_prints_draws_and_writes(gpt_folder, tmp_path, capsys):
+    data = tmp_path / "texts.txt"
+    data.write_text("one two three\ntwo three four five\n")
+    common = ["heads", str(data), "-m", str(gpt_folder)]
+    assert run([*common, "-o", str(tmp_path / "heads.svg")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("all heads") and lines[1].startswith("decoder.")
+    assert "decoder.0.attention" in (tmp_path / "heads.svg").read_text()
+    assert run([*common, "--json", "-o", str(tmp_path / "heads.json")]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed == json.loads((tmp_path / "heads.json").read_text())
+    assert len(printed["heads"]) == len(lines) - 1
+    assert [each["effect"] for each in printed["heads"]] == sorted(
+        (e["effect"] for e in printed["heads"]), reverse=True
+    )
+    for wrong, says in (
+        (["--by", "noise"], "expected zero or mean"),
+        (["-o", "heads.txt"], "ending in .png, .svg or .json"),
+        (["--layers", "x"], "no attention layer matches 'x'"),
+        (["--metric", "bleu"], "measured by its loss"),
+    ):
+        assert run([*common, *wrong]) == 2
+        assert says in capsys.readouterr().err
+
+
+def test_heads_of_a_translator_by_loss_or_a_metric(translator_folder, capsys):
+    common = ["heads", "phrasebook", "-m", str(translator_folder), "--to", "es", "--count", "4", "--json"]
+    assert run([*common, "--layers", "decoder.1.cross"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["metric"] == "loss" and len(found["heads"]) == 2
+    assert any(abs(each["effect"]) > 1e-4 for each in found["heads"])
+    assert run([*common, "--layers", "decoder.1.cross", "--metric", "chrf"]) == 0
+    assert json.loads(capsys.readouterr().out)["metric"] == "chrf"
