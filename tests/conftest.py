@@ -89,6 +89,12 @@ def checked_shapes() -> None:
     shape_checks.begin_test()
 
 
+@pytest.fixture(autouse=True)
+def own_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No server of a test lists the demo that a person, or a page in another test, trained on this machine."""
+    monkeypatch.setattr("regard.serve.jobs.runs.demo_folder", lambda: tmp_path / "cache" / "demo")
+
+
 @pytest.fixture
 def bf16() -> Iterator[None]:
     """bf16 products on any CPU: oneDNN is off if it does not support them, since torch would otherwise disable it for

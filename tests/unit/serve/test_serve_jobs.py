@@ -17,7 +17,6 @@ from regard.data.synthetic.phrasebook import phrases
 from regard.errors import CheckpointError, DataError, RegardError, UsageError
 from regard.serve.http.errors import ConflictError, NotFoundError, TooLargeError
 from regard.serve.jobs import runner as module
-from regard.serve.jobs import runs as kept_runs
 from regard.serve.jobs.progress import Job, JobRecord
 from regard.serve.jobs.recipes import offers, settings_for
 from regard.serve.jobs.runner import TrainingJobs
@@ -32,10 +31,9 @@ UNIT = '<tu><tuv xml:lang="{}"><seg>a {}</seg></tuv><tuv xml:lang="fr"><seg>b</s
 
 
 @pytest.fixture(autouse=True)
-def apart(tmp_path, monkeypatch):
-    """Jobs with one thread, and no demo that somebody trained on this machine."""
+def apart(monkeypatch):
+    """Jobs with one thread."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setattr(kept_runs, "demo_folder", lambda: tmp_path / "cache" / "demo")
     monkeypatch.setattr(module, "NICENESS", 0)  # the other tests need the CPU as much as a job
     fork_jobs(monkeypatch)  # a server in another process starts its job as a program, in the first test
 
