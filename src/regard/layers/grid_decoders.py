@@ -90,7 +90,7 @@ class RecurrentGridDecoder(nn.Module):
             if self.cross.reading == "hard" and self.training:
                 drawn = which_draw(len(inputs), self.expected, inputs.device)
             outputs, contexts, seen = attending_steps(
-                self.recurrent, previous, hidden, lambda state: self._look(state, memory, drawn), self.dropout, drawn
+                self.recurrent, previous, hidden, lambda state, _: self._look(state, memory, drawn), self.dropout, drawn
             )
         packing = packing_for(outputs, inputs_mask)
         factors = self._factors(*(packed(each, packing) for each in (outputs, contexts, previous)))

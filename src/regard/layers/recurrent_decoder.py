@@ -23,7 +23,7 @@ class DecoderMemory:
     memory: Float[Tensor, "S L D"]
     keys: Float[Tensor, "S L P"]
     mask: Bool[Tensor, "S L"] | None
-    summary: Float[Tensor, "S D"]
+    summary: Float[Tensor, "S C"]
 
     def keep(self, sources: Int[Tensor, "S2"]) -> "DecoderMemory":
         return DecoderMemory(
@@ -76,23 +76,25 @@ def attending_steps(
     decoder: Recurrent,
     previous: Float[Tensor, "B T E"],
     hidden: Float[Tensor, "N L B D"],
-    look: Callable[[Float[Tensor, "B D"]], Glance],
+    look: Callable[[Float[Tensor, "B D"], Float[Tensor, "B E"]], Glance],
     dropout: Callable[[Tensor], Tensor],
     drawn: Bool[Tensor, "B"] | None = None,
 ) -> Steps:
     """Look, then update, for all steps, each given the vector of the true previous token.
 
-    `look` reads with the hidden state of the last layer. Parts that do not depend on the state are computed once,
-    before the loop. `dropout` is applied between layers; `drawn` is passed on to `Attended`.
+    `look` reads with the hidden state of the last layer and the vector of the previous token. Parts that do not depend
+    on the state are computed once, before the loop. `dropout` is applied between layers; `drawn` is passed on to
+    `Attended`.
     """
     bottom, *upper = (decoder.cell(layer) for layer in range(decoder.depth))
     embedding = previous.shape[-1]
     of_token, of_context = bottom.of_input.split([embedding, decoder.input_width - embedding], dim=1)
     states = [layer.unbind() for layer in hidden.unbind(1)]
     outputs, glances = [], []
-    for token in functional.linear(previous, of_token, bottom.input_bias).unbind(1):
-        glance = look(states[-1][0])
-        states[0] = bottom.update(token + functional.linear(glance.context, of_context), states[0])
+    projected = functional.linear(previous, of_token, bottom.input_bias).unbind(1)
+    for token, of_input in zip(previous.unbind(1), projected, strict=True):
+        glance = look(states[-1][0], token)
+        states[0] = bottom.update(of_input + functional.linear(glance.context, of_context), states[0])
         for layer, cell in enumerate(upper, start=1):
             states[layer] = cell(dropout(states[layer - 1][0]), states[layer])
         outputs.append(states[-1][0])

@@ -1,10 +1,12 @@
 """Sequence to sequence with recurrent networks, through one fixed vector (Sutskever et al. 2014) or with attention
 (Bahdanau et al. 2015, "RNNsearch"; also with the scores of Luong et al. 2015 and Vaswani et al. 2017).
 
-Presets: tiny, small, base; bottleneck (no attention, one direction), sutskever and bahdanau (the sizes of the papers).
+Presets: tiny, small, base; bottleneck (no attention, one direction), stateonly (not even a context vector: the decoder
+begins with the encoder's last state and has nothing else), sutskever and bahdanau (the sizes of the papers).
 Deviations: the two directions of the encoder share `width`, so that the memory is as wide as the decoder and any score
-fits; s_0 = tanh(W h) is made of the last encoder state for all decoder layers; the deep output has one tanh layer in
-place of maxout; the convolutional encoder (Gehring et al. 2017) has no position vectors and is summarised by its mean.
+fits; s_0 = tanh(W h) is made of the last encoder state for all decoder layers (`first_state = "last"`: s_0 = h_T); the
+deep output has one tanh layer in place of maxout; the convolutional encoder (Gehring et al. 2017) has no position
+vectors and is summarised by its mean.
 """
 
 from typing import Any, Literal
@@ -38,6 +40,10 @@ PRESETS: dict[str, dict[str, Any]] = {
     "small": {"embedding": 256, "width": 256, "cell": "gru"},
     "base": {"embedding": 256, "width": 512, "cell": "lstm", "encoder_depth": 2},
     "bottleneck": {"embedding": 256, "width": 512, "attention": "none", "bidirectional": False, "reverse_source": True},
+    "stateonly": {
+        "embedding": 256, "width": 512, "attention": "none", "context": False, "first_state": "last",
+        "bidirectional": False, "reverse_source": True,
+    },
     "sutskever": {
         "embedding": 1000, "width": 1000, "encoder_depth": 4, "decoder_depth": 4, "cell": "lstm", "tie": "none",
         "attention": "none", "bidirectional": False, "reverse_source": True, "dropout": 0.0,
@@ -58,6 +64,9 @@ class Seq2SeqConfig(Config):
     decoder_depth: PositiveInt = 1
     cell: Kind = "lstm"
     attention: Literal["none", "additive", "dot", "general", "scaled_dot"] = "additive"
+    token_query: bool = False  # f_att(s_{t-1}, y_{t-1}, h_i): attention also sees the previous token (Cho's form)
+    context: bool = True  # whether every step reads a context vector; without one, s_t = g(y_{t-1}, s_{t-1})
+    first_state: Literal["projected", "last"] = "projected"  # s_0 = tanh(W h_T), or h_T itself
     reading: Reading = "soft"
     estimator: Estimator = "straight_through"  # of the gradient of a hard reading's draws
     expected: Fraction = 0.0  # share of sentences for which a hard reading reads the soft weights in training
@@ -73,6 +82,41 @@ class Seq2SeqConfig(Config):
         if self.reading == "hard" and self.attention == "none":
             raise ConfigError("reading = 'hard': there is no attention to draw from; set attention")
         return self
+
+    @model_validator(mode="after")
+    def _check_attention(self) -> "Seq2SeqConfig":
+        if self.token_query and self.attention not in ("additive", "general"):
+            raise ConfigError(
+                f"token_query = true: attention = {self.attention!r} cannot score a state together with a token; set "
+                "attention to 'additive' or 'general'"
+            )
+        if not self.context and self.attention != "none":
+            raise ConfigError(
+                f"context = false: attention = {self.attention!r} gives every step a context vector; set attention to "
+                "'none'"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_first_state(self) -> "Seq2SeqConfig":
+        if self.first_state == "last" and self.encoder != "recurrent":
+            raise ConfigError("first_state = 'last': a convolutional encoder has no last state; use 'projected'")
+        if self.first_state == "last" and self.encoder_depth != self.decoder_depth:
+            raise ConfigError(
+                f"first_state = 'last': the {self.encoder_depth} layers of the encoder cannot be the first states of "
+                f"{self.decoder_depth} in the decoder; make encoder_depth and decoder_depth equal or use 'projected'"
+            )
+        return self
+
+    @property
+    def context_width(self) -> int:
+        """Numbers of the context vector that every step reads."""
+        return self.width if self.context else 0
+
+    @property
+    def query_width(self) -> int:
+        """Numbers that attention scores a place of the source with: the state, perhaps with the previous token."""
+        return self.width + self.embedding if self.token_query else self.width
 
     @model_validator(mode="after")
     def _check_encoder(self) -> "Seq2SeqConfig":
@@ -106,11 +150,12 @@ class Seq2Seq(nn.Module):
         self.cross = (
             None
             if c.attention == "none"
-            else ScoredAttention(c.width, c.width, score=c.attention, reading=c.reading, estimator=c.estimator)
+            else ScoredAttention(c.query_width, c.width, score=c.attention, reading=c.reading, estimator=c.estimator)
         )
-        self.bridge = nn.Linear(c.width, CELLS[c.cell].parts * c.decoder_depth * c.width)
-        self.decoder = Recurrent(c.cell, c.embedding + c.width, c.width, c.decoder_depth, dropout=c.dropout)
-        self.deep_output = nn.Linear(c.width + c.width + c.embedding, c.embedding)
+        states = CELLS[c.cell].parts * c.decoder_depth * c.width
+        self.bridge = nn.Linear(c.width, states) if c.first_state == "projected" else None
+        self.decoder = Recurrent(c.cell, c.embedding + c.context_width, c.width, c.decoder_depth, dropout=c.dropout)
+        self.deep_output = nn.Linear(c.width + c.context_width + c.embedding, c.embedding)
         self.output_weight = (
             nn.Parameter(torch.empty(c.target_vocab, c.embedding)) if c.tie == "none" else self.target_embedding.weight
         )
@@ -130,9 +175,8 @@ class Seq2Seq(nn.Module):
         """Logits of every next target token, each step given the true previous token (teacher forcing); with
         `factored`, unmultiplied. `inputs_mask` is False at padding, where the result has no meaning. With `attended`,
         also what every step looked at."""
-        encoded = self.encode(source, source_mask)
+        encoded, hidden = self.encode(source, source_mask)
         previous = self.dropout(self.target_embedding(inputs))
-        hidden = self.first_hidden(encoded)
         if self.cross is None:
             contexts = encoded.summary[:, None].expand(-1, inputs.shape[1], -1)
             outputs, _ = self.decoder(torch.cat([previous, contexts], dim=-1), hidden)
@@ -150,56 +194,72 @@ class Seq2Seq(nn.Module):
 
     def start(self, source: Int[Tensor, "S L"], source_mask: Bool[Tensor, "S L"]) -> RecurrentDecoderState:
         """Encode S sentences, with one hypothesis each."""
-        encoded = self.encode(source, source_mask)
-        return RecurrentDecoderState(encoded, self.first_hidden(encoded)[:, :, :, None])
+        encoded, hidden = self.encode(source, source_mask)
+        return RecurrentDecoderState(encoded, hidden[:, :, :, None])
 
     def step(self, tokens: Int[Tensor, "S W"], state: RecurrentDecoderState) -> Float[Tensor, "S W V"]:
         """Feed one token to W hypotheses of each of S sentences; returns the logits of the next."""
         previous = self.dropout(self.target_embedding(tokens))
-        context = self.attend(state.hidden[0, -1], state.source)
+        context = self.attend(state.hidden[0, -1], previous, state.source)
         output, state.hidden = self.update(previous, state.hidden, context)
         return self.predict(output, context, previous)
 
-    def encode(self, source: Int[Tensor, "S L"], source_mask: Bool[Tensor, "S L"]) -> DecoderMemory:
-        """h_i for every source token, and the last state as the summary of the sentence."""
-        x = self.dropout(self.source_embedding(source))
+    def encode(
+        self, source: Int[Tensor, "S T"], source_mask: Bool[Tensor, "S T"]
+    ) -> tuple[DecoderMemory, Float[Tensor, "N L S D"]]:
+        """h_i for every source token with the context vector c, and s_0 for every part and layer of the decoder.
+
+        A model without a context vector has a c without numbers.
+        """
+        x, last = self.dropout(self.source_embedding(source)), None
         if self.config.reverse_source:
             x = reverse(x, source_mask)
         if isinstance(self.encoder, Recurrent):
             memory, final = self.encoder(x, mask=source_mask)
-            summary = final[0, -self.encoder.directions :].transpose(0, 1).flatten(1)
+            last = final.unflatten(1, (-1, self.encoder.directions)).transpose(2, 3).flatten(3)  # [N L S D]
+            summary = last[0, -1]
         else:
             memory = self.encoder(self.widen(x), source_mask)
             summary = memory.sum(dim=1) / source_mask.sum(dim=1, keepdim=True).clamp(min=1)
         if self.config.reverse_source:
             memory = reverse(memory, source_mask)
         memory, summary = self.dropout(memory), self.dropout(summary)
-        return DecoderMemory(memory, memory if self.cross is None else self.cross.project(memory), source_mask, summary)
+        keys = memory if self.cross is None else self.cross.project(memory)
+        encoded = DecoderMemory(memory, keys, source_mask, summary[:, : self.config.context_width])
+        return encoded, self._first_hidden(summary) if last is None or self.bridge is not None else last
 
-    def first_hidden(self, encoded: DecoderMemory) -> Float[Tensor, "N L S D"]:
-        """s_0 = tanh(W h_last), for every part and layer of the decoder."""
-        flat = torch.tanh(self.bridge(encoded.summary))
+    def _first_hidden(self, summary: Float[Tensor, "S D"]) -> Float[Tensor, "N L S D"]:
+        """s_0 = tanh(W h_T)."""
+        assert self.bridge is not None
+        flat = torch.tanh(self.bridge(summary))
         return flat.view(len(flat), -1, self.config.decoder_depth, self.config.width).permute(1, 2, 0, 3)
 
-    def attend(self, hidden: Float[Tensor, "S W D"], encoded: DecoderMemory) -> Float[Tensor, "S W D"]:
+    def attend(
+        self, hidden: Float[Tensor, "S W D"], previous: Float[Tensor, "S W E"], encoded: DecoderMemory
+    ) -> Float[Tensor, "S W C"]:
         """e_{t,i} = f_att(s_{t-1}, h_i), a_t = softmax(e_t), c_t = Σ_i a_{t,i} h_i; without attention c_t = c."""
         if self.cross is None:
-            return encoded.summary[:, None].expand_as(hidden)
-        context: Tensor = self.cross(hidden, encoded.memory, encoded.keys, encoded.mask)[0]
+            return encoded.summary[:, None].expand(-1, hidden.shape[1], -1)
+        query = self._query(hidden, previous)
+        context: Tensor = self.cross(query, encoded.memory, encoded.keys, encoded.mask)[0]
         return context
 
+    def _query(self, hidden: Float[Tensor, "*B D"], previous: Float[Tensor, "*B E"]) -> Float[Tensor, "*B Q"]:
+        """What attention looks with: s_{t-1}, in Cho's form together with y_{t-1}."""
+        return torch.cat([hidden, previous], dim=-1) if self.config.token_query else hidden
+
     def update(
-        self, previous: Float[Tensor, "S W E"], hidden: Float[Tensor, "N L S W D"], context: Float[Tensor, "S W D"]
+        self, previous: Float[Tensor, "S W E"], hidden: Float[Tensor, "N L S W D"], context: Float[Tensor, "S W C"]
     ) -> tuple[Float[Tensor, "S W D"], Float[Tensor, "N L S W D"]]:
-        """s_t = g(y_{t-1}, s_{t-1}, c_t)."""
+        """s_t = g(y_{t-1}, s_{t-1}, c_t), or g(y_{t-1}, s_{t-1}) where c_t has no numbers."""
         x = torch.cat([previous, context], dim=-1).flatten(0, 1)
         output, after = self.decoder.step(x, hidden.flatten(2, 3))
-        return output.view_as(context), after.view_as(hidden)
+        return output.view(*previous.shape[:2], -1), after.view_as(hidden)
 
     def predict(
         self,
         output: Float[Tensor, "B T D"],
-        context: Float[Tensor, "B T D"],
+        context: Float[Tensor, "B T C"],
         previous: Float[Tensor, "B T E"],
     ) -> Float[Tensor, "B T V"]:
         """Logits of y_t from s_t, c_t and y_{t-1} (Bahdanau's deep output)."""
@@ -208,7 +268,7 @@ class Seq2Seq(nn.Module):
     def factors(
         self,
         output: Float[Tensor, "B T D"],
-        context: Float[Tensor, "B T D"],
+        context: Float[Tensor, "B T C"],
         previous: Float[Tensor, "B T E"],
     ) -> Factors:
         """The unmultiplied logits: hidden states, output matrix, bias."""
@@ -225,8 +285,8 @@ class Seq2Seq(nn.Module):
         if c.reading == "hard" and self.training:
             drawn = which_draw(len(previous), c.expected, previous.device)
 
-        def look(state: Float[Tensor, "B D"]) -> Glance:
-            read = cross(state[:, None], encoded.memory, encoded.keys, encoded.mask, drawn=drawn)
+        def look(state: Float[Tensor, "B D"], token: Float[Tensor, "B E"]) -> Glance:
+            read = cross(self._query(state, token)[:, None], encoded.memory, encoded.keys, encoded.mask, drawn=drawn)
             return Glance(*(each[:, 0] for each in read))
 
         return attending_steps(self.decoder, previous, hidden, look, self.dropout, drawn)

@@ -21,6 +21,11 @@ VARIANTS = [
     {"reading": "hard"},
     {"tie": "none"},
     {"tie": "all"},
+    {"attention": "none", "context": False},
+    {"attention": "none", "context": False, "first_state": "last", "cell": "gru"},
+    {"first_state": "last", "encoder_depth": 2, "decoder_depth": 2},
+    {"token_query": True},
+    {"token_query": True, "attention": "general", "cell": "gru", "decoder_depth": 2},
 ]
 CHOICES = [{"attention": a, "cell": c} for a, c in itertools.product(ATTENTIONS, CELLS)] + VARIANTS
 SIZES = {"source_vocab": 11, "target_vocab": 11, "embedding": 6, "width": 8, "dropout": 0.2}
@@ -124,7 +129,7 @@ def test_reading_backwards_keeps_the_memory_in_the_written_order():
     turned = source.clone()
     for row, length in enumerate(mask.sum(1)):
         turned[row, :length] = source[row, :length].flip(0)
-    there, here = forwards.encode(turned, mask), backwards.encode(source, mask)
+    there, here = forwards.encode(turned, mask)[0], backwards.encode(source, mask)[0]
     for row, length in enumerate(mask.sum(1)):
         torch.testing.assert_close(here.memory[row, :length], there.memory[row, :length].flip(0))
     torch.testing.assert_close(here.summary, there.summary)
@@ -132,23 +137,69 @@ def test_reading_backwards_keeps_the_memory_in_the_written_order():
 
 def test_without_attention_the_context_never_changes():
     model = build(attention="none")
-    encoded = model.encode(*sentences())
-    one, other = model.attend(torch.randn(3, 1, 8), encoded), model.attend(torch.randn(3, 1, 8), encoded)
+    encoded, _ = model.encode(*sentences())
+    one, other = (model.attend(torch.randn(3, 1, 8), torch.randn(3, 1, 6), encoded) for _ in range(2))
     assert torch.equal(one, other) and torch.equal(one[:, 0], encoded.summary)
 
 
-def test_one_step_is_attend_update_predict_as_bahdanau_writes_it():
-    model = build(cell="gru")
+@pytest.mark.parametrize("token_query", [False, True], ids=["bahdanau", "cho"])
+def test_one_step_is_attend_update_predict_as_the_papers_write_it(token_query):
+    """e_i = W3 tanh(W1 h_i + W2 s), and in Cho's form W3 tanh(W1 h_i + W2 s + W4 y)."""
+    model = build(cell="gru", token_query=token_query)
     source, mask = sentences()
-    encoded, token = model.encode(source, mask), torch.tensor([[3], [5], [7]])
-    s = model.first_hidden(encoded)[0, 0]
+    (encoded, hidden), token = model.encode(source, mask), torch.tensor([[3], [5], [7]])
+    s = hidden[0, 0]
     cross, y = model.cross, model.target_embedding(token)[:, 0]
-    scores = cross.to_score(torch.tanh(cross.of_memory(encoded.memory) + cross.of_query(s)[:, None]))[..., 0]
+    of_state, of_token = cross.of_query.weight[:, :8], cross.of_query.weight[:, 8:]
+    query = s @ of_state.T + cross.of_query.bias + (y @ of_token.T if token_query else 0)
+    scores = cross.to_score(torch.tanh(cross.of_memory(encoded.memory) + query[:, None]))[..., 0]
     weights = scores.masked_fill(~mask, -torch.inf).softmax(-1)
     c = torch.einsum("bs,bsd->bd", weights, encoded.memory)
     (s,) = model.decoder.cell(0)(torch.cat([y, c], 1), (s,))
     logits = torch.tanh(model.deep_output(torch.cat([s, c, y], 1))) @ model.output_weight.T + model.output_bias
     torch.testing.assert_close(model.step(token, model.start(source, mask))[:, 0], logits, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_a_decoder_without_a_context_vector_is_its_equations(cell):
+    """s_0 = h_T, s_t = g(y_{t-1}, s_{t-1}) and nothing else of the source, written as a loop over plain cells."""
+    model = build(cell=cell, attention="none", context=False, first_state="last", bidirectional=False)
+    source, inputs = torch.randint(1, 11, (1, 5)), torch.randint(1, 11, (1, 4))
+    state = tuple(torch.zeros(1, 8) for _ in range(2 if cell == "lstm" else 1))
+    for x in model.source_embedding(source)[0]:
+        state = model.encoder.cell(0)(x[None], state)
+    logits = []
+    for y in model.target_embedding(inputs)[0]:
+        state = model.decoder.cell(0)(y[None], state)
+        deep = torch.tanh(model.deep_output(torch.cat([state[0], y[None]], 1)))
+        logits.append(deep @ model.output_weight.T + model.output_bias)
+    expected = torch.stack(logits, dim=1)
+    torch.testing.assert_close(model(source, torch.ones_like(source).bool(), inputs), expected, atol=1e-6, rtol=1e-5)
+
+
+def test_the_last_states_of_both_directions_are_the_first_of_the_decoder():
+    model = build(cell="gru", first_state="last", encoder_depth=2, decoder_depth=2)
+    source, mask = sentences()
+    _, final = model.encoder(model.source_embedding(source), mask=mask)  # [1, layers and directions, B, half]
+    hidden = model.encode(source, mask)[1]
+    for layer in range(2):
+        both = torch.cat([final[0, 2 * layer], final[0, 2 * layer + 1]], dim=-1)
+        assert torch.equal(hidden[0, layer], both)
+
+
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        ({"token_query": True, "attention": "dot"}, "'additive' or 'general'"),
+        ({"token_query": True, "attention": "none"}, "'additive' or 'general'"),
+        ({"context": False}, "set attention to 'none'"),
+        ({"first_state": "last", "decoder_depth": 2}, "make encoder_depth and decoder_depth equal"),
+        ({"first_state": "last", "encoder": "convolution"}, "has no last state"),
+    ],
+)
+def test_choices_that_exclude_each_other_are_refused(choices, message):
+    with pytest.raises(ConfigError, match=message):
+        build(**choices)
 
 
 def test_what_does_not_hold_together_is_refused():

@@ -122,3 +122,34 @@ def test_every_key_is_documented():
     page = (Path(__file__).parents[3] / "docs" / "recipes.md").read_text(encoding="utf-8")
     sections = {"model", "data", "data.filters", "data.phrasebook", "tokenizer", "training", "decoding"}
     assert [key for key in known_keys(TranslationRecipe) if key not in sections and f"| `{key}` |" not in page] == []
+
+
+def test_a_recipe_has_the_values_of_its_base_where_it_has_none_of_its_own(tmp_path):
+    plain, guided = load_recipe("multi30k-en-de-rnn"), load_recipe("multi30k-en-de-rnn-guided")
+    assert (plain.training.guide, guided.training.guide) == (0.0, 0.1)
+    assert guided.training.model_copy(update={"guide": 0.0}) == plain.training and guided.data == plain.data
+    (tmp_path / "first.toml").write_text('base = "phrasebook-rnn"\ntakes = "an hour"\n[model]\nwidth = 64\n')
+    (tmp_path / "second.toml").write_text('base = "first.toml"\n[training]\nsteps = 7\n')
+    found = load_recipe(tmp_path / "second.toml", ["seed=5"])
+    assert (found.model.overrides["width"], found.model.preset, found.training.steps, found.seed) == (64, "small", 7, 5)
+    assert found.takes == "" and found.tokenizer == load_recipe("phrasebook-rnn").tokenizer
+
+
+def test_a_base_that_cannot_be_is_refused(tmp_path):
+    (tmp_path / "one.toml").write_text('base = "other.toml"\n')
+    (tmp_path / "other.toml").write_text('base = "one.toml"\n')
+    with pytest.raises(ConfigError, match="leads back to the recipe itself"):
+        load_recipe(tmp_path / "one.toml")
+    (tmp_path / "number.toml").write_text("base = 3\n")
+    with pytest.raises(ConfigError, match="expected the name of a recipe"):
+        load_recipe(tmp_path / "number.toml")
+    (tmp_path / "lost.toml").write_text('base = "phrasebok-rnn"\n')
+    with pytest.raises(UsageError, match="did you mean 'phrasebook-rnn'"):
+        load_recipe(tmp_path / "lost.toml")
+
+
+def test_models_of_the_length_figure_differ_in_attention_alone():
+    attending, fixed = load_recipe("phrasebook-rnn"), load_recipe("phrasebook-rnn-fixed")
+    assert (attending.training, attending.tokenizer, attending.data) == (fixed.training, fixed.tokenizer, fixed.data)
+    differences = set(attending.resolved().model.overrides.items()) ^ set(fixed.resolved().model.overrides.items())
+    assert differences == {("attention", "additive"), ("attention", "none")}

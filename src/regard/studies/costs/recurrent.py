@@ -73,18 +73,18 @@ def lstm_kernel(rows: int, inputs: int, width: int) -> Cost:
 def seq2seq(c: Seq2SeqConfig, source: int, target: int) -> Costs:
     """The recurrent encoder-decoder of `models/seq2seq.py`."""
     attends, states = c.attention != "none", state_size(c)
-    keys = source * c.width * (c.attention in ("additive", "general"))
+    keys = source * {"additive": c.width, "general": c.query_width}.get(c.attention, 0)
     return Costs(
         parts={
             "embeddings": pair_embeddings(c, source, target, c.embedding, changes=0),
             "encoder": _recurrent_encoder(c, source) if c.encoder == "recurrent" else _convolution_encoder(c, source),
-            "bridge": bridge(c) + masked(1, c.width, c.dropout),
+            "bridge": (c.first_state == "projected") * bridge(c) + masked(1, c.width, c.dropout),
             "attention": scores_of_steps(c, source, target) if attends else Cost(),
             "decoder": recurrent_decoder(c, target),
             "generator": deep_output(c, target),
         },
         matrices=[Matrix("cross", 1, target, source)] if attends else [],
-        sentence_cache=source * c.width + keys + c.width,
+        sentence_cache=source * c.width + keys + c.context_width,
         hypothesis_cache=states,
         scored=Scored(target, c.embedding, c.target_vocab),
         tokens=target,
@@ -178,7 +178,7 @@ def bridge(c: Seq2SeqConfig) -> Cost:
 
 def deep_output(c: Seq2SeqConfig, target: int) -> Cost:
     """Bahdanau's deep output and the output matrix."""
-    deep = 2 * c.width + c.embedding
+    deep = c.width + c.context_width + c.embedding
     output = linear(target, deep, c.embedding) + Cost(kept=target * (deep + c.embedding * (1 + bool(c.dropout))))
     output += masked(target, c.width + c.embedding, c.dropout) + streams(target * deep, 4) + calls(2)
     output += curved(target * c.embedding) + streams(target * c.embedding, 3)
@@ -208,9 +208,10 @@ def scores_of_steps(c: Seq2SeqConfig, source: int, target: int) -> Cost:
     memory = source * c.width
     reading = Cost(flops=2 * target * memory, kept=target * source) + streams(memory, 3 * target)
     reading += summed(memory, target) + calls(8 * target)
+    query = Cost(kept=target * c.query_width) + calls(target) if c.token_query else Cost()  # state and token together
     match c.attention:
         case "additive":
-            projected = linear(source, c.width, c.width, bias=False) + stepwise(target, c.width, c.width)
+            projected = linear(source, c.width, c.width, bias=False) + stepwise(target, c.query_width, c.width)
             pairs = replace(target * linear(source, c.width, 1, bias=False), parameters=c.width)
             pairs += (
                 Cost(kept=target * memory)
@@ -218,17 +219,19 @@ def scores_of_steps(c: Seq2SeqConfig, source: int, target: int) -> Cost:
                 + streams(memory, 6 * target)
                 + summed(memory, target)
             )
-            return projected + pairs + calls(6 * target) + reading
+            return projected + pairs + calls(6 * target) + query + reading
         case "general":
-            projected = linear(source, c.width, c.width, bias=False) + Cost(kept=memory)
-            return projected + replace(reading, kept=0) + reading
+            keys = source * c.query_width
+            projected = linear(source, c.width, c.query_width, bias=False) + Cost(kept=keys)
+            scored = Cost(flops=2 * target * keys) + streams(keys, 3 * target) + summed(keys, target)
+            return projected + scored + calls(8 * target) + query + reading
         case _:
             return replace(reading, kept=0) + reading
 
 
 def recurrent_decoder(c: Seq2SeqConfig, target: int) -> Cost:
     """With attention, the decoder runs step by step; only the tokens' input projections are computed at once."""
-    gates, read = CELLS[c.cell].gates * c.width, c.embedding + c.width
+    gates, read = CELLS[c.cell].gates * c.width, c.embedding + c.context_width
     if c.attention == "none":
         bottom = recurrent_layer(target, read, c.width, c.cell)
         upper = recurrent_layer(target, c.width, c.width, c.cell)

@@ -59,12 +59,13 @@ def build_model(section: ModelSection, tokenizer: TextTokenizer, **changes: Any)
 
 
 def initialised(section: ModelSection, changes: dict[str, Any]) -> nn.Module:
-    """A model with the weights of `model.init`; only heads may differ from it."""
+    """A model with the weights of `model.init`, or of its shape with new weights; only heads may differ from it."""
     loaded = load_model(initial_folder(section.init))
     if loaded.name != section.name:
         raise UsageError(f"{section.init} holds a {loaded.name} model, but model.name is {section.name!r}")
     model = MODELS[section.name].model(loaded.config.replace(**{**section.overrides, **changes}))
-    _copy_body(own_tensors(loaded.model), own_tensors(model), section.init)
+    if not section.fresh:
+        _copy_body(own_tensors(loaded.model), own_tensors(model), section.init)
     return model
 
 

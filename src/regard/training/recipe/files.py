@@ -41,10 +41,9 @@ class Shipped(NamedTuple):
 
 def shipped(name: str) -> Shipped:
     """The purpose, data files and training time of a recipe of the package."""
-    text = recipe_text(name)
-    values = located(tomllib.loads(text))
+    values = located(recipe_values(name))
     data = {path: is_there(path) for path in data_files(values["data"])} if "data" in values else None
-    return Shipped(opening_comment(text), data, values.get("takes", ""))
+    return Shipped(opening_comment(recipe_text(name)), data, values.get("takes", ""))
 
 
 def opening_comment(text: str) -> str:
@@ -67,7 +66,7 @@ def _strings(value: object) -> list[str]:
 
 def read_values(name_or_path: str, sets: Sequence[str] = ()) -> dict[str, Any]:
     """The values of a recipe, by its name or path, with `section.key=value` changes made and data paths located."""
-    values: dict[str, Any] = located(changed(_read(name_or_path), sets))
+    values: dict[str, Any] = located(changed(recipe_values(name_or_path), sets))
     return values
 
 
@@ -80,6 +79,36 @@ def changed(values: dict[str, Any], sets: Sequence[str]) -> dict[str, Any]:
 
 def _folder() -> Traversable:
     return resources.files("regard") / "recipes"
+
+
+def recipe_values(name_or_path: str, above: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The values of a recipe as they are written; those of its `base` stand where it has none of its own.
+
+    `above` are the recipes that are based on this one. The time that a base takes is not that of another recipe.
+    """
+    values = _read(name_or_path)
+    base = values.pop("base", "")
+    if not base:
+        return values
+    if not isinstance(base, str):
+        raise ConfigError(f"{name_or_path}: base = {base!r}: expected the name of a recipe, or the path of a TOML file")
+    beside = Path(name_or_path).parent / base
+    found = str(beside) if beside.suffix == ".toml" else base
+    if found in (*above, name_or_path):
+        raise ConfigError(f"{name_or_path}: base = {base!r}: leads back to the recipe itself; name another one")
+    inherited = recipe_values(found, (*above, name_or_path))
+    inherited.pop("takes", None)
+    return _overlaid(inherited, values)
+
+
+def _overlaid(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """Tables with the values of others laid over them, key by key."""
+    both = {key: _overlaid(values[key], new) for key, new in changes.items() if _are_tables(values.get(key), new)}
+    return {**values, **changes, **both}
+
+
+def _are_tables(*values: object) -> bool:
+    return all(isinstance(value, dict) for value in values)
 
 
 def _read(name: str) -> dict[str, Any]:

@@ -22,6 +22,7 @@ class ModelSection(Config):
     name: str = "transformer"
     preset: str = ""
     init: str = ""  # a model folder, or hf:owner/name, whose weights and tokenizer training starts from
+    fresh: bool = False  # of `init` only the shape and the tokenizer: random weights, to see what its training is worth
     body_init: str = ""  # the same for the body of a model that builds on another, such as a trained classifier
 
     @pydantic.model_validator(mode="after")
@@ -39,6 +40,8 @@ class ModelSection(Config):
         known = MODELS[self.name].config.model_fields
         if self.init and (unknown := next((key for key in self.overrides if key not in known), "")):
             raise ConfigError(f"unknown key {'model.' + unknown!r}; {nearest(unknown, known)}")
+        if self.fresh and not self.init:
+            raise ConfigError("model.fresh = true: keeps the shape and the tokenizer of model.init, which is not given")
         if not self.init:
             self.config(source_vocab=8, target_vocab=8, pad=0)
         if self.body_init and not issubclass(MODELS[self.name].config, BodyConfig):
