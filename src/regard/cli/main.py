@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from regard.cli import (
+    answer,
     bench,
     caption,
     claims,
@@ -37,6 +38,7 @@ from regard.cli import (
     plan,
     segment,
     serve,
+    tag,
     train,
     transcribe,
     translate,
@@ -64,6 +66,8 @@ for verb in (
     embed.embed,
     neighbours.neighbours,
     classify.classify,
+    tag.tag,
+    answer.answer,
     segment.segment,
     caption.caption,
     transcribe.transcribe,

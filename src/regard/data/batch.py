@@ -116,6 +116,21 @@ class LabelledBatch(TensorBatch):
 
 
 @dataclass(frozen=True)
+class SpanBatch(TensorBatch):
+    """B pairs of a question and a text, and the first and last token of each answer."""
+
+    inputs: Int[Tensor, "B T"]
+    mask: Bool[Tensor, "B T"]
+    segments: Int[Tensor, "B T"]
+    spans: Int[Tensor, "B 2"]
+
+    @property
+    def tokens(self) -> int:
+        """Questions."""
+        return len(self.spans)
+
+
+@dataclass(frozen=True)
 class ImageBatch(TensorBatch):
     """B images by row, and the random numbers that their augmentation uses.
 

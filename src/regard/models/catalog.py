@@ -58,7 +58,8 @@ MODELS: dict[str, ModelEntry] = {
         ("translation",),
     ),
     "bert": ModelEntry(
-        bert.BertConfig, bert.Bert, bert.PRESETS, "BERT", "text_encoder", ("masked", "classification"),
+        bert.BertConfig, bert.Bert, bert.PRESETS, "BERT", "text_encoder",
+        ("masked", "classification", "tags", "answers"),
         {"": 30_522, "roberta": 50_265, "albert": 30_000, "esm2-8m": 33, "esm2-650m": 33},
     ),
     "gpt": ModelEntry(

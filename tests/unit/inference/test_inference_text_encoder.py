@@ -130,6 +130,20 @@ def test_pairs_are_read_together(labelling):
     assert labelling.classify("we are", "eating bread")[0].labels == pytest.approx(together.labels)
 
 
+def test_a_pre_trained_model_says_whether_one_text_follows_another(make_encoder):
+    """BERT's first output is that the second text follows (Devlin et al. 2019), whatever the batch."""
+    encoder = TextEncoder.load(make_encoder("pretraining"))
+    firsts, seconds = ["we are eating bread", "she reads"], ["the house is big .", "we"]
+    for found, *pair in zip(encoder.classify(firsts, seconds), firsts, seconds, strict=True):
+        ((ids, kinds),) = encoder.tokenizer.encode([pair[0]], [pair[1]])
+        tokens = torch.tensor([ids])
+        output = encoder.model(tokens, torch.ones_like(tokens, dtype=torch.bool), torch.tensor([kinds]))
+        chances = output.next_sentence[0].softmax(-1).tolist()
+        assert found.labels == pytest.approx({"next": chances[0], "other": chances[1]}, abs=1e-5)
+    with pytest.raises(UsageError, match="only says whether one text follows another; give pairs"):
+        encoder.classify("we are eating bread")
+
+
 def test_models_may_rate_texts_or_give_several_labels(make_encoder):
     rating = TextEncoder.load(make_encoder("classify", labels=1)).classify(["we are"])[0]
     assert rating.labels == {} and isinstance(rating.value, float) and rating.label == "" and rating.probability is None

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from torch.nn import functional
 
 import regard
-from regard.checkpoints import newest_complete, verify
+from regard.checkpoints import load_model, newest_complete, verify
 from regard.cli.main import run
 from regard.config import known_keys
 from regard.data.synthetic.phrasebook import phrases
@@ -24,6 +24,7 @@ from regard.models.lstm import Lstm
 from regard.studies.evaluate.texts import label_tables
 from regard.training.loop import Trainer, train
 from regard.training.metrics_log import read_metrics
+from regard.training.prepare.initial_model import build_model, initial_tokenizer
 from regard.training.safeguards import SignalError
 from regard.training.tasks.catalog import TASKS, load_recipe, open_task
 from regard.training.tasks.language_modelling import _continued
@@ -322,6 +323,21 @@ def best(out, *metrics):
     rows = [row for row in told(out) if row["kind"] == "valid"]
     row = max(rows, key=lambda row: row[metrics[0]])
     return {metric: pytest.approx(row[metric], abs=2e-3) for metric in metrics}
+
+
+def test_fresh_weights_keep_the_shape_and_the_tokenizer_alone(init, table):
+    tokenizer, given = initial_tokenizer(str(init)), load_model(init).model
+    started, fresh = (
+        build_model(labelled(init, table, f"model.fresh={value}").model, tokenizer, head="classify")
+        for value in ("false", "true")
+    )
+    assert torch.equal(started.embedding.weight, given.embedding.weight)
+    assert fresh.embedding.weight.shape == given.embedding.weight.shape and fresh.config == started.config
+    assert not any(
+        torch.equal(a, b) for a, b in zip(fresh.parameters(), started.parameters(), strict=True) if a.ndim > 1
+    )
+    with pytest.raises(ConfigError, match=r"shape and the tokenizer of model\.init, which is not given"):
+        load_recipe("wikitext2-bert", ["model.fresh=true"])
 
 
 def test_labels_are_learnt_from_a_folder(tmp_path, init, table, capsys):

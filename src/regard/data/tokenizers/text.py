@@ -179,6 +179,16 @@ class TextTokenizer:
             for side, (_, end) in zip(cut.sequence_ids, cut.offsets, strict=True)
         ]
 
+    def spans(self, text: str, pair: str | None = None) -> list[tuple[int, int, int]]:
+        """For each id of `encode`: which text it is of (0, 1; -1 for special tokens), and its first character and the
+        one after its last."""
+        second = None if pair is None else well_formed(pair)
+        cut = self.library.encode(well_formed(text), second)
+        return [
+            (-1 if side is None else side, begin, end)
+            for side, (begin, end) in zip(cut.sequence_ids, cut.offsets, strict=True)
+        ]
+
     @staticmethod
     def _truncated(library: tokenizers.Tokenizer, row: str | tuple[str, str], longest: int) -> tokenizers.Encoding:
         parts = [library.encode(text, add_special_tokens=False) for text in ([row] if isinstance(row, str) else row)]

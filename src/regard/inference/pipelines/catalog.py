@@ -122,6 +122,8 @@ PIPELINES: dict[str, PipelineEntry] = {
             "masked": 'print(model.fill("we are [MASK] bread"))',
             "pretraining": 'print(model.fill("we are [MASK] bread"))',
             "classify": 'print(model.classify("we are eating bread"))',
+            "tags": 'print(model.tag("Anna lives in New York"))',
+            "answer": 'print(model.answer("Where does Anna live?", "Anna lives in New York.")[0].text)',
         },
     ),
     "word_vectors": PipelineEntry(

@@ -26,12 +26,14 @@ from regard.inference.insight.contacts import contact_probabilities
 from regard.inference.insight.forced_pass import require_attention
 from regard.inference.insight.predictions import TOP, TokenPrediction, TokenProbability, check_top
 from regard.inference.pipelines.batching import batches_by_length
+from regard.inference.pipelines.found_spans import FoundAnswer, TaggedWord, best_spans, tagged_words
 from regard.inference.pipelines.sentence_embedding import MODES, SentenceModules, pool, read_sentence_modules
 from regard.models.bert import Bert, BertConfig, BertOutput
 from regard.models.catalog import models_run_by
 from regard.models.elmo import Elmo, ElmoConfig, ElmoOutput
 
 ANY_MASK = "[MASK]"
+NEXT_SENTENCE = ("next", "other")  # whether the second of two texts follows the first; BERT's outputs in this order
 FEW = 64  # tokens; above this, the model itself is as fast as its fast version
 
 
@@ -232,8 +234,13 @@ class TextEncoder:
         longest: int | None = None,
     ) -> list[Labelled]:
         """The labels of each text, or of each text with its partner in `pairs`. With `truncate`, long texts are cut to
-        `longest` tokens, or to the model's limit if that is smaller."""
-        if self.config.head != "classify":
+        `longest` tokens, or to the model's limit if that is smaller.
+
+        A model that was pre-trained with next sentences says whether the partner follows the text: `next` or `other`.
+        """
+        if self.config.head == "pretraining" and pairs is None:
+            raise UsageError(f"{self._who()} only says whether one text follows another; give pairs, or fine-tune it")
+        if self.config.head not in ("classify", "pretraining"):
             raise UsageError(f"{self._who()} has the head {self.config.head!r}, not 'classify'; fine-tune it first")
         pairs = None if pairs is None else _several(pairs)
         rows = self._encode(_several(texts), pairs, truncate=truncate, longest=longest)
@@ -243,11 +250,46 @@ class TextEncoder:
         ]
         answers: list[Labelled | None] = [None] * len(rows)
         for chosen in batches_by_length([len(row.ids) for row in rows]):
-            logits = self._read([rows[i] for i in chosen]).logits
+            output = self._read([rows[i] for i in chosen])
+            logits = output.logits
+            if isinstance(output, BertOutput) and output.next_sentence is not None:
+                logits = output.next_sentence
             assert isinstance(logits, Tensor)
             for i, scores in zip(chosen, logits.float().cpu(), strict=True):
                 answers[i] = replace(self._labelled(scores), unknown=unknown[i])
         return cast(list[Labelled], answers)
+
+    @torch.inference_mode()
+    def tag(self, texts: str | Sequence[str], *, truncate: bool = False) -> list[list[TaggedWord]]:
+        """The tag of every word of each text; words are what spaces separate. With `truncate`, words beyond the model's
+        limit get its first tag."""
+        self._require("tags")
+        given, names = _several(texts), self._label_names()
+        rows = self._encode(given, truncate=truncate)
+        found: list[list[TaggedWord]] = [[] for _ in rows]
+        for chosen in batches_by_length([len(row.ids) for row in rows]):
+            logits = self._read([rows[i] for i in chosen]).logits
+            assert isinstance(logits, Tensor)
+            for i, scores in zip(chosen, logits.float().cpu(), strict=True):
+                words_of = self.tokenizer.words_of(given[i])[: len(rows[i].ids)]
+                found[i] = tagged_words(given[i].split(), words_of, scores, names)
+        return found
+
+    @torch.inference_mode()
+    def answer(self, question: str, text: str, *, top: int = 1, truncate: bool = False) -> list[FoundAnswer]:
+        """The most probable answers to a question that stand in a text, best first; one without text says that the
+        text does not have it. With `truncate`, a text beyond the model's limit is cut."""
+        self._require("answer")
+        check_top(top)
+        rows = self._encode([question], [text], truncate=truncate)
+        logits = self._read(rows).logits
+        assert isinstance(logits, Tensor)
+        spans = self.tokenizer.spans(question, text)[: len(rows[0].ids)]
+        return best_spans(logits[0].float().cpu(), spans, text, top)
+
+    def _require(self, head: str) -> None:
+        if self.config.head != head:
+            raise UsageError(f"{self._who()} has the head {self.config.head!r}, not {head!r}; fine-tune it first")
 
     @torch.inference_mode()
     def attention(
@@ -364,8 +406,13 @@ class TextEncoder:
         if self.config.label_kind == "value" or self.config.labels == 1:
             return Labelled({}, value=scores[0].item())
         shares = scores.sigmoid() if self.config.label_kind == "several" else scores.softmax(dim=-1)
-        names = self.config.label_names or [f"LABEL_{number}" for number in range(self.config.labels)]
+        names = self._label_names()
         return Labelled({names[i]: shares[i].item() for i in shares.argsort(descending=True, stable=True).tolist()})
+
+    def _label_names(self) -> Sequence[str]:
+        if self.config.head == "pretraining":
+            return NEXT_SENTENCE
+        return self.config.label_names or [f"LABEL_{number}" for number in range(self.config.labels)]
 
     def _who(self) -> str:
         return self.name or "this model"

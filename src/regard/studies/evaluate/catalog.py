@@ -37,7 +37,7 @@ EVALUATIONS: dict[str, str] = {  # "module.function" of this folder
     "image_classifier": "images.evaluate_images",
     "object_detector": "detection.evaluate_detector",
     "image_captioner": "captions.evaluate_captions",
-    "text_encoder": "texts.evaluate_labels",
+    "text_encoder": "texts.evaluate_texts",
     "navigator": "paths.evaluate_paths",
     "forecaster": "trajectories.evaluate_forecasts",
     "structure_predictor": "structures.evaluate_structures",

@@ -1,17 +1,21 @@
-"""Text classifiers: how well they predict the labels or values of a table."""
+"""Text encoders: how well they predict the labels or values of a table, tag words, or find answers."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from regard.data.formats.questions import read_questions
+from regard.data.formats.tagged_words import read_tagged
 from regard.data.tokenizers.unknown_words import share_of_all
 from regard.errors import DataError, UsageError
 from regard.inference.decoding.folder_settings import RECIPE
 from regard.inference.pipelines.text_encoder import TextEncoder
 from regard.studies.evaluate.catalog import Evaluation, EvaluationOptions
 from regard.training.evaluation.scores import label_scores, value_scores
+from regard.training.evaluation.spans import answer_scores, tag_scores
 from regard.training.tasks.catalog import load_recipe
 from regard.training.tasks.text_classification_recipe import ClassificationRecipe, LabelledTextsSection
+from regard.training.tasks.token_heads_recipe import TagsRecipe
 
 
 def label_tables(folder: Path) -> LabelledTextsSection:
@@ -26,11 +30,45 @@ def label_tables(folder: Path) -> LabelledTextsSection:
     return recipe.data
 
 
-def evaluate_labels(encoder: TextEncoder, data: str, options: EvaluationOptions) -> Evaluation:
+def evaluate_texts(encoder: TextEncoder, data: str, options: EvaluationOptions) -> Evaluation:
+    """What the head of the model is measured by; long texts are cut."""
+    encoder.warns = False  # the share of unknown words is among the scores
+    match encoder.config.head:
+        case "tags":
+            return _evaluate_tags(encoder, data, options)
+        case "answer":
+            return _evaluate_answers(encoder, data)
+    return _evaluate_labels(encoder, data, options)
+
+
+def _evaluate_tags(encoder: TextEncoder, data: str, options: EvaluationOptions) -> Evaluation:
+    """The share of right tags, and F1 of whole phrases, on words in columns; the column of tags is the recipe's."""
+    path = options.folder / RECIPE
+    recipe = load_recipe(str(path)) if path.is_file() else None
+    examples = list(read_tagged(data, recipe.data.column if isinstance(recipe, TagsRecipe) else None))
+    if not examples:
+        raise DataError(f"{data} has no tagged text")
+    texts = [example.text for example in examples]
+    found = [[word.tag for word in words] for words in encoder.tag(texts, truncate=True)]
+    told: dict[str, object] = {"texts": len(examples), **share_of_all(texts, encoder.unknown_words)}
+    return Evaluation(told | tag_scores(found, [example.tags for example in examples]))
+
+
+def _evaluate_answers(encoder: TextEncoder, data: str) -> Evaluation:
+    """SQuAD's metrics on a file of questions."""
+    asked = list(read_questions(data))
+    if not asked:
+        raise DataError(f"{data} has no question")
+    found = [encoder.answer(each.question, each.context, truncate=True)[0].text for each in asked]
+    told: dict[str, object] = {"texts": len(asked)}
+    told |= share_of_all([each.context for each in asked], encoder.unknown_words)
+    return Evaluation(told | answer_scores(found, [each.answers for each in asked]))
+
+
+def _evaluate_labels(encoder: TextEncoder, data: str, options: EvaluationOptions) -> Evaluation:
     """GLUE's metrics on a table; long texts are cut as in training."""
     tables = label_tables(options.folder)
     table = tables.table
-    encoder.warns = False  # the share of unknown words is among the scores
     examples = list(table.read(data))
     if not examples:
         raise DataError(f"{data} has no labelled text")

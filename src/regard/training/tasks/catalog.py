@@ -31,6 +31,7 @@ from regard.training.tasks.segmentation_recipe import SegmentationRecipe
 from regard.training.tasks.span_corruption_recipe import SpansRecipe
 from regard.training.tasks.speech_recipe import SpeechRecipe
 from regard.training.tasks.text_classification_recipe import ClassificationRecipe
+from regard.training.tasks.token_heads_recipe import AnswersRecipe, TagsRecipe
 from regard.training.tasks.translation_recipe import TranslationRecipe
 from regard.training.tasks.vision_language_recipe import (
     PointingRecipe,
@@ -68,6 +69,8 @@ TASKS: dict[str, TaskEntry] = {
     "words": TaskEntry(WordsRecipe, "word_vectors.WordVectorTask"),
     "masked": TaskEntry(MaskedRecipe, "masked_lm.MaskedTask"),
     "classification": TaskEntry(ClassificationRecipe, "text_classification.TextClassificationTask"),
+    "tags": TaskEntry(TagsRecipe, "token_heads.TaggingTask"),
+    "answers": TaskEntry(AnswersRecipe, "token_heads.AnsweringTask"),
     "spans": TaskEntry(SpansRecipe, "span_corruption.SpanCorruptionTask"),
     "prompts": TaskEntry(PromptsRecipe, "prompts.PromptsTask"),
     "images": TaskEntry(ImagesRecipe, "image_classification.ImageClassificationTask"),
