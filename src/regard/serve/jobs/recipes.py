@@ -8,7 +8,7 @@ from functools import cache
 from regard.config import Config
 from regard.models.catalog import MODELS
 from regard.studies.costs.plan import make_plan
-from regard.training.recipe.files import PHRASEBOOK, opening_comment, recipe_names, recipe_text, recipe_values
+from regard.training.recipe.files import PHRASEBOOK, opening_comment, recipe_names, recipe_text, shipped_values
 from regard.training.recipe.model_section import ModelSection
 from regard.training.tasks.translation_recipe import TranslationTrainingSection
 
@@ -52,7 +52,7 @@ def offers() -> list[Offer]:
 
 @cache
 def _offer(name: str) -> Offer:
-    own_data, family = needs_data(name), recipe_values(name)["model"]["name"]
+    own_data, family = needs_data(name), shipped_values(name)["model"]["name"]
     return Offer(
         name=name,
         description=opening_comment(recipe_text(name)),
@@ -65,18 +65,18 @@ def _offer(name: str) -> Offer:
 
 def needs_data(name: str) -> bool:
     """Whether a recipe needs uploaded sentence pairs."""
-    return "data" not in recipe_values(name)
+    return "data" not in shipped_values(name)
 
 
 def has_builtin_data(name: str) -> bool:
     """Whether a recipe generates its own sentence pairs."""
-    return not needs_data(name) and recipe_values(name)["data"]["train"] == PHRASEBOOK
+    return not needs_data(name) and shipped_values(name)["data"]["train"] == PHRASEBOOK
 
 
 def settings_for(name: str, *, pairs: int | None = None, steps: int | None = None) -> tuple[str, ...]:
     """The `--set` values that fit a recipe to this number of pairs and steps, and log often enough for the page."""
     size = next((size for size in SMALL_CORPORA if pairs is not None and pairs < size.below), None)
-    recipe = TranslationTrainingSection.parse(recipe_values(name)["training"])
+    recipe = TranslationTrainingSection.parse(shipped_values(name)["training"])
     steps = steps or (size.steps if size else recipe.steps)
     often = min(recipe.validate_every, max(10, steps // 15))
     training = {

@@ -31,6 +31,12 @@ def recipe_text(name: str) -> str:
     return (_folder() / f"{name}.toml").read_text(encoding="utf-8")
 
 
+def shipped_values(name: str) -> dict[str, Any]:
+    """The values of a recipe that comes with the package; a path is refused."""
+    recipe_text(name)
+    return recipe_values(name)
+
+
 class Shipped(NamedTuple):
     """The description of a recipe of the package, known before it runs."""
 
@@ -41,7 +47,7 @@ class Shipped(NamedTuple):
 
 def shipped(name: str) -> Shipped:
     """The purpose, data files and training time of a recipe of the package."""
-    values = located(recipe_values(name))
+    values = located(shipped_values(name))
     data = {path: is_there(path) for path in data_files(values["data"])} if "data" in values else None
     return Shipped(opening_comment(recipe_text(name)), data, values.get("takes", ""))
 
