@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import sys
 import time
-from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from regard.cli.options import AsJson
+
+if TYPE_CHECKING:
+    from regard.studies.lectures.claim import Verdict
 
 
 def claims(
@@ -24,11 +26,15 @@ def claims(
         "runs/claims"
     ),
     figures: Annotated[bool, typer.Option(help="Print the figures below each verdict.")] = False,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="One claim: where to draw its figures, FILE.svg or .png.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Test what the lectures claim, on built-in data: holds, does not hold, or depends, with the figures.
 
     Example: regard claims scaling permutation --figures
+    Example: regard claims fixed-context -o length.svg
     Example: regard claims --all
     """
     from regard.errors import UsageError
@@ -46,27 +52,39 @@ def claims(
         listed = [{"name": c.name, "lecture": c.lecture, "claim": c.statement, "trains": c.trains} for c in CLAIMS]
         print(json.dumps(listed) if as_json else "\n".join(f"{c['name']:28}{c['claim']}" for c in listed))
         return
+    if output:
+        from regard.look.charts import check_name
+
+        if len(chosen) > 1:
+            raise UsageError("a picture shows the figures of one claim; name one")
+        check_name(output)  # fail before the work, not after it
     options, results, begin = ClaimOptions(seeds, steps, runs), [], time.monotonic()
     for claim in chosen:
         start = time.monotonic()
         verdict = claim.test(options)
         seconds = round(time.monotonic() - start, 1)
-        results.append(
-            {
-                "name": claim.name,
-                "lecture": claim.lecture,
-                "claim": claim.statement,
-                "seconds": seconds,
-                **asdict(verdict),
-            }
-        )
+        results.append({
+            "name": claim.name, "lecture": claim.lecture, "claim": claim.statement, "seconds": seconds,
+            "outcome": verdict.outcome, "words": verdict.words, "rows": verdict.rows,
+        })  # fmt: skip
         if not as_json:
             print(f"{claim.name:28}{verdict.outcome:15}{seconds:8.1f} s  {verdict.words}", flush=True)
             if figures:
                 _print_figures(verdict.rows)
+        if output:
+            _draw(output, claim.name, verdict)
     if as_json:
         print(json.dumps(results))
     print(f"{len(chosen)} claims in {time.monotonic() - begin:.0f} s", file=sys.stderr)
+
+
+def _draw(output: Path, name: str, verdict: Verdict) -> None:
+    from regard.errors import UsageError
+    from regard.studies.lectures.drawing import draw_rows
+
+    if verdict.chart is None:
+        raise UsageError(f"the figures of {name!r} are a table, not a picture; print them with --figures")
+    draw_rows(output, verdict.chart, verdict.rows)
 
 
 def _print_figures(rows: list[dict[str, object]]) -> None:

@@ -188,12 +188,9 @@ def _measured(what: str, output: Path | None, as_json: bool) -> None:
         rows = measurements.saturation([4, 16, 64, 256, 1024])
     _print_rows(rows, as_json)
     if output:
-        from regard.look.charts import line_chart
+        from regard.studies.lectures.drawing import draw_rows
 
-        chart = measurements.CHARTS[what]
-        x, lines = chart.lines(rows)
-        line_chart(output, x, lines, title=chart.title, x_label=chart.x_label, y_label=chart.y_label,
-                   logarithmic=chart.logarithmic, log_x=True)  # fmt: skip
+        draw_rows(output, measurements.CHARTS[what], rows)
 
 
 def _superposition(output: Path | None, as_json: bool) -> None:

@@ -16,7 +16,8 @@ from regard.errors import ConfigError
 
 
 class GatedConvolution(nn.Module):
-    """x ← (x + a ⊙ σ(b)) / √2, where [a, b] is a convolution over `kernel` neighbouring tokens."""
+    """x ← (x + a ⊙ σ(b)) / √2, where [a, b] is a convolution over `kernel` neighbouring tokens; the last of them is the
+    token itself if it is `causal`."""
 
     PLACES: ClassVar = {
         "input": Argument(channels_first=True),
@@ -24,16 +25,20 @@ class GatedConvolution(nn.Module):
         "residual": Result(channels_first=True),
     }
 
-    def __init__(self, width: int, kernel: int, dropout: float):
+    def __init__(self, width: int, kernel: int, dropout: float, *, causal: bool = False):
         super().__init__()
-        self.convolution = nn.Conv1d(width, 2 * width, kernel, padding=kernel // 2)
+        self.before = kernel - 1 if causal else 0  # zeros that the convolution does not add itself
+        self.convolution = nn.Conv1d(width, 2 * width, kernel, padding=0 if causal else kernel // 2)
         self.dropout = Dropout(dropout)
         # Keeps the variance constant over many layers: the gate passes a third of it, dropout scales it by 1 / (1 - p).
         # (Gehring 2017, section 3.5, assumes a quarter, which holds only for gates near zero.)
         nn.init.normal_(self.convolution.weight, std=math.sqrt(3 * (1 - dropout) / (kernel * width)))
 
     def forward(self, x: Float[Tensor, "B D T"], padding: Bool[Tensor, "B 1 T"] | None) -> Float[Tensor, "B D T"]:
-        mixed = functional.glu(self.convolution(self.dropout(x)), dim=1)
+        seen = self.dropout(x)
+        if self.before:
+            seen = functional.pad(seen, (self.before, 0))
+        mixed = functional.glu(self.convolution(seen), dim=1)
         x = (x + mixed) * math.sqrt(0.5)
         return x if padding is None else x.masked_fill(padding, 0.0)
 

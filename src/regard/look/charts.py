@@ -29,14 +29,17 @@ def line_chart(
     y_label: str,
     logarithmic: bool = False,
     log_x: bool = False,
+    spreads: Mapping[str, Sequence[float]] | None = None,
 ) -> Path:
-    """Draw `lines` over the same `x` to a .svg or .png file; `logarithmic` is both axes, `log_x` only one."""
+    """Draw `lines` over the same `x` to a .svg or .png file; `logarithmic` is both axes, `log_x` only one. `spreads`
+    are drawn as bars around the values."""
     check_name(path)
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axes = figure.subplots()
     for number, (name, values) in enumerate(lines.items()):
         style = {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[number % len(MARKERS)]}
-        axes.plot(x, values, label=name, linewidth=2, markersize=6, **style)  # type: ignore[arg-type]
+        around = (spreads or {}).get(name)
+        axes.errorbar(x, values, yerr=around, label=name, linewidth=2, markersize=6, capsize=3, **style)  # type: ignore[arg-type]
     if logarithmic:
         axes.set_yscale("log")
     if logarithmic or log_x:

@@ -1,8 +1,8 @@
-"""What a claim of the lectures is, and what a test of it says."""
+"""What a claim of the lectures is, what a test of it says, and how its figures are drawn."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -21,12 +21,53 @@ class ClaimOptions:
 
 
 @dataclass(frozen=True)
+class Chart:
+    """How rows of figures are drawn: the column of the x-axis, the columns of the lines, and the labels."""
+
+    title: str
+    x: str
+    y: tuple[str, ...]
+    x_label: str
+    y_label: str
+    by: str = ""  # a column whose values each get their own line
+    spread: str = ""  # a column with the spread of the first y
+    logarithmic: bool = False
+    log_x: bool = True
+    only: tuple[str, ...] = ()  # the values of x that are drawn; empty: all
+
+    def axis(self, rows: Sequence[Row]) -> list[float] | list[str]:
+        """The values of x, in order."""
+        values = [value for value in dict.fromkeys(row[self.x] for row in rows) if not self.only or value in self.only]
+        if any(isinstance(value, str) for value in values):
+            return [str(value) for value in values]
+        return [float(str(value)) for value in values]
+
+    def lines(self, rows: Sequence[Row]) -> dict[str, list[float]]:
+        """The y values of each line."""
+        if not self.by:
+            return {name: [float(str(row[name])) for row in rows] for name in self.y}
+        return self._by(rows, self.y[0])
+
+    def spreads(self, rows: Sequence[Row]) -> dict[str, list[float]]:
+        """The spread of each value; empty where nothing varies."""
+        return self._by(rows, self.spread) if self.spread else {}
+
+    def _by(self, rows: Sequence[Row], column: str) -> dict[str, list[float]]:
+        lines: dict[str, list[float]] = {}
+        for row in rows:
+            if not self.only or row[self.x] in self.only:
+                lines.setdefault(str(row[self.by]), []).append(float(str(row[column])))
+        return lines
+
+
+@dataclass(frozen=True)
 class Verdict:
-    """What a test found: the outcome, one sentence of why, and the figures it rests on."""
+    """What a test found: the outcome, one sentence of why, the figures it rests on, and how to draw them."""
 
     outcome: Outcome
     words: str
     rows: list[Row] = field(default_factory=list)
+    chart: Chart | None = None
 
 
 @dataclass(frozen=True)
@@ -40,6 +81,6 @@ class Claim:
     trains: bool = False  # takes minutes, not seconds
 
 
-def judge(holds: bool, words: str, rows: list[Row] | None = None) -> Verdict:
+def judge(holds: bool, words: str, rows: list[Row] | None = None, chart: Chart | None = None) -> Verdict:
     """The verdict on a claim that holds or does not."""
-    return Verdict("holds" if holds else "does not hold", words, rows or [])
+    return Verdict("holds" if holds else "does not hold", words, rows or [], chart)

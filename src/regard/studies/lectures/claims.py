@@ -35,8 +35,14 @@ CLAIMS = (
     _measured(
         "gradient-flow",
         "1 recurrent networks",
-        "Gradients explode or vanish with the largest singular value; not along an LSTM's cell.",
+        "Gradients explode or vanish with the largest singular value; not along open gates of a GRU or an LSTM.",
         "gradient_flow",
+    ),
+    _trained(
+        "gradient-flow-trained",
+        "1 recurrent networks",
+        "Trained GRUs and LSTMs remember over more steps than a trained RNN.",
+        "gradient_flow_trained",
     ),
     _structural(
         "gru-unrolled",
@@ -50,6 +56,12 @@ CLAIMS = (
         "One context vector is a bottleneck: attention translates long sentences better.",
         "fixed_context",
     ),
+    _trained(
+        "alignment",
+        "3 RNN + attention",
+        "Attention learns to align words, crossings too, from translations alone.",
+        "alignment",
+    ),
     _structural(
         "attention-is-unsupervised",
         "3 RNN + attention",
@@ -59,10 +71,13 @@ CLAIMS = (
     _trained(
         "do-not-supervise",
         "3 RNN + attention",
-        "Attention need not be supervised: translations are better without it.",
+        "Attention need not be supervised: translations are as good without it.",
         "guidance",
     ),
     _trained("soft-or-hard", "4 captioning", "Soft attention learns better than hard attention.", "hard_attention"),
+    _structural(
+        "content-or-location", "14 kinds of attention", "Attention is by content or by location.", "content_or_location"
+    ),
     _structural(
         "worked-example",
         "5 the attention layer",
@@ -84,11 +99,23 @@ CLAIMS = (
         "Large dot products saturate the softmax; the division by √d prevents it.",
         "scaling",
     ),
+    _trained(
+        "scaling-trained",
+        "5 the attention layer",
+        "A Transformer learns better if scores are divided by √d.",
+        "scaling_trained",
+    ),
     _measured(
         "heads-cost",
         "5 the attention layer",
         "All heads together cost about as much as one head of full width.",
         "heads_cost",
+    ),
+    _structural(
+        "one-weighted-sum",
+        "14 why many heads",
+        "One weighted sum loses resolution; several heads keep it.",
+        "one_weighted_sum",
     ),
     _trained("many-heads", "5 the attention layer", "Several heads translate better than one wide head.", "many_heads"),
     _structural(
@@ -115,8 +142,26 @@ CLAIMS = (
         "Recurrence is sequential, convolution needs depth to see far, attention sees all at once.",
         "three_ways_of_sequences",
     ),
+    _trained(
+        "three-ways-trained",
+        "7 the Transformer",
+        "At equal cost, attention translates better than convolution and recurrence.",
+        "three_ways_trained",
+    ),
+    _structural(
+        "layer-norm",
+        "7 the Transformer",
+        "The σ of layer norm is the root of the sum of squares (a slide).",
+        "layer_norm_deviation",
+    ),
     _structural(
         "crossing", "14 complexity per layer", "Self-attention is cheaper than recurrence while n < d.", "crossing"
+    ),
+    _trained(
+        "pretraining",
+        "8 pre-training",
+        "BERT and GPT learn more from few labels after pre-training than from scratch.",
+        "pretraining",
     ),
     _structural(
         "memory-of-pixels",
@@ -134,6 +179,16 @@ CLAIMS = (
         "feed_forward_is_convolution",
     ),
     _trained("little-data", "10 ViT", "With little data a ResNet is better than a ViT.", "little_data"),
+    _measured(
+        "equal-flops",
+        "14 two lectures disagree",
+        "A ViT is faster than a ConvNet at equal FLOPs (another lecture: dearer to train and run).",
+        "equal_flops",
+    ),
+    _structural(
+        "hierarchical", "14 shapes of stages", "CNNs and Swins are hierarchical, a ViT is isotropic.", "hierarchical"
+    ),
+    _trained("swin-or-vit", "11 Swin", "A Swin is more accurate than a ViT that is trained alike.", "swin_or_vit"),
     _measured(
         "windows",
         "11 Swin",

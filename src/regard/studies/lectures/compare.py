@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from statistics import median
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from regard.attention.multihead import MultiHeadAttention
 from regard.data.synthetic.phrasebook import phrases
@@ -20,7 +22,7 @@ from regard.layers.recurrent import Recurrent
 from regard.studies.evaluate.translation import text_scores
 
 Bin = tuple[int, int]  # lowest and highest number of source words
-HEADS = 4
+HEADS, WRITTEN_OUT = 4, "self-attention, written out"
 
 
 def scores_by_length(
@@ -65,14 +67,16 @@ def three_ways(lengths: Sequence[int], *, width: int = 128, batch: int = 4, kern
             lambda length: (1, -(-(length - 1) // (kernel - 1))),
         ),
         ("self-attention", attention, lambda x: attention(x), lambda length: (1, 1)),
+        (WRITTEN_OUT, attention, lambda x: attention(x), lambda length: (1, 1)),
     ]
     measured = []
     for length in lengths:
         x = torch.randn(batch, length, width, requires_grad=True)
         for name, module, run, structure in ways:
             steps, layers = structure(length)
-            megabytes = _kept_bytes(module, run, x) / 2**20
-            measured.append(Way(name, length, _seconds(run, x), megabytes, steps, layers))
+            with sdpa_kernel(SDPBackend.MATH) if name == WRITTEN_OUT else nullcontext():
+                megabytes = _kept_bytes(module, run, x) / 2**20
+                measured.append(Way(name, length, _seconds(run, x), megabytes, steps, layers))
     return measured
 
 

@@ -2,26 +2,44 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import asdict
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
-from regard.studies.lectures.claim import ClaimOptions, Verdict, judge
+from regard.models.catalog import MODELS
+from regard.studies.lectures.claim import Chart, ClaimOptions, Row, Verdict, judge
 from regard.studies.lectures.compare import rows_of, three_ways
 from regard.studies.lectures.growth import attention_growth
-from regard.studies.lectures.measurements import cost_of_heads, gradients_through_time, saturation
+from regard.studies.lectures.measurements import CHARTS, cost_of_heads, gradients_through_time, saturation
 from regard.studies.lectures.superposition import superposition, superposition_rows
 
 FAR = 50  # steps back at which gradients are compared
+SEQUENCES = Chart(
+    "What one layer keeps for its backward pass", "length", ("megabytes",), "length", "MB", by="way", logarithmic=True
+)
+MEMORY = Chart(
+    "Two layers of attention between patches of 4 x 4 pixels", "tokens", ("peak",), "tokens", "bytes, forward pass",
+    by="way", logarithmic=True,
+)  # fmt: skip
+EQUAL_FLOPS = {"ViT-S/16": ("vit", "s-16"), "ResNet-50": ("resnet", "50"), "Swin-T": ("swin", "t")}
+IMAGES, REPEATS = 1, 3  # of the comparison at equal operations
 
 
 def gradient_flow(_: ClaimOptions) -> Verdict:
-    """Gradients explode above a singular value of 1 and vanish below; the LSTM's cell keeps them."""
+    """Gradients explode above a singular value of 1 and vanish below; the GRU's state and the LSTM's cell keep them."""
     rows = gradients_through_time([1, 10, FAR])
     far = {str(row["network"]): float(str(row["gradient"])) for row in rows if row["steps_back"] == FAR}
-    growing, shrinking, cell = far.values()
-    words = f"{FAR} steps back the gradient is {growing:.0e} (1.2), {shrinking:.0e} (0.8) and {cell:.2f} (LSTM cell)"
-    return judge(growing > 100 and shrinking < 0.01 and 0.5 < cell < 2, words, rows)
+    growing, shrinking, state, cell = far.values()
+    words = (
+        f"{FAR} steps back the gradient is {growing:.0e} (1.2), {shrinking:.0e} (0.8), {state:.2f} (GRU) and "
+        f"{cell:.2f} (LSTM cell)"
+    )
+    kept = all(0.5 < gradient < 2 for gradient in (state, cell))
+    return judge(growing > 100 and shrinking < 0.01 and kept, words, rows, CHARTS["gradients"])
 
 
 def scaling(_: ClaimOptions) -> Verdict:
@@ -31,7 +49,9 @@ def scaling(_: ClaimOptions) -> Verdict:
     words = (
         f"at width 1024 the heaviest of 64 keys gets {wide['unscaled']:.2f} unscaled and {wide['scaled']:.2f} scaled"
     )
-    return judge(float(str(wide["unscaled"])) > 0.9 and float(str(wide["scaled"])) < 0.3, words, rows)
+    return judge(
+        float(str(wide["unscaled"])) > 0.9 and float(str(wide["scaled"])) < 0.3, words, rows, CHARTS["scaling"]
+    )
 
 
 def heads_cost(_: ClaimOptions) -> Verdict:
@@ -39,21 +59,31 @@ def heads_cost(_: ClaimOptions) -> Verdict:
     rows = cost_of_heads([1, 8])
     one, eight = (float(str(row["seconds"])) for row in rows)
     equal = len({row["parameters"] for row in rows}) == 1
-    return judge(equal and eight < 1.5 * one, f"equal parameters; 8 heads take {eight / one:.2f} times the time", rows)
+    return judge(
+        equal and eight < 1.5 * one,
+        f"equal parameters; 8 heads take {eight / one:.2f} times the time",
+        rows,
+        CHARTS["heads"],
+    )
 
 
 def three_ways_of_sequences(_: ClaimOptions) -> Verdict:
     """Recurrence is sequential, convolution needs depth to see far, attention connects all at once but needs memory."""
     ways = three_ways([64, 512])
-    found = {(way.way.split()[0], way.length): way for way in ways}
+    found = {(way.way.split(" (")[0], way.length): way for way in ways}
     recurrence, convolution, attention = (found[name, 512] for name in ("recurrence", "convolution", "self-attention"))
     holds = (
         recurrence.sequential_steps == 512
         and attention.sequential_steps == convolution.sequential_steps == 1
         and attention.layers_to_connect == 1 < convolution.layers_to_connect
     )
-    words = f"512 tokens: 512 steps, {convolution.layers_to_connect} layers to see all, or one layer at once"
-    return judge(holds, words, rows_of(ways))
+    written = found["self-attention, written out", 512]
+    words = (
+        f"512 tokens: {recurrence.sequential_steps} steps, {convolution.layers_to_connect} layers to see all, or one "
+        f"layer at once; MB kept: LSTM {recurrence.megabytes:.0f}, convolution {convolution.megabytes:.0f}, attention "
+        f"{attention.megabytes:.0f} fused and {written.megabytes:.0f} written out"
+    )
+    return judge(holds, words, rows_of(ways), SEQUENCES)
 
 
 def windows(_: ClaimOptions) -> Verdict:
@@ -65,7 +95,54 @@ def windows(_: ClaimOptions) -> Verdict:
     factors = list(growth.values())
     words = "memory for 4 times the tokens: " + ", ".join(f"{way} {factor:.1f}x" for way, factor in growth.items())
     holds = len(factors) == 3 and factors[0] > 10 and factors[2] < 5
-    return judge(holds, words, [asdict(row) for row in rows])
+    return judge(holds, words, [asdict(row) for row in rows], MEMORY)
+
+
+def equal_flops(_: ClaimOptions) -> Verdict:
+    """Whether a ViT is faster or slower than a ConvNet for the same number of operations, to run and to train."""
+    rows = [_cost_of_images(title, name, preset) for title, (name, preset) in EQUAL_FLOPS.items()]
+    vit, resnet, swin = ({key: float(str(row[key])) for key in ("run", "train")} for row in rows)
+    ratios = {name: (each["run"] / vit["run"], each["train"] / vit["train"]) for name, each in
+              (("ResNet-50", resnet), ("Swin-T", swin))}  # fmt: skip
+    words = "time for the same operations, relative to a ViT's: " + ", ".join(
+        f"{name} {run:.2f} to run and {train:.2f} to train" for name, (run, train) in ratios.items()
+    )
+    faster = [ratio > 1 for ratio in ratios["ResNet-50"]]
+    if len(set(faster)) == 1:
+        return judge(faster[0], f"{words} (on this CPU)", rows)
+    return Verdict("depends", f"on whether it is run or trained: {words} (on this CPU)", rows)
+
+
+def _cost_of_images(title: str, name: str, preset: str) -> Row:
+    """Operations of one image of 224 x 224 pixels, and the milliseconds of 10⁹ of them."""
+    torch.manual_seed(0)
+    entry, images = MODELS[name], torch.rand(IMAGES, 3, 224, 224)
+    model = entry.model(entry.config.parse({**entry.presets[preset], "classes": 1000})).eval()
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.no_grad():
+        model(images)
+    operations = counter.get_total_flops() / 1e9
+
+    def run() -> None:
+        with torch.no_grad():
+            model(images)
+
+    def learn() -> None:
+        model.train()
+        model(images).sum().backward()
+
+    seconds = {"run": _fastest(run), "train": _fastest(learn)}
+    times = {way: 1000 * each / (operations * (1 if way == "run" else 3)) for way, each in seconds.items()}
+    return {"model": title, "GFLOP an image": operations / IMAGES, **times}
+
+
+def _fastest(work: Callable[[], object]) -> float:
+    """The least CPU seconds of a few runs: other work on the machine only adds to them."""
+    times = []
+    for _ in range(REPEATS):
+        begin = time.process_time()
+        work()
+        times.append(time.process_time() - begin)
+    return min(times)
 
 
 def more_features_than_neurons(_: ClaimOptions) -> Verdict:

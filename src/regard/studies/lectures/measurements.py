@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import median
 
 import torch
@@ -12,33 +11,8 @@ from torch import Tensor
 
 from regard.attention.core import attention_weights
 from regard.attention.multihead import MultiHeadAttention
-from regard.layers.recurrent import Cell, LSTMCell, RNNCell
-
-Row = dict[str, object]
-
-
-@dataclass(frozen=True)
-class Chart:
-    """How the rows of a claim are drawn: the column of the x-axis, the columns of the lines, and the labels."""
-
-    title: str
-    x: str
-    y: tuple[str, ...]
-    x_label: str
-    y_label: str
-    by: str = ""  # a column whose values each get their own line
-    logarithmic: bool = False
-
-    def lines(self, rows: Sequence[Row]) -> tuple[list[float], dict[str, list[float]]]:
-        """The x values, and the y values of each line."""
-        x = list(dict.fromkeys(float(str(row[self.x])) for row in rows))
-        if not self.by:
-            return x, {name: [float(str(row[name])) for row in rows] for name in self.y}
-        lines: dict[str, list[float]] = {}
-        for row in rows:
-            lines.setdefault(str(row[self.by]), []).append(float(str(row[self.y[0]])))
-        return x, lines
-
+from regard.layers.recurrent import Cell, GRUCell, LSTMCell, RNNCell
+from regard.studies.lectures.claim import Chart, Row
 
 CHARTS = {
     "gradients": Chart(
@@ -57,16 +31,19 @@ def gradients_through_time(steps: Sequence[int], *, width: int = 32) -> list[Row
     """|∂ last state / ∂ state n steps back|, relative to one step back.
 
     A vanilla RNN near its linear range multiplies the gradient by its recurrent matrix at every step, so it explodes or
-    vanishes with the largest singular value. The LSTM's cell is only multiplied by the forget gate, which is open here.
+    vanishes with the largest singular value. The LSTM's cell is only multiplied by the forget gate, and the GRU's state
+    by the update gate; both are open here.
     """
     torch.manual_seed(0)
     rotation = torch.linalg.qr(torch.randn(width, width))[0]
-    no_input, open_forget = torch.zeros(width, 1), torch.zeros(4 * width)
+    no_input, open_forget, open_update = torch.zeros(width, 1), torch.zeros(4 * width), torch.zeros(3 * width)
     open_forget[:width], open_forget[width : 2 * width] = -20.0, 20.0  # input gate closed, forget gate open
+    open_update[width : 2 * width] = 20.0
     cells = {f"RNN, singular values {gain}": RNNCell(no_input, gain * rotation, *_zeros(width)) for gain in (1.2, 0.8)}
     lstm = LSTMCell(torch.zeros(4 * width, 1), torch.zeros(4 * width, width), open_forget, torch.zeros(4 * width))
+    gru = GRUCell(torch.zeros(3 * width, 1), torch.zeros(3 * width, width), open_update, torch.zeros(3 * width))
     rows: list[Row] = []
-    for name, cell in {**cells, "LSTM, along the cell": lstm}.items():
+    for name, cell in {**cells, "GRU, update gate open": gru, "LSTM, along the cell": lstm}.items():
         norms = _gradient_norms(cell, width, max(steps))
         rows += [{"network": name, "steps_back": back, "gradient": float(norms[back - 1] / norms[0])} for back in steps]
     return rows

@@ -12,9 +12,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from regard.attention.core import attention_weights
 from regard.attention.multihead import MultiHeadAttention
-from regard.attention.positions import Added, SinusoidalPositions
+from regard.attention.positions import Added, RelativeBias, SinusoidalPositions
 from regard.layers.blocks import EncoderLayer, FeedForward
 from regard.layers.recurrent import GRUCell, Recurrent
+from regard.layers.vision import BackboneConfig, pyramid_sides
 from regard.models.catalog import MODELS
 from regard.studies.lectures.claim import ClaimOptions, Row, Verdict, judge
 from regard.studies.lectures.steps import attention_steps, lecture_example
@@ -179,6 +180,75 @@ def crossing(_: ClaimOptions) -> Verdict:
         f"the same width up to n = {cheaper} = {cheaper / width:g} d"
     )
     return Verdict("depends", words, rows)
+
+
+def one_weighted_sum(_: ClaimOptions) -> Verdict:
+    """What is left of two places that are looked at with equal weights, in one sum and in two heads."""
+    torch.manual_seed(0)
+    words = torch.randn(12, 16)  # the values of twelve words
+    pairs = [(a, b) for a in range(len(words)) for b in range(len(words)) if a != b]
+    values = torch.stack([words[list(pair)] for pair in pairs])[:, None]  # [pairs, 1 head, 2 places, D]
+    half = torch.full((len(pairs), 1, 1, 2), 0.5)
+    one = (half @ values).flatten(1)
+    each = torch.eye(2).expand(len(pairs), -1, -1)[:, :, None]  # two heads, each looks at a place of its own
+    two = (each @ values.expand(-1, 2, -1, -1)).flatten(1)
+    rows: list[Row] = [
+        {"heads": heads, "pairs of words told apart": len({tuple(row) for row in sums.tolist()}), "of": len(pairs)}
+        for heads, sums in ((1, one), (2, two))
+    ]
+    told = [int(str(row["pairs of words told apart"])) for row in rows]
+    text = f"one sum tells {told[0]} of {len(pairs)} pairs apart, two heads {told[1]}: which word was where is lost"
+    return judge(told[0] < told[1] == len(pairs), text, rows)
+
+
+def content_or_location(_: ClaimOptions) -> Verdict:
+    """Scores of queries and keys look for a content wherever it is; a bias by distance looks at a place."""
+    torch.manual_seed(0)
+    q, k, order = torch.randn(1, 2, 6, 8), torch.randn(1, 2, 6, 8), torch.randperm(6)
+    none, bias = torch.zeros_like(q), RelativeBias(2, 8, 16, both_sides=True).requires_grad_(False)
+    bias.table.copy_(torch.randn_like(bias.table))
+    rows: list[Row] = []
+    for name, query, scores in (("content", q, None), ("location", none, bias(6, 6)), ("both", q, bias(6, 6))):
+        plain, moved = (attention_weights(query, keys, bias=scores) for keys in (k, k[:, :, order]))
+        rows.append({
+            "attention by": name,
+            "weights follow the words": _difference(moved, plain[..., order]) < SAME,
+            "weights stay in place": _difference(moved, plain) < SAME,
+        })  # fmt: skip
+    found = [(row["weights follow the words"], row["weights stay in place"]) for row in rows]
+    words = "moved words take their weights along with scores of content, and leave them behind with scores of place"
+    return judge(found == [(True, False), (False, True), (False, False)], words, rows)
+
+
+def hierarchical(_: ClaimOptions) -> Verdict:
+    """The maps of ConvNets and Swins halve from stage to stage and get wider; those of a ViT stay as they are."""
+    rows: list[Row] = []
+    for title, name, preset in (("ResNet-50", "resnet", "50"), ("Swin-T", "swin", "t"), ("ViT-B/16", "vit", "b-16")):
+        entry = MODELS[name]
+        config = entry.config.parse({**entry.presets[preset], "image_size": 224, "classes": 10})
+        assert isinstance(config, BackboneConfig)
+        rows.append({"model": title, "sides": config.map_sides(), "widths": config.map_widths()})
+    halving = [list(pyramid_sides(224 // 4, 4)) == row["sides"] for row in rows]
+    words = "; ".join(f"{row['model']} {row['sides']}" for row in rows)
+    return judge(halving == [True, True, False] and rows[2]["sides"] == [14], f"sides of the maps: {words}", rows)
+
+
+def layer_norm_deviation(_: ClaimOptions) -> Verdict:
+    """Layer norm with a deviation of sums, as a slide has it, and of means."""
+    torch.manual_seed(0)
+    x = torch.randn(4, 64)
+    away = x - x.mean(dim=1, keepdim=True)
+    expected = functional.layer_norm(x, (64,), eps=0.0)
+    rows: list[Row] = [
+        {"σ": name, "difference": _difference(away / deviation, expected)}
+        for name, deviation in (
+            ("√Σ(x - μ)²", away.square().sum(dim=1, keepdim=True).sqrt()),
+            ("√(Σ(x - μ)² / D)", away.square().mean(dim=1, keepdim=True).sqrt()),
+        )
+    ]
+    slide, right = (float(str(row["difference"])) for row in rows)
+    assert right < SAME
+    return judge(slide < SAME, f"without 1/D the result is √D = {64**0.5:g} times too small", rows)
 
 
 def _gate(cell: GRUCell, x: Tensor, state: Tensor) -> Tensor:

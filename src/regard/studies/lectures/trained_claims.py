@@ -1,125 +1,201 @@
-"""Claims that only training decides: recipes on built-in data, several seeds, the same budget for every side."""
+"""Claims that only training decides: small networks, several seeds, the same budget for every side."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from statistics import mean, stdev
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
-from regard.checkpoints.folder import is_sealed
-from regard.studies.lectures.claim import ClaimOptions, Row, Verdict
-from regard.training.loop import train
-from regard.training.metrics_log import METRICS, read_metrics
-from regard.training.tasks.catalog import load_recipe
+from regard.layers.recurrent import Kind
+from regard.studies.lectures.claim import Chart, ClaimOptions, Outcome, Verdict
+from regard.studies.lectures.contest import Contest, Found
+from regard.studies.lectures.pictures import RESNET, SWIN, VIT, Pictures
+from regard.studies.lectures.pretraining import Acceptability
+from regard.studies.lectures.recall import Recall
+from regard.studies.lectures.translation import (
+    BY_LENGTH,
+    CONVOLUTION,
+    RNN,
+    TRANSFORMER,
+    Translation,
+    Values,
+    of_length,
+)
 
-SPREADS = 2.0  # a difference counts if it exceeds so many standard errors
+DISTANCES = (5, 20, 40)
+KINDS: tuple[Kind, ...] = ("rnn", "gru", "lstm")
+SHORT, USUAL, LONGER = BY_LENGTH
+LENGTHS = [of_length("exact", words) for words in BY_LENGTH]
+EXACT, ALIGNED = of_length("exact", USUAL), of_length("aligned", USUAL)
+COUNTS = (50, 200, 1000)
+LEARNT = 0.5  # a side that gets less than this right has not learnt its task
+MATTERS = 0.03  # a smaller difference of shares is of no use to anyone
+RNN_RATE, TRANSFORMER_RATE = 1e-2, 5e-3
+ONE_VECTOR: Values = (*RNN, ("attention", "none"))
+ONE_HEAD: Values = (*TRANSFORMER, ("heads", 1))
+CONVOLUTIONS: Values = (("width", 64), ("depth", 2), ("kernel", 3), ("longest", 32))
+FLOPS = 2e10  # of each training of the three ways
 
+attending, one_vector = (Translation("seq2seq", values, RNN_RATE) for values in (RNN, ONE_VECTOR))
+four_heads, one_head = (Translation("transformer", values, TRANSFORMER_RATE) for values in (TRANSFORMER, ONE_HEAD))
 
-@dataclass(frozen=True)
-class Side:
-    """One side of a comparison: a recipe and the settings that make it different."""
-
-    recipe: str
-    settings: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Contest:
-    """Sides trained alike. The claim is that `better` has the higher metric than every other side."""
-
-    sides: Mapping[str, Side]
-    better: str
-    metric: str
-    settings: tuple[str, ...]  # of all sides: small data and models, so that minutes suffice
-    steps: int
-    margin: float = 0.0  # the least difference that matters
-
-    def __call__(self, options: ClaimOptions) -> Verdict:
-        """Train every side with every seed and compare."""
-        found = {
-            name: [self._score(name, seed, options) for seed in range(1, options.seeds + 1)] for name in self.sides
-        }
-        rows: list[Row] = [
-            {"side": name, self.metric: mean(scores), **_spread(scores)} for name, scores in found.items()
-        ]
-        others = [name for name in found if name != self.better]
-        wins = [name for name in others if _beats(found[self.better], found[name], self.margin)]
-        losses = [name for name in others if _beats(found[name], found[self.better], self.margin)]
-        words = ", ".join(f"{name} {mean(scores):.3g}" for name, scores in found.items())
-        if len(wins) == len(others):
-            return Verdict("holds", words, rows)
-        return Verdict("does not hold" if losses else "depends", words, rows)
-
-    def _score(self, name: str, seed: int, options: ClaimOptions) -> float:
-        """The best validation metric of a run; a run that is complete is not trained again."""
-        side = self.sides[name]
-        steps = options.steps or self.steps
-        values = [
-            *self.settings,
-            *side.settings,
-            f"training.steps={steps}",
-            f"training.validate_every={steps}",
-            f"seed={seed}",
-        ]
-        out = options.runs / _folder(name, seed, steps)
-        if not is_sealed(out):
-            train(load_recipe(side.recipe, values), out, resume=out.exists())
-        return max(float(row[self.metric]) for row in read_metrics(out / METRICS) if self.metric in row)
-
-
-def _folder(name: str, seed: int, steps: int) -> Path:
-    return Path(f"{name.replace(' ', '-').replace(',', '')}-{steps}-seed{seed}")
-
-
-def _spread(scores: Sequence[float]) -> Row:
-    return {"spread": stdev(scores) if len(scores) > 1 else 0.0, "seeds": len(scores)}
-
-
-def _beats(first: Sequence[float], second: Sequence[float], margin: float) -> bool:
-    """Whether the means differ by more than the margin and more than chance would make them."""
-    difference = mean(first) - mean(second)
-    error = sum((stdev(x) if len(x) > 1 else 0.0) ** 2 / len(x) for x in (first, second)) ** 0.5
-    return difference > max(margin, SPREADS * error)
-
-
-PHRASES = ("data.phrasebook.count=6000", "training.batch_tokens=4096", "training.warmup=50", "training.lr=2e-3",
-           "training.label_smoothing=0", "training.validate_sentences=100", "decoding.beam=1")  # fmt: skip
-WORDS = ("tokenizer.kind=word", "tokenizer.size=8000", "tokenizer.min_frequency=1")
-RNN = ("model.preset=tiny", "training.guide=0", *WORDS)
-TRANSFORMER = ("model.preset=tiny", "training.average=0", "training.keep=1", *WORDS)
-SHORT, LONG = ("data.phrasebook.max_words=12",), ("data.phrasebook.max_words=40",)
-
-fixed_context = Contest(
+RECALL = Contest({kind.upper(): Recall(kind, DISTANCES) for kind in KINDS}, 250)
+CONTEXT = Contest(
     {
-        "attention": Side("phrasebook-rnn", RNN),
-        "one context vector": Side("phrasebook-rnn", (*RNN, "model.attention=none")),
+        "attention": attending,
+        "one context vector": one_vector,
+        "attention, backwards": replace(attending, backwards=True),
+        "one context vector, backwards": replace(one_vector, backwards=True),
     },
-    "attention", "bleu", (*PHRASES, *LONG), 500, margin=2.0,
-)  # fmt: skip
-guidance = Contest(
-    {"guided": Side("phrasebook-rnn", (*RNN, "training.guide=0.1")), "not guided": Side("phrasebook-rnn", RNN)},
-    "not guided", "bleu", (*PHRASES, *SHORT), 500,
-)  # fmt: skip
-many_heads = Contest(
-    {f"{heads} heads": Side("phrasebook-transformer", (*TRANSFORMER, f"model.heads={heads}")) for heads in (4, 1)},
-    "4 heads", "bleu", (*PHRASES, *SHORT), 600,
-)  # fmt: skip
-positions = Contest(
+    200,
+)
+GUIDANCE = Contest({"not guided": attending, "guided": replace(attending, guide=0.1)}, 200)
+HARD = Contest({"soft": attending, "hard": replace(attending, values=(*RNN, ("reading", "hard")))}, 200)
+SCALING = Contest({"divided by √d": one_head, "not divided": replace(one_head, scaled=False)}, 300)
+HEADS = Contest({"4 heads": four_heads, "1 head": one_head}, 300)
+POSITIONS = Contest(
     {
-        kind: Side("phrasebook-transformer", (*TRANSFORMER, f"model.positions={kind}"))
-        for kind in ("sinusoidal", "learned", "rotary", "linear")
-    }
-    | {"sinusoidal, concatenated": Side("phrasebook-transformer", (*TRANSFORMER, "model.join_positions=concatenate"))},
-    "sinusoidal", "bleu", (*PHRASES, *SHORT), 600,
-)  # fmt: skip
-hard_attention = Contest(
-    {
-        "soft": Side("phrasebook-rnn", RNN),
-        "hard, straight through": Side("phrasebook-rnn", (*RNN, "model.reading=hard")),
+        "sinusoidal": four_heads,
+        **{
+            kind: replace(four_heads, values=(*TRANSFORMER, ("positions", kind)))
+            for kind in ("learned", "rotary", "linear")
+        },
+        "concatenated": replace(four_heads, values=(*TRANSFORMER, ("join_positions", "concatenate"))),
     },
-    "soft", "bleu", (*PHRASES, *SHORT), 500,
-)  # fmt: skip
-little_data = Contest(
-    {"ResNet": Side("scenes-resnet"), "ViT": Side("scenes-vit")}, "ResNet", "accuracy", ("data.count=500",), 200,
-)  # fmt: skip
+    300,
+)
+THREE_WAYS = Contest(
+    {
+        "recurrent": replace(attending, flops=FLOPS),
+        "convolutional": Translation(CONVOLUTION, CONVOLUTIONS, TRANSFORMER_RATE, flops=FLOPS),
+        "attention": replace(four_heads, flops=FLOPS),
+    },
+    1000,
+)
+DATA = Contest({"ResNet": Pictures("resnet", RESNET, COUNTS), "ViT": Pictures("vit", VIT, COUNTS)}, 200)
+IMAGES = Contest({"Swin": Pictures("swin", SWIN, COUNTS[-1:]), "ViT": Pictures("vit", VIT, COUNTS[-1:])}, 200)
+PRETRAINING = Contest(
+    {
+        f"{title}, {'pre-trained' if pretrained else 'from scratch'}": Acceptability(model, pretrained)
+        for model, title in (("bert", "BERT"), ("gpt", "GPT"))
+        for pretrained in (True, False)
+    },
+    300,
+)
+
+
+def gradient_flow_trained(options: ClaimOptions) -> Verdict:
+    """Trained RNNs lose the gradient over many steps and do not learn from far back; gated ones do."""
+    found, far = RECALL.run(options), DISTANCES[-1]
+    recalled = f"recalled, {far} steps"
+    words = f"the symbol {far} steps back is recalled by {found.told(recalled)}; gradients that arrive there: " + (
+        found.told(f"gradient, {far} steps")
+    )
+    outcome = _all_better(found, (("GRU", "RNN"), ("LSTM", "RNN")), recalled)
+    measures = [f"recalled, {distance} steps" for distance in DISTANCES]
+    return _verdict(found, outcome, words, measures, "Which symbol came first?", "share recalled")
+
+
+def fixed_context(options: ClaimOptions) -> Verdict:
+    """One vector for a whole sentence is a bottleneck: attention is better, and more so for long sentences."""
+    found = CONTEXT.run(options)
+    ways = (("attention", "one context vector"), ("attention, backwards", "one context vector, backwards"))
+    outcome = _all_better(found, ways, EXACT)
+    words = "; ".join(f"{measure}: {found.told(measure)}" for measure in LENGTHS)
+    return _verdict(found, outcome, words, LENGTHS, "One context vector, or attention", "share translated exactly")
+
+
+def guidance(options: ClaimOptions) -> Verdict:
+    """Attention that nobody tells where to look translates as well as attention that is told."""
+    found = GUIDANCE.run(options)
+    words = f"{EXACT}: {found.told(EXACT)}; heaviest word is the right one: {found.told(ALIGNED)}"
+    faster = found.beats("guided", "not guided", EXACT, MATTERS)
+    learnt = found.mean("not guided", EXACT) > LEARNT
+    outcome: Outcome = "holds" if learnt and not faster else "depends"
+    if faster:
+        words = f"on the budget: attention that is told where to look learns faster; {words}"
+    return _verdict(found, outcome, words, [EXACT, ALIGNED])
+
+
+def alignment(options: ClaimOptions) -> Verdict:
+    """Attention learns to align words, crossings too, from translations alone."""
+    found = GUIDANCE.run(options)
+    holds = min(found.values("not guided", ALIGNED)) > 0.9
+    words = f"the heaviest source word is the one translated for {found.told(ALIGNED, ['not guided'])} of the words"
+    return _verdict(found, "holds" if holds else "does not hold", words, [ALIGNED])
+
+
+def hard_attention(options: ClaimOptions) -> Verdict:
+    """Soft attention learns better than hard attention, which draws one place."""
+    return _best(HARD.run(options), "soft", EXACT)
+
+
+def scaling_trained(options: ClaimOptions) -> Verdict:
+    """A Transformer learns better if scores are divided by √d."""
+    return _best(SCALING.run(options), "divided by √d", EXACT)
+
+
+def many_heads(options: ClaimOptions) -> Verdict:
+    """Several heads translate better than one of full width."""
+    return _best(HEADS.run(options), "4 heads", EXACT)
+
+
+def positions(options: ClaimOptions) -> Verdict:
+    """Linear positions are bad, because they grow with the length; sinusoidal ones are not."""
+    found = POSITIONS.run(options)
+    words = f"{EXACT}: {found.told(EXACT)}; longer than any in training, {LENGTHS[-1]}: {found.told(LENGTHS[-1])}"
+    return _verdict(found, found.outcome("sinusoidal", EXACT, MATTERS), words, LENGTHS)
+
+
+def three_ways_trained(options: ClaimOptions) -> Verdict:
+    """At equal cost attention learns best, and convolution and recurrence fall behind with the length."""
+    found = THREE_WAYS.run(options)
+    cost = f"steps {found.told('steps')}; CPU seconds {found.told('seconds')}"
+    words = "; ".join(f"{measure}: {found.told(measure)}" for measure in LENGTHS[:2])
+    return _verdict(found, found.outcome("attention", EXACT, MATTERS), f"{words}; {cost}", LENGTHS)
+
+
+def little_data(options: ClaimOptions) -> Verdict:
+    """With little data a ResNet is better than a ViT, and the gap closes with more."""
+    found = DATA.run(options)
+    measures = [f"accuracy, {count} images" for count in COUNTS]
+    words = "; ".join(f"{count} images: {found.told(name)}" for count, name in zip(COUNTS, measures, strict=True))
+    outcome = _all_better(found, [("ResNet", "ViT")], measures[0])
+    return _verdict(found, outcome, words, measures, "Accuracy by the number of images", "accuracy")
+
+
+def swin_or_vit(options: ClaimOptions) -> Verdict:
+    """A Swin is more accurate than a ViT that was trained alike."""
+    found = IMAGES.run(options)
+    accuracy, seconds = "accuracy, 1000 images", "seconds, 1000 images"
+    words = f"{found.told(accuracy)}; CPU seconds {found.told(seconds)}"
+    return _verdict(found, found.outcome("Swin", accuracy, MATTERS), words, [accuracy])
+
+
+def pretraining(options: ClaimOptions) -> Verdict:
+    """Pre-training without labels helps where labels are few: BERT's and GPT's."""
+    found, judged = PRETRAINING.run(options), "judged rightly"
+    pairs = [(f"{model}, pre-trained", f"{model}, from scratch") for model in ("BERT", "GPT")]
+    return _verdict(found, _all_better(found, pairs, judged), found.told(judged), [judged])
+
+
+def _best(found: Found, better: str, measure: str) -> Verdict:
+    return _verdict(found, found.outcome(better, measure, MATTERS), found.told(measure), [measure])
+
+
+def _all_better(found: Found, pairs: Iterable[tuple[str, str]], measure: str) -> Outcome:
+    """On the claim that the first of each pair is better: all are, some second is better, or the seeds cannot tell."""
+    pairs = list(pairs)
+    if all(found.beats(first, second, measure, MATTERS) for first, second in pairs):
+        return "holds"
+    return "does not hold" if any(found.beats(b, a, measure, MATTERS) for a, b in pairs) else "depends"
+
+
+def _verdict(
+    found: Found, outcome: Outcome, words: str, measures: Sequence[str], title: str = "", y_label: str = "share"
+) -> Verdict:
+    """A verdict with all that was measured, and a chart of these measures."""
+    chart = Chart(
+        title or "Mean and spread of the seeds", "measured", ("mean",), "", y_label,
+        by="side", spread="spread", log_x=False, only=tuple(measures),
+    )  # fmt: skip
+    return Verdict(outcome, words, found.rows, chart)
