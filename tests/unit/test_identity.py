@@ -27,6 +27,7 @@ TABLES = (  # files and folders with one row, or one file, for each model
     "recipes",
     "training/recipe",  # the default model of each task
     "training/tasks",  # recipes of tasks name a default model
+    "studies/lectures",  # claims compare models
 )
 CELL = "the kind of a recurrent cell"
 FINDER = "a way of finding regions"
@@ -38,7 +39,6 @@ EXCEPTIONS = {  # (file, name): the meaning of the word there
     ("models/elmo.py", "lstm"): CELL,
     ("models/path_lstm.py", "lstm"): CELL,
     ("models/seq2seq.py", "lstm"): CELL,
-    ("studies/lectures/compare.py", "lstm"): CELL,
     ("studies/costs/captions.py", "transformer"): "the kind of a decoder",
     ("studies/costs/parts.py", "lstm"): KERNEL,
     ("studies/costs/recurrent.py", "lstm"): KERNEL,
@@ -60,10 +60,6 @@ EXCEPTIONS = {  # (file, name): the meaning of the word there
     ("studies/bench/run.py", "bert"): "what a job of the benchmark measures",
     ("studies/bench/run.py", "gpt"): "what a job of the benchmark measures",
     ("studies/bench/run.py", "transformer"): "what a job of the benchmark measures",
-    ("studies/lectures/growth.py", "swin"): "one side of a comparison of two models",
-    ("studies/lectures/growth.py", "vit"): "one side of a comparison of two models",
-    ("studies/lectures/structural_claims.py", "lstm"): "a kind of recurrent layer",
-    ("studies/lectures/structural_claims.py", "transformer"): "the model that a claim is about",
 }
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from regard.errors import ConfigError
-from regard.layers.convolution import ConvolutionEncoder
+from regard.layers.convolution import ConvolutionEncoder, GatedConvolution
 
 
 def test_one_layer_is_a_gated_sum_of_neighbours():
@@ -51,3 +51,10 @@ def test_variance_survives_many_layers():
 def test_an_even_kernel_is_refused():
     with pytest.raises(ConfigError, match="choose an odd one, such as 5"):
         ConvolutionEncoder(8, 1, kernel=4)
+
+
+def test_a_causal_layer_sees_the_tokens_before_and_no_later_one():
+    layer = GatedConvolution(4, kernel=3, dropout=0.0, causal=True)
+    x = torch.randn(1, 4, 9, requires_grad=True)
+    (gradient,) = torch.autograd.grad(layer(x, None)[0, :, 5].sum(), x)
+    assert (gradient[0].abs().sum(dim=0) > 0).tolist() == [3 <= t <= 5 for t in range(9)]

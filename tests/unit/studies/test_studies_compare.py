@@ -11,7 +11,9 @@ from regard.studies.lectures.compare import rows_of, scores_by_length, three_way
 
 def test_steps_and_layers_follow_from_the_architecture() -> None:
     rows = {(row["way"], row["length"]): row for row in rows_of(three_ways([5, 9], width=8, batch=1))}
-    assert len(rows) == 6
+    assert len(rows) == 8
+    written = "self-attention, written out"
+    assert rows[written, 9]["megabytes"] > rows["self-attention", 9]["megabytes"]
     assert rows["recurrence (LSTM)", 9]["sequential_steps"] == 9
     assert rows["self-attention", 9]["sequential_steps"] == rows["self-attention", 9]["layers_to_connect"] == 1
     # a kernel of 3 reaches one token further on each side per layer: a distance of 8 takes 4 + 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import torch
@@ -40,7 +40,7 @@ class Pictures:
         for count in self.counts:
             torch.manual_seed(seed)
             model, begin = self.build(), time.process_time()
-            fit(model, _batches(count, seed), lambda batch, model=model: _loss(model, batch),
+            fit(model, _batches(count, seed), partial(_loss, model),
                 steps=steps, rate=self.rate)  # fmt: skip
             found[f"seconds, {count} images"] = time.process_time() - begin
             found[f"accuracy, {count} images"] = _accuracy(model)

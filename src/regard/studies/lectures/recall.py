@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from jaxtyping import Float, Int
@@ -34,7 +35,7 @@ class Recall:
             torch.manual_seed(seed)
             model = _Network(self.kind, self.width)
             generator = torch.Generator().manual_seed(seed)
-            fit(model, _sequences(generator, BATCH, distance), lambda x, model=model: _loss(model, x),
+            fit(model, _sequences(generator, BATCH, distance), partial(_loss, model),
                 steps=steps, rate=self.rate)  # fmt: skip
             x = next(_sequences(torch.Generator().manual_seed(0), TESTED, distance))
             found[f"recalled, {distance} steps"] = float((model(x).argmax(dim=1) == x[:, 0]).float().mean())

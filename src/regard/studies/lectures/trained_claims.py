@@ -21,7 +21,7 @@ from regard.studies.lectures.translation import (
     of_length,
 )
 
-DISTANCES = (5, 20, 40)
+DISTANCES = (5, 10, 20)
 KINDS: tuple[Kind, ...] = ("rnn", "gru", "lstm")
 SHORT, USUAL, LONGER = BY_LENGTH
 LENGTHS = [of_length("exact", words) for words in BY_LENGTH]
@@ -33,7 +33,7 @@ RNN_RATE, TRANSFORMER_RATE = 1e-2, 5e-3
 ONE_VECTOR: Values = (*RNN, ("attention", "none"))
 ONE_HEAD: Values = (*TRANSFORMER, ("heads", 1))
 CONVOLUTIONS: Values = (("width", 64), ("depth", 2), ("kernel", 3), ("longest", 32))
-FLOPS = 2e10  # of each training of the three ways
+FLOPS = 4e10  # of each training of the three ways
 
 attending, one_vector = (Translation("seq2seq", values, RNN_RATE) for values in (RNN, ONE_VECTOR))
 four_heads, one_head = (Translation("transformer", values, TRANSFORMER_RATE) for values in (TRANSFORMER, ONE_HEAD))
@@ -50,8 +50,8 @@ CONTEXT = Contest(
 )
 GUIDANCE = Contest({"not guided": attending, "guided": replace(attending, guide=0.1)}, 200)
 HARD = Contest({"soft": attending, "hard": replace(attending, values=(*RNN, ("reading", "hard")))}, 200)
-SCALING = Contest({"divided by √d": one_head, "not divided": replace(one_head, scaled=False)}, 300)
-HEADS = Contest({"4 heads": four_heads, "1 head": one_head}, 300)
+SCALING = Contest({"divided by √d": one_head, "not divided": replace(one_head, scaled=False)}, 400)
+HEADS = Contest({"4 heads": four_heads, "1 head": one_head}, 400)
 POSITIONS = Contest(
     {
         "sinusoidal": four_heads,
@@ -61,7 +61,7 @@ POSITIONS = Contest(
         },
         "concatenated": replace(four_heads, values=(*TRANSFORMER, ("join_positions", "concatenate"))),
     },
-    300,
+    400,
 )
 THREE_WAYS = Contest(
     {
