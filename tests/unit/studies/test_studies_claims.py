@@ -14,7 +14,7 @@ from regard.attention.core import attention_weights
 from regard.cli.main import app, run
 from regard.studies.lectures.claim import ClaimOptions
 from regard.studies.lectures.claims import CLAIMS, find_claim
-from regard.studies.lectures.contest import Contest, Found
+from regard.studies.lectures.contest import Contest, Found, Longer
 from regard.studies.lectures.pictures import RESNET, SWIN, VIT, Pictures
 from regard.studies.lectures.pretraining import Acceptability
 from regard.studies.lectures.recall import Recall
@@ -111,14 +111,14 @@ class _Measured(dict):
 
 BETTER = {  # for each claim that trains: the sides that are better if it is true
     "gradient-flow-trained": {"GRU", "LSTM"},
-    "fixed-context": {"attention", "attention, backwards"},
-    "alignment": {"not guided"},
+    "fixed-context": {"attention", "attention (backwards)"},
+    "alignment": {"not guided (twice the steps)"},
     "soft-or-hard": {"soft"},
     "scaling-trained": {"divided by √d"},
     "many-heads": {"4 heads"},
     "positions": {"sinusoidal"},
     "three-ways-trained": {"attention"},
-    "pretraining": {"BERT, pre-trained", "GPT, pre-trained"},
+    "pretraining": {"BERT (pre-trained)", "GPT (pre-trained)"},
     "little-data": {"ResNet"},
     "swin-or-vit": {"Swin"},
 }
@@ -137,13 +137,24 @@ def test_a_claim_that_is_false_comes_out_as_such(name, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("guided", "free", "outcome"),
-    [(0.9, 0.9, "holds"), (0.9, 0.6, "depends"), (0.6, 0.9, "holds"), (0.1, 0.1, "depends")],
+    ("guided", "free", "longer", "outcome", "words"),
+    [
+        (0.9, 0.9, 0.9, "holds", ""),
+        (0.6, 0.9, 0.9, "holds", ""),
+        (0.9, 0.6, 0.9, "depends", "on the budget"),
+        (0.9, 0.6, 0.6, "depends", "exact"),
+        (0.1, 0.1, 0.1, "depends", "exact"),  # nobody has learnt anything
+    ],
 )
-def test_supervision_is_judged_by_whether_it_was_needed(guided, free, outcome, monkeypatch):
-    scores = {"guided": _Measured(guided), "not guided": _Measured(free)}
-    monkeypatch.setattr(Contest, "_scores", lambda self, side, *_: scores[side])
-    assert find_claim("do-not-supervise").test(ClaimOptions()).outcome == outcome
+def test_supervision_is_judged_by_whether_it_was_needed(guided, free, longer, outcome, words, monkeypatch):
+    scores = {"guided": guided, "not guided": free, "not guided (twice the steps)": longer}
+    monkeypatch.setattr(Contest, "_scores", lambda self, side, *_: _Measured(scores[side]))
+    verdict = find_claim("do-not-supervise").test(ClaimOptions())
+    assert verdict.outcome == outcome and verdict.words.startswith(words)
+
+
+def test_a_longer_training_has_more_steps():
+    assert Longer(lambda seed, steps: {"seed": seed, "steps": steps}, 3)(2, 5) == {"seed": 2, "steps": 15}
 
 
 def test_every_claim_that_trains_has_a_judgement_tested():

@@ -133,17 +133,17 @@ class Scene(NamedTuple):
         return tuple(dict.fromkeys(_caption((first, *order)) for order in orders))
 
 
-def scenes(*, part: Part, count: int, seed: int, size: int = 32) -> Iterator[Scene]:
-    """Draw `count` scenes of `size` x `size` pixels; no two parts share one."""
+def scenes(*, part: Part, count: int, seed: int, size: int = 32, most: int | None = None) -> Iterator[Scene]:
+    """Draw `count` scenes of `size` x `size` pixels, of at most `most` objects; no two parts share one."""
     if size < MIN_SIZE:
         raise UsageError(f"scenes of {size} pixels are too small to tell shapes apart; use {MIN_SIZE} or more")
     for number in range(count):
-        yield draw_scene(np.random.default_rng([seed, PARTS.index(part), number]), size)
+        yield draw_scene(np.random.default_rng([seed, PARTS.index(part), number]), size, most)
 
 
-def draw_scene(rng: np.random.Generator, size: int) -> Scene:
+def draw_scene(rng: np.random.Generator, size: int, most: int | None = None) -> Scene:
     """One scene; the first object is large and the others are smaller."""
-    things = _things(rng)
+    things = _things(rng)[:most]
     points = (np.arange(size * OVERSAMPLING) + 0.5) / (size * OVERSAMPLING)
     x, y = points[None, :], points[:, None]
     image = np.empty((3, size, size))

@@ -18,6 +18,17 @@ Side = Callable[[int, int], Scores]  # (seed, steps) -> what was measured; its r
 
 
 @dataclass(frozen=True)
+class Longer:
+    """A side that is trained for so many times the steps of the others."""
+
+    side: Side
+    times: int
+
+    def __call__(self, seed: int, steps: int) -> Scores:
+        return self.side(seed, self.times * steps)
+
+
+@dataclass(frozen=True)
 class Found:
     """What every side measured, one entry a seed."""
 

@@ -1,4 +1,4 @@
-"""Small image models that learn the built-in scenes: which of six shapes is the largest."""
+"""Small image models that learn the built-in scenes, of one object each: which of six shapes is it?"""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Pictures:
     model: str
     values: tuple[tuple[str, object], ...]
     counts: tuple[int, ...]
-    rate: float = 2e-3
+    rate: float = 3e-3
 
     def __call__(self, seed: int, steps: int) -> Scores:
         """Train with a seed for some steps, once for each number of images, and measure the accuracy on others."""
@@ -55,7 +55,7 @@ class Pictures:
 
 @cache
 def _drawn(part: Part, count: int, seed: int) -> Images:
-    drawn = list(scenes(part=part, count=count, seed=seed, size=SIDE))
+    drawn = list(scenes(part=part, count=count, seed=seed, size=SIDE, most=1))
     pixels = torch.from_numpy(np.stack([scene.pixels for scene in drawn])).float() / 127.5 - 1
     return pixels, torch.tensor([scene.label for scene in drawn])
 

@@ -23,7 +23,7 @@ from regard.studies.lectures.fitting import fit
 from regard.studies.lectures.language import BEGIN, END, FIRST, NOUNS, PAD, TARGET_VOCAB, draw_pair
 
 WORDS, LABELLED, TESTED, BATCH = (3, 8), 128, 400, 32
-MASK, MASKED = TARGET_VOCAB, 0.2  # a token of its own, and the share of words that are hidden
+MASK, MASKED = TARGET_VOCAB, 0.3  # a token of its own, and the share of words that are hidden
 SIZES = {"width": 64, "heads": 4, "depth": 2, "ffn_width": 128, "vocab": TARGET_VOCAB + 1, "dropout": 0.0}
 Model = Bert | Gpt
 Texts = Int[Tensor, "B T"]
