@@ -76,3 +76,9 @@ def test_objects_are_drawn_in_full():
             inside = SHAPES[thing.shape](x, y) <= 1
             owners[inside.reshape(24, 3, 24, 3).mean(axis=(1, 3)) >= 0.5] = number
         np.testing.assert_array_equal(scene.owners, owners)
+
+
+def test_scenes_of_one_object_show_the_largest_of_the_same_scenes():
+    whole, alone = (list(scenes(part="train", count=5, seed=3, most=most)) for most in (None, 1))
+    assert [scene.things[:1] for scene in whole] == [scene.things for scene in alone]
+    assert all(set(np.unique(scene.owners)) == {0, 1} for scene in alone)
