@@ -8,15 +8,23 @@ from regard.config import Config
 
 
 def model_card(
-    name: str, config: Config, *, use: str, title: str = "", data: str = "", metrics: Mapping[str, Any] | None = None
+    name: str,
+    config: Config,
+    *,
+    use: str,
+    title: str = "",
+    data: str = "",
+    metrics: Mapping[str, Any] | None = None,
+    more: str = "",
 ) -> str:
     """A short README.md for a model folder.
 
     `use` is the line of Python that runs the loaded model, `data` says in words what the model was trained on, and
-    `metrics` what it reached.
+    `metrics` what it reached. `more` follows the table of metrics.
     """
     rows = [f"| {metric} | {_number(value)} |" for metric, value in (metrics or {}).items()]
     table = "\n".join(["| Metric | Value |", "|---|---|", *rows]) if rows else "Not measured."
+    results = f"{table}\n\n{more}" if more else table
     settings = json.dumps(config.model_dump(mode="json"), indent=2)
     return f"""# {title or f"A {name} model"}
 
@@ -37,7 +45,7 @@ model = regard.load("path/to/this/folder")
 
 ## Results
 
-{table}
+{results}
 
 ## Configuration
 

@@ -426,5 +426,8 @@ class Trainer(Generic[B]):
             tested = self.task.test(model, self.signals.check)
         if tested:
             self.log.write(progress.step, "test", tested)
-            self.reporter.say(f"test  {shown(tested, self.recipe.metrics)}")
+            if told := shown(tested, self.recipe.metrics):
+                self.reporter.say(f"test  {told}")
+        if self.task.conclusion:
+            self.reporter.say(self.task.conclusion)
         publish_model(self.out, self.recipe, model, self.task, {"valid": values, "test": tested})

@@ -1,13 +1,13 @@
 """Training losses. Each is summed over tokens, so that the loop can divide by the token count of all batches."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.layers.blocks import Factors, even
@@ -324,6 +324,12 @@ def r_drop(
     assert isinstance(first, Tensor) and isinstance(second, Tensor)
     both = cross_entropy(first, labels, mask, smoothing) + cross_entropy(second, labels, mask, smoothing)
     return 0.5 * (both + weight * symmetric_divergence(first, second, mask))
+
+
+def squared_distance(model: nn.Module, anchors: Mapping[str, Tensor]) -> Float[Tensor, ""]:
+    """Σ (w - w₀)² over the parameters that have an anchor w₀ (L2-SP of Li et al. 2018; for translators Barone 2017)."""
+    parameters = dict(model.named_parameters())
+    return torch.stack([(parameters[name] - anchor).square().sum() for name, anchor in anchors.items()]).sum()
 
 
 def hinge_critic(real: Float[Tensor, "B"], fake: Float[Tensor, "B"]) -> Float[Tensor, ""]:

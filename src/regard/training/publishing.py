@@ -82,7 +82,7 @@ def publish_model(
         write_beside(folder, recipe, out)
         assert isinstance(model.config, Config)
         use = use_line(folder, name, model.config)
-        card = model_card(name, model.config, use=use, data=f"{task.summary}.", metrics=table)
+        card = model_card(name, model.config, use=use, data=f"{task.summary}.", metrics=table, more=task.conclusion)
         (folder / CARD).write_text(card, encoding="utf-8")
 
     write_folder(final, write)

@@ -504,7 +504,7 @@ def test_an_init_that_does_not_fit_is_refused(tmp_path, init, table):
         ("glue-sst2-minilm", "data.labels=['a']", "two or more"),
         ("glue-stsb-minilm", "training.metric=f1", "needs two labels"),
         ("prompts-t5", "data.valid.sing=x", "names the task 'sing'"),
-        ("phrasebook", "model={name='transformer',init='x'}", "begins with random weights"),
+        ("phrasebook-word2vec", "model={name='word2vec',init='x'}", "learnt from scratch"),
     ],
 )
 def test_recipes_that_do_not_hold_together_are_refused(recipe, change, message):

@@ -15,7 +15,8 @@ SMALL = {"data": {"train": "a.tsv", "source": "en", "target": "es"}}
 
 @pytest.mark.parametrize("name", recipe_names())
 def test_every_shipped_recipe_is_valid_and_survives_toml(name, tmp_path):
-    own = ["data.train=a.tsv", "data.source=en", "data.target=es"] if name.startswith("pairs-") else []
+    own = ["data.train=a.tsv", "data.source=en", "data.target=es"] if name.startswith(("pairs-", "adapt")) else []
+    own += ["model={name='transformer',init='x'}", "decoding.beam=5"] if name == "adapt" else []
     recipe = load_recipe(name, own)
     for version in (recipe, recipe.resolved()):
         (tmp_path / "again.toml").write_text(version.to_toml(), encoding="utf-8")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from regard.errors import ConfigError, DataError
 IdPair = tuple[Ids, Ids]
 
 MEASURED = 1000  # pairs segmented again to measure how much sampling lengthens them
+REHEARSED = 7  # tells the order of old pairs from other draws of the same seed
 MARGIN = 1.1  # reserve in a batch for segmentations longer than the average
 
 
@@ -59,6 +61,23 @@ def _cuts(sizes: Rows, batch_tokens: int, max_sentences: int | None) -> list[int
     return cuts
 
 
+@dataclass(frozen=True)
+class Rehearsal:
+    """Old pairs mixed into every epoch: those from row `first` on are old, and `count` of them are taken each time.
+
+    They are taken in an order that the seed decides, so that all of them are used before any is repeated.
+    """
+
+    first: int
+    count: int
+
+    def rows(self, total: int, seed: int, epoch: int) -> Rows:
+        """All new rows, and the old rows of this epoch."""
+        old = self.first + np.random.default_rng([seed, REHEARSED]).permutation(total - self.first)
+        taken = np.arange(epoch * self.count, (epoch + 1) * self.count) % max(len(old), 1)
+        return np.concatenate([np.arange(self.first), old[taken]])
+
+
 class PairLoader(Loader[Batch]):
     """A loader of the sentence pairs of a store."""
 
@@ -74,6 +93,7 @@ class PairLoader(Loader[Batch]):
         max_length: int | None = None,
         max_sentences: int | None = None,
         sampler: PairSampler | None = None,
+        rehearsal: Rehearsal | None = None,
         workers: int = 0,
         pin: bool = False,
         rank: int = 0,
@@ -83,7 +103,7 @@ class PairLoader(Loader[Batch]):
         self._lengths = source.astype(np.int32), target.astype(np.int32)  # kept in memory
         _refuse_unusable(store, self._lengths, max_length)
         self.batch_tokens, self.seed, self.max_sentences = batch_tokens, seed, max_sentences
-        self.round_lengths = round_lengths
+        self.round_lengths, self.rehearsal = round_lengths, rehearsal
         self._resampler = (
             None if sampler is None else Resampler(store, sampler, batch_tokens, max_length, round_lengths)
         )
@@ -95,7 +115,10 @@ class PairLoader(Loader[Batch]):
         source, target = self._lengths
         if self._resampler is not None:
             source, target = (np.ceil(side * self._resampler.growth).astype(np.int64) for side in self._lengths)
-        return plan_batches(
+        rows = None if self.rehearsal is None else self.rehearsal.rows(len(source), self.seed, epoch)
+        if rows is not None:
+            source, target = source[rows], target[rows]
+        batches = plan_batches(
             rounded_up(source, self.round_lengths),
             rounded_up(target, self.round_lengths),
             batch_tokens=self.batch_tokens,
@@ -103,6 +126,7 @@ class PairLoader(Loader[Batch]):
             epoch=epoch,
             max_sentences=self.max_sentences,
         )
+        return batches if rows is None else [rows[batch] for batch in batches]
 
 
 class PairBatches:

@@ -40,29 +40,35 @@ class MarianTokenizer(Tokenizer):
         return self._model.encode([well_formed(text) for text in texts], out_type=str)
 
 
-def read_marian(folder: Path) -> tuple[MarianTokenizer, MarianTokenizer, str, tuple[str, ...], dict[str, bytes]]:
-    """The source and target tokenizers of a Marian folder, its languages, and the bytes of the files it came from."""
+def read_marian(folder: Path) -> dict[str, bytes]:
+    """The files of the tokenizer of a Marian folder."""
     if missing := [name for name in REQUIRED if not (folder / name).is_file()]:
         raise CheckpointError(
             f"{folder} looks like a Marian model but has no {', '.join(missing)}; copy the whole model folder."
         )
-    files = {name: (folder / name).read_bytes() for name in (*REQUIRED, *OPTIONAL) if (folder / name).is_file()}
+    return {name: (folder / name).read_bytes() for name in (*REQUIRED, *OPTIONAL) if (folder / name).is_file()}
+
+
+def marian_sides(
+    files: Mapping[str, bytes], where: str
+) -> tuple[MarianTokenizer, MarianTokenizer, str, tuple[str, ...]]:
+    """The source and target tokenizers of a Marian folder, and its languages; `where` names it in errors."""
     settings = json.loads(files.get("tokenizer_config.json", b"{}"))
     target_table = "target_vocab.json" if settings.get("separate_vocabs") else "vocab.json"
     if target_table not in files:
-        raise CheckpointError(f"{folder} has separate vocabularies but no {target_table}; copy the whole model folder.")
-    source = _side(folder, files, "source.spm", "vocab.json")
-    target = _side(folder, files, "target.spm", target_table)
-    languages = tuple(source.tags) or (settings.get("target_lang") or "",)
-    return source, target, settings.get("source_lang") or "", languages, files
+        raise CheckpointError(f"{where} has separate vocabularies but no {target_table}; copy the whole model folder.")
+    source = _side(where, files, "source.spm", "vocab.json")
+    target = _side(where, files, "target.spm", target_table)
+    languages = tuple(settings.get("targets") or source.tags) or (settings.get("target_lang") or "",)
+    return source, target, settings.get("source_lang") or "", languages
 
 
-def _side(folder: Path, files: Mapping[str, bytes], model: str, table: str) -> MarianTokenizer:
+def _side(where: str, files: Mapping[str, bytes], model: str, table: str) -> MarianTokenizer:
     try:
         return MarianTokenizer(files[model], json.loads(files[table]))
     except (ValueError, KeyError, RuntimeError) as error:
         raise CheckpointError(
-            f"{folder}: {model} or {table} is not a Marian tokenizer ({error!r}); copy the file from the model again."
+            f"{where}: {model} or {table} is not a Marian tokenizer ({error!r}); copy the file from the model again."
         ) from error
 
 

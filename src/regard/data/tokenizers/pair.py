@@ -25,7 +25,7 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, tra
 from regard.config import Config
 from regard.data.formats.pairs import Pair
 from regard.data.tokenizers.base import OPENINGS, SPACE, Tokenizer, well_formed
-from regard.data.tokenizers.marian import read_marian
+from regard.data.tokenizers.marian import marian_sides, read_marian
 from regard.errors import CheckpointError, ConfigError, UsageError
 
 PAD, START, END, UNKNOWN, CAPITAL = "<pad>", "<s>", "</s>", "<unk>", "<capital>"
@@ -122,14 +122,14 @@ class PairTokenizer:
     files: Mapping[str, bytes] = field(repr=False)  # what `save` writes: JSON of `tokenizers`, or a Marian folder's own
 
     def tag(self, to: str = "") -> list[int]:
-        """The ids that select the target language; empty if the model has only one."""
+        """The ids that select the target language; empty if the model has only one, or began with this one alone."""
         if to and to not in self.target_languages and any(self.target_languages):
             raise UsageError(f"cannot translate into {to!r}; this model knows {', '.join(self.target_languages)}.")
         if not self.source.tags:
             return []
         if not to:
             raise UsageError(f"this model has several targets; choose one of {', '.join(self.target_languages)}.")
-        return [self.source.tags[to]]
+        return [self.source.tags[to]] if to in self.source.tags else []  # the first language of an adapted model
 
     def source_ids(self, texts: Sequence[str], to: str = "") -> list[list[int]]:
         """The language tag (if there are several targets), the text's ids, and the end token."""
@@ -156,13 +156,13 @@ class PairTokenizer:
     def load(cls, folder: Path) -> PairTokenizer:
         """Read what `save` wrote, or the tokenizer of a Marian folder of Hugging Face."""
         if (folder / "source.spm").is_file():
-            return cls(*read_marian(folder))
+            return from_files(read_marian(folder), str(folder))
         if not (folder / SETTINGS).is_file():
             raise CheckpointError(f"{folder} holds no tokenizer: neither {SETTINGS} nor source.spm is there.")
         try:
             settings = json.loads((folder / SETTINGS).read_bytes())
-            names = (SETTINGS, *_file_names(settings["joint"]))
-            return _from_files({name: (folder / name).read_bytes() for name in names})
+            names = (SETTINGS, *file_names(settings["joint"]))
+            return from_files({name: (folder / name).read_bytes() for name in names})
         except Exception as error:  # `tokenizers` raises bare Exception for a damaged file
             raise CheckpointError(f"cannot read the tokenizer in {folder}: {error}") from error
 
@@ -184,8 +184,8 @@ def train_pair_tokenizer(
         ]
     settings = {"source": source, "targets": list(targets), **config.model_dump()}
     contents = [json.dumps(settings, indent=2), *(side.to_str(pretty=True) for side in sides)]
-    names = (SETTINGS, *_file_names(config.joint))
-    return _from_files({name: content.encode() for name, content in zip(names, contents, strict=True)})
+    names = (SETTINGS, *file_names(config.joint))
+    return from_files({name: content.encode() for name, content in zip(names, contents, strict=True)})
 
 
 def capitalised(word: str) -> bool:
@@ -200,14 +200,18 @@ def uncapitalised(word: str) -> str:
     return " ".join([*word[: len(word) - len(rest)], rest.lower()]).strip()
 
 
-def _file_names(joint: bool) -> tuple[str, ...]:
+def file_names(joint: bool) -> tuple[str, ...]:
+    """The files of a trained tokenizer: one for both sides, or one for each."""
     return ("tokenizer.json",) if joint else ("source.json", "target.json")
 
 
-def _from_files(files: Mapping[str, bytes]) -> PairTokenizer:
+def from_files(files: Mapping[str, bytes], where: str = "the tokenizer") -> PairTokenizer:
+    """The tokenizer of these files, which `PairTokenizer.save` writes or a Marian folder has."""
+    if "source.spm" in files:
+        return PairTokenizer(*marian_sides(files, where), files)
     settings = json.loads(files[SETTINGS])
     sides = [
-        SubwordTokenizer(tokenizers.Tokenizer.from_str(files[name].decode())) for name in _file_names(settings["joint"])
+        SubwordTokenizer(tokenizers.Tokenizer.from_str(files[name].decode())) for name in file_names(settings["joint"])
     ]
     return PairTokenizer(sides[0], sides[-1], settings["source"], tuple(settings["targets"]), files)
 

@@ -13,6 +13,7 @@ from regard.training.recipe.model_section import ModelSection
 from regard.training.tasks.translation_recipe import TranslationTrainingSection
 
 DEMO_SETS = ("training.log_every=10", "training.validate_every=130")  # often enough to watch the progress
+ADAPT = "adapt"  # the recipe that improves a model, which is chosen instead of a recipe
 HELD_OUT = 200  # pairs for validation, but at most a tenth of all pairs
 
 
@@ -46,7 +47,8 @@ SMALL_CORPORA = (
 
 def offers() -> list[Offer]:
     """The recipes that run on any machine: first those for uploaded pairs, and of these the default model's first."""
-    offered = [_offer(name) for name in recipe_names() if needs_data(name) or has_builtin_data(name)]
+    names = [name for name in recipe_names() if name != ADAPT]
+    offered = [_offer(name) for name in names if needs_data(name) or has_builtin_data(name)]
     return sorted(offered, key=lambda each: (not each.own_data, each.family != ModelSection().name))
 
 

@@ -79,7 +79,7 @@ class PairEvaluation:
         """All metrics of a model in evaluation mode; `poll` is called between batches and may raise."""
         loss = self._loss(model, poll)
         values = {"loss": loss, "perplexity": math.exp(min(loss, 100.0))}
-        return values | self._scores(model, poll) if self.to_decode else values
+        return values | self.scores(model, poll) if self.to_decode else values
 
     @torch.inference_mode()
     def _loss(self, model: nn.Module, poll: Poll) -> float:
@@ -93,7 +93,8 @@ class PairEvaluation:
             total += cross_entropy(logits, moved.labels, moved.labels_mask)
         return total.item() / tokens
 
-    def _scores(self, model: nn.Module, poll: Poll) -> dict[str, float]:
+    def scores(self, model: nn.Module, poll: Poll) -> dict[str, float]:
+        """BLEU, chrF and exact match of the sentences to translate."""
         answers: list[str] = []
         pairs: list[Pair] = []
         for some, batch in self.to_decode:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from regard.checkpoints import load_model
+from regard.checkpoints import LoadedModel, load_model
 from regard.checkpoints.folder import resolve
 from regard.checkpoints.hub import local_folder
 from regard.checkpoints.models import identify, own_tensors
@@ -60,7 +60,11 @@ def build_model(section: ModelSection, tokenizer: TextTokenizer, **changes: Any)
 
 def initialised(section: ModelSection, changes: dict[str, Any]) -> nn.Module:
     """A model with the weights of `model.init`, or of its shape with new weights; only heads may differ from it."""
-    loaded = load_model(initial_folder(section.init))
+    return started_from(load_model(initial_folder(section.init)), section, changes)
+
+
+def started_from(loaded: LoadedModel, section: ModelSection, changes: dict[str, Any]) -> nn.Module:
+    """A model with the weights of a loaded one, or of its shape with new weights; only heads may differ from it."""
     if loaded.name != section.name:
         raise UsageError(f"{section.init} holds a {loaded.name} model, but model.name is {section.name!r}")
     model = MODELS[section.name].model(loaded.config.replace(**{**section.overrides, **changes}))

@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
+from typing import Literal
 
 from regard.data.formats.filters import PairFilter, split_by_hash
 from regard.data.formats.pairs import Pair, read_pairs
@@ -18,13 +19,19 @@ from regard.data.text.pair_store import PairStore, encode_corpus
 from regard.data.text.word_aligner import Aligner
 from regard.data.tokenizers.pair import PairTokenizer, TokenizerConfig, train_pair_tokenizer
 from regard.errors import DataError
+from regard.training.prepare.base_translator import write_base
 from regard.training.prepare.stages import Stages
 from regard.training.recipe.files import PHRASEBOOK
-from regard.training.recipe.text_sections import PairsSection
+from regard.training.recipe.text_sections import PairPart, PairsSection
 from regard.training.safeguards import Poll
 
 REPORT = "report.json"
-TRAIN_TEXT = "train.jsonl"
+OLD_VALID: Literal["old_valid"] = "old_valid"
+PAIR_PARTS: tuple[PairPart, ...] = (*PARTS, "old", OLD_VALID)
+PHRASEBOOK_PARTS: dict[PairPart, Part] = {**{part: part for part in PARTS}, "old": "train", OLD_VALID: "valid"}
+TRAIN_TEXT, OLD_TEXT = "train.jsonl", "old.jsonl"
+BASE = "base"  # the folder of the translator that training starts from
+FEWEST = 10  # pairs of an adaptation
 LEARNT_FROM = 250_000  # the most pairs, evenly spread, that a tokenizer is learnt from
 
 
@@ -33,9 +40,10 @@ class Corpus:
     """The pairs of a translator; `report` counts those kept, and those dropped by reason."""
 
     tokenizer: PairTokenizer
-    train: PairStore
+    train: PairStore  # the new pairs, then the old ones
     valid: list[Pair]
     test: list[Pair]
+    old_valid: list[Pair]
     report: dict[str, int]
 
 
@@ -79,12 +87,16 @@ def _tuples(links: list[list[int]] | None) -> tuple[tuple[int, int], ...] | None
 class PairPreparation:
     """How the files of a recipe become a corpus.
 
-    `align` links the tokens of every training pair that translate each other.
+    `init` names a translator whose tokenizer is taken instead of learning one; it is copied beside the corpus, and if
+    its embeddings are `frozen` it learns no new language. `align` links the tokens of every training pair that
+    translate each other.
     """
 
     data: PairsSection
     tokenizer: TokenizerConfig
     seed: int
+    init: str = ""
+    frozen: bool = False
     align: bool = False
 
     def prepare(self, folder: Path, poll: Poll) -> None:
@@ -94,18 +106,22 @@ class PairPreparation:
 
     def open(self, folder: Path) -> Corpus:
         """The corpus that was written into `folder`."""
+        old_valid = folder / f"{OLD_VALID}.jsonl"
         return Corpus(
-            PairTokenizer.load(folder / "tokenizer"),
+            PairTokenizer.load(folder / (BASE if self.init else "tokenizer")),
             PairStore.open(folder / "train"),
             list(PairFile(folder / "valid.jsonl")),
             list(PairFile(folder / "test.jsonl")),
+            list(PairFile(old_valid)) if old_valid.exists() else [],  # runs of earlier versions have none
             json.loads((folder / REPORT).read_text(encoding="utf-8")),
         )
 
     def _write(self, folder: Path, poll: Poll) -> None:
         stages = Stages(folder)
+        if self.init:  # first of all, since a folder that is no translator is found at once
+            stages.once("base", lambda place: write_base(self.init, place / BASE, self.data, frozen=self.frozen))
         texts = stages.once("texts", lambda place: self._sort_into_files(place, poll))
-        train = PairFile(texts / TRAIN_TEXT)
+        train, old = (PairFile(texts / name) for name in (TRAIN_TEXT, OLD_TEXT))
         count = json.loads((texts / REPORT).read_text(encoding="utf-8"))["train"]
 
         def learn(place: Path) -> None:
@@ -113,55 +129,65 @@ class PairPreparation:
             tokenizer = train_pair_tokenizer(some, self.tokenizer, self.data.source, self.data.targets)
             tokenizer.save(place / "tokenizer")
 
-        tokenizer = PairTokenizer.load(stages.once("vocabulary", learn) / "tokenizer")
+        if self.init:
+            tokenizer = PairTokenizer.load(stages.parts / "base" / BASE)
+        else:
+            tokenizer = PairTokenizer.load(stages.once("vocabulary", learn) / "tokenizer")
         poll()
 
         def encode(place: Path) -> None:
-            store = encode_corpus(train, tokenizer, place / "train", keep_text=self.tokenizer.dropout > 0)
+            store = encode_corpus(chain(train, old), tokenizer, place / "train", keep_text=self.tokenizer.dropout > 0)
             if self.align:
                 store.add_links(Aligner(store, max(tokenizer.source.size, tokenizer.target.size), poll).links(store))
 
         stages.once("tokens", encode)
-        stages.gather(TRAIN_TEXT)
+        stages.gather(TRAIN_TEXT, OLD_TEXT)
 
     def _sort_into_files(self, folder: Path, poll: Poll) -> None:
         """Read every source once, since generating or parsing it may be slow; count the pairs kept and dropped."""
         keep, counts = PairFilter(self.data.filters), Counter[str]()
         with ExitStack() as stack:
-            files = {part: stack.enter_context(PairFile(folder / f"{part}.jsonl").writer()) for part in PARTS}
-            for pair in keep(self._pairs("train")):
+            files = {part: stack.enter_context(PairFile(folder / f"{part}.jsonl").writer()) for part in PAIR_PARTS}
+
+            def write(part: PairPart, pair: Pair) -> None:
                 poll()
-                part = self._part(pair)
                 files[part](pair)
                 counts[part] += 1
-            for part in PARTS[1:]:
+
+            for pair in keep(self._pairs("train")):
+                write("valid" if not self.data.valid and self._held_out(pair) else "train", pair)
+            for pair in PairFilter(self.data.filters)(self._pairs("old")):
+                write(OLD_VALID if not self.data.old_valid and self._held_out(pair) else "old", pair)
+            for part in ("valid", "test", OLD_VALID):
                 for pair in filter(_filled, self._pairs(part)):
-                    poll()
-                    files[part](pair)
-                    counts[part] += 1
+                    write(part, pair)
         if not counts["train"]:
             raise DataError(f"no training pair is left after filtering: {keep.report}; loosen [data.filters]")
-        report: dict[str, int] = {**keep.report, **{part: counts[part] for part in PARTS}}
+        if self.init and counts["train"] < FEWEST:
+            raise DataError(
+                f"data.train has {counts['train']} usable pairs; to adapt a model give at least {FEWEST}, better 500"
+            )
+        report: dict[str, int] = {**keep.report, **{part: counts[part] for part in PAIR_PARTS}}
         (folder / REPORT).write_text(json.dumps(report), encoding="utf-8")
 
-    def _pairs(self, part: Part) -> Iterator[Pair]:
-        for target in self.data.targets:
+    def _pairs(self, part: PairPart) -> Iterator[Pair]:
+        for target in self.data.targets_of(part):
             path = self.data.path(part, target)
             if path:
                 for pair in self._of_target(part, path, target):
                     yield Pair(pair.source, pair.target, pair.links, target, pair.possible)
 
-    def _of_target(self, part: Part, path: str, target: str) -> Iterator[Pair]:
+    def _of_target(self, part: PairPart, path: str, target: str) -> Iterator[Pair]:
         data = self.data
         if path != PHRASEBOOK and data.swap:
             return (Pair(pair.target, pair.source) for pair in read_pairs(path, target, data.source))
         if path != PHRASEBOOK:
             return read_pairs(path, data.source, target)
-        book = data.phrasebook
-        count = {"train": book.count, "valid": book.valid_count, "test": book.test_count}[part]
+        book, drawn = data.phrasebook, PHRASEBOOK_PARTS[part]
+        count = {"train": book.count, "valid": book.valid_count, "test": book.test_count}[drawn]
         return phrases(
             target,
-            part=part,
+            part=drawn,
             count=count,
             seed=self.seed,
             min_words=book.min_words,
@@ -169,12 +195,9 @@ class PairPreparation:
             everyday=book.everyday,
         )
 
-    def _part(self, pair: Pair) -> Part:
-        """Without validation data a share of the training data is held out, all translations of a source together."""
-        if self.data.valid:
-            return "train"
-        shares = {"train": 1.0 - self.data.split, "valid": self.data.split}
-        return "valid" if split_by_hash(pair.source, shares) == "valid" else "train"
+    def _held_out(self, pair: Pair) -> bool:
+        """Whether a pair belongs to the share held out for validation; all translations of a source do, or none."""
+        return split_by_hash(pair.source, {"train": 1.0 - self.data.split, "valid": self.data.split}) == "valid"
 
 
 def _filled(pair: Pair) -> bool:

@@ -27,7 +27,11 @@ class Stages:
 
     def gather(self, *left_out: str) -> None:
         """Link the files of all stages into the final folder, except intermediate files named in `left_out`."""
-        ignored = shutil.ignore_patterns(MANIFEST, *left_out)
+
+        def ignored(place: str, names: list[str]) -> set[str]:
+            """A stage's own manifest goes; that of a model folder within a stage stays."""
+            own = (MANIFEST,) if Path(place).parent == self.parts else ()
+            return {name for name in names if name in (*own, *left_out)}
 
         def link(folder: Path) -> None:
             for stage in sorted(self.parts.iterdir()):

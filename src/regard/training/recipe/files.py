@@ -17,6 +17,7 @@ from regard.data.text.prompts import BUILT_IN
 from regard.errors import ConfigError, UsageError
 
 PHRASEBOOK, SCENES = "phrasebook", "scenes"  # data sets that are generated, so no files are needed
+OLD_PARTS = ("old", "old_valid")  # what the model of model.init was trained on
 
 
 def recipe_names() -> list[str]:
@@ -60,7 +61,7 @@ def opening_comment(text: str) -> str:
 
 def data_files(data: Mapping[str, Any]) -> list[str]:
     """The file paths that a [data] section names; built-in data are left out."""
-    found = (path for part in PARTS for path in _strings(data.get(part, "")))
+    found = (path for part in (*PARTS, *OLD_PARTS) for path in _strings(data.get(part, "")))
     return [path for path in found if path and path not in (PHRASEBOOK, SCENES) and not path.startswith(BUILT_IN)]
 
 

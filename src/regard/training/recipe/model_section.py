@@ -70,6 +70,10 @@ class ModelSection(Config):
         values = {key: value for key, value in config.items() if key not in FROM_TOKENIZER}
         return ModelSection(name=self.name, preset=self.preset, body_init=self.body_init, **values)
 
+    def named(self, name: str) -> ModelSection:
+        """The same section for the model of this name."""
+        return ModelSection(**{**self.model_dump(), "name": name})
+
     def _settings(self) -> dict[str, Any]:
         preset = MODELS[self.name].presets[self.preset] if self.preset else {}
         return {**preset, **self.overrides}

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Literal, Self
 
 import pydantic
 from pydantic import PositiveInt
 
-from regard.config import Config
+from regard.config import Config, Fraction
 from regard.data.formats.filters import FilterConfig
 from regard.data.formats.plain_text import Documents
 from regard.data.parts import PARTS, Part
 from regard.errors import ConfigError
 from regard.training.recipe.files import PHRASEBOOK
+
+
+PairPart = Part | Literal["old", "old_valid"]
 
 
 class PhrasebookSection(Config):
@@ -38,12 +41,20 @@ class PairsSection(Config):
     split: float = pydantic.Field(default=0.01, gt=0, lt=1)  # share of train that is held out if valid is not given
     filters: FilterConfig = FilterConfig.parse({})
     phrasebook: PhrasebookSection = PhrasebookSection()
+    old: str | dict[str, str] = ""  # with model.init: pairs such as it was trained on, mixed in against forgetting
+    old_share: Fraction = 0.5  # of the pairs of an epoch
+    old_valid: str | dict[str, str] = ""  # on which forgetting is measured; by default a share of `old`
 
     @property
     def targets(self) -> list[str]:
         return [self.target] if isinstance(self.target, str) else self.target
 
-    def path(self, part: Part, target: str) -> str:
+    def targets_of(self, part: PairPart) -> list[str]:
+        """The target languages of a part; those of the old data may be others than are trained now."""
+        where: str | dict[str, str] = getattr(self, part)
+        return list(where) if isinstance(where, dict) else self.targets
+
+    def path(self, part: PairPart, target: str) -> str:
         """Where the pairs of one part and target language are; empty if there are none."""
         where: str | dict[str, str] = getattr(self, part)
         return where if isinstance(where, str) else where.get(target, "")

@@ -41,6 +41,9 @@ class Task(Protocol[B]):
     divisible: bool  # whether several processes may share the batches of a step
     capturable: bool  # whether a step does the same work for all batches of a shape, as a CUDA graph needs
 
+    @property
+    def conclusion(self) -> str: ...  # after the test, more to tell people, as Markdown; empty for most tasks
+
     @classmethod
     def prepare(cls, recipe: Any, folder: Path, poll: Poll) -> None: ...  # writes `folder`, unless it exists
     @classmethod
@@ -69,6 +72,11 @@ class LoaderTask(ABC, Generic[B]):
     device: torch.device
     summary: str
     loader: Loader[B]
+
+    @property
+    def conclusion(self) -> str:
+        """Nothing beyond the metrics, unless a task overrides this."""
+        return ""
 
     @classmethod
     @abstractmethod

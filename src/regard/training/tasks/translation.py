@@ -10,12 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention import record
-from regard.checkpoints.models import bare
+from regard.checkpoints import load_model
+from regard.checkpoints.models import bare, identify
+from regard.config import Config
 from regard.data.batch import Batch
 from regard.data.formats.pairs import Pair
-from regard.data.parts import PARTS
 from regard.data.text.bpe_dropout import PairSampler
-from regard.data.text.pair_loader import PairLoader
+from regard.data.text.pair_loader import PairLoader, Rehearsal
 from regard.data.tokenizers.unknown_words import unknown_tokens
 from regard.errors import ConfigError, DataError, UsageError
 from regard.inference.insight.forced_pass import (
@@ -29,14 +30,19 @@ from regard.inference.insight.forced_pass import (
 )
 from regard.models.catalog import MODELS
 from regard.models.seq2seq import draws
+from regard.training.evaluation.adaptation import Compared, flat, table
 from regard.training.evaluation.translation import PairEvaluation, Sample
 from regard.training.hard_attention import DrawsLoss
-from regard.training.losses import Loss, cross_entropy, guidance, r_drop
-from regard.training.prepare.pairs import PairPreparation
+from regard.training.losses import Loss, cross_entropy, guidance, r_drop, squared_distance
+from regard.training.prepare.initial_model import started_from
+from regard.training.prepare.pairs import BASE, PAIR_PARTS, PairPreparation
 from regard.training.safeguards import Poll
 from regard.training.tasks.base import Forward, SupervisedTask, Values, loader_options
 from regard.training.tasks.translation_recipe import TranslationRecipe
 
+MOST_UNKNOWN = 0.2  # the share of unknown tokens above which a tokenizer does not fit
+MOST_COMPARED = 500  # sentences of each domain that are translated before and after an adaptation
+FREEZES = {"embeddings": "embedding", "encoder": ".encoder", "decoder": ".decoder"}  # in the names of parameters
 ALIGNED_PAIRS = 300  # validation pairs that choose the layer and head that align words
 
 
@@ -52,11 +58,11 @@ class TranslationTask(SupervisedTask[Batch]):
 
     def __init__(self, recipe: TranslationRecipe, folder: Path, device: torch.device) -> None:
         self.recipe, self.device, training = recipe, device, recipe.training
-        self.corpus = _preparation(recipe).open(folder)
+        self.corpus, self.base = _preparation(recipe).open(folder), folder / BASE
         tokenizer = self.corpus.tokenizer
         shares = self.corpus.train.shares(tokenizer.source.unknown, tokenizer.target.unknown)
         self.summary = _summary(recipe, self.corpus.report) + unknown_tokens(shares)
-        self._refuse_unusable()
+        self._refuse_unusable(shares)
         self.valid = self._evaluation(self.corpus.valid, decoded=training.validate_sentences)
         self.guided: AlignmentSettings | None = None
         self.factored = training.factored(device.type)
@@ -64,7 +70,9 @@ class TranslationTask(SupervisedTask[Batch]):
         if training.compiles(device.type) and not self.factored:  # uncompiled, a loss takes as long as a small model
             self._cross_entropy, self._r_drop = torch.compile(cross_entropy), torch.compile(r_drop)
         self.draws: DrawsLoss | None = None
-        if draws(recipe.model.config(source_vocab=8, target_vocab=8, pad=0)):
+        self._anchored: dict[str, Tensor] = {}
+        self._compared = dict[str, Compared]()
+        if draws(self._config()):
             self.divisible = False  # every process would have a baseline of its own
             reward, entropy = training.draw_reward, training.draw_entropy
             self.draws = DrawsLoss(self.carried, device, reward=reward, entropy=entropy)
@@ -82,10 +90,23 @@ class TranslationTask(SupervisedTask[Batch]):
             seed=seed,
             round_lengths=training.round_lengths,
             sampler=PairSampler(tokenizer, dropout, seed) if dropout else None,
+            rehearsal=self._rehearsal(),
             **loader_options(training, self.device),
         )
 
-    def _refuse_unusable(self) -> None:
+    def _rehearsal(self) -> Rehearsal | None:
+        report, share = self.corpus.report, self.recipe.data.old_share
+        if not (old := report.get("old", 0)):
+            return None
+        return Rehearsal(report["train"], min(old, round(report["train"] * share / (1 - share))))
+
+    def _refuse_unusable(self, unknown: dict[str, float]) -> None:
+        if self.recipe.model.init and max(unknown.values()) > MOST_UNKNOWN:
+            side = max(unknown, key=unknown.__getitem__)
+            raise DataError(
+                f"the tokenizer of {self.recipe.model.init} does not fit these pairs: {unknown[side]:.0%} of the "
+                f"{side} tokens are unknown to it; choose another model, or train a new one"
+            )
         if self.recipe.training.validate_every and not self.corpus.valid:
             raise DataError(
                 "there is no validation pair; give data.valid, set more aside with data.split, "
@@ -97,28 +118,49 @@ class TranslationTask(SupervisedTask[Batch]):
             )
 
     def build(self) -> nn.Module:
-        """A new model with the vocabulary of the tokenizer."""
-        tokenizer, section = self.corpus.tokenizer, self.recipe.model
-        config = section.config(
-            source_vocab=tokenizer.source.size, target_vocab=tokenizer.target.size, pad=tokenizer.target.pad
-        )
-        model = MODELS[section.name].model(config)
+        """A new model with the vocabulary of the tokenizer, or one with the weights of `model.init`."""
+        model = self._adapted() if self.recipe.model.init else MODELS[self.recipe.model.name].model(self._config())
         if self.recipe.training.guide:
             self.guided = guided_alignment(model)
             if self.guided is None:
                 raise ConfigError("training.guide teaches attention where to look; this model has none: set it to 0")
         return model
 
+    def _config(self) -> Config:
+        tokenizer, section = self.corpus.tokenizer, self.recipe.model
+        if section.init:
+            return identify(self.base)[1].replace(**section.overrides)
+        return section.config(
+            source_vocab=tokenizer.source.size, target_vocab=tokenizer.target.size, pad=tokenizer.target.pad
+        )
+
+    def _adapted(self) -> nn.Module:
+        """The translator that training starts from, with its frozen parts."""
+        model, training = started_from(load_model(self.base), self.recipe.model, {}), self.recipe.training
+        for part in training.freeze:
+            frozen = [each for name, each in model.named_parameters() if FREEZES[part] in f".{name}"]
+            for parameter in frozen:
+                parameter.requires_grad_(False)
+        if training.anchor:
+            trained = {name: each for name, each in model.named_parameters() if each.requires_grad}
+            self._anchored = {name: each.detach().clone().to(self.device) for name, each in trained.items()}
+        return model
+
     def loss(self, model: Forward, batch: Batch) -> Loss:
-        """The translation loss, plus that of the guided attention head if the recipe has a guide."""
-        tokens = batch.labels_mask.sum()
+        """The translation loss, plus those of the guided attention head and of the anchor if the recipe has them."""
+        tokens, training = batch.labels_mask.sum(), self.recipe.training
         if self.guided is None:
-            return Loss(self._translation_loss(model, batch), tokens)
-        assert isinstance(model, nn.Module)
-        with record(bare(model), self.guided.layer, scores=True, gradients=True) as looks:
             total = self._translation_loss(model, batch)
-        guide = _guide_loss(looks[self.guided.layer], batch, self.guided)
-        return Loss(total + self.recipe.training.guide * guide, tokens)
+        else:
+            assert isinstance(model, nn.Module)
+            with record(bare(model), self.guided.layer, scores=True, gradients=True) as looks:
+                total = self._translation_loss(model, batch)
+            total = total + training.guide * _guide_loss(looks[self.guided.layer], batch, self.guided)
+        if self._anchored:
+            assert isinstance(model, nn.Module)
+            # times the tokens, since the loop divides by those of all batches of a step
+            total = total + training.anchor * tokens * squared_distance(bare(model), self._anchored)
+        return Loss(total, tokens)
 
     def _translation_loss(self, model: Forward, batch: Batch) -> Tensor:
         """Label-smoothed cross-entropy and, if the model draws, the loss of its draws; or R-Drop over two passes."""
@@ -143,9 +185,29 @@ class TranslationTask(SupervisedTask[Batch]):
         return self.valid.samples
 
     def test(self, model: nn.Module, poll: Poll) -> Values:
-        """The same on the whole test set; empty if the recipe has none."""
+        """The same on the whole test set, if the recipe has one; of an adaptation also BLEU and chrF of both domains,
+        before and after."""
         pairs = self.corpus.test
-        return self._evaluation(pairs, decoded=len(pairs))(model, poll) if pairs else {}
+        values = self._evaluation(pairs, decoded=len(pairs))(model, poll) if pairs else {}
+        if self.recipe.model.init:
+            self._compared = self._compare(model, poll)
+            values |= flat(self._compared)
+        return values
+
+    @property
+    def conclusion(self) -> str:
+        """The table of both domains before and after an adaptation."""
+        return table(self._compared) if self._compared else ""
+
+    def _compare(self, model: nn.Module, poll: Poll) -> dict[str, Compared]:
+        """The base and the adapted model on held-out pairs of the new domain and, if there are any, of the old one."""
+        domains = {"new": self.corpus.test or self.corpus.valid, "old": self.corpus.old_valid}
+        base = load_model(self.base, self.device).model
+        return {
+            name: Compared(*(self._evaluation(pairs, MOST_COMPARED).scores(each, poll) for each in (base, model)))
+            for name, pairs in domains.items()
+            if pairs
+        }
 
     def save(self, folder: Path) -> None:
         """Write the tokenizer beside the weights."""
@@ -189,17 +251,21 @@ def _guide_loss(scores: Tensor, batch: Batch, guided: AlignmentSettings) -> Tens
 
 
 def _preparation(recipe: TranslationRecipe) -> PairPreparation:
-    return PairPreparation(recipe.data, recipe.tokenizer, recipe.seed, align=recipe.training.guide > 0)
+    training = recipe.training
+    frozen, align = "embeddings" in training.freeze, training.guide > 0
+    return PairPreparation(recipe.data, recipe.tokenizer, recipe.seed, recipe.model.init, frozen, align)
 
 
 def _summary(recipe: TranslationRecipe, report: dict[str, int]) -> str:
     data = recipe.data
     dropped = ", ".join(
         f"{count:,} {reason}" for reason, count in report.items()
-        if count and reason not in ("kept", *PARTS)
+        if count and reason not in ("kept", *PAIR_PARTS)
     )  # fmt: skip
     text = (
         f"{report['train']:,} sentence pairs {data.source} → {', '.join(data.targets)} from {data.train}; "
         f"{report['valid']:,} for validation, {report['test']:,} for testing"
     )
+    if recipe.model.init:
+        text += f"; from {recipe.model.init}, with {report['old']:,} old pairs and {report['old_valid']:,} to test on"
     return f"{text}; dropped: {dropped}" if dropped else text

@@ -1,0 +1,95 @@
+"""The translator that training starts from: checked, given a tag for each new target language, and kept with the run.
+
+A run copies the model of `model.init` into its own data. So it does not change if that folder changes, and the end of
+the run can compare the adapted model with the one it began with.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from regard.checkpoints import LoadedModel, load_model, save_model
+from regard.checkpoints.models import identify, own_tensors
+from regard.config import Config
+from regard.data.formats.languages import same_language
+from regard.data.tokenizers.new_targets import with_targets
+from regard.data.tokenizers.pair import PairTokenizer
+from regard.errors import CheckpointError, ConfigError, UsageError
+from regard.inference.pipelines.catalog import TRANSLATOR, find_pipeline
+from regard.models.catalog import MODELS
+from regard.training.prepare.initial_model import initial_folder
+from regard.training.recipe.text_sections import PairsSection
+
+VOCABULARIES = ("source_vocab", "target_vocab")
+
+
+def translator_folder(init: str) -> Path:
+    """The folder of `model.init`, which must hold a translator."""
+    folder = initial_folder(init)
+    name, _, _ = identify(folder)
+    if find_pipeline(folder) != TRANSLATOR:
+        raise UsageError(
+            f"model.init is {init!r}, which holds a {name} model and is no translator; give a folder that "
+            "`regard translate -m` takes"
+        )
+    return folder
+
+
+def write_base(init: str, folder: Path, data: PairsSection, *, frozen: bool) -> None:
+    """Write the translator of `model.init` into `folder`, with a tag for every target language that it lacks."""
+    loaded = load_model(translator_folder(init))
+    tokenizer = PairTokenizer.load(loaded.folder)
+    _check_fit(init, loaded, tokenizer)
+    known, source = tokenizer.source_language, data.source
+    if known and not same_language(known, source):
+        raise UsageError(f"{init} translates from {known!r}, but data.source is {source!r}; choose another model")
+    tokenizer = with_targets(tokenizer, source, data.targets)
+    for code in (*data.targets_of("old"), *data.targets_of("old_valid")):
+        tokenizer.tag(code)  # refuses a language that the model does not know
+    model = with_rows(loaded, tokenizer)
+    if frozen and model is not loaded.model:
+        raise ConfigError(
+            f"training.freeze holds the embeddings, but {init} needs a new one for each new language of "
+            f"{', '.join(data.targets)}; leave embeddings out of training.freeze"
+        )
+    save_model(folder, loaded.name, model, tokenizer.save)
+
+
+def with_rows(loaded: LoadedModel, tokenizer: PairTokenizer) -> nn.Module:
+    """The model with a row for every token of the tokenizer. New rows are the mean of all others: a neutral start."""
+    before = _vocabularies(loaded.config)
+    sizes = {key: max(size, needed) for (key, size), needed in zip(before.items(), _sizes(tokenizer), strict=True)}
+    if sizes == before:
+        return loaded.model
+    model = MODELS[loaded.name].model(loaded.config.replace(**sizes))
+    given = own_tensors(loaded.model)
+    for name, tensor in own_tensors(model).items():
+        _copy_rows(given[name], tensor)
+    return model
+
+
+@torch.no_grad()
+def _copy_rows(given: Tensor, into: Tensor) -> None:
+    into[: len(given)] = given
+    if len(given) < len(into):
+        into[len(given) :] = given.mean(dim=0)
+
+
+def _check_fit(init: str, loaded: LoadedModel, tokenizer: PairTokenizer) -> None:
+    for (key, known), needed in zip(_vocabularies(loaded.config).items(), _sizes(tokenizer), strict=True):
+        if needed > known:
+            raise CheckpointError(
+                f"the tokenizer of {init} has {needed:,} tokens, but its model has a {key} of {known:,}; they do not "
+                "belong together: copy the whole model folder again"
+            )
+
+
+def _vocabularies(config: Config) -> dict[str, int]:
+    return {key: getattr(config, key) for key in VOCABULARIES}
+
+
+def _sizes(tokenizer: PairTokenizer) -> tuple[int, int]:
+    return tokenizer.source.size, tokenizer.target.size

@@ -1,0 +1,216 @@
+"""Adapting a trained translator: its weights and tokenizer, old data, anchors, frozen parts, new languages, reports."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import sacrebleu
+import torch
+
+import regard
+from regard.checkpoints import load_model, save_model
+from regard.checkpoints.models import own_tensors
+from regard.cli.main import run
+from regard.data.synthetic.phrasebook import phrases
+from regard.data.text.pair_loader import Rehearsal
+from regard.data.tokenizers.pair import PairTokenizer
+from regard.errors import ConfigError, RegardError
+from regard.models.gpt import Gpt, GptConfig
+from regard.training.loop import train
+from regard.training.metrics_log import read_metrics
+from regard.training.prepare.pairs import BASE
+from regard.training.run_state import LoaderPlace
+from regard.training.tasks.catalog import load_recipe, open_task
+
+QUICK = (
+    "training.steps=3", "training.validate_every=2", "training.checkpoint_every=2", "training.validate_sentences=2",
+    "training.batch_tokens=256", "training.device=cpu", "data.source=en", "data.split=0.2",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sixty pairs, English and Spanish."""
+    found = phrases("es", part="train", count=60, seed=9, max_words=6)
+    return _write(tmp_path_factory.mktemp("pairs") / "new.tsv", [(pair.source, pair.target) for pair in found])
+
+
+def _write(file: Path, pairs: list[tuple[str, str]]) -> Path:
+    file.write_text("".join(f"{source}\t{target}\n" for source, target in pairs), encoding="utf-8")
+    return file
+
+
+def _recipe(base: Path, pairs: Path, *changes: str):
+    given = (f"model.init={base}", f"data.train={pairs}", "data.target=es")
+    return load_recipe("adapt", [*QUICK, *given, *changes])
+
+
+def _opened(base: Path, pairs: Path, folder: Path, *changes: str):
+    recipe = _recipe(base, pairs, *changes).resolved()
+    return open_task(recipe, folder, torch.device("cpu"), lambda: None)
+
+
+def test_training_starts_from_the_weights_the_tokenizer_and_the_decoding_of_the_folder(
+    translator_folder, pairs, tmp_path
+):
+    task = _opened(translator_folder, pairs, tmp_path / "data")
+    before, built = own_tensors(load_model(translator_folder).model), own_tensors(task.build())
+    assert before.keys() == built.keys() and all(torch.equal(before[name], built[name]) for name in before)
+    assert task.corpus.tokenizer == PairTokenizer.load(translator_folder)
+    assert task.recipe.decoding.beam == 4 and task.recipe.model.name == "transformer"
+
+
+def test_an_adaptation_ends_with_a_table_of_both_domains_in_metrics_and_card(translator_folder, pairs, tmp_path):
+    out = tmp_path / "out"
+    train(_recipe(translator_folder, pairs, "data.old=phrasebook", "data.phrasebook.count=40"), out)
+    (tested,) = [row for row in read_metrics(out / "metrics.jsonl") if row["kind"] == "test"]
+    wanted = {f"{m}_{d}_{t}" for m in ("bleu", "chrf") for d in ("new", "old") for t in ("before", "after")}
+    assert wanted <= tested.keys()
+    card = (out / "README.md").read_text(encoding="utf-8")
+    assert f"| new domain, BLEU | {tested['bleu_new_before']:.1f} | {tested['bleu_new_after']:.1f} |" in card
+    assert regard.load(out).translate("we eat bread", to="es").text
+    old = own_tensors(load_model(translator_folder).model)
+    assert any(not torch.equal(old[name], each) for name, each in own_tensors(load_model(out).model).items())
+
+
+def test_the_scores_before_are_those_of_the_base_model(translator_folder, pairs, tmp_path):
+    task = _opened(translator_folder, pairs, tmp_path / "data")
+    model = load_model(translator_folder).model
+    values = task.test(model, lambda: None)
+    assert values["bleu_new_before"] == values["bleu_new_after"] and values["chrf_new_before"] > 0
+    answers = regard.load(translator_folder).translate([pair.source for pair in task.corpus.valid], to="es")
+    expected = sacrebleu.corpus_bleu(
+        [each.text for each in answers], [[pair.target for pair in task.corpus.valid]], force=True
+    )
+    assert values["bleu_new_before"] == pytest.approx(expected.score, abs=1e-6)
+
+
+def test_a_resumed_adaptation_goes_on_bit_for_bit_without_the_base(translator_folder, pairs, tmp_path):
+    base = tmp_path / "base"
+    shutil.copytree(translator_folder, base)
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    train(_recipe(base, pairs, "training.steps=4", "training.schedule=constant"), whole)
+    train(_recipe(base, pairs, "training.steps=2", "training.schedule=constant"), cut)
+    shutil.rmtree(base)
+    train(load_recipe(cut / "recipe.toml", ["training.steps=4"]), cut, resume=True)
+    first, second = (own_tensors(load_model(folder).model) for folder in (whole, cut))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_a_strong_anchor_keeps_the_weights(translator_folder, pairs, tmp_path):
+    moved = {}
+    for weight in (0, 1000):
+        out = tmp_path / str(weight)
+        train(_recipe(translator_folder, pairs, f"training.anchor={weight}", "training.steps=8"), out)
+        before, after = (own_tensors(load_model(folder).model) for folder in (translator_folder, out))
+        moved[weight] = sum((after[name] - before[name]).square().sum() for name in before)
+    assert moved[1000] < moved[0] / 4
+
+
+def test_the_anchor_adds_the_squared_distance_for_every_token(translator_folder, pairs, tmp_path):
+    task = _opened(translator_folder, pairs, tmp_path / "data", "training.anchor=0.5")
+    model = task.build().eval()
+    _, batch = next(task.batches(LoaderPlace()))
+    weight = model.source_embedding.weight
+    with torch.no_grad():
+        weight += 0.01
+    anchored, task.recipe = task.loss(model, batch), _recipe(translator_folder, pairs, "training.anchor=0")
+    plain = task.loss(model, batch).total.item()
+    expected = plain + 0.5 * anchored.tokens.item() * weight.numel() * 0.01**2
+    assert anchored.total.item() == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("part", ["embeddings", "encoder", "decoder"])
+def test_frozen_parts_keep_their_weights_and_the_rest_learns(translator_folder, pairs, tmp_path, part):
+    train(_recipe(translator_folder, pairs, f"training.freeze=['{part}']", "training.anchor=0"), tmp_path / "out")
+    before, after = (own_tensors(load_model(folder).model) for folder in (translator_folder, tmp_path / "out"))
+    same = {name for name in before if torch.equal(before[name], after[name])}
+    frozen = {name for name in before if part.removesuffix("s") in name.split(".")[0]}
+    assert frozen and frozen <= same and same != before.keys()
+
+
+def test_every_epoch_has_all_new_pairs_and_its_share_of_old_ones_without_repeating_any_early():
+    rehearsal = Rehearsal(first=10, count=4)
+    epochs = [rehearsal.rows(22, 5, epoch) for epoch in range(3)]
+    assert all(sorted(rows[:10].tolist()) == list(range(10)) for rows in epochs)
+    old = [row for rows in epochs for row in rows[10:].tolist()]
+    assert sorted(old) == list(range(10, 22))
+    assert rehearsal.rows(22, 5, 1).tolist() == epochs[1].tolist()
+
+
+def test_old_pairs_are_mixed_in_by_their_share(translator_folder, pairs, tmp_path):
+    changes = ("data.old=phrasebook", "data.phrasebook.count=300", "data.old_share=0.25")
+    task = _opened(translator_folder, pairs, tmp_path / "data", *changes)
+    new = task.corpus.report["train"]
+    assert task.loader.rehearsal == Rehearsal(new, round(new / 3))
+    assert task.corpus.old_valid and task.corpus.report["old"] == len(task.corpus.train) - new
+
+
+def test_a_new_language_gets_a_tag_and_the_old_ones_answer_as_before(translator_folder, tmp_path):
+    pairs = _write(tmp_path / "fr.tsv", [(f"we eat bread {n}", f"nous mangeons du pan {n}") for n in range(30)])
+    task = _opened(translator_folder, pairs, tmp_path / "data", "data.target=fr")
+    base, known = regard.load(tmp_path / "data" / BASE), regard.load(translator_folder)
+    assert base.tokenizer.target_languages == ("es", "pt", "fr")
+    assert base.tokenizer.tag("fr") == [known.tokenizer.source.size]
+    for text, to in (("we are eating bread", "es"), ("the house is big", "pt")):
+        assert base.translate(text, to=to).tokens == known.translate(text, to=to).tokens
+    weights = task.build().source_embedding.weight
+    assert torch.allclose(weights[-1], weights[:-1].mean(dim=0), atol=1e-6)
+    with pytest.raises(ConfigError, match="leave embeddings out"):
+        _opened(translator_folder, pairs, tmp_path / "no", "data.target=fr", "training.freeze=['embeddings']")
+
+
+def test_the_only_language_of_a_model_stays_without_a_tag_when_another_is_added(tmp_path):
+    from conftest import trained
+
+    one = trained(tmp_path / "one", "data.target=es", "training.steps=2", "data.phrasebook.count=100")
+    pairs = _write(tmp_path / "pt.tsv", [(f"we eat bread {n}", f"nós comemos pão {n}") for n in range(30)])
+    out = train(_recipe(one, pairs, "data.target=pt", "data.old={es='phrasebook'}"), tmp_path / "out")
+    adapted = regard.load(out)
+    assert adapted.tokenizer.tag("es") == [] and len(adapted.tokenizer.tag("pt")) == 1
+    assert adapted.translate("we eat bread", to="pt").text != ""
+    tested = [row for row in read_metrics(out / "metrics.jsonl") if row["kind"] == "test"]
+    assert "bleu_old_after" in tested[0]
+
+
+def _refused(tmp_path, capsys, *sets: str) -> str:
+    """The one line with which a training is refused; it leaves nothing behind."""
+    out, given = tmp_path / "refused", [part for each in (*QUICK, *sets) for part in ("--set", each)]
+    assert run(["train", "adapt", "--out", str(out), *given]) in (1, 2)
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and not out.exists()
+    return error
+
+
+def test_what_cannot_be_adapted_is_refused_in_one_line(translator_folder, pairs, tmp_path, capsys):
+    data = f"data.train={pairs}", "data.target=es"
+    base = f"model.init={translator_folder}"
+    one = _write(tmp_path / "one.tsv", [("we eat bread", "comemos pan")])
+    greek = _write(tmp_path / "greek.tsv", [(f"τρώμε ψωμί {'α' * n}", f"мы едим хлеб {'я' * n}") for n in range(40)])
+    gpt = tmp_path / "gpt"
+    save_model(gpt, "gpt", Gpt(GptConfig.parse({"vocab": 20, "width": 8, "heads": 2, "depth": 1, "max_length": 8})))
+    (tmp_path / "empty").mkdir()
+    assert "model.init must be given" in _refused(tmp_path, capsys, *data)
+    assert "which is no folder" in _refused(tmp_path, capsys, *data, "model.init=nowhere")
+    assert "holds no model" in _refused(tmp_path, capsys, *data, f"model.init={tmp_path / 'empty'}")
+    assert "is no translator" in _refused(tmp_path, capsys, *data, f"model.init={gpt}")
+    assert "1 usable pairs" in _refused(tmp_path, capsys, base, f"data.train={one}", "data.target=es", "data.valid=" + str(one))
+    assert "does not fit these pairs" in _refused(tmp_path, capsys, base, f"data.train={greek}", "data.target=es")
+    assert "translates from 'en'" in _refused(tmp_path, capsys, base, *data, "data.source=de")
+    assert "[tokenizer]" in _refused(tmp_path, capsys, base, *data, "tokenizer.size=99")
+    assert "change [model] back" in _refused(tmp_path, capsys, base, *data, "model.width=32")
+    assert "cannot translate into 'it'" in _refused(tmp_path, capsys, base, *data, "data.old={it='phrasebook'}")
+
+
+def test_a_tokenizer_that_is_larger_than_its_model_is_refused(translator_folder, pairs, tmp_path, capsys):
+    loaded, tokenizer = load_model(translator_folder), PairTokenizer.load(translator_folder)
+    config = loaded.config.replace(source_vocab=50, target_vocab=50)
+    save_model(tmp_path / "odd", "transformer", type(loaded.model)(config), tokenizer.save)
+    line = _refused(tmp_path, capsys, f"model.init={tmp_path / 'odd'}", f"data.train={pairs}", "data.target=es")
+    assert "do not belong together" in line
+
+
+def test_the_recipe_needs_a_base_for_what_only_an_adaptation_has():
+    for key in ("data.old=phrasebook", "training.anchor=1", "training.freeze=['encoder']"):
+        with pytest.raises(RegardError, match=f"given with {key.split('=')[0]}"):
+            load_recipe("phrasebook", [key])
