@@ -28,9 +28,14 @@ def empty_form(page: Page) -> None:
 
 def fill(page: Page, name: str, *files: Path, steps: int = 30) -> None:
     empty_form(page)
-    page.set_input_files("#train-files", [str(file) for file in files])
+    page.select_option("#train-base", "")
     page.fill("#train-source", "en")
     page.fill("#train-target", "es")
+    fill_form(page, name, *files, steps=steps)
+
+
+def fill_form(page: Page, name: str, *files: Path, steps: int) -> None:
+    page.set_input_files("#train-files", [str(file) for file in files])
     page.fill("#train-name", name)
     page.locator("#panel-train details summary").click()
     page.fill("#train-steps", str(steps))
@@ -53,6 +58,25 @@ def test_from_a_table_to_a_translator(page: Page, table: Path):
     assert page.locator("#translate-text").input_value() in held_out  # not one of the demo's sentences
     page.click("#tab-models")
     expect(page.locator("#model-cards article[data-model='mine']")).to_be_visible()
+
+
+def test_a_chosen_model_is_improved_with_a_dropped_file(page: Page, table: Path):
+    empty_form(page)
+    base = page.locator("#train-base")
+    chosen = base.locator("option").nth(1).get_attribute("value")
+    page.fill("#train-source", "de")
+    base.select_option(chosen)
+    expect(page.locator("#train-recipe")).to_be_hidden()
+    expect(page.locator("#train-source")).to_have_value("en")  # the languages are the model's
+    with page.expect_request("**/api/train") as sent:
+        fill_form(page, "better", table, steps=4)
+    assert (
+        f'name="base"\r\n\r\n{chosen}' in sent.value.post_data and 'name="recipe"\r\n\r\nadapt' in sent.value.post_data
+    )
+    expect(page.locator("#job")).to_have_attribute("data-state", "finished", timeout=120_000)
+    page.click("#job-use")
+    expect(page.locator("#translate-model")).to_have_value("better")
+    expect(page.locator("#translation")).to_have_attribute("data-state", "done")
 
 
 def test_a_stopped_training_is_no_dead_end(page: Page, table: Path, tmp_path: Path):

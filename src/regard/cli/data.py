@@ -1,21 +1,27 @@
-"""regard data: `prepare` prepares the data of a recipe before training."""
+"""regard data: prepare the data of a recipe before training, and make more of them with a translator."""
 
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from regard.cli.options import DataRoot, Sets, use_data_root
+from regard.cli.options import DataRoot, Device, Models, Precision, Sets, To, existing, load_translator, use_data_root
+from regard.errors import UsageError
 
-data = typer.Typer(help="Work on data: prepare.", rich_markup_mode=None)
+data = typer.Typer(help="Work on data: prepare, backtranslate, distill.", rich_markup_mode=None)
 
-
-@data.callback()
-def about() -> None:
-    """A group even while it has one member."""
+Output = Annotated[Path, typer.Option("-o", "--output", help="Where the pairs go: a .tsv or .jsonl file.")]
+Beam = Annotated[int | None, typer.Option(help="Beam width; 1 is greedy. Default: the model's own.")]
+MaxRatio = Annotated[float, typer.Option(help="Drop pairs whose lengths in characters differ by more.")]
+MinScore = Annotated[
+    float | None, typer.Option(help="Drop answers below this score, as `regard translate --json` gives it: 0 is best.")
+]
+Copies = Annotated[bool, typer.Option("--copies", help="Keep answers that are their input.")]
+AnyLanguage = Annotated[bool, typer.Option("--any-language", help="Keep answers that are in another language.")]
 
 
 @data.command()
@@ -40,3 +46,107 @@ def prepare(
     folder = out or Path("runs") / Path(recipe).stem
     print(run(load_recipe(recipe, sets), folder), file=sys.stderr)
     print(folder)
+
+
+@data.command()
+def backtranslate(
+    text: Annotated[str, typer.Argument(help="Text in the language to translate into, one sentence a line; also .gz.")],
+    output: Output,
+    model: Models = [],  # noqa: B006 - typer's way to say "none given"
+    to: To = "",
+    tag: Annotated[str, typer.Option(help="Put before every source sentence; '' for none.")] = "<bt>",
+    beam: Beam = None,
+    sample: Annotated[bool, typer.Option("--sample", help="Draw answers at random: more varied sources.")] = False,
+    seed: Annotated[int, typer.Option(help="Of --sample: same seed, same answers.")] = 0,
+    max_ratio: MaxRatio = 3.0,
+    min_score: MinScore = None,
+    copies: Copies = False,
+    any_language: AnyLanguage = False,
+    device: Device = "cpu",
+    precision: Precision = "fp32",
+) -> None:
+    """Make training pairs from text in the target language, with a model that translates it back into the source.
+
+    Train on them together with real pairs: `cat real.tsv made.tsv > all.tsv`. The tag tells a model which sources a
+    machine wrote. The same command goes on where an interrupted one stopped; torchrun shares the work.
+
+    Example: regard data backtranslate news.es -m runs/es-en -o made.tsv
+    """
+    changes: dict[str, Any] = {"sample": True, "seed": seed} if sample else {}
+    changes |= {} if beam is None else {"beam": beam}
+    filters = {"max_ratio": max_ratio, "min_score": min_score, "copies": copies, "any_language": any_language}
+    _synthesise(
+        text, output, model, to, device, precision, changes, filters, options={"backwards": True, "tag": tag}
+    )  # fmt: skip
+
+
+@data.command()
+def distill(
+    corpus: Annotated[str, typer.Argument(help="Sentences one a line, or pairs (TSV, JSONL, TMX, …); also .gz.")],
+    output: Output,
+    model: Models = [],  # noqa: B006 - typer's way to say "none given"
+    to: To = "",
+    beam: Beam = None,
+    n_best: Annotated[
+        int, typer.Option(min=1, help="Of pairs: take the one of so many answers that is closest to the reference.")
+    ] = 1,
+    max_ratio: MaxRatio = 3.0,
+    min_score: MinScore = None,
+    copies: Copies = False,
+    any_language: AnyLanguage = False,
+    device: Device = "cpu",
+    precision: Precision = "fp32",
+) -> None:
+    """Make training pairs of sentences and a teacher's translations of them, for a smaller and faster student.
+
+    The same command goes on where an interrupted one stopped; torchrun shares the work.
+
+    Example: regard data distill corpus.tsv -m runs/teacher --beam 5 -o distilled.tsv
+    """
+    from regard.data.formats.pairs import SUFFIXES, format_of
+
+    if n_best > 1 and format_of(Path(corpus)) not in SUFFIXES:
+        raise UsageError(f"--n-best compares answers with references, but {corpus} has none; give a file of pairs")
+    changes = {} if beam is None else {"beam": beam}
+    filters = {"max_ratio": max_ratio, "min_score": min_score, "copies": copies, "any_language": any_language}
+    _synthesise(
+        corpus, output, model, to, device, precision, changes, filters, options={"backwards": False, "n_best": n_best}
+    )  # fmt: skip
+
+
+def _synthesise(
+    text: str,
+    output: Path,
+    models: list[str],
+    to: str,
+    device: str,
+    precision: str,
+    changes: dict[str, Any],
+    filters: dict[str, Any],
+    options: dict[str, Any],
+) -> None:
+    """Make pairs with a translator, alone or as one of the processes that torchrun started."""
+    import torch
+
+    from regard.data.work_files import Parts
+    from regard.inference.synthetic_pairs import AnswerFilters, Synthesis, check_output
+    from regard.training.distributed import joined
+
+    check_output(output)
+    source, kept = existing(text), AnswerFilters.parse(filters)
+    translator = load_translator(models, device, precision=precision)
+    translator.search_settings(changes)
+    parts = Parts.of(output, source, models=models, to=to, search=changes, filters=filters, **options)
+    synthesis = Synthesis(
+        translator, translator.target_language(to), kept, changes=tuple(changes.items()), **options
+    )  # fmt: skip
+    with joined(torch.device("cpu")) as ranks:
+        counts = synthesis.write(source, output, parts, ranks.wait)
+        first = ranks.first
+    if first:
+        print(f"{_counted(counts)}, written to {output}", file=sys.stderr)
+
+
+def _counted(counts: Counter[str]) -> str:
+    dropped = ", ".join(f"{count:,} {reason}" for reason, count in sorted(counts.items()) if count and reason != "kept")
+    return f"{counts['kept']:,} pairs" + (f" (dropped: {dropped})" if dropped else "")

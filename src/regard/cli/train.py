@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from regard.cli.options import DataRoot, Sets, use_data_root
 from regard.errors import UsageError
+
+if TYPE_CHECKING:
+    from regard.training.recipe.base import Recipe
 
 
 def train(
@@ -16,20 +19,41 @@ def train(
     sets: Sets = [],  # noqa: B006 - typer's way to say "none given"
     out: Annotated[Path | None, typer.Option("-o", "--out", help="Run folder. Default: runs/RECIPE.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue exactly where a run stopped.")] = False,
+    both: Annotated[
+        bool, typer.Option("--both", help="Train both directions, one after the other: OUT/en-fr and OUT/fr-en.")
+    ] = False,
     data_root: DataRoot = "",
 ) -> None:
     """Train a model by a recipe; the folder it leaves is ready for `regard translate -m`.
 
+    With --both, --resume continues the direction that was interrupted and begins the one that was not.
+
     Example: regard train pairs-transformer --set data.train=my.tsv --set data.source=en --set data.target=fr
     """
-    from regard.processes import Share
-    from regard.training.loop import train as run
+    from regard.checkpoints.folder import is_sealed
     from regard.training.tasks.catalog import load_recipe
+    from regard.training.tasks.translation_recipe import TranslationRecipe
 
     use_data_root(data_root)
     folder = out or Path("runs") / Path(recipe).stem
     if resume and not folder.is_dir():
         raise UsageError(f"there is no run in {folder} to resume; leave out --resume to begin one")
-    run(load_recipe(recipe, sets), folder, resume=resume)
+    forwards = load_recipe(recipe, sets)
+    if not both:
+        _train(forwards, folder, resume)
+        return
+    if not isinstance(forwards, TranslationRecipe):
+        raise UsageError(f"--both is for translators; {recipe} is a recipe of task {forwards.task!r}")
+    for each in (forwards, forwards.reversed()):
+        place = folder / f"{each.data.source}-{each.data.target}"
+        if not (resume and is_sealed(place)):  # a direction that is complete is not trained again
+            _train(each, place, resume and place.is_dir())
+
+
+def _train(recipe: Recipe, folder: Path, resume: bool) -> None:
+    from regard.processes import Share
+    from regard.training.loop import train as run
+
+    run(recipe, folder, resume=resume)
     if Share.launched().rank == 0:
         print(folder)

@@ -73,7 +73,9 @@ MODELS: dict[str, ModelEntry] = {
     "elmo": ModelEntry(
         elmo.ElmoConfig, elmo.Elmo, elmo.PRESETS, "ELMo", "text_encoder", ("language", "classification")
     ),
-    "t5": ModelEntry(t5.T5Config, t5.T5, t5.PRESETS, "T5", "text_to_text", ("prompts", "spans"), {"": 32_128}),
+    "t5": ModelEntry(
+        t5.T5Config, t5.T5, t5.PRESETS, "T5", "text_to_text", ("prompts", "spans", "translation"), {"": 32_128}
+    ),
     "resnet": ModelEntry(
         resnet.ResnetConfig, resnet.Resnet, resnet.PRESETS, "Residual network", "image_classifier", ("images",)
     ),

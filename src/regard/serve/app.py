@@ -68,7 +68,7 @@ def create_app(registry: ModelRegistry, jobs: TrainingJobs, settings: ServeSetti
     app.include_router(inspect_router(service, attention_cache))
     app.include_router(workbench_router())
     app.include_router(documents_router(service, temp_folder))
-    app.include_router(training_router(jobs, temp_folder, settings))
+    app.include_router(training_router(jobs, registry, temp_folder, settings))
 
     app.include_router(reference_router(app))
 

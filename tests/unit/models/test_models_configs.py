@@ -71,7 +71,9 @@ def test_every_preset_is_valid(name):
 @pytest.mark.parametrize("task", TASKS)
 def test_numbers_of_recipes_are_checked(task):
     """Every number of every section, including [decoding]: none may be infinite, and hardly any negative."""
-    name = next(each for each in recipe_names() if not each.startswith(("pairs", "adapt")) and load_recipe(each).task == task)
+    name = next(
+        each for each in recipe_names() if not each.startswith(("pairs", "adapt")) and load_recipe(each).task == task
+    )
     for section, field in TASKS[task].recipe.model_fields.items():
         inner = next((each for each in kinds(field.annotation) if issubclass(each, Config)), None)
         fields = {f"{section}.{key}": each for key, each in inner.model_fields.items()} if inner else {section: field}

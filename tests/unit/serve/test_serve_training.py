@@ -16,6 +16,7 @@ from regard.errors import RegardError
 from regard.serve.jobs.progress import JobRecord
 from regard.serve.jobs.runner import TrainingJobs
 from regard.serve.jobs.temp_folders import ServerTempFolder
+from regard.serve.models.registry import ModelRegistry
 from regard.serve.routes.training import training_router
 from regard.serve.settings import ServeSettings
 
@@ -40,7 +41,7 @@ def jobs(tmp_path):
 def client(jobs):
     app = FastAPI()
     temp_folder = ServerTempFolder()
-    app.include_router(training_router(jobs, temp_folder, ServeSettings()))
+    app.include_router(training_router(jobs, ModelRegistry(), temp_folder, ServeSettings()))
 
     @app.exception_handler(RegardError)
     def say(request: Request, error: RegardError) -> JSONResponse:

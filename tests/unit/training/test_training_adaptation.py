@@ -60,17 +60,38 @@ def test_training_starts_from_the_weights_the_tokenizer_and_the_decoding_of_the_
     assert task.recipe.decoding.beam == 4 and task.recipe.model.name == "transformer"
 
 
-def test_an_adaptation_ends_with_a_table_of_both_domains_in_metrics_and_card(translator_folder, pairs, tmp_path):
-    out = tmp_path / "out"
-    train(_recipe(translator_folder, pairs, "data.old=phrasebook", "data.phrasebook.count=40"), out)
-    (tested,) = [row for row in read_metrics(out / "metrics.jsonl") if row["kind"] == "test"]
+@pytest.fixture(scope="module")
+def adapted(translator_folder: Path, pairs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A short adaptation with old data and frozen embeddings."""
+    changes = "data.old=phrasebook", "data.phrasebook.count=40", "training.freeze=['embeddings']"
+    return train(_recipe(translator_folder, pairs, *changes), tmp_path_factory.mktemp("adapted") / "out")
+
+
+def test_an_adaptation_ends_with_a_table_of_both_domains_in_metrics_and_card(adapted):
+    (tested,) = [row for row in read_metrics(adapted / "metrics.jsonl") if row["kind"] == "test"]
     wanted = {f"{m}_{d}_{t}" for m in ("bleu", "chrf") for d in ("new", "old") for t in ("before", "after")}
     assert wanted <= tested.keys()
-    card = (out / "README.md").read_text(encoding="utf-8")
+    card = (adapted / "README.md").read_text(encoding="utf-8")
     assert f"| new domain, BLEU | {tested['bleu_new_before']:.1f} | {tested['bleu_new_after']:.1f} |" in card
-    assert regard.load(out).translate("we eat bread", to="es").text
-    old = own_tensors(load_model(translator_folder).model)
-    assert any(not torch.equal(old[name], each) for name, each in own_tensors(load_model(out).model).items())
+    assert regard.load(adapted).translate("we eat bread", to="es").text
+
+
+def test_frozen_embeddings_keep_their_weights_and_the_rest_learns(translator_folder, adapted):
+    before, after = (load_model(folder).model for folder in (translator_folder, adapted))
+    assert torch.equal(before.source_embedding.weight, after.source_embedding.weight)
+    moved = [not torch.equal(one, other) for one, other in zip(before.parameters(), after.parameters(), strict=True)]
+    assert sum(moved) > len(moved) / 2
+
+
+@pytest.mark.parametrize("part", ["embeddings", "encoder", "decoder"])
+def test_frozen_parts_learn_nothing(translator_folder, adapted, pairs, part):
+    recipe = _recipe(translator_folder, pairs, f"training.freeze=['{part}']").resolved()
+    model = open_task(recipe, adapted / "data", torch.device("cpu"), lambda: None).build()
+    named = model.named_parameters(remove_duplicate=False)
+    frozen = {name for name, parameter in named if not parameter.requires_grad} - {"output_weight"}
+    assert {name.split(".")[0] for name in frozen} == {
+        "embeddings": {"source_embedding", "target_embedding"}, "encoder": {"encoder"}, "decoder": {"decoder"}
+    }[part]  # fmt: skip
 
 
 def test_the_scores_before_are_those_of_the_base_model(translator_folder, pairs, tmp_path):
@@ -97,16 +118,6 @@ def test_a_resumed_adaptation_goes_on_bit_for_bit_without_the_base(translator_fo
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-def test_a_strong_anchor_keeps_the_weights(translator_folder, pairs, tmp_path):
-    moved = {}
-    for weight in (0, 1000):
-        out = tmp_path / str(weight)
-        train(_recipe(translator_folder, pairs, f"training.anchor={weight}", "training.steps=8"), out)
-        before, after = (own_tensors(load_model(folder).model) for folder in (translator_folder, out))
-        moved[weight] = sum((after[name] - before[name]).square().sum() for name in before)
-    assert moved[1000] < moved[0] / 4
-
-
 def test_the_anchor_adds_the_squared_distance_for_every_token(translator_folder, pairs, tmp_path):
     task = _opened(translator_folder, pairs, tmp_path / "data", "training.anchor=0.5")
     model = task.build().eval()
@@ -118,15 +129,6 @@ def test_the_anchor_adds_the_squared_distance_for_every_token(translator_folder,
     plain = task.loss(model, batch).total.item()
     expected = plain + 0.5 * anchored.tokens.item() * weight.numel() * 0.01**2
     assert anchored.total.item() == pytest.approx(expected, rel=1e-4)
-
-
-@pytest.mark.parametrize("part", ["embeddings", "encoder", "decoder"])
-def test_frozen_parts_keep_their_weights_and_the_rest_learns(translator_folder, pairs, tmp_path, part):
-    train(_recipe(translator_folder, pairs, f"training.freeze=['{part}']", "training.anchor=0"), tmp_path / "out")
-    before, after = (own_tensors(load_model(folder).model) for folder in (translator_folder, tmp_path / "out"))
-    same = {name for name in before if torch.equal(before[name], after[name])}
-    frozen = {name for name in before if part.removesuffix("s") in name.split(".")[0]}
-    assert frozen and frozen <= same and same != before.keys()
 
 
 def test_every_epoch_has_all_new_pairs_and_its_share_of_old_ones_without_repeating_any_early():
@@ -152,10 +154,12 @@ def test_a_new_language_gets_a_tag_and_the_old_ones_answer_as_before(translator_
     base, known = regard.load(tmp_path / "data" / BASE), regard.load(translator_folder)
     assert base.tokenizer.target_languages == ("es", "pt", "fr")
     assert base.tokenizer.tag("fr") == [known.tokenizer.source.size]
-    for text, to in (("we are eating bread", "es"), ("the house is big", "pt")):
-        assert base.translate(text, to=to).tokens == known.translate(text, to=to).tokens
-    weights = task.build().source_embedding.weight
-    assert torch.allclose(weights[-1], weights[:-1].mean(dim=0), atol=1e-6)
+    tokens = torch.tensor([known.tokenizer.source_ids(["we are eating bread"], "es")[0]])
+    given = tokens, torch.ones_like(tokens, dtype=torch.bool), tokens
+    old, new = known.models[0](*given), base.models[0](*given)
+    assert torch.allclose(new[..., : old.shape[-1]], old, atol=1e-6)  # for the old languages nothing has changed
+    weights, tags = task.build().source_embedding.weight, list(known.tokenizer.source.tags.values())
+    assert torch.allclose(weights[-1], weights[tags].mean(dim=0), atol=1e-6)
     with pytest.raises(ConfigError, match="leave embeddings out"):
         _opened(translator_folder, pairs, tmp_path / "no", "data.target=fr", "training.freeze=['embeddings']")
 
@@ -165,7 +169,10 @@ def test_the_only_language_of_a_model_stays_without_a_tag_when_another_is_added(
 
     one = trained(tmp_path / "one", "data.target=es", "training.steps=2", "data.phrasebook.count=100")
     pairs = _write(tmp_path / "pt.tsv", [(f"we eat bread {n}", f"nós comemos pão {n}") for n in range(30)])
-    out = train(_recipe(one, pairs, "data.target=pt", "data.old={es='phrasebook'}"), tmp_path / "out")
+    out = train(
+        _recipe(one, pairs, "data.target=pt", "data.old={es='phrasebook'}", "data.phrasebook.count=30"),
+        tmp_path / "out",
+    )
     adapted = regard.load(out)
     assert adapted.tokenizer.tag("es") == [] and len(adapted.tokenizer.tag("pt")) == 1
     assert adapted.translate("we eat bread", to="pt").text != ""
@@ -194,7 +201,9 @@ def test_what_cannot_be_adapted_is_refused_in_one_line(translator_folder, pairs,
     assert "which is no folder" in _refused(tmp_path, capsys, *data, "model.init=nowhere")
     assert "holds no model" in _refused(tmp_path, capsys, *data, f"model.init={tmp_path / 'empty'}")
     assert "is no translator" in _refused(tmp_path, capsys, *data, f"model.init={gpt}")
-    assert "1 usable pairs" in _refused(tmp_path, capsys, base, f"data.train={one}", "data.target=es", "data.valid=" + str(one))
+    assert "1 usable pairs" in _refused(
+        tmp_path, capsys, base, f"data.train={one}", "data.target=es", "data.valid=" + str(one)
+    )
     assert "does not fit these pairs" in _refused(tmp_path, capsys, base, f"data.train={greek}", "data.target=es")
     assert "translates from 'en'" in _refused(tmp_path, capsys, base, *data, "data.source=de")
     assert "[tokenizer]" in _refused(tmp_path, capsys, base, *data, "tokenizer.size=99")

@@ -28,6 +28,10 @@ class Tokenizer(ABC):
     def size(self) -> int:
         return len(self.vocabulary)
 
+    def prompt(self, to: str) -> list[int]:
+        """The ids before a source that is to be translated into `to`: its tag, if it has one."""
+        return [self.tags[to]] if to in self.tags else []
+
     @abstractmethod
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text without special tokens; text never becomes a special token other than `unknown`."""

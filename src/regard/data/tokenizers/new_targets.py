@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 
 import tokenizers
 
-from regard.data.tokenizers.pair import SETTINGS, PairTokenizer, SubwordTokenizer, file_names, from_files
 from regard.data.tokenizers.marian import MarianTokenizer
+from regard.data.tokenizers.pair import SETTINGS, PairTokenizer, SubwordTokenizer, file_names, from_files
+from regard.data.tokenizers.prompted import PromptedTokenizer, prompted_files
 
 
 def with_targets(tokenizer: PairTokenizer, source: str, targets: Sequence[str]) -> PairTokenizer:
@@ -24,6 +25,8 @@ def with_targets(tokenizer: PairTokenizer, source: str, targets: Sequence[str]) 
         return tokenizer
     tags = [f">>{code}<<" for code in new]
     source = tokenizer.source_language or source
+    if isinstance(tokenizer.source, PromptedTokenizer):
+        return from_files(prompted_files(tokenizer.files, source, new))
     if isinstance(tokenizer.source, MarianTokenizer):
         return from_files(_marian_files(tokenizer.files, tags, source, languages))
     assert isinstance(tokenizer.source, SubwordTokenizer)

@@ -26,6 +26,8 @@ from regard.config import Config
 from regard.data.formats.pairs import Pair
 from regard.data.tokenizers.base import OPENINGS, SPACE, Tokenizer, well_formed
 from regard.data.tokenizers.marian import marian_sides, read_marian
+from regard.data.tokenizers.prompted import PROMPTS, prompted_sides
+from regard.data.tokenizers.text import TextTokenizer
 from regard.errors import CheckpointError, ConfigError, UsageError
 
 PAD, START, END, UNKNOWN, CAPITAL = "<pad>", "<s>", "</s>", "<unk>", "<capital>"
@@ -122,14 +124,12 @@ class PairTokenizer:
     files: Mapping[str, bytes] = field(repr=False)  # what `save` writes: JSON of `tokenizers`, or a Marian folder's own
 
     def tag(self, to: str = "") -> list[int]:
-        """The ids that select the target language; empty if the model has only one, or began with this one alone."""
+        """The ids that select the target language; empty for the language of a model that had only one."""
         if to and to not in self.target_languages and any(self.target_languages):
             raise UsageError(f"cannot translate into {to!r}; this model knows {', '.join(self.target_languages)}.")
-        if not self.source.tags:
-            return []
-        if not to:
+        if not to and len(self.target_languages) > 1:
             raise UsageError(f"this model has several targets; choose one of {', '.join(self.target_languages)}.")
-        return [self.source.tags[to]] if to in self.source.tags else []  # the first language of an adapted model
+        return self.source.prompt(to or self.target_languages[0])
 
     def source_ids(self, texts: Sequence[str], to: str = "") -> list[list[int]]:
         """The language tag (if there are several targets), the text's ids, and the end token."""
@@ -150,13 +150,17 @@ class PairTokenizer:
     def is_in(folder: Path) -> bool:
         """Whether a folder has a tokenizer for sentence pairs, not for single texts."""
         settings = folder / SETTINGS
-        return (folder / "source.spm").is_file() or (settings.is_file() and b'"targets"' in settings.read_bytes())
+        if any((folder / name).is_file() for name in ("source.spm", PROMPTS)):
+            return True
+        return settings.is_file() and b'"targets"' in settings.read_bytes()
 
     @classmethod
     def load(cls, folder: Path) -> PairTokenizer:
-        """Read what `save` wrote, or the tokenizer of a Marian folder of Hugging Face."""
+        """Read what `save` wrote, or the tokenizer of a Marian folder of Hugging Face, or that of a prompted model."""
         if (folder / "source.spm").is_file():
             return from_files(read_marian(folder), str(folder))
+        if (folder / PROMPTS).is_file():
+            return from_files({**TextTokenizer.load(folder).files, PROMPTS: (folder / PROMPTS).read_bytes()})
         if not (folder / SETTINGS).is_file():
             raise CheckpointError(f"{folder} holds no tokenizer: neither {SETTINGS} nor source.spm is there.")
         try:
@@ -209,6 +213,8 @@ def from_files(files: Mapping[str, bytes], where: str = "the tokenizer") -> Pair
     """The tokenizer of these files, which `PairTokenizer.save` writes or a Marian folder has."""
     if "source.spm" in files:
         return PairTokenizer(*marian_sides(files, where), files)
+    if PROMPTS in files:
+        return PairTokenizer(*prompted_sides(files), files)
     settings = json.loads(files[SETTINGS])
     sides = [
         SubwordTokenizer(tokenizers.Tokenizer.from_str(files[name].decode())) for name in file_names(settings["joint"])

@@ -113,7 +113,7 @@ def read_job(record: JobRecord, folder: Path, *, active: bool) -> Job:
         steps=record.steps,
         seconds=seconds,
         seconds_left=_seconds_left(record, step, seconds) if state == "running" else None,
-        message=_message(record, state, step, validations, without_paths(log[-1], folder) if log else ""),
+        message=_message(record, state, step, rows, without_paths(log[-1], folder) if log else ""),
         loss=_curve(train),
         valid=validations,
         samples=[SampleTranslation(step=row["step"], **pair) for row in samples[-1:] for pair in row["pairs"]],
@@ -146,7 +146,7 @@ def _seconds_left(record: JobRecord, step: int, seconds: float) -> float | None:
     return max(0.0, left if record.minutes is None else min(left, 60 * record.minutes - seconds))
 
 
-def _message(record: JobRecord, state: State, step: int, valid: Sequence[Validation], last_line: str) -> str:
+def _message(record: JobRecord, state: State, step: int, rows: Sequence[Row], last_line: str) -> str:
     place = f"step {step:,} of {record.steps:,}"
     if state in ("preparing", "running") and record.stopping:
         return "Saving what was trained, then stopping."
@@ -158,8 +158,17 @@ def _message(record: JobRecord, state: State, step: int, valid: Sequence[Validat
         return f"Stopped near {place}; it can go on from there." if step else "Stopped before training began."
     if state == "failed":
         return last_line.removeprefix("regard: ") or f"The training process ended with code {record.code}."
-    best = max((each.bleu for each in valid if each.bleu is not None), default=None)
-    return "Finished." if best is None else f"Finished: BLEU {best:.1f} on sentences it had not seen."
+    return f"Finished{_reached(rows)}."
+
+
+def _reached(rows: Sequence[Row]) -> str:
+    """The best BLEU of a run; of a model that was improved, what it was before and is now."""
+    if (tested := next((row for row in rows if "bleu_new_before" in row), None)) is not None:
+        return (
+            f": BLEU {tested['bleu_new_before']:.1f} before, {tested['bleu_new_after']:.1f} now, on your held-out pairs"
+        )
+    best = max((row["bleu"] for row in rows if row["kind"] == "valid" and _finite(row.get("bleu"))), default=None)
+    return "" if best is None else f": BLEU {best:.1f} on sentences it had not seen"
 
 
 def _validation(row: Row) -> Validation:

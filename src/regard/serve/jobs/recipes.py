@@ -77,7 +77,8 @@ def has_builtin_data(name: str) -> bool:
 
 def settings_for(name: str, *, pairs: int | None = None, steps: int | None = None) -> tuple[str, ...]:
     """The `--set` values that fit a recipe to this number of pairs and steps, and log often enough for the page."""
-    size = next((size for size in SMALL_CORPORA if pairs is not None and pairs < size.below), None)
+    sizes = SMALL_CORPORA if name != ADAPT else ()  # the size of a model that is improved is its own
+    size = next((size for size in sizes if pairs is not None and pairs < size.below), None)
     recipe = TranslationTrainingSection.parse(shipped_values(name)["training"])
     steps = steps or (size.steps if size else recipe.steps)
     often = min(recipe.validate_every, max(10, steps // 15))

@@ -22,7 +22,7 @@ from regard.checkpoints.folder import is_sealed
 from regard.errors import UsageError
 from regard.serve.http.errors import ConflictError, NotFoundError
 from regard.serve.jobs.progress import LOG, Job, JobRecord, Run, read_job, summarize
-from regard.serve.jobs.recipes import DEMO_SETS, has_builtin_data, needs_data, settings_for
+from regard.serve.jobs.recipes import ADAPT, DEMO_SETS, has_builtin_data, needs_data, settings_for
 from regard.serve.jobs.runs import DEMO, RunFolders
 from regard.serve.jobs.temp_folders import removed_if_killed
 from regard.serve.jobs.training_data import check_language, count_pairs, save_pairs
@@ -95,16 +95,24 @@ class TrainingJobs:
         recipe: str,
         source: str = "",
         target: str = "",
+        base: Path | None = None,
         steps: int | None = None,
         minutes: float | None = None,
     ) -> Job:
-        """Train by a shipped recipe, on the pairs of `files` (which are moved) or on the recipe's built-in data."""
+        """Train by a shipped recipe, on the pairs of `files` (which are moved) or on the recipe's built-in data.
+
+        The recipe `adapt` improves the model in the folder `base`.
+        """
+        if (recipe == ADAPT) != (base is not None):
+            raise UsageError(f"the recipe {ADAPT} improves a model, and no other recipe does; give both or neither")
         with self._changing:
             self._refuse_if_active()
             folder = self.run_folders.create(name)
             try:
                 with removed_if_killed(folder):
                     sets = self._settings(files, folder, recipe, source, target, steps)
+                    if base is not None:
+                        sets += (f"model.init={json.dumps(os.path.relpath(base, folder))}",)
                     if minutes is not None:
                         sets += (f"training.time_limit={minutes}",)
                     total_steps = load_recipe(recipe, sets).training.steps

@@ -1,13 +1,13 @@
 // The Train tab: files, languages, a recipe; then the job as it goes, until its model can be used.
 
 import { get, wordsOf } from "./api.js";
-import { byId, make, onDrop, say } from "./dom.js";
-import { bytes, languageName, millions } from "./format.js";
+import { byId, fillSelect, make, onDrop, say } from "./dom.js";
+import { bytes, languageName, millions, modelLabel } from "./format.js";
 import { checkFiles, guessLanguages, guessName } from "./files.js";
 import { forgetJob, isRunning, isTold, job, loadJob, resumeJob, startJob, stopJob, useJob, watchJob } from "./jobs.js";
 import { Progress } from "./progress.js";
 import { listRuns, startRuns } from "./runs.js";
-import { modelList, watchModels } from "./model_list.js";
+import { modelCalled, modelList, watchModels } from "./model_list.js";
 
 const CODES = "ar cs da de el en es fi fr he hi hu id it ja ko nl no pl pt ro ru sv tr uk vi zh".split(" "); // suggestions
 let files = [], progress, buttons, useModel;
@@ -30,9 +30,29 @@ export function startTrain(use, changed) {
   for (const id of ["train-source", "train-target"]) byId(id).addEventListener("input", nameLanguages);
   listenForFiles();
   byId("train-form").addEventListener("submit", start);
+  byId("train-base").addEventListener("change", showBase);
   nameLanguages();
   watchJob(showJob);
-  watchModels(() => { if (isTold()) showJob(job); });
+  watchModels(() => { if (isTold()) showJob(job); listBases(); });
+}
+
+/** The translators that can be improved, after the choice of a new model. */
+function listBases() {
+  const chosen = byId("train-base").value;
+  const models = modelList.translators.map((model) => [model.id, `Improve ${modelLabel(model)}`]);
+  fillSelect(byId("train-base"), [["", "A new model"], ...models], modelCalled(chosen) ? chosen : "");
+  showBase();
+}
+
+/** A model that is improved has its own size and languages; a new one needs a recipe. */
+function showBase() {
+  const base = modelCalled(byId("train-base").value);
+  byId("train-recipe").hidden = Boolean(base);
+  byId("base-help").hidden = !base;
+  if (!base) return;
+  byId("train-source").value = base.source;
+  if (!base.targets.includes(byId("train-target").value)) byId("train-target").value = base.targets[0];
+  nameLanguages();
 }
 
 export function refreshTrain() {
@@ -162,8 +182,8 @@ async function start(event) {
 async function send() {
   const form = new FormData();
   for (const file of files) form.append("files", file, file.name);
-  form.append("recipe", chosenRecipe());
-  for (const field of ["name", "source", "target", "steps", "minutes"]) {
+  form.append("recipe", byId("train-base").value ? "adapt" : chosenRecipe());
+  for (const field of ["name", "source", "target", "base", "steps", "minutes"]) {
     const value = byId(`train-${field}`).value.trim();
     if (value) form.append(field, value);
   }

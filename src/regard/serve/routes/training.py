@@ -24,9 +24,10 @@ from regard.serve.jobs.runner import UPLOAD, TrainingJobs
 from regard.serve.jobs.runs import stream_zip
 from regard.serve.jobs.temp_folders import ServerTempFolder
 from regard.serve.jobs.training_data import suffix_of
+from regard.serve.models.registry import ModelRegistry
 from regard.serve.settings import ServeSettings
 
-TEXT_FIELDS = ("name", "recipe", "source", "target")
+TEXT_FIELDS = ("name", "recipe", "source", "target", "base")
 LONGEST_FIELD = 200
 MOST_STEPS = 1_000_000
 MOST_MINUTES = 7 * 24 * 60
@@ -75,8 +76,11 @@ class NewName(Config):
     name: str
 
 
-def training_router(jobs: TrainingJobs, temp_folder: ServerTempFolder, settings: ServeSettings) -> APIRouter:
-    """The routes of the page's Train tab; `jobs.limit` is the limit of uploaded bytes."""
+def training_router(
+    jobs: TrainingJobs, registry: ModelRegistry, temp_folder: ServerTempFolder, settings: ServeSettings
+) -> APIRouter:
+    """The routes of the page's Train tab; `jobs.limit` is the limit of uploaded bytes. A model of the registry can be
+    improved."""
 
     def check_allowed(request: Request) -> None:
         if not settings.training and request.method != "GET":
@@ -97,7 +101,7 @@ def training_router(jobs: TrainingJobs, temp_folder: ServerTempFolder, settings:
         await run_in_threadpool(_check_storage, jobs, settings)
         form = await _read_form(request, jobs.limit)
         try:
-            return await run_in_threadpool(_start, jobs, form, temp_folder)
+            return await run_in_threadpool(_start, jobs, registry, form, temp_folder)
         finally:
             await form.close()
 
@@ -179,8 +183,8 @@ def _check_storage(jobs: TrainingJobs, settings: ServeSettings) -> None:
         )
 
 
-def _start(jobs: TrainingJobs, form: FormData, temp_folder: ServerTempFolder) -> Job:
-    name, recipe, source, target = (_text(form, field) for field in TEXT_FIELDS)
+def _start(jobs: TrainingJobs, registry: ModelRegistry, form: FormData, temp_folder: ServerTempFolder) -> Job:
+    name, recipe, source, target, base = (_text(form, field) for field in TEXT_FIELDS)
     uploads = [value for value in form.getlist("files") if isinstance(value, UploadFile) and value.filename]
     steps, minutes = _number(form, "steps", MOST_STEPS), _number(form, "minutes", MOST_MINUTES)
     if steps is not None and steps != int(steps):
@@ -193,6 +197,7 @@ def _start(jobs: TrainingJobs, form: FormData, temp_folder: ServerTempFolder) ->
             recipe=recipe,
             source=source,
             target=target,
+            base=registry.find(base).folder if base else None,
             steps=None if steps is None else int(steps),
             minutes=minutes,
         )

@@ -16,9 +16,11 @@ from regard.checkpoints.models import identify, own_tensors
 from regard.config import Config
 from regard.data.formats.languages import same_language
 from regard.data.tokenizers.new_targets import with_targets
-from regard.data.tokenizers.pair import PairTokenizer
+from regard.data.tokenizers.pair import PairTokenizer, from_files
+from regard.data.tokenizers.prompted import prompted_files
+from regard.data.tokenizers.text import TextTokenizer
 from regard.errors import CheckpointError, ConfigError, UsageError
-from regard.inference.pipelines.catalog import TRANSLATOR, find_pipeline
+from regard.inference.pipelines.catalog import PIPELINES, TRANSLATOR, find_pipeline
 from regard.models.catalog import MODELS
 from regard.training.prepare.initial_model import initial_folder
 from regard.training.recipe.text_sections import PairsSection
@@ -30,10 +32,11 @@ def translator_folder(init: str) -> Path:
     """The folder of `model.init`, which must hold a translator."""
     folder = initial_folder(init)
     name, _, _ = identify(folder)
-    if find_pipeline(folder) != TRANSLATOR:
+    pipeline = find_pipeline(folder)
+    if pipeline != TRANSLATOR and not PIPELINES[pipeline].answers:
         raise UsageError(
             f"model.init is {init!r}, which holds a {name} model and is no translator; give a folder that "
-            "`regard translate -m` takes"
+            "`regard translate -m` takes, or a model that answers prompts"
         )
     return folder
 
@@ -41,7 +44,7 @@ def translator_folder(init: str) -> Path:
 def write_base(init: str, folder: Path, data: PairsSection, *, frozen: bool) -> None:
     """Write the translator of `model.init` into `folder`, with a tag for every target language that it lacks."""
     loaded = load_model(translator_folder(init))
-    tokenizer = PairTokenizer.load(loaded.folder)
+    tokenizer = _tokenizer(loaded.folder, data)
     _check_fit(init, loaded, tokenizer)
     known, source = tokenizer.source_language, data.source
     if known and not same_language(known, source):
@@ -58,24 +61,41 @@ def write_base(init: str, folder: Path, data: PairsSection, *, frozen: bool) -> 
     save_model(folder, loaded.name, model, tokenizer.save)
 
 
+def _tokenizer(folder: Path, data: PairsSection) -> PairTokenizer:
+    """The tokenizer of sentence pairs, or that of a model that answers prompts, which name the languages."""
+    if PairTokenizer.is_in(folder):
+        return PairTokenizer.load(folder)
+    try:
+        return from_files(prompted_files(TextTokenizer.load(folder).files, data.source, data.targets))
+    except CheckpointError as error:
+        raise CheckpointError(f"{folder} cannot be trained to translate: {error}") from None
+
+
 def with_rows(loaded: LoadedModel, tokenizer: PairTokenizer) -> nn.Module:
-    """The model with a row for every token of the tokenizer. New rows are the mean of all others: a neutral start."""
+    """The model with a row for every token of the tokenizer.
+
+    New rows, which are tags, begin as the mean of the tags that are there, or else of all tokens: a neutral start.
+    """
     before = _vocabularies(loaded.config)
     sizes = {key: max(size, needed) for (key, size), needed in zip(before.items(), _sizes(tokenizer), strict=True)}
     if sizes == before:
         return loaded.model
     model = MODELS[loaded.name].model(loaded.config.replace(**sizes))
-    given = own_tensors(loaded.model)
+    given, tags = (
+        own_tensors(loaded.model),
+        [tag for tag in tokenizer.source.tags.values() if tag < min(before.values())],
+    )
     for name, tensor in own_tensors(model).items():
-        _copy_rows(given[name], tensor)
+        _copy_rows(given[name], tensor, tags)
     return model
 
 
 @torch.no_grad()
-def _copy_rows(given: Tensor, into: Tensor) -> None:
+def _copy_rows(given: Tensor, into: Tensor, like: list[int]) -> None:
+    """Copy a tensor; rows that it lacks become the mean of its rows `like`, or of all of them."""
     into[: len(given)] = given
     if len(given) < len(into):
-        into[len(given) :] = given.mean(dim=0)
+        into[len(given) :] = (given[like] if like else given).mean(dim=0)
 
 
 def _check_fit(init: str, loaded: LoadedModel, tokenizer: PairTokenizer) -> None:

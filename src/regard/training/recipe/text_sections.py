@@ -14,7 +14,6 @@ from regard.data.parts import PARTS, Part
 from regard.errors import ConfigError
 from regard.training.recipe.files import PHRASEBOOK
 
-
 PairPart = Part | Literal["old", "old_valid"]
 
 

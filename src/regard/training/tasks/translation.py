@@ -61,8 +61,8 @@ class TranslationTask(SupervisedTask[Batch]):
         self.corpus, self.base = _preparation(recipe).open(folder), folder / BASE
         tokenizer = self.corpus.tokenizer
         shares = self.corpus.train.shares(tokenizer.source.unknown, tokenizer.target.unknown)
-        self.summary = _summary(recipe, self.corpus.report) + unknown_tokens(shares)
         self._refuse_unusable(shares)
+        self.summary = _summary(recipe, self.corpus.report) + unknown_tokens(shares)
         self.valid = self._evaluation(self.corpus.valid, decoded=training.validate_sentences)
         self.guided: AlignmentSettings | None = None
         self.factored = training.factored(device.type)
@@ -138,9 +138,9 @@ class TranslationTask(SupervisedTask[Batch]):
         """The translator that training starts from, with its frozen parts."""
         model, training = started_from(load_model(self.base), self.recipe.model, {}), self.recipe.training
         for part in training.freeze:
-            frozen = [each for name, each in model.named_parameters() if FREEZES[part] in f".{name}"]
-            for parameter in frozen:
-                parameter.requires_grad_(False)
+            for name, parameter in model.named_parameters(remove_duplicate=False):  # a tied one has several names
+                if FREEZES[part] in f".{name}":
+                    parameter.requires_grad_(False)
         if training.anchor:
             trained = {name: each for name, each in model.named_parameters() if each.requires_grad}
             self._anchored = {name: each.detach().clone().to(self.device) for name, each in trained.items()}

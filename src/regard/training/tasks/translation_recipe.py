@@ -15,11 +15,11 @@ from regard.inference.decoding.folder_settings import read_decoding
 from regard.inference.decoding.settings import SearchSettings
 from regard.models.seq2seq import draws
 from regard.training.recipe.base import Recipe
+from regard.training.recipe.files import PHRASEBOOK
 from regard.training.recipe.metrics import DECODED, LOSS, PERPLEXITY
 from regard.training.recipe.model_section import ModelSection
 from regard.training.recipe.text_sections import PairsSection
 from regard.training.recipe.training_sections import AnswerTrainingSection, DrawsTrainingSection, RDropTrainingSection
-
 
 Frozen = Literal["embeddings", "encoder", "decoder"]
 
@@ -43,7 +43,9 @@ class TranslationTrainingSection(AnswerTrainingSection, RDropTrainingSection, Dr
         if self.guide and self.compile:
             raise ConfigError("training.guide watches the attention, which a compiled model hides; set one of them off")
         if self.anchor and self.parallel in ("fsdp", "hsdp"):
-            raise ConfigError("training.anchor needs whole weights, which training.parallel = 'fsdp' cuts up; set it to 0")
+            raise ConfigError(
+                "training.anchor needs whole weights, which training.parallel = 'fsdp' cuts up; set it to 0"
+            )
         return self
 
 
@@ -92,6 +94,17 @@ class TranslationRecipe(Recipe):
             raise ConfigError("model.tie = 'all': shares one embedding, which needs tokenizer.joint = true")
         if training.r_drop and draws(config):
             raise ConfigError("training.r_drop compares two passes, which draw different places; set it to 0")
+
+    def reversed(self) -> Self:
+        """The recipe of the other direction, on the same files."""
+        if self.model.init:
+            raise ConfigError(f"model.init = {self.model.init!r}: knows one direction; adapt each direction by itself")
+        if len(self.data.targets) > 1 or isinstance(self.data.train, dict):
+            raise ConfigError(f"data.target is {self.data.target!r}; both directions need one target language")
+        if self.data.train == PHRASEBOOK:
+            raise ConfigError("data.train is 'phrasebook', which is written from English; give a file of pairs")
+        data = self.data.replace(source=self.data.targets[0], target=self.data.source, swap=not self.data.swap)
+        return type(self)(**{**dict(self), "data": data})
 
     def resolved(self) -> Self:
         """With `model.init`, what the recipe does not say comes from that folder: the kind of model, and [decoding]."""
