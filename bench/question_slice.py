@@ -1,4 +1,4 @@
-"""Cut Tatoeba's English-Spanish pairs into two domains: statements, and questions (the new domain of an adaptation).
+"""Cut Tatoeba's English-Spanish pairs of up to seven words into two domains: statements, and questions (the new one).
 
     python bench/question_slice.py ../shared/data/tatoeba_es_en OUT
 
@@ -13,7 +13,7 @@ import random
 import sys
 from pathlib import Path
 
-SLICE, MONOLINGUAL = 2_000, 6_000
+SLICE, MONOLINGUAL, LONGEST = 2_000, 6_000, 7
 
 
 def main(data: Path, out: Path) -> None:
@@ -21,7 +21,7 @@ def main(data: Path, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     for part, suffix in (("train", ""), ("dev", "-dev")):
         with gzip.open(data / f"{part}.tsv.gz", "rt", encoding="utf-8") as file:
-            lines = sorted({line.rstrip("\n") for line in file})
+            lines = sorted({line.rstrip("\n") for line in file if len(line.split("\t")[0].split()) <= LONGEST})
         random.Random(1).shuffle(lines)
         questions = [line for line in lines if line.split("\t")[0].endswith("?")]
         statements = [line for line in lines if "?" not in line]

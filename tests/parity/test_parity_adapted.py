@@ -76,6 +76,7 @@ def test_the_sentencepiece_tokenizer_is_kept(theirs, adapted):
         assert (adapted / name).read_bytes() == (theirs / name).read_bytes()
 
 
+@pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
 def test_saved_back_it_is_a_marian_folder_whose_tokens_transformers_and_ctranslate2_write(theirs, adapted, tmp_path):
     back = tmp_path / "back"
     convert(adapted, back, "marian")

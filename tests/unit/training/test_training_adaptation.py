@@ -11,11 +11,13 @@ import regard
 from regard.checkpoints import load_model, save_model
 from regard.checkpoints.models import own_tensors
 from regard.cli.main import run
+from regard.data.formats.pairs import read_pairs
 from regard.data.synthetic.phrasebook import phrases
 from regard.data.text.pair_loader import Rehearsal
-from regard.data.tokenizers.pair import PairTokenizer
-from regard.errors import ConfigError, RegardError
+from regard.data.tokenizers.pair import PairTokenizer, TokenizerConfig, train_pair_tokenizer
+from regard.errors import ConfigError, RegardError, UsageError
 from regard.models.gpt import Gpt, GptConfig
+from regard.models.transformer import Transformer, TransformerConfig
 from regard.training.loop import train
 from regard.training.metrics_log import read_metrics
 from regard.training.prepare.pairs import BASE
@@ -164,20 +166,17 @@ def test_a_new_language_gets_a_tag_and_the_old_ones_answer_as_before(translator_
         _opened(translator_folder, pairs, tmp_path / "no", "data.target=fr", "training.freeze=['embeddings']")
 
 
-def test_the_only_language_of_a_model_stays_without_a_tag_when_another_is_added(tmp_path):
-    from conftest import trained
-
-    one = trained(tmp_path / "one", "data.target=es", "training.steps=2", "data.phrasebook.count=100")
-    pairs = _write(tmp_path / "pt.tsv", [(f"we eat bread {n}", f"nós comemos pão {n}") for n in range(30)])
-    out = train(
-        _recipe(one, pairs, "data.target=pt", "data.old={es='phrasebook'}", "data.phrasebook.count=30"),
-        tmp_path / "out",
-    )
-    adapted = regard.load(out)
-    assert adapted.tokenizer.tag("es") == [] and len(adapted.tokenizer.tag("pt")) == 1
-    assert adapted.translate("we eat bread", to="pt").text != ""
-    tested = [row for row in read_metrics(out / "metrics.jsonl") if row["kind"] == "test"]
-    assert "bleu_old_after" in tested[0]
+def test_the_only_language_of_a_model_stays_without_a_tag_when_another_is_added(pairs, tmp_path):
+    tokenizer = train_pair_tokenizer(read_pairs(pairs, "en", "es"), TokenizerConfig(size=90), "en", ["es"])
+    sizes = {"source_vocab": tokenizer.source.size, "target_vocab": tokenizer.target.size, "width": 8, "heads": 2}
+    config = TransformerConfig.parse({**sizes, "encoder_depth": 1, "decoder_depth": 1, "ffn_width": 8})
+    save_model(tmp_path / "one", "transformer", Transformer(config), tokenizer.save)
+    task = _opened(tmp_path / "one", pairs, tmp_path / "data", "data.target=pt", f"data.old={{es='{pairs}'}}")
+    both = task.corpus.tokenizer
+    assert both.target_languages == ("es", "pt") and both.tag("es") == [] and both.tag("pt") == [tokenizer.source.size]
+    assert {pair.to for pair in task.corpus.old_valid} == {"es"} and {pair.to for pair in task.corpus.valid} == {"pt"}
+    with pytest.raises(UsageError, match="choose one of es, pt"):
+        both.tag("")
 
 
 def _refused(tmp_path, capsys, *sets: str) -> str:
