@@ -86,7 +86,7 @@ def test_saved_back_it_is_a_marian_folder_whose_tokens_transformers_and_ctransla
     texts = [pair.source for pair in PAIRS[:12]]
     ours = regard.load(adapted)
     answers = ours.translate(texts, beam=1, max_length=20)
-    rows = [answer.parts[0][1] for answer in answers]
+    rows = [answer.parts[0][1][:19] for answer in answers]  # at the limit transformers forces an end token
 
     tokenizer = transformers.MarianTokenizer.from_pretrained(back)
     model = transformers.MarianMTModel.from_pretrained(back).eval()
@@ -96,14 +96,14 @@ def test_saved_back_it_is_a_marian_folder_whose_tokens_transformers_and_ctransla
     assert read == ours.tokenizer.source_ids(texts)
     written = model.generate(**given, num_beams=1, max_new_tokens=20, do_sample=False)
     end, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
-    assert [[i for i in row if i not in (end, pad)] for row in written.tolist()] == rows
+    assert [[i for i in row if i not in (end, pad)][:19] for row in written.tolist()] == rows
 
     convert(adapted, tmp_path / "ct2", "ctranslate2")
     engine = ctranslate2.Translator(str(tmp_path / "ct2"), compute_type="float32", inter_threads=1, intra_threads=1)
     side = ours.tokenizer.source
     pieces = [side.pieces(ids[:-1]) for ids in ours.tokenizer.source_ids(texts)]
     found = engine.translate_batch(pieces, beam_size=1, max_decoding_length=20)
-    assert [each.hypotheses[0] for each in found] == [ours.tokenizer.target.pieces(row) for row in rows]
+    assert [each.hypotheses[0][:19] for each in found] == [ours.tokenizer.target.pieces(row) for row in rows]
     assert regard.load(back).translate(texts, beam=1, max_length=20)[0].tokens == answers[0].tokens
 
 

@@ -347,3 +347,17 @@ def test_the_offered_recipes_run_anywhere():
     assert found["phrasebook-rnn"].family == "seq2seq"
     assert all("phrasebook" in name or offer.own_data for name, offer in found.items())
     assert all(offer.description for offer in found.values())
+
+
+def test_a_chosen_model_is_improved_by_the_recipe_adapt(jobs, tsv, translator_folder, monkeypatch):
+    launched = []
+    monkeypatch.setattr(TrainingJobs, "_launch", lambda self, record: launched.append(record))
+    monkeypatch.setattr(TrainingJobs, "_now", lambda self: None)
+    begin(jobs, tsv, recipe="adapt", base=translator_folder, steps=2)
+    (record,) = launched
+    monkeypatch.chdir(jobs.runs / "mine")  # where its process would run
+    recipe = load_recipe(record.recipe, [*record.sets, "training.device=cpu"])
+    train(recipe, Path("."), resume=True)
+    assert load_model(Path(".")).config == load_model(translator_folder).config
+    job = read_job(record.replace(code=0), Path("."), active=False)
+    assert "before" in job.message and "now, on your held-out pairs" in job.message

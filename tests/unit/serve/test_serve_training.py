@@ -166,3 +166,12 @@ def test_runs_are_behind_the_same_guard_as_everything(served, locked):
         assert elsewhere.status_code == 403
         assert locked.client.request(method, f"/api/train/runs/mine{path}").status_code == 401
     assert locked.client.get("/api/train/runs/mine/download").status_code == 401
+
+
+def test_a_model_to_improve_must_be_there_and_goes_with_its_recipe(client):
+    missing = post(client, ("a.tsv", TSV), recipe="adapt", base="nobody")
+    assert missing.status_code == 404 and "there is no model" in missing.json()["error"]
+    for changes in ({"recipe": "adapt"}, {"recipe": "adapt", "base": ""}):
+        refused = post(client, ("a.tsv", TSV), **changes)
+        assert refused.status_code == 400 and "improves a model" in refused.json()["error"]
+    assert client.get("/api/train/runs").json() == {"runs": []}
