@@ -7,21 +7,23 @@ import subprocess
 import sys
 import time
 import zipfile
+from pathlib import Path
 
 import pytest
 
 import regard
 from forked import fork_jobs
-from regard.checkpoints import verify
+from regard.checkpoints import load_model, verify
 from regard.data.synthetic.phrasebook import phrases
 from regard.errors import CheckpointError, DataError, RegardError, UsageError
 from regard.serve.http.errors import ConflictError, NotFoundError, TooLargeError
 from regard.serve.jobs import runner as module
-from regard.serve.jobs.progress import Job, JobRecord
+from regard.serve.jobs.progress import Job, JobRecord, read_job
 from regard.serve.jobs.recipes import offers, settings_for
 from regard.serve.jobs.runner import TrainingJobs
 from regard.serve.jobs.runs import stream_zip
 from regard.serve.models.registry import ModelRegistry
+from regard.training.loop import train
 from regard.training.tasks.catalog import load_recipe
 
 PATIENCE = 120
@@ -357,7 +359,7 @@ def test_a_chosen_model_is_improved_by_the_recipe_adapt(jobs, tsv, translator_fo
     (record,) = launched
     monkeypatch.chdir(jobs.runs / "mine")  # where its process would run
     recipe = load_recipe(record.recipe, [*record.sets, "training.device=cpu"])
-    train(recipe, Path("."), resume=True)
-    assert load_model(Path(".")).config == load_model(translator_folder).config
-    job = read_job(record.replace(code=0), Path("."), active=False)
+    train(recipe, Path(), resume=True)
+    assert load_model(Path()).config == load_model(translator_folder).config
+    job = read_job(record.replace(code=0), Path(), active=False)
     assert "before" in job.message and "now, on your held-out pairs" in job.message
