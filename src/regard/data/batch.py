@@ -181,6 +181,18 @@ class SpeechBatch(TensorBatch):
         return int(self.labels_mask.sum())
 
 
+@dataclass(frozen=True)
+class VectorBatch(TensorBatch):
+    """N vectors, such as the activations of a model at one place."""
+
+    vectors: Float[Tensor, "N D"]
+
+    @property
+    def tokens(self) -> int:
+        """Vectors."""
+        return len(self.vectors)
+
+
 class ImageRowsBatch(Protocol):
     """The part of a batch that names images."""
 

@@ -26,6 +26,7 @@ from regard.models import (
     sagan,
     segmenter,
     seq2seq,
+    sparse_autoencoder,
     swin,
     t5,
     transformer,
@@ -128,6 +129,10 @@ MODELS: dict[str, ModelEntry] = {
     "whisper": ModelEntry(
         whisper.WhisperConfig, whisper.Whisper, whisper.PRESETS, "Whisper", "whisper_transcriber", (),
         {"": 51_865, "large-v3": 51_866, "turbo": 51_866},
+    ),
+    "sparse_autoencoder": ModelEntry(
+        sparse_autoencoder.SparseAutoencoderConfig, sparse_autoencoder.SparseAutoencoder, sparse_autoencoder.PRESETS,
+        "Sparse autoencoder", "feature_dictionary", ("dictionary",),
     ),
 }  # fmt: skip
 

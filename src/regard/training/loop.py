@@ -211,6 +211,7 @@ class Trainer(Generic[B]):
             seed_draws(self.recipe.seed, step, 0, 0)
             (batch,) = batches
             self.captured(batch, tokens)
+        self.task.after_step(step, self.model, batches[-1], self.optimizers)
         if self.average:
             average, weights = local(self.average.values()), local(self.trained.values())
             ema_update(average, weights, step, self.settings.ema)

@@ -1,7 +1,7 @@
 """Read the tokenizer files of a Hugging Face folder as one tokenizer of the `tokenizers` library.
 
 Supported are `tokenizer.json`; the `vocab.txt` of BERT and of ESM-2; `vocab.json` with `merges.txt` (RoBERTa, GPT-2);
-and the SentencePiece file of ALBERT, T5 and Llama.
+the SentencePiece file of ALBERT, T5 and Llama; and `tokens.json`, the pieces of a small Llama with their scores.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ WHOLE, WORDS, PAIRS, MERGES = "tokenizer.json", "vocab.txt", "vocab.json", "merg
 SENTENCEPIECE = ("spiece.model", "sentencepiece.model", "tokenizer.model")
 SETTINGS, SPECIALS, ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
 TEMPLATE = "chat_template.jinja"
+SCORED = "tokens.json"  # [text, score] of every piece in the order of their numbers, as llama2.c has them
 RESIDUE_MARKS = {"<cls>", "<pad>", "<eos>", "<unk>", "<mask>"}  # special tokens in a vocabulary of residues
-FILES = (WHOLE, WORDS, PAIRS, MERGES, *SENTENCEPIECE, SETTINGS, SPECIALS, ADDED, TEMPLATE)
+FILES = (WHOLE, WORDS, PAIRS, MERGES, *SENTENCEPIECE, SCORED, SETTINGS, SPECIALS, ADDED, TEMPLATE)
 ROLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # keys in the settings files, and default tokens
     "pad": (("pad_token",), ("[PAD]", "<pad>")),
     "unknown": (("unk_token",), ("[UNK]", "<unk>")),
@@ -45,6 +46,8 @@ def read_tokenizer(files: Mapping[str, bytes]) -> tokenizers.Tokenizer:
         library = _byte_pairs(files)
     elif model := next((name for name in SENTENCEPIECE if name in files), ""):
         library = _sentence_pieces(files, model)
+    elif SCORED in files:
+        library = _scored_pieces(files)
     else:
         raise CheckpointError(
             f"no tokenizer is there; expected {WHOLE}, {WORDS}, {PAIRS} with {MERGES}, or {' or '.join(SENTENCEPIECE)}"
@@ -139,16 +142,7 @@ def _sentence_pieces(files: Mapping[str, bytes], name: str) -> tokenizers.Tokeni
 def _llama_pieces(proto: Any) -> tokenizers.Tokenizer:
     """Llama's BPE of SentencePiece: merges are ordered by the score of their result; rare characters become bytes."""
     ids = {piece.piece: number for number, piece in enumerate(proto.pieces)}
-    whole = [piece for piece in proto.pieces if piece.type == piece.NORMAL]
-    merges = [
-        (left, right)
-        for piece in sorted(whole, key=lambda each: -each.score)
-        for left, right in sorted(
-            ((piece.piece[:cut], piece.piece[cut:]) for cut in range(1, len(piece.piece))),
-            key=lambda pair: (ids.get(pair[0], 0), ids.get(pair[1], 0)),
-        )
-        if left in ids and right in ids
-    ]
+    merges = _merges(ids, {piece.piece: piece.score for piece in proto.pieces if piece.type == piece.NORMAL})
     unknown = proto.pieces[proto.trainer_spec.unk_id].piece
     model = models.BPE(ids, merges, unk_token=unknown, fuse_unk=True, byte_fallback=proto.trainer_spec.byte_fallback)
     library = tokenizers.Tokenizer(model)
@@ -169,6 +163,32 @@ def _llama_pieces(proto: Any) -> tokenizers.Tokenizer:
         library.post_processor = TemplateProcessing(
             single=f"{token} $A", pair=f"{token} $A {token}:1 $B:1", special_tokens=[(token, start)]
         )
+    return library
+
+
+def _merges(ids: Mapping[str, int], scores: Mapping[str, float]) -> list[tuple[str, str]]:
+    """The merges of a BPE whose pieces have scores: those with the best result first."""
+    return [
+        (left, right)
+        for piece in sorted(scores, key=lambda each: -scores[each])
+        for left, right in sorted(
+            ((piece[:cut], piece[cut:]) for cut in range(1, len(piece))),
+            key=lambda pair: (ids.get(pair[0], 0), ids.get(pair[1], 0)),
+        )
+        if left in ids and right in ids
+    ]
+
+
+def _scored_pieces(files: Mapping[str, bytes]) -> tokenizers.Tokenizer:
+    """A BPE of pieces with scores, in which spaces are spaces; bytes stand for what is in no piece."""
+    pieces: list[tuple[str, float]] = [(text.strip("\n") or text, score) for text, score in json.loads(files[SCORED])]
+    ids = {text: number for number, (text, _) in enumerate(pieces)}
+    marks = {"<unk>", "<s>", "</s>", *(text for text in ids if len(text) == 6 and text.startswith("<0x"))}
+    merges = _merges(ids, {text: score for text, score in pieces if text not in marks})
+    library = tokenizers.Tokenizer(models.BPE(ids, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    library.normalizer = normalizers.Prepend(" ")
+    library.post_processor = TemplateProcessing(single="<s> $A", special_tokens=[("<s>", ids["<s>"])])
+    library.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
     return library
 
 

@@ -24,6 +24,7 @@ from regard.models.catalog import MODELS
 if TYPE_CHECKING:
     from regard.inference.pipelines.captioner import ImageCaptioner
     from regard.inference.pipelines.detection import ObjectDetector
+    from regard.inference.pipelines.feature_dictionary import FeatureDictionary
     from regard.inference.pipelines.folding import StructurePredictor
     from regard.inference.pipelines.forecaster import Forecaster
     from regard.inference.pipelines.image_generation import ClassImageGenerator, PixelGenerator
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
         | VisionLanguageModel
         | InteractionPredictor
         | WhisperTranscriber
+        | FeatureDictionary
     )
 
 Ability = Literal[
@@ -74,6 +76,7 @@ Ability = Literal[
     "compare",
     "transcribe",
     "interact",
+    "name_features",
 ]
 TEXT, IMAGE, HOUSE, AUDIO, PROTEIN, SCENE = "text", "image", "house", "audio", "protein", "scene"  # inputs of pipelines
 TRANSLATOR = "translator"  # the pipeline of every folder with a tokenizer of sentence pairs
@@ -196,6 +199,11 @@ PIPELINES: dict[str, PipelineEntry] = {
     "whisper_transcriber": PipelineEntry(
         "whisper", "WhisperTranscriber", "transcribe", {ANY_HEAD: 'print(model.transcribe("speech.wav")[0].text)'},
         input=AUDIO,
+    ),
+    "feature_dictionary": PipelineEntry(
+        "feature_dictionary", "FeatureDictionary", "name_features",
+        {ANY_HEAD: 'units, features = model.active("we are eating bread")'},
+        not_served="is a dictionary of another model's features; use `regard features`",
     ),
 }  # fmt: skip
 

@@ -7,7 +7,7 @@ model, for batches and for their losses.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, Protocol, Self, TypedDict, TypeVar
@@ -28,6 +28,7 @@ from regard.training.safeguards import Poll
 B = TypeVar("B", bound=TensorBatch)
 Forward = Callable[..., Any]  # a model as the loop calls it: plain, compiled, or wrapped for several processes
 Values = dict[str, float]  # measured metrics by name
+Optimizers = Mapping[str, torch.optim.Optimizer]  # by parameter group
 
 
 class Task(Protocol[B]):
@@ -57,6 +58,7 @@ class Task(Protocol[B]):
     def rate(self, group: str) -> float: ...  # the learning rate of a group, as a multiple of the recipe's
     def batches(self, place: LoaderPlace) -> Iterator[tuple[LoaderPlace, B]]: ...
     def phases(self, model: Forward, batch: B) -> Iterator[tuple[str, Loss]]: ...
+    def after_step(self, step: int, model: nn.Module, batch: B, optimizers: Optimizers) -> None: ...
     def validate(self, model: nn.Module, poll: Poll) -> Values: ...
     def samples(self) -> Sequence[Sample]: ...  # outputs of the last validation, to be shown to people
     def test(self, model: nn.Module, poll: Poll) -> Values: ...
@@ -116,6 +118,9 @@ class LoaderTask(ABC, Generic[B]):
     @abstractmethod
     def phases(self, model: Forward, batch: B) -> Iterator[tuple[str, Loss]]:
         """Phase by phase, the parameter group and the loss that updates it."""
+
+    def after_step(self, step: int, model: nn.Module, batch: B, optimizers: Optimizers) -> None:
+        """Nothing, unless a task changes weights in other ways than by gradients; `batch` is the last of the step."""
 
     @abstractmethod
     def validate(self, model: nn.Module, poll: Poll) -> Values:

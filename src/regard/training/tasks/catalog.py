@@ -17,6 +17,7 @@ from regard.training.recipe.files import read_values
 from regard.training.tasks.adversarial_recipe import GanRecipe
 from regard.training.tasks.captioning_recipe import CaptioningRecipe
 from regard.training.tasks.detection_recipe import DetectionRecipe
+from regard.training.tasks.dictionary_recipe import DictionaryRecipe
 from regard.training.tasks.folding_recipe import FoldingRecipe
 from regard.training.tasks.forecasting_recipe import ForecastRecipe, SamplerRecipe
 from regard.training.tasks.image_classification_recipe import ImagesRecipe
@@ -90,6 +91,7 @@ TASKS: dict[str, TaskEntry] = {
     "pointing": TaskEntry(PointingRecipe, "region_answers.PointingTask"),
     "questions": TaskEntry(QuestionsRecipe, "region_answers.QuestionsTask"),
     "interactions": TaskEntry(InteractionsRecipe, "interactions.InteractionTask"),
+    "dictionary": TaskEntry(DictionaryRecipe, "dictionary.DictionaryTask"),
 }
 
 

@@ -1,0 +1,194 @@
+"""What every model that is read offers: its examples as rows of numbers, batches of them, and their loss.
+
+An example is one row of whole numbers for each column of its reader (tokens; source and target; pixels and class), so
+that examples of any kind lie in the same memory-mapped files.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from regard.attention.activations import record_activations
+from regard.attention.intervene import Apply
+from regard.attention.places import Computed, Place, find_places
+from regard.data.formats.plain_text import Documents
+from regard.data.parts import Part
+from regard.errors import DataError, UsageError
+from regard.inference.pipelines.batching import batches_by_length
+
+B = TypeVar("B")
+Example = tuple[NDArray[Any], ...]  # one row for each column
+SAMPLES, PHRASEBOOK, SCENES = "samples", "phrasebook", "scenes"
+BUILT_IN = (SAMPLES, PHRASEBOOK, SCENES)  # data without files; samples are texts that a language model writes itself
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where examples come from: a path or the name of built-in data, and how much of it is read."""
+
+    path: str
+    part: Part = "train"
+    count: int = 10_000  # the most examples
+    block: int = 128  # tokens of the longest text
+    documents: Documents = "blank"
+    to: str = ""  # the target language, for a translator with several
+    seed: int = 1
+
+
+@dataclass(frozen=True)
+class TokenUnits:
+    """The positions of a text: its tokens, in a form to be shown."""
+
+    tokens: list[str]
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+
+@dataclass(frozen=True)
+class ImageUnits:
+    """The positions of an image: `extra` tokens such as the class token, then places row by row."""
+
+    pixels: NDArray[np.uint8]  # [C H W]
+    rows: int
+    columns: int
+    extra: int = 0
+
+    def __len__(self) -> int:
+        return self.extra + self.rows * self.columns
+
+
+Units = TokenUnits | ImageUnits
+
+
+class Reader(ABC, Generic[B]):
+    """A model with the examples that it reads. B is a batch of them on the device."""
+
+    columns: ClassVar[Mapping[str, str]]  # the data type of each column
+    model: nn.Module
+    device: torch.device
+
+    @abstractmethod
+    def examples(self, source: Source) -> Iterator[Example]:
+        """The examples of some data."""
+
+    @abstractmethod
+    def given(self, text: str) -> Example:
+        """The example that a person gives: a text, or the path of a file."""
+
+    @abstractmethod
+    def batch(self, examples: Sequence[Example]) -> B:
+        """Examples as tensors."""
+
+    @abstractmethod
+    def loss(self, batch: B) -> tuple[float, int]:
+        """Run the model on a batch in one pass: the summed loss of its answers, and how many there are."""
+
+    @abstractmethod
+    def real(self, batch: B, place: str) -> Bool[Tensor, "B T"] | None:
+        """Which positions at a place are no padding; None if all."""
+
+    @abstractmethod
+    def units(self, example: Example, place: str) -> Units:
+        """The positions at a place, as people see them."""
+
+    @abstractmethod
+    def answer(self, example: Example, position: int) -> str:
+        """What the model says to an example; a language model continues it from a position on."""
+
+    @abstractmethod
+    def output_names(self) -> Callable[[int], str]:
+        """The names of the model's logits: tokens or classes."""
+
+    def length(self, example: Example) -> int:
+        """The size by which examples are batched."""
+        return sum(map(len, example))
+
+    def batches(self, examples: Sequence[Example]) -> Iterator[list[int]]:
+        """The numbers of examples that are read together."""
+        return batches_by_length([self.length(example) for example in examples])
+
+
+class Site:
+    """One place of a model, at which every position has a vector; of a place with heads, their outputs side by side."""
+
+    def __init__(self, model: nn.Module, name: str) -> None:
+        found = find_places(model, name)
+        if len(found) > 1:
+            raise UsageError(f"{name!r} matches {len(found)} places, such as {found[0].name}; name one of them")
+        self.model, self.place, self.name = model, found[0], found[0].name
+
+    @property
+    def changeable(self) -> bool:
+        """Whether another value can be put there."""
+        return not isinstance(self.place.spot, Computed)
+
+    def vectors(self, value: Tensor) -> Float[Tensor, "B *T D"]:
+        """A value of the place as one vector for each position."""
+        return value.movedim(1, -2).flatten(-2) if self.place.spot.headed else value
+
+    def replaced(self, change: Callable[[Tensor], Tensor]) -> Apply:
+        """The intervention that changes the vectors by a function of [*rest D]."""
+
+        def new(value: Tensor) -> Tensor:
+            changed = change(self.vectors(value).float()).to(value.dtype)
+            return changed.unflatten(-1, (value.shape[1], -1)).movedim(-2, 1) if self.place.spot.headed else changed
+
+        return Apply(self.name, new)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a pass showed: the vectors [B *T D] of a place, which of them are real [B *T], and the summed loss."""
+
+    vectors: Float[Tensor, "B *T D"]
+    real: Bool[Tensor, "B *T"]
+    loss: float
+    answers: int
+
+    @property
+    def rows(self) -> Float[Tensor, "N D"]:
+        """The real vectors, one after another."""
+        return self.vectors[self.real]
+
+
+@torch.inference_mode()
+def observe(reader: Reader[Any], site: Site, examples: Sequence[Example]) -> Seen:
+    """Run a model on a batch of examples and keep the vectors of a place."""
+    batch = reader.batch(examples)
+    with record_activations(site.model, site.name) as recorded:
+        loss, answers = reader.loss(batch)
+    if site.name not in recorded:
+        raise UsageError(f"{site.name} was not used while the model read its examples; choose another place")
+    vectors = site.vectors(recorded[site.name]).float()
+    real = reader.real(batch, site.name)
+    shape = vectors.shape[:-1]
+    if real is None:
+        real = torch.ones(shape, dtype=torch.bool, device=vectors.device)
+    if real.shape != shape:
+        raise UsageError(
+            f"{site.name} has the shape {list(recorded[site.name].shape)}, which is not one vector for each of "
+            f"{list(real.shape)} positions; choose another place"
+        )
+    return Seen(vectors, real, loss, answers)
+
+
+def side_of(place: Place | str) -> str:
+    """Which text the positions of a place belong to: "source" in an encoder and in what a decoder looks at there."""
+    name = place if isinstance(place, str) else place.name
+    crossing = ".cross." in name and name.endswith((".keys", ".values"))
+    return "source" if name.startswith("encoder") or crossing else "target"
+
+
+def no_examples(source: Source) -> DataError:
+    """The error of data without a single example."""
+    return DataError(f"{source.path}: there is nothing to read for the {source.part} part; give other data")

@@ -1,0 +1,33 @@
+"""The readers of pipelines. A new kind of model that can be read is one more row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from regard.errors import UsageError
+from regard.inference.pipelines.images import ImageClassifier
+from regard.inference.pipelines.language_models import LanguageModel
+from regard.inference.pipelines.reading.base import Reader
+from regard.inference.pipelines.reading.images import ImageReader
+from regard.inference.pipelines.reading.pairs import PairReader
+from regard.inference.pipelines.reading.texts import EncoderReader, LanguageModelReader
+from regard.inference.pipelines.text_encoder import TextEncoder
+from regard.inference.pipelines.translator import Translator
+
+READERS: dict[type[Any], Callable[[Any], Reader[Any]]] = {
+    LanguageModel: LanguageModelReader,
+    Translator: PairReader,
+    TextEncoder: EncoderReader,
+    ImageClassifier: ImageReader,
+}
+
+
+
+def reader_of(pipeline: Any) -> Reader[Any]:
+    """The reader of a loaded pipeline."""
+    for kind, reader in READERS.items():
+        if isinstance(pipeline, kind):
+            return reader(pipeline)
+    known = ", ".join(kind.__name__ for kind in READERS)
+    raise UsageError(f"a dictionary of features cannot read a {type(pipeline).__name__} yet; it reads: {known}")

@@ -1,0 +1,140 @@
+"""Activations of a model at one place as a stream of shuffled vectors.
+
+The model reads a part of its examples at a time. The vectors of that part are shuffled and handed out in batches, and
+only then the next part is read, so that no more than one part is ever in memory. A part depends only on the seed, the
+epoch and its number: a run that resumes reads it again and continues where it stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.data.batch import VectorBatch
+from regard.data.example_store import ExampleStore
+from regard.inference.pipelines.catalog import load_pipeline
+from regard.inference.pipelines.reading.base import BUILT_IN, Example, Reader, Site, Source, no_examples, observe
+from regard.inference.pipelines.reading.catalog import reader_of
+from regard.training.prepare.stages import Stages
+from regard.training.recipe.dictionary_sections import ReadSection
+from regard.training.run_state import LoaderPlace
+from regard.training.safeguards import Poll
+
+PROBED = 64  # examples that show the width of a place, and the mean and spread of its vectors
+
+
+class Examples(NamedTuple):
+    """Some of the examples of a store."""
+
+    store: ExampleStore
+    numbers: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def some(self, chosen: Sequence[int]) -> list[Example]:
+        """The examples with these places in the list."""
+        return [self.store[self.numbers[each]] for each in chosen]
+
+
+def open_reader(data: ReadSection, device: str) -> Reader[Any]:
+    """The reader of the model that a recipe names."""
+    return reader_of(load_pipeline(data.model, device=device))
+
+
+class ExamplePreparation:
+    """Writes the examples that a model will read, and opens them."""
+
+    def __init__(self, data: ReadSection, seed: int) -> None:
+        self.data, self.seed = data, seed
+
+    def prepare(self, folder: Path, poll: Poll) -> None:
+        """Read the data, cut them into examples and store these, unless they are there."""
+        if folder.exists():
+            return
+        reader, stages = open_reader(self.data, "cpu"), Stages(folder)
+        Site(reader.model, self.data.place)  # a wrong name is told before anything is read
+        for source in self._sources():
+            stages.once(source.part, partial(self._write, reader, source, poll))
+        stages.gather()
+
+    def open(self, folder: Path) -> tuple[Examples, Examples]:
+        """The examples for training and for validation; the last ones, if no others are given."""
+        train = ExampleStore.open(folder / "train")
+        if (folder / "valid").is_dir():
+            valid = ExampleStore.open(folder / "valid")
+            return Examples(train, range(len(train))), Examples(valid, range(len(valid)))
+        kept = len(train) - max(1, round(self.data.split * len(train)))
+        return Examples(train, range(kept)), Examples(train, range(kept, len(train)))
+
+    def _sources(self) -> Iterator[Source]:
+        data = self.data
+        values = {"block": data.block, "documents": data.documents, "to": data.to, "seed": self.seed}
+        yield Source(data.train, "train", count=data.count, **values)
+        if data.valid or data.train in BUILT_IN:
+            count = max(1, round(data.split * data.count))
+            yield Source(data.valid or data.train, "valid", count=count, **values)
+
+    def _write(self, reader: Reader[Any], source: Source, poll: Poll, place: Path) -> None:
+        found = _polled(reader.examples(source), poll)
+        ExampleStore.write(place / source.part, found, reader.columns)
+        if len(ExampleStore.open(place / source.part)) < 2:
+            raise no_examples(source)
+
+
+class ActivationStream:
+    """Shuffled batches of the vectors that a model has at a place while it reads examples."""
+
+    def __init__(
+        self, reader: Reader[Any], site: Site, examples: Examples, *, batch: int, buffer: int, seed: int
+    ) -> None:
+        self.reader, self.site, self.examples, self.batch, self.seed = reader, site, examples, batch, seed
+        self.probe = self.read(range(min(PROBED, len(examples))))
+        per_example = len(self.probe) / min(PROBED, len(examples))
+        self.at_once = max(1, round(buffer / per_example))  # examples of a part
+
+    def onward(self, place: LoaderPlace) -> Iterator[tuple[LoaderPlace, VectorBatch]]:
+        """Endless batches from a place on, each with the place after it."""
+        epoch, part, used = (place.get(name, 0) for name in ("epoch", "part", "used"))
+        while True:
+            parts = self._parts(epoch)
+            while part < len(parts):
+                vectors = self._shuffled(parts[part], epoch, part)
+                for number in range(used, max(1, len(vectors) // self.batch)):
+                    after = {"epoch": epoch, "part": part, "used": number + 1}
+                    yield after, VectorBatch(vectors[number * self.batch : (number + 1) * self.batch])
+                part, used = part + 1, 0
+            epoch, part = epoch + 1, 0
+
+    def read(self, chosen: Sequence[int]) -> Float[Tensor, "N D"]:
+        """The vectors of some examples, one example after another within a batch of them."""
+        examples = self.examples.some(chosen)
+        rows = [
+            observe(self.reader, self.site, [examples[each] for each in batch]).rows
+            for batch in self.reader.batches(examples)
+        ]
+        self.examples.store.let_go()
+        return torch.cat(rows).clone()  # a tensor that autograd may use, not one of inference mode
+
+    def _parts(self, epoch: int) -> list[np.ndarray]:
+        """Every example once, in random order and in parts that fit the buffer."""
+        order = np.random.default_rng([self.seed, epoch]).permutation(len(self.examples))
+        return np.split(order, range(self.at_once, len(order), self.at_once))
+
+    def _shuffled(self, chosen: np.ndarray, epoch: int, part: int) -> Float[Tensor, "N D"]:
+        vectors = self.read(chosen.tolist())
+        order = np.random.default_rng([self.seed, epoch, part]).permutation(len(vectors))
+        return vectors[torch.from_numpy(order).to(vectors.device)]
+
+
+def _polled(examples: Iterator[Example], poll: Poll) -> Iterator[Example]:
+    for example in examples:
+        poll()
+        yield example

@@ -1,0 +1,188 @@
+"""Dictionary learning: activations of a model as sums of few features out of many.
+
+`relu` is trained with an L1 penalty, and dead features are put on vectors that are badly reconstructed (Bricken et al.
+2023). `topk` needs no penalty; dead features learn from the error that the others leave (Gao et al. 2024).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from regard.checkpoints.models import bare
+from regard.data.batch import VectorBatch
+from regard.inference.pipelines.feature_dictionary import Subject, find_contexts
+from regard.inference.pipelines.reading.base import Site
+from regard.models.sparse_autoencoder import Coded, SparseAutoencoder, SparseAutoencoderConfig, keep_largest
+from regard.training.evaluation.dictionaries import measure_dictionary
+from regard.training.losses import Loss
+from regard.training.prepare.activations import ActivationStream, ExamplePreparation, open_reader
+from regard.training.run_state import LoaderPlace
+from regard.training.safeguards import Poll
+from regard.training.tasks.base import Forward, Optimizers, SupervisedTask, Values
+from regard.training.tasks.dictionary_recipe import DictionaryRecipe
+
+IDLE = "idle"  # how many vectors came since each feature was last active
+
+
+class DictionaryTask(SupervisedTask[VectorBatch]):
+    """Vectors of one place of a model, streamed while the model reads."""
+
+    recipe: DictionaryRecipe
+    divisible, capturable = False, False  # one process reads the model, and some steps change dead features
+
+    @classmethod
+    def prepare(cls, recipe: DictionaryRecipe, folder: Path, poll: Poll) -> None:
+        """Store the examples that the model will read; its activations are never stored."""
+        ExamplePreparation(recipe.data, recipe.seed).prepare(folder, poll)
+
+    def __init__(self, recipe: DictionaryRecipe, folder: Path, device: torch.device) -> None:
+        self.recipe, self.device, data = recipe, device, recipe.data
+        self.reader = open_reader(data, device.type)
+        self.site = Site(self.reader.model, data.place)
+        self.train, self.valid = ExamplePreparation(data, recipe.seed).open(folder)
+        self.stream = ActivationStream(
+            self.reader, self.site, self.train, batch=recipe.training.batch, buffer=data.buffer, seed=recipe.seed
+        )
+        self.summary = (
+            f"{self.site.name} of {data.model}, {self.stream.probe.shape[1]} wide, while it reads {len(self.train):,} "
+            f"examples of {data.train}; {len(self.valid):,} for validation"
+        )
+
+    @property
+    def config(self) -> SparseAutoencoderConfig:
+        """The configuration of the dictionary, with the width of its place."""
+        config = self.recipe.model.config(source_vocab=1, target_vocab=1, pad=0)
+        assert isinstance(config, SparseAutoencoderConfig)
+        return config.replace(width=self.stream.probe.shape[1])
+
+    @cached_property
+    def carried(self) -> dict[str, Tensor]:
+        """How long every feature was not active."""
+        return {IDLE: torch.zeros(self.config.features, dtype=torch.long, device=self.device)}
+
+    def build(self) -> nn.Module:
+        """A dictionary of random directions around the mean of some vectors."""
+        model = SparseAutoencoder(self.config)
+        model.start(self.stream.probe.cpu())
+        return model
+
+    def batches(self, place: LoaderPlace) -> Iterator[tuple[LoaderPlace, VectorBatch]]:
+        """Endless batches of vectors, each with the place after it."""
+        return self.stream.onward(place)
+
+    def loss(self, model: Forward, batch: VectorBatch) -> Loss:
+        """The mean square error of vectors in units of their spread, and what their activation needs beside it."""
+        coded: Coded = model(batch.vectors)
+        assert isinstance(model, nn.Module)
+        dictionary, training = bare(model), self.recipe.training
+        assert isinstance(dictionary, SparseAutoencoder)
+        self._count(coded.features > 0)
+        error = (batch.vectors - coded.vectors) / dictionary.scale
+        total = error.square().sum()
+        if dictionary.config.activation == "relu":
+            total = total + training.l1 * coded.features.sum()
+        elif training.dead_weight:
+            total = total + training.dead_weight * self._left_to_dead(dictionary, coded, error.detach())
+        return Loss(total / dictionary.config.width, torch.full((), len(error), device=error.device))
+
+    def _count(self, active: Bool[Tensor, "N F"]) -> None:
+        idle = self.carried[IDLE]
+        idle += len(active)
+        idle[active.any(dim=0)] = 0
+
+    @property
+    def dead(self) -> Bool[Tensor, "F"]:
+        """The features that were not active for long."""
+        return self.carried[IDLE] >= self.recipe.training.dead_after
+
+    def _left_to_dead(self, dictionary: SparseAutoencoder, coded: Coded, error: Float[Tensor, "N D"]) -> Tensor:
+        """The square error that remains if the largest dead features reconstruct what the others left."""
+        if not bool(self.dead.any()):
+            return error.new_zeros(())
+        scores = coded.scores.relu().masked_fill(~self.dead, 0.0)
+        count = min(max(1, dictionary.config.width // 2), dictionary.config.features)
+        return (error - keep_largest(scores, count) @ dictionary.directions).square().sum()
+
+    @torch.no_grad()
+    def after_step(self, step: int, model: nn.Module, batch: VectorBatch, optimizers: Optimizers) -> None:
+        """Let dead features of a `relu` dictionary begin anew at vectors that are badly reconstructed."""
+        training = self.recipe.training
+        due = training.resample_every and step % training.resample_every == 0
+        assert isinstance(model, SparseAutoencoder)
+        if model.config.activation != "relu" or not due or step > training.resample_until * training.steps:
+            return
+        dead = self.dead.nonzero()[:, 0]
+        if len(dead):
+            random = torch.Generator().manual_seed(self.recipe.seed * 1_000_003 + step)
+            resample(model, batch.vectors, dead, random, training.resample_gain)
+            _forget(optimizers["model"], model, dead)
+            self.carried[IDLE][dead] = 0
+
+    def validate(self, model: nn.Module, poll: Poll) -> Values:
+        """Sparsity, exactness, and the loss of the model that reads the reconstruction."""
+        assert isinstance(model, SparseAutoencoder)
+        return measure_dictionary(
+            self.reader, self.site, model, self.valid, l1=self._price(model.config), poll=poll
+        )
+
+    def test(self, model: nn.Module, poll: Poll) -> Values:
+        """Nothing: `regard evaluate` measures a dictionary on other data."""
+        return {}
+
+    def save(self, folder: Path) -> None:
+        """Write which model and place the dictionary is of."""
+        Subject(model=_lasting(self.recipe.data.model), place=self.site.name).save(folder)
+
+    def finish(self, model: nn.Module, folder: Path) -> None:
+        """Write the strongest contexts of every feature."""
+        assert isinstance(model, SparseAutoencoder)
+        count = min(self.recipe.data.contexts, len(self.train))
+        find_contexts(self.reader, self.site, model, self.train.some(range(count))).save(folder)
+
+    def _price(self, config: SparseAutoencoderConfig) -> float:
+        return self.recipe.training.l1 if config.activation == "relu" else 0.0
+
+
+@torch.no_grad()
+def resample(
+    dictionary: SparseAutoencoder,
+    vectors: Float[Tensor, "N D"],
+    dead: Tensor,
+    random: torch.Generator,
+    gain: float,
+) -> None:
+    """Point dead features at vectors drawn with the square of their loss as weight (Bricken et al. 2023).
+
+    The encoder of such a feature has `gain` times the mean length of the others', so that it disturbs little.
+    """
+    losses = (vectors - dictionary(vectors).vectors).square().sum(dim=-1)
+    weights = losses.square().cpu() + 1e-12
+    chosen = torch.multinomial(weights, len(dead), replacement=len(dead) > len(weights), generator=random)
+    new = vectors[chosen.to(vectors.device)] / dictionary.scale - dictionary.bias
+    new = nn.functional.normalize(new, dim=-1)
+    alive = torch.ones(dictionary.config.features, dtype=torch.bool, device=new.device)
+    alive[dead] = False
+    lengths = dictionary.encoder.weight.norm(dim=-1)
+    usual = lengths[alive].mean() if bool(alive.any()) else lengths.mean()
+    dictionary.atoms[dead] = new
+    dictionary.encoder.weight[dead] = new * usual * gain
+    dictionary.encoder.bias[dead] = 0.0
+
+
+def _forget(optimizer: torch.optim.Optimizer, dictionary: SparseAutoencoder, features: Tensor) -> None:
+    """Set Adam's moments of the parameters of some features to zero."""
+    for parameter in (dictionary.atoms, dictionary.encoder.weight, dictionary.encoder.bias):
+        for name in ("exp_avg", "exp_avg_sq"):
+            if name in optimizer.state[parameter]:
+                optimizer.state[parameter][name][features] = 0.0
+
+
+def _lasting(model: str) -> str:
+    """The name of a model that is valid in any working folder."""
+    return model if model.startswith("hf:") else str(Path(model).resolve())
