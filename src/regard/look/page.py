@@ -23,22 +23,33 @@ LEVELS = 255
 
 def render_page(report: AttentionReport) -> str:
     """The whole page as text, under a policy that lets the browser run and load nothing else."""
-    style, script = _read("page.css") + _read("shared.css"), _script(report.view)
+    weights = [panel.weights for panel in report.all_panels]
+    return fill_page(
+        "page.html",
+        title=report.title or "Attention",
+        style=read_web("page.css") + read_web("shared.css"),
+        script=_script(report.view),
+        data=page_data(report),
+        weights="\n".join(_weights_element(index, each) for index, each in enumerate(weights)),
+    )
+
+
+def fill_page(template: str, *, title: str, style: str, script: str, data: dict[str, Any], weights: str = "") -> str:
+    """A page of one file from its template: nothing but its own style and script runs, and nothing is loaded."""
     policy = (
         f"default-src 'none'; script-src {_hash_source(script)}; style-src {_hash_source(style)}; img-src data:; "
         "media-src data:; base-uri 'none'; form-action 'none'"
     )
-    weights = [panel.weights for panel in report.all_panels]
     parts = {
         "policy": policy,
-        "title": html.escape(report.title or "Attention"),
+        "title": html.escape(title),
         "style": style,
         "script": script,
-        "report": _script_safe_json(page_data(report)),
-        "weights": "\n".join(_weights_element(index, each) for index, each in enumerate(weights)),
+        "report": _script_safe_json(data),
+        "weights": weights,
     }
     # Split before filling in, so that a word such as {{style}} stays a word.
-    pieces = _read("page.html").split("{{")
+    pieces = read_web(template).split("{{")
     filled = (parts[name] + rest for name, rest in (piece.split("}}", 1) for piece in pieces[1:]))
     return pieces[0] + "".join(filled)
 
@@ -59,10 +70,11 @@ def page_data(report: AttentionReport) -> dict[str, Any]:
 @cache
 def _script(view: str) -> str:
     """The script of pages with this view."""
-    return bundle([f"axes/{view}.js", "page.js"], _read)
+    return bundle([f"axes/{view}.js", "page.js"], read_web)
 
 
-def _read(name: str) -> str:
+def read_web(name: str) -> str:
+    """A file of the page."""
     return resources.files("regard.look").joinpath("web", *name.split("/")).read_text(encoding="utf-8")
 
 

@@ -1,13 +1,13 @@
 """Sparse autoencoders: activations as sums of few features out of many (Bricken et al. 2023, Gao et al. 2024).
 
-f = activation(W_e (x - b) + c), x' = Σ f_i d_i + b, where every d_i has length 1. Activations: `relu`, to be trained with
-an L1 penalty, and `topk`, which keeps the k largest of each vector.
+f = activation(W_e (x - b) + c), x' = Σ f_i d_i + b, where every d_i has length 1. Activations: `relu`, to be trained
+with an L1 penalty, and `topk`, which keeps the k largest of each vector.
 Presets: tiny (for models of width 64 and two cores), small, wide.
 Deviations: vectors are divided by one number, so that their mean square is 1 whatever model they come from; directions
 have length 1 by construction, so the part of their gradient along them is zero without being removed.
 """
 
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -34,7 +34,7 @@ class SparseAutoencoderConfig(Config):
     k: PositiveInt = 10  # features of a vector that `topk` keeps
 
     @model_validator(mode="after")
-    def _check_k(self) -> Self:
+    def _check_k(self) -> "SparseAutoencoderConfig":
         if self.activation == "topk" and self.k > self.features:
             raise ConfigError(f"model.k is {self.k}, but there are {self.features} features; lower it")
         return self

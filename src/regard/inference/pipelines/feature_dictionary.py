@@ -7,6 +7,7 @@ import io
 import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -185,14 +186,15 @@ class FeatureDictionary:
         """The model that the dictionary reads."""
         model = self.subject.model
         if not local_folder(model).exists():
-            raise UsageError(f"the features of {self.name} are of {model}, which is not there; name its folder with --of")
+            raise UsageError(
+                f"the features of {self.name} are of {model}, which is not there; name its folder with --of"
+            )
         return reader_of(load_pipeline(model, device=self._device))
 
     @cached_property
     def site(self) -> Site:
         """The place that the dictionary reads."""
-        site = Site(self.reader.model, self.subject.place)
-        return site
+        return Site(self.reader.model, self.subject.place)
 
     @cached_property
     def contexts(self) -> Contexts:
@@ -256,7 +258,10 @@ class FeatureDictionary:
         raised, lowered = change.topk(count), (-change).topk(count)
         return Outputs(
             [(name(each), value) for each, value in zip(raised.indices.tolist(), raised.values.tolist(), strict=True)],
-            [(name(each), -value) for each, value in zip(lowered.indices.tolist(), lowered.values.tolist(), strict=True)],
+            [
+                (name(each), -value)
+                for each, value in zip(lowered.indices.tolist(), lowered.values.tolist(), strict=True)
+            ],
         )
 
     def effects(self, number: int, count: int = 2) -> list[Effect]:
@@ -264,14 +269,16 @@ class FeatureDictionary:
         feature = self.feature(number)
         return [self._effect(feature, context) for context in feature.contexts[:count]]
 
-    def answer(self, text: str, number: int, value: float) -> str:
-        """What the model says to a text or the image of a file if a feature has a value everywhere."""
+    def answers(self, text: str, number: int, value: float) -> tuple[str, str]:
+        """What the model says to a text or the image of a file, as it is and if a feature has a value everywhere."""
         self.feature(number)
         example = self.reader.given(text)
+        last = len(example[0]) - 1
+        whole = self.reader.answer(example, last)
         with self.changed(number, value):
-            return self.reader.answer(example, len(example[0]) - 1)
+            return whole, self.reader.answer(example, last)
 
-    def changed(self, number: int, value: float) -> Any:
+    def changed(self, number: int, value: float) -> AbstractContextManager[None]:
         """A context in which one feature has another value at every position; 0 switches it off."""
         change = self.site.replaced(lambda vectors: self.model.with_feature(vectors, number, value))
         return intervene(self.site.model, change)
@@ -337,7 +344,7 @@ def _owners(best: Tensor, where: Tensor) -> Iterator[tuple[int, list[int]]]:
         yield example, ((where == example) & (best > 0)).any(dim=0).nonzero()[:, 0].tolist()
 
 
-def _context(example: str, units: Units, values: Float[Tensor, "T"]) -> Context:
+def _context(example: str, units: Units, values: Float[Tensor, T]) -> Context:
     row, at = [round(value, 4) for value in values.tolist()], int(values.argmax())
     if isinstance(units, ImageUnits):
         return Context(example, row, at, at, rows=units.rows, columns=units.columns)

@@ -21,6 +21,7 @@ from typing import Any
 
 from regard.models.bert import BertConfig
 from regard.models.gpt import GptConfig
+from regard.models.sparse_autoencoder import SparseAutoencoderConfig
 from regard.models.t5 import T5Config
 from regard.models.transformer import TransformerConfig
 from regard.models.word2vec import Word2VecConfig
@@ -187,6 +188,26 @@ def word2vec(c: Word2VecConfig, source: int, target: int) -> Costs:
     )
 
 
+def sparse_autoencoder(c: SparseAutoencoderConfig, source: int, target: int) -> Costs:
+    """The dictionary of `models/sparse_autoencoder.py` on `target` vectors; the model that it reads is not counted.
+
+    Kept are the centred vectors, the scores after their activation, and for `topk` the numbers of the largest, whose
+    int64 takes two float32, and the features themselves.
+    """
+    chosen = target * (2 * c.k + c.features) if c.activation == "topk" else 0
+    return Costs(
+        parts={
+            "encoder": linear(target, c.width, c.features) + Cost(kept=target * (c.width + c.features) + chosen),
+            "decoder": linear(target, c.features, c.width),
+        },
+        matrices=[],
+        sentence_cache=0,
+        hypothesis_cache=0,
+        tokens=target,
+        reads="texts of {target} vectors",
+    )
+
+
 def t5(c: T5Config, source: int, target: int) -> Costs:
     """The encoder-decoder of `models/t5.py`."""
 
@@ -271,5 +292,6 @@ COSTS: dict[str, Callable[[Any, int, int], Costs]] = {
     "vilbert": two_streams,
     "interactor": interactor,
     "evoformer": evoformer,
+    "sparse_autoencoder": sparse_autoencoder,
     **images.COSTS,
 }

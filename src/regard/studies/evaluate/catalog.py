@@ -45,6 +45,7 @@ EVALUATIONS: dict[str, str] = {  # "module.function" of this folder
     "speech_recognizer": "speech.evaluate_speech",
     "whisper_transcriber": "speech.evaluate_speech",
     "interactions": "interactions.evaluate_interactions",
+    "feature_dictionary": "dictionaries.evaluate_dictionary",
 }
 DRAWN = ("object_detector",)  # the pipelines whose evaluation draws a figure to `output`
 

@@ -1,22 +1,21 @@
 """What a dictionary of features is worth: how sparse and exact it is, and what its model loses by it.
 
-Loss recovered: (ablated - replaced) / (ablated - whole), where `whole` is the model's loss, `replaced` its loss with the
-reconstruction in place of the activation, and `ablated` its loss with zeros there, or with the mean of all vectors. The
-mean is the harder baseline: it leaves what is the same for every input.
+Loss recovered: (ablated - replaced) / (ablated - whole), where `whole` is the model's loss, `replaced` its loss with
+the reconstruction in place of the activation, and `ablated` its loss with zeros there, or with the mean of all vectors.
+The mean is the harder baseline: it leaves what is the same for every input.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from regard.attention.intervene import intervene
-from regard.inference.pipelines.reading.base import Reader, Site, observe
+from regard.inference.pipelines.reading.base import Example, Reader, Site, observe
 from regard.models.sparse_autoencoder import SparseAutoencoder
-from regard.training.prepare.activations import Examples
 from regard.training.safeguards import Poll
 
 WINDOW = 512  # examples that are sorted by length together
@@ -63,7 +62,7 @@ def measure_dictionary(
     reader: Reader[Any],
     site: Site,
     dictionary: SparseAutoencoder,
-    examples: Examples,
+    examples: Sequence[Example],
     *,
     l1: float = 0.0,
     poll: Poll = lambda: None,
@@ -77,11 +76,11 @@ def measure_dictionary(
     sums, answers = VectorSums(dictionary), 0
     losses = dict.fromkeys(("whole", *changes), 0.0)
     for first in range(0, len(examples), WINDOW):
-        some = examples.some(range(first, min(first + WINDOW, len(examples))))
+        some = [examples[number] for number in range(first, min(first + WINDOW, len(examples)))]
         for batch in reader.batches(some):
             poll()
             chosen = [some[each] for each in batch]
-            seen = observe(reader, site, chosen)
+            seen = observe(reader, site, chosen, loss=True)
             sums.add(seen.rows)
             losses["whole"] += seen.loss
             answers += seen.answers

@@ -8,9 +8,10 @@ epoch and its number: a run that resumes reads it again and continues where it s
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, overload
 
 import numpy as np
 import torch
@@ -30,18 +31,23 @@ from regard.training.safeguards import Poll
 PROBED = 64  # examples that show the width of a place, and the mean and spread of its vectors
 
 
-class Examples(NamedTuple):
-    """Some of the examples of a store."""
+class Examples(Sequence[Example]):
+    """Some of the examples of a store, read when they are asked for."""
 
-    store: ExampleStore
-    numbers: Sequence[int]
+    def __init__(self, store: ExampleStore, numbers: range) -> None:
+        self.store, self.numbers = store, numbers
 
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def some(self, chosen: Sequence[int]) -> list[Example]:
-        """The examples with these places in the list."""
-        return [self.store[self.numbers[each]] for each in chosen]
+    @overload
+    def __getitem__(self, place: int) -> Example: ...
+    @overload
+    def __getitem__(self, place: slice) -> Examples: ...
+    def __getitem__(self, place: int | slice) -> Example | Examples:
+        if isinstance(place, slice):
+            return Examples(self.store, self.numbers[place])
+        return self.store[self.numbers[place]]
 
 
 def open_reader(data: ReadSection, device: str) -> Reader[Any]:
@@ -76,11 +82,11 @@ class ExamplePreparation:
 
     def _sources(self) -> Iterator[Source]:
         data = self.data
-        values = {"block": data.block, "documents": data.documents, "to": data.to, "seed": self.seed}
-        yield Source(data.train, "train", count=data.count, **values)
+        source = Source(data.train, "train", data.count, data.block, data.documents, data.to, self.seed)
+        yield source
         if data.valid or data.train in BUILT_IN:
             count = max(1, round(data.split * data.count))
-            yield Source(data.valid or data.train, "valid", count=count, **values)
+            yield replace(source, path=data.valid or data.train, part="valid", count=count)
 
     def _write(self, reader: Reader[Any], source: Source, poll: Poll, place: Path) -> None:
         found = _polled(reader.examples(source), poll)
@@ -115,7 +121,7 @@ class ActivationStream:
 
     def read(self, chosen: Sequence[int]) -> Float[Tensor, "N D"]:
         """The vectors of some examples, one example after another within a batch of them."""
-        examples = self.examples.some(chosen)
+        examples = [self.examples[each] for each in chosen]
         rows = [
             observe(self.reader, self.site, [examples[each] for each in batch]).rows
             for batch in self.reader.batches(examples)

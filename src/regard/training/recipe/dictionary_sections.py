@@ -31,7 +31,7 @@ class DictionaryTrainingSection(ExampleTrainingSection):
 
     batch: PositiveInt = 1024  # vectors
     weight_decay: NonNegativeFloat = 0.0
-    l1: NonNegativeFloat = 0.05  # of `relu`: the price of a feature's value, beside the mean square error
+    l1: NonNegativeFloat = 1.0  # of `relu`: the price of a feature's value, beside the mean square error
     dead_after: PositiveInt = 50_000  # vectors without a feature, after which it is dead
     dead_weight: NonNegativeFloat = 0.03125  # of `topk`: how much the error that dead features leave counts
     resample_every: NonNegativeInt = 1000  # of `relu`: steps after which dead features begin anew; 0: never

@@ -97,7 +97,7 @@ class DictionaryTask(SupervisedTask[VectorBatch]):
         idle[active.any(dim=0)] = 0
 
     @property
-    def dead(self) -> Bool[Tensor, "F"]:
+    def dead(self) -> Bool[Tensor, F]:
         """The features that were not active for long."""
         return self.carried[IDLE] >= self.recipe.training.dead_after
 
@@ -127,9 +127,7 @@ class DictionaryTask(SupervisedTask[VectorBatch]):
     def validate(self, model: nn.Module, poll: Poll) -> Values:
         """Sparsity, exactness, and the loss of the model that reads the reconstruction."""
         assert isinstance(model, SparseAutoencoder)
-        return measure_dictionary(
-            self.reader, self.site, model, self.valid, l1=self._price(model.config), poll=poll
-        )
+        return measure_dictionary(self.reader, self.site, model, self.valid, l1=self._price(model.config), poll=poll)
 
     def test(self, model: nn.Module, poll: Poll) -> Values:
         """Nothing: `regard evaluate` measures a dictionary on other data."""
@@ -142,8 +140,7 @@ class DictionaryTask(SupervisedTask[VectorBatch]):
     def finish(self, model: nn.Module, folder: Path) -> None:
         """Write the strongest contexts of every feature."""
         assert isinstance(model, SparseAutoencoder)
-        count = min(self.recipe.data.contexts, len(self.train))
-        find_contexts(self.reader, self.site, model, self.train.some(range(count))).save(folder)
+        find_contexts(self.reader, self.site, model, self.train[: self.recipe.data.contexts]).save(folder)
 
     def _price(self, config: SparseAutoencoderConfig) -> float:
         return self.recipe.training.l1 if config.activation == "relu" else 0.0

@@ -90,6 +90,10 @@ class Reader(ABC, Generic[B]):
         """Examples as tensors."""
 
     @abstractmethod
+    def run(self, batch: B) -> object:
+        """Run the model on a batch in one pass, as far as it goes without its last matrix if that is large."""
+
+    @abstractmethod
     def loss(self, batch: B) -> tuple[float, int]:
         """Run the model on a batch in one pass: the summed loss of its answers, and how many there are."""
 
@@ -148,12 +152,12 @@ class Site:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a pass showed: the vectors [B *T D] of a place, which of them are real [B *T], and the summed loss."""
+    """What a pass showed: the vectors [B *T D] of a place, which of them are real [B *T], and the loss if asked for."""
 
     vectors: Float[Tensor, "B *T D"]
-    real: Bool[Tensor, "B *T"]
-    loss: float
-    answers: int
+    real: Bool[Tensor, B * T]
+    loss: float = 0.0
+    answers: int = 0
 
     @property
     def rows(self) -> Float[Tensor, "N D"]:
@@ -162,11 +166,14 @@ class Seen:
 
 
 @torch.inference_mode()
-def observe(reader: Reader[Any], site: Site, examples: Sequence[Example]) -> Seen:
-    """Run a model on a batch of examples and keep the vectors of a place."""
-    batch = reader.batch(examples)
+def observe(reader: Reader[Any], site: Site, examples: Sequence[Example], *, loss: bool = False) -> Seen:
+    """Run a model on a batch of examples and keep the vectors of a place; with `loss`, also the summed loss."""
+    batch, summed, answers = reader.batch(examples), 0.0, 0
     with record_activations(site.model, site.name) as recorded:
-        loss, answers = reader.loss(batch)
+        if loss:
+            summed, answers = reader.loss(batch)
+        else:
+            reader.run(batch)
     if site.name not in recorded:
         raise UsageError(f"{site.name} was not used while the model read its examples; choose another place")
     vectors = site.vectors(recorded[site.name]).float()
@@ -179,7 +186,7 @@ def observe(reader: Reader[Any], site: Site, examples: Sequence[Example]) -> See
             f"{site.name} has the shape {list(recorded[site.name].shape)}, which is not one vector for each of "
             f"{list(real.shape)} positions; choose another place"
         )
-    return Seen(vectors, real, loss, answers)
+    return Seen(vectors, real, summed, answers)
 
 
 def side_of(place: Place | str) -> str:

@@ -23,7 +23,6 @@ READERS: dict[type[Any], Callable[[Any], Reader[Any]]] = {
 }
 
 
-
 def reader_of(pipeline: Any) -> Reader[Any]:
     """The reader of a loaded pipeline."""
     for kind, reader in READERS.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -13,25 +13,24 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional
 
-from regard.attention.activations import record_activations
 from regard.data.images.datasets import open_images
 from regard.data.synthetic.shapes import SHAPE_NAMES, scenes
 from regard.errors import DataError, UsageError
 from regard.inference.pipelines.images import BATCH_IMAGES, ImageClassifier
-from regard.inference.pipelines.reading.base import SCENES, Example, ImageUnits, Reader, Site, Source
+from regard.inference.pipelines.reading.base import SCENES, Example, ImageUnits, Reader, Site, Source, observe
 
 
 class ImageInputs(NamedTuple):
     """Images as the model reads them, and their classes."""
 
     images: Float[Tensor, "B C H W"]
-    labels: Int[Tensor, "B"]
+    labels: Int[Tensor, B]
 
 
 class ImageReader(Reader[ImageInputs]):
     """A classifier that reads images."""
 
-    columns = {"pixels": "|u1", "label": "<i4"}
+    columns: ClassVar = {"pixels": "|u1", "label": "<i4"}
 
     def __init__(self, pipeline: ImageClassifier) -> None:
         self.pipeline, self.model, self.device = pipeline, pipeline.model, pipeline.device
@@ -57,6 +56,9 @@ class ImageReader(Reader[ImageInputs]):
         numbers = list(range(len(examples)))
         return (numbers[first : first + BATCH_IMAGES] for first in range(0, len(numbers), BATCH_IMAGES))
 
+    def run(self, batch: ImageInputs) -> object:
+        return self.model(batch.images)
+
     def loss(self, batch: ImageInputs) -> tuple[float, int]:
         logits = self.model(batch.images).float()
         return float(functional.cross_entropy(logits, batch.labels, reduction="sum")), len(batch.labels)
@@ -67,9 +69,7 @@ class ImageReader(Reader[ImageInputs]):
     @torch.inference_mode()
     def units(self, example: Example, place: str) -> ImageUnits:
         site = Site(self.model, place)
-        with record_activations(self.model, site.name) as seen:
-            self.model(self.batch([example]).images)
-        shape = site.vectors(seen[site.name]).shape[1:-1]
+        shape = observe(self, site, [example]).vectors.shape[1:-1]
         pixels = example[0].reshape(self.shape)
         if len(shape) == 2:
             return ImageUnits(pixels, *shape)
@@ -77,7 +77,7 @@ class ImageReader(Reader[ImageInputs]):
         return ImageUnits(pixels, rows, columns, shape[0] - rows * columns)
 
     def answer(self, example: Example, position: int) -> str:
-        pixels = torch.from_numpy(example[0].reshape(1, *self.shape))
+        pixels = torch.from_numpy(example[0].reshape(1, *self.shape).copy())
         share, number = self.pipeline.probabilities(pixels)[0].max(dim=0)
         return f"{self.pipeline.labels[int(number)]} {float(share):.0%}"
 

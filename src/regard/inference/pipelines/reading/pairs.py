@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -24,7 +25,7 @@ from regard.inference.pipelines.translator import Translator
 class PairReader(Reader[Batch]):
     """A translator that reads a sentence and its translation. Places of its encoder belong to the sentence."""
 
-    columns = {"source": "<i4", "target": "<i4"}
+    columns: ClassVar = {"source": "<i4", "target": "<i4"}
 
     def __init__(self, pipeline: Translator) -> None:
         if len(pipeline.models) > 1:
@@ -49,6 +50,9 @@ class PairReader(Reader[Batch]):
         target = self.tokenizer.target
         sources, targets = zip(*examples, strict=True)
         return collate(sources, targets, pad=target.pad, start=target.start).to(self.device)
+
+    def run(self, batch: Batch) -> object:
+        return self.model(batch.source, batch.source_mask, batch.inputs, factored=True)
 
     def loss(self, batch: Batch) -> tuple[float, int]:
         logits = self.model(batch.source, batch.source_mask, batch.inputs)
@@ -88,4 +92,4 @@ class PairReader(Reader[Batch]):
         source = torch.tensor(ids[None], dtype=torch.long, device=self.device)
         settings, vocabulary, decoder = self.pipeline.settings, self.pipeline.vocabulary, self.pipeline.decoder
         start = from_source(decoder, source, torch.ones_like(source, dtype=torch.bool), settings, vocabulary.start)
-        return list(search(decoder, start, settings, vocabulary)[0][0].ids)
+        return list(search(decoder, start, settings, vocabulary)[0][0].tokens)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -40,15 +40,16 @@ class TextInputs(NamedTuple):
 class LanguageModelReader(Reader[TextInputs]):
     """A GPT that reads texts."""
 
-    columns = {"ids": "<i4"}
+    columns: ClassVar = {"ids": "<i4"}
 
     def __init__(self, pipeline: LanguageModel) -> None:
         if not isinstance(pipeline.model, Gpt):
             raise UsageError(
-                f"{pipeline.name or 'this model'} is a {type(pipeline.model).__name__}, which carries its state through "
-                "a text; a dictionary of features reads models that see a text at once, such as a Gpt"
+                f"{pipeline.name or 'this model'} is a {type(pipeline.model).__name__}, which carries its state "
+                "through a text; a dictionary of features reads models that see a text at once, such as a Gpt"
             )
         self.pipeline, self.model, self.device = pipeline, pipeline.model, pipeline.device
+        self.writer: Gpt = pipeline.model
         self.tokenizer, self.longest = pipeline.tokenizer, pipeline.model.config.max_length
 
     def examples(self, source: Source) -> Iterator[Example]:
@@ -66,6 +67,9 @@ class LanguageModelReader(Reader[TextInputs]):
         tokens, mask = (part.to(self.device) for part in pad_rows([ids for (ids,) in examples], 0))
         return TextInputs(tokens, mask, tokens.roll(-1, 1), mask & functional.pad(mask, (0, 1))[:, 1:])
 
+    def run(self, batch: TextInputs) -> object:
+        return self.model(batch.tokens, None if bool(batch.mask.all()) else batch.mask, factored=True)
+
     def loss(self, batch: TextInputs) -> tuple[float, int]:
         logits = self.model(batch.tokens, None if bool(batch.mask.all()) else batch.mask)
         return _summed_loss(logits, batch)
@@ -78,7 +82,7 @@ class LanguageModelReader(Reader[TextInputs]):
 
     def answer(self, example: Example, position: int) -> str:
         prompt = self.tokenizer.decode(example[0][: position + 1].tolist())
-        return self.pipeline.generate(prompt, temperature=0, max_tokens=CONTINUED).text
+        return self.pipeline.generate(prompt, temperature=0.0, max_tokens=CONTINUED).text
 
     def output_names(self) -> Callable[[int], str]:
         return lambda number: self.tokenizer.shown([number])[0]
@@ -103,9 +107,9 @@ class LanguageModelReader(Reader[TextInputs]):
     def _drawn(self, count: int, start: int, block: int, seed: int) -> Int[Tensor, "N T"]:
         random = torch.Generator(self.device).manual_seed(seed)
         tokens = torch.full((count, 1), start, device=self.device)
-        state, rows = self.model.start(tokens, torch.ones_like(tokens, dtype=torch.bool)), [tokens]
+        state, rows = self.writer.start(tokens, torch.ones_like(tokens, dtype=torch.bool)), [tokens]
         for _ in range(block - 1):
-            likely = (self.model.step(rows[-1], state)[:, 0].float() / TEMPERATURE).softmax(dim=-1)
+            likely = (self.writer.step(rows[-1], state)[:, 0].float() / TEMPERATURE).softmax(dim=-1)
             rows.append(torch.multinomial(likely, 1, generator=random))
         return torch.cat(rows, dim=1)
 
@@ -113,14 +117,14 @@ class LanguageModelReader(Reader[TextInputs]):
 class EncoderReader(Reader[TextInputs]):
     """A BERT that reads texts in which some words are hidden, the same ones in every run."""
 
-    columns = {"ids": "<i4", "labels": "<i4"}  # with hidden words, and without
+    columns: ClassVar = {"ids": "<i4", "labels": "<i4"}  # with hidden words, and without
 
     def __init__(self, pipeline: TextEncoder) -> None:
         model, tokenizer = pipeline.model, pipeline.tokenizer
         if not isinstance(model, Bert) or model.masked is None or tokenizer.mask is None:
             raise UsageError(
-                f"{pipeline.name or 'this model'} guesses no hidden words, so nothing says what an activation is worth; "
-                "read a BERT with a masked head"
+                f"{pipeline.name or 'this model'} guesses no hidden words, so nothing says what an activation is "
+                "worth; read a BERT with a masked head"
             )
         self.pipeline, self.model, self.device, self.tokenizer = pipeline, model, pipeline.device, tokenizer
         self.hide = tokenizer.mask
@@ -151,6 +155,9 @@ class EncoderReader(Reader[TextInputs]):
         tokens, mask = (part.to(self.device) for part in pad_rows([ids for ids, _ in examples], pad))
         labels = pad_rows([labels for _, labels in examples], pad)[0].to(self.device)
         return TextInputs(tokens, mask, labels, mask & (tokens == self.hide) & (labels != self.hide))
+
+    def run(self, batch: TextInputs) -> object:
+        return self.model(batch.tokens, batch.mask, factored=True)
 
     def loss(self, batch: TextInputs) -> tuple[float, int]:
         return _summed_loss(self.model(batch.tokens, batch.mask).logits, batch)

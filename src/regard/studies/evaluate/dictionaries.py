@@ -1,0 +1,33 @@
+"""Dictionaries of features: their metrics on any data that their model reads."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from regard.errors import DataError
+from regard.inference.decoding.folder_settings import RECIPE
+from regard.inference.pipelines.feature_dictionary import FeatureDictionary
+from regard.inference.pipelines.reading.base import BUILT_IN, Source
+from regard.studies.evaluate.catalog import Evaluation, EvaluationOptions
+from regard.training.evaluation.dictionaries import measure_dictionary
+from regard.training.tasks.catalog import load_recipe
+from regard.training.tasks.dictionary_recipe import DictionaryRecipe
+
+
+def evaluate_dictionary(dictionary: FeatureDictionary, data: str, options: EvaluationOptions) -> Evaluation:
+    """L0, explained variance, dead share and loss recovered, against zeros and against the mean.
+
+    `count` is the most examples that are read; texts are cut as in training.
+    """
+    path = options.folder / RECIPE
+    recipe = load_recipe(str(path)) if path.is_file() else None
+    cut = recipe.data if isinstance(recipe, DictionaryRecipe) else None
+    source = Source(data, "test", count=options.count, seed=options.seed)
+    if cut is not None:
+        source = Source(data, "test", options.count, cut.block, cut.documents, cut.to, options.seed)
+    examples = list(islice(dictionary.reader.examples(source), options.count))
+    if not examples:
+        raise DataError(f"{data} has nothing to read; expected data as in training, or {', '.join(BUILT_IN)}")
+    values = measure_dictionary(dictionary.reader, dictionary.site, dictionary.model, examples)
+    names = {"dead": "dead (of these examples)", "loss": "mean square error"}
+    return Evaluation({"examples": len(examples), **{names.get(key, key): value for key, value in values.items()}})
