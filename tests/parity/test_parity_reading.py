@@ -14,9 +14,9 @@ TOKENS = torch.tensor([[1, 403, 407, 261, 378, 432, 384, 286], [1, 336, 300, 410
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory):
+def both():
     """stories260K, with grouped heads, in both libraries."""
-    folder = stories_folder(tmp_path_factory.mktemp("stories") / "model")
+    folder = stories_folder()
     theirs = transformers.LlamaForCausalLM.from_pretrained(folder, attn_implementation="eager").eval()
     return load_model(folder).model, theirs
 
