@@ -253,7 +253,7 @@ def tiny(name):
 
 def given_to(model):
     """A sentence, a sentence pair, an image, the latent vector of an image, a spectrogram, a sentence with regions or
-    steps, or two proteins."""
+    steps, two proteins, or vectors."""
     config, generator = model.config, torch.Generator().manual_seed(0)
     if hasattr(config, "social"):  # a scene of walking agents
         torch.manual_seed(0)  # the model draws samples
@@ -262,6 +262,8 @@ def given_to(model):
     if hasattr(config, "bands"):
         frames = torch.randn(1, 20, config.bands, generator=generator)
         return (frames, torch.tensor([[1, 4]])) if hasattr(config, "max_frames") else (frames,)
+    if hasattr(config, "features"):
+        return (torch.randn(3, config.width, generator=generator),)
     if hasattr(config, "latent"):
         return torch.randn(1, config.latent, generator=generator), torch.tensor([1])
     if hasattr(config, "image_size"):

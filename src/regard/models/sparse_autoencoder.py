@@ -58,10 +58,11 @@ class SparseAutoencoder(nn.Module):
         super().__init__()
         self.config = config
         self.encoder = nn.Linear(config.width, config.features)
-        self.atoms = nn.Parameter(torch.randn(config.features, config.width))  # directions of any length
+        self.atoms = nn.Parameter(torch.empty(config.features, config.width))  # directions of any length
         self.bias = nn.Parameter(torch.zeros(config.width))
         self.register_buffer("mean", torch.zeros(config.width))  # of the vectors it was trained on
         self.register_buffer("scale", torch.ones(()))
+        nn.init.normal_(self.atoms)
         with torch.no_grad():
             self.encoder.weight.copy_(self.directions)
         nn.init.zeros_(self.encoder.bias)
