@@ -6,7 +6,9 @@ VLN-BERT (Majumdar et al. 2020) is the same model with the steps of a path in pl
 Presets: base (the paper's, after BERT-base; co-attention before layers 6-11 of words and 0-5 of regions) and smaller
 ones: small, mini, tiny.
 Deviations: the classifier of answers has no weight norm; the layers that read regions begin with weights of 1/√inputs
-instead of 0.02, since five location numbers would otherwise hardly change the sum with hundreds of features.
+instead of 0.02, since five location numbers would otherwise hardly change the sum with hundreds of features, and
+`initial_gain` lets all layers begin so: 0.02 suits the paper's widths, while a narrow stream that begins with it reads
+hardly anything of the other.
 """
 
 from functools import partial
@@ -72,6 +74,7 @@ class VilbertConfig(Config):
     link_heads: PositiveInt = 8
     word_links: tuple[NonNegativeInt, ...] = (6, 7, 8, 9, 10, 11)  # a co-attentional layer comes before each of these
     region_links: tuple[NonNegativeInt, ...] = (0, 1, 2, 3, 4, 5)  # and before the layer of regions at the same place
+    initial_gain: PositiveFloat | None = None  # weights begin with gain / √inputs; None: with 0.02, as in the paper
     co_attention: bool = True  # False: the streams meet in the product of their pooled vectors alone
     activation: Activation = "gelu"
     norm_eps: PositiveFloat = 1e-12
@@ -180,8 +183,11 @@ class Vilbert(nn.Module):
         self.words = Bert(c.word_config())
         self.masked = MaskedHeads(c, self.words.embedding) if c.head == "pretraining" else None
         self.apply(initialise)
-        for layer in (self.feature, self.place):
-            nn.init.normal_(layer.weight, std=layer.in_features**-0.5)
+        for layer in self.modules():
+            if layer in (self.feature, self.place):
+                nn.init.normal_(layer.weight, std=layer.in_features**-0.5)
+            elif isinstance(layer, nn.Linear) and c.initial_gain is not None:
+                nn.init.normal_(layer.weight, std=c.initial_gain * layer.in_features**-0.5)
 
     def forward(
         self,

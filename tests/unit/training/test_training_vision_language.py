@@ -17,7 +17,7 @@ from regard.data.tokenizers.training import VocabularyConfig, train_vocabulary
 from regard.errors import ConfigError, DataError, UsageError
 from regard.models.bert import Bert, BertConfig
 from regard.models.catalog import MODELS
-from regard.models.vilbert import Vilbert, VilbertConfig
+from regard.models.vilbert import PRESETS, Vilbert, VilbertConfig
 from regard.training.evaluation.scores import recalls
 from regard.training.loop import train
 from regard.training.recipe.files import recipe_names
@@ -297,3 +297,21 @@ def test_cells_get_the_features_of_a_body_that_travels_with_the_model(tmp_path, 
         )
     with pytest.raises(ConfigError, match="to 'grid'"):
         load_recipe("scenes-vilbert", [f"data.regions.body={tmp_path / 'away'}"])
+
+
+def test_an_initial_gain_lets_words_read_places_from_the_start():
+    def moved_by(gain):
+        """How far the first word's vector moves with the place of a region."""
+        torch.manual_seed(0)
+        config = VilbertConfig.parse({"vocab": 20, **PRESETS["mini"], "head": "answer", "initial_gain": gain})
+        model = Vilbert(config).eval()
+        for layer in model.modules():
+            if isinstance(layer, torch.nn.Linear) and layer.in_features >= 64 and layer is not model.feature:
+                usual = 0.02 if gain is None else gain * layer.in_features**-0.5
+                assert layer.weight.std().item() == pytest.approx(usual, rel=0.15)
+        tokens, features, spots = torch.randint(20, (8, 6)), torch.randn(8, 3, 192), torch.rand(8, 3, 5)
+        real = torch.ones(8, 6, dtype=torch.bool), torch.ones(8, 3, dtype=torch.bool)
+        words = [model(tokens, real[0], features, each, real[1]).words[:, 0] for each in (spots, spots.roll(1, 0))]
+        return (words[0] - words[1]).norm().item()
+
+    assert moved_by(1.0) > 5 * moved_by(None)
