@@ -12,8 +12,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from regard import cpu
-from regard.inference.fast import compiled
+from regard import cpu, native
 
 SOURCE = Path(__file__).with_name("kernels.cpp")
 # The emulated CPU of each level: one without the instructions of the next level.
@@ -30,7 +29,7 @@ class Level:
     @property
     def compiler(self) -> str | None:
         if self.arm == cpu.is_arm():
-            return compiled.compiler_command()
+            return native.compiler_command()
         return shutil.which("aarch64-linux-gnu-g++" if self.arm else "x86_64-linux-gnu-g++")
 
     @property
@@ -46,10 +45,10 @@ class Level:
 
 def main() -> int:
     levels = [
-        *(Level(name, *each, arm=False) for name, each in compiled.X86_LEVELS.items()),
-        *(Level(name, *each, arm=True) for name, each in compiled.ARM_LEVELS.items()),
+        *(Level(name, *each, arm=False) for name, each in native.X86_LEVELS.items()),
+        *(Level(name, *each, arm=True) for name, each in native.ARM_LEVELS.items()),
     ]
-    print(f"{cpu.capabilities().get('cpu_name') or platform.machine()}: {', '.join(compiled.runnable_levels())}")
+    print(f"{cpu.capabilities().get('cpu_name') or platform.machine()}: {', '.join(native.runnable_levels())}")
     with tempfile.TemporaryDirectory() as folder:
         rows = [(level.name, *_check(level, Path(folder))) for level in levels]
     for name, where, result in rows:
@@ -66,7 +65,7 @@ def _check(level: Level, folder: Path) -> tuple[str, str]:
     if level.runner is None:
         return "not run", "neither this CPU nor an emulator here has its instructions"
     program = folder / level.name
-    command = [level.compiler, *compiled.FLAGS, *level.flags, "-static", str(SOURCE), "-o", str(program)]
+    command = [level.compiler, *native.FLAGS, *level.flags, "-static", str(SOURCE), "-o", str(program)]
     built = subprocess.run(command, capture_output=True, text=True, check=False)
     if built.returncode:
         return "not run", f"FAILED to compile: {built.stderr.splitlines()[-1]}"

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from regard import cpu
+from regard import cpu, native
 from regard.cli.main import run
 from regard.device import multiplies_bf16
 from regard.inference.fast import compiled, linear
@@ -36,7 +36,7 @@ def test_each_precision_is_told_as_it_is_computed(capsys) -> None:
 def test_a_cpu_without_anything(capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu, "capabilities", lambda: {"architecture": "x86_64", "cpu_name": "old"})
     monkeypatch.setattr(compiled, "library", lambda: None)
-    monkeypatch.setattr(compiled, "compiler_command", lambda: None)
+    monkeypatch.setattr(native, "compiler_command", lambda: None)
     monkeypatch.setattr(linear, "onednn_is_exact", lambda: False)
     monkeypatch.setattr(precisions, "onednn_is_exact", lambda: False)
     found = told(capsys)

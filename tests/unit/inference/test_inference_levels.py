@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from regard import cpu
+from regard import cpu, native
 from regard.errors import UsageError
 from regard.inference.decoding.search import search
 from regard.inference.decoding.settings import SearchSettings, Vocabulary
@@ -30,7 +30,7 @@ from regard.inference.fast.linear import (
 )
 from regard.models.transformer import Transformer, TransformerConfig
 
-LEVELS = [os.environ["REGARD_NATIVE"]] if "REGARD_NATIVE" in os.environ else ["0", *compiled.runnable_levels()]
+LEVELS = [os.environ["REGARD_NATIVE"]] if "REGARD_NATIVE" in os.environ else ["0", *native.runnable_levels()]
 SHAPES = [(4, 4), (33, 8), (31, 36), (257, 132), (70, 1028), (36, 2100)]  # outputs, inputs
 ROWS = (1, 3, 11, 300)
 VOCABULARY = Vocabulary(start=1, end=2, pad=0)
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:precision int8 is exact here")  
 @pytest.fixture(params=LEVELS)
 def level(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch):
     """Compiled code of one level; "0" is torch alone."""
-    if compiled.compiler_command() is None and request.param != "0":
+    if native.compiler_command() is None and request.param != "0":
         pytest.skip("no compiler here")
     monkeypatch.setenv("REGARD_NATIVE", request.param)
     compiled.library.cache_clear()

@@ -1,57 +1,21 @@
 """Compiled code (native.cpp) that computes a whole layer for new tokens in one call, if there is a C++ compiler.
 
-It is compiled once, in a few seconds, for this CPU, and kept in the user's cache folder. Without a compiler, or with
-REGARD_NATIVE=0, torch computes the same, one operation after another. REGARD_NATIVE=LEVEL compiles for an older level
-of instructions than that of the CPU; the tests use it to cover other CPUs.
+Without it (`regard/native.py` says when) torch computes the same, one operation after another.
 """
 
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import os
-import platform
-import shutil
-import subprocess
-import tempfile
-import warnings
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import platformdirs
-import torch
-from filelock import FileLock
 from torch import Tensor
 
-from regard import cpu
-from regard.errors import UsageError
+from regard import native
 
 SOURCE = Path(__file__).with_name("native.cpp")
 INCLUDED = ("native_candidates.h", "native_products.h", "native_tiles.h")
-# No instruction scheduling: gcc on ARM moves loads forward, which takes registers that hold sums.
-FLAGS = ("-std=c++17", "-O3", "-ffast-math", "-fno-schedule-insns", "-fopenmp", "-fPIC")
-NATIVE = "native"
-Levels = dict[str, tuple[tuple[str, ...], tuple[str, ...]]]
-# What to compile for, and the instructions that a CPU of that level has, named as torch names them.
-X86_LEVELS: Levels = {
-    "x86-64": (("-march=x86-64",), ()),
-    "avx2": (("-march=haswell",), ("avx2", "fma3", "f16c", "bmi2")),
-    "avx2-vnni": (("-march=haswell", "-mavxvnni"), ("avx2", "fma3", "f16c", "bmi2", "avx_vnni")),
-    # The same arithmetic on vectors of the same width, with the instruction's AVX-512 encoding.
-    "avx2-vnni-by-avx512": (
-        ("-march=haswell", "-mavx512vl", "-mavx512vnni", "-mprefer-vector-width=256", "-DREGARD_NARROW"),
-        ("avx512_f", "avx512_vl", "avx512_vnni"),
-    ),
-    "avx512": (("-march=skylake-avx512",), ("avx512_f", "avx512_bw", "avx512_dq", "avx512_vl", "avx512_cd")),
-    "avx512-vnni": (("-march=cascadelake",), ("avx512_f", "avx512_bw", "avx512_dq", "avx512_vl", "avx512_vnni")),
-    "amx": (("-march=sapphirerapids",), ("avx512_f", "avx512_vnni", "avx512_fp16", "amx_tile", "amx_bf16", "amx_int8")),
-}
-ARM_LEVELS: Levels = {
-    "neon": (("-march=armv8-a",), ()),
-    "neon-dot": (("-march=armv8.2-a+dotprod",), ("dot",)),
-}
 LANES = 32  # as in native.cpp
 Pointer, Int = ctypes.c_void_p, ctypes.c_int64
 
@@ -100,15 +64,8 @@ class Layer(ctypes.Structure):
 @cache
 def library() -> Any:
     """The compiled code; None if it is switched off or cannot be compiled."""
-    level, compiler = os.environ.get("REGARD_NATIVE") or NATIVE, compiler_command()
-    if level == "0" or compiler is None:
-        return None
-    _check_level(level)
-    try:
-        _show_threads()
-        found = ctypes.CDLL(str(_compiled(compiler, level)))
-    except (OSError, subprocess.SubprocessError) as error:
-        warnings.warn(f"models run without compiled code, slower: {compiler} failed ({_reason(error)})", stacklevel=2)
+    found = native.load(SOURCE, INCLUDED, "models run without compiled code, slower")
+    if found is None:
         return None
     found.layer_step.argtypes = [
         Pointer, Pointer, Int, Int, Pointer, Pointer, Pointer, Pointer, Int, ctypes.c_int32, Pointer, Int,
@@ -123,74 +80,9 @@ def library() -> Any:
     return found
 
 
-def compiler_command() -> str | None:
-    return os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
-
-
-def levels() -> Levels:
-    """The levels of instructions of this architecture: compiler flags, and what a CPU must have."""
-    return ARM_LEVELS if cpu.is_arm() else X86_LEVELS
-
-
-def runnable_levels() -> list[str]:
-    """The levels whose code this CPU can run."""
-    return [name for name, (_, needed) in levels().items() if cpu.has(*needed)]
-
-
-def _check_level(level: str) -> None:
-    if level != NATIVE and level not in runnable_levels():
-        known = ", ".join(["0", NATIVE, *runnable_levels()])
-        raise UsageError(f"REGARD_NATIVE={level} is no level that this CPU can run; choose one of {known}")
-
-
-def _reason(error: Exception) -> str:
-    """The first error a compiler printed; else what failed."""
-    lines = (getattr(error, "stderr", None) or b"").decode(errors="replace").splitlines()
-    return next((line for line in lines if "error" in line), str(error))
-
-
 def has_tiles() -> bool:
     """Whether compiled code multiplies many rows on the CPU's tile unit (native_tiles.h)."""
     return library() is not None and bool(library().has_tiles())
-
-
-def _show_threads() -> None:
-    """Make the symbols of torch's OpenMP global, which not every build of torch does (ARM): native.cpp uses them."""
-    for file in (Path(torch.__file__).parent / "lib").glob("lib[gi]omp*.so*"):
-        with suppress(OSError):  # a library that exists but is not loaded
-            ctypes.CDLL(str(file), mode=ctypes.RTLD_GLOBAL | getattr(os, "RTLD_NOLOAD", 0))
-
-
-def _compiled(compiler: str, level: str) -> Path:
-    """The library for this source, compiler and level; compiled if it does not exist."""
-    code = [file.read_text("utf-8") for file in (SOURCE, *map(SOURCE.with_name, INCLUDED))]
-    flags = [*FLAGS, *(("-march=native",) if level == NATIVE else levels()[level][0])]
-    identity = "\n".join([*code, compiler, *flags, *_cpu_identity()])
-    name = hashlib.sha256(identity.encode()).hexdigest()[:20]
-    file = Path(platformdirs.user_cache_dir("regard")) / "native" / f"{name}.so"
-    if file.is_file():
-        return file
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(file.with_suffix(".lock")):  # several processes that begin at once compile it once
-        if not file.is_file():
-            _compile(compiler, flags, file)
-    return file
-
-
-def _compile(compiler: str, flags: list[str], file: Path) -> None:
-    with tempfile.TemporaryDirectory(dir=file.parent) as folder:
-        parts, whole = Path(folder) / "native.o", Path(folder) / "native.so"
-        # Linked without -fopenmp, so that the threads are torch's; without -ffast-math, which would change its sums.
-        for command in ([*flags, "-c", str(SOURCE), "-o", str(parts)], ["-shared", str(parts), "-o", str(whole)]):
-            subprocess.run([compiler, *command], check=True, capture_output=True, timeout=120)
-        whole.replace(file)
-
-
-def _cpu_identity() -> list[str]:
-    """What decides which instructions the code may use."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else [platform.processor() or platform.machine()]
-    return sorted({line for line in lines if line.startswith(("model name", "flags", "Features")) or len(lines) == 1})
 
 
 def address(tensor: Tensor | None) -> int | None:

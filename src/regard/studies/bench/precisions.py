@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from regard import cpu
+from regard import cpu, native
 from regard.inference.fast import compiled
 from regard.inference.fast.linear import FAST_LINEARS, int8_is_faster, onednn_is_exact, why_unsupported
 
@@ -43,7 +43,7 @@ def compiled_code() -> str:
     library = compiled.library()
     if library is not None:
         return f"{library.vector_bits()}-bit vectors, bytes by {library.bytes_by().decode()}"
-    if compiled.compiler_command() is None:
+    if native.compiler_command() is None:
         return "none: no C++ compiler (g++ or clang++) was found; torch computes instead, slower"
     return "none: switched off by REGARD_NATIVE=0, or its compiler failed; torch computes instead, slower"
 
