@@ -2,7 +2,8 @@
 
 Presets: tiny (for small corpora), skipgram and cbow with the sizes of the authors' program (100 numbers, windows of 5,
 5 noise words).
-Deviations: all words around a word share its noise words (the loss has the same expectation); any optimiser.
+Deviations: all words around a word share its noise words (the loss has the same expectation); CBoW follows the gradient
+of its mean, which the authors' program does not divide by the number of words.
 """
 
 from typing import Any, Literal, NamedTuple
@@ -32,6 +33,19 @@ class Word2VecConfig(Config):
     negatives: PositiveInt = 5  # noise words per word
 
 
+class Lookups(NamedTuple):
+    """What a batch reads: a word is known by Σ shares · words[inputs], and scored against around[targets].
+
+    The first `true` targets should be scored high, the others (noise) low; a weight of 0 leaves a target out.
+    """
+
+    inputs: Int[Tensor, "B I"]
+    shares: Float[Tensor, "B I"]
+    targets: Int[Tensor, "B P"]
+    weights: Float[Tensor, "B P"]
+    true: int
+
+
 class Scores(NamedTuple):
     """Scores of true words, which should be high, and of noise words, which should be low, with the weight of each."""
 
@@ -59,21 +73,33 @@ class Word2Vec(nn.Module):
         mask: Bool[Tensor, "B C"],
         noise: Int[Tensor, "B K"],
     ) -> Scores:
-        """Score the neighbours of each word (skip-gram), or each word (cbow), against noise; `mask` marks real ones.
+        """Score the neighbours of each word (skip-gram), or each word (cbow), against noise; `mask` marks real ones."""
+        looked = self.lookups(words, around, mask, noise)
+        scores = torch.bmm(_rows(self.around, looked.targets), self.known(looked)[..., None])[..., 0]
+        true, weights = looked.true, looked.weights
+        return Scores(scores[:, :true], weights[:, :true], scores[:, true:], weights[:, true:])
 
-        Noise words that equal a true word do not count.
-        """
+    def lookups(
+        self,
+        words: Int[Tensor, "B"],
+        around: Int[Tensor, "B C"],
+        mask: Bool[Tensor, "B C"],
+        noise: Int[Tensor, "B K"],
+    ) -> Lookups:
+        """The rows that a batch reads. Noise words that equal a true word do not count."""
         real = mask.to(self.words.weight.dtype)
         if self.config.kind == "skipgram":
-            known, true, weight = self.words(words), around, real
+            inputs, shares, true, weight = words[:, None], torch.ones_like(real[:, :1]), around, real
         else:
-            total = functional.embedding_bag(around, self.words.weight, mode="sum", per_sample_weights=real)
-            known, true = total / real.sum(1, keepdim=True).clamp(min=1), words[:, None]
+            inputs, shares, true = around, real / real.sum(1, keepdim=True).clamp(min=1), words[:, None]
             weight = real.amax(1, keepdim=True)  # a word without context is not predicted
         wrong = ((noise[:, :, None] != true[:, None]) | (weight[:, None] == 0)).all(-1)
-        noise_weight = wrong * weight.sum(1, keepdim=True)
-        scores = torch.bmm(_rows(self.around, torch.cat([true, noise], 1)), known[..., None])[..., 0]
-        return Scores(scores[:, : true.shape[1]], weight, scores[:, true.shape[1] :], noise_weight)
+        weights = torch.cat([weight, wrong * weight.sum(1, keepdim=True)], 1)
+        return Lookups(inputs, shares, torch.cat([true, noise], 1), weights, true.shape[1])
+
+    def known(self, looked: Lookups) -> Float[Tensor, "B D"]:
+        """The vector that each word is known by."""
+        return functional.embedding_bag(looked.inputs, self.words.weight, mode="sum", per_sample_weights=looked.shares)
 
 
 def _rows(table: nn.Embedding, tokens: Int[Tensor, "B P"]) -> Float[Tensor, "B P D"]:

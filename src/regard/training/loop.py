@@ -139,6 +139,7 @@ class Trainer(Generic[B]):
                 capturable=self.captured is not None,
             )
             for group, parameters in self.parameters.items()
+            if not task.updates
         }
         self.lr = schedule(settings.schedule, lr=settings.lr, warmup=settings.warmup, steps=settings.steps)
         self.trained = _averaged_tensors(self.model)
@@ -164,7 +165,7 @@ class Trainer(Generic[B]):
     def _captured(self) -> CapturedUpdate[B] | None:
         """The update as CUDA graphs, if possible: on one GPU, one batch per update, and batches of few shapes."""
         settings = self.settings
-        alike = self.task.capturable and settings.shapes_recur and settings.accumulate == 1
+        alike = self.task.capturable and not self.task.updates and settings.shapes_recur and settings.accumulate == 1
         if not (settings.graphs and alike and self.device.type == "cuda" and self.ranks.count == 1):
             return None
         return CapturedUpdate(lambda batch, tokens: self._update([batch], tokens), self.device, CudaGraphs(self.device))
@@ -219,6 +220,12 @@ class Trainer(Generic[B]):
     def _update(self, batches: Sequence[B], tokens: int | Tensor) -> None:
         """The device's part of a step. It depends on the step only through tensors, so that it can be captured."""
         total, bad = torch.zeros(2, device=self.device), self.window.stopped
+        if self.task.updates:
+            for batch in batches:
+                loss = self.task.update(self.model, batch, self._rate("model"))
+                total = total + torch.stack([loss.total, loss.tokens.float()])
+            self.window.add(total, bad.maximum((~torch.isfinite(total[0])).float()))
+            return
         for group, losses in self._phases(batches):
             summed = self._backward(group, losses, tokens)
             self.ranks.add_up(summed)

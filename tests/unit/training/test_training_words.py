@@ -8,15 +8,17 @@ from random import Random
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 import regard
 from regard.cli.main import run
-from regard.data.text.skipgram import WordWindows
+from regard.data.text.skipgram import AliasTable, WindowBatch, WordWindows
 from regard.data.text.token_blocks import EncodedLine, TokenStore
 from regard.errors import ConfigError, DataError, UsageError
 from regard.inference.conversion import convert
 from regard.inference.pipelines.word_vectors import WordVectors
 from regard.models.word2vec import Word2Vec, Word2VecConfig
+from regard.training import word_updates
 from regard.training.loop import train
 from regard.training.losses import negative_sampling
 from regard.training.tasks.catalog import load_recipe
@@ -104,12 +106,101 @@ def test_frequent_words_are_thinned_and_noise_follows_the_power_of_frequency(tmp
     windows = WordWindows(store_of(tmp_path / "s", lines), 5, 2, 5, 0.1, seed=1)
     share = np.array([0.6, 0.3, 0.1])
     expected = np.minimum(1, np.sqrt(0.1 / share) + 0.1 / share)
-    kept = np.bincount(windows.store.tokens[windows.kept(0)], minlength=5)[1:4] / [6000, 3000, 1000]
+    first, second = (windows.kept(epoch).words[2:-2] for epoch in (0, 1))
+    kept = np.bincount(first, minlength=5)[1:4] / [6000, 3000, 1000]
     assert np.allclose(kept, expected, atol=0.03)
-    assert len(windows.kept(1)) != len(windows.kept(0)) or not np.array_equal(windows.kept(1), windows.kept(0))
+    assert len(first) != len(second) or not np.array_equal(first, second)
     noise = torch.cat([windows(rows, (0, i)).noise for i, rows in enumerate(windows.plan(0, 1000))])
     found = np.bincount(noise.flatten().numpy(), minlength=5) / noise.numel()
     assert np.allclose(found, [0, *(share**0.75 / (share**0.75).sum()), 0], atol=0.01)
+
+
+def test_an_alias_table_has_the_distribution_of_its_weights():
+    weights = np.array([0.0, 5.0, 1.0, 0.25, 0.0, 30.0, 1e-9])
+    table = AliasTable.of(weights)
+    held = table.own + np.bincount(table.alias, 1 - table.own, minlength=len(weights))  # of len(weights) columns
+    assert np.allclose(held / len(weights), weights / weights.sum(), atol=1e-12)
+    drawn = table.draw(np.random.default_rng(0), (40, 1000))
+    assert drawn.shape == (40, 1000) and not np.isin(drawn, [0, 4]).any()
+    assert np.allclose(np.bincount(drawn.ravel(), minlength=7) / drawn.size, weights / weights.sum(), atol=0.01)
+
+
+def random_model(kind, seed=0, vocab=30, width=13):
+    torch.manual_seed(seed)
+    model = Word2Vec(Word2VecConfig(vocab=vocab, width=width, kind=kind, window=2, negatives=3))
+    torch.nn.init.normal_(model.words.weight)
+    torch.nn.init.normal_(model.around.weight)
+    return model
+
+
+def random_batch(count, vocab=30):
+    """Words with repeated neighbours, noise that equals a true word, and some words without neighbours."""
+    drawn = (torch.randint(vocab, (count, *more)).int() for more in ((), (5,), (3,)))
+    words, around, noise = drawn
+    return WindowBatch(words, around, torch.rand(count, 5) < 0.4, noise)
+
+
+def descended(model, batch, rate):
+    """One step of torch's own gradient descent for every chunk; the losses before each step."""
+    optimizer, total = torch.optim.SGD(model.parameters(), lr=rate), 0.0
+    for first in range(0, batch.tokens, word_updates.CHUNK):
+        optimizer.zero_grad()
+        rows = slice(first, first + word_updates.CHUNK)
+        loss = negative_sampling(*model(batch.words[rows], batch.around[rows], batch.mask[rows], batch.noise[rows]))
+        loss.backward()
+        optimizer.step()
+        total += loss.item()
+    return total
+
+
+@pytest.mark.parametrize("native", ["0", "native"])
+@pytest.mark.parametrize("kind", ["skipgram", "cbow"])
+def test_updates_are_gradient_descent_chunk_by_chunk(kind, native, monkeypatch):
+    monkeypatch.setenv("REGARD_NATIVE", native)
+    word_updates.library.cache_clear()
+    try:
+        if native == "0":
+            assert word_updates.library() is None
+        elif word_updates.library() is None:
+            pytest.skip("no C++ compiler")
+        ours, theirs = random_model(kind), random_model(kind)
+        batch = random_batch(2 * word_updates.CHUNK + 7)
+        loss = word_updates.update(ours, batch, 0.01)
+        assert loss.item() == pytest.approx(descended(theirs, batch, 0.01), rel=1e-4)
+        for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+            assert torch.allclose(mine, other, atol=1e-4) and not torch.equal(mine, random_model(kind).words.weight)
+    finally:
+        word_updates.library.cache_clear()
+
+
+def test_updates_do_not_depend_on_the_number_of_threads():
+    batch, found, threads = random_batch(word_updates.CHUNK + 50), [], torch.get_num_threads()
+    try:
+        for count in (1, 2, 3):
+            torch.set_num_threads(count)
+            model = random_model("skipgram")
+            loss = word_updates.update(model, batch, 0.02)
+            found.append((loss, *model.parameters()))
+    finally:
+        torch.set_num_threads(threads)
+    assert all(torch.equal(a, b) for other in found[1:] for a, b in zip(found[0], other, strict=True))
+
+
+def test_descent_resumes_to_the_bit_and_its_options_are_checked(tmp_path, text):
+    def trained(name, steps, *, resume=False):
+        sets = [f"data.train={text}", "data.valid=", "model.width=24", "training.schedule=constant"]
+        sets += ["training.batch_tokens=512", f"training.steps={steps}"]
+        return train(load_recipe("wikitext2-word2vec", [*LOOP, *sets]), tmp_path / name, resume=resume)
+
+    whole = load_file(trained("whole", 30) / "model.safetensors")
+    trained("cut", 17)  # in mid-epoch
+    resumed = load_file(trained("cut", 30, resume=True) / "model.safetensors")
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+    for wrong in ("training.betas=[0.9,0.99]", "training.clip=2", "training.weight_decay=0.1"):
+        with pytest.raises(ConfigError, match="no effect"):
+            load_recipe("wikitext2-word2vec", [wrong])
+    with pytest.raises(ConfigError, match="can only 'stop'"):
+        load_recipe("wikitext2-word2vec", ["training.on_nan=skip"])
 
 
 @pytest.mark.parametrize("kind", ["skipgram", "cbow"])

@@ -35,12 +35,14 @@ class Task(Protocol[B]):
     """One kind of training on batches B.
 
     A step has one or more phases. Each phase names the parameter group that its loss updates: one group for a
-    translator; a critic and then a generator for a GAN.
+    translator; a critic and then a generator for a GAN. A task that changes its weights many times in a batch has
+    `updates` instead.
     """
 
     summary: str  # describes the data, for the log and the model card
     divisible: bool  # whether several processes may share the batches of a step
     capturable: bool  # whether a step does the same work for all batches of a shape, as a CUDA graph needs
+    updates: bool  # whether the task changes the weights itself (`update`), without gradients and an optimiser
 
     @property
     def conclusion(self) -> str: ...  # after the test, more to tell people, as Markdown; empty for most tasks
@@ -59,6 +61,7 @@ class Task(Protocol[B]):
     def batches(self, place: LoaderPlace) -> Iterator[tuple[LoaderPlace, B]]: ...
     def phases(self, model: Forward, batch: B) -> Iterator[tuple[str, Loss]]: ...
     def after_step(self, step: int, model: nn.Module, batch: B, optimizers: Optimizers) -> None: ...
+    def update(self, model: nn.Module, batch: B, rate: float) -> Loss: ...  # in place; the loss is from before
     def validate(self, model: nn.Module, poll: Poll) -> Values: ...
     def samples(self) -> Sequence[Sample]: ...  # outputs of the last validation, to be shown to people
     def test(self, model: nn.Module, poll: Poll) -> Values: ...
@@ -69,7 +72,7 @@ class Task(Protocol[B]):
 class LoaderTask(ABC, Generic[B]):
     """Base of tasks whose batches come from one loader. It implements `Task` except for the phases."""
 
-    divisible, capturable = True, True
+    divisible, capturable, updates = True, True, False
     recipe: Recipe
     device: torch.device
     summary: str
@@ -121,6 +124,10 @@ class LoaderTask(ABC, Generic[B]):
 
     def after_step(self, step: int, model: nn.Module, batch: B, optimizers: Optimizers) -> None:
         """Nothing, unless a task changes weights in other ways than by gradients; `batch` is the last of the step."""
+
+    def update(self, model: nn.Module, batch: B, rate: float) -> Loss:
+        """Not called, unless a task sets `updates` and overrides this."""
+        raise NotImplementedError
 
     @abstractmethod
     def validate(self, model: nn.Module, poll: Poll) -> Values:

@@ -14,7 +14,8 @@ from regard.data.text.skipgram import WindowBatch, WordWindows
 from regard.data.text.token_blocks import EncodedLine, TokenStore
 from regard.data.tokenizers.text import TextTokenizer
 from regard.errors import DataError
-from regard.models.word2vec import Word2VecConfig
+from regard.models.word2vec import Word2Vec, Word2VecConfig
+from regard.training import word_updates
 from regard.training.losses import Loss, negative_sampling
 from regard.training.prepare.initial_model import build_model
 from regard.training.prepare.texts import TextPreparation, chunks
@@ -38,6 +39,8 @@ class WordVectorTask(TextTask[WindowBatch]):
 
     def __init__(self, recipe: WordsRecipe, folder: Path, device: torch.device) -> None:
         self.recipe, self.device = recipe, device
+        self.updates = recipe.training.optimizer == "sgd"
+        self.divisible = not self.updates  # every process would change vectors of its own
         self.corpus = _preparation(recipe).open(folder)
         self.tokenizer, self.summary = self.corpus.tokenizer, f"{self.corpus.summary}; from {recipe.data.train}"
         if recipe.training.validate_every and len(self.corpus.valid.tokens) < 2:
@@ -66,6 +69,12 @@ class WordVectorTask(TextTask[WindowBatch]):
         """Negative sampling, summed over the neighbours of all words of a batch."""
         total = negative_sampling(*model(batch.words, batch.around, batch.mask, batch.noise))
         return Loss(total, batch.mask.new_tensor(batch.tokens, dtype=torch.long))
+
+    def update(self, model: nn.Module, batch: WindowBatch, rate: float) -> Loss:
+        """Gradient descent after every few words."""
+        assert isinstance(model, Word2Vec)
+        total = word_updates.update(model, batch, rate)
+        return Loss(total, total.new_tensor(batch.tokens, dtype=torch.long))
 
     def validate(self, model: nn.Module, poll: Poll) -> Values:
         """The loss of a word, with the same noise in every validation."""
