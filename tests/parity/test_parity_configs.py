@@ -71,6 +71,10 @@ SIZES = {
         "ResNetForImageClassification",
         {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1], "layer_type": "basic"},
     ),
+    "bit": (
+        "BitForImageClassification",
+        {"embedding_size": 8, "hidden_sizes": [32, 64], "depths": [1, 1], "num_groups": 4},
+    ),
 }  # fmt: skip
 ALIASES = [(kind, alias) for kind in TABLES for alias in CONFIG_MAPPING[kind].attribute_map]
 
@@ -110,7 +114,7 @@ def assert_same_logits(folder, kind):
     torch.manual_seed(1)
     tokens = torch.randint(2, 29, (2, 9))
     mask = torch.ones_like(tokens, dtype=torch.bool)
-    if kind in ("vit", "swin", "swinv2", "resnet"):
+    if kind in ("vit", "swin", "swinv2", "resnet", "bit"):
         pixels = torch.randn(2, 3, 16, 16)
         pair = ours(pixels), theirs(pixel_values=pixels).logits
     elif kind in ("t5", "marian"):
@@ -193,6 +197,10 @@ CHANGES = {  # values that may be supported or refused, but never ignored
     "swin": {"hidden_act": ACTS, "layer_norm_eps": [1e-2], "num_layers": [7], "mlp_ratio": [4]},
     "swinv2": {"hidden_act": ACTS, "layer_norm_eps": [1e-2], "pretrained_window_sizes": [[4, 4]]},
     "resnet": {"hidden_act": ["gelu"], "downsample_in_first_stage": [True]},
+    "bit": {
+        "hidden_act": ["gelu"], "global_padding": ["SAME"], "num_groups": [2], "embedding_dynamic_padding": [True],
+        "output_stride": [8], "layer_type": ["bottleneck"], "width_factor": [2],
+    },
 }  # fmt: skip
 
 

@@ -35,12 +35,14 @@ TABLES = {
     "swin": "swin.toml",
     "swinv2": "swinv2.toml",
     "resnet": "resnet.toml",
+    "bit": "bit.toml",
     "imagegpt": "imagegpt.toml",
     "whisper": "whisper.toml",
 }
 
-# keys that change layers in unsupported ways: quantised weights, values for single layers, sliding windows
-FOREIGN = {"quantization_config", "per_layer_config", "layer_types", "sliding_window"}
+# keys that change layers in unsupported ways: quantised weights, values for single layers, sliding windows, padding of
+# convolutions as TensorFlow has it
+FOREIGN = {"quantization_config", "per_layer_config", "layer_types", "sliding_window", "global_padding"}
 
 Names = Annotated[tuple[str, ...], pydantic.BeforeValidator(lambda v: (v,) if isinstance(v, str) else tuple(v))]
 

@@ -22,6 +22,8 @@ VARIANTS = [
     ("vit", {"stem": "convolutions"}),
     ("resnet", {}),
     ("resnet", {"block": "bottleneck", "norm": "group", "standardise": True, "stem": "large", "widths": (16, 32)}),
+    ("resnet", {"order": "pre", "norm": "group", "standardise": True}),
+    ("resnet", {"order": "pre", "block": "bottleneck", "stem": "large", "widths": (32, 64)}),
     ("resnet", {"nonlocal_after": (1, 2)}),
     ("resnet", {"spatial": "local"}),
     ("resnet", {"spatial": "geometric"}),

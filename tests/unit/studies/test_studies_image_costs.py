@@ -36,6 +36,7 @@ CASES = [
     ("resnet", {}),
     ("resnet", {"stem": "large", "block": "bottleneck", "image_size": 41, "widths": (32, 48, 64), "depths": (1, 2, 1)}),
     ("resnet", {"norm": "group", "standardise": True, "nonlocal_after": (1, 2)}),
+    ("resnet", {"order": "pre", "norm": "group", "standardise": True, "nonlocal_after": (1, 2)}),
     ("resnet", {"spatial": "local", "window": 5}),
     ("resnet", {"spatial": "local", "window": 3, "block": "bottleneck", "widths": (64, 96), "image_size": 17}),
     ("resnet", {"spatial": "geometric", "window": 5}),

@@ -114,7 +114,8 @@ def resnet(c: ResnetConfig, source: int = 0, target: int = 0) -> Costs:
     large = c.stem == "large"
     side = halved(c.image_size) if large else c.image_size
     stem = _picture(c) + convolution(side**2, c.channels, c.stem_width, 7 if large else 3, stride=2 if large else 1)
-    stem += image_norm(side**2, c.stem_width) + rectified(side**2 * c.stem_width)
+    if c.order == "post":
+        stem += image_norm(side**2, c.stem_width) + rectified(side**2 * c.stem_width)
     if large:
         side = halved(side)
         stem += Cost(kept=side**2 * c.stem_width * (1 + INDEX)) + streams(side**2 * c.stem_width, 20) + calls(1)
@@ -123,14 +124,16 @@ def resnet(c: ResnetConfig, source: int = 0, target: int = 0) -> Costs:
         total = Cost()
         for block in range(depth):
             strides = stage > 0 and block == 0
-            cost, found = _residual_block(c, f"stages.{stage}.blocks.{block}", side, inputs, width, strides)
+            projects = inputs != width or strides or (c.order == "pre" and block == 0)
+            cost, found = _residual_block(c, f"stages.{stage}.blocks.{block}", side, inputs, width, strides, projects)
             side, inputs = halved(side) if strides else side, width
             total, matrices = total + cost, matrices + found
         if stage + 1 in c.nonlocal_after:
             total += _non_local(side**2, side**2, width, width // 2, width // 2) + image_norm(side**2, width)
             matrices.append(Matrix(f"stages.{stage}.look", 1, side**2, side**2))
         parts[f"stage {stage + 1}"] = total
-    return Costs({**parts, "head": head(inputs, c)}, matrices, 0, 0)
+    last = image_norm(side**2, inputs) + rectified(side**2 * inputs) if c.order == "pre" else Cost()
+    return Costs({**parts, "head": last + head(inputs, c)}, matrices, 0, 0)
 
 
 def swin(c: SwinConfig, source: int = 0, target: int = 0) -> Costs:
@@ -298,14 +301,15 @@ def _stem(c: PatchesConfig, side: int) -> Cost:
 
 
 def _residual_block(
-    c: ResnetConfig, name: str, side: int, inputs: int, width: int, strides: bool
+    c: ResnetConfig, name: str, side: int, inputs: int, width: int, strides: bool, projects: bool
 ) -> tuple[Cost, list[Matrix]]:
     """Kept of each step: the input of its norm and the output of its ReLU. The first spatial step has the stride."""
-    inner = width // 4
+    inner, pre = width // 4, c.order == "pre"
     steps = [(inputs, width, True), (width, width, True)]  # input and output channels, and whether the step is spatial
     if c.block == "bottleneck":
         steps = [(inputs, inner, False), (inner, inner, True), (inner, width, False)]
-    total, matrices, to_stride = Cost(), list[Matrix](), strides
+    total = image_norm(side**2, inputs) + rectified(side**2 * inputs) if pre else Cost()
+    matrices, to_stride = list[Matrix](), strides
     for number, (before, outputs, mixes) in enumerate(steps):
         strided = mixes and to_stride
         after = halved(side) if strided else side
@@ -314,10 +318,12 @@ def _residual_block(
         else:
             cost, matrix = _local(c, f"{name}.steps.{number}.mix", side, before, outputs, strided)
             total, matrices = total + cost, [*matrices, matrix]
-        total += image_norm(after**2, outputs) + rectified(after**2 * outputs)
+        if not pre or number < len(steps) - 1:
+            total += image_norm(after**2, outputs) + rectified(after**2 * outputs)
         side, to_stride = after, to_stride and not mixes
-    if inputs != width or strides:
-        total += convolution(side**2, inputs, width, 1, stride=2 if strides else 1) + image_norm(side**2, width)
+    if projects:
+        total += convolution(side**2, inputs, width, 1, stride=2 if strides else 1)
+        total += Cost() if pre else image_norm(side**2, width)
     return total + added(side**2 * width), matrices
 
 
