@@ -42,7 +42,7 @@ def rows(out, kind):
 class Copying:
     """A stand-in for a task: a linear model that must copy its input; `poison` makes chosen batches non-finite."""
 
-    summary, capturable = "copies", False
+    summary, capturable, updates = "copies", False, False
 
     def __init__(self, poison=()):
         self.poison = set(poison)
