@@ -54,9 +54,7 @@ class ResnetConfig(BackboneConfig):
     depths: tuple[PositiveInt, ...] = (3, 4, 6, 3)
     order: Literal["post", "pre"] = "post"  # norm and activation after each convolution, or before it
     norm: Literal["batch", "group"] = "batch"
-    groups: PositiveInt = (
-        32  # of channels, in group norm; where they do not divide the channels, fewer
-    )
+    groups: PositiveInt = 32  # of channels, in group norm; where they do not divide the channels, fewer
     standardise: bool = False  # the weights of each convolution, before use (Qiao et al. 2019)
     spatial: Literal["convolution", "local", "geometric"] = "convolution"  # the operation over pixels in a block
     window: PositiveInt = 7  # of local attention

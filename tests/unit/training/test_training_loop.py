@@ -57,6 +57,9 @@ class Copying:
     def rate(self, group):
         return 1.0
 
+    def after_step(self, step, model, batch, optimizers):
+        """Nothing."""
+
     def batches(self, place):
         for index in range(place.get("index", 0), 10**6):
             yield {"index": index + 1}, self.batch(index)
