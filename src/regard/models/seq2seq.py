@@ -108,16 +108,6 @@ class Seq2SeqConfig(Config):
             )
         return self
 
-    @property
-    def context_width(self) -> int:
-        """Numbers of the context vector that every step reads."""
-        return self.width if self.context else 0
-
-    @property
-    def query_width(self) -> int:
-        """Numbers that attention scores a place of the source with: the state, perhaps with the previous token."""
-        return self.width + self.embedding if self.token_query else self.width
-
     @model_validator(mode="after")
     def _check_encoder(self) -> "Seq2SeqConfig":
         if self.encoder == "convolution":
@@ -128,6 +118,16 @@ class Seq2SeqConfig(Config):
                 "set bidirectional = false"
             )
         return self
+
+    @property
+    def context_width(self) -> int:
+        """Numbers of the context vector that every step reads."""
+        return self.width if self.context else 0
+
+    @property
+    def query_width(self) -> int:
+        """Numbers that attention scores a place of the source with: the state, perhaps with the previous token."""
+        return self.width + self.embedding if self.token_query else self.width
 
 
 class Seq2Seq(nn.Module):

@@ -78,10 +78,17 @@ def test_gradients_reach_every_parameter(choices):
     assert untouched == []
 
 
-@pytest.mark.parametrize("attention", ["none", "additive"])
-@pytest.mark.parametrize("cell", CELLS)
-def test_reordered_and_kept_hypotheses_equal_recomputing_their_prefixes(attention, cell):
-    model = build(attention=attention, cell=cell, decoder_depth=2)
+@pytest.mark.parametrize(
+    "choices",
+    [
+        *({"attention": attention, "cell": cell} for attention in ("none", "additive") for cell in CELLS),
+        {"attention": "none", "context": False, "first_state": "last", "encoder_depth": 2},
+        {"token_query": True},
+    ],
+    ids=named,
+)
+def test_reordered_and_kept_hypotheses_equal_recomputing_their_prefixes(choices):
+    model = build(**choices, decoder_depth=2)
     source, mask = sentences()
     state = model.start(source, mask)
     model.step(torch.full((3, 1), 1), state)
