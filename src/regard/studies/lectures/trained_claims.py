@@ -23,7 +23,7 @@ from regard.studies.lectures.translation import (
 
 DISTANCES = (5, 10, 20)
 KINDS: tuple[Kind, ...] = ("rnn", "gru", "lstm")
-SHORT, USUAL, LONGER = BY_LENGTH
+USUAL = BY_LENGTH[1]
 LENGTHS = [of_length("exact", words) for words in BY_LENGTH]
 EXACT, ALIGNED = of_length("exact", USUAL), of_length("aligned", USUAL)
 LONG = "not guided (twice the steps)"
@@ -34,7 +34,7 @@ RNN_RATE, TRANSFORMER_RATE = 1e-2, 5e-3
 ONE_VECTOR: Values = (*RNN, ("attention", "none"))
 ONE_HEAD: Values = (*TRANSFORMER, ("heads", 1))
 CONVOLUTIONS: Values = (("width", 64), ("depth", 2), ("kernel", 3), ("longest", 32))
-FLOPS = 4e10  # of each training of the three ways
+FLOPS = 3e10  # of each training of the three ways
 
 attending, one_vector = (Translation("seq2seq", values, RNN_RATE) for values in (RNN, ONE_VECTOR))
 four_heads, one_head = (Translation("transformer", values, TRANSFORMER_RATE) for values in (TRANSFORMER, ONE_HEAD))
@@ -75,15 +75,15 @@ THREE_WAYS = Contest(
     },
     1000,
 )
-DATA = Contest({"ResNet": Pictures("resnet", RESNET, COUNTS), "ViT": Pictures("vit", VIT, COUNTS)}, 200)
-IMAGES = Contest({"Swin": Pictures("swin", SWIN, COUNTS[-1:]), "ViT": Pictures("vit", VIT, COUNTS[-1:])}, 200)
+DATA = Contest({"ResNet": Pictures("resnet", RESNET, COUNTS), "ViT": Pictures("vit", VIT, COUNTS)}, 150)
+IMAGES = Contest({"Swin": Pictures("swin", SWIN, COUNTS[-1:]), "ViT": Pictures("vit", VIT, COUNTS[-1:])}, 150)
 PRETRAINING = Contest(
     {
         f"{title} ({'pre-trained' if pretrained else 'from scratch'})": Acceptability(model, pretrained)
         for model, title in (("bert", "BERT"), ("gpt", "GPT"))
         for pretrained in (True, False)
     },
-    600,
+    400,
 )
 
 
@@ -198,6 +198,8 @@ def _verdict(
     found: Found, outcome: Outcome, words: str, measures: Sequence[str], title: str = "", y_label: str = "share"
 ) -> Verdict:
     """A verdict with all that was measured, and a chart of these measures."""
+    if outcome == "depends" and not words.startswith("on "):
+        words = f"undecided at this budget: {words}"
     chart = Chart(
         title or "Mean and spread of the seeds", "measured", ("mean",), "", y_label,
         by="side", spread="spread", log_x=False, only=tuple(measures),
