@@ -1,5 +1,6 @@
 """Shared fixtures: small trained translators, models with random weights, and a server; each is made once."""
 
+import itertools
 import json
 import os
 import shutil
@@ -45,10 +46,19 @@ from regard.training.loop import train
 from regard.training.tasks.catalog import load_recipe
 
 # `make test` draws the same examples every time, so its result is reproducible; `make faults` draws new and more ones.
-settings.register_profile("steady", derandomize=True, deadline=None)
+settings.register_profile("steady", max_examples=50, derandomize=True, deadline=None)
 settings.register_profile("searching", max_examples=2000, deadline=None)
 settings.load_profile("searching" if "REGARD_FAULT_COUNT" in os.environ else "steady")
 
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is marked `full`, except in `make faults`."""
+    if "REGARD_FAULT_COUNT" not in os.environ:
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("full")])
+        items[:] = [item for item in items if not item.get_closest_marker("full")]
+
+
+DEMO_NUMBERS = itertools.count()
 TINY = (
     "data.phrasebook.count=400", "data.phrasebook.valid_count=20", "data.phrasebook.test_count=2",
     "data.phrasebook.max_words=6", "model.width=64", "model.heads=2", "model.ffn_width=128",
@@ -90,9 +100,12 @@ def checked_shapes() -> None:
 
 
 @pytest.fixture(autouse=True)
-def own_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No server of a test lists the demo that a person, or a page in another test, trained on this machine."""
-    monkeypatch.setattr("regard.serve.jobs.runs.demo_folder", lambda: tmp_path / "cache" / "demo")
+def own_demo(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the demo of this test, made when it is trained: no server of a test lists the demo that a person,
+    or a page in another test, trained on this machine."""
+    folder = tmp_path_factory.getbasetemp() / "demos" / str(next(DEMO_NUMBERS))
+    monkeypatch.setattr("regard.serve.jobs.runs.demo_folder", lambda: folder)
+    return folder
 
 
 @pytest.fixture

@@ -14,7 +14,8 @@ from typing import Any
 from beartype import beartype
 
 # The number of checks of a function per test. A call is checked twice: its arguments, then its result.
-CHECKS = sys.maxsize if "REGARD_FAULT_COUNT" in os.environ else 20
+ALL = "REGARD_FAULT_COUNT" in os.environ
+CHECKS = sys.maxsize if ALL else 6
 _counts: dict[str, int] = {}
 _unchecked: list[Any] = []
 
@@ -22,8 +23,11 @@ _unchecked: list[Any] = []
 def check(function: Callable[..., Any]) -> Callable[..., Any]:
     """The type checker that jaxtyping calls: beartype, until a function has been checked often enough.
 
-    beartype writes a checker at a function's first call: most processes call few of the functions they import.
+    beartype writes a checker at a function's first call: most processes call few of the functions they import. A
+    function inside a function is a new one at every call, and its checker takes longer to write than the call.
     """
+    if "<locals>" in function.__qualname__ and not ALL:
+        return function
     checked, name = None, f"{function.__module__}:{function.__qualname__}"
 
     @wraps(function)
@@ -57,8 +61,6 @@ def _without_checked_arguments(function: Callable[..., Any]) -> Callable[..., An
 
 def _let_go(function: Callable[..., Any]) -> None:
     """Mark the function that jaxtyping decorated with no_type_check (PEP 484): jaxtyping then calls it directly."""
-    if "<locals>" in function.__qualname__:  # cannot be found by its name, so it stays checked
-        return
     try:
         found = reduce(getattr_static, function.__qualname__.split("."), sys.modules[function.__module__])
     except AttributeError:  # a test has put something else in the place of its class; it stays checked

@@ -59,7 +59,7 @@ def wait_until(job: subprocess.Popen[str], done: Callable[[], object], log: Path
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+@pytest.mark.parametrize("parallel", [pytest.param("ddp", marks=pytest.mark.full), "fsdp"])
 def test_training_ends_and_one_process_goes_on(tmp_path, start, parallel):
     out = tmp_path / "run"
     sets = [word for change in (*SETS, f"training.parallel={parallel}") for word in ("--set", change)]

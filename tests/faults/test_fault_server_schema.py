@@ -16,7 +16,7 @@ from regard.serve.jobs.runner import TrainingJobs
 from regard.serve.models.registry import ModelRegistry
 from regard.serve.settings import ServeSettings
 
-COUNT = int(os.environ.get("REGARD_FAULT_COUNT", "10"))  # requests to each operation
+COUNT = int(os.environ.get("REGARD_FAULT_COUNT", "5"))  # requests to each operation
 usual = settings(max_examples=COUNT, deadline=None, suppress_health_check=list(HealthCheck))
 VALID: dict[str, dict[str, str]] = {  # values that random data would hardly ever have
     "/translate": {"source": "en", "target": "es"},

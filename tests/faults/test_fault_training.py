@@ -24,7 +24,7 @@ SETS = [
     "data.phrasebook.max_words=8", "tokenizer.size=150", "training.device=cpu", "training.batch_tokens=200",
     "model.width=16", "model.heads=2", "model.encoder_depth=1", "model.decoder_depth=1", "model.ffn_width=32",
     "training.schedule=noam", "training.validate_every=50", "training.validate_sentences=2",
-    "training.checkpoint_every=20", "training.log_every=5", "training.keep=2",
+    "training.checkpoint_every=20", "training.log_every=5", "training.keep=2", "decoding.max_length=8",
 ]  # fmt: skip
 ENDLESS = "training.steps=1000000"
 PROGRAM = """

@@ -97,8 +97,14 @@ def differences(ours, theirs):
     return [(gap[mask] if gap.shape[:2] == mask.shape else gap).max().item() for gap in gaps]
 
 
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize(("family", "head"), EVERY_HEAD)
+@pytest.mark.parametrize(
+    ("family", "head", "seed"),
+    [
+        pytest.param(*each, seed, marks=() if (number + seed) % 5 < 2 else pytest.mark.full)
+        for number, each in enumerate(EVERY_HEAD)
+        for seed in range(5)
+    ],
+)
 def test_their_folder_gives_the_same_answers_and_survives_the_way_back(family, head, seed, tmp_path):
     theirs = built(family, head, seed)
     theirs.save_pretrained(tmp_path / "theirs")

@@ -16,7 +16,7 @@ from regard.data.synthetic.phrasebook.manners import Manner
 from regard.data.synthetic.phrasebook.morphology import ENDINGS, LANGUAGES, Name, Noun, Slot, conjugate, lexicon, plural
 from regard.errors import DataError, UsageError
 
-COUNT = 13_000 if "REGARD_FAULT_COUNT" in os.environ else 5_000  # sentences drawn for each length and language
+COUNT = 13_000 if "REGARD_FAULT_COUNT" in os.environ else 2_000  # sentences drawn for each length and language
 BOOK = lexicon()
 NOUNS = {noun.english[0]: noun for kind in BOOK.nouns.values() for noun in kind}
 VERBS = {verb.english["base"]: verb for verbs in (*BOOK.verbs.values(), BOOK.reports) for verb in verbs}

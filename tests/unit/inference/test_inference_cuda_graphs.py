@@ -113,8 +113,8 @@ def agree(found, expected):
 def test_captured_searches_answer_as_the_others_do(name, settings):
     model = MODELS[name](len(settings))
     runner = GraphModel(model, repeat)
-    for seed, count in enumerate((1, 5)):
-        source, mask = ragged(count, seed)
+    for count in (1, 5) if settings in ("greedy", "beam") else (5,):
+        source, mask = ragged(count, count)
         task = source, mask, SETTINGS[settings]
         agree(decode(runner, *task), decode(model, *task))
 

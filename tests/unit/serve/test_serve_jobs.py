@@ -236,14 +236,14 @@ def test_a_model_that_was_finished_without_a_server_is_found(tmp_path):
     assert (job.state, job.model) == ("finished", None)
 
 
-def test_the_demo_is_trained_into_its_own_folder_once(tmp_path, jobs):
+def test_the_demo_is_trained_into_its_own_folder_once(own_demo, jobs):
     job = jobs.start_demo()
     assert (job.name, job.recipe, job.state) == ("demo", "phrasebook", "preparing")
     with pytest.raises(ConflictError):
         jobs.start_demo()
     jobs.close()
     assert TrainingJobs(jobs.runs).current().name == "demo"
-    (tmp_path / "cache" / "demo" / "manifest.json").write_text("{}")
+    (own_demo / "manifest.json").write_text("{}")
     with pytest.raises(ConflictError, match="already"):
         jobs.start_demo()
     assert jobs.models() == {}  # which are those of the runs

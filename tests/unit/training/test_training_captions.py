@@ -40,7 +40,7 @@ VARIANTS = {
 
 def tiny(variant, *sets):
     model = f'model={{name="captioner",{SMALL}{VARIANTS[variant]}}}'
-    return load_recipe("scenes-captioner", [model, *COMMON, "training.coverage=0.5", *sets])
+    return load_recipe("scenes-captioner", [model, *COMMON, "training.coverage=0.5", "decoding.max_length=8", *sets])
 
 
 @pytest.mark.parametrize("variant", ["soft", "hard", "transformer"])

@@ -33,6 +33,7 @@ TINY = (
     "training.lr=1e-2", "training.batch_tokens=128", "training.accumulate=6", "training.clip=0.5", "training.ema=0.8",
     f"training.steps={STEPS}", f"training.validate_every={STEPS // 2}", f"training.checkpoint_every={STEPS // 2}",
     "training.log_every=1", "training.validate_sentences=4", "training.device=cpu", "training.metric=loss",
+    "decoding.max_length=8",
 )  # fmt: skip
 
 

@@ -209,7 +209,7 @@ SMALL = [
     "model.expected=0.5", "data.target=es", "data.phrasebook.count=60", "data.phrasebook.valid_count=6",
     "data.phrasebook.test_count=2", "data.phrasebook.max_words=6", "tokenizer.size=200", "training.steps=6",
     "training.batch_tokens=128", "training.guide=0", "training.validate_every=0", "training.metric=loss",
-    "training.device=cpu",
+    "training.device=cpu", "decoding.max_length=8",
 ]  # fmt: skip
 
 

@@ -26,7 +26,7 @@ TINY = [
     "data.phrasebook.max_words=12", "tokenizer.size=200", "training.device=cpu", "training.batch_tokens=200",
     "training.steps=8", "training.lr=1e-2", "training.schedule=constant", "training.warmup=2",
     "training.validate_every=4", "training.validate_sentences=4", "training.checkpoint_every=4", "training.log_every=2",
-    "decoding.beam=1",
+    "decoding.beam=1", "decoding.max_length=12",
 ]  # fmt: skip
 CPU = torch.device("cpu")
 
