@@ -93,6 +93,14 @@ def forked_processes(request: pytest.FixtureRequest) -> None:
         forked.start_server()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_wait_for_the_disk() -> Iterator[None]:
+    """A training calls fsync a hundred times; what it protects from, a loss of power, does not happen in a test."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.fsync", lambda file: None)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def checked_shapes() -> None:
     """Every test checks the shapes of the functions that it calls, from their first calls on."""

@@ -15,7 +15,7 @@ from regard.training.tasks.catalog import load_recipe
 
 FAULTS = int(os.environ.get("REGARD_FAULT_COUNT", "1"))
 TINY = [
-    "data.target=es", "data.phrasebook.count=200", "data.phrasebook.valid_count=10", "data.phrasebook.test_count=4",
+    "data.target=es", "data.phrasebook.count=200", "data.phrasebook.valid_count=4", "data.phrasebook.test_count=4",
     "data.phrasebook.max_words=10", "tokenizer.size=200", "training.device=cpu", "training.batch_tokens=200",
     "training.steps=12", "training.lr=1e-2", "training.schedule=noam", "training.warmup=10",
     "training.validate_every=6", "training.validate_sentences=4", "training.checkpoint_every=100",

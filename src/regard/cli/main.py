@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from functools import cache
 from importlib.metadata import version
 from typing import Annotated, Any
 
@@ -125,7 +126,7 @@ def run(arguments: list[str]) -> int:
     with warnings.catch_warnings():
         warnings.showwarning = _warn
         try:
-            code = app(arguments, standalone_mode=False) or 0
+            code = _commands()(arguments, standalone_mode=False) or 0
             sys.stdout.flush()
             return code
         except RegardError as error:
@@ -142,6 +143,12 @@ def run(arguments: list[str]) -> int:
             return 0
         except OSError as error:
             return _complain(f"{error.filename or 'input/output'}: {error.strerror or error}", 1)
+
+
+@cache
+def _commands() -> Any:
+    """The commands with their options; typer builds them anew at every call of `app`, which takes a while."""
+    return typer.main.get_command(app)
 
 
 def _warn(message: Warning | str, *_: Any, **__: Any) -> None:

@@ -43,7 +43,9 @@ def tiny(variant, *sets):
     return load_recipe("scenes-captioner", [model, *COMMON, "training.coverage=0.5", "decoding.max_length=8", *sets])
 
 
-@pytest.mark.parametrize("variant", ["soft", "hard", "transformer"])
+@pytest.mark.parametrize(
+    "variant", ["hard", *(pytest.param(n, marks=pytest.mark.full) for n in ("soft", "transformer"))]
+)
 def test_a_run_that_was_cut_ends_like_one_that_was_not(tmp_path, monkeypatch, variant):
     recipe = tiny(variant)
     train(recipe, tmp_path / "whole")

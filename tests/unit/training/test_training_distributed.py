@@ -27,7 +27,7 @@ from regard.training.tasks.catalog import load_recipe
 
 STEPS = 4  # of six batches each: ranks that disagree about one gradient part in the second step
 TINY = (
-    "data.phrasebook.count=150", "data.phrasebook.valid_count=10", "data.phrasebook.test_count=2",
+    "data.phrasebook.count=150", "data.phrasebook.valid_count=4", "data.phrasebook.test_count=2",
     "data.phrasebook.max_words=6", "model.width=16", "model.heads=2", "model.ffn_width=20", "model.encoder_depth=2",
     "model.decoder_depth=2", "model.dropout=0.2", "tokenizer.kind=word", "decoding.beam=2", "training.warmup=2",
     "training.lr=1e-2", "training.batch_tokens=128", "training.accumulate=6", "training.clip=0.5", "training.ema=0.8",

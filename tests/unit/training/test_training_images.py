@@ -84,7 +84,17 @@ def task_of(recipe, folder):
     return open_task(recipe, folder, torch.device("cpu"), lambda: None)
 
 
-@pytest.mark.parametrize("task", ["vit", "resnet", "swin", "segmentation", "detection", "pixels", "gan"])
+@pytest.mark.parametrize(
+    "task",
+    [
+        "resnet",
+        "segmentation",
+        "detection",
+        "pixels",
+        "gan",
+        *(pytest.param(n, marks=pytest.mark.full) for n in ("vit", "swin")),
+    ],
+)
 def test_a_run_that_was_cut_ends_like_one_that_was_not(tmp_path, monkeypatch, task, judge):
     recipe = tiny(task, judge)
     train(recipe, tmp_path / "whole")
