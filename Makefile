@@ -43,8 +43,8 @@ types: $(VENV)/.ready-dev
 # The long counts of docs/reliability.md; about an hour on two cores.
 faults: $(VENV)/.ready-dev
 	REGARD_FAULT_COUNT=200 OMP_NUM_THREADS=1 $(BIN)/python -m pytest --timeout 7200 -n 2 tests/faults \
-		tests/unit/inference/test_inference_search.py tests/unit/data tests/unit/documents
-	REGARD_FAULT_COUNT=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m full tests/unit tests/parity
+		tests/unit/inference/test_inference_search.py tests/unit/data
+	REGARD_FAULT_COUNT=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest --timeout 7200 -n 2 -m "full or hypothesis" tests/unit tests/parity
 
 # Compiled products at every level of instructions that this CPU or an emulator has (Debian: qemu-user, and
 # g++-aarch64-linux-gnu for ARM's levels), as a table; levels that nothing here can run are named.

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from regard.checkpoints.models import fill
 from regard.data.batch import TensorBatch
 from regard.device import find_device, multiplies_bf16
-from regard.errors import TrainingError, UsageError
+from regard.errors import TrainingError
 from regard.inference.decoding.folder_settings import RECIPE
 from regard.layers.blocks import keep_half
 from regard.training.cuda_graphs import CapturedUpdate, CudaGraphs
@@ -29,6 +29,7 @@ from regard.training.recipe.base import Recipe
 from regard.training.reporter import NoReporter, Reporter, shown
 from regard.training.run_checkpoints import RunCheckpoints
 from regard.training.run_folder import DATA, claim
+from regard.training.run_model import averaged_tensors, build_model, refuse_to_divide
 from regard.training.run_state import LoaderPlace, seed_draws, seed_everything
 from regard.training.safeguards import SignalError, Signals, first_bad_module
 from regard.training.step_window import StepWindow
@@ -73,43 +74,8 @@ def prepare(recipe: Recipe, out: Path) -> str:
         return task.summary
 
 
-def _built(task: Task[Any], device: torch.device) -> nn.Module:
-    try:
-        return task.build().to(device).train()
-    except (RuntimeError, MemoryError) as error:  # on a CPU, torch reports these as plain RuntimeErrors
-        if not any(word in str(error) for word in ("memory", "overflow")):
-            raise
-        raise TrainingError("the model does not fit into memory; `regard plan` says what it needs") from error
-
-
 def _nothing() -> None:
     """Do nothing after the first step."""
-
-
-def _averaged_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """The tensors of which a moving average is kept: parameters, and the running statistics of batch norms."""
-    norms = [name for name, module in model.named_modules() if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d)]
-    statistics = {
-        name: buffer
-        for name, buffer in model.named_buffers()
-        if name.rpartition(".")[0] in norms and buffer.is_floating_point()
-    }
-    return {**dict(model.named_parameters()), **statistics}
-
-
-def _refuse_to_divide(recipe: Recipe, task: Task[Any], ranks: Ranks) -> None:
-    """Refuse several ranks if they cannot share the batches of a step evenly: steps must not depend on their number."""
-    batches = recipe.training.accumulate
-    if batches % ranks.count:
-        raise UsageError(
-            f"training.accumulate is {batches}, but {ranks.count} processes share the batches of a step; set it to "
-            f"{ranks.count} or a multiple of it"
-        )
-    if ranks.count > 1 and not task.divisible:
-        raise UsageError(
-            f"{recipe.model.name} for task {recipe.task!r} is trained by one process, but torchrun started "
-            f"{ranks.count}; start it without torchrun"
-        )
 
 
 class Trainer(Generic[B]):
@@ -121,8 +87,8 @@ class Trainer(Generic[B]):
         self.recipe, self.task, self.out, self.device, self.signals = recipe, task, out, device, signals
         self.settings, self.ranks = recipe.training, ranks
         settings = self.settings
-        _refuse_to_divide(recipe, task, ranks)
-        self.model = _built(task, device)
+        refuse_to_divide(recipe, task, ranks)
+        self.model = build_model(task, device)
         if settings.precision == "bf16-stream":
             keep_half(self.model)
         self.engine = engine(settings.parallel, self.model, ranks, device, compiled=self._compiled, build=task.build)
@@ -142,7 +108,7 @@ class Trainer(Generic[B]):
             if not task.updates
         }
         self.lr = schedule(settings.schedule, lr=settings.lr, warmup=settings.warmup, steps=settings.steps)
-        self.trained = _averaged_tensors(self.model)
+        self.trained = averaged_tensors(self.model)
         self.average = {name: p.detach().clone() for name, p in self.trained.items()} if settings.ema else {}
         self.checkpoints = RunCheckpoints(out, recipe, task, self.engine, self.optimizers, self.average, ranks)
         self.progress = self.checkpoints.restore()
