@@ -1,5 +1,6 @@
 """Shared fixtures: small trained translators, models with random weights, and a server; each is made once."""
 
+import gc
 import itertools
 import json
 import os
@@ -56,6 +57,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if "REGARD_FAULT_COUNT" not in os.environ:
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("full")])
         items[:] = [item for item in items if not item.get_closest_marker("full")]
+
+
+def pytest_collection_finish() -> None:
+    """Modules and tests stay to the end, so the garbage collector need not look at them again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 DEMO_NUMBERS = itertools.count()

@@ -64,6 +64,9 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return request.param
 
 
+ANY_WAY = pytest.mark.parametrize("way", ["torch"], indirect=True)  # what no product is computed for
+
+
 def vivid(make, seed=0):
     """A model whose weights vary enough that its answers differ."""
     torch.manual_seed(seed)
@@ -172,6 +175,7 @@ def test_sources_of_sentences_that_have_ended_stay_where_they_are(kind: str, way
         torch.testing.assert_close(weights, theirs[name], atol=1e-5, rtol=1e-4)
 
 
+@ANY_WAY
 @pytest.mark.parametrize("least", [0, 8])
 def test_only_real_tokens_are_changed(least: int) -> None:
     _, mask = ragged(5)
@@ -315,6 +319,7 @@ def test_a_row_does_not_depend_on_the_rows_beside_it(precision: str) -> None:
         torch.testing.assert_close(some(x), alone, rtol=1e-5, atol=1e-5)
 
 
+@ANY_WAY
 def test_an_unknown_precision_is_refused_in_words() -> None:
     model = TRANSLATORS["post"]()
     with pytest.raises(UsageError, match=r"'fp8' is unknown; choose one of fp32, fp16, int8, bf16, auto"):
@@ -339,6 +344,7 @@ def test_a_precision_that_the_cpu_would_emulate_becomes_fp32_in_words(
         assert torch.equal(form(source, mask, inputs), fast_model(model)(source, mask, inputs))
 
 
+@ANY_WAY
 def test_int8_without_any_products_of_bytes_says_that_it_does_not_pay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "library", lambda: None)
     monkeypatch.setattr(linear, "onednn_is_exact", lambda: False)
@@ -359,6 +365,7 @@ def test_the_verbs_and_load_take_a_precision(precision: str, translator_folder: 
         assert regard.load(translator_folder).translate("we eat bread", to="es").text == said
 
 
+@ANY_WAY
 def test_the_verbs_and_load_refuse_a_precision_in_words(translator_folder: Path, make_encoder, capsys) -> None:
     assert run(["translate", "we eat bread", "-m", str(translator_folder), "--precision", "fp64"]) == 2
     assert "'fp64' is unknown" in capsys.readouterr().err
