@@ -72,7 +72,7 @@ def test_interruption_is_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("regard.cli.main.app", interrupt)
+    monkeypatch.setattr("regard.cli.main._commands", lambda: interrupt)
     assert run(["models"]) == 130
     assert capsys.readouterr().err == "regard: interrupted\n"
 
