@@ -2,13 +2,14 @@
 
 `record` puts a hook on the chosen attention modules. The hook recomputes the weights from the module's queries, keys,
 masks and biases. It does not change the model's computation, so outputs stay bit-identical. In the inference form of a
-model, layers that compiled code computes are run a second time, by torch, for the hooks alone. Recorded rows of padding
-have no meaning.
+model, layers that compiled code computes are run a second time, by torch, for the hooks alone, unless the compiled code
+can hand the weights to the hook (`take_weights`). Recorded rows of padding have no meaning.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any
 
 import torch
@@ -64,6 +65,12 @@ def record(
     With `gradients` the recorded tensors stay in the autograd graph, so that a loss can guide attention. With `stop`
     the context ends when every module has been recorded once; the model then returns no output.
     """
+    with record_modules(find_attention(model, layers), scores=scores, gradients=gradients, stop=stop) as looks:
+        yield looks
+
+
+def find_attention(model: nn.Module, layers: str | Sequence[str] = "*") -> list[tuple[str, nn.Module]]:
+    """The attention modules whose names match a pattern of `layers`, by name."""
     patterns = [layers] if isinstance(layers, str) else layers
     chosen = [
         (name, module)
@@ -72,6 +79,14 @@ def record(
     ]
     if not chosen:
         raise KeyError(f"no attention layer matches {layers!r}; this model has: {', '.join(attention_names(model))}")
+    return chosen
+
+
+@contextmanager
+def record_modules(
+    chosen: Sequence[tuple[str, nn.Module]], *, scores: bool = False, gradients: bool = False, stop: bool = False
+) -> Iterator[Looks]:
+    """`record` for modules that `find_attention` found, for callers that record many short passes."""
     looks = Looks()
     handles = [
         module.register_forward_hook(_hook(looks, name, scores, gradients), with_kwargs=True) for name, module in chosen
@@ -129,4 +144,6 @@ def _hook(looks: Looks, name: str, scores: bool, gradients: bool) -> Any:
             else:
                 of_attend(args, options)
 
+    if not scores and not gradients:
+        hook.take_weights = partial(looks.add, name)  # type: ignore[attr-defined]
     return hook

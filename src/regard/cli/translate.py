@@ -20,6 +20,7 @@ from regard.cli.options import AllowPickle, AsJson, Device, Models, Precision, T
 from regard.errors import DataError, UsageError
 
 if TYPE_CHECKING:
+    from regard.data.text.glossary import Glossary
     from regard.inference.pipelines.translation import Translation
     from regard.inference.pipelines.translator import Translator
 
@@ -56,6 +57,10 @@ def translate(
     max_length: Annotated[int | None, typer.Option(help="Most tokens of a translation.")] = None,
     no_repeat_ngram: Annotated[int | None, typer.Option(help="Never repeat so many tokens in a row.")] = None,
     prefix: Annotated[str, typer.Option(help="How every translation must begin.")] = "",
+    glossary: Annotated[
+        Path | None, typer.Option(help="Terms: lines of source TAB target; forms by |. See docs/steering.md.")
+    ] = None,
+    keep: Annotated[list[str], typer.Option("--keep", help="A term that is not translated. Repeatable.")] = [],  # noqa: B006
     sample: Annotated[
         bool | None, typer.Option("--sample/--search", help="Draw at random, or search. Default: the model's own.")
     ] = None,
@@ -100,9 +105,12 @@ def translate(
     }  # fmt: skip
     changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     changes |= {"n_best": n_best, "prefix": prefix, "to": to}
+    terms = _glossary(glossary, keep)
     translator = load_translator(model, device, allow_pickle, precision)
+    translator.terms.check(terms)
     translator.target_language(to)  # refuse an unknown language before anything is read or written
     translator.search_settings({key: value for key, value in changes.items() if key not in ("prefix", "to")})
+    changes |= {"glossary": terms} if terms.terms else {}
     if input_file and output:
         _document(
             translator, model, existing(input_file), output, encoding, changes, overwrite=overwrite, review=review
@@ -128,6 +136,12 @@ def translate(
         unknown.tell()
     if refused:
         raise typer.Exit(1)
+
+
+def _glossary(file: Path | None, keep: list[str]) -> Glossary:
+    from regard.data.text.glossary import Glossary
+
+    return Glossary.parse([], keep=keep) if file is None else Glossary.read(file, keep=keep)
 
 
 def _unknown(translator: Translator, models: list[str], *, typed: bool, unit: str = "lines") -> Unknown:
@@ -196,6 +210,7 @@ def _line(answer: Translation | None, *, align: bool, as_json: bool) -> str:
         others = [_as_json(each, align) for each in answer.alternatives]
         unknown = [each.to_json() for each in answer.unknown]
         values = _as_json(answer, align) | {"unknown": unknown, "alternatives": others}
+        values |= {"terms": [each.to_json() for each in answer.terms]} if answer.glossary.terms else {}
         return json.dumps(values, ensure_ascii=False)
     if not answer.alternatives:
         return _aligned(answer, align)

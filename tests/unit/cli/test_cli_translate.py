@@ -228,3 +228,22 @@ def test_unknown_words_of_a_file_are_summed_up_in_one_line(
         [{"word": "Ω", "start": 7, "end": 8}],
         [{"word": "Привет", "start": 0, "end": 6}, {"word": "мир", "start": 7, "end": 10}],
     ]
+
+
+def test_a_glossary_and_kept_terms(command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    terms, command = tmp_path / "terms.tsv", [*command[:-2], "--glossary", str(tmp_path / "terms.tsv")]
+    terms.write_text("bread\ttortilla\n", "utf-8")
+    assert run([*command, SENTENCE, "she eats bread", "--keep", "eats", "--json"]) == 0
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    assert "tortilla" in first["text"].lower() and "tortilla" in second["text"].lower()
+    assert "eats" in second["text"]
+    (use,) = first["terms"]
+    assert first["text"][use["target_start"] : use["target_end"]].lower() == "tortilla"
+    document, output = tmp_path / "bread.txt", tmp_path / "bread.es.txt"
+    document.write_text("we are eating bread\n\nbread\n", "utf-8")
+    assert run([*command, "-i", str(document), "-o", str(output)]) == 0
+    assert output.read_text("utf-8").lower().count("tortilla") == 2
+    capsys.readouterr()
+    terms.write_text("bread\ttortilla\nbread\tpan\n", "utf-8")
+    assert run([*command, SENTENCE]) == 1
+    assert "terms.tsv, line 2: 'bread' is to become 'pan'" in capsys.readouterr().err

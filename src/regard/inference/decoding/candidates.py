@@ -78,13 +78,26 @@ class CandidateSelection:
             found = self._best_compiled(logits, grid)
             if found is not None:
                 return found
+        log_p, own = self._log_probabilities(logits, grid, forced)
+        return self._best(log_p, grid) if draws is None else self._sampled(log_p, own, grid, draws)
+
+    def allowed(
+        self, logits: Float[Tensor, "S W V"], grid: Grid, forced: Int[Tensor, "S"] | None = None
+    ) -> Float[Tensor, "S W V"]:
+        """The log-probability of every token; -inf where it may not come next."""
+        return self._log_probabilities(logits, grid, forced)[0]
+
+    def _log_probabilities(
+        self, logits: Float[Tensor, "S W V"], grid: Grid, forced: Int[Tensor, "S"] | None
+    ) -> tuple[Float[Tensor, "S W V"], Float[Tensor, "S W V"]]:
+        """The log-probability of every token that may come next, and those of the model itself."""
         logits = logits.float()
         log_p = own = logits.log_softmax(dim=-1)
         changed = self._biased(self._penalised(logits, grid), grid)
         if changed is not logits:
             log_p = changed.log_softmax(dim=-1)
         self._forbid(log_p, grid, forced)
-        return self._best(log_p, grid) if draws is None else self._sampled(log_p, own, grid, draws)
+        return log_p, own
 
     def live(self, candidates: Candidates, ended: Bool[Tensor, "S C"]) -> Candidates:
         """The best candidates that do not end, one for each hypothesis."""

@@ -75,9 +75,10 @@ class GraphModel:
 
     @torch.inference_mode()
     def begin(self, search: Search) -> ReplayedSearch | None:
-        """Take over a search, unless it has a rule, or is a beam search with a `stop` callback, which must be asked at
-        every step, or the model is being recorded or changed: a captured step runs no hooks."""
+        """Take over a search, unless it has a rule, terms, or is a beam search with a `stop` callback, which must be
+        asked at every step, or the model is being recorded or changed: a captured step runs no hooks."""
         asked = search.selection.rule is not None or (search.stop is not None and search.width > 1)
+        asked |= search.terms is not None
         if self.failed or asked or any(self.hooks):
             return None
         start = PaddedStart(search)

@@ -14,7 +14,7 @@ every answer that it drew.
 import math
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Protocol, runtime_checkable
 
@@ -24,6 +24,7 @@ from torch import Tensor
 
 from regard.errors import UsageError
 from regard.inference.decoding.candidates import Candidates, CandidateSelection, Grid, StepDecision
+from regard.inference.decoding.constrained import TermLanes
 from regard.inference.decoding.protocols import SearchAwareState, StepModel
 from regard.inference.decoding.settings import MAX_BEAM, SearchSettings, Vocabulary
 from regard.inference.decoding.start import SearchStart
@@ -85,8 +86,9 @@ class Search:
         self.state, self.limits, self.prefixes, self.stop = start.state, start.limits, start.prefixes, start.stop
         self.width, self.selection = settings.width, CandidateSelection(settings, vocabulary, device, start.rule)
         self.worse_than = worse_than
+        self.terms = None if start.constraints is None else self._term_lanes(start)
         if isinstance(self.state, SearchAwareState):
-            self.state.expect(self.width, max(self.limits, default=0))
+            self.state.expect(self.terms.width if self.terms else self.width, max(self.limits, default=0))
         self.noise = _noise(start.seeds, settings) if settings.sample else []
         self.found: list[list[Hypothesis]] = [[] for _ in range(count)]
         self.sentence = list(range(count))  # the sentence that each row of the grid decodes
@@ -142,7 +144,8 @@ class Search:
             [hypothesis for found in self.found[first : first + self.samples] for hypothesis in found]
             for first in range(0, len(self.found), self.samples)
         ]
-        return [self._ranked(group)[: self.settings.n_best] for group in groups]
+        ranked = [self._ranked(group)[: self.settings.n_best] for group in groups]
+        return ranked if self.terms is None else [[self._without_payments(each) for each in some] for some in ranked]
 
     def _ranked(self, found: Sequence[Hypothesis]) -> list[Hypothesis]:
         """Hypotheses by score. Beam search returns those that ended, and cut ones where too few ended."""
@@ -153,18 +156,36 @@ class Search:
         cut = [each for each in found if not each.finished and (self.worse_than or each.score <= ended[0].score)]
         return sorted([*ended, *cut[: max(0, self.settings.n_best - len(ended))]], key=lambda each: -each.score)
 
+    def _without_payments(self, found: Hypothesis) -> Hypothesis:
+        """An answer with the score that the model gives it."""
+        return replace(found, score=self._score(found.log_probability, len(found.tokens) + found.finished))
+
     def _decide(self) -> StepDecision:
         """One step of the model, and the candidates that follow from it."""
         length = self.history.shape[2]
         forced, draws = self.forced(length), None
         if self.settings.sample:
             draws = torch.tensor([[self.noise[sentence].random()] for sentence in self.sentence]).to(self.totals)
+        if self.terms is not None:
+            return self._decide_with_terms(self.terms, length, forced)
         grid = Grid(self.totals, self.history, length, self.prompt)
         candidates = self.selection(self.model.step(self.tokens, self.state), grid, forced, draws)
         ended = candidates.token == self.vocabulary.end
         if self.stop is not None:
             ended |= self._stopped(candidates).to(ended.device)
         return StepDecision(candidates, ended, self.selection.live(candidates, ended))
+
+    def _term_lanes(self, start: SearchStart) -> TermLanes:
+        if self.settings.sample or self.stop is not None:
+            raise UsageError("terms that an answer must contain need a search; leave out sampling and stop texts")
+        assert start.constraints is not None
+        return TermLanes(start.constraints, self.limits, self.width, self.vocabulary.end, start.attention)
+
+    def _decide_with_terms(self, terms: TermLanes, length: int, forced: Int[Tensor, "S"] | None) -> StepDecision:
+        """One step of the model, and the candidates that lead to answers with all terms."""
+        logits, self.totals = terms.step(lambda: self.model.step(self.tokens, self.state), self.totals)
+        grid = Grid(self.totals, self.history, length, self.prompt)
+        return terms.decide(self.totals, self.selection.allowed(logits, grid, forced), length)
 
     def forced(self, length: int) -> Int[Tensor, "S"] | None:
         """The token that must come at this position of each answer; -1 where any may come."""
@@ -195,10 +216,12 @@ class Search:
             ways = list(zip(ended[row], *(part[row] for part in listed), strict=True))
             for ends, total, origin, token in ways[: self.width]:
                 if ends and math.isfinite(total):
-                    said = [token] if token != self.vocabulary.end else []
-                    self._collect(row, [*self.history[row, origin].tolist(), *said], total, length, finished=True)
-            best_live = max((total for ends, total, *_ in ways if not ends), default=-math.inf)
+                    self._collect(row, origin, token, total, finished=True)
             found = self.found[sentence]
+            going = ways
+            if self.terms is not None and len(found) >= self.width:
+                going = [way for way, is_open in zip(ways, self.terms.open[row], strict=False) if is_open]
+            best_live = max((total for ends, total, *_ in going if not ends), default=-math.inf)
             if len(found) >= self.width:
                 worst = sorted((h.score for h in found), reverse=True)[self.width - 1]
                 self.finished[row] = worst >= self._score(best_live, length)
@@ -219,14 +242,16 @@ class Search:
             *(part[row].tolist() for part in (*candidates, self.ended)), strict=True
         ):
             if not ended and total != -math.inf:
-                tokens = [*self.history[row, origin].tolist(), token]
-                self._collect(row, tokens, total, len(tokens), finished=False)
+                self._collect(row, origin, token, total, finished=False)
 
-    def _collect(self, row: int, tokens: list[int], total: float, length: int, *, finished: bool) -> None:
-        sentence, score = self.sentence[row], self._score(total, length)
+    def _collect(self, row: int, origin: int, token: int, total: float, *, finished: bool) -> None:
+        said = [] if finished and token == self.vocabulary.end else [token]
+        tokens = [*self.history[row, origin].tolist(), *said]
+        sentence, score = self.sentence[row], self._score(total, self.history.shape[2] + 1)
+        paid = 0.0 if self.terms is None else self.terms.lanes[row][origin].paid
         known = None if self.worse_than is None else self.worse_than[sentence]
         if known is None or (score <= known.score and tokens != known.tokens):
-            self.found[sentence].append(Hypothesis(tokens, score, total, finished))
+            self.found[sentence].append(Hypothesis(tokens, score, total + paid, finished))
 
     def _score(self, total: float, length: int) -> float:
         return total / length**self.settings.length_penalty
@@ -241,6 +266,8 @@ class Search:
             self.history = self.history.gather(1, rows)
         self.history = torch.cat([self.history, live.token[:, :, None]], dim=2)
         self.tokens, self.totals = live.token, live.total
+        if self.terms is not None:
+            self.terms.advance()
 
     @staticmethod
     def _in_place(origin: Int[Tensor, "S W"]) -> bool:
@@ -253,6 +280,8 @@ class Search:
         rows = [row for row, finished in enumerate(self.finished) if not finished]
         index = torch.tensor(rows, device=self.tokens.device)
         self.state.keep(index)
+        if self.terms is not None:
+            self.terms.keep(rows)
         self.tokens, self.totals, self.history = self.tokens[index], self.totals[index], self.history[index]
         self.prompt = self.prompt[index]
         self.sentence = [self.sentence[row] for row in rows]

@@ -68,7 +68,7 @@ def library() -> Any:
     if found is None:
         return None
     found.layer_step.argtypes = [
-        Pointer, Pointer, Int, Int, Pointer, Pointer, Pointer, Pointer, Int, ctypes.c_int32, Pointer, Int,
+        Pointer, Pointer, Int, Int, Pointer, Pointer, Pointer, Pointer, Int, ctypes.c_int32, Pointer, Int, Pointer,
     ]  # fmt: skip
     found.product.argtypes = [Pointer, Pointer, Pointer, Int]
     found.choose_best.argtypes = [

@@ -2,9 +2,11 @@
 
 The result is the same: the weights are the layer's own, and the cache is the same object. A layer that is
 being recorded runs twice: with torch on a copy of the cache, for the recorder, and with compiled code for its answer.
-So recording does not change a bit of the answer. A layer inside which something is changed runs with torch alone.
+So recording does not change a bit of the answer. Where only the weights of its cross-attention are recorded, compiled
+code hands them over, and the layer runs once. A layer inside which something is changed runs with torch alone.
 """
 
+from collections.abc import Sequence
 from ctypes import byref
 from typing import Any
 
@@ -15,7 +17,7 @@ from torch import Tensor, nn
 from regard.attention.cache import GrowingCache, LayerCache
 from regard.attention.multihead import Memory
 from regard.attention.packing import Packing
-from regard.attention.places import are_changed, hook_tables
+from regard.attention.places import Hooks, are_changed, hook_tables
 from regard.attention.positions import Rotary
 from regard.inference.fast import compiled
 from regard.inference.fast.linear import FastLinear
@@ -35,6 +37,7 @@ class CompiledStep:
         self.library, self.groups, self.head_width = compiled.library(), own.kv_heads, own.head_width
         self.rotates, self.most = own.prepare is not None, min(own.output.most, MAX_TOKENS)
         self.hooks = hook_tables(module for module in layer.modules() if module is not layer)
+        self.cross_hooks: Hooks = {} if self.cross is None else self.cross.attend._forward_hooks
         self.layer = compiled.Layer(
             own=_look(own, own.together, layer.after_attention),
             cross=compiled.Look() if self.cross is None else _look(self.cross, self.cross.query, layer.after_cross),
@@ -68,6 +71,13 @@ class CompiledStep:
         return any(self.hooks)
 
     @property
+    def weight_hooks(self) -> list[Any]:
+        """The hooks of the layer, if all of them want the weights of its cross-attention and nothing else."""
+        hooks = list(self.cross_hooks.values())
+        only_these = len(hooks) == sum(map(len, self.hooks))
+        return hooks if only_these and all(hasattr(hook, "take_weights") for hook in hooks) else []
+
+    @property
     def changed(self) -> bool:
         """Whether something inside of the layer is changed by an intervention."""
         return any(self.hooks) and are_changed(self.hooks)
@@ -88,6 +98,7 @@ class CompiledStep:
         bias: Float[Tensor, "1 H T Tk"] | None = None,
         first: int | Int[Tensor, "R"] | None = None,
         memory: Memory | None = None,
+        told: Float[Tensor, "N H Tk"] | None = None,
     ) -> Float[Tensor, "R T D"]:
         x = x.clone(memory_format=torch.contiguous_format)
         rows, tokens, _ = x.shape
@@ -103,7 +114,7 @@ class CompiledStep:
         self.library.layer_step(
             byref(self.layer), x.data_ptr(), rows, tokens, byref(own), byref(added), compiled.address(places),
             source and byref(source), 1 if memory is None else memory.sequences, causal,
-            compiled.address(real), 0 if real is None else len(real),
+            compiled.address(real), 0 if real is None else len(real), compiled.address(told),
         )  # fmt: skip
         cache.length += tokens
         return x
@@ -156,9 +167,28 @@ class CompiledDecoderLayer(DecoderLayer):
     ) -> Float[Tensor, "R T D"]:
         if packing is not None or self.compiled.changed or not self.compiled.fits(x, cache, memory.mask, bias):
             return super().forward(x, memory, cache, bias, packing)
-        if self.compiled.recorded:
-            super().forward(x, memory, _copy(cache), bias)
+        if not self.compiled.recorded:
+            return self.compiled(x, cache, bias=bias, memory=memory)
+        if hooks := self.compiled.weight_hooks:
+            return self._told(hooks, x, memory, cache, bias)
+        super().forward(x, memory, _copy(cache), bias)
         return self.compiled(x, cache, bias=bias, memory=memory)
+
+    def _told(
+        self,
+        hooks: Sequence[Any],
+        x: Float[Tensor, "R T D"],
+        memory: Memory,
+        cache: LayerCache | None,
+        bias: Float[Tensor, "1 H T Tk"] | None,
+    ) -> Float[Tensor, "R T D"]:
+        """One run that also gives hooks the weights of cross-attention; the hypotheses of a sentence are its queries."""
+        rows, tokens, _ = x.shape
+        told = x.new_empty(rows * tokens, self.cross.heads, memory.k.shape[2])
+        y = self.compiled(x, cache, bias=bias, memory=memory, told=told)
+        for hook in hooks:
+            hook.take_weights(told.unflatten(0, (memory.sequences, -1)).transpose(1, 2))
+        return y
 
 
 def compiled_layer(layer: Any) -> nn.Module:

@@ -207,10 +207,11 @@ static void look_at(Seen& seen, const float* query, const Keys& keys, float scal
 }
 
 // softmax(q kᵀ · scale + bias) v. `shared` tokens attend to the same keys: to `length` cached keys, and to all `fresh`
-// new ones or, if `causal`, to those up to their own position. Masked keys may have undefined values.
+// new ones or, if `causal`, to those up to their own position. Masked keys may have undefined values. The weights are
+// also written to `told` [tokens, heads, keys] if it is given.
 static void attend(
     const Look& look, const float* q, int64_t apart, const Keys& keys, const Bias& bias, float* y,
-    const Tokens& these, int64_t shared, int64_t fresh, bool causal
+    const Tokens& these, int64_t shared, int64_t fresh, bool causal, float* told
 ) {
     int64_t heads = look.heads, width = look.width;
 #pragma omp for collapse(2) schedule(static)
@@ -230,6 +231,10 @@ static void attend(
                 seen.add(first + from * keys.sentence + j * keys.key, extra ? extra[j] : 0.0f);
             }
             look_at(seen, q + r * apart + h * width, keys, look.scale, y + (r * heads + h) * width, width);
+            if (told) {
+                float* row = told + (r * heads + h) * count;
+                for (int64_t j = 0, next = 0; j < count; j++) row[j] = mask && !mask[j] ? 0.0f : seen.weights[next++];
+            }
         }
 }
 
@@ -252,10 +257,12 @@ static void (*const ACTIVATE[])(float*, const float*, int64_t) = {
 };
 
 // `grid` holds `tokens` new tokens of each of `rows` hypotheses, and receives the result. `own` has space for their
-// keys. All tokens are computed, or only the `reals` tokens whose positions are in `real`.
+// keys. All tokens are computed, or only the `reals` tokens whose positions are in `real`. `told`, if given, receives the
+// weights of cross-attention.
 extern "C" void layer_step(
     const Layer* layer, float* grid, int64_t rows, int64_t tokens, const Keys* own, const Bias* bias,
-    const int64_t* first, const Keys* memory, int64_t sentences, int32_t causal, const int64_t* real, int64_t reals
+    const int64_t* first, const Keys* memory, int64_t sentences, int32_t causal, const int64_t* real, int64_t reals,
+    float* told
 ) {
     const Layer& l = *layer;
     Tokens these = {real ? reals : rows * tokens, real};
@@ -279,12 +286,12 @@ extern "C" void layer_step(
         auto leave = [&](const Norm& norm) { if (!l.pre) normalise(norm, x, x, count, width); };
         multiply(l.own.in, enter(l.own.norm), scratch, all, count, false);
         remember(l.own, all, *own, these, tokens, first);
-        attend(l.own, all, l.own.in.outputs, *own, *bias, y, these, tokens, tokens, causal);
+        attend(l.own, all, l.own.in.outputs, *own, *bias, y, these, tokens, tokens, causal, nullptr);
         multiply(l.own.out, y, scratch, x, count, true);
         leave(l.own.norm);
         if (l.looks_across) {
             multiply(l.cross.in, enter(l.cross.norm), scratch, all, count, false);
-            attend(l.cross, all, l.cross.in.outputs, *memory, Bias{}, y, these, count / sentences, 0, false);
+            attend(l.cross, all, l.cross.in.outputs, *memory, Bias{}, y, these, count / sentences, 0, false, told);
             multiply(l.cross.out, y, scratch, x, count, true);
             leave(l.cross.norm);
         }

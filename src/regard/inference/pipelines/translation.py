@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from regard.data.text.glossary import Glossary
 from regard.data.tokenizers.unknown_words import UnknownWord
 from regard.inference.insight.forced_pass import AlignmentSettings, Pass
 from regard.inference.insight.word_alignment import Link
+from regard.inference.pipelines.terms import TermUse, term_uses
 
 if TYPE_CHECKING:
     from regard.inference.pipelines.translator import Translator
@@ -28,6 +30,7 @@ class Translation:
     tokens: list[str]
     to: str = ""
     prefix: str = ""  # the beginning that was given
+    glossary: Glossary = field(default=Glossary(), repr=False)  # the terms that were given
     parts: Sequence[tuple[str, list[int]]] = field(default=(), repr=False)  # sentences, and the token ids of each
     alternatives: list[Translation] = field(default_factory=list)
     translator: Translator | None = field(default=None, repr=False, compare=False)
@@ -49,6 +52,11 @@ class Translation:
     def unknown(self) -> list[UnknownWord]:
         """The words of the source that the model does not know, and those that were copied into the translation."""
         return self.translator.unknown_in(self) if self.translator is not None else []
+
+    @cached_property
+    def terms(self) -> list[TermUse]:
+        """The terms of the glossary in the source, and where the translation has them."""
+        return term_uses(self.source, self.text, self.glossary)
 
     @cached_property
     def attention(self) -> np.ndarray:

@@ -13,10 +13,13 @@ from torch import nn
 
 from regard.data.arguments import all_texts
 from regard.data.batch import collate, pad_rows
+from regard.data.text.glossary import Glossary
 from regard.data.tokenizers.pair import PairTokenizer
 from regard.data.tokenizers.unknown_words import UnknownWord, unknown_words
 from regard.documents.sentences import split_sentences
 from regard.errors import CheckpointError, DataError, UsageError
+from regard.inference.decoding.constrained import StepAttention
+from regard.inference.decoding.constraints import Constraints
 from regard.inference.decoding.folder_settings import read_decoding
 from regard.inference.decoding.search import Hypothesis, Search, search
 from regard.inference.decoding.settings import SearchSettings, Vocabulary
@@ -34,8 +37,10 @@ from regard.inference.insight.word_alignment import Link
 from regard.inference.pipelines.answer_text import AnswerText
 from regard.inference.pipelines.batching import BATCH_SENTENCES, batches_by_length
 from regard.inference.pipelines.decoding_pipeline import DecodingPipeline
+from regard.inference.pipelines.terms import TermEncoder, as_glossary
 from regard.inference.pipelines.translation import Partial, Translation
 
+Terms = Glossary | Mapping[str, str | Sequence[str]]  # a glossary, or source terms with their translations
 MAX_SOURCE = 512  # tokens; a longer text is cut into sentences, and a longer sentence is refused
 MAX_TOKEN_CHARACTERS = 20  # more than a token has on average
 
@@ -62,6 +67,7 @@ class Translator(DecodingPipeline):
         self.alignment = alignment or default_alignment(self.models[0])
         self.longest = self.positions or MAX_SOURCE
         self.answer_text = AnswerText(tokenizer, self.alignment, self._record_pass)
+        self.terms = TermEncoder(tokenizer)
 
     @classmethod
     def runs(cls, model: nn.Module) -> bool:
@@ -101,7 +107,14 @@ class Translator(DecodingPipeline):
 
     @overload
     def translate(
-        self, text: str, *, to: str = ..., prefix: str = ..., settings: SearchSettings | None = ..., **changes: Any
+        self,
+        text: str,
+        *,
+        to: str = ...,
+        prefix: str = ...,
+        glossary: Terms | None = ...,
+        settings: SearchSettings | None = ...,
+        **changes: Any,
     ) -> Translation: ...
 
     @overload
@@ -111,6 +124,7 @@ class Translator(DecodingPipeline):
         *,
         to: str = ...,
         prefix: str = ...,
+        glossary: Terms | None = ...,
         settings: SearchSettings | None = ...,
         **changes: Any,
     ) -> list[Translation]: ...
@@ -121,6 +135,7 @@ class Translator(DecodingPipeline):
         *,
         to: str = "",
         prefix: str = "",
+        glossary: Terms | None = None,
         settings: SearchSettings | None = None,
         **changes: Any,
     ) -> Translation | list[Translation]:
@@ -128,7 +143,8 @@ class Translator(DecodingPipeline):
         SearchSettings, such as beam=5.
 
         `prefix` is the beginning that every translation must have, kept as it is written, also where the model does not
-        know its words. Texts that are too long for the model are translated sentence by sentence.
+        know its words. The terms of a `glossary` are translated as it says. Texts that are too long for the model are
+        translated sentence by sentence.
         """
         settings = self.search_settings(changes, settings)
         texts = all_texts(text)
@@ -136,9 +152,10 @@ class Translator(DecodingPipeline):
         pieces = [self.sentences(each) for each in texts]
         sentences = [part for parts in pieces for part in parts]
         prefixes = [beginning for parts in pieces for beginning in _prefixes(parts, prefix)]
-        decoded = iter(self._decode(sentences, prefixes, to, settings))
+        terms = as_glossary(glossary)
+        decoded = iter(self._decode(sentences, prefixes, to, settings, terms))
         answers = [
-            self._joined(each, parts, [next(decoded) for _ in parts], to, prefix)
+            self._joined(each, parts, [next(decoded) for _ in parts], to, prefix, terms)
             for each, parts in zip(texts, pieces, strict=True)
         ]
         return answers[0] if isinstance(text, str) else answers
@@ -149,6 +166,7 @@ class Translator(DecodingPipeline):
         *,
         to: str = "",
         prefix: str = "",
+        glossary: Terms | None = None,
         settled: bool = False,
         watch: Callable[[Search], None] = lambda search: None,
         settings: SearchSettings | None = None,
@@ -160,25 +178,35 @@ class Translator(DecodingPipeline):
         `watch` is called with the search after each of its steps. The last item has the whole translation.
         """
         settings, to, done = self.search_settings(changes, settings), self.target_language(to), ""
-        parts, found = self.sentences(text), list[list[Hypothesis]]()
+        parts, found, terms = self.sentences(text), list[list[Hypothesis]](), as_glossary(glossary)
         shown = settings.replace(n_best=1) if settings.widens else settings
         for part, beginning in zip(parts, _prefixes(parts, prefix), strict=True):
-            running = self.begin(part, to=to, settings=shown, prefix=beginning)
+            running = self.begin(part, to=to, settings=shown, prefix=beginning, glossary=terms)
             while not running.done:
                 running.advance()
                 watch(running)
                 ids = self.answer_text.final_ids(running.common_prefix()) if settled else running.history[0, 0].tolist()
                 yield Partial(f"{done} {self.answer_text.decode(ids, beginning)}".strip())
-            found += self._decode([part], [beginning], to, settings) if settings.widens else running.results()
+            found += self._decode([part], [beginning], to, settings, terms) if settings.widens else running.results()
             done = f"{done} {self.answer_text.text(part, found[-1][0].tokens, to, beginning)}".strip()
             yield Partial(done)
         if parts:
-            whole = self._joined(text, parts, found, to, prefix)
+            whole = self._joined(text, parts, found, to, prefix, terms)
             yield Partial(whole.text, whole.truncated, whole)
 
-    def begin(self, sentence: str, *, to: str, settings: SearchSettings, prefix: str = "") -> Search:
+    def begin(
+        self,
+        sentence: str,
+        *,
+        to: str,
+        settings: SearchSettings,
+        prefix: str = "",
+        glossary: Glossary = Glossary(),  # noqa: B008 - frozen
+    ) -> Search:
         """A search for one sentence, to be advanced by the caller."""
-        start = self._start(self.tokenizer.source_ids([sentence], to), [prefix], settings)
+        rows = self.tokenizer.source_ids([sentence], to)
+        terms = self._constraints(sentence, len(rows[0]), to, settings, glossary)
+        start = self._start(rows, [prefix], settings, None if terms is None else [terms])
         with torch.inference_mode():
             return Search(self.decoder, start, settings, self.vocabulary)
 
@@ -283,42 +311,94 @@ class Translator(DecodingPipeline):
         return all(len(self.tokenizer.source.encode([each])[0]) < self.longest - 1 for each in (beginning, text))
 
     def _decode(
-        self, sentences: Sequence[str], prefixes: Sequence[str], to: str, settings: SearchSettings
+        self,
+        sentences: Sequence[str],
+        prefixes: Sequence[str],
+        to: str,
+        settings: SearchSettings,
+        glossary: Glossary,
     ) -> list[list[Hypothesis]]:
-        """Search in batches of similar length; the answers are returned in the order of the sentences."""
+        """Search in batches of similar length; the answers are returned in the order of the sentences.
+
+        Sentences without terms are searched as without a glossary.
+        """
         rows = self.tokenizer.source_ids(sentences, to)
+        lengths = [len(row) for row in rows]
+        terms = [
+            self._constraints(sentence, length, to, settings, glossary)
+            for sentence, length in zip(sentences, lengths, strict=True)
+        ]
         answers: list[list[Hypothesis]] = [[] for _ in rows]
-        for chosen in batches_by_length([len(row) for row in rows], settings.width):
-            start = self._start([rows[i] for i in chosen], [prefixes[i] for i in chosen], settings)
-            found = search(self.decoder, start, settings, self.vocabulary)
-            for i, hypotheses in zip(chosen, found, strict=True):
-                answers[i] = hypotheses
+        for some in ([i for i, each in enumerate(terms) if (each is None) == free] for free in (True, False)):
+            for places in batches_by_length([lengths[i] for i in some], settings.width):
+                chosen = [some[place] for place in places]
+                constraints = [each for i in chosen if (each := terms[i]) is not None] or None
+                start = self._start([rows[i] for i in chosen], [prefixes[i] for i in chosen], settings, constraints)
+                found = search(self.decoder, start, settings, self.vocabulary)
+                for i, hypotheses in zip(chosen, found, strict=True):
+                    answers[i] = hypotheses
         return answers
 
-    def _start(self, rows: Sequence[Sequence[int]], prefixes: Sequence[str], settings: SearchSettings) -> SearchStart:
+    def _constraints(
+        self, sentence: str, length: int, to: str, settings: SearchSettings, glossary: Glossary
+    ) -> Constraints | None:
+        """What the translation of a sentence of so many tokens must contain; None if it has no terms."""
+        matches = glossary.find(sentence)
+        if not matches:
+            return None
+        if settings.sample:
+            raise UsageError("a glossary needs a search: leave out sampling, or the glossary")
+        found, most = self.terms.constraints(sentence, matches, to), settings.limit(length)
+        if (needed := found.fewest_tokens) > most:
+            first = matches[0].term
+            raise UsageError(
+                f"{first.where}: the terms of {sentence[:40]!r} take {needed} tokens with the end token, and the "
+                f"translation may have {most}; raise --max-length, or shorten the term"
+            )
+        return found
+
+    def _start(
+        self,
+        rows: Sequence[Sequence[int]],
+        prefixes: Sequence[str],
+        settings: SearchSettings,
+        constraints: Sequence[Constraints] | None = None,
+    ) -> SearchStart:
         """Let the model read source sentences, given as token ids."""
         source, mask = (part.to(self.device) for part in pad_rows(rows, self.tokenizer.source.pad))
         forced = self.tokenizer.target.encode(prefixes) if any(prefixes) else None
-        return from_source(self.decoder, source, mask, settings, self.vocabulary.start, prefixes=forced)
+        return from_source(
+            self.decoder, source, mask, settings, self.vocabulary.start, prefixes=forced, constraints=constraints,
+            attention=self._step_attention() if constraints else None,
+        )  # fmt: skip
+
+    def _step_attention(self) -> StepAttention | None:
+        """The attention that shows the place of terms: the one that aligns words."""
+        by = self.alignment
+        return None if by is None else StepAttention(self.models[0], by.layer, by.head, shift=by.shift)
 
     def _record_pass(self, source: str, ids: list[int], to: str, layer: str) -> Pass:
         (seen,) = self.passes([source], [ids], to=to, layers=layer)
         return seen
 
     def _joined(
-        self, text: str, parts: list[str], found: list[list[Hypothesis]], to: str, prefix: str = ""
+        self, text: str, parts: list[str], found: list[list[Hypothesis]], to: str, prefix: str, glossary: Glossary
     ) -> Translation:
         """One translation from the hypotheses of a text's sentences; alternatives exist for single sentences only."""
-        best = self._translation(text, parts, [hypotheses[0] for hypotheses in found], to, prefix)
+        best = self._translation(text, parts, [hypotheses[0] for hypotheses in found], to, prefix, glossary)
         others = found[0][1:] if len(parts) == 1 else []
-        best.alternatives.extend(self._translation(text, parts, [other], to, prefix) for other in others)
+        best.alternatives.extend(self._translation(text, parts, [other], to, prefix, glossary) for other in others)
         return best
 
-    def _translation(self, text: str, parts: list[str], found: list[Hypothesis], to: str, prefix: str) -> Translation:
+    def _translation(
+        self, text: str, parts: list[str], found: list[Hypothesis], to: str, prefix: str, glossary: Glossary
+    ) -> Translation:
         spoken = [
             self.answer_text.text(part, hypothesis.tokens, to, beginning)
             for part, hypothesis, beginning in zip(parts, found, _prefixes(parts, prefix), strict=True)
         ]
+        if glossary.terms:
+            spoken = [self.terms.written(said, glossary.find(part)) for part, said in zip(parts, spoken, strict=True)]
         ids = [hypothesis.tokens for hypothesis in found]
         return Translation(
             source=text,
@@ -330,6 +410,7 @@ class Translator(DecodingPipeline):
             translator=self,
             to=to,
             prefix=prefix,
+            glossary=glossary,
         )
 
 

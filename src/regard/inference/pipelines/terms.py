@@ -1,0 +1,133 @@
+"""The terms of a glossary in a translation: as constraints of a search, and where they are in the answer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from regard.data.text.glossary import Glossary, Match, Term, is_unspaced
+from regard.data.tokenizers.base import SPACE
+from regard.data.tokenizers.pair import PairTokenizer
+from regard.errors import DataError, UsageError
+from regard.inference.decoding.constraints import Constraint, Constraints, Form, TokenKinds
+from regard.inference.insight.forced_pass import within
+
+MARK = "("  # written before a word to see how the tokenizer joins a word to a mark
+
+
+class TermUse(NamedTuple):
+    """A term in a source text and in its translation, by characters; a target of -1 if the translation lacks it."""
+
+    term: Term
+    start: int
+    end: int
+    target_start: int
+    target_end: int
+
+    def to_json(self) -> dict[str, int]:
+        return {key: value for key, value in self._asdict().items() if key != "term"}
+
+
+class TermEncoder:
+    """Makes constraints of the terms in a sentence, by the tokenizer of a model."""
+
+    def __init__(self, tokenizer: PairTokenizer):
+        self.tokenizer = tokenizer
+
+    @cached_property
+    def kinds(self) -> TokenKinds:
+        """Which tokens of the target continue a word, and which are marks."""
+        target = self.tokenizer.target
+        words = {
+            i: piece for i, piece in enumerate(target.vocabulary) if i not in target.specials and i != target.capital
+        }
+        continuing = {i for i, piece in words.items() if piece[:1].isalnum()}
+        marks = {i for i, piece in words.items() if piece.strip(SPACE) and not any(map(str.isalnum, piece))}
+        return TokenKinds(frozenset(continuing), frozenset(marks))
+
+    def check(self, glossary: Glossary) -> None:
+        """Refuse a glossary with a term that the model cannot write."""
+        for term in glossary.terms:
+            for form in term.targets:
+                self._encode(form, term)
+
+    def constraints(self, sentence: str, matches: Sequence[Match], to: str) -> Constraints:
+        """What the translation of a sentence must contain."""
+        words_of = within(self.tokenizer.source.words_in(sentence), len(sentence.split()))
+        before = len(self.tokenizer.tag(to))
+        found = []
+        for match in matches:
+            first = len(sentence[: match.start].split())
+            first -= match.start > 0 and not sentence[match.start - 1].isspace()  # it begins within a word
+            words = range(first, first + len(sentence[match.start : match.end].split()))
+            places = tuple(before + place for place, word in enumerate(words_of) if word in words)
+            found.append(Constraint(self._forms(match), places))
+        return Constraints(tuple(found), self.kinds)
+
+    def written(self, text: str, matches: Sequence[Match]) -> str:
+        """The text with terms spelled as the glossary does, where the model's vocabulary cannot (iPhone)."""
+        target = self.tokenizer.target
+        for match in matches:
+            for form in (*match.forms, *match.capitalised):
+                said = target.decode(target.encode([form])[0])
+                if said != form and _find(text, (form,), 0) is None and (place := _find(text, (said,), 0)):
+                    text = text[: place[0]] + form + text[place[1] :]
+        return text
+
+    def _forms(self, match: Match) -> tuple[Form, ...]:
+        forms: list[Form] = []
+        for texts, first in ((match.forms, False), (match.capitalised, True)):
+            for text in texts:
+                whole = not is_unspaced(text[-1]) and text[-1].isalnum()
+                tokens, joined = tuple(self._encode(text, match.term)), self._joined(text)
+                opening = 2 if tokens[0] == self.tokenizer.target.capital else 1
+                forms.append(Form(tokens, whole, first, opening=opening))
+                if joined and joined != tokens:
+                    forms.append(Form(joined, whole, first, joined=True))
+        return tuple(dict.fromkeys(forms))
+
+    def _encode(self, form: str, term: Term) -> list[int]:
+        target = self.tokenizer.target
+        (ids,) = target.encode([form])
+        if not ids or target.unknown in ids:
+            raise DataError(f"{term.where}: the model cannot write {form!r}: its vocabulary lacks a part of it")
+        return ids
+
+    def _joined(self, form: str) -> tuple[int, ...]:
+        """The tokens of a form after a mark without a space; none if the tokenizer does not keep the mark apart."""
+        target = self.tokenizer.target
+        (ids,) = target.encode([MARK + form])
+        alone = ids and target.vocabulary[ids[0]].strip(SPACE) == MARK
+        return tuple(ids[1:]) if alone and target.unknown not in ids else ()
+
+
+def as_glossary(given: Any) -> Glossary:
+    """A glossary as callers give it: one, a mapping of terms, or none."""
+    if given is None or isinstance(given, Glossary):
+        return given or Glossary()
+    if isinstance(given, Mapping):
+        return Glossary.of(given)
+    raise UsageError(f"a glossary is a Glossary or a mapping of terms; {given!r:.60} came; read files by Glossary.read")
+
+
+def term_uses(source: str, text: str, glossary: Glossary) -> list[TermUse]:
+    """The terms of a source, and where its translation has them: each place of the translation once."""
+    taken: list[tuple[int, int]] = []
+    uses = []
+    for match in glossary.find(source):
+        place, start = None, 0
+        while (place := _find(text, (*match.forms, *match.capitalised), start)) in taken and place:
+            start = place[1]
+        taken += [place] if place else []
+        uses.append(TermUse(match.term, match.start, match.end, *(place or (-1, -1))))
+    return uses
+
+
+def _find(text: str, forms: Sequence[str], start: int) -> tuple[int, int] | None:
+    """The first of these forms in a text as whole words, from a character on; of several there, the longest."""
+    each = "|".join(r"\s+".join(map(re.escape, form.split())) for form in sorted(forms, key=len, reverse=True))
+    unspaced = any(is_unspaced(form[-1]) for form in forms)
+    found = re.compile(f"(?:{each})" if unspaced else rf"(?<!\w)(?:{each})(?!\w)").search(text, start)
+    return found and found.span()

@@ -1,0 +1,99 @@
+"""Glossaries in translations: every term is said, whatever the beam, the batch and the precision."""
+
+from pathlib import Path
+
+import pytest
+
+import regard
+from regard.data.text.glossary import Glossary
+from regard.errors import DataError, UsageError
+from regard.inference.pipelines.terms import as_glossary
+from regard.inference.pipelines.translator import Translator
+
+TEXTS = [
+    "we are eating bread",
+    "She is reading a book in the house.",
+    "they sleep",
+    "the bread is in the house",
+    "bread, bread and bread",
+]
+TERMS = Glossary.of({"bread": "tortilla", "house": "el hogar|hogares", "book": "book"})
+
+
+@pytest.fixture(scope="module")
+def translator(translator_folder: Path) -> Translator:
+    return regard.load(translator_folder)
+
+
+def assert_said(answer: regard.inference.pipelines.translation.Translation) -> None:
+    said = answer.text.lower()
+    assert said.split().count("tortilla") + said.count("tortilla,") + said.count("tortilla.") >= answer.source.count(
+        "bread"
+    )
+    assert said.count("tortilla") == answer.source.count("bread")
+    assert ("hogar" in said) == ("house" in answer.source)
+    assert ("book" in said) == ("book" in answer.source)
+    for use in answer.terms:
+        assert answer.source[use.start : use.end] in ("bread", "house", "book")
+        assert answer.text[use.target_start : use.target_end].lower() in ("tortilla", "el hogar", "hogares", "book")
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_every_term_is_said_once_and_other_sentences_stay_as_they_are(translator: Translator, beam: int) -> None:
+    plain = translator.translate(TEXTS, to="es", beam=beam)
+    steered = translator.translate(TEXTS, to="es", beam=beam, glossary=TERMS)
+    for before, after in zip(plain, steered, strict=True):
+        assert after.finished
+        assert_said(after)
+        assert before.text != after.text or not after.terms
+    assert (plain[2].text, plain[2].score) == (steered[2].text, steered[2].score)
+    for text, answer in zip(TEXTS, steered, strict=True):
+        alone = translator.translate(text, to="es", beam=beam, glossary=TERMS)
+        assert alone.text == answer.text
+
+
+def test_other_ways_to_decode_say_the_terms_too(translator: Translator, translator_folder: Path) -> None:
+    text = TEXTS[1]
+    expected = translator.translate(text, to="es", beam=3, glossary=TERMS)
+    *_, last = translator.stream(text, to="es", beam=3, glossary=TERMS)
+    assert last.text == expected.text
+    several = translator.translate(text, to="es", beam=2, n_best=4, glossary=TERMS)
+    for answer in (several, *several.alternatives):
+        assert_said(answer)
+    for changed in (
+        regard.load(translator_folder, precision="int8"),
+        regard.load(translator_folder, translator_folder),
+        Translator(translator.models, translator.tokenizer, settings=translator.settings, graphs=False),
+    ):
+        assert_said(changed.translate(text, to="es", beam=2, glossary=TERMS))
+    begun = translator.translate(text, to="es", prefix="Ella", glossary=TERMS)
+    assert begun.text.startswith("Ella")
+    assert_said(begun)
+
+
+def test_torch_alone_finds_the_same(translator: Translator, translator_folder: Path, monkeypatch) -> None:
+    expected = translator.translate(TEXTS, to="es", beam=3, glossary=TERMS)
+    monkeypatch.setattr("regard.inference.fast.compiled.library", lambda: None)
+    slow = regard.load(translator_folder)
+    answers = slow.translate(TEXTS, to="es", beam=3, glossary=TERMS)
+    assert [answer.text for answer in answers] == [answer.text for answer in expected]
+
+
+def test_a_mapping_is_a_glossary_and_capitals_follow_the_source(translator: Translator) -> None:
+    answer = translator.translate("Bread is good", to="es", glossary={"bread": ["tortilla"]})
+    ((_, start, end, first, last),) = answer.terms
+    assert answer.source[start:end] == "Bread"
+    assert answer.text[first:last] in ("Tortilla", "tortilla")
+    assert translator.translate("bread", to="es").terms == []
+
+
+def test_what_cannot_be_done_is_told_in_a_line(translator: Translator) -> None:
+    with pytest.raises(DataError, match=r"g.tsv, line 1: the model cannot write '東京'"):
+        translator.terms.check(Glossary.parse(["bread\t東京"], "g.tsv"))
+    with pytest.raises(UsageError, match="line 1: the terms of 'we are eating bread' take .* may have 3"):
+        long = Glossary.parse(["bread\tuna cosa que tiene muchas palabras"], "g.tsv")
+        translator.translate(TEXTS[0], to="es", glossary=long, max_length=3)
+    with pytest.raises(UsageError, match="leave out sampling"):
+        translator.translate(TEXTS[0], to="es", glossary=TERMS, sample=True)
+    with pytest.raises(UsageError, match="a Glossary or a mapping"):
+        as_glossary("g.tsv")
