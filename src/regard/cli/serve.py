@@ -40,6 +40,9 @@ def serve(
     characters: Annotated[int, typer.Option(help="Longest text taken.")] = 10_000,
     seconds: Annotated[float, typer.Option(help="Longest time a request may take.")] = 60.0,
     queue: Annotated[int, typer.Option(help="Requests that may wait; one more is told to come back.")] = 256,
+    translation_memory: Annotated[
+        list[str], typer.Option("--translation-memory", help="Earlier translations: TMX, TSV or other pairs.")
+    ] = [],  # noqa: B006
     quiet: Annotated[bool, typer.Option("--quiet", help="No access log.")] = False,
     device: Device = "cpu",
     precision: Precision = "fp32",
@@ -65,6 +68,7 @@ def serve(
         "allowed_hosts": allowed_host, "origins": origin, "trusted_proxies": trusted_proxy, "training": training,
         "runs": max_runs, "upload": upload * MIB, "uploads": uploads * MIB,
         "seconds": seconds, "queue": queue, "device": device, "precision": precision,
+        "memories": translation_memory,
         "body": max(ServeSettings().body, 8 * characters),  # large enough for the longest text, even if it is escaped
     })  # fmt: skip
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")

@@ -21,6 +21,8 @@ from regard.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from regard.data.text.glossary import Glossary
+    from regard.documents.memory import MemoryMatch
+    from regard.inference.pipelines.remembered import Remembered
     from regard.inference.pipelines.translation import Translation
     from regard.inference.pipelines.translator import Translator
 
@@ -61,6 +63,12 @@ def translate(
         Path | None, typer.Option(help="Terms: lines of source TAB target; forms by |. See docs/steering.md.")
     ] = None,
     keep: Annotated[list[str], typer.Option("--keep", help="A term that is not translated. Repeatable.")] = [],  # noqa: B006
+    memory: Annotated[
+        list[Path], typer.Option("--memory", help="Earlier translations: TMX, TSV or other pairs. Repeatable.")
+    ] = [],  # noqa: B006
+    use: Annotated[
+        str, typer.Option("--memory-use", help="Take a translation from the memory: exact, or a similarity as 0.9.")
+    ] = "",
     sample: Annotated[
         bool | None, typer.Option("--sample/--search", help="Draw at random, or search. Default: the model's own.")
     ] = None,
@@ -105,16 +113,18 @@ def translate(
     }  # fmt: skip
     changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     changes |= {"n_best": n_best, "prefix": prefix, "to": to}
-    terms = _glossary(glossary, keep)
+    terms, least = _glossary(glossary, keep), _memory_use(use, memory)
     translator = load_translator(model, device, allow_pickle, precision)
     translator.terms.check(terms)
     translator.target_language(to)  # refuse an unknown language before anything is read or written
     translator.search_settings({key: value for key, value in changes.items() if key not in ("prefix", "to")})
     changes |= {"glossary": terms} if terms.terms else {}
+    remembered = _remembered(translator, memory, least, to)
     if input_file and output:
         _document(
-            translator, model, existing(input_file), output, encoding, changes, overwrite=overwrite, review=review
-        )
+            translator, model, existing(input_file), output, encoding, changes, remembered,
+            overwrite=overwrite, review=review,
+        )  # fmt: skip
         return
     source_language = translator.tokenizer.source_language
     lines = _given(text) if text else _lines(input_file, source_language, encoding)
@@ -126,9 +136,12 @@ def translate(
             _stream(translator, lines, out, changes, _unknown(translator, model, typed=bool(text)))
             return
         refused, unknown = 0, _unknown(translator, model, typed=bool(text))
-        for answer in _answers(translator, lines, changes):
+        for answer in _answers(translator, lines, changes, remembered):
             refused += answer is None
-            print(_line(answer, align=align, as_json=as_json), file=out, flush=True)
+            matches = remembered.matches(answer.source) if answer and (as_json or text) else []
+            print(_line(answer, matches, align=align, as_json=as_json), file=out, flush=True)
+            if answer and not as_json:
+                _show_matches(answer.source, matches)
             if answer:
                 unknown.note(answer.source, answer.unknown)
             if attention and answer:
@@ -142,6 +155,31 @@ def _glossary(file: Path | None, keep: list[str]) -> Glossary:
     from regard.data.text.glossary import Glossary
 
     return Glossary.parse([], keep=keep) if file is None else Glossary.read(file, keep=keep)
+
+
+def _memory_use(use: str, files: list[Path]) -> float | None:
+    from regard.documents.memory import memory_use
+
+    if use and not files:
+        raise UsageError("--memory-use takes translations from a memory; give its file with --memory")
+    return memory_use(use)
+
+
+def _remembered(translator: Translator, files: list[Path], least: float | None, to: str) -> Remembered:
+    from regard.documents.memory import TranslationMemory
+    from regard.inference.pipelines.remembered import Remembered
+
+    languages = translator.tokenizer.source_language, translator.target_language(to)
+    memory = TranslationMemory.read(files, *languages) if files else None
+    return Remembered(translator, memory, least, ",".join(f"{file}@{least}" for file in files))
+
+
+def _show_matches(text: str, matches: list[MemoryMatch]) -> None:
+    """The matches of a memory on stderr: what the text lacks in [-…-], what it has more in {+…+}."""
+    marks = {"same": "{}", "gone": "[-{}-]", "new": "{{+{}+}}"}
+    for each in matches:
+        shown = " ".join(marks[change.kind].format(change.text) for change in each.changes(text))
+        print(f"memory {100 * each.similarity:.0f} %: {shown} → {each.target}", file=sys.stderr)
 
 
 def _unknown(translator: Translator, models: list[str], *, typed: bool, unit: str = "lines") -> Unknown:
@@ -177,12 +215,14 @@ def _writer(output: Path | None) -> AbstractContextManager[IO[str]]:
     return output.open("w", encoding="utf-8") if output else nullcontext(sys.stdout)
 
 
-def _answers(translator: Translator, lines: Iterator[str], changes: dict[str, Any]) -> Iterator[Translation | None]:
+def _answers(
+    translator: Translator, lines: Iterator[str], changes: dict[str, Any], remembered: Remembered
+) -> Iterator[Translation | None]:
     """A translation for every line, in batches unless the lines are typed; None for a line with an error."""
     number = 0
     while chunk := list(islice(lines, 1 if sys.stdin.isatty() else LINES_AT_A_TIME)):
         readable = [_is_readable(translator, line, number + place) for place, line in enumerate(chunk, start=1)]
-        answers = iter(translator.translate(list(compress(chunk, readable)), **changes))
+        answers = iter(remembered.translate(list(compress(chunk, readable)), **changes))
         for good in readable:
             number += 1
             answer = next(answers) if good else None
@@ -202,7 +242,7 @@ def _is_readable(translator: Translator, line: str, number: int) -> bool:
     return True
 
 
-def _line(answer: Translation | None, *, align: bool, as_json: bool) -> str:
+def _line(answer: Translation | None, matches: list[MemoryMatch], *, align: bool, as_json: bool) -> str:
     """What is printed for one text: the translation, several translations with their scores, or JSON."""
     if answer is None:
         return "null" if as_json else ""
@@ -210,6 +250,7 @@ def _line(answer: Translation | None, *, align: bool, as_json: bool) -> str:
         others = [_as_json(each, align) for each in answer.alternatives]
         unknown = [each.to_json() for each in answer.unknown]
         values = _as_json(answer, align) | {"unknown": unknown, "alternatives": others}
+        values |= {"memory": [each.to_json(answer.source) for each in matches]} if matches else {}
         values |= {"terms": [each.to_json() for each in answer.terms]} if answer.glossary.terms else {}
         return json.dumps(values, ensure_ascii=False)
     if not answer.alternatives:
@@ -263,6 +304,7 @@ def _document(
     target: Path,
     encoding: str,
     changes: dict[str, Any],
+    remembered: Remembered,
     *,
     overwrite: bool,
     review: bool,
@@ -275,7 +317,7 @@ def _document(
     from regard.training.distributed import joined
 
     def answers(texts: list[str]) -> list[Translated]:
-        found = translator.translate(texts, **changes)
+        found = remembered.translate(texts, **changes)
         for each in found:
             unknown.note(each.source, each.unknown)
             foreign.note(each.source)
@@ -284,7 +326,8 @@ def _document(
     unknown = _unknown(translator, models, typed=False, unit="segments")
     languages = translator.tokenizer.source_language, translator.target_language(changes["to"])
     foreign = Foreign(*languages, typed=False, unit="segments")
-    parts = Parts.of(target, source, models=models, languages=languages, options=changes)
+    about = {key: str(value) for key, value in changes.items()} | {"memory": remembered.name}
+    parts = Parts.of(target, source, models=models, languages=languages, options=about)
     if parts.wanted():
         with joined(torch.device("cpu")) as ranks:
             report = translate_in_processes(source, target, answers, languages[0], parts, ranks.wait, encoding)

@@ -67,6 +67,7 @@ class ServeSettings(Config):
     seconds: PositiveFloat = 60.0  # for one request
     queue: PositiveInt = 256  # waiting requests; beyond this the server answers 503
     batch: PositiveInt = 64  # sentences translated together
+    memories: tuple[str, ...] = ()  # files of translation memories, whose matches the page shows
     device: str = "cpu"
     precision: str = "fp32"  # of models that generate text, on a CPU
 

@@ -69,5 +69,5 @@ def test_repeated_terms_are_told_and_used_once(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match=r"line 2: repeats .*line 1"):
         glossary = Glossary.parse(["house\tcasa", "house\tcasa"], "g.tsv")
     assert len(glossary.terms) == 1
-    with pytest.raises(DataError, match="missing.tsv"):
+    with pytest.raises(DataError, match=r"missing\.tsv"):
         Glossary.read(tmp_path / "missing.tsv")

@@ -70,7 +70,7 @@ def find(model, rows, constraints, settings):
     return search(model, start, settings, BRUTE)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(8))
 def test_a_wide_beam_finds_the_best_answer_that_satisfies_the_constraints(seed):
     draw, model = random.Random(seed), RandomModel(seed)
     kinds = TokenKinds(*(frozenset(some) for some in draw.choice([((), ()), ((4,), (3,)), ((2,), ()), ((), (2, 3))])))
@@ -94,9 +94,9 @@ def test_any_width_says_every_term_once_and_a_batch_gives_what_its_sentences_giv
     draw, kinds = random.Random(5), TokenKinds()
     model = transformer()
     every = [Constraint((Form((draw.randint(3, 19),)),), (draw.randint(0, 3),)) for _ in range(9)]
-    some = [Constraints(tuple(dict.fromkeys(draw.sample(every, draw.randint(1, 3)))), kinds) for _ in range(12)]
+    some = [Constraints(tuple(dict.fromkeys(draw.sample(every, draw.randint(1, 3)))), kinds) for _ in range(6)]
     source, mask = ragged(len(some))
-    settings = SearchSettings(beam=width, max_length=15)
+    settings = SearchSettings(beam=width, max_length=12)
     watched = StepAttention(model, "decoder.1.cross", shift=True)
 
     def decode(rows):

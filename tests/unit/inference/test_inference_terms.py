@@ -8,6 +8,7 @@ import regard
 from regard.data.text.glossary import Glossary
 from regard.errors import DataError, UsageError
 from regard.inference.pipelines.terms import as_glossary
+from regard.inference.pipelines.translation import Translation
 from regard.inference.pipelines.translator import Translator
 
 TEXTS = [
@@ -25,11 +26,10 @@ def translator(translator_folder: Path) -> Translator:
     return regard.load(translator_folder)
 
 
-def assert_said(answer: regard.inference.pipelines.translation.Translation) -> None:
+def assert_said(answer: Translation) -> None:
     said = answer.text.lower()
-    assert said.split().count("tortilla") + said.count("tortilla,") + said.count("tortilla.") >= answer.source.count(
-        "bread"
-    )
+    if not answer.finished:  # only an answer that ends has all its terms
+        return
     assert said.count("tortilla") == answer.source.count("bread")
     assert ("hogar" in said) == ("house" in answer.source)
     assert ("book" in said) == ("book" in answer.source)
@@ -63,7 +63,6 @@ def test_other_ways_to_decode_say_the_terms_too(translator: Translator, translat
     for changed in (
         regard.load(translator_folder, precision="int8"),
         regard.load(translator_folder, translator_folder),
-        Translator(translator.models, translator.tokenizer, settings=translator.settings, graphs=False),
     ):
         assert_said(changed.translate(text, to="es", beam=2, glossary=TERMS))
     begun = translator.translate(text, to="es", prefix="Ella", glossary=TERMS)
@@ -90,8 +89,8 @@ def test_a_mapping_is_a_glossary_and_capitals_follow_the_source(translator: Tran
 def test_what_cannot_be_done_is_told_in_a_line(translator: Translator) -> None:
     with pytest.raises(DataError, match=r"g.tsv, line 1: the model cannot write '東京'"):
         translator.terms.check(Glossary.parse(["bread\t東京"], "g.tsv"))
-    with pytest.raises(UsageError, match="line 1: the terms of 'we are eating bread' take .* may have 3"):
-        long = Glossary.parse(["bread\tuna cosa que tiene muchas palabras"], "g.tsv")
+    long = Glossary.parse(["bread\tuna cosa que tiene muchas palabras"], "g.tsv")
+    with pytest.raises(UsageError, match=r"line 1: the terms of 'we are eating bread' take .* may have 3"):
         translator.translate(TEXTS[0], to="es", glossary=long, max_length=3)
     with pytest.raises(UsageError, match="leave out sampling"):
         translator.translate(TEXTS[0], to="es", glossary=TERMS, sample=True)

@@ -124,6 +124,9 @@ class Glossary:
         return found
 
 
+NO_TERMS = Glossary()
+
+
 def is_unspaced(character: str) -> bool:
     """Whether a character is of a script without spaces between words."""
     return re.match(UNSPACED, character) is not None

@@ -1,15 +1,15 @@
 """Constrained beam search: answers that contain given terms, in one pass and at any width of the beam.
 
 Hypotheses compete only with others that have met or begun as many terms (dynamic beam allocation, Post and Vilar 2018),
-and a sentence with C terms gets at least C + 2 hypotheses, so that one can go on without a term until its place has come.
-An answer cannot end before all terms are in it.
+and a sentence with C terms gets at least C + 2 hypotheses, so that one can go on without a term until its place has
+come. An answer cannot end before all terms are in it.
 
 Attention shows the place of a term, and hypotheses pay for not following it (`GUIDANCE`):
 
-- A term that begins pays for the weight that is missing on its source: in the look of the hypothesis that went on without
-  the term at this place. Where that one looked at the source of the term, the term is in its place.
+- A term that begins pays for the weight that is missing on its source: in the look of the hypothesis that went on
+  without the term at this place. Where that one looked at the source of the term, the term is in its place.
 - A hypothesis that goes on after the model wanted to end pays for every token.
-- Any other token pays for the weight on the source of a term: there the term is translated in other words, or once more.
+- Any other token pays for its weight on the source of a term: there the term is translated in other words, or again.
 
 What a hypothesis has paid only orders the search; it is not in the scores of answers.
 """
@@ -154,9 +154,9 @@ class TermLanes:
         self.lanes = self.next_lanes
 
     def keep(self, rows: Sequence[int]) -> None:
-        self.lanes, self.constraints, self.limits = (
-            [part[row] for row in rows] for part in (self.lanes, self.constraints, self.limits)
-        )
+        self.lanes = [self.lanes[row] for row in rows]
+        self.constraints = [self.constraints[row] for row in rows]
+        self.limits = [self.limits[row] for row in rows]
 
     def _width(self, constraints: Constraints) -> int:
         return max(self.asked, len(constraints.each) + (1 if self.attention is None else 2))

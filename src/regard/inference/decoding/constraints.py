@@ -1,8 +1,8 @@
 """Terms that an answer must contain, and how far a hypothesis has come with them.
 
 Each constraint has several forms, which are sequences of tokens. It is met when one of its forms is in the answer as
-whole words. What is met and what has begun is a function of the tokens said so far, so two hypotheses never differ in it
-alone. A form comes as often as constraints ask for it: what would complete it once more is forbidden.
+whole words. What is met and what has begun is a function of the tokens said so far, so two hypotheses never differ in
+it alone. A form comes as often as constraints ask for it: what would complete it once more is forbidden.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import product
 from typing import NamedTuple
 
 
@@ -38,6 +39,7 @@ class TokenKinds:
     marks: frozenset[int] = (
         frozenset()
     )  # tokens without letters and digits, after which a word may follow without space
+    capital: int | None = None  # the token that capitalises the next word
 
 
 class Match(NamedTuple):
@@ -67,6 +69,7 @@ class Progress:
     ended_inner: float = 0.0  # the part of it that belongs to `ended`
     only_marks: bool = True  # whether nothing but marks was said, so that a word would be the first
     after_mark: bool = False
+    after_capital: bool = False
 
     @property
     def complete(self) -> bool:
@@ -119,7 +122,10 @@ class Progress:
         """The progress after one more token, which has this log-probability."""
         if token in self.constraints.relevant:
             return self._advanced(token, log_p)
-        return self._after_other[token in self.constraints.kinds.continuing, token in self.constraints.kinds.marks]
+        kinds = self.constraints.kinds
+        if token == kinds.capital:
+            return replace(self._after_other[False, False], only_marks=self.only_marks, after_capital=True)
+        return self._after_other[token in kinds.continuing, token in kinds.marks]
 
     @cached_property
     def _after_other(self) -> dict[tuple[bool, bool], Progress]:
@@ -132,6 +138,7 @@ class Progress:
                 began=0,
                 only_marks=self.only_marks and mark,
                 after_mark=mark,
+                after_capital=self.after_capital and mark,
             )
             for continuing, mark in ((False, False), (False, True), (True, False))
         }
@@ -164,8 +171,9 @@ class Progress:
             sum(1 << number for number in {m.constraint for m in longer if m.length == m.form.opening}) & ~before.met,
             before.inner + inner,
             inner,
-            self.only_marks and mark,
+            self.only_marks and (mark or token == kinds.capital),
             mark,
+            token == kinds.capital or (self.after_capital and mark),
         )
 
     def _confirmed(self, continuing: bool) -> Progress:
@@ -177,7 +185,7 @@ class Progress:
 
     @property
     def _beginnings(self) -> Sequence[Match]:
-        return self.constraints.beginnings[self.only_marks, self.after_mark]
+        return self.constraints.beginnings[self.only_marks, self.after_mark, self.after_capital]
 
     @property
     def _expected(self) -> Sequence[Match]:
@@ -221,12 +229,13 @@ class Constraints:
         return found
 
     @cached_property
-    def beginnings(self) -> dict[tuple[bool, bool], list[Match]]:
-        """The forms that may begin, by whether a word would be the first of the answer, and whether it follows a
-        mark."""
+    def beginnings(self) -> dict[tuple[bool, bool, bool], list[Match]]:
+        """The forms that may begin, by whether a word would be the first of the answer, whether it follows a mark, and
+        whether it would be capitalised, which its form would have to say."""
         every = [Match(number, form, 0) for number, each in enumerate(self.each) for form in each.forms]
         return {
-            (first, mark): [m for m in every if (first or not m.form.first) and (mark or not m.form.joined)]
-            for first in (False, True)
-            for mark in (False, True)
+            (first, mark, capital): [
+                m for m in every if not capital and (first or not m.form.first) and (mark or not m.form.joined)
+            ]
+            for first, mark, capital in product((False, True), repeat=3)
         }

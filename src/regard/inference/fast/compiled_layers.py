@@ -182,7 +182,7 @@ class CompiledDecoderLayer(DecoderLayer):
         cache: LayerCache | None,
         bias: Float[Tensor, "1 H T Tk"] | None,
     ) -> Float[Tensor, "R T D"]:
-        """One run that also gives hooks the weights of cross-attention; the hypotheses of a sentence are its queries."""
+        """One run that also gives the weights of cross-attention to hooks: the hypotheses of a sentence are queries."""
         rows, tokens, _ = x.shape
         told = x.new_empty(rows * tokens, self.cross.heads, memory.k.shape[2])
         y = self.compiled(x, cache, bias=bias, memory=memory, told=told)

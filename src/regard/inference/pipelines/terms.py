@@ -45,7 +45,7 @@ class TermEncoder:
         }
         continuing = {i for i, piece in words.items() if piece[:1].isalnum()}
         marks = {i for i, piece in words.items() if piece.strip(SPACE) and not any(map(str.isalnum, piece))}
-        return TokenKinds(frozenset(continuing), frozenset(marks))
+        return TokenKinds(frozenset(continuing), frozenset(marks), target.capital)
 
     def check(self, glossary: Glossary) -> None:
         """Refuse a glossary with a term that the model cannot write."""

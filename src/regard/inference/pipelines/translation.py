@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from regard.data.text.glossary import Glossary
+from regard.data.text.glossary import NO_TERMS, Glossary
 from regard.data.tokenizers.unknown_words import UnknownWord
 from regard.inference.insight.forced_pass import AlignmentSettings, Pass
 from regard.inference.insight.word_alignment import Link
@@ -30,7 +30,8 @@ class Translation:
     tokens: list[str]
     to: str = ""
     prefix: str = ""  # the beginning that was given
-    glossary: Glossary = field(default=Glossary(), repr=False)  # the terms that were given
+    glossary: Glossary = field(default=NO_TERMS, repr=False)  # the terms that were given
+    remembered: float | None = None  # from a translation memory: the similarity of the segment found there
     parts: Sequence[tuple[str, list[int]]] = field(default=(), repr=False)  # sentences, and the token ids of each
     alternatives: list[Translation] = field(default_factory=list)
     translator: Translator | None = field(default=None, repr=False, compare=False)

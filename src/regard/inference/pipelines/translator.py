@@ -13,7 +13,7 @@ from torch import nn
 
 from regard.data.arguments import all_texts
 from regard.data.batch import collate, pad_rows
-from regard.data.text.glossary import Glossary
+from regard.data.text.glossary import NO_TERMS, Glossary
 from regard.data.tokenizers.pair import PairTokenizer
 from regard.data.tokenizers.unknown_words import UnknownWord, unknown_words
 from regard.documents.sentences import split_sentences
@@ -201,7 +201,7 @@ class Translator(DecodingPipeline):
         to: str,
         settings: SearchSettings,
         prefix: str = "",
-        glossary: Glossary = Glossary(),  # noqa: B008 - frozen
+        glossary: Glossary = NO_TERMS,
     ) -> Search:
         """A search for one sentence, to be advanced by the caller."""
         rows = self.tokenizer.source_ids([sentence], to)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from starlette.datastructures import UploadFile
 from starlette.requests import Request
 
+from regard.data.text.glossary import Glossary
 from regard.errors import UsageError
 
 
@@ -27,7 +28,7 @@ async def read_fields(request: Request) -> dict[str, Any]:
     given: dict[str, Any] = dict(request.query_params)
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind in FORMS:
-        async with request.form(max_files=1, max_fields=100) as form:
+        async with request.form(max_files=2, max_fields=100) as form:
             return given | {name: await _read_value(value) for name, value in form.items()}
     body = await request.body()
     if not body.strip():
@@ -73,6 +74,18 @@ def optional_integer(given: Mapping[str, Any], name: str, most: int) -> int:
     if isinstance(value, bool | float) or not 0 <= number <= most:
         raise UsageError(f"Invalid request: {name} must be a whole number from 0 to {most}")
     return number
+
+
+def optional_glossary(given: Mapping[str, Any], name: str = "glossary") -> Glossary:
+    """The terms of a field: lines of source TAB target, as text or as a file, or an object of terms."""
+    value = given.get(name)
+    if isinstance(value, Upload):
+        value = value.content.decode("utf-8", "replace")
+    if value is None or isinstance(value, str):
+        return Glossary.parse((value or "").splitlines(), name)
+    if isinstance(value, dict) and all(isinstance(each, str) for each in value.values()):
+        return Glossary.of(value)
+    raise UsageError(f"Invalid request: {name} must be lines of source TAB target, or an object of terms")
 
 
 async def _read_value(value: UploadFile | str) -> Upload | str:

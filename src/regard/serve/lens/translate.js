@@ -16,6 +16,7 @@ import { asColumn, asRow, fillText, fillWords, listenToWords, shadeWords, tell }
 
 const EXAMPLES = ["we are eating bread", "Lucas is visiting Rio in December"]; // for models that bring none of their own
 const KEPT = "translate-text"; // where this tab remembers the text
+const KEPT_TERMS = "translate-glossary"; // and the terms
 const MOST_NAMED = 8; // unknown words
 const LONG = 40; // words from which the alignment is shown as a matrix alone
 
@@ -35,6 +36,9 @@ export function startTranslate() {
   const soon = debounce(400, translate);
   box.addEventListener("input", () => { running?.abort(); keepText(); soon(); });
   byId("translate-html").addEventListener("change", translate);
+  byId("translate-glossary").value = sessionStorage.getItem(KEPT_TERMS) ?? "";
+  byId("translate-terms").open = Boolean(byId("translate-glossary").value);
+  byId("translate-glossary").addEventListener("input", () => { running?.abort(); sessionStorage.setItem(KEPT_TERMS, byId("translate-glossary").value); soon(); });
   byId("translate-swap").addEventListener("click", swap);
   byId("translate-clear").addEventListener("click", () => { setText(""); translate(); box.focus(); });
   copyButton(byId("translate-copy"), () => shown.text);
@@ -127,13 +131,16 @@ async function translate() {
   const format = byId("translate-html").checked ? "html" : "text";
   setState("busy");
   try {
-    await follow({ ...languages.wish, text, format, n_best: 4, search: true, attention: true }, signal);
+    await follow({ ...languages.wish, text, format, glossary: glossary(), n_best: 4, search: true, attention: true }, signal);
   } catch (error) {
     if (isAbort(error) || signal.aborted) return;
     clear("error");
     say(byId("translate-error"), wordsOf(error));
   }
 }
+
+/** The terms as lines of source TAB target; a keyboard has no TAB in a page, so " = " stands for it. */
+const glossary = () => byId("translate-glossary").value.replace(/ *= */g, "\t");
 
 /** Show the translation as it grows, then all that led to it. */
 async function follow(request, signal) {
@@ -162,6 +169,7 @@ function clear(state = "empty") {
   byId("translate-copy").hidden = true;
   byId("translate-time").textContent = "";
   for (const place of ["translate-warning", "translate-unknown"]) say(byId(place), "");
+  byId("translate-memory").hidden = true;
   fitDesk();
 }
 
@@ -179,6 +187,8 @@ function showAnswer(full) {
   byId("findings").hidden = sights.every((id) => byId(id).hidden);
   byId("translate-empty").hidden = true;
   sayUnknown([...new Set(full.unknown.map(({ word }) => word).filter((word) => /[\p{L}\p{N}]/u.test(word)))]); // not of signs
+  byId("translate-memory").hidden = !full.memory.length;
+  byId("translate-memory").replaceChildren(...full.memory.map(memoryEntry));
   const sentences = full.source_tokens.filter((token) => token === "</s>").length;
   byId("tree-title").textContent = sentences > 1 ? "How it searched, in the first sentence" : "How it searched";
   if (full.search?.nodes.length) tree.show(full.search);
@@ -202,6 +212,7 @@ function choose(rank) {
   byId("findings").classList.toggle("no-alignment", !map);
   [...byId("n-best").querySelectorAll("button")].forEach((button, index) => button.setAttribute("aria-pressed", index === rank));
   fillText(output, shown.words, shown.text || "(nothing)");
+  for (const index of shown.terms) output.querySelector(`[data-index="${index}"]`)?.classList.add("term");
   byId("translate-time").textContent = facts().join(" · ");
   say(byId("translate-warning"), shown.truncated ? TRUNCATED : "");
   if (map) showAlignment();
@@ -243,6 +254,16 @@ function nBestEntry(translation, rank) {
     make("span", { className: "score", textContent: signed(translation.score, 3), title: "mean log-probability of a token" }), bar);
   button.addEventListener("click", () => choose(rank));
   return make("li", { data: { rank } }, button);
+}
+
+/** A remembered translation: how similar its source is, what differs, and what it was translated as. */
+function memoryEntry({ similarity, changes, target }) {
+  const tags = { same: "span", gone: "del", new: "ins" };
+  const parts = changes.flatMap(({ kind, text }) => [make(tags[kind], { textContent: text }), " "]);
+  return make("li", {},
+    make("span", { className: "score", textContent: `${Math.floor(100 * similarity)} %`, title: "similarity of the source" }), " ",
+    make("span", { className: "remembered", lang: answer.from }, ...parts), "→ ",
+    make("span", { className: "said", textContent: target, lang: answer.to, dir: "auto" }));
 }
 
 function exampleButton(sentence) {

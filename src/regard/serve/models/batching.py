@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
+from regard.data.text.glossary import NO_TERMS, Glossary
 from regard.inference.pipelines.translation import Translation
 from regard.serve.http.errors import BusyError
 from regard.serve.models.asked_settings import AS_THE_MODEL, AskedSettings
@@ -60,10 +61,10 @@ class FunctionCall(QueueEntry):
 class SentencesToTranslate(QueueEntry):
     """Sentences to translate with the same settings; entries with equal `batch_key` may share a batch."""
 
-    def __init__(self, model: str, to: str, asked: AskedSettings, sentences: Sequence[str]) -> None:
+    def __init__(self, model: str, to: str, asked: AskedSettings, glossary: Glossary, sentences: Sequence[str]) -> None:
         super().__init__()
-        self.model, self.to, self.asked = model, to, asked
-        self.batch_key = (model, to, asked)
+        self.model, self.to, self.asked, self.glossary = model, to, asked, glossary
+        self.batch_key = (model, to, asked, glossary)
         self.remaining, self.answers = deque(sentences), list[Translation]()
 
 
@@ -118,6 +119,7 @@ class Engine:
         to: str = "",
         accepted: bool = False,
         asked: AskedSettings = AS_THE_MODEL,
+        glossary: Glossary = NO_TERMS,
     ) -> list[Translation]:
         """Translate sentences, in batches shared with other requests to the same model with the same settings.
 
@@ -125,7 +127,7 @@ class Engine:
         """
         if not sentences:
             return []
-        return await self._put(SentencesToTranslate(model, to, asked, sentences), bounded=not accepted)
+        return await self._put(SentencesToTranslate(model, to, asked, glossary, sentences), bounded=not accepted)
 
     async def run(self, work: Callable[[], T], *, accepted: bool = False) -> T:
         """Call a function in the computing thread."""
@@ -219,7 +221,8 @@ class Engine:
             return
         try:
             settings = first.asked.applied_to(translator.settings)
-            answers = translator.translate([sentence for _, sentence in batch], to=first.to, settings=settings)
+            sentences, options = [sentence for _, sentence in batch], {"to": first.to, "glossary": first.glossary}
+            answers = translator.translate(sentences, settings=settings, **options)
             for (entry, _), answer in zip(batch, answers, strict=True):
                 answer.unknown  # noqa: B018 - computed here, because it may need the model
                 entry.answers.append(answer)
@@ -227,7 +230,8 @@ class Engine:
             for entry, sentence in batch:
                 try:
                     settings = first.asked.applied_to(translator.settings)
-                    entry.answers.append(translator.translate(sentence, to=first.to, settings=settings))
+                    options = {"to": first.to, "glossary": first.glossary}
+                    entry.answers.append(translator.translate(sentence, settings=settings, **options))
                 except BaseException as error:
                     entry.remaining.clear()
                     entry.resolve(None, error)

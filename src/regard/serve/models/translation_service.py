@@ -10,11 +10,13 @@ from typing import Any, NamedTuple, TypeVar
 from anyio import CapacityLimiter, to_thread
 
 from regard.data.formats.languages import language_name, same_language
+from regard.data.text.glossary import NO_TERMS, Glossary
 from regard.data.tokenizers.base import well_formed
 from regard.data.tokenizers.unknown_words import UnknownWord, find_words
 from regard.documents.html import translate_html
 from regard.documents.language_id import Detected, choose_language, detect
 from regard.documents.markup import Translate, Translated
+from regard.documents.memory import MemoryMatch, TranslationMemory
 from regard.documents.sentences import SplitText, split_text
 from regard.errors import UsageError
 from regard.inference.decoding.search import Search
@@ -38,6 +40,7 @@ class TranslationService:
 
     def __init__(self, registry: ModelRegistry, engine: Engine, settings: ServeSettings) -> None:
         self.registry, self.engine, self.settings = registry, engine, settings
+        self._memories: dict[tuple[str, str], TranslationMemory] = {}
         # Documents have their own threads, so that short requests never wait for one.
         self._document_threads = CapacityLimiter(DOCUMENT_THREADS)
 
@@ -88,6 +91,13 @@ class TranslationService:
             )
         return [best, *(each for each in found if each.language != best.language)]
 
+    def memory_matches(self, source: str, target: str, text: str) -> list[MemoryMatch]:
+        """Similar segments of the server's translation memories in two languages, best first."""
+        key, files = (source, target), self.settings.memories
+        if files and key not in self._memories:
+            self._memories[key] = TranslationMemory.read(files, source, target)
+        return self._memories[key].find(text) if files else []
+
     def check_limits(self, texts: Sequence[str]) -> list[str]:
         """The texts in well-formed Unicode; raises an error if they exceed the server's limits."""
         limits = self.settings
@@ -99,12 +109,17 @@ class TranslationService:
         return [well_formed(text) for text in texts]
 
     async def translate(
-        self, info: ModelInfo, to: str, texts: Sequence[str], asked: AskedSettings = AS_THE_MODEL
+        self,
+        info: ModelInfo,
+        to: str,
+        texts: Sequence[str],
+        asked: AskedSettings = AS_THE_MODEL,
+        glossary: Glossary = NO_TERMS,
     ) -> list[TranslatedText]:
         """Translate texts sentence by sentence, keeping line breaks; all sentences enter the queue as one entry."""
         splits = await self._split(texts, info.source)
         sentences = [sentence for split in splits for sentence in split.sentences]
-        answers = iter(await self.engine.translate(info.id, sentences, to=to, asked=asked))
+        answers = iter(await self.engine.translate(info.id, sentences, to=to, asked=asked, glossary=glossary))
         return [TranslatedText(split, [next(answers) for _ in split.sentences]) for split in splits]
 
     async def _split(self, texts: Sequence[str], language: str) -> list[SplitText]:
@@ -121,6 +136,7 @@ class TranslationService:
         text: str,
         asked: AskedSettings = AS_THE_MODEL,
         *,
+        glossary: Glossary = NO_TERMS,
         settled: bool = False,
         watch: Callable[[Search], None] = lambda search: None,
     ) -> AsyncIterator[PartialText]:
@@ -136,21 +152,29 @@ class TranslationService:
             translator = self.registry.translator(info.id)
             for sentence in first:
                 settings = asked.applied_to(translator.settings)
-                yield from translator.stream(sentence, to=to, settled=settled, watch=watch, settings=settings)
+                yield from translator.stream(
+                    sentence, to=to, glossary=glossary, settled=settled, watch=watch, settings=settings
+                )
 
         async for partial in self.engine.stream(begin):
             answers += [partial.whole] if partial.whole else []
             yield PartialText(_beginning(split, [partial.text]))
         while rest:
             batch, rest = rest[:STREAM_BATCH], rest[STREAM_BATCH:]
-            answers += await self.engine.translate(info.id, batch, to=to, accepted=True, asked=asked)
+            answers += await self.engine.translate(info.id, batch, to=to, accepted=True, asked=asked, glossary=glossary)
             yield PartialText(_beginning(split, [each.text for each in answers]))
         final = TranslatedText(split, answers)
         yield PartialText(final.text, final.truncated, final)
 
-    async def translate_html(self, info: ModelInfo, to: str, texts: Sequence[str]) -> tuple[list[str], bool]:
+    async def translate_html(
+        self, info: ModelInfo, to: str, texts: Sequence[str], glossary: Glossary = NO_TERMS
+    ) -> tuple[list[str], bool]:
         """Translate the text of HTML pages; tags stay around the words they enclosed. Also whether a limit cut any."""
-        return await self.run_document(info, to, lambda translate: translate_html(texts, translate, info.source, to))
+
+        def work(translate: Translate) -> list[str]:
+            return translate_html(texts, translate, info.source, to)
+
+        return await self.run_document(info, to, work, glossary)
 
     async def unknown_in_html(self, info: ModelInfo, pages: Sequence[str]) -> list[list[UnknownWord]]:
         """The words of each HTML page that the model does not know, with their positions in the page."""
@@ -165,14 +189,16 @@ class TranslationService:
 
         return await self.engine.run(find, accepted=True)
 
-    async def run_document(self, info: ModelInfo, to: str, work: Callable[[Translate], T]) -> tuple[T, bool]:
+    async def run_document(
+        self, info: ModelInfo, to: str, work: Callable[[Translate], T], glossary: Glossary = NO_TERMS
+    ) -> tuple[T, bool]:
         """Run `work` in a thread with a function that translates; stops when the client disconnects.
 
         Returns the result of `work`, and whether a length limit cut any translation.
         """
         if self._document_threads.statistics().tasks_waiting >= self.settings.queue:
             raise BusyError(f"{self.settings.queue} documents are waiting; try again later", retry_after=5)
-        client = EngineClient(self.engine, info.id, to)
+        client = EngineClient(self.engine, info.id, to, glossary)
         try:
             return await to_thread.run_sync(work, client, limiter=self._document_threads), client.truncated
         finally:
@@ -182,8 +208,8 @@ class TranslationService:
 class EngineClient:
     """Lets another thread translate through the engine: a blocking call that returns texts with word alignments."""
 
-    def __init__(self, engine: Engine, model: str, to: str) -> None:
-        self.engine, self.model, self.to, self.truncated = engine, model, to, False
+    def __init__(self, engine: Engine, model: str, to: str, glossary: Glossary = NO_TERMS) -> None:
+        self.engine, self.model, self.to, self.glossary, self.truncated = engine, model, to, glossary, False
         self._loop = asyncio.get_running_loop()
         self._running: asyncio.Task[Any] | None = None
         self._accepted = self._cancelled = False
@@ -201,7 +227,9 @@ class EngineClient:
         if self._cancelled:
             raise asyncio.CancelledError
         self._running = asyncio.current_task()
-        answers = await self.engine.translate(self.model, texts, to=self.to, accepted=self._accepted)
+        answers = await self.engine.translate(
+            self.model, texts, to=self.to, accepted=self._accepted, glossary=self.glossary
+        )
         self._accepted = True
         self.truncated |= any(each.truncated for each in answers)
         return await self.engine.run(lambda: [Translated(each.text, _links(each)) for each in answers], accepted=True)

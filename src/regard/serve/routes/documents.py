@@ -12,9 +12,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import FileResponse, StreamingResponse
 
 from regard.data.formats.languages import same_language
+from regard.data.text.glossary import Glossary
 from regard.documents.markup import Translate, Translated
 from regard.serve.http.events import server_sent_events
-from regard.serve.http.fields import read_fields, required_file, required_text
+from regard.serve.http.fields import optional_glossary, read_fields, required_file, required_text
 from regard.serve.http.responses import stream_events
 from regard.serve.jobs.document_files import DocumentFiles
 from regard.serve.jobs.temp_folders import ServerTempFolder
@@ -28,7 +29,7 @@ FORM_SCHEMA = {
     "required": ["file", "source", "to"],
     "properties": {
         "file": {"type": "string", "format": "binary"},
-        **{field: {"type": "string"} for field in ("source", "to", "model")},
+        **{field: {"type": "string"} for field in ("source", "to", "model", "glossary")},
     },
 }
 
@@ -74,6 +75,7 @@ async def _translate_upload(
     service: TranslationService, files: DocumentFiles, given: Mapping[str, Any]
 ) -> AsyncIterator[dict[str, Any]]:
     upload, source, to = required_file(given, "file"), required_text(given, "source"), required_text(given, "to")
+    glossary = optional_glossary(given)
     path = await run_in_threadpool(files.save, upload.name, upload.content)
     if source == AUTO and not given.get("model"):
         found = await run_in_threadpool(detect_document, service, files, path, to)
@@ -85,7 +87,7 @@ async def _translate_upload(
     info, to = _model(service, str(given.get("model") or ""), source, to)
     if not service.registry.is_loaded(info.id):
         yield {"loading": info.id}
-    async for event in _progress(service, files, path, info, to):
+    async for event in _progress(service, files, path, info, to, glossary):
         yield event
 
 
@@ -97,7 +99,7 @@ def _model(service: TranslationService, name: str, source: str, to: str) -> tupl
 
 
 async def _progress(
-    service: TranslationService, files: DocumentFiles, path: Path, info: ModelInfo, to: str
+    service: TranslationService, files: DocumentFiles, path: Path, info: ModelInfo, to: str, glossary: Glossary
 ) -> AsyncIterator[dict[str, Any]]:
     """Translate a document in a thread, and yield progress events until it is done."""
     total = CountingTranslator(lambda texts: texts)  # counts the texts, and fails early if the document is unreadable
@@ -109,7 +111,7 @@ async def _progress(
         counting = CountingTranslator(translate)
         return files.translate(path, counting, info.source, to)
 
-    task = asyncio.ensure_future(service.run_document(info, to, work))
+    task = asyncio.ensure_future(service.run_document(info, to, work, glossary))
     try:
         while not task.done():
             yield {"sentences": counting.done if counting else 0, "of": total.done}

@@ -13,12 +13,20 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import FileResponse
 
 from regard.data.formats.languages import language_name, same_language
+from regard.data.text.glossary import Glossary
 from regard.data.tokenizers.unknown_words import UnknownWord
 from regard.documents.html import translate_html
 from regard.documents.language_id import Detected
 from regard.errors import DataError, UsageError
 from regard.serve.http.errors import ForbiddenError
-from regard.serve.http.fields import optional_integer, read_fields, required_file, required_text, required_texts
+from regard.serve.http.fields import (
+    optional_glossary,
+    optional_integer,
+    read_fields,
+    required_file,
+    required_text,
+    required_texts,
+)
 from regard.serve.http.keys import ApiKeys, bearer_key
 from regard.serve.http.responses import wait_for_result
 from regard.serve.jobs.document_files import FORMATS, DocumentFiles, TextCollector
@@ -29,6 +37,7 @@ from regard.serve.models.translation_service import TranslationService
 AUTO = "auto"  # as source language: detect it
 SUGGESTIONS, MAX_SUGGESTIONS = "suggestions.jsonl", 16 * 2**20  # file name, and its limit in bytes
 TEXT, NUMBER = {"type": "string"}, {"type": "integer"}
+TERMS = {"type": "object", "additionalProperties": TEXT}
 TEXTS = {"oneOf": [TEXT, {"type": "array", "items": TEXT}]}
 ERROR = {"description": "An error message", "content": {"application/json": {}}}
 ERRORS: dict[int | str, dict[str, Any]] = dict.fromkeys((400, 403, 404, 408, 413, 500, 503), ERROR)
@@ -52,7 +61,12 @@ def libre_router(service: TranslationService, keys: ApiKeys, folder: Path, temp_
             raise ForbiddenError("Invalid API key")
         return given
 
-    @router.post("/translate", openapi_extra=_body(q=TEXTS, source=TEXT, target=TEXT, format=TEXT, alternatives=NUMBER))
+    @router.post(
+        "/translate",
+        openapi_extra=_body(
+            q=TEXTS, source=TEXT, target=TEXT, format=TEXT, alternatives=NUMBER, glossary={"oneOf": [TEXT, TERMS]}
+        ),
+    )
     async def translate(request: Request) -> dict[str, Any]:
         given = await fields(request)
         found, several = required_texts(given)
@@ -61,7 +75,7 @@ def libre_router(service: TranslationService, keys: ApiKeys, folder: Path, temp_
         form, count = str(given.get("format") or "text"), optional_integer(given, "alternatives", settings.alternatives)
         detected = await run_in_threadpool(_detect, service, found, target, form) if source == AUTO else []
         sources = [each["language"] for each in detected] or [source] * len(found)
-        work = _translate_all(service, found, sources, target, form, count)
+        work = _translate_all(service, found, sources, target, form, count, optional_glossary(given))
         answers = await wait_for_result(request, work, seconds=settings.seconds)
         values: dict[str, list[Any]] = {"translatedText": [each.text for each in answers]}
         if detected:
@@ -93,7 +107,9 @@ def libre_router(service: TranslationService, keys: ApiKeys, folder: Path, temp_
         "/translate_file",
         openapi_extra={"requestBody": {"content": {"multipart/form-data": {"schema": {
             "type": "object", "required": ["file", "source", "target"],
-            "properties": {"file": {**TEXT, "format": "binary"}, "source": TEXT, "target": TEXT, "api_key": TEXT},
+            "properties": {
+                "file": {**TEXT, "format": "binary"}, "source": TEXT, "target": TEXT, "glossary": TEXT, "api_key": TEXT,
+            },
         }}}}},
     )  # fmt: skip
     async def translate_file(request: Request) -> dict[str, Any]:
@@ -103,6 +119,7 @@ def libre_router(service: TranslationService, keys: ApiKeys, folder: Path, temp_
             required_text(given, "source"),
             required_text(given, "target"),
         )
+        glossary = optional_glossary(given)
         path, told = files.save(upload.name, upload.content), dict[str, Any]()
         if source == AUTO:
             found = await run_in_threadpool(detect_document, service, files, path, target)
@@ -111,7 +128,9 @@ def libre_router(service: TranslationService, keys: ApiKeys, folder: Path, temp_
             token = files.copy_unchanged(path)
         else:
             info, to = service.find_model(source, target)
-            work = service.run_document(info, to, lambda translate: files.translate(path, translate, info.source, to))
+            work = service.run_document(
+                info, to, lambda translate: files.translate(path, translate, info.source, to), glossary
+            )
             token, truncated = await wait_for_result(request, work, seconds=settings.seconds)
             told |= {"truncated": True} if truncated else {}
         return {"translatedFileUrl": str(request.url_for("download_file", token=token)), **told}
@@ -145,7 +164,13 @@ class Answer(NamedTuple):
 
 
 async def _translate_all(
-    service: TranslationService, found: list[str], sources: list[str], target: str, form: str, count: int
+    service: TranslationService,
+    found: list[str],
+    sources: list[str],
+    target: str,
+    form: str,
+    count: int,
+    glossary: Glossary,
 ) -> list[Answer]:
     """Translate every text, with alternatives; texts of one source language are translated together."""
     if form not in ("text", "html"):
@@ -157,12 +182,12 @@ async def _translate_all(
         chosen = [found[place] for place in places]
         info, to = service.find_model(source, target)
         if form == "html":
-            pages, truncated = await service.translate_html(info, to, chosen)
+            pages, truncated = await service.translate_html(info, to, chosen, glossary)
             unknown = await service.unknown_in_html(info, chosen)
             translated = [Answer(page, [], truncated, words) for page, words in zip(pages, unknown, strict=True)]
         else:
             asked = AskedSettings(n_best=count + 1 if count else None)
-            answers_here = await service.translate(info, to, chosen, asked)
+            answers_here = await service.translate(info, to, chosen, asked, glossary)
             translated = [
                 Answer(each.text, each.alternatives(count), each.truncated, each.unknown) for each in answers_here
             ]

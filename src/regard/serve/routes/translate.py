@@ -14,6 +14,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
 from regard.data.formats.languages import same_language
+from regard.data.text.glossary import Glossary
 from regard.documents.language_id import Detected
 from regard.errors import UsageError
 from regard.inference.decoding.search_tree import Growth, path_to
@@ -45,6 +46,7 @@ class TranslateRequest(BaseModel):
     n_best: Annotated[int, Field(ge=1)] = 1
     search: bool = False
     attention: bool = True
+    glossary: str = ""  # lines of source TAB target
 
 
 def translate_router(service: TranslationService) -> APIRouter:
@@ -72,6 +74,7 @@ class Plan:
     to: str
     detected: Detected | None
     asked: AskedSettings
+    glossary: Glossary
 
 
 async def _plan(service: TranslationService, asked: TranslateRequest) -> Plan:
@@ -80,15 +83,16 @@ async def _plan(service: TranslationService, asked: TranslateRequest) -> Plan:
     if (asked.beam or 1) > limits.beam or asked.n_best > limits.alternatives + 1:
         raise UsageError(f"beam may be {limits.beam} at most, and n_best {limits.alternatives + 1}")
     search = AskedSettings(n_best=asked.n_best if asked.n_best > 1 else None, beam=asked.beam or None)
+    glossary = Glossary.parse(service.check_limits([asked.glossary])[0].splitlines())
     if asked.model or not asked.source:
-        return Plan(text, *_named_model(service, asked), None, search)
+        return Plan(text, *_named_model(service, asked), None, search, glossary)
     source = asked.source
     if source == AUTO:
         detected = (await run_in_threadpool(service.detect_language, text, asked.to))[0]
         source = detected.language
     if same_language(source, asked.to):
-        return Plan(text, None, asked.to, detected, search)
-    return Plan(text, *service.find_model(source, asked.to), detected, search)
+        return Plan(text, None, asked.to, detected, search, glossary)
+    return Plan(text, *service.find_model(source, asked.to), detected, search, glossary)
 
 
 def _named_model(service: TranslationService, asked: TranslateRequest) -> tuple[ModelInfo, str]:
@@ -105,7 +109,7 @@ async def _translate(service: TranslationService, asked: TranslateRequest) -> di
     info = plan.info
     if info is None or asked.format == "html" or asked.search:
         return [event async for event in _translation_events(service, asked, plan)][-1]["answer"]
-    (translated,) = await service.translate(info, plan.to, [plan.text], plan.asked)
+    (translated,) = await service.translate(info, plan.to, [plan.text], plan.asked, plan.glossary)
     return await _explained_answer(service, asked, plan, translated, None, time.monotonic() - began)
 
 
@@ -127,13 +131,13 @@ async def _translation_events(
         yield {"done": True, "answer": _plain_answer(plan, plan.text)}
         return
     if asked.format == "html":
-        (page,), truncated = await service.translate_html(info, plan.to, [plan.text])
+        (page,), truncated = await service.translate_html(info, plan.to, [plan.text], plan.glossary)
         (unknown,) = await service.unknown_in_html(info, [plan.text])
         answer = _plain_answer(plan, page, truncated, time.monotonic() - began)
         yield {"done": True, "answer": answer | {"unknown": [each.to_json() for each in unknown]}}
         return
     watch = growth.watch if asked.search else lambda search: None
-    async for growing in service.stream(info, plan.to, plan.text, plan.asked, watch=watch):
+    async for growing in service.stream(info, plan.to, plan.text, plan.asked, glossary=plan.glossary, watch=watch):
         yield {"text": growing.text}
     assert growing.final is not None
     tree = growth if asked.search else None
@@ -156,8 +160,9 @@ def _answer_head(plan: Plan, seconds: float) -> dict[str, Any]:
 def _plain_answer(plan: Plan, text: str, truncated: bool = False, seconds: float = 0.0) -> dict[str, Any]:
     """An answer that is only a text: HTML, or a text that needed no translation."""
     said: dict[str, Any] = {"text": text, "score": None, "truncated": truncated, "attention": None}
-    said |= {"tokens": [], "words": [], "alignment": []}
+    said |= {"tokens": [], "words": [], "alignment": [], "terms": []}
     answer = _answer_head(plan, seconds) | {"translations": [said] if text.strip() else [], "search": None}
+    answer |= {"memory": []}
     return answer | {"source_words": [], "source_tokens": [], "unknown": [], "unknown_at": []}
 
 
@@ -186,7 +191,9 @@ async def _explained_answer(
             "unknown_at": _unknown_places(translated),
         }
 
-    return _answer_head(plan, seconds) | await service.engine.run(explain, accepted=True)
+    matches = await run_in_threadpool(service.memory_matches, plan.info.source, to, plan.text)
+    memory = {"memory": [each.to_json(plan.text) for each in matches]}
+    return _answer_head(plan, seconds) | memory | await service.engine.run(explain, accepted=True)
 
 
 def _unknown_places(translated: TranslatedText) -> list[int]:
@@ -223,7 +230,15 @@ def _translation(text: str, answer: Translation, translator: Translator, attenti
         "words": answer.target_words,
         "alignment": answer.alignment if has_attention else [],
         "attention": encode(quantise(answer.attention)) if has_attention else None,
+        "terms": _term_words(answer),
     }
+
+
+def _term_words(answer: Translation) -> list[int]:
+    """The numbers of the words of a translation that say a term of the glossary."""
+    places = [(use.target_start, use.target_end) for use in answer.terms]
+    words = enumerate(re.finditer(r"\S+", answer.text))
+    return [number for number, word in words if any(word.start() < end and start < word.end() for start, end in places)]
 
 
 def _search_tree(translator: Translator, growth: Growth) -> dict[str, Any]:

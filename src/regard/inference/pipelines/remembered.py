@@ -1,0 +1,51 @@
+"""A translator with a translation memory: what was translated before is said again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from regard.documents.memory import MemoryMatch, TranslationMemory
+from regard.inference.pipelines.translation import Translation
+from regard.inference.pipelines.translator import Translator
+
+
+class Remembered:
+    """Takes translations of whole segments from a memory, from a similarity of `least` on; None: from the model."""
+
+    def __init__(
+        self, translator: Translator, memory: TranslationMemory | None, least: float | None = None, name: str = ""
+    ):
+        self.translator, self.memory, self.least, self.name = translator, memory, least, name
+
+    def translate(self, texts: Sequence[str], *, to: str = "", **options: Any) -> list[Translation]:
+        """Translations of texts; see `Translator.translate`."""
+        taken = [self._taken(text, to) for text in texts]
+        left = [text for text, known in zip(texts, taken, strict=True) if known is None]
+        new = iter(self.translator.translate(left, to=to, **options) if left else [])
+        return [known or next(new) for known in taken]
+
+    def matches(self, text: str) -> list[MemoryMatch]:
+        """Similar segments of the memory, best first."""
+        return [] if self.memory is None else self.memory.find(text)
+
+    def _taken(self, text: str, to: str) -> Translation | None:
+        if self.memory is None or self.least is None:
+            return None
+        found = self.memory.used(text, self.least)
+        if found is None:
+            return None
+        target = self.translator.tokenizer.target
+        (ids,) = target.encode([found.target])
+        to = self.translator.target_language(to)
+        return Translation(
+            source=text,
+            text=found.target,
+            score=0.0,
+            finished=True,
+            tokens=target.pieces(ids),
+            parts=[(text, ids)],
+            translator=self.translator,
+            to=to,
+            remembered=found.similarity,
+        )
