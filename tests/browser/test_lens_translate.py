@@ -1,6 +1,7 @@
 """The Translate and Documents tabs: choice of languages, copying, links and files; nothing is computed twice."""
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -170,9 +171,10 @@ def test_words_that_the_model_does_not_know_are_marked(page: Page, served, monke
         content_type="text/event-stream",
         body='data: {"done": true, "answer": {"model": "demo", "source": "my Zorp", "from": "en", "to": "es",'
         ' "detected": null, "milliseconds": 1, "source_words": ["my", "Zorp."], "source_tokens": [], "search": null,'
-        ' "unknown": [{"word": "Zorp", "start": 3, "end": 7}], "unknown_at": [1],'
+        ' "unknown": [{"word": "Zorp", "start": 3, "end": 7}], "unknown_at": [1], "memory": [],'
         ' "translations": [{"text": "mi Zorp", "score": -1, "tokens": [], "truncated": false,'
-        ' "words": ["mi", "Zorp"], "alignment": [], "attention": {"data": "////AA==", "shape": [2, 2]}}]}}\n\n',
+        ' "words": ["mi", "Zorp"], "alignment": [], "terms": [],'
+        ' "attention": {"data": "////AA==", "shape": [2, 2]}}]}}\n\n',
     ))  # fmt: skip
     translated(page, "my Zorp")
     expect(page.locator("#source-words .unknown")).to_have_text("Zorp.")
@@ -233,3 +235,18 @@ def test_there_is_one_heading_and_the_tree_says_that_there_is_more(page: Page):
     expect(page.locator("#tree-more")).to_be_visible()
     page.locator("#beam-tree").evaluate("tree => tree.scrollTo({ left: tree.scrollWidth, behavior: 'instant' })")
     expect(frame).to_have_class("tree-frame more-left")
+
+
+def test_terms_are_marked_and_the_memory_is_shown(open_lens, start_server, translator_folder: Path, tmp_path: Path):
+    memory = tmp_path / "memory.tsv"
+    memory.write_text("we are eating bread now\testamos comiendo pan ahora\n", "utf-8")
+    with open_lens(start_server([translator_folder], memories=[str(memory)]).url) as page:
+        page.select_option("#translate-to", "es")
+        page.click("#translate-terms summary")
+        page.fill("#translate-glossary", "bread = tortilla")
+        translated(page, "we are eating bread")
+        expect(page.locator("#translation .term")).to_have_text(re.compile("tortilla", re.IGNORECASE))
+        expect(page.locator("#translate-memory li")).to_contain_text("estamos comiendo pan ahora")
+        expect(page.locator("#translate-memory del")).to_have_text("now")
+        page.fill("#translate-glossary", "bread =")
+        expect(page.locator("#translate-error")).to_contain_text("line 1: the target of the term is empty")

@@ -247,3 +247,26 @@ def test_a_glossary_and_kept_terms(command: list[str], tmp_path: Path, capsys: p
     terms.write_text("bread\ttortilla\nbread\tpan\n", "utf-8")
     assert run([*command, SENTENCE]) == 1
     assert "terms.tsv, line 2: 'bread' is to become 'pan'" in capsys.readouterr().err
+
+
+def test_a_memory_is_shown_and_used_when_asked(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    memory, document = tmp_path / "memory.tsv", tmp_path / "day.txt"
+    memory.write_text(f"{SENTENCE}\tcomemos pan\nbroken\nthey sleep at night\tduermen de noche\n", "utf-8")
+    command = [*command, "--memory", str(memory)]
+    assert run([*command, "they sleep at home"]) == 0
+    shown = capsys.readouterr()
+    assert "1 of 3 segments have no source or no translation" in shown.err
+    assert "%: they sleep at [-night-] {+home+} → duermen de noche" in shown.err
+    assert run([*command, SENTENCE, "--memory-use", "exact", "--json", "--align"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["text"] == "comemos pan" and told["memory"][0]["similarity"] == 1.0 and told["alignment"]
+    document.write_text(f"{SENTENCE}\nthey sleep at night!\n", "utf-8")
+    outputs = [tmp_path / name for name in ("once.txt", "twice.txt")]
+    for output in outputs:
+        assert run([*command, "-i", str(document), "-o", str(output), "--memory-use", "0.9"]) == 0
+    assert outputs[0].read_text("utf-8") == outputs[1].read_text("utf-8") == "comemos pan\nduermen de noche\n"
+    capsys.readouterr()
+    assert run([*command[:-2], SENTENCE, "--memory-use", "exact"]) == 2
+    assert "give its file with --memory" in capsys.readouterr().err

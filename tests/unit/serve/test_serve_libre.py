@@ -284,3 +284,36 @@ def test_how_many_alternatives_are_asked_for_never_changes_the_answer(served, sp
         answer = served.client.post("/api/translate", json={"text": SENTENCE, "to": "es", **more}).json()
         scores = [each["score"] for each in answer["translations"]]
         assert answer["translations"][0]["text"] == spanish and scores == sorted(scores, reverse=True)
+
+
+def test_a_glossary_comes_as_lines_or_as_an_object_also_with_documents(served):
+    for terms in ("bread\ttortilla\n", {"bread": "tortilla"}):
+        answer = served.client.post("/translate", json={**ASKED, "q": [SENTENCE, "they sleep"], "glossary": terms})
+        first, second = answer.json()["translatedText"]
+        assert "tortilla" in first.lower() and "tortilla" not in second.lower()
+    page = {**ASKED, "q": f"<p>{SENTENCE}</p>", "format": "html", "glossary": "bread\ttortilla"}
+    assert "tortilla" in served.client.post("/translate", json=page).json()["translatedText"].lower()
+    form = {"source": "en", "target": "es", "glossary": "bread\ttortilla"}
+    answer = served.client.post("/translate_file", data=form, files={"file": ("bread.txt", SENTENCE.encode())})
+    assert "tortilla" in served.client.get(answer.json()["translatedFileUrl"]).text.lower()
+    told = served.client.post("/api/translate", json={"text": SENTENCE, "to": "es", "glossary": "bread\ttortilla"})
+    (best,) = told.json()["translations"]
+    assert [best["words"][place].strip(".,").lower() for place in best["terms"]] == ["tortilla"]
+    for wrong, message in (
+        ("bread", "glossary, line 1: no TAB"),
+        ("bread\tuno\nbread\tdos", "glossary, line 2: 'bread' is to become 'dos'"),
+        (7, "glossary must be lines"),
+        ("bread\t東京", "the model cannot write '東京'"),
+    ):
+        answer = served.client.post("/translate", json={**ASKED, "glossary": wrong})
+        assert answer.status_code == 400 and message in answer.json()["error"]
+
+
+def test_matches_of_a_translation_memory(start_server, translator_folder: Path, tmp_path: Path):
+    memory = tmp_path / "memory.tsv"
+    memory.write_text(f"{SENTENCE} now\testamos comiendo pan ahora\nthey sleep\tduermen\n", "utf-8")
+    server = start_server([translator_folder], memories=[str(memory)])
+    told = server.client.post("/api/translate", json={"text": SENTENCE, "to": "es"}).json()
+    assert [(each["target"], each["changes"][-1]) for each in told["memory"]] == [
+        ("estamos comiendo pan ahora", {"kind": "gone", "text": "now"})
+    ]

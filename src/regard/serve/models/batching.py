@@ -221,8 +221,8 @@ class Engine:
             return
         try:
             settings = first.asked.applied_to(translator.settings)
-            sentences, options = [sentence for _, sentence in batch], {"to": first.to, "glossary": first.glossary}
-            answers = translator.translate(sentences, settings=settings, **options)
+            sentences = [sentence for _, sentence in batch]
+            answers = translator.translate(sentences, to=first.to, glossary=first.glossary, settings=settings)
             for (entry, _), answer in zip(batch, answers, strict=True):
                 answer.unknown  # noqa: B018 - computed here, because it may need the model
                 entry.answers.append(answer)
@@ -230,8 +230,8 @@ class Engine:
             for entry, sentence in batch:
                 try:
                     settings = first.asked.applied_to(translator.settings)
-                    options = {"to": first.to, "glossary": first.glossary}
-                    entry.answers.append(translator.translate(sentence, settings=settings, **options))
+                    answer = translator.translate(sentence, to=first.to, glossary=first.glossary, settings=settings)
+                    entry.answers.append(answer)
                 except BaseException as error:
                     entry.remaining.clear()
                     entry.resolve(None, error)
