@@ -98,6 +98,8 @@ def translate(
     if (document or stream) and (as_json or align or attention or n_best > 1):
         way = "--stream" if stream else "--input with --output"
         raise UsageError(f"{way} gives the translation alone; leave out --json, --align, --attention and --n-best")
+    if stream and memory:
+        raise UsageError("--memory shows and takes whole translations; leave out --stream")
     if document and without:
         raise UsageError("--without is for texts and lines; leave out --output")
     if (review and not document) or (encoding and text):

@@ -65,6 +65,8 @@ def test_other_ways_to_decode_say_the_terms_too(translator: Translator, translat
         regard.load(translator_folder, translator_folder),
     ):
         assert_said(changed.translate(text, to="es", beam=2, glossary=TERMS))
+    given = translator.translate(TEXTS[0], to="es", prefix="tortilla tortilla y", glossary=TERMS)
+    assert given.text.startswith("tortilla tortilla y")  # a given beginning may say a term more often
     begun = translator.translate(text, to="es", prefix="Ella", glossary=TERMS)
     assert begun.text.startswith("Ella")
     assert_said(begun)

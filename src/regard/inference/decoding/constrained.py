@@ -193,17 +193,22 @@ class TermLanes:
     ) -> tuple[list[Continuation], list[Continuation]]:
         """The best continuations of one sentence, those of most terms first, and those that are continued."""
         groups: dict[tuple[bool, int], list[Continuation]] = {}
-        for way, (lane, total) in enumerate(zip(self.lanes[row], totals, strict=False)):
-            if total == -math.inf:
-                continue
-            hurried = self.limits[row] - length <= lane.progress.needed
-            others = islice(zip(tokens[way], best[way], strict=True), self._candidates(self.constraints[row]))
-            for each in self._continuations(lane, total, way, others, hurried, wants_end[way]):
-                groups.setdefault(self._group(each), []).append(each)
-            for token, log_p in zip(listed, special[way], strict=False):
-                if token in lane.progress.steps and log_p > -math.inf and token not in lane.progress.forbidden:
-                    new = _continued(lane, total, way, token, log_p, natural=token == tokens[way][0])
-                    groups.setdefault(self._group(new), []).append(new)
+        for strict in (True, False):  # not strict: a given beginning of the answer may say a term once more
+            for way, (lane, total) in enumerate(zip(self.lanes[row], totals, strict=False)):
+                if total == -math.inf:
+                    continue
+                hurried = strict and self.limits[row] - length <= lane.progress.needed
+                forbidden = lane.progress.forbidden if strict else frozenset[int]()
+                others = islice(zip(tokens[way], best[way], strict=True), self._candidates(self.constraints[row]))
+                others = ((token, log_p) for token, log_p in others if token not in forbidden)
+                for each in self._continuations(lane, total, way, others, hurried, wants_end[way]):
+                    groups.setdefault(self._group(each), []).append(each)
+                for token, log_p in zip(listed, special[way], strict=False):
+                    if token in lane.progress.steps and log_p > -math.inf and token not in forbidden:
+                        new = _continued(lane, total, way, token, log_p, natural=token == tokens[way][0])
+                        groups.setdefault(self._group(new), []).append(new)
+            if groups:
+                break
         for some in groups.values():
             some.sort(key=lambda each: -each.order)
         going = [[each for each in groups[key] if not each.ends] for key in sorted(groups, reverse=True)]
@@ -222,7 +227,7 @@ class TermLanes:
         if overdue and self.attention is not None:
             lane, total = lane._replace(paid=lane.paid + GUIDANCE), total - GUIDANCE
         for token, log_p in others:
-            if log_p == -math.inf or token in progress.steps or token in progress.forbidden:
+            if log_p == -math.inf or token in progress.steps:
                 continue
             if token == self.end:
                 if progress.complete:
