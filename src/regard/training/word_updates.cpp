@@ -1,14 +1,12 @@
 // Gradient descent on word vectors with negative sampling, some words at a time; word_updates.py says what is computed.
 //
-// The words of a chunk read the vectors as they were before it, and every row of a table is changed by one thread, in
-// the order of the batch. So the result does not depend on the number of threads.
+// The words of a chunk read the vectors as they were before it, and change them in the order of the batch. One thread
+// does it: threads that share a chunk would wait for one another every few microseconds.
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <memory>
-
-#include <omp.h>
 
 namespace {
 
@@ -120,17 +118,15 @@ float compute(const Words &batch, const Tables &tables, int64_t row, bool bag, f
   return loss;
 }
 
-// Change the rows that belong to this thread.
-void apply(const Found &found, const Tables &tables, int64_t thread, int64_t threads) {
+// Change the rows that a word has read.
+void apply(const Found &found, const Tables &tables) {
   if (found.target_count == 0) return;
   const int64_t width = tables.width;
   for (int64_t i = 0; i < found.target_count; ++i)
-    if (threads == 1 || found.targets[i] % threads == thread)
-      add(tables.around + found.targets[i] * width, found.steps[i], found.known, width);
+    add(tables.around + found.targets[i] * width, found.steps[i], found.known, width);
   const float share = 1.0f / static_cast<float>(found.input_count);
   for (int64_t i = 0; i < found.input_count; ++i)
-    if (threads == 1 || found.inputs[i] % threads == thread)
-      add(tables.words + found.inputs[i] * width, share, found.change, width);
+    add(tables.words + found.inputs[i] * width, share, found.change, width);
 }
 
 // Room for the words of a chunk, in three blocks of memory.
@@ -155,22 +151,14 @@ struct Room {
 }  // namespace
 
 // Returns the summed loss. The losses are those before each chunk.
-extern "C" double learn(const Words *batch, const Tables *tables, int64_t chunk, int32_t bag, float rate, int32_t threads) {
+extern "C" double learn(const Words *batch, const Tables *tables, int64_t chunk, int32_t bag, float rate) {
   const Room room(*batch, tables->width, std::min(chunk, batch->count));
-  const auto losses = std::make_unique<float[]>(batch->count);
-#pragma omp parallel num_threads(threads)
-  {
-    const int64_t thread = omp_get_thread_num(), team = omp_get_num_threads();
-    for (int64_t first = 0; first < batch->count; first += chunk) {
-      const int64_t last = std::min(first + chunk, batch->count);
-#pragma omp for schedule(static)
-      for (int64_t row = first; row < last; ++row)
-        losses[row] = compute(*batch, *tables, row, bag, rate, room.found[row - first]);
-      for (int64_t row = first; row < last; ++row) apply(room.found[row - first], *tables, thread, team);
-#pragma omp barrier
-    }
-  }
   double total = 0;
-  for (int64_t row = 0; row < batch->count; ++row) total += losses[row];
+  for (int64_t first = 0; first < batch->count; first += chunk) {
+    const int64_t last = std::min(first + chunk, batch->count);
+    for (int64_t row = first; row < last; ++row)
+      total += compute(*batch, *tables, row, bag, rate, room.found[row - first]);
+    for (int64_t row = first; row < last; ++row) apply(room.found[row - first], *tables);
+  }
   return total;
 }

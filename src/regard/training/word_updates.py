@@ -2,8 +2,9 @@
 
 A batch of thousands of words is too long a step for plain gradient descent, and a step of an optimiser with moments
 touches every word of the vocabulary. Here CHUNK words at a time change the vectors that they read, and no others:
-compiled code (word_updates.cpp) on a CPU, torch elsewhere and without a C++ compiler, the same up to rounding. Neither
-depends on the number of threads.
+compiled code (word_updates.cpp) on a CPU, torch elsewhere and without a C++ compiler, the same up to rounding. The
+compiled code uses one thread, so its result depends on nothing but the batch; training.workers = 1 makes the batches
+on a second core.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from regard.models.word2vec import Word2Vec
 from regard.training.losses import negative_sampling
 
 SOURCE = Path(__file__).with_name("word_updates.cpp")
-CHUNK = 512  # words that read the same vectors: threads wait for one another twice a chunk
+CHUNK = 64  # words that read the same vectors: torch takes a chunk at once; few enough not to read outdated vectors
 Pointer, Long = ctypes.c_void_p, ctypes.c_int64
 
 
@@ -44,7 +45,7 @@ def library() -> Any:
     found = native.load(SOURCE, (), "word vectors are learnt by torch, slower")
     if found is None:
         return None
-    found.learn.argtypes = [Pointer, Pointer, Long, ctypes.c_int32, ctypes.c_float, ctypes.c_int32]
+    found.learn.argtypes = [Pointer, Pointer, Long, ctypes.c_int32, ctypes.c_float]
     found.learn.restype = ctypes.c_double
     return found
 
@@ -69,8 +70,7 @@ def _update_compiled(model: Word2Vec, batch: WindowBatch, rate: float) -> float:
     assert all(weight.is_contiguous() and weight.dtype == torch.float32 for weight in weights)
     words = Words(*(each.data_ptr() for each in (*ids, mask)), len(around), around.shape[1], noise.shape[1])
     tables = Tables(*(weight.data_ptr() for weight in weights), model.config.width)
-    is_bag, threads = model.config.kind == "cbow", torch.get_num_threads()
-    loss: float = library().learn(ctypes.byref(words), ctypes.byref(tables), CHUNK, is_bag, rate, threads)
+    loss: float = library().learn(ctypes.byref(words), ctypes.byref(tables), CHUNK, model.config.kind == "cbow", rate)
     return loss
 
 

@@ -173,19 +173,6 @@ def test_updates_are_gradient_descent_chunk_by_chunk(kind, native, monkeypatch):
         word_updates.library.cache_clear()
 
 
-def test_updates_do_not_depend_on_the_number_of_threads():
-    batch, found, threads = random_batch(word_updates.CHUNK + 50), [], torch.get_num_threads()
-    try:
-        for count in (1, 2, 3):
-            torch.set_num_threads(count)
-            model = random_model("skipgram")
-            loss = word_updates.update(model, batch, 0.02)
-            found.append((loss, *model.parameters()))
-    finally:
-        torch.set_num_threads(threads)
-    assert all(torch.equal(a, b) for other in found[1:] for a, b in zip(found[0], other, strict=True))
-
-
 def test_descent_resumes_to_the_bit_and_its_options_are_checked(tmp_path, text):
     def trained(name, steps, *, resume=False):
         sets = [f"data.train={text}", "data.valid=", "model.width=24", "training.schedule=constant"]
