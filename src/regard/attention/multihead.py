@@ -1,7 +1,7 @@
 """Multi-head attention: projections around `Attend` (Vaswani 2017, §3.2.2)."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -12,6 +12,7 @@ from regard.attention import masks
 from regard.attention.cache import LayerCache, Slots, StaticCache
 from regard.attention.core import Attend, attention_scores
 from regard.attention.packing import Packing
+from regard.attention.places import Computed
 
 # (heads [B H T K], position of the first token, one for all or one a row) -> the same shape
 HeadTransform = Callable[[Tensor, int | Tensor], Tensor]
@@ -65,6 +66,8 @@ class MultiHeadAttention(nn.Module):
     the softmax and the values are the same for all pairs (AgentFormer's agent-aware attention, Yuan et al. 2021). The
     second keys are stored beside the first ones, in memories and caches whose keys are then twice as wide.
     """
+
+    PLACES: ClassVar = {"gate": Computed("gate", read=lambda module, args, options, output: torch.sigmoid(output))}
 
     def __init__(
         self,

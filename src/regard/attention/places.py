@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from functools import reduce
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -26,7 +27,7 @@ Read = Callable[[Any, tuple[Any, ...], dict[str, Any], Any], Tensor | None]
 class Spot:
     """Where in the calls of a module a value is: an argument, an output, or something computed from them.
 
-    `part` is the child whose calls count; by default those of the module itself. A value is [B *T D], or [B H T K] if
+    `part` is the part of the module whose calls count, by its path; by default those of the module itself. A value is [B *T D], or [B H T K] if
     it is `headed`; with `channels_first` the call has it as [B D *T]. With `whole`, every call also has what earlier
     ones had, as the calls with cached keys do.
     """
@@ -88,7 +89,7 @@ def _all_places(model: nn.Module) -> Iterator[Place]:
         # Attention is named by the module around it, as `record` names it.
         path = path.removesuffix("attend").rstrip(".") if path.split(".")[-1] == "attend" else path
         for name, spot in spots.items():
-            called = getattr(module, spot.part, None) if spot.part else module
+            called = reduce(lambda found, part: getattr(found, part, None), filter(None, spot.part.split(".")), module)
             if isinstance(called, nn.Module):
                 yield Place(f"{path}.{name}" if path else name, module, called, spot)
 

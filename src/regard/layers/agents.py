@@ -5,7 +5,7 @@ A stack reads a grid [B N T D] of N agents at T steps. `AgentStack` is attention
 """
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, Protocol
+from typing import ClassVar, Literal, NamedTuple, Protocol
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from regard.attention.cache import GrowingCache
 from regard.attention.dropout import Dropout
 from regard.attention.multihead import Memory, MultiHeadAttention
+from regard.attention.places import Argument, Result
 from regard.attention.positions import Concatenated, SinusoidalPositions
 from regard.layers.blocks import FeedForward, NormOrder, Residual
 from regard.layers.recurrent import Recurrent
@@ -94,6 +95,13 @@ class AgentLayer(nn.Module):
 
     With `aware`, pairs of tokens of one agent have a query and key projection of their own.
     """
+
+    PLACES: ClassVar = {
+        "input": Argument(),
+        "after_attention": Result("after_attention"),
+        "after_cross": Result("after_cross"),
+        "residual": Result(),
+    }
 
     def __init__(
         self, width: int, heads: int, ffn_width: int, dropout: float, order: NormOrder, *, aware: bool, cross: bool

@@ -5,6 +5,7 @@ batch norms take their statistics from real frames alone. So a batch gives what 
 """
 
 from functools import partial
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float
@@ -14,6 +15,7 @@ from torch.nn import functional
 from regard.attention import masks
 from regard.attention.dropout import Dropout
 from regard.attention.multihead import MultiHeadAttention
+from regard.attention.places import Argument, Computed, Result
 from regard.attention.relative import DistanceTable, RelativePositions
 from regard.layers.blocks import FeedForward, Residual
 
@@ -89,6 +91,11 @@ class FrameBatchNorm(nn.BatchNorm1d):
 class ConvolutionModule(nn.Module):
     """A gated pointwise layer, a depthwise convolution over time, batch norm, swish, and a pointwise layer."""
 
+    PLACES: ClassVar = {
+        "gate": Computed("expand", read=lambda module, args, options, output: output.chunk(2, dim=-1)[1].sigmoid()),
+        "hidden": Argument("project"),
+    }
+
     def __init__(self, width: int, kernel: int):
         super().__init__()
         self.expand, self.project = nn.Linear(width, 2 * width), nn.Linear(width, width)
@@ -103,6 +110,14 @@ class ConvolutionModule(nn.Module):
 
 class ConformerBlock(nn.Module):
     """Half a feed-forward network, self-attention, convolution, half a feed-forward network, and a norm."""
+
+    PLACES: ClassVar = {
+        "input": Argument(),
+        "after_first": Result("after_first"),
+        "after_attention": Result("after_attention"),
+        "after_convolution": Result("after_convolution"),
+        "residual": Result(),
+    }
 
     def __init__(self, width: int, heads: int, ffn_width: int, kernel: int, dropout: float, table: DistanceTable):
         super().__init__()

@@ -5,12 +5,15 @@ what is there: [B N T] of the alignment, or [B 1 T] if all rows have the same re
 to be added to its input. What stands at places that are not there has no meaning, and reaches no place that is there.
 """
 
+from typing import ClassVar
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from regard.attention.dropout import drop
 from regard.attention.multihead import MultiHeadAttention, side_by_side
+from regard.attention.places import Argument, Computed, Result
 from regard.layers.initial_weights import closed, opened
 
 EPSILON = 1e-3  # added to the number of rows of an outer product mean
@@ -102,6 +105,11 @@ class TriangleMultiplication(nn.Module):
     """Each pair i, j from the pairs of both with every third residue k: edges i, k and j, k that go out of the two, or
     edges k, i and k, j that come in (algorithms 11 and 12)."""
 
+    PLACES: ClassVar = {
+        "gate": Computed(read=lambda module, args, options, output: module.gate(module.norm(args[0])).sigmoid()),
+        "hidden": Argument("output"),
+    }
+
     def __init__(self, pair_width: int, hidden: int, *, outgoing: bool):
         super().__init__()
         self.equation = "bikc,bjkc->bijc" if outgoing else "bkic,bkjc->bijc"
@@ -145,6 +153,8 @@ class TriangleAttention(nn.Module):
 class Transition(nn.Module):
     """A normalised feed-forward network of one hidden layer (algorithms 9 and 15)."""
 
+    PLACES: ClassVar = {"hidden": Argument("down")}
+
     def __init__(self, width: int, hidden: int):
         super().__init__()
         self.norm, self.up, self.down = nn.LayerNorm(width), nn.Linear(width, hidden), closed(nn.Linear(hidden, width))
@@ -170,6 +180,13 @@ class SharedDropout(nn.Module):
 
 class EvoformerBlock(nn.Module):
     """One block of an Evoformer (algorithm 6); `columns` if there are several rows to look at."""
+
+    PLACES: ClassVar = {
+        "input": Argument(),
+        "input_pairs": Argument(index=1),
+        "residual": Result(index=0),
+        "residual_pairs": Result(index=1),
+    }
 
     def __init__(
         self,

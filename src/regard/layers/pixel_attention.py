@@ -5,7 +5,7 @@ place of a convolution: stand-alone self-attention (Ramachandran 2019) and the l
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.attention.core import Attend
+from regard.attention.places import Argument, Result
 from regard.errors import ConfigError
 from regard.layers.vision import Grid, into_windows, out_of_windows
 
@@ -26,6 +27,8 @@ class NonLocal(nn.Module):
     is a norm whose gain starts at zero (Wang 2018, embedded Gaussian); without, one learned number (Zhang 2018).
     `wrap` is applied to each 1x1 convolution (spectral norm).
     """
+
+    PLACES: ClassVar = {"input": Argument(channels_first=True), "residual": Result(channels_first=True)}
 
     def __init__(
         self,

@@ -1,6 +1,7 @@
 """The structure module: residues as rigid frames in space, moved by invariant point attention (Jumper et al. 2021)."""
 
 import math
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float
@@ -9,6 +10,7 @@ from torch.nn import functional
 
 from regard.attention.core import AttendPairs
 from regard.attention.dropout import Dropout
+from regard.attention.places import Argument, Result
 from regard.layers.frames import Frames
 from regard.layers.initial_weights import closed
 
@@ -76,6 +78,12 @@ class StructureModule(nn.Module):
 
     Frames are in units of `unit` ångströms inside, and in ångströms outside.
     """
+
+    PLACES: ClassVar = {
+        "after_attention": Result("after_attention"),
+        "hidden": Argument("transition.4"),
+        "residual": Result("after_transition"),
+    }
 
     unit = 10.0
 

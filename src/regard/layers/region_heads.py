@@ -1,7 +1,7 @@
 """The second stage of Faster R-CNN (Ren et al. 2015): proposals are read from the maps, classified and refined."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -9,6 +9,7 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional
 
+from regard.attention.places import Argument
 from regard.config import Config
 from regard.layers.boxes import BELOW, clip, decode, encode, iou, match
 from regard.layers.proposals import Proposals, Truth, box_loss
@@ -43,6 +44,8 @@ class Detections(NamedTuple):
 
 class RegionHead(nn.Module):
     """RoI align, two linear layers, and a class and a box for each class from them. Class 0 is the background."""
+
+    PLACES: ClassVar = {"hidden": Argument("second"), "features": Argument()}
 
     def __init__(self, channels: int, classes: int, settings: RegionSettings):
         super().__init__()

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.attention.core import Attend
-from regard.attention.places import Argument, Result
+from regard.attention.places import Argument, Computed, Result
 from regard.config import Fraction, refuse_uneven
 from regard.errors import ConfigError
 from regard.layers.blocks import DropPath, FeedForward
@@ -202,7 +202,11 @@ class MvitLayer(nn.Module):
     code.
     """
 
-    PLACES: ClassVar = {"input": Argument(), "residual": Result(index=0)}
+    PLACES: ClassVar = {
+        "input": Argument(),
+        "after_attention": Computed("feed_forward_norm", read=lambda module, args, options, output: args[0]),
+        "residual": Result(index=0),
+    }
 
     def __init__(self, config: MvitConfig, shape: LayerShape, drop_path: float):
         super().__init__()

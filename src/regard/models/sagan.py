@@ -7,7 +7,7 @@ Deviations: the critic mirrors the generator, without the further block at the c
 The two are trained in turns with the hinge loss (`training/losses.py`).
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.parametrizations import spectral_norm
 
+from regard.attention.places import Argument, Result
 from regard.errors import ConfigError
 from regard.layers.pixel_attention import NonLocal
 from regard.layers.vision import ImageConfig
@@ -77,6 +78,8 @@ class ClassNorm(nn.Module):
 class GrowingBlock(nn.Module):
     """Doubles the map: norm, ReLU, doubling, convolution, norm, ReLU, convolution, plus a doubled shortcut."""
 
+    PLACES: ClassVar = {"input": Argument(channels_first=True), "residual": Result(channels_first=True)}
+
     def __init__(self, inputs: int, outputs: int, classes: int):
         super().__init__()
         self.first_norm, self.second_norm = ClassNorm(inputs, classes), ClassNorm(outputs, classes)
@@ -91,6 +94,8 @@ class GrowingBlock(nn.Module):
 
 class ShrinkingBlock(nn.Module):
     """Halves the map: ReLU (not on pixels), convolution, ReLU, convolution, plus a shortcut; then average pooling."""
+
+    PLACES: ClassVar = {"input": Argument(channels_first=True), "residual": Result(channels_first=True)}
 
     def __init__(self, inputs: int, outputs: int, *, on_pixels: bool):
         super().__init__()

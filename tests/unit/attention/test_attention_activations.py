@@ -19,6 +19,7 @@ from regard.inference.decoding.speculative import decoding_model
 from regard.inference.decoding.start import from_prompt, from_source
 from regard.layers.blocks import FeedForward
 from regard.layers.convolution import GatedConvolution, Highway
+from regard.layers.pair_attention import Transition
 from regard.layers.recurrent import Recurrent
 from regard.models.catalog import MODELS
 from regard.models.gpt import LLAMA, Gpt, GptConfig
@@ -123,6 +124,44 @@ def test_recording_every_place_changes_no_bit_and_gives_what_attention_saw(name)
             torch.testing.assert_close(by_hand(q, k, **wanted), looks[layer], atol=1e-5, rtol=1e-4)
         shared = v.repeat_interleave(q.shape[1] // v.shape[1], dim=1)
         torch.testing.assert_close(looks[layer] @ shared, heads, atol=1e-4, rtol=1e-3)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_layer_of_every_model_has_its_places(name):
+    """Around attention there is a stream (or the states of a recurrent network), and feed-forward networks are open."""
+    model = tiny(name)
+    known = set(places(model))
+    for layer in attention_names(model):
+        assert {f"{layer}.{part}" for part in ("queries", "keys", "values", "heads")} <= known
+        path = layer.split(".")
+        around = [".".join(path[:cut]) for cut in range(len(path), -1, -1)]
+        streams = {f"{each}.residual".lstrip(".") for each in around} | {"decoder.states", "decoder.recurrent.states"}
+        assert streams & known or layer == "pool"  # of a whole sequence, after all layers
+    for path, module in model.named_modules():
+        assert not isinstance(module, FeedForward | Transition) or f"{path}.hidden" in known
+        assert not isinstance(module, Recurrent) or {f"{path}.states", f"{path}.gates"} <= known
+        assert getattr(module, "gate", None) is None or f"{path}.gate" in known
+
+
+@pytest.mark.parametrize("name", [name for name, entry in MODELS.items() if hasattr(entry.model, "start")])
+@torch.inference_mode()
+def test_every_decoder_is_recorded_step_by_step_without_a_change_of_a_bit(name):
+    model = tiny(name)
+    if getattr(model, "decoder", True) is None:  # a Conformer with CTC alone does not decode
+        model = MODELS[name].model(model.config.replace(decoder_depth=1)).eval()
+    sources = 1 if hasattr(model.config, "image_size") or hasattr(model.config, "bands") else 2
+    given = given_to(model)[:sources]
+
+    def decoded():
+        state = model.start(*given)
+        return torch.cat([model.step(torch.tensor([[token]]), state) for token in (1, 4, 7)], dim=1)
+
+    plain = decoded()
+    with record_activations(model) as seen:
+        recorded = decoded()
+    assert torch.equal(plain, recorded) and torch.equal(plain, decoded())
+    ends = [place for place in seen if "decoder" in place and place.endswith(("residual", "states"))]
+    assert ends and torch.cat(seen.calls(ends[-1])[-3:], dim=1).shape[1] == 3
 
 
 @torch.inference_mode()
