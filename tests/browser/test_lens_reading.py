@@ -1,14 +1,19 @@
-"""Pressing a head and the neuron view on the Look tab."""
+"""Pressing a head and the neuron view, on the Look tab and on tabs that read files."""
 
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
+import numpy as np
 import pytest
+from PIL import Image
 from playwright.sync_api import Page, expect
 
 import regard
+from regard.data.audio.reading import write_wav
+from regard.data.synthetic.speech import utterances
 from regard.inference.insight.interventions import without_heads
+from tiny_speech import save_recognizer, tiny_recognizer
 
 TEXT = "we are eating bread"
 
@@ -68,3 +73,71 @@ def test_a_query_and_a_key_are_shown_by_dimension(lens: Page):
     expect(lens.locator('#neurons [data-row="q × k"] span')).to_have_count(32)
     expect(lens.locator("#neurons")).to_contain_text("the 32 dimensions add up to")
     shot(lens, "neurons")
+
+
+@pytest.fixture
+def picture(tmp_path):
+    path = tmp_path / "noise.png"
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (16, 16, 3), dtype=np.uint8)).save(path)
+    return path
+
+
+def pressed_head(page: Page, tab: str, choose: str, head: str) -> None:
+    """Choose a head in the view of a tab, and switch it off."""
+    switch = page.locator(f"#panel-{tab} [data-part=switch]")
+    expect(switch).to_have_text("Choose one head to switch it off")
+    page.locator(f"#{tab}-view").locator(choose).first.click()
+    expect(switch).to_have_text(f"Switch {head} off")
+    switch.click()
+    expect(page.locator(f"#panel-{tab} [data-off]")).to_have_text(f"{head} ×")
+
+
+def test_a_pressed_head_changes_the_class_of_a_picture_beside_the_first(
+    open_lens, start_server, make_classifier, picture
+):
+    folder, head = make_classifier("vit"), "encoder.0.attention:1"
+    server, classifier = start_server([folder]), regard.load(folder)
+    with open_lens(f"{server.url}/#picture") as page:
+        page.set_input_files("#picture-file", picture)
+        expect(page.locator("#picture-view")).to_have_attribute("data-state", "done")
+        pressed_head(page, "picture", '[data-part=atlas] button[title="head 1"]', head)
+        (whole,) = classifier.classify(picture)
+        with without_heads(classifier, [head]):
+            (changed,) = classifier.classify(picture)
+        assert changed.probability != whole.probability
+        for side, answer in (("changed", changed), ("whole", whole)):
+            expect(page.locator(f"#picture-answer [data-part={side}] li").first).to_contain_text(answer.label)
+        shown = f" {changed.label} {changed.probability:.1%}; with all heads {whole.label} {whole.probability:.1%}"
+        expect(page.locator("#panel-picture [data-part=original]")).to_have_text(f"Without {head}:{shown}")
+        shot(page, "pressed-picture")
+        page.click("#panel-picture [data-off]")
+        expect(page.locator("#panel-picture [data-off]")).to_have_count(0)
+        expect(page.locator("#picture-answer [data-part=whole]")).to_have_count(0)
+
+
+def test_a_pressed_head_changes_a_caption_and_what_is_heard(open_lens, start_server, make_captioner, picture, tmp_path):
+    captioner_folder, recognizer = make_captioner("soft"), tiny_recognizer(decoder_depth=1)
+    server = start_server([captioner_folder, save_recognizer(tmp_path / "tiny", recognizer)])
+    (said,) = utterances(part="test", count=1, seed=1, digits=(2, 2), rate=8000)
+    write_wav(tmp_path / "digits.wav", said.samples, 8000)
+    captioner = regard.load(captioner_folder)
+    with open_lens(f"{server.url}/#picture") as page:
+        page.set_input_files("#picture-file", picture)
+        expect(page.locator("#picture-view")).to_have_attribute("data-state", "done")
+        page.click("#panel-picture [data-part=switch]")  # its only head
+        with without_heads(captioner, ["decoder.cross:0"]):
+            (changed,) = captioner.caption(picture)
+        expect(page.locator("#picture-answer [data-part=changed] .caption")).to_have_text(changed.text)
+        expect(page.locator("#picture-answer [data-part=whole] .caption")).to_have_text(
+            captioner.caption(picture)[0].text
+        )
+        page.goto(f"{server.url}/#sound")
+        page.set_input_files("#sound-file", tmp_path / "digits.wav")
+        expect(page.locator("#sound-view")).to_have_attribute("data-state", "done")
+        page.locator("#sound-view [data-part=head]").select_option("0")
+        page.click("#panel-sound [data-part=switch]")
+        head = page.locator("#panel-sound [data-off]").get_attribute("data-off")
+        with without_heads(recognizer, [head]):
+            (heard,) = recognizer.transcribe(tmp_path / "digits.wav")
+        expect(page.locator("#sound-answer [data-part=changed] .caption")).to_have_text(heard.text or "nothing")
+        shot(page, "pressed-sound")

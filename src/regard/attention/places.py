@@ -27,9 +27,9 @@ Read = Callable[[Any, tuple[Any, ...], dict[str, Any], Any], Tensor | None]
 class Spot:
     """Where in the calls of a module a value is: an argument, an output, or something computed from them.
 
-    `part` is the part of the module whose calls count, by its path; by default those of the module itself. A value is [B *T D], or [B H T K] if
-    it is `headed`; with `channels_first` the call has it as [B D *T]. With `whole`, every call also has what earlier
-    ones had, as the calls with cached keys do.
+    `part` is the part of the module whose calls count, by its path; by default those of the module itself. A value is
+    [B *T D], or [B H T K] if it is `headed`; with `channels_first` the call has it as [B D *T]. With `whole`, every
+    call also has what earlier ones had, as the calls with cached keys do.
     """
 
     part: str = ""

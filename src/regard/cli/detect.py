@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.answering import answer_lines, given_texts
-from regard.cli.options import AllowPickle, AsJson, Device, Model
+from regard.cli.options import AllowPickle, AsJson, Device, Model, Without, switch_off
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 
 def detect(
+    context: typer.Context,
     model: Model,
     image: Annotated[list[str] | None, typer.Argument(help="Files of images; without any, lines of stdin.")] = None,
     output: Annotated[
@@ -30,6 +31,7 @@ def detect(
         Path | None, typer.Option(help="FILE.png or .svg: proposals, before and after suppression, of one image.")
     ] = None,
     score: Annotated[float, typer.Option(min=0, max=1, help="Least probability of an object.")] = 0.5,
+    without: Without = [],  # noqa: B006 - typer's way to say "none given"
     as_json: AsJson = False,
     device: Device = "cpu",
     allow_pickle: AllowPickle = False,
@@ -55,6 +57,7 @@ def detect(
     detector = regard.load(model, device=device, allow_pickle=allow_pickle)
     if not isinstance(detector, ObjectDetector):
         raise UsageError(f"{model} is a {type(detector).__name__}, which detects no objects; choose another model")
+    switch_off(context, detector, without)
     kept: list[tuple[str, Detected]] = []
 
     def show(line: str, found: Detected | None) -> str:

@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli.answering import Unknown, answer_lines, given_texts, refuse_pictures
-from regard.cli.options import AllowPickle, AsJson, Device, Model, Truncate, existing, load_embedder
+from regard.cli.options import (
+    AllowPickle,
+    AsJson,
+    Device,
+    Model,
+    Truncate,
+    Without,
+    existing,
+    load_embedder,
+    switch_off,
+)
 from regard.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -23,6 +33,7 @@ PART = 4096  # lines in a part, the unit of work that a process finishes and sto
 
 
 def embed(
+    context: typer.Context,
     model: Model,
     text: Annotated[list[str] | None, typer.Argument(help="Texts to embed; without any, lines of stdin.")] = None,
     pooling: Annotated[str, typer.Option(help="mean, cls, max, … Default: the model's own modules, else mean.")] = "",
@@ -35,6 +46,7 @@ def embed(
         Path | None, typer.Option("-o", "--output", help="Write all vectors to FILE.npy instead of printing them.")
     ] = None,
     truncate: Truncate = False,
+    without: Without = [],  # noqa: B006 - typer's way to say "none given"
     as_json: AsJson = False,
     device: Device = "cpu",
     allow_pickle: AllowPickle = False,
@@ -59,6 +71,7 @@ def embed(
         raise UsageError("give texts or --input, not both")
     refuse_pictures(text or ())
     encoder = load_embedder(model, device, allow_pickle)
+    switch_off(context, encoder, without)
 
     unknown = Unknown(encoder.unknown_words, typed=bool(text))
 

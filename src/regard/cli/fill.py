@@ -8,18 +8,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli.answering import Unknown, answer_lines, given_texts, refuse_pictures
-from regard.cli.options import AllowPickle, AsJson, Device, Model, load_encoder
+from regard.cli.options import AllowPickle, AsJson, Device, Model, Without, load_encoder, switch_off
 
 if TYPE_CHECKING:
     from regard.inference.pipelines.text_encoder import TextEncoder
 
 
 def fill(
+    context: typer.Context,
     model: Model,
     text: Annotated[list[str] | None, typer.Argument(help="Texts with [MASK]; without any, lines of stdin.")] = None,
     top: Annotated[
         int, typer.Option(min=1, help="Above 1: so many lines per text, probability TAB token TAB text.")
     ] = 1,
+    without: Without = [],  # noqa: B006 - typer's way to say "none given"
     as_json: AsJson = False,
     device: Device = "cpu",
     allow_pickle: AllowPickle = False,
@@ -33,6 +35,7 @@ def fill(
     """
     refuse_pictures(text or ())
     encoder = load_encoder(model, device, allow_pickle)
+    switch_off(context, encoder, without)
 
     def answer(lines: list[str]) -> list[str]:
         return [_line(encoder, line, top, as_json) for line in lines]

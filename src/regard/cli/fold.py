@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.options import AllowPickle, AsJson, Device, Model
+from regard.cli.options import AllowPickle, AsJson, Device, Model, Without, switch_off
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ STRUCTURES = (".pdb", ".ent")
 
 
 def fold(
+    context: typer.Context,
     protein: Annotated[
         list[str], typer.Argument(help="Sequences, FASTA files, or A3M files: the alignment of a family, query first.")
     ],
@@ -30,6 +31,7 @@ def fold(
             "-o", "--output", help="FILE.pdb of CA atoms, confidence in the B column; FILE.json; .png, .svg or .html."
         ),
     ] = None,
+    without: Without = [],  # noqa: B006 - typer's way to say "none given"
     as_json: AsJson = False,
     device: Device = "cpu",
     allow_pickle: AllowPickle = False,
@@ -50,6 +52,7 @@ def fold(
     predictor = regard.load(model, device=device, allow_pickle=allow_pickle)
     if not isinstance(predictor, StructurePredictor):
         raise UsageError(f"{model} is a {type(predictor).__name__}, which folds no proteins; choose another model")
+    switch_off(context, predictor, without)
     requests = [request for each in protein for request in predictor.read(each)]
     drawn = output is not None and output.suffix.lower() in (".png", ".svg", ".html")
     if drawn and len(requests) > 1:

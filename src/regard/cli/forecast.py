@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import AllowPickle, AsJson, Device, Model, finite
+from regard.cli.options import AllowPickle, AsJson, Device, Model, Without, finite, switch_off
 
 if TYPE_CHECKING:
     from regard.inference.pipelines.forecaster import Forecast
@@ -19,6 +19,7 @@ HEADER = "frame,agent,sample,x,y"
 
 
 def forecast(
+    context: typer.Context,
     scene: Annotated[
         str, typer.Argument(help="A file of rows frame, agent, x, y (text or CSV), or builtin:walkers#NUMBER.")
     ],
@@ -35,6 +36,7 @@ def forecast(
         Path | None,
         typer.Option("-o", "--output", help="FILE.csv, or a view from above: FILE.png, .svg, .html or .json."),
     ] = None,
+    without: Without = [],  # noqa: B006 - typer's way to say "none given"
     as_json: AsJson = False,
     device: Device = "cpu",
     allow_pickle: AllowPickle = False,
@@ -52,6 +54,7 @@ def forecast(
     if output is not None and output.suffix.lower() != ".csv":
         check_suffix(output)
     forecaster = Forecaster.load(local_folder(model), device=device, allow_pickle=allow_pickle)
+    switch_off(context, forecaster, without)
     (answer,) = forecaster.forecast(scene, at=at, samples=samples, seed=seed, every=every)
     if as_json:
         print(json.dumps(answer.to_json(), ensure_ascii=False))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli.answering import answer_lines, given_texts
-from regard.cli.options import AllowPickle, AsJson, Device, Model
+from regard.cli.options import AllowPickle, AsJson, Device, Model, Without, switch_off
 from regard.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -19,9 +19,11 @@ MANY = 256  # pairs that are answered together
 
 
 def interact(
+    context: typer.Context,
     model: Model,
     first: Annotated[str, typer.Argument(help="A sequence, or a FASTA file; without it, lines A TAB B of stdin.")] = "",
     second: Annotated[str, typer.Argument(help="The same; every protein of the first is paired with every one.")] = "",
+    without: Without = [],  # noqa: B006 - typer's way to say "none given"
     as_json: AsJson = False,
     device: Device = "cpu",
     allow_pickle: AllowPickle = False,
@@ -39,6 +41,7 @@ def interact(
     if first and not second:
         raise UsageError("give two proteins, or none to read lines A TAB B from standard input")
     predictor = InteractionPredictor.load(local_folder(model), device=device, allow_pickle=allow_pickle)
+    switch_off(context, predictor, without)
     if not first:
         answer_lines(
             given_texts(None), lambda lines: _answer_lines(predictor, lines), lambda _, found: _shown(found, as_json)

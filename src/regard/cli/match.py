@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.options import AllowPickle, AsJson, Device, Model
+from regard.cli.options import AllowPickle, AsJson, Device, Model, Without, switch_off
 from regard.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -19,12 +19,14 @@ TOP = 10
 
 
 def match(
+    context: typer.Context,
     model: Model,
     given: Annotated[list[str], typer.Argument(help="A picture and texts; with --images, texts alone.")],
     images: Annotated[
         Path | None, typer.Option("--images", help="Search the pictures of this folder for each text.")
     ] = None,
     top: Annotated[int, typer.Option("--top", min=1, help="How many pictures to name for each text.")] = TOP,
+    without: Without = [],  # noqa: B006 - typer's way to say "none given"
     as_json: AsJson = False,
     device: Device = "cpu",
     allow_pickle: AllowPickle = False,
@@ -45,6 +47,7 @@ def match(
     if images is None and len(given) < 2:
         raise UsageError("give a picture and at least one text, or a folder with --images and a text")
     reader = VisionLanguageModel.load(local_folder(model), device=device, allow_pickle=allow_pickle)
+    switch_off(context, reader, without)
     if images is not None:
         _search(reader, images, given, top, as_json)
         return

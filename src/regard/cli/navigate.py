@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.answering import given_texts
-from regard.cli.options import AllowPickle, AsJson, Device, Model, finite
+from regard.cli.options import AllowPickle, AsJson, Device, Model, Without, finite, switch_off
 
 if TYPE_CHECKING:
     from regard.inference.pipelines.navigator import Navigation
 
 
 def navigate(
+    context: typer.Context,
     model: Model,
     scan: Annotated[
         str,
@@ -33,6 +34,7 @@ def navigate(
         Path | None,
         typer.Option("-o", "--output", help="Draw the house and its paths: FILE.png, .svg, .html or .json."),
     ] = None,
+    without: Without = [],  # noqa: B006 - typer's way to say "none given"
     as_json: AsJson = False,
     device: Device = "cpu",
     allow_pickle: AllowPickle = False,
@@ -57,6 +59,7 @@ def navigate(
         if len(texts) > 1:
             raise UsageError(f"{output} is one file; give one instruction with it")
     navigator = Navigator.load(local_folder(model), device=device, allow_pickle=allow_pickle)
+    switch_off(context, navigator, without)
     answers = navigator.navigate(texts, find_house(scan), start, heading=math.radians(heading))
     for answer in answers:
         _print(answer, top, as_json)

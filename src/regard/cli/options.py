@@ -76,6 +76,14 @@ def load_encoder(name: str, device: str = "cpu", allow_pickle: bool = False) -> 
     return encoder
 
 
+def switch_off(context: typer.Context, pipeline: object, heads: list[str]) -> None:
+    """Switch heads off, each LAYER:HEAD, until the command of the context ends."""
+    from regard.inference.insight.interventions import without_heads
+
+    if heads:
+        context.with_resource(without_heads(pipeline, heads))
+
+
 def is_image_model(name: str) -> bool:
     """Whether the model of a folder reads or generates images."""
     return input_of(name) == "image"

@@ -10,7 +10,7 @@ import typer
 
 from regard.cli.answering import answer_lines, given_texts
 from regard.cli.images import load_segmenter
-from regard.cli.options import AllowPickle, AsJson, Device, Model
+from regard.cli.options import AllowPickle, AsJson, Device, Model, Without, switch_off
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 
 
 def segment(
+    context: typer.Context,
     model: Model,
     output: Annotated[Path, typer.Option("-o", "--output", help="FILE.png for one picture, or a folder for masks.")],
     picture: Annotated[list[str] | None, typer.Argument(help="Files of pictures; without any, lines of stdin.")] = None,
+    without: Without = [],  # noqa: B006 - typer's way to say "none given"
     as_json: AsJson = False,
     device: Device = "cpu",
     allow_pickle: AllowPickle = False,
@@ -38,6 +40,7 @@ def segment(
     if single and len(picture or ()) != 1:
         raise UsageError(f"{output} is one file; give one picture, or a folder for the masks of several")
     segmenter = load_segmenter(model, device, allow_pickle)
+    switch_off(context, segmenter, without)
     (output.parent if single else output).mkdir(parents=True, exist_ok=True)
     written: set[Path] = set()
 

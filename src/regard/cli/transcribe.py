@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from regard.cli.options import AllowPickle, Device, Model
+from regard.cli.options import AllowPickle, Device, Model, Without, switch_off
 from regard.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ NAMED = 5  # skipped files that are named in the last line
 
 
 def transcribe(
+    context: typer.Context,
     audio: Annotated[list[str], typer.Argument(help="Audio files: WAV, FLAC, OGG, MP3; any rate, any length.")],
     model: Model,
     timestamps: Annotated[bool, typer.Option("--timestamps", help="Text: one line a segment, with its times.")] = False,
@@ -38,6 +39,7 @@ def transcribe(
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Leave out files that cannot be read; they are counted and named.")
     ] = False,
+    without: Without = [],  # noqa: B006 - typer's way to say "none given"
     device: Device = "cpu",
     allow_pickle: AllowPickle = False,
 ) -> None:
@@ -57,6 +59,7 @@ def transcribe(
         for file in audio:
             audio_info(file)
     transcriber, options = _loaded(model, device, allow_pickle), _options(language, prompt, words)
+    switch_off(context, transcriber, without)
     options = options.replace(timestamps=timestamps or form != "text")
     if beam is not None:
         options = options.replace(settings=transcriber.settings.replace(beam=beam))

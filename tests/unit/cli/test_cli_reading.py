@@ -5,6 +5,10 @@ import json
 import pytest
 
 from regard.cli.main import run
+from regard.data.audio.reading import write_wav
+from regard.data.synthetic.houses import built_in_house
+from regard.data.synthetic.speech import utterances
+from tiny_speech import save_recognizer, tiny_recognizer
 
 
 def said(capsys, *arguments):
@@ -53,3 +57,28 @@ def test_a_head_that_does_not_exist_is_one_line_and_nothing_is_written(head, say
     assert run(["look", "we are eating bread", *common[:-1], str(tmp_path / "look.html")]) == 2
     error = capsys.readouterr().err
     assert says in error and error.count("\n") == 1 and not (tmp_path / "look.html").exists()
+
+
+def test_files_and_texts_are_answered_without_heads_too(
+    make_encoder, make_classifier, make_navigator, make_forecaster, make_folder_of_structures, tmp_path, capsys
+):
+    """Every command that answers with attention takes --without; afterwards its answers are the first ones again."""
+    (digits,) = utterances(part="test", count=1, seed=1, digits=(2, 2), rate=8000)
+    write_wav(tmp_path / "digits.wav", digits.samples, 8000)
+    recognizer = save_recognizer(tmp_path / "speech", tiny_recognizer(decoder_depth=1))
+    house = built_in_house(1, 0)
+    walk = ("Turn left.", "--scan", "builtin:houses#0", "--start", house.viewpoints[0], "--json")
+    for command, folder, every in (
+        (("fill", "one [MASK] three", "--top", "3"), make_encoder("masked"), "encoder.*"),
+        (("embed", "one two"), make_encoder("masked"), "encoder.*"),
+        (("transcribe", str(tmp_path / "digits.wav")), recognizer, "decoder.*"),
+        (("navigate", *walk), make_navigator("vlnbert"), "links.*"),
+        (("forecast", "builtin:walkers#0", "--samples", "1"), make_forecaster(), "encoder.*"),
+        (("fold", "MSTAVLENPGLGRK", "--json"), make_folder_of_structures(), "structure.*"),
+    ):
+        common = [*command, "-m", str(folder)]
+        whole = said(capsys, *common)
+        assert said(capsys, *common, "--without", f"{every}:*") != whole, command
+        assert said(capsys, *common) == whole
+        assert run([*common, "--without", "nowhere:0"]) == 2
+        assert "no attention layer matches 'nowhere'" in capsys.readouterr().err

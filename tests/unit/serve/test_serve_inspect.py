@@ -17,6 +17,7 @@ from regard.look.page import quantise
 from regard.models.catalog import MODELS
 from regard.serve.models import attention_cache
 from regard.serve.models.registry import ModelRegistry
+from regard.inference.insight.interventions import without_heads
 from regard.serve.routes import inspect
 
 
@@ -46,6 +47,23 @@ def test_labels_and_layers_are_the_models_own(server, make_classifier, picture):
         weights = np.frombuffer(base64.b64decode(piece["data"]), np.uint8).reshape(piece["shape"])
         assert np.array_equal(weights, quantise(layer.weights))
     assert told["report"]["title"] == "cat.png"
+
+
+def test_heads_are_switched_off_for_one_answer_alone(server, make_classifier, picture):
+    classifier, head = regard.load(make_classifier("vit")), "encoder.1.attention:0"
+
+    def asked(*heads):
+        given = {"model": "vit", "without": list(heads)}
+        return server.client.post("/api/inspect", files={"file": ("cat.png", picture)}, data=given)
+
+    whole, told = classifier.classify(picture)[0].labels, asked(head).json()
+    with without_heads(classifier, [head]):
+        changed = classifier.classify(picture)[0].labels
+    assert told["answer"]["labels"] == pytest.approx(changed) != pytest.approx(whole)
+    assert told["without"] == [head] and told["report"]["panels"][1]["layer"] == "encoder.1.attention"
+    assert asked().json()["answer"]["labels"] == pytest.approx(whole)
+    wrong = asked("encoder.7.attention:0")
+    assert wrong.status_code == 400 and "no attention layer matches" in wrong.text
 
 
 def test_examples_are_pictures_that_can_be_sent_back(server):

@@ -19,6 +19,14 @@ export function partsOf(root) {
   return Object.fromEntries([...root.querySelectorAll("[data-part]")].map((element) => [element.dataset.part, element]));
 }
 
+/**
+ * Tell whoever shows a view what it shows: the number of a panel, a head (-1: the mean of all), and the query and the key
+ * that are pointed at, null if none are.
+ */
+export function announce(root, { panel, head, query = null, key = null }) {
+  root.dispatchEvent(new CustomEvent("look", { detail: { panel, head, query, key } }));
+}
+
 export const calm = matchMedia("(prefers-reduced-motion: reduce)");
 export const within = (value, low, high) => Math.max(low, Math.min(high, value));
 

@@ -95,7 +95,11 @@ const ANSWERS = { // ability -> the elements that show its answer
   interact: bound,
 };
 
-/** Show an answer in an element; null empties it. */
-export function showAnswer(root, ability, answer) {
-  root.replaceChildren(...(answer === null ? [] : ANSWERS[ability](answer)));
+/** Show an answer in an element; null empties it. With `whole`, what was answered with all heads stands beside it. */
+export function showAnswer(root, ability, answer, whole = null) {
+  const shown = answer === null ? [] : ANSWERS[ability](answer);
+  if (answer === null || whole === null) { root.replaceChildren(...shown); return; }
+  const side = (name, part, elements) => make("div", { data: { part } }, make("p", { className: "hint", textContent: name }), ...elements);
+  root.replaceChildren(make("div", { className: "answers-beside" },
+    side("Without the heads that are off", "changed", shown), side("With all heads", "whole", ANSWERS[ability](whole))));
 }

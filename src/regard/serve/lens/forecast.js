@@ -43,12 +43,13 @@ function take(chosen, frame = "") {
   forecast();
 }
 
-async function forecast() {
+async function forecast(without = []) {
   if (!file) return;
   const view = byId("scene-view"), number = ++asked, form = new FormData();
   form.append("file", file);
   form.append("model", byId("scene-model").value);
   form.append("options", JSON.stringify({ at: byId("scene-at").value, sample: byId("scene-sample").value || "-1", samples: byId("scene-samples").value || "20" }));
+  for (const head of without) form.append("without", head);
   view.dataset.state = "busy";
   say(byId("scene-error"), "");
   try {
@@ -56,7 +57,7 @@ async function forecast() {
     if (number !== asked) return;
     const { first, last, step, frame } = seen.answer;
     Object.assign(byId("scene-at"), { min: first, max: last, step, value: frame });
-    await showReport(seen, view);
+    await showReport(seen, view, forecast);
   } catch (error) {
     if (number !== asked) return;
     Object.assign(view, { hidden: true }).dataset.state = "error";

@@ -5,6 +5,7 @@ import { get, post, upload, wordsOf } from "./api.js";
 import { byId, fillSelect, make, onDrop, say } from "./dom.js";
 import { showAnswer } from "./answers.js";
 import { modelLabel } from "./format.js";
+import { switchOf } from "./head_switch.js";
 import { viewOf } from "./look/offline.js";
 import { bytesOf } from "./look/weights.js";
 import { modelList, watchModels } from "./model_list.js";
@@ -52,7 +53,7 @@ class Desk {
     this.#part("text-label").textContent = label;
   }
 
-  async take(chosen, example = null) {
+  async take(chosen, example = null, without = []) {
     if (!chosen) return;
     if (chosen !== this.file) for (const each of this.#part("examples").children) each.setAttribute("aria-pressed", each === example);
     this.file = chosen;
@@ -60,13 +61,15 @@ class Desk {
     form.append("file", chosen);
     form.append("model", this.#part("model").value);
     if (this.#model()?.text_label) form.append("text", this.#part("text").value);
+    for (const head of without) form.append("without", head);
     view.dataset.state = "busy";
     say(this.#part("error"), "");
     try {
       const seen = await upload("/api/inspect", form);
       if (number !== this.asked) return;
-      showAnswer(this.#part("answer"), this.#model().ability, seen.answer);
-      await showReport(seen, view);
+      if (!without.length) this.whole = seen.answer;
+      showAnswer(this.#part("answer"), this.#model().ability, seen.answer, without.length ? this.whole : null);
+      await showReport(seen, view, (heads) => this.take(chosen, example, heads));
     } catch (error) {
       if (number !== this.asked) return;
       view.hidden = true;
@@ -87,8 +90,11 @@ export function startInspect() {
   }));
 }
 
-/** Show the report of an answer in the view that it names; weights are fetched layer by layer. */
-export async function showReport(seen, view) {
+/**
+ * Show the report of an answer in the view that it names; weights are fetched layer by layer. `again(heads)` asks the
+ * model again without some heads.
+ */
+export async function showReport(seen, view, again) {
   const { report } = seen;
   view.hidden = !report.panels.length && !report.shown_as;
   if (!view.hidden) {
@@ -99,6 +105,7 @@ export async function showReport(seen, view) {
       if (!pieces.has(layer)) pieces.set(layer, fetched(layer));
       return pieces.get(layer);
     };
+    switchOf(view).show(seen, again);
     view.className = `inspected ${layout}`;
     view.innerHTML = markup; // constant markup of the view
     open(view, report, weightsOf);

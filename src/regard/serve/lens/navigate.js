@@ -56,18 +56,19 @@ async function take(chosen, start = "") {
   }
 }
 
-async function find(rank = 0) {
+async function find(rank = 0, without = []) {
   if (!file || !byId("house-text").value.trim()) return;
   const view = byId("house-view"), number = ++asked, form = new FormData();
   form.append("file", file);
   form.append("model", byId("house-model").value);
   form.append("text", byId("house-text").value);
   form.append("options", JSON.stringify({ start: byId("house-start").value, heading: byId("house-heading").value || "0", rank: String(rank) }));
+  for (const head of without) form.append("without", head);
   view.dataset.state = "busy";
   say(byId("house-error"), "");
   try {
     const seen = await upload("/api/inspect", form);
-    if (number === asked) await showReport(seen, view);
+    if (number === asked) await showReport(seen, view, (heads) => find(rank, heads));
   } catch (error) {
     if (number !== asked) return;
     Object.assign(view, { hidden: true }).dataset.state = "error";

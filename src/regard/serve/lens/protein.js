@@ -8,7 +8,7 @@ import { modelLabel } from "./format.js";
 import { showReport } from "./inspect.js";
 import { modelList, watchModels } from "./model_list.js";
 
-let file = null, asked = 0;
+let file = null, asked = 0, whole = null; // what the model answered with all heads
 
 export function startProtein() {
   const input = byId("protein-file");
@@ -64,18 +64,20 @@ function read() {
   if (file) inspect();
 }
 
-async function inspect() {
+async function inspect(without = []) {
   const view = byId("protein-view"), number = ++asked, form = new FormData(), answer = byId("protein-answer");
   const chosen = chosenModel();
   form.append("file", file);
   form.append("model", chosen.id);
+  for (const head of without) form.append("without", head);
   view.dataset.state = "busy";
   say(byId("protein-error"), "");
   try {
     const seen = await upload("/api/inspect", form);
     if (number !== asked) return;
-    showAnswer(answer, chosen.ability, seen.answer);
-    await showReport(seen, view);
+    if (!without.length) whole = seen.answer;
+    showAnswer(answer, chosen.ability, seen.answer, without.length ? whole : null);
+    await showReport(seen, view, inspect);
   } catch (error) {
     if (number !== asked) return;
     Object.assign(view, { hidden: true }).dataset.state = "error";

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from threading import Lock
@@ -157,11 +157,18 @@ class TextRecording(Recording):
 
 
 class FileRecording(Recording):
-    """A file with all its layers recorded; the report itself, whose weights are four times as large, is not kept."""
+    """A file with all its layers recorded; the report itself, whose weights are four times as large, is not kept.
 
-    def __init__(self, report: AttentionReport) -> None:
+    Every panel of the description has its `layer`, by which a head of it is switched off: one layer may have several
+    panels, such as one for each of two proteins.
+    """
+
+    def __init__(self, report: AttentionReport, layers: Sequence[str]) -> None:
         super().__init__()
         self.description = page_data(report)
+        for panel in self.description["panels"]:
+            fitting = (layer for layer in layers if f"{panel['name']}.".startswith((f"{layer}.", f"{layer} ")))
+            panel["layer"] = max(fitting, key=len, default="")
         self.maps = {panel.name: quantise(panel.weights) for panel in report.panels}
 
 

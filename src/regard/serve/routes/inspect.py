@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import math
+from collections.abc import Sequence
 from functools import cache
 from typing import Annotated, Any
 from uuid import uuid4
@@ -16,6 +17,7 @@ from uuid import uuid4
 from fastapi import APIRouter, Form, Request, UploadFile
 from pydantic import BaseModel, ConfigDict
 
+from regard.attention.record import attention_names
 from regard.data.images.reading import png, read_image
 from regard.data.proteins.structures import pdb_text
 from regard.data.speech.store import wav_bytes
@@ -25,6 +27,7 @@ from regard.data.synthetic.shapes import scenes
 from regard.data.synthetic.speech import utterances
 from regard.data.synthetic.walkers import built_in_walkers
 from regard.errors import UsageError
+from regard.inference.insight.interventions import models_of, without_heads
 from regard.inference.pipelines.catalog import IMAGE, TEXT
 from regard.look.adapters.catalog import inspect_input
 from regard.look.adapters.given import GivenInput
@@ -34,6 +37,7 @@ from regard.serve.models.attention_cache import AttentionCache, FileRecording
 from regard.serve.models.attention_pieces import encode
 from regard.serve.models.registry import ModelInfo
 from regard.serve.models.translation_service import TranslationService
+from regard.serve.routes.attention import MAX_HEADS
 from regard.serve.routes.libretranslate import ERRORS
 
 MAX_WEIGHTS = 64 * 2**20  # of one input
@@ -104,8 +108,12 @@ def inspect_router(service: TranslationService, attention_cache: AttentionCache)
         model: Annotated[str, Form()] = "",
         text: Annotated[str, Form()] = "",
         options: Annotated[str, Form()] = "{}",
+        without: Annotated[list[str], Form(max_length=MAX_HEADS)] = [],  # noqa: B006 - FastAPI copies it
     ) -> dict[str, Any]:
-        """The model's answer to a file and, for some models, a text; and what can be looked at."""
+        """The model's answer to a file and, for some models, a text; and what can be looked at.
+
+        `without` are heads that are switched off, as LAYER:HEAD.
+        """
         info = service.registry.find(model)
         if info.pipeline.input == TEXT:
             raise UsageError(f"{info.id} reads texts, and does not look at files")
@@ -113,10 +121,10 @@ def inspect_router(service: TranslationService, attention_cache: AttentionCache)
         given = GivenInput(await file.read(), file.filename or "file", text, _options(options))
 
         def compute() -> dict[str, Any]:
-            recording, answer = _inspect(service, info, given)
+            recording, answer = _inspect(service, info, given, without)
             key = uuid4().hex
             attention_cache.keep(key, recording)
-            return {"id": key, "answer": answer, "report": recording.description}
+            return {"id": key, "answer": answer, "report": recording.description, "without": without}
 
         return await wait_for_result(request, service.engine.run(compute), seconds=seconds)
 
@@ -202,12 +210,16 @@ def _options(text: str) -> dict[str, str]:
     return found
 
 
-def _inspect(service: TranslationService, info: ModelInfo, given: GivenInput) -> tuple[FileRecording, dict[str, Any]]:
+def _inspect(
+    service: TranslationService, info: ModelInfo, given: GivenInput, without: Sequence[str]
+) -> tuple[FileRecording, dict[str, Any]]:
     """The attention of a model on a file, and its answer."""
     if info.pipeline.input == IMAGE:
         assert isinstance(given.file, bytes)
         read_image(given.file, given.title)  # an unreadable image is reported by its name
-    found = inspect_input(service.registry.model(info.id), given)
+    pipeline = service.registry.model(info.id)
+    with without_heads(pipeline, without):
+        found = inspect_input(pipeline, given)
     if found is None:
         raise UsageError(f"{info.id} has no view on this page; use `regard look`")
     size = sum(panel.weights.size for panel in found.report.panels)
@@ -216,4 +228,4 @@ def _inspect(service: TranslationService, info: ModelInfo, given: GivenInput) ->
             f"the attention of this input has {size:,} weights; the page shows at most {MAX_WEIGHTS:,}: "
             "draw it with `regard look`"
         )
-    return FileRecording(found.report), found.answer
+    return FileRecording(found.report, attention_names(models_of(pipeline)[0])), found.answer

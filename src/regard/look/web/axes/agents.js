@@ -2,7 +2,7 @@
 // step, and whom and when it looks at grows; play the scene in time. The offline page and the lens make their elements
 // from `markup`.
 
-import { calm, make, partsOf, within } from "../dom.js";
+import { announce, calm, make, partsOf, within } from "../dom.js";
 import { cssColour, onTheme, prepare } from "../colours.js";
 import { percent } from "../format.js";
 import { registerView } from "../offline.js";
@@ -18,7 +18,7 @@ const when = (step) => (step ? `${step > 0 ? "+" : "−"}${Math.abs(step)}` : "n
 export class AgentsView {
   /** `weightsOf(number)` gives the bytes q of a panel, with weight (q / 255)², head by head and row by row. */
   constructor(root, report, weightsOf) {
-    Object.assign(this, { report, weightsOf, parts: partsOf(root), details: report.details, pointed: null, table: null, asked: 0 });
+    Object.assign(this, { root, report, weightsOf, parts: partsOf(root), details: report.details, pointed: null, table: null, asked: 0 });
     const { past, likeliest, samples, sample } = this.details;
     this.past = past[0].length;
     this.future = likeliest[0].length;
@@ -74,9 +74,19 @@ export class AgentsView {
     const table = place ? await this.#looked(place) : null;
     if (number !== this.asked) return;
     this.table = table;
+    this.#announce();
     this.parts.readout.textContent = this.#describe();
     this.#list();
     this.#draw();
+  }
+
+  /** The head that is shown, and the agent and step that are pointed at with those that they look at most. */
+  #announce() {
+    const panel = this.table?.panel ?? this.panels[this.parts.layer.value], shown = { panel: panel?.number, head: Number(this.parts.head.value) };
+    if (!panel) return;
+    if (!this.table) { announce(this.root, shown); return; }
+    const { steps } = panel.sides[0], { agent, step } = this.pointed, weights = this.table.cells.map(({ weight }) => weight);
+    announce(this.root, { ...shown, query: agent * steps.length + steps.indexOf(step), key: weights.indexOf(Math.max(...weights)) });
   }
 
   #describe() {

@@ -3,7 +3,7 @@
 // `details.boxes` is then a list of { name, boxes: [{ box, name, score }] }, one set for each stage of a detector.
 
 import { prepare } from "../colours.js";
-import { make, partsOf } from "../dom.js";
+import { announce, make, partsOf } from "../dom.js";
 import { percent } from "../format.js";
 import { registerView } from "../offline.js";
 
@@ -47,7 +47,7 @@ export function drawBoxes(canvas, image, boxes, names, { side = SIDE, strength =
 export class BoxesView {
   /** `weightsOf(number)` gives the bytes q of a panel, with weight (q / 255)², head by head and row by row. */
   constructor(root, report, weightsOf) {
-    Object.assign(this, { report, weightsOf, parts: partsOf(root), number: 0, head: MEAN, query: null, held: false, asked: 0 });
+    Object.assign(this, { root, report, weightsOf, parts: partsOf(root), number: 0, head: MEAN, query: null, held: false, asked: 0 });
     this.panels = report.panels.map((panel) => ({ ...panel, queries: report.axes[panel.axes[0]], keys: report.axes[panel.axes[1]] }));
     this.sets = report.details?.boxes ?? [];
     this.image = new Image();
@@ -84,6 +84,7 @@ export class BoxesView {
     this.#words(parts.queries, panel.queries, (number) => (number === this.query ? 1 : 0), (number) => this.#point(number));
     this.#words(parts.keys, panel.keys, lit, null);
     const best = row ? row.indexOf(Math.max(...row)) : 0;
+    announce(this.root, { panel: this.number, head: this.head, query: this.query, key: row ? best : null });
     parts.readout.textContent = row ? `“${nameOf(panel.queries, this.query)}” looks most at “${nameOf(panel.keys, best)}” (${percent(row[best])})` : "Point at a word or a box: what it looks at lights up.";
     await this.#drawAtlas();
   }

@@ -2,7 +2,7 @@
 // of a layer; small maps show all heads. The offline page makes its elements from `markup`; the lens has its own, with
 // the same `data-part` names.
 
-import { make, partsOf } from "../dom.js";
+import { announce, make, partsOf } from "../dom.js";
 import { percent } from "../format.js";
 import { registerView } from "../offline.js";
 import { drawUnderVeil } from "../overlay.js";
@@ -13,7 +13,7 @@ const SIDE = 460, THUMB = 88; // pixels of the image, of a small map
 export class GridView {
   /** `weightsOf(number)` gives the bytes q of a panel, with weight (q / 255)², head by head and row by row. */
   constructor(root, report, weightsOf) {
-    Object.assign(this, { report, weightsOf, parts: partsOf(root), panels: report.panels.map((panel) => withGrids(panel, report.axes)) });
+    Object.assign(this, { root, report, weightsOf, parts: partsOf(root), panels: report.panels.map((panel) => withGrids(panel, report.axes)) });
     Object.assign(this, { number: this.panels.length - 1, head: MEAN, cell: CLASS, held: false, rolled: false });
     this.image = new Image();
     this.#buildAtlas();
@@ -81,6 +81,7 @@ export class GridView {
     if (!this.rolled) { this.#drawWindows(drawn); this.#drawCell(drawn); }
     parts.name.textContent = this.rolled ? "All layers, rolled out" : `${layer} · ${this.head === MEAN ? "mean of its heads" : `head ${this.head}`}`;
     parts.readout.textContent = this.#describe(shown);
+    if (!this.rolled) this.#announce(shown);
     parts.class.hidden = !queries.extra;
     parts.rollout.hidden = !rollout;
     parts.class.setAttribute("aria-pressed", this.cell === CLASS && !this.rolled);
@@ -88,9 +89,14 @@ export class GridView {
     await this.#showAtlas();
   }
 
+  #announce({ weights }) {
+    const { queries, keys } = this.#panel, query = this.cell === CLASS ? 0 : this.cell + queries.extra;
+    announce(this.root, { panel: this.number, head: this.head, query, key: heaviest(weights) + keys.extra });
+  }
+
   #describe({ grid: [, columns], weights }) {
     const named = (at, width) => `row ${1 + Math.floor(at / width)}, column ${1 + (at % width)}`;
-    const best = weights.reduce((most, weight, at) => (weight > weights[most] ? at : most), 0);
+    const best = heaviest(weights);
     const from = this.cell === CLASS ? "The class token" : `The place at ${named(this.cell, this.#panel.queries.columns)}`;
     return `${this.rolled ? "What reaches the answer comes most from" : `${from} looks most at`} ${named(best, columns)} (${percent(weights[best])})`;
   }
@@ -152,6 +158,8 @@ export class GridView {
     this.parts.rollout.onclick = () => { Object.assign(this, { rolled: !this.rolled, held: true }); this.show(); };
   }
 }
+
+const heaviest = (weights) => weights.reduce((most, weight, at) => (weight > weights[most] ? at : most), 0);
 
 /** A panel with its axes in place of their numbers. */
 function withGrids(panel, axes) {

@@ -2,7 +2,7 @@
 // instruction and the steps of a path: point at a word, and the steps it looks at light up; point at a step, and the
 // words light up. The offline page and the lens make their elements from `markup`.
 
-import { make, partsOf } from "../dom.js";
+import { announce, make, partsOf } from "../dom.js";
 import { onTheme, prepare } from "../colours.js";
 import { percent } from "../format.js";
 import { registerView } from "../offline.js";
@@ -17,7 +17,7 @@ export class HouseView {
   /** `weightsOf(number)` gives the bytes q of a panel, with weight (q / 255)², head by head and row by row. */
   constructor(root, report, weightsOf) {
     const panels = report.panels.map((panel, number) => ({ ...panel, number, sides: panel.axes.map((axis) => report.axes[axis]) }));
-    Object.assign(this, { report, weightsOf, parts: partsOf(root), details: report.details });
+    Object.assign(this, { root, report, weightsOf, parts: partsOf(root), details: report.details });
     this.panels = panels.filter(({ sides: [queries, keys] }) => queries.kind !== keys.kind);
     this.words = report.axes.find((axis) => axis.kind === "tokens")?.texts ?? [];
     this.pointed = { word: null, step: null };
@@ -97,7 +97,17 @@ export class HouseView {
       element.style.background = shares ? `rgb(${LIT} / ${0.8 * shares[number] / most})` : "";
     }
     this.parts.readout.textContent = this.#describe();
+    this.#announce();
     this.#draw();
+  }
+
+  /** The head that is shown, and the word or step that is pointed at with its partner; rows of a path begin before its steps. */
+  #announce() {
+    const panel = this.panels[Number(this.parts.layer.value)], { word, step } = this.pointed, { cells, byWord } = this.table ?? {};
+    if (!panel || !cells) return;
+    const pair = word !== null ? [word, heaviest(cells[word])] : step !== null ? [heaviest(cells.map((row) => row[step + 1])), step + 1] : [null, null];
+    const [query, key] = byWord ? pair : pair.reverse();
+    announce(this.root, { panel: panel.number, head: Number(this.parts.head.value), query, key });
   }
 
   /** What is pointed at, in words. */
@@ -208,6 +218,8 @@ export class HouseView {
     };
   }
 }
+
+const heaviest = (weights) => weights.indexOf(Math.max(...weights));
 
 const markup = `
   <section class="stage" aria-labelledby="house-name">

@@ -2,7 +2,7 @@
 // can be played: a cursor moves along, and the token that is being said shows where it looked. The offline page and the
 // lens make their elements from `markup`.
 
-import { make, onWidth, partsOf } from "../dom.js";
+import { announce, make, onWidth, partsOf } from "../dom.js";
 import { cssColour, onTheme, prepare } from "../colours.js";
 import { percent } from "../format.js";
 import { registerView } from "../offline.js";
@@ -14,7 +14,7 @@ const CONTRAST = 0.6; // exponent of weights, so that faint looks are seen
 export class SpectrogramView {
   /** `weightsOf(number)` gives the bytes q of a panel, with weight (q / 255)², head by head and row by row. */
   constructor(root, report, weightsOf) {
-    Object.assign(this, { report, weightsOf, parts: partsOf(root), details: report.details, chosen: null, held: false });
+    Object.assign(this, { root, report, weightsOf, parts: partsOf(root), details: report.details, chosen: null, held: false });
     this.tokens = report.panels.length ? report.axes[report.panels[0].axes[0]].texts : [];
     this.image = new Image();
     this.image.addEventListener("load", () => this.#draw());
@@ -109,9 +109,14 @@ export class SpectrogramView {
   }
 
   #describe() {
-    const weights = this.table?.[this.chosen];
-    if (!weights) { this.parts.readout.textContent = ""; return; }
+    const weights = this.table?.[this.chosen], shown = { panel: Number(this.parts.layer.value), head: Number(this.parts.head.value) };
+    if (!weights) {
+      this.parts.readout.textContent = "";
+      if (this.table) announce(this.root, shown);
+      return;
+    }
     const best = weights.indexOf(Math.max(...weights)), seconds = this.details.seconds / weights.length;
+    announce(this.root, { ...shown, query: this.chosen, key: best });
     const span = this.details.path[this.chosen], said = span ? `, said at ${span[1].toFixed(2)} s,` : "";
     this.parts.readout.textContent = `“${this.tokens[this.chosen]}”${said} looked most at ${(best * seconds).toFixed(2)} s (${percent(weights[best])})`;
   }

@@ -2,7 +2,7 @@
 // that hard attention drew are dots, below the weights that they were drawn from; gates are written at the words. The
 // offline page and the lens make their elements from `markup`.
 
-import { make, partsOf } from "../dom.js";
+import { announce, make, partsOf } from "../dom.js";
 import { percent } from "../format.js";
 import { registerView } from "../offline.js";
 import { drawUnderVeil } from "../overlay.js";
@@ -14,7 +14,7 @@ export class StripView {
   /** `weightsOf(number)` gives the bytes q of a panel, with weight (q / 255)², head by head and row by row. */
   constructor(root, report, weightsOf) {
     const { gates = [], drawn = [] } = report.details ?? {};
-    Object.assign(this, { report, weightsOf, gates, drawn, parts: partsOf(root), word: 0, head: MEAN, held: false });
+    Object.assign(this, { root, report, weightsOf, gates, drawn, parts: partsOf(root), panel: 0, word: 0, head: MEAN, held: false });
     this.words = report.axes[report.panels[0].axes[0]].texts;
     this.keys = report.axes[report.panels[0].axes[1]];
     this.image = new Image();
@@ -55,7 +55,8 @@ export class StripView {
       onclick: () => { this.held = !this.held || word !== this.word; this.choose(word); } });
     said.replaceChildren(...this.words.map((word, number) => make("li", {}, make("button", { type: "button", data: { word: number }, ...point(number) },
       word, ...(this.gates.length ? [make("small", { textContent: `β ${this.gates[number].toFixed(2)}`, title: "how much of what it saw reached the word" })] : [])))));
-    stack.replaceChildren(...panels.map(({ name }) => make("figure", {}, make("canvas", { className: "picture", role: "img", "aria-label": name }), make("figcaption", { textContent: name }))));
+    stack.replaceChildren(...panels.map(({ name }, number) => make("figure", { data: { panel: number }, onclick: () => { this.panel = number; this.choose(this.word); } },
+      make("canvas", { className: "picture", role: "img", "aria-label": name }), make("figcaption", { textContent: name }))));
     strip.replaceChildren(...panels.map(({ name }, number) => make("div", { className: "map-row" }, make("h3", { textContent: name }),
       ...this.words.map((word, at) => make("button", { type: "button", title: word, "aria-label": `${word}, ${name}`, data: { word: at }, ...point(at) },
         make("canvas", { data: { panel: number, word: at } }), word)))));
@@ -71,7 +72,10 @@ export class StripView {
     for (const button of [...this.parts.said.querySelectorAll("button"), ...this.parts.strip.querySelectorAll("button")])
       button.setAttribute("aria-pressed", Number(button.dataset.word) === word);
     const drawn = [...this.parts.stack.querySelectorAll("canvas")].map((canvas, number) => this.#draw(canvas, SIDE, number, word));
-    const [{ weights }] = await Promise.all(drawn), best = heaviest(weights), { columns } = this.keys;
+    const { weights } = (await Promise.all(drawn))[this.panel], best = heaviest(weights), { columns, extra } = this.keys;
+    if (word !== this.word) return; // another word was pointed at in the meantime
+    for (const figure of this.parts.stack.children) figure.toggleAttribute("data-chosen", this.report.panels.length > 1 && Number(figure.dataset.panel) === this.panel);
+    announce(this.root, { panel: this.panel, head: this.head, query: word, key: best + extra });
     const gate = this.gates.length ? `; gate β ${this.gates[word].toFixed(2)}` : "";
     this.parts.readout.textContent = `“${this.words[word]}” looked most at row ${1 + Math.floor(best / columns)}, column ${1 + (best % columns)} (${percent(weights[best])})${gate}`;
   }

@@ -3,7 +3,7 @@
 // the map or of the chain: what it looks at lights up in both. The offline page and the lens make their elements from
 // `markup`.
 
-import { make, partsOf } from "../dom.js";
+import { announce, make, partsOf } from "../dom.js";
 import { cssColour, font, onTheme, prepare } from "../colours.js";
 import { percent } from "../format.js";
 import { registerView } from "../offline.js";
@@ -26,7 +26,7 @@ const css = (rgb) => `rgb(${rgb.join(" ")})`;
 export class StructureView {
   /** `weightsOf(number)` gives the bytes q of a panel, with weight (q / 255)², head by head and row by row. */
   constructor(root, report, weightsOf) {
-    Object.assign(this, { report, weightsOf, parts: partsOf(root), details: report.details, pointed: null, held: false, asked: 0 });
+    Object.assign(this, { root, report, weightsOf, parts: partsOf(root), details: report.details, pointed: null, held: false, asked: 0 });
     this.sequence = report.axes.find((axis) => axis.kind === "residues").sequence;
     this.length = this.sequence.length;
     this.places = centred(this.details.places, this.details.places);
@@ -66,6 +66,7 @@ export class StructureView {
     }
     if (asked !== this.asked) return; // another layer was chosen in the meantime
     this.weights = weights;
+    if (panel) announce(this.root, { panel: number, head: Number(this.parts.head.value) });
     this.#draw();
   }
 

@@ -3,7 +3,7 @@
 // its elements from `markup`; the lens has its own, with the same `data-part` names.
 
 import { Atlas, headsOf, MEAN } from "../atlas.js";
-import { calm, partsOf } from "../dom.js";
+import { announce, calm, partsOf } from "../dom.js";
 import { KINDS, percent } from "../format.js";
 import { Matrix } from "../matrix.js";
 import { registerView } from "../offline.js";
@@ -172,8 +172,16 @@ function open(root, report, weightsOf) {
       view.parts["keys-side"].textContent = isCross ? "source" : "looked at";
       view.parts["queries-side"].textContent = isCross ? "target" : "looking";
       if (location.protocol !== "about:") history.replaceState(null, "", addressOf(shown)); // a notebook's frame has no address
+      announceView();
     },
   });
+  /** The head that is shown, and the query and the key that are pointed at; a query alone is shown with its heaviest key. */
+  const announceView = () => {
+    const { panel, head, map } = view.view, { row, column } = view.pointing.place;
+    if (panel.kind === "alignment") announce(root, { panel: null, head });
+    else announce(root, { panel: panel.number - (report.alignment ? 1 : 0), head, query: row, key: row === null ? null : (column ?? map.heaviestKey(row)) });
+  };
+  view.pointing.watch(() => { if (view.view?.map) announceView(); });
   showPredictions(view.parts, report);
   view.show(panelsOf(report), (each) => addressOf(each) === location.hash);
   view.atlas.drawWhenVisible(mapOf);
