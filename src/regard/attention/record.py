@@ -33,6 +33,10 @@ class Looks(Mapping[str, Tensor]):
     def add(self, name: str, weights: Float[Tensor, "B H Tq Tk"]) -> None:
         self._calls.setdefault(name, []).append(weights)
 
+    def calls(self, name: str) -> list[Tensor]:
+        """What was recorded in every call of a module, one tensor each."""
+        return list(self._calls[name])
+
     def __getitem__(self, name: str) -> Tensor:
         calls = self._calls[name]
         widest = max(call.shape[-1] for call in calls)  # with a growing cache, each step has one more key than the last

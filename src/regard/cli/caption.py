@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.answering import answer_lines, given_texts
-from regard.cli.options import AllowPickle, AsJson, Device, Model, Without
+from regard.cli.options import AllowPickle, AsJson, Changes, Device, Model, Without
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ def caption(
         Path | None, typer.Option(help="Draw where it looked at every word: FILE.svg, .png, .html or .json.")
     ] = None,
     without: Without = [],  # noqa: B006 - typer's way to say "none given"
+    change: Changes = [],  # noqa: B006 - typer's way to say "none given"
     as_json: AsJson = False,
     device: Device = "cpu",
     allow_pickle: AllowPickle = False,
@@ -42,7 +43,7 @@ def caption(
     if attention and len(picture or ()) != 1:
         raise UsageError("--attention draws one picture; give exactly one file")
     from regard.checkpoints.hub import local_folder
-    from regard.inference.insight.interventions import without_heads
+    from regard.inference.insight.interventions import changed, switched_off
     from regard.inference.pipelines.captioner import ImageCaptioner
 
     captioner = ImageCaptioner.load(local_folder(model), device=device, allow_pickle=allow_pickle)
@@ -56,7 +57,7 @@ def caption(
             _draw(captioner, line, found, attention)
         return _shown(line, found, as_json)
 
-    with without_heads(captioner, without):
+    with changed(captioner, switched_off(without) + change):
         answer_lines(given_texts(picture), lambda files: captioner.caption(files, settings=settings), show)
 
 

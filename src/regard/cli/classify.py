@@ -11,6 +11,7 @@ from regard.cli.answering import Unknown, answer_lines, given_texts, refuse_pict
 from regard.cli.options import (
     AllowPickle,
     AsJson,
+    Changes,
     Device,
     Model,
     Truncate,
@@ -33,6 +34,7 @@ def classify(
     pairs: Annotated[bool, typer.Option("--pairs", help="Each line is two texts with a TAB between them.")] = False,
     truncate: Truncate = False,
     without: Without = [],  # noqa: B006 - typer's way to say "none given"
+    change: Changes = [],  # noqa: B006 - typer's way to say "none given"
     as_json: AsJson = False,
     device: Device = "cpu",
     allow_pickle: AllowPickle = False,
@@ -45,13 +47,13 @@ def classify(
     Example: regard classify "a moving, funny film" -m runs/sst2
     Example: regard classify holiday/*.jpg -m hf:google/vit-base-patch16-224
     """
-    from regard.inference.insight.interventions import without_heads
+    from regard.inference.insight.interventions import changed, switched_off
 
     if (kind := input_of(model)) != "text":
         if pairs or truncate:
             raise UsageError("--pairs and --truncate are for texts; this model reads files")
         classifier = load_file_classifier(model, device, allow_pickle)
-        with without_heads(classifier, without):
+        with changed(classifier, switched_off(without) + change):
             answer_lines(given_texts(text), classifier.classify, lambda line, found: _shown(kind, line, found, as_json))
         return
     refuse_pictures(text or ())
@@ -64,7 +66,7 @@ def classify(
         return encoder.classify(firsts, seconds, truncate=truncate)
 
     unknown = Unknown(encoder.unknown_words, typed=bool(text))
-    with without_heads(encoder, without):
+    with changed(encoder, switched_off(without) + change):
         answer_lines(given_texts(text), answer, lambda line, found: _shown("text", line, found, as_json), unknown)
 
 

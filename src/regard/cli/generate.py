@@ -15,6 +15,7 @@ from regard.cli.images import make_images
 from regard.cli.options import (
     AllowPickle,
     AsJson,
+    Changes,
     Device,
     Model,
     Precision,
@@ -77,6 +78,7 @@ def generate(
     seed: Annotated[int | None, typer.Option(help="Same seed, same answer.")] = None,
     stream: Annotated[bool, typer.Option("--stream", help="Show an answer as it is written.")] = False,
     without: Without = [],  # noqa: B006 - typer's way to say "none given"
+    change: Changes = [],  # noqa: B006 - typer's way to say "none given"
     as_json: AsJson = False,
     device: Device = "cpu",
     precision: Precision = "fp32",
@@ -103,8 +105,8 @@ def generate(
     if generates_images(model):
         if stream or as_json or best_of or stop or beam:
             raise UsageError("--stream, --json, --best-of, --stop and --beam are for texts; this model makes pictures")
-        if without:
-            raise UsageError("--without is for models that write texts; this one makes pictures")
+        if without or change:
+            raise UsageError("--without and --change are for models that write texts; this one makes pictures")
         if precision != "fp32":
             raise UsageError("--precision is for models that write texts; this one makes pictures, in fp32")
         make_images(prompt or [], model, output, count=n, keep=keep, settings=changes, device=device,
@@ -115,10 +117,10 @@ def generate(
     refuse_pictures(prompt or ())
     changes |= {"max_tokens": max_tokens, "stop": stop or []}
     writer = load_writer(model, device, allow_pickle, precision)
-    from regard.inference.insight.interventions import without_heads
+    from regard.inference.insight.interventions import changed, switched_off
 
     if stream:
-        with without_heads(writer, without):
+        with changed(writer, switched_off(without) + change):
             _stream(writer, given_texts(prompt), changes, broken=bool(prompt))
         return
 
@@ -137,7 +139,7 @@ def generate(
         scores = [each.score for each in (found, *found.alternatives)]
         return "\n".join(f"{score:.4f}\t{text}" for score, text in zip(scores, texts, strict=True))
 
-    with without_heads(writer, without):
+    with changed(writer, switched_off(without) + change):
         answer_lines(given_texts(prompt), answer, show, Unknown(writer.unknown_words, typed=bool(prompt)))
 
 

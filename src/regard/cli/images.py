@@ -22,16 +22,18 @@ def look_at_file(
     layers: str,
     head: int | None,
     at: list[str],
-    without: list[str],
+    changes: list[str],
+    other: str,
+    logit_lens: bool,
     device: str,
     allow_pickle: bool,
 ) -> None:
     """Draw the attention of a model that reads files, some of them with a text.
 
-    An image generator takes CLASS#SEED in place of a file.
+    An image generator takes CLASS#SEED in place of a file. `other` is the input that changes take from.
     """
     import regard
-    from regard.inference.insight.interventions import without_heads
+    from regard.inference.insight.interventions import changed
     from regard.inference.pipelines.image_generation import ClassImageGenerator, PixelGenerator
     from regard.look.adapters.catalog import inspect_input
     from regard.look.adapters.given import GivenInput
@@ -42,26 +44,31 @@ def look_at_file(
     points, title = [_point(each) for each in at], Path(path).name
     pipeline = regard.load(model, device=device, allow_pickle=allow_pickle)
 
-    def inspected() -> AttentionReport:
+    def inspected(read: str = path) -> AttentionReport:
         match pipeline:
             case ClassImageGenerator():
-                label, _, seed = path.partition("#")
+                label, _, seed = read.partition("#")
                 recorded = pipeline.attention(label, seed=_seed(seed or "0"))
-                return image_report(recorded, title=path, model=pipeline.name, meta={})
+                return image_report(recorded, title=read, model=pipeline.name, meta={})
             case PixelGenerator():
-                return image_report(pipeline.attention(path), title=title, model=pipeline.name, meta={})
-        found = inspect_input(pipeline, GivenInput(path, title, text))
+                return image_report(pipeline.attention(read), title=title, model=pipeline.name, meta={})
+        found = inspect_input(pipeline, GivenInput(read, title, text))
         if found is None:
             raise UsageError(f"{model} is a {type(pipeline).__name__}, whose attention cannot be drawn")
         if not found.report.panels and not found.report.shown_as:
             raise UsageError(f"{model} has no attention to look at")
         return found.report
 
-    original = inspected() if without else None
-    with without_heads(pipeline, without):
+    original = inspected() if changes else None
+    with changed(pipeline, changes, (lambda: inspected(other)) if other else None):
         report = inspected()
     if original is not None:
-        report.meta.update(changed_facts(without, summary(original), summary(report)))
+        told = [each.removesuffix("=off") for each in changes]
+        report.meta.update(changed_facts(told, summary(original), summary(report)))
+    if logit_lens:
+        if report.logit_lens is None:
+            raise UsageError(f"{model} has no logit lens: its layers have no common way to its answer")
+        print(report.logit_lens)
     save(report, output, panels=None if layers == "*" else layers, head=head, points=points)
     print(f"attention drawn to {output}", file=sys.stderr)
 

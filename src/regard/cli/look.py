@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +11,7 @@ import typer
 
 from regard.cli.answering import Unknown, refuse_pictures
 from regard.cli.images import look_at_file
-from regard.cli.options import AllowPickle, Device, Models, To, Without, built_in, finite, input_of
+from regard.cli.options import AllowPickle, Changes, Device, Models, To, Without, built_in, finite, input_of
 
 
 def look(
@@ -37,6 +38,13 @@ def look(
         list[str] | None, typer.Option(help="Pictures: the place that looks, as X,Y from 0,0 to 1,1. Repeatable.")
     ] = None,
     without: Without = [],  # noqa: B006 - typer's way to say "none given"
+    change: Changes = [],  # noqa: B006 - typer's way to say "none given"
+    other: Annotated[
+        str, typer.Option("--from", help="The input that `weights` and `patch` take from: a text, or a file.")
+    ] = "",
+    logit_lens: Annotated[
+        bool, typer.Option("--logit-lens", help="Also what every layer would have said; printed, and in the file.")
+    ] = False,
     to: To = "",
     device: Device = "cpu",
     allow_pickle: AllowPickle = False,
@@ -50,32 +58,43 @@ def look(
     Example: regard look "The cat sat on the [MASK]." -m hf:google-bert/bert-base-uncased -o cat.html
     Example: regard look cat.jpg -m runs/cifar10-vit -o cat.png --at 0.5,0.4
     Example: regard look "we are eating bread" -m runs/en-es --without decoder.1.cross:3
+    Example: regard look "Lily had a ball" -m runs/gpt --change decoder.2.residual@3=patch --from "Lily had a cat"
+    Example: regard look "In a shocking finding," -m hf:openai-community/gpt2 --logit-lens -o gpt.json
     """
     if len(model) == 1 and input_of(model[0]) != "text":
-        look_at_file(text, pair, model[0], output, layers, head, at or [], without, device, allow_pickle)
+        from regard.inference.insight.interventions import switched_off
+
+        look_at_file(
+            text, pair, model[0], output, layers, head, at or [], switched_off(without) + change, other, logit_lens,
+            device, allow_pickle,
+        )  # fmt: skip
         return
-    refuse_pictures((text, pair))
+    refuse_pictures((text, pair, other))
     import regard
     from regard.data.tokenizers.base import well_formed
-    from regard.inference.insight.interventions import without_heads
-    from regard.look.adapters.text import TextInspection, TextModel, inspect_text
+    from regard.inference.insight.interventions import changed, switched_off
+    from regard.look.adapters.text import LENS_TOP, TextInspection, TextModel, inspect_text
     from regard.look.report import changed_facts
     from regard.look.save import save
 
     given = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
     generation: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     pipeline = regard.load(*(model or [str(built_in())]), device=device, allow_pickle=allow_pickle)
-    text, pair, target = map(well_formed, (text, pair, target))
+    text, pair, target, other = map(well_formed, (text, pair, target, other))
+    changes = switched_off(without) + change
 
-    def inspected() -> TextInspection:
-        return inspect_text(pipeline, text, pair=pair, to=to, target=target, **generation)
+    def inspected(read: str = text) -> TextInspection:
+        return inspect_text(pipeline, read, pair=pair, to=to, target=target, **generation)
 
-    original = inspected() if without else None
-    with without_heads(pipeline, without):
+    original = inspected().says() if changes else ""
+    with changed(pipeline, changes, (lambda: inspected(other).run()) if other else None):
         inspection = inspected()
         report = inspection.report(top=top)
-    if original is not None:
-        report.meta.update(changed_facts(without, original.said, inspection.said))
+        if logit_lens:
+            report = replace(report, logit_lens=inspection.logit_lens(min(top, LENS_TOP)))
+            print(report.logit_lens)
+        if changes:
+            report.meta.update(changed_facts([*without, *change], original, inspection.says()))
     assert isinstance(pipeline, TextModel)  # inspect_text refuses the others
     Unknown(pipeline.unknown_words, typed=True).note(f"{text}\t{pair}" if pair else text)
     save(report, output, panels=None if layers == "*" else layers, head=head, view="heads")

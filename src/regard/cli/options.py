@@ -45,6 +45,14 @@ Without = Annotated[
     list[str],
     typer.Option("--without", help="Switch a head off: LAYER:HEAD, such as decoder.1.cross:3; * is all. Repeatable."),
 ]
+Changes = Annotated[
+    list[str],
+    typer.Option(
+        "--change",
+        help="WHERE=WHAT, WHERE a head LAYER:HEAD or a place, WHAT off, uniform, row QUERY: W W ..., weights, patch or "
+        "add FILE.npy STRENGTH. Repeatable; see docs/reading.md.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object per line, for machines.")]
 
 

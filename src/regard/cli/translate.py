@@ -16,7 +16,18 @@ import typer
 
 from regard.cli.answering import Unknown, refuse_pictures
 from regard.cli.foreign import Foreign
-from regard.cli.options import AllowPickle, AsJson, Device, Models, Precision, To, Without, existing, load_translator
+from regard.cli.options import (
+    AllowPickle,
+    AsJson,
+    Changes,
+    Device,
+    Models,
+    Precision,
+    To,
+    Without,
+    existing,
+    load_translator,
+)
 from regard.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -78,6 +89,7 @@ def translate(
     seed: Annotated[int | None, typer.Option(help="Sampling: same seed, same answer.")] = None,
     stream: Annotated[bool, typer.Option("--stream", help="Show the translation as it is produced.")] = False,
     without: Without = [],  # noqa: B006 - typer's way to say "none given"
+    change: Changes = [],  # noqa: B006 - typer's way to say "none given"
     as_json: AsJson = False,
     device: Device = "cpu",
     precision: Precision = "fp32",
@@ -100,8 +112,8 @@ def translate(
         raise UsageError(f"{way} gives the translation alone; leave out --json, --align, --attention and --n-best")
     if stream and memory:
         raise UsageError("--memory shows and takes whole translations; leave out --stream")
-    if document and without:
-        raise UsageError("--without is for texts and lines; leave out --output")
+    if document and (without or change):
+        raise UsageError("--without and --change are for texts and lines; leave out --output")
     if (review and not document) or (encoding and text):
         raise UsageError(
             "--review is for documents (--input with --output), --encoding for what is read, not for texts"
@@ -131,9 +143,9 @@ def translate(
     source_language = translator.tokenizer.source_language
     lines = _given(text) if text else _lines(input_file, source_language, encoding)
     lines = Foreign(source_language, translator.target_language(to), typed=bool(text)).watch(lines)
-    from regard.inference.insight.interventions import without_heads
+    from regard.inference.insight.interventions import changed, switched_off
 
-    with without_heads(translator, without), _writer(output) as out:
+    with changed(translator, switched_off(without) + change), _writer(output) as out:
         if stream:
             _stream(translator, lines, out, changes, _unknown(translator, model, typed=bool(text)))
             return

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from regard.inference.insight.neurons import LayerNeurons
 from regard.inference.insight.predictions import TOP, TokenPrediction
 from regard.look.panels import Axis, Kind, Panel
 from regard.look.report import AttentionReport
@@ -37,6 +38,7 @@ class Recorded:
 
     weights: Mapping[str, Float[np.ndarray, "H Tq Tk"]]
     alignment: Float[np.ndarray, "targets sources"] | None = None
+    neurons: Mapping[str, LayerNeurons] = field(default_factory=dict)
 
 
 @dataclass
@@ -54,6 +56,10 @@ class Inspection(ABC):
     @abstractmethod
     def record(self, layers: Sequence[str], *, scores: bool = False) -> Recorded:
         """Record these layers in one pass; with `scores`, the values before the softmax."""
+
+    def record_with_neurons(self, layers: Sequence[str]) -> Recorded:
+        """Record these layers, and what their scores are made of."""
+        return self.record(layers)
 
     @property
     def prediction_axis(self) -> str:
@@ -73,9 +79,9 @@ class Inspection(ABC):
 
     def report(self, *, top: int = TOP) -> AttentionReport:
         """Every layer and head, the word alignment, and all predictions."""
-        recorded = self.record(list(self.layers))
+        recorded = self.record_with_neurons(list(self.layers))
         panels = [
-            Panel(name, kind, recorded.weights[name], self.axes[queries], self.axes[keys])
+            Panel(name, kind, recorded.weights[name], self.axes[queries], self.axes[keys], recorded.neurons.get(name))
             for name, kind, _, queries, keys in self.layers.values()
         ]
         alignment = None

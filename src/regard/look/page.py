@@ -9,28 +9,36 @@ import json
 import zlib
 from functools import cache
 from importlib import resources
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, UInt8
 
+from regard.inference.insight.neurons import LayerNeurons
 from regard.look.bundle import bundle
 from regard.look.panels import Tokens, axis_from_json
 from regard.look.report import AttentionReport, describe
 
 LEVELS = 255
+INTEGERS = 2**15 - 1
+MAX_NEURONS = 8 * 2**20  # numbers of queries, keys and biases in a page, two bytes each
 
 
 def render_page(report: AttentionReport) -> str:
     """The whole page as text, under a policy that lets the browser run and load nothing else."""
-    weights = [panel.weights for panel in report.all_panels]
+    weights, neurons = [panel.weights for panel in report.all_panels], page_neurons(report)
     return fill_page(
         "page.html",
         title=report.title or "Attention",
         style=read_web("page.css") + read_web("shared.css"),
         script=_script(report.view),
-        data=page_data(report),
-        weights="\n".join(_weights_element(index, each) for index, each in enumerate(weights)),
+        data=page_data(report) | {"neurons": [each and each.form for each in neurons]},
+        weights="\n".join(
+            [
+                *(_bytes_element(f"weights-{index}", quantise(each).tobytes()) for index, each in enumerate(weights)),
+                *(_bytes_element(f"neurons-{index}", each.data) for index, each in enumerate(neurons) if each),
+            ]
+        ),
     )
 
 
@@ -57,6 +65,35 @@ def fill_page(template: str, *, title: str, style: str, script: str, data: dict[
 def quantise(weights: Float[np.ndarray, "*shape"]) -> UInt8[np.ndarray, "*shape"]:
     """Weights as bytes, q = round(255 sqrt(w)): the root keeps the small weights of long inputs apart from 0."""
     return np.rint(np.sqrt(np.clip(weights, 0.0, 1.0)) * LEVELS).astype(np.uint8)
+
+
+class PageNeurons(NamedTuple):
+    """The neurons of a panel in a page: their shapes and scales, and the numbers themselves as 16-bit integers."""
+
+    form: dict[str, Any]
+    data: bytes
+
+
+def page_neurons(report: AttentionReport) -> list[PageNeurons | None]:
+    """The neurons of every panel but the alignment; none at all if there are too many numbers for a page."""
+    known = [panel.neurons for panel in report.panels]
+    if sum(each.size for each in known if each is not None) > MAX_NEURONS:
+        return [None] * len(known)
+    return [None if each is None else _page_neurons(each) for each in known]
+
+
+def _page_neurons(neurons: LayerNeurons) -> PageNeurons:
+    arrays = [neurons.queries, neurons.keys, *([] if neurons.bias is None else [neurons.bias])]
+    units = [float(np.abs(each).max(initial=1e-9)) / INTEGERS for each in arrays]
+    form = {
+        "shapes": [list(each.shape) for each in arrays],
+        "units": units,
+        "scale": neurons.scale,
+        "additive": None if neurons.additive is None else neurons.additive.round(6).tolist(),
+        "cells": None if neurons.cells is None else [each.tolist() for each in neurons.cells],
+    }
+    integers = (np.rint(each / unit).astype("<i2") for each, unit in zip(arrays, units, strict=True))
+    return PageNeurons(form, b"".join(each.tobytes() for each in integers))
 
 
 def page_data(report: AttentionReport) -> dict[str, Any]:
@@ -91,6 +128,6 @@ def _script_safe_json(data: dict[str, Any]) -> str:
     return text
 
 
-def _weights_element(index: int, weights: np.ndarray) -> str:
-    packed = zlib.compress(quantise(weights).tobytes(), 4)
-    return f'<script type="application/octet-stream" id="weights-{index}">{base64.b64encode(packed).decode()}</script>'
+def _bytes_element(name: str, content: bytes) -> str:
+    packed = base64.b64encode(zlib.compress(content, 4)).decode()
+    return f'<script type="application/octet-stream" id="{name}">{packed}</script>'

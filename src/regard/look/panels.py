@@ -21,6 +21,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from regard.errors import UsageError
+from regard.inference.insight.neurons import LayerNeurons
 
 Kind = Literal["self", "cross", "causal"]
 Point = tuple[float, float]  # x to the right and y down, as fractions of the image's width and height
@@ -244,13 +245,17 @@ def axis_from_json(data: dict[str, Any]) -> Axis:
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """One attention layer on one input: `weights[head, query, key]`, with the axes of its queries and keys."""
+    """One attention layer on one input: `weights[head, query, key]`, with the axes of its queries and keys.
+
+    `neurons` are what its scores are made of, if they were recorded.
+    """
 
     name: str
     kind: Kind
     weights: Float[np.ndarray, "H Tq Tk"]
     queries: Axis
     keys: Axis
+    neurons: LayerNeurons | None = None
 
     def __post_init__(self) -> None:
         expected = (len(self.queries), len(self.keys))
@@ -271,4 +276,5 @@ class Panel:
         if not 0 <= index < self.heads:
             raise UsageError(f"{self.name!r} has heads 0 to {self.heads - 1}; head {index} was asked for")
         name = f"{self.name} head {index}" if self.heads > 1 else self.name
-        return replace(self, name=name, weights=self.weights[index : index + 1])
+        neurons = None if self.neurons is None else self.neurons.head(index)
+        return replace(self, name=name, weights=self.weights[index : index + 1], neurons=neurons)

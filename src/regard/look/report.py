@@ -15,6 +15,8 @@ from PIL import Image
 
 from regard.data.images.reading import Pixels, png
 from regard.errors import UsageError
+from regard.inference.insight.logit_lens import LogitLens
+from regard.inference.insight.neurons import LayerNeurons
 from regard.inference.insight.predictions import TokenPrediction, TokenProbability
 from regard.look.panels import Axis, Grid, Panel, Tokens, axis_from_json, axis_to_json
 
@@ -31,7 +33,7 @@ class AttentionReport:
     head, target words as queries, source words as keys) and `predictions`: what the model predicted at places of the
     text `tokens`. For images, `image` holds the pixels that grids lie over, and `rollout` how much of each cell
     reaches the model's answer through all layers. `shown_as` names the view of a report whose axes have different
-    views, and `details` are plain values for that view alone.
+    views, and `details` are plain values for that view alone. `logit_lens` is what every layer would have said.
     """
 
     title: str
@@ -45,6 +47,7 @@ class AttentionReport:
     rollout: Float[np.ndarray, "rows columns"] | None = None
     shown_as: str = ""
     details: Mapping[str, Any] = field(default_factory=dict)
+    logit_lens: LogitLens | None = None
 
     @property
     def all_panels(self) -> list[Panel]:
@@ -122,7 +125,8 @@ def describe(report: AttentionReport) -> dict[str, Any]:
     ```
     The axes of a panel are numbers of entries in the list of axes, since most panels share theirs. A choice is
     {"token", "probability", "drawn"}. A report of attention between the cells of an image also has "layers" (`_layer`).
-    "shown_as" and "details" are there if the report has them.
+    "shown_as" and "details" are there if the report has them, and so is "logit_lens": {"places": [labels],
+    "layers": [{"name", "top": [[token, probability], ...] for each place}]}.
     """
     axes: list[dict[str, Any]] = []
     described = {
@@ -143,6 +147,8 @@ def describe(report: AttentionReport) -> dict[str, Any]:
         described["rollout"] = {"grid": list(report.rollout.shape), "weights": weights}
     if report.shown_as:
         described |= {"shown_as": report.shown_as, "details": dict(report.details)}
+    if report.logit_lens is not None:
+        described["logit_lens"] = report.logit_lens.to_json()
     if report.is_between_cells:
         described["layers"] = [_layer(panel) for panel in report.panels]
     return described
@@ -152,17 +158,21 @@ def to_json(report: AttentionReport) -> dict[str, Any]:
     """The whole report as plain values: `describe`, with weights[head][query][key] rounded to six decimals.
 
     Every panel of a text also has its "queries" and "keys" as words, and the report "source" and "target". The weights
-    of attention between cells are in "layers", which repeats every panel in the form that version 1 wrote.
+    of attention between cells are in "layers", which repeats every panel in the form that version 1 wrote. "neurons" of
+    a panel are its query and key vectors, or null: queries[window][head][query][dimension], the same of "keys",
+    "scale", "bias", "additive" and "cells" (see `LayerNeurons`).
     """
     described = describe(report)
     if report.is_between_cells:
-        for layer, panel in zip(described["layers"], report.panels, strict=True):
+        for layer, form, panel in zip(described["layers"], described["panels"], report.panels, strict=True):
             layer["weights"] = _rounded(panel)
+            form["neurons"] = _neurons_to_json(panel.neurons)
     else:
         written = zip([described["alignment"], *described["panels"]], [report.alignment, *report.panels], strict=True)
         for form, each in written:
             if each is not None:
                 form |= {"queries": each.queries.labels(), "keys": each.keys.labels(), "weights": _rounded(each)}
+                form["neurons"] = _neurons_to_json(each.neurons)
     return described | {"source": report.source, "target": report.target}
 
 
@@ -186,6 +196,7 @@ def from_json(data: dict[str, Any]) -> AttentionReport:
         rollout=np.reshape(rollout["weights"], rollout["grid"]) if rollout else None,
         shown_as=data.get("shown_as", ""),
         details=data.get("details", {}),
+        logit_lens=LogitLens.from_json(data["logit_lens"]) if "logit_lens" in data else None,
     )
 
 
@@ -256,7 +267,30 @@ def _panel_from_json(data: dict[str, Any], axes: list[Axis]) -> Panel:
     else:
         queries, keys = Tokens(data["queries"]), Tokens(data["keys"])
     weights = np.asarray(data["weights"], dtype=np.float64).reshape(data["heads"], len(queries), len(keys))
-    return Panel(data["name"], data.get("kind", "self"), weights, queries, keys)
+    neurons = _neurons_from_json(data.get("neurons"))
+    return Panel(data["name"], data.get("kind", "self"), weights, queries, keys, neurons)
+
+
+def _neurons_to_json(neurons: LayerNeurons | None) -> dict[str, Any] | None:
+    if neurons is None:
+        return None
+    arrays = {"queries": neurons.queries, "keys": neurons.keys, "bias": neurons.bias, "additive": neurons.additive}
+    rounded: dict[str, Any] = {
+        name: None if each is None else each.astype(np.float64).round(5).tolist() for name, each in arrays.items()
+    }
+    cells = None if neurons.cells is None else [each.tolist() for each in neurons.cells]
+    return rounded | {"scale": neurons.scale, "cells": cells}
+
+
+def _neurons_from_json(data: dict[str, Any] | None) -> LayerNeurons | None:
+    if data is None:
+        return None
+    queries, keys = (np.asarray(data[name], dtype=np.float32) for name in ("queries", "keys"))
+    bias, additive = (
+        None if data[name] is None else np.asarray(data[name], dtype=np.float32) for name in ("bias", "additive")
+    )
+    cells = None if data["cells"] is None else (np.asarray(data["cells"][0]), np.asarray(data["cells"][1]))
+    return LayerNeurons(queries, keys, data["scale"], bias, additive, cells)
 
 
 def _prediction_from_json(data: dict[str, Any]) -> TokenPrediction:

@@ -1,18 +1,27 @@
-"""The neuron view: the score of one query and one key, dimension by dimension."""
+"""The neuron view: the score of one query and one key, dimension by dimension.
+
+`record_neurons` keeps what the scores of attention layers are made of while a model runs, as `record` keeps their
+weights: it only reads.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention.intervene import HEADS
 from regard.attention.places import find_places
 from regard.attention.scores import ScoredAttention
 from regard.errors import UsageError
+
+Cells = tuple[Int[np.ndarray, "N Tq"], Int[np.ndarray, "N Tk"]]
 
 
 class Neurons(NamedTuple):
@@ -21,15 +30,15 @@ class Neurons(NamedTuple):
     The parts are the products q_d k_d; in additive attention they are w_d tanh(q_d + k_d).
     """
 
-    query: Float[Tensor, K]
-    key: Float[Tensor, K]
-    parts: Float[Tensor, K]
+    query: Float[np.ndarray, K]
+    key: Float[np.ndarray, K]
+    parts: Float[np.ndarray, K]
     scale: float
     bias: float
 
     @property
     def score(self) -> float:
-        return float(self.parts.double().sum()) * self.scale + self.bias
+        return float(self.parts.astype(np.float64).sum()) * self.scale + self.bias
 
     def to_json(self) -> dict[str, Any]:
         """The vectors as plain values."""
@@ -38,48 +47,129 @@ class Neurons(NamedTuple):
         return rounded | {"scale": self.scale, "bias": self.bias, "score": self.score}
 
 
+@dataclass(frozen=True, eq=False)
+class LayerNeurons:
+    """What the scores of an attention layer are made of, for one input.
+
+    N is 1, or the number of windows; `cells` are then the places of every query and key of each window, -1 for padding.
+    Several of the H heads may share one of the G heads of keys. `additive` are the weights w of additive attention.
+    """
+
+    queries: Float[np.ndarray, "N H Tq K"]
+    keys: Float[np.ndarray, "N G Tk K"]
+    scale: float
+    bias: Float[np.ndarray, "#N #H #Tq #Tk"] | None = None
+    additive: Float[np.ndarray, K] | None = None
+    cells: Cells | None = None
+
+    @property
+    def size(self) -> int:
+        """How many numbers these are."""
+        return self.queries.size + self.keys.size + (0 if self.bias is None else self.bias.size)
+
+    def head(self, number: int) -> LayerNeurons:
+        """The neurons of one head alone."""
+        group = number * self.keys.shape[1] // self.queries.shape[1]
+        bias = self.bias if self.bias is None or self.bias.shape[1] == 1 else self.bias[:, number : number + 1]
+        queries, keys = self.queries[:, number : number + 1], self.keys[:, group : group + 1]
+        return replace(self, queries=queries, keys=keys, bias=bias)
+
+    def part(self, queries: slice, keys: slice = slice(None)) -> LayerNeurons:
+        """The neurons of some queries and keys."""
+        bias = self.bias
+        if bias is not None:
+            bias = bias if bias.shape[2] == 1 else bias[:, :, queries]
+            bias = bias if bias.shape[3] == 1 else bias[:, :, :, keys]
+        return replace(self, queries=self.queries[:, :, queries], keys=self.keys[:, :, keys], bias=bias)
+
+    def at(self, head: int, query: int, key: int) -> Neurons | None:
+        """The neurons of a head for two places; None if they do not meet, as in different windows."""
+        count, heads, queries, _ = self.queries.shape
+        groups, keys = self.keys.shape[1:3]
+        if self.cells is not None:
+            queries = keys = 1 + max(int(each.max()) for each in self.cells)
+        if not (0 <= head < heads and 0 <= query < queries and 0 <= key < keys):
+            raise UsageError(
+                f"there are {heads} heads, {queries} queries and {keys} keys here; head {head}, query {query} and key "
+                f"{key} were asked for"
+            )
+        at = (0, query, key) if self.cells is None else self._in_window(query, key)
+        if at is None:
+            return None
+        window, row, column = at
+        one, other = self.queries[window, head, row], self.keys[window, head * groups // heads, column]
+        shape = (count, heads, *self.queries.shape[2:3], *self.keys.shape[2:3])
+        bias = 0.0 if self.bias is None else float(np.broadcast_to(self.bias, shape)[window, head, row, column])
+        parts = one * other if self.additive is None else self.additive * np.tanh(one + other)
+        return Neurons(one, other, parts, self.scale, bias)
+
+    def _in_window(self, query: int, key: int) -> tuple[int, int, int] | None:
+        assert self.cells is not None
+        for window, row in np.argwhere(self.cells[0] == query):
+            if len(column := np.flatnonzero(self.cells[1][window] == key)):
+                return int(window), int(row), int(column[0])
+        return None
+
+
+@contextmanager
+def record_neurons(model: nn.Module, layers: str | Sequence[str]) -> Iterator[dict[str, LayerNeurons]]:
+    """Keep what the scores of attention layers whose names match are made of; it is there when the context ends.
+
+    Of a batch the first input is kept, or all its windows; a recurrent model calls its attention once for each query.
+    """
+    patterns = [layers] if isinstance(layers, str) else list(layers)
+    found, calls = dict[str, LayerNeurons](), dict[str, list[tuple[Any, Any]]]()
+    places = find_places(model, [f"{each}.{HEADS}" for each in patterns])
+
+    def keeping(name: str) -> Callable[..., None]:
+        def keep(_: nn.Module, args: tuple[Any, ...], options: dict[str, Any], output: Any) -> None:
+            calls.setdefault(name, []).append((args, options))
+
+        return keep
+
+    modules = {place.name.removesuffix(f".{HEADS}"): place.called for place in places}
+    handles = [
+        module.register_forward_hook(keeping(name), with_kwargs=True, prepend=True) for name, module in modules.items()
+    ]
+    try:
+        yield found
+    finally:
+        for handle in handles:
+            handle.remove()
+    for name, several in calls.items():
+        module = modules[name]
+        found[name] = _scored(module, several) if isinstance(module, ScoredAttention) else _attended(*several[-1])
+
+
 @torch.inference_mode()
 def neurons(model: nn.Module, layer: str, head: int, query: int, key: int, run: Callable[[], object]) -> Neurons:
-    """The neurons of a head for two places of the first input of a batch, while `run` runs the model on it.
-
-    A recurrent model calls its attention once for each query.
-    """
-    (place,) = find_places(model, f"{layer}.{HEADS}")
-    calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
-
-    def keep(_: nn.Module, args: tuple[Any, ...], options: dict[str, Any], output: Any) -> None:
-        calls.append((args, options))
-
-    handle = place.called.register_forward_hook(keep, with_kwargs=True, prepend=True)
-    try:
+    """The neurons of a head for two places of the first input of a batch, while `run` runs the model on it."""
+    with record_neurons(model, [layer]) as seen:
         run()
-    finally:
-        handle.remove()
-    if not calls:
+    if layer not in seen:
         raise UsageError(f"{layer} was not used on this input")
-    if isinstance(place.called, ScoredAttention):
-        return _scored(place.called, calls, query, key)
-    args, options = calls[-1]
-    q, k = args[0][0], args[1][0]
-    if not (0 <= head < len(q) and 0 <= query < q.shape[1] and 0 <= key < k.shape[1]):
-        raise UsageError(
-            f"{layer} has {len(q)} heads, {q.shape[1]} queries and {k.shape[1]} keys here; head {head}, query {query} "
-            f"and key {key} were asked for"
-        )
-    one, other = q[head, query].float(), k[head * len(k) // len(q), key].float()
+    found = seen[layer].at(head, query, key)
+    assert found is not None  # without windows all places meet
+    return found
+
+
+def _attended(args: tuple[Any, ...], options: dict[str, Any]) -> LayerNeurons:
+    q, k = args[:2]
     scale, bias = options.get("scale"), options.get("bias")
-    added = 0.0 if bias is None else float(bias.expand(-1, len(q), q.shape[1], k.shape[1])[0, head, query, key])
-    return Neurons(one, other, one * other, q.shape[-1] ** -0.5 if scale is None else scale, added)
+    return LayerNeurons(
+        _array(q), _array(k), q.shape[-1] ** -0.5 if scale is None else scale, None if bias is None else _array(bias)
+    )
 
 
-def _scored(module: ScoredAttention, calls: list[Any], query: int, key: int) -> Neurons:
-    rows = torch.cat([args[0][0] for args, _ in calls])
+def _scored(module: ScoredAttention, calls: Sequence[tuple[Any, Any]]) -> LayerNeurons:
+    rows = torch.cat([args[0][:1] for args, _ in calls], dim=1)
     args, _ = calls[-1]
-    keys = (args[2] if len(args) > 2 else module.project(args[1]))[0]
-    if not (0 <= query < len(rows) and 0 <= key < len(keys)):
-        raise UsageError(f"there are {len(rows)} queries and {len(keys)} keys; {query} and {key} were asked for")
-    one, other = rows[query].float(), keys[key].float()
+    keys = (args[2] if len(args) > 2 else module.project(args[1]))[:1]
     if module.score != "additive":
-        return Neurons(one, other, one * other, module.scale, 0.0)
-    one = module.of_query(one)
-    return Neurons(one, other, module.to_score.weight[0] * torch.tanh(one + other), 1.0, 0.0)
+        return LayerNeurons(_array(rows)[:, None], _array(keys)[:, None], module.scale)
+    asked = _array(module.of_query(rows))
+    return LayerNeurons(asked[:, None], _array(keys)[:, None], 1.0, additive=_array(module.to_score.weight[0]))
+
+
+def _array(values: Tensor) -> np.ndarray:
+    return values.detach().float().cpu().numpy()

@@ -21,6 +21,7 @@ from regard.inference.decoding.captions import caption_vocabulary, write_caption
 from regard.inference.decoding.folder_settings import read_decoding
 from regard.inference.decoding.search import Hypothesis
 from regard.inference.decoding.settings import SearchSettings
+from regard.inference.insight.neurons import LayerNeurons, record_neurons
 from regard.inference.pipelines.decoding_pipeline import DecodingPipeline
 from regard.inference.pipelines.images import BATCH_IMAGES, DETAIL, ImageSource, open_image
 from regard.models.catalog import models_run_by
@@ -57,6 +58,7 @@ class CaptionAttention:
     grid: tuple[int, int]
     weights: Mapping[str, Float[np.ndarray, "H T L"]]
     gates: list[float] = field(default_factory=list)
+    neurons: Mapping[str, LayerNeurons] = field(default_factory=dict)
 
 
 class ImageCaptioner(DecodingPipeline):
@@ -127,10 +129,12 @@ class ImageCaptioner(DecodingPipeline):
         """Where the model looks while it is fed a caption, given as token ids without the end token."""
         if not self.looks:
             raise UsageError(f"{self.name or 'this model'} has no attention to look at")
-        weights, gates = self.forced(torch.from_numpy(self.pixels(image))[None], [ids])[0]
+        with record_neurons(self.model, CROSS) as seen:
+            weights, gates = self.forced(torch.from_numpy(self.pixels(image))[None], [ids])[0]
+        neurons = {name: each.part(slice(len(ids))) for name, each in seen.items()}
         side = int(next(iter(weights.values())).shape[-1] ** 0.5)
         tokens = self.tokenizer.shown(list(ids))
-        return CaptionAttention(self.shown(image), tokens, (side, side), weights, gates)
+        return CaptionAttention(self.shown(image), tokens, (side, side), weights, gates, neurons)
 
     @property
     def looks(self) -> bool:

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, TypeVar
@@ -25,6 +25,7 @@ from regard.data.images.reading import Pixels, Preprocessing, read_image
 from regard.device import find_device
 from regard.errors import CheckpointError, UsageError
 from regard.inference.fast.convert import fast_model, is_on_cpu
+from regard.inference.insight.neurons import LayerNeurons, record_neurons
 from regard.inference.pipelines.text_encoder import Labelled
 from regard.layers.vision import Grid, ImageConfig, Windowed, weights_on_map
 from regard.layers.windows import WindowAttention
@@ -51,6 +52,7 @@ class LayerAttention:
     keys: Grid
     extra: int = 0
     windows: Int[np.ndarray, Q] | None = None
+    neurons: LayerNeurons | None = None
 
 
 @dataclass(frozen=True)
@@ -142,10 +144,14 @@ class ImagePipeline(ABC):
             raise UsageError(f"{self.name or 'this model'} has no attention to look at")
         opened = open_image(image)
         read = self.read(opened)
-        with record(self.model, layers) as looks, _grids(self.model) as grids:
+        with (
+            record(self.model, layers) as looks,
+            _grids(self.model) as grids,
+            record_neurons(self.model, layers) as seen,
+        ):
             self.model(read)
         aspect = read.shape[2] / read.shape[3]
-        found = [layer_attention(name, looks[name].cpu(), self.model, grids, aspect) for name in looks]
+        found = [layer_attention(name, looks[name].cpu(), self.model, grids, aspect, seen[name]) for name in looks]
         return ImageAttention(self.shown(opened), found)
 
     def read(self, image: ImageSource) -> Float[Tensor, "1 C H W"]:
@@ -259,14 +265,19 @@ def _grids(model: nn.Module) -> Iterator[dict[str, Grid]]:
 
 
 def layer_attention(
-    name: str, weights: Float[Tensor, "BN H T Tk"], model: nn.Module, grids: dict[str, Grid], aspect: float = 1.0
+    name: str,
+    weights: Float[Tensor, "BN H T Tk"],
+    model: nn.Module,
+    grids: dict[str, Grid],
+    aspect: float = 1.0,
+    neurons: LayerNeurons | None = None,
 ) -> LayerAttention:
     """Recorded weights as attention between places of one image, whose height is `aspect` times its width."""
     windowed = next((path for path in grids if name == path or name.startswith(f"{path}.")), None)
     if windowed is None:
         queries, extra = _map_sides(weights.shape[2], aspect)
         keys, _ = _map_sides(weights.shape[3], aspect, extra)
-        return LayerAttention(name, weights[0].float().numpy(), queries, keys, extra)
+        return LayerAttention(name, weights[0].float().numpy(), queries, keys, extra, neurons=neurons)
     grid, module = grids[windowed], model.get_submodule(windowed)
     assert isinstance(module, Windowed)
     cells = grid[0] * grid[1]
@@ -274,7 +285,9 @@ def layer_attention(
     whole = weights_on_map(weights.float(), queries_of, keys_of, cells)[0].numpy()
     windows = np.empty(cells + 1, dtype=np.int64)  # the last entry takes the padding
     windows[queries_of.numpy()] = np.arange(len(queries_of))[:, None]
-    return LayerAttention(name, whole, grid, grid, windows=windows[:cells])
+    if neurons is not None:
+        neurons = replace(neurons, cells=(queries_of.numpy(), keys_of.numpy()))
+    return LayerAttention(name, whole, grid, grid, windows=windows[:cells], neurons=neurons)
 
 
 def _map_sides(tokens: int, aspect: float, extra: int | None = None) -> tuple[Grid, int]:

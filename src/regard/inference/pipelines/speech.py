@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import nn
 
 from regard.attention import record
+from regard.attention.record import attention_names
 from regard.checkpoints import load_model
 from regard.data.audio.features import LogMelConfig, log_mel
 from regard.data.audio.reading import Samples
@@ -28,6 +29,7 @@ from regard.inference.decoding.search import Hypothesis
 from regard.inference.decoding.settings import SearchSettings
 from regard.inference.decoding.speech import HeardTexts, Way, write_speech
 from regard.inference.fast.convert import fast_model
+from regard.inference.insight.neurons import LayerNeurons, record_neurons
 from regard.inference.pipelines.transcription import Segment, TranscribeOptions, Transcriber, Word
 from regard.layers.conformer import SUBSAMPLED
 from regard.models.catalog import models_run_by
@@ -51,6 +53,7 @@ class HeardAttention:
     weights: Mapping[str, Float[np.ndarray, "H T F"]]
     path: list[tuple[str, float, float, float]]  # label, begin and end in seconds, mean log-probability
     words: list[Word]
+    neurons: Mapping[str, LayerNeurons] = field(default_factory=dict)  # of the layers that tokens themselves look in
 
 
 class SpeechRecognizer(Transcriber):
@@ -111,7 +114,8 @@ class SpeechRecognizer(Transcriber):
         spans = self._spans(ids, heard.frames[0]) if heard.frames else []
         features, tokens = self._features([samples]), self.tokenizer.shown(ids)
         inputs = torch.tensor([[self.tokenizer.pad, *ids]], device=self.device)
-        with record(self.model) as looks:
+        crossing = [name for name in attention_names(self.model) if name.endswith("cross")]
+        with record(self.model) as looks, record_neurons(self.model, crossing) as seen:
             self.model(features.values, None, inputs)
         weights = {}
         for name, each in looks.items() if ids else ():
@@ -127,7 +131,8 @@ class SpeechRecognizer(Transcriber):
         ]
         words = self._words(ids, heard.frames[0]) if heard.frames else []
         text = self.tokenizer.decode(ids).strip()
-        return HeardAttention(text, spectrogram, tokens, self._seconds(1), weights, path, words)
+        neurons = {name: each.part(slice(len(ids))) for name, each in seen.items()}
+        return HeardAttention(text, spectrogram, tokens, self._seconds(1), weights, path, words, neurons)
 
     def _features(self, pieces: Sequence[Samples]) -> Features:
         samples, lengths = padded_samples([in_16_bits(piece) for piece in pieces])

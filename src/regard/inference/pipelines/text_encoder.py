@@ -315,6 +315,11 @@ class TextEncoder:
         return SelfAttention(self.tokenizer.pieces(rows[0].ids), words, weights)
 
     @torch.inference_mode()
+    def read_once(self, text: str, pair: str | None = None, *, marked: bool = False) -> None:
+        """Read a text, or a pair, in one pass of the model itself, for those who record or change it."""
+        self.model.encode(*self._padded(self._encode([text], None if pair is None else [pair], marked=marked)))
+
+    @torch.inference_mode()
     def contacts(self, text: str) -> Float[Tensor, "L L"]:
         """The probability that each two residues of a protein touch, by a model that has a layer for it (ESM-2)."""
         layer = self.model.contacts if isinstance(self.model, Bert) else None

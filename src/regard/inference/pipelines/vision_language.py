@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,6 +21,7 @@ from regard.data.tokenizers.text import TextTokenizer
 from regard.data.vision_language.finders import Boxes, FinderConfig, Regions, places
 from regard.device import find_device
 from regard.errors import UsageError
+from regard.inference.insight.neurons import LayerNeurons, record_neurons
 from regard.inference.pipelines.images import DETAIL, ImageSource, open_image
 from regard.inference.pipelines.region_readers import RegionReader, region_reader
 from regard.inference.pipelines.text_encoder import Labelled
@@ -67,6 +68,7 @@ class RegionAttention:
     tokens: list[str]
     boxes: Boxes
     pixels: Pixels
+    neurons: Mapping[str, LayerNeurons] = field(default_factory=dict)
 
 
 class VisionLanguageModel:
@@ -151,12 +153,12 @@ class VisionLanguageModel:
         """Every head of the layers whose names match, while the model reads a text and an image."""
         opened = open_image(image)
         regions, ids = self.regions(opened), self._ids([text])
-        with record(self.model, layers) as looks:
+        with record(self.model, layers) as looks, record_neurons(self.model, layers) as seen:
             self.model(*self._inputs(ids, [regions]))
         weights = {name: looks[name][0].float().cpu().numpy() for name in looks}
         opened.thumbnail((DETAIL, DETAIL))
         pixels = np.ascontiguousarray(np.asarray(opened.convert("RGB")).transpose(2, 0, 1))
-        return RegionAttention(weights, self.tokenizer.shown(ids[0]), regions.boxes, pixels)
+        return RegionAttention(weights, self.tokenizer.shown(ids[0]), regions.boxes, pixels, seen)
 
     def require(self, *heads: Head) -> None:
         """Refuse what a model with another head cannot do."""

@@ -27,6 +27,7 @@ from regard.inference.decoding.settings import SearchSettings, Vocabulary
 from regard.inference.decoding.spoken_tokens import SpokenRule, SpokenTokens
 from regard.inference.decoding.start import SearchStart
 from regard.inference.fast.convert import fast_model
+from regard.inference.insight.neurons import record_neurons
 from regard.inference.insight.time_warping import first_frames
 from regard.inference.pipelines.speech import HeardAttention
 from regard.inference.pipelines.transcription import Segment, TranscribeOptions, Transcriber, Word
@@ -154,12 +155,16 @@ class WhisperTranscriber(Transcriber):
         options = TranscribeOptions(language=language)
         (written,) = self._without_loops(memory, [self._prompt(language, [], times=False)], options, [_seed(samples)])
         ids, seconds = written.hypotheses[0].tokens, len(samples) / self.rate
-        weights = self._looks(memory[0], ids, language, seconds) if ids else {}
+        with record_neurons(self.model, CROSS) as seen:
+            weights = self._looks(memory[0], ids, language, seconds) if ids else {}
         spectrogram = log_mel(torch.from_numpy(samples), self.audio).numpy()
         words = self._aligned(weights, [ids], seconds)[0] if ids else []
         looks = {name: rows[:, :-1] for name, rows in weights.items()}  # the last row writes the end
         text, tokens = self.tokenizer.decode(ids).strip(), self.tokenizer.shown(ids)
-        return HeardAttention(text, spectrogram, tokens, self._step, looks, path=[], words=words)
+        neurons = {
+            name: each.part(slice(-len(ids) - 1, -1), slice(looks[name].shape[-1])) for name, each in seen.items()
+        }
+        return HeardAttention(text, spectrogram, tokens, self._step, looks, [], words, neurons)
 
     @property
     def _decoder(self) -> Any:

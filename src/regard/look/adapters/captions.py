@@ -26,7 +26,9 @@ def caption_report(captioner: ImageCaptioner, image: ImageSource, caption: Capti
     else:
         seen = captioner.attention(image, caption.ids)
     words, cells = Tokens(seen.tokens), Grid(*seen.grid)
-    panels = [Panel(name, "cross", weights, words, cells) for name, weights in seen.weights.items()]
+    panels = [
+        Panel(name, "cross", weights, words, cells, seen.neurons.get(name)) for name, weights in seen.weights.items()
+    ]
     details = {"gates": [round(gate, 4) for gate in seen.gates], "drawn": [DRAWN in panel.name for panel in panels]}
     return AttentionReport(
         title or str(image),

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import torch
+
 from regard.attention.record import attention_names
+from regard.inference.insight.logit_lens import LogitLens, Unembeds, lens_of
 from regard.inference.pipelines.images import (
     ImageAttention,
     ImageClassifier,
@@ -15,11 +20,22 @@ from regard.look.adapters.given import GivenInput, Inspected
 from regard.look.panels import Grid, Kind, Panel
 from regard.look.report import AttentionReport
 
+CLASSES = 5  # of every layer in the logit lens
+
 
 def inspect_classifier(classifier: ImageClassifier, given: GivenInput) -> Inspected:
     """Every layer and head while a classifier reads an image, and the probabilities of its classes."""
     (answer,) = classifier.classify(given.file)
-    return Inspected(inspect_image(classifier, given.file, given.title), {"labels": answer.labels})
+    report = inspect_image(classifier, given.file, given.title)
+    if isinstance(classifier.model, Unembeds):
+        report = replace(report, logit_lens=_lens(classifier, given.file))
+    return Inspected(report, {"labels": answer.labels})
+
+
+def _lens(classifier: ImageClassifier, image: ImageSource) -> LogitLens:
+    """The classes that every layer would have given."""
+    read = torch.inference_mode()(lambda: classifier.model(classifier.read(image)))
+    return lens_of(classifier.model, read, ["class"], lambda ids: [classifier.labels[each] for each in ids], CLASSES)
 
 
 def inspect_segmenter(segmenter: ImageSegmenter, given: GivenInput) -> Inspected:
@@ -43,4 +59,4 @@ def image_report(recorded: ImageAttention, *, title: str, model: str, meta: dict
 
 def _panel(layer: LayerAttention, kind: Kind) -> Panel:
     queries, keys = (Grid(*sides, layer.extra, layer.windows) for sides in (layer.queries, layer.keys))
-    return Panel(layer.name, kind, layer.weights, queries, keys)
+    return Panel(layer.name, kind, layer.weights, queries, keys, layer.neurons)

@@ -33,7 +33,7 @@ def inspect_speech(recognizer: SpeechRecognizer | WhisperTranscriber, given: Giv
     frames = Frames(next(iter(seen.weights.values())).shape[-1], seen.seconds) if seen.weights else Frames(0, 0.0)
     words = Tokens(seen.tokens)
     panels = [
-        Panel(name, "cross" if name.endswith("cross") else "self", weights, words, frames)
+        Panel(name, "cross" if name.endswith("cross") else "self", weights, words, frames, seen.neurons.get(name))
         for name, weights in seen.weights.items()
     ]
     report = speech_report(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
@@ -10,6 +12,8 @@ from torch import nn
 from regard.attention.record import attention_names
 from regard.errors import UsageError
 from regard.inference.insight.forced_pass import SIDES, kind_of, require_attention
+from regard.inference.insight.logit_lens import LogitLens, lens_of
+from regard.inference.insight.neurons import record_neurons
 from regard.inference.insight.predictions import TOP, TokenPrediction
 from regard.inference.pipelines.completion import Completion
 from regard.inference.pipelines.language_models import TextToText
@@ -21,6 +25,7 @@ from regard.look.inspection import WORDS, Inspection, Layer, Recorded
 from regard.look.panels import Tokens
 
 TextModel = Translator | TextEncoder | TextGenerator  # the pipelines that can be inspected with a text
+LENS_TOP = 5  # tokens of every layer and place
 SAMPLING = ("temperature", "top_k", "top_p", "min_p")  # the settings that shape the distribution tokens are drawn from
 
 
@@ -31,6 +36,37 @@ class TextInspection(Inspection):
         require_attention(model, name)
         axes = {side: Tokens(tokens) for side, tokens in texts.items()}
         super().__init__(name, title, axes, {each: _layer(model, each) for each in attention_names(model)}, said)
+        self.model = model
+
+    @abstractmethod
+    def run(self) -> object:
+        """One whole pass of the model over the input, to its logits."""
+
+    @abstractmethod
+    def names(self, ids: Sequence[int]) -> list[str]:
+        """Tokens that the model predicts, as they are shown."""
+
+    @property
+    def lens_axis(self) -> str:
+        """The name of the axis at whose places every layer predicts."""
+        return self.prediction_axis or ("target" if "target" in self.axes else "source")
+
+    def logit_lens(self, top: int = LENS_TOP) -> LogitLens:
+        """What every layer would have said, at every place."""
+        return lens_of(self.model, self.run, self.axes[self.lens_axis].labels(), self.names, top)
+
+    def says(self) -> str:
+        """The answer in a few words: the text that was written, or what is predicted for hidden or last tokens."""
+        if self.said or not self.prediction_axis:
+            return self.said
+        found = [each for each in self.predict(top=1) if each.choices]
+        best = [each.choices[0] for each in (found if self.prediction_axis == "source" else found[-1:])]
+        return ", ".join(f"{each.token.strip() or each.token!r} {each.probability:.1%}" for each in best)
+
+    def record_with_neurons(self, layers: Sequence[str]) -> Recorded:
+        with record_neurons(self.model, layers) as neurons:
+            recorded = self.record(layers)
+        return replace(recorded, neurons=neurons)
 
 
 class TranslationInspection(TextInspection):
@@ -49,6 +85,14 @@ class TranslationInspection(TextInspection):
         if translator.alignment is not None and said:
             self.alignment_layer = translator.alignment.layer
 
+    def run(self) -> object:
+        target = self.translator.tokenizer.target
+        ids = target.encode([self.answer])[0] if isinstance(self.answer, str) else self.answer
+        return self.translator.log_probabilities(self.title, ids, to=self.to)
+
+    def names(self, ids: Sequence[int]) -> list[str]:
+        return self.translator.tokenizer.target.pieces(list(ids))
+
     def record(self, layers: Sequence[str], *, scores: bool = False) -> Recorded:
         (seen,) = self.translator.passes([self.title], [self.answer], to=self.to, layers=layers, scores=scores)
         aligned = not scores and self.alignment_layer in seen.weights
@@ -63,6 +107,12 @@ class EncoderInspection(TextInspection):
         self.marked = encoder.hides_words(text, pair)
         tokens = encoder.pieces(text, self.pair, marked=self.marked)
         super().__init__(encoder.name, encoder.model, f"{text} · {pair}" if pair else text, {"source": tokens})
+
+    def run(self) -> object:
+        return self.encoder.read_once(self.text, self.pair, marked=self.marked)
+
+    def names(self, ids: Sequence[int]) -> list[str]:
+        return self.encoder.tokenizer.pieces(list(ids))
 
     def record(self, layers: Sequence[str], *, scores: bool = False) -> Recorded:
         seen = self.encoder.attention(self.text, self.pair, layers=layers, marked=self.marked, scores=scores)
@@ -104,6 +154,13 @@ class GenerationInspection(TextInspection):
         shown = {"source": writer.tokenizer.shown(source), "target": writer.tokenizer.shown(target[: writer.context])}
         super().__init__(writer.name, writer.model, prompt, shown, said)
         self.meta = {"answer": said} if said else {}
+
+    def run(self) -> object:
+        source, target = self.writer.forced_inputs(self.prompt_ids, self.ids)
+        return self.writer.forced_logits(source, target[: self.writer.context])
+
+    def names(self, ids: Sequence[int]) -> list[str]:
+        return self.writer.tokenizer.shown(list(ids))
 
     def record(self, layers: Sequence[str], *, scores: bool = False) -> Recorded:
         return Recorded(self.writer.attention(self.prompt_ids, self.ids, layers, scores=scores).weights)

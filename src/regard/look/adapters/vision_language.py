@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,10 @@ def inspect_regions(reader: VisionLanguageModel, given: GivenInput) -> Inspected
     recorded, answer = reader.attention(given.file, text), _answer(reader, given, text)
     names = [WHOLE, *(f"region {number}" for number in range(1, len(recorded.boxes)))]
     axes: dict[str, Axis] = {"words": Tokens(recorded.tokens), "regions": Boxes(recorded.boxes, names)}
-    panels = [_panel(name, weights, axes) for name, weights in _ordered(recorded, reader.config.head)]
+    panels = [
+        replace(_panel(name, weights, axes), neurons=recorded.neurons.get(name))
+        for name, weights in _ordered(recorded, reader.config.head)
+    ]
     title = f"{given.title} · {text}" if given.title else text
     shown = {str(key): str(value) for key, value in answer["summary"].items()}
     report = AttentionReport(

@@ -1,8 +1,37 @@
 // The score of one query and one key, dimension by dimension: query, key, and the part of each dimension in the score.
 
 import { make } from "./dom.js";
+import { labelOf } from "./axis_labels.js";
 
 const NAMED = 3; // dimensions named in words
+const MEAN = -1; // in place of a head
+
+/** An element below a view that shows the neurons of what the view points at; `fetch(detail)` gives them, or null. */
+export class NeuronCard {
+  constructor(view, { className = "stage" } = {}) {
+    this.place = make("div", { className: "neurons", role: "group", "aria-label": "Score by dimension" });
+    this.card = make("section", { className: `${className} neuron-card`, hidden: true }, make("h2", { textContent: "The score, dimension by dimension" }), this.place);
+    view.after(this.card);
+    view.addEventListener("look", ({ detail }) => this.#point(detail));
+  }
+
+  /** Another report is shown. */
+  show(report, fetch) {
+    Object.assign(this, { report, fetch, asked: 0 });
+    this.card.hidden = true;
+  }
+
+  async #point({ panel: number, head, query, key }) {
+    const panel = this.report?.panels[number], chosen = panel?.heads === 1 ? 0 : head, asked = ++this.asked;
+    if (!panel || chosen === MEAN || query === null || key === null) { this.card.hidden = true; return; }
+    const found = await this.fetch({ panel: number, head: chosen, query, key });
+    if (asked !== this.asked) return; // something else was pointed at in the meantime
+    this.card.hidden = !found;
+    if (!found) return;
+    const [queries, keys] = panel.axes.map((axis) => this.report.axes[axis]);
+    showNeurons(this.place, found, [labelOf(queries, query), labelOf(keys, key)]);
+  }
+}
 
 /** A row of cells, orange for positive and blue for negative numbers, as dark as they are large. */
 function row(name, values) {

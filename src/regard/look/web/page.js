@@ -2,16 +2,27 @@
 
 import { drawScale, onTheme } from "./colours.js";
 import { byId, make } from "./dom.js";
+import { LensCard } from "./logit_lens.js";
+import { neuronsAt } from "./neuron_data.js";
+import { NeuronCard } from "./neuron_view.js";
 import { viewOf } from "./offline.js";
 import { bytesOf } from "./weights.js";
 
 const report = JSON.parse(byId("report").textContent);
-const unpacked = new Map(); // number of a panel -> a promise of its bytes
+const unpacked = new Map(); // id of an element -> a promise of its bytes
 
 /** The weights of a panel, which are inflated when they are first needed. */
-function weightsOf(number) {
-  if (!unpacked.has(number)) unpacked.set(number, inflate(byId(`weights-${number}`).textContent));
-  return unpacked.get(number);
+const weightsOf = (number) => unpackedBytes(`weights-${number}`);
+
+function unpackedBytes(id) {
+  if (!unpacked.has(id)) unpacked.set(id, inflate(byId(id).textContent));
+  return unpacked.get(id);
+}
+
+/** The neurons of a query and a key, if the page has them. */
+async function neuronsOf({ panel, head, query, key }) {
+  const form = report.neurons[panel];
+  return form ? neuronsAt(form, await unpackedBytes(`neurons-${panel}`), head, query, key) : null;
 }
 
 async function inflate(base64) {
@@ -33,6 +44,8 @@ function start() {
   onTheme(() => drawScale(byId("scale")));
   main.className = layout;
   main.innerHTML = markup; // constant markup of the view; the words of a report are only ever text nodes
+  new LensCard(main).show(report);
+  new NeuronCard(main).show(report, neuronsOf);
   open(main, report, weightsOf);
 }
 

@@ -6,6 +6,8 @@ import { byId, fillSelect, make, onDrop, say } from "./dom.js";
 import { showAnswer } from "./answers.js";
 import { modelLabel } from "./format.js";
 import { switchOf } from "./head_switch.js";
+import { LensCard } from "./look/logit_lens.js";
+import { NeuronCard } from "./look/neuron_view.js";
 import { viewOf } from "./look/offline.js";
 import { bytesOf } from "./look/weights.js";
 import { modelList, watchModels } from "./model_list.js";
@@ -90,6 +92,14 @@ export function startInspect() {
   }));
 }
 
+const cards = new WeakMap(); // of the elements that show views
+
+function cardsOf(view) {
+  const className = "card stage";
+  if (!cards.has(view)) cards.set(view, { lens: new LensCard(view, { className }), neurons: new NeuronCard(view, { className }) });
+  return cards.get(view);
+}
+
 /**
  * Show the report of an answer in the view that it names; weights are fetched layer by layer. `again(heads)` asks the
  * model again without some heads.
@@ -106,6 +116,9 @@ export async function showReport(seen, view, again) {
       return pieces.get(layer);
     };
     switchOf(view).show(seen, again);
+    const { lens, neurons } = cardsOf(view);
+    lens.show(report);
+    neurons.show(report, (place) => post("/api/inspect/neurons", { id: seen.id, ...place }).catch(() => null));
     view.className = `inspected ${layout}`;
     view.innerHTML = markup; // constant markup of the view
     open(view, report, weightsOf);

@@ -5,6 +5,7 @@ import { download, isAbort, post, stream, wordsOf } from "./api.js";
 import { byId, say } from "./dom.js";
 import { KINDS, plural } from "./format.js";
 import { TokensView } from "./look/axes/tokens.js";
+import { showLogitLens } from "./look/logit_lens.js";
 import { bytesOf } from "./look/weights.js";
 import { Chooser, modelList } from "./model_list.js";
 import { Predictions } from "./look_predictions.js";
@@ -44,6 +45,7 @@ export function startLook() {
   document.querySelectorAll("[data-export]").forEach((button) => button.addEventListener("click", () => save(button)));
   heads.pointing.watch(({ row, column }) => { if (heads.view?.map) { scores.point(row); neurons.point(row, column); } });
   byId("look-switch").addEventListener("click", switchHead);
+  byId("logit-lens").addEventListener("toggle", showLens);
   return heads.pointing;
 }
 
@@ -140,6 +142,21 @@ function showOriginal(said) {
   line.textContent = off.size ? `Without ${[...off].join(", ")}: ${said === whole ? "the same answer" : `“${said}”, with all heads “${whole}”`}` : "";
 }
 
+/** What every layer would have said, fetched when it is opened. */
+async function showLens() {
+  const place = byId("logit-lens-table"), of = asked;
+  if (!byId("logit-lens").open || !of || place.shows === of) return;
+  place.textContent = "Looking…";
+  try {
+    const found = await post("/api/look/logit-lens", of);
+    if (of !== asked) return;
+    showLogitLens(place, found);
+    place.shows = of;
+  } catch (error) {
+    place.textContent = wordsOf(error);
+  }
+}
+
 /** What is asked of the model, by what it does. */
 function question(text) {
   const target = byId("look-target-field").hidden ? "" : byId("look-target").value.trim();
@@ -209,7 +226,9 @@ function show(answer, wish) {
   byId("look-empty").hidden = panels.length > 0;
   byId("look-views").hidden = !panels.length;
   byId("look-said").textContent = ability() === "translate" ? answer.said : ""; // else it is part of the predictions
-  showOriginal(answer.said);
+  showOriginal(answer.says);
+  byId("logit-lens").hidden = !answer.has_lens;
+  showLens();
   heads.show(panels);
 }
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from regard.errors import UsageError
 from regard.inference.insight.interventions import models_of, without_heads
+from regard.inference.insight.logit_lens import LogitLens, Unembeds
 from regard.inference.insight.neurons import Neurons, neurons
 from regard.inference.insight.predictions import TokenPrediction
 from regard.inference.pipelines.completion import Completion
@@ -26,6 +27,7 @@ from regard.look.report import AttentionReport
 
 ALIGNMENT = "alignment"
 MAX_BYTES, MAX_RECORDINGS = 512 * 2**20, 256  # kept in the cache
+FLOAT = 4  # bytes of a number
 MAX_WEIGHTS_PER_PASS = 32 * 2**20  # enough for all layers of a short text; a long one takes several passes
 
 
@@ -106,6 +108,16 @@ class TextRecording(Recording):
         with self.question.changed(self.model):
             return self.inspection.report()
 
+    def logit_lens(self) -> LogitLens:
+        """What every layer would have said."""
+        with self.question.changed(self.model):
+            return self.inspection.logit_lens()
+
+    def says(self) -> str:
+        """The answer in a few words."""
+        with self.question.changed(self.model):
+            return self.inspection.says()
+
     def neurons(self, layer: str, head: int, query: int, key: int) -> Neurons:
         """The score of a query and a key, dimension by dimension."""
         self.panel(layer)
@@ -127,6 +139,7 @@ class TextRecording(Recording):
             "alignment": alignment and alignment._asdict() | {"kind": ALIGNMENT},
             "places": inspection.places,
             "unknown": self._unknown(),
+            "has_lens": isinstance(models_of(self.model)[0], Unembeds),
         }
 
     def _unknown(self) -> list[dict[str, str | int]]:
@@ -170,6 +183,11 @@ class FileRecording(Recording):
             fitting = (layer for layer in layers if f"{panel['name']}.".startswith((f"{layer}.", f"{layer} ")))
             panel["layer"] = max(fitting, key=len, default="")
         self.maps = {panel.name: quantise(panel.weights) for panel in report.panels}
+        self.neurons = [panel.neurons for panel in report.panels]
+
+    @property
+    def nbytes(self) -> int:
+        return super().nbytes + sum(FLOAT * each.size for each in self.neurons if each is not None)
 
 
 class AttentionCache:

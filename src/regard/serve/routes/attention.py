@@ -110,7 +110,9 @@ def attention_router(service: TranslationService, cache: AttentionCache) -> APIR
         def compute() -> dict[str, Any]:
             recording = recording_of(question)
             found = score_pieces(recording, wanted) if asked.scores else weight_pieces(recording, wanted)
-            return recording.describe() | {"pieces": found, "predictions": _predictions(recording, asked.predictions)}
+            says = {"says": recording.says()} if asked.layers is None else {}  # once for each input
+            predicted = _predictions(recording, asked.predictions)
+            return recording.describe() | says | {"pieces": found, "predictions": predicted}
 
         return await wait_for_result(request, service.engine.run(compute), seconds=seconds)
 
@@ -123,6 +125,14 @@ def attention_router(service: TranslationService, cache: AttentionCache) -> APIR
             return recording_of(question).neurons(asked.layer, asked.head, asked.query, asked.key).to_json()
 
         return await wait_for_result(request, service.engine.run(compute), seconds=seconds)
+
+    @router.post("/look/logit-lens")
+    async def logit_lens(request: Request, asked: InputRequest) -> dict[str, Any]:
+        """What every layer would have said, if the model had ended there."""
+        question = _question(service, asked)
+        return await wait_for_result(
+            request, service.engine.run(lambda: recording_of(question).logit_lens().to_json()), seconds=seconds
+        )
 
     @router.post("/look/stream", response_class=StreamingResponse)
     async def write(request: Request, asked: InputRequest) -> StreamingResponse:

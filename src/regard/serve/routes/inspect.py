@@ -57,6 +57,18 @@ class LayerRequest(BaseModel):
     layer: int
 
 
+class NeuronsRequest(BaseModel):
+    """A query and a key of a head of an input, by the id of the input and the number of the panel."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    id: str
+    panel: int
+    head: int
+    query: int
+    key: int
+
+
 class Example(BaseModel):
     """A built-in image to try a model with: its PNG in base64, and a caption."""
 
@@ -155,6 +167,17 @@ def inspect_router(service: TranslationService, attention_cache: AttentionCache)
         if not 0 <= asked.layer < len(maps):
             raise NotFoundError("that input is not kept any more; look at it again")
         return encode(maps[asked.layer])
+
+    @router.post("/inspect/neurons")
+    async def neurons(asked: NeuronsRequest) -> dict[str, Any] | None:
+        """The score of a query and a key, dimension by dimension; null if none are known, or the two do not meet."""
+        recording = attention_cache.find(asked.id)
+        known = recording.neurons if isinstance(recording, FileRecording) else []
+        if not 0 <= asked.panel < len(known):
+            raise NotFoundError("that input is not kept any more; look at it again")
+        layer = known[asked.panel]
+        found = None if layer is None else layer.at(asked.head, asked.query, asked.key)
+        return None if found is None else found.to_json()
 
     return router
 
