@@ -14,6 +14,7 @@ from regard.cli.options import AllowPickle, AsJson, Device, Models, To, built_in
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
+    from regard.data.formats.pairs import Pair
     from regard.studies.heads import HeadTable, Measure
 
 BY = ("zero", "mean")
@@ -35,6 +36,10 @@ def heads(
     layers: Annotated[str, typer.Option(help="Pattern of layers, such as 'decoder.*.cross'.")] = "*",
     count: Annotated[int, typer.Option(min=1, help="Most texts or pairs that are measured on.")] = 100,
     seed: Annotated[int, typer.Option(min=0, help="Built-in data: which draw.")] = 1,
+    max_words: Annotated[int, typer.Option(min=1, help="phrasebook: longest sentence, in words.")] = 60,
+    align: Annotated[
+        bool, typer.Option("--align", help="Translators: beside every cross head, the alignment error of its weights.")
+    ] = False,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Draw the table: FILE.png or .svg; or write FILE.json.")
     ] = None,
@@ -46,7 +51,7 @@ def heads(
     """Switch every head off in turn, and print what the model loses by it, most needed head first.
 
     Lines are LAYER:HEAD, the metric without that head, and by how much it is worse; `--without LAYER:HEAD` shows the
-    same change in an answer.
+    same change in an answer. With --align a cross head also has the alignment error rate of its weights.
 
     Example: regard heads phrasebook -m runs/en-es --count 200 -o heads.png
     Example: regard heads stories.txt -m runs/gpt --by mean
@@ -56,18 +61,29 @@ def heads(
     if output is not None and output.suffix.lower() not in DRAWN:
         raise UsageError(f"cannot write the table as {output.name!r}; name a file ending in .png, .svg or .json")
     import regard
-    from regard.studies.heads import head_table
+    from regard.inference.pipelines.translator import Translator
+    from regard.studies.evaluate.translation import held_out_pairs
+    from regard.studies.heads import head_alignment, head_table
 
     names = model or [str(built_in())]
     pipeline = regard.load(*names, device=device, allow_pickle=allow_pickle)
-    measure = _measure(pipeline, names[0], data, metric, to, count, seed)
+    pairs = None
+    if isinstance(pipeline, Translator):
+        pairs = held_out_pairs(pipeline, data, to, count=count, seed=seed, max_words=max_words)[:count]
+    elif align:
+        raise UsageError(f"{names[0]} is a {type(pipeline).__name__}; --align is for translators")
+    rates = head_alignment(pipeline, pairs) if align and isinstance(pipeline, Translator) and pairs is not None else {}
+    measure = _measure(pipeline, names[0], data, metric, pairs, count, seed)
     table = head_table(pipeline, measure, layers=layers, by="mean" if by == "mean" else "zero", progress=_progress)
+    table = table.with_alignment(rates)
     if output is not None:
         _write(table, output)
     print(json.dumps(table.to_json()) if as_json else table)
 
 
-def _measure(pipeline: Any, name: str, data: str, metric: str, to: str, count: int, seed: int) -> Measure:
+def _measure(
+    pipeline: Any, name: str, data: str, metric: str, pairs: list[Pair] | None, count: int, seed: int
+) -> Measure:
     from regard.checkpoints.folder import resolve
     from regard.checkpoints.hub import local_folder
     from regard.data.formats.plain_text import read_text
@@ -75,15 +91,14 @@ def _measure(pipeline: Any, name: str, data: str, metric: str, to: str, count: i
     from regard.inference.pipelines.language_models import LanguageModel
     from regard.inference.pipelines.translator import Translator
     from regard.studies.evaluate.catalog import EvaluationOptions, find_evaluation
-    from regard.studies.evaluate.translation import evaluate_pairs, held_out_pairs
+    from regard.studies.evaluate.translation import evaluate_pairs
     from regard.studies.heads import LOSS, pair_loss, score, text_loss
 
     if isinstance(pipeline, LanguageModel):
         if metric not in ("", LOSS):
             raise UsageError(f"a language model is measured by its loss; leave out --metric {metric}")
         return text_loss(pipeline, [line.text.strip() for line in islice(read_text(data, "line"), count)])
-    if isinstance(pipeline, Translator):
-        pairs = held_out_pairs(pipeline, data, to, count=count, seed=seed)[:count]
+    if isinstance(pipeline, Translator) and pairs is not None:
         if metric in ("", LOSS):
             return pair_loss(pipeline, pairs)
         return score(metric, lambda: evaluate_pairs(pipeline, pairs)[0])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, Literal, NamedTuple
 
@@ -23,7 +23,9 @@ from regard.attention.record import attention_names
 from regard.data.batch import collate, pad_rows
 from regard.data.formats.pairs import Pair
 from regard.errors import DataError, UsageError
+from regard.inference.insight.forced_pass import CROSS, Pass, readings
 from regard.inference.insight.interventions import models_of
+from regard.inference.insight.word_alignment import alignment_error_rate
 from regard.inference.pipelines.batching import batches_by_length
 from regard.inference.pipelines.language_models import LanguageModel
 from regard.inference.pipelines.translator import Translator
@@ -43,12 +45,13 @@ class Measure(NamedTuple):
 
 
 class HeadEffect(NamedTuple):
-    """A head, the metric without it, and by how much that is worse."""
+    """A head, the metric without it, and by how much that is worse; `aer` is the alignment error of its weights."""
 
     layer: str
     head: int
     value: float
     effect: float
+    aer: float | None = None
 
 
 @dataclass(frozen=True)
@@ -71,14 +74,25 @@ class HeadTable:
 
     def to_json(self) -> dict[str, Any]:
         """The table as plain values, the most needed heads first."""
-        heads = [{"layer": e.layer, "head": e.head, self.metric: e.value, "effect": e.effect} for e in self.ranked]
+        heads = [
+            {"layer": e.layer, "head": e.head, self.metric: e.value, "effect": e.effect}
+            | ({} if e.aer is None else {"alignment_error_rate": e.aer})
+            for e in self.ranked
+        ]
         return {"metric": self.metric, "whole": self.whole, "by": self.by, "heads": heads}
 
     def __str__(self) -> str:
         width = max(len(each.layer) for each in self.effects) + 6
         lines = [f"{'all heads':{width}}{self.whole:10.4f}"]
-        lines += [f"{f'{e.layer}:{e.head}':{width}}{e.value:10.4f}{e.effect:+10.4f}" for e in self.ranked]
+        for e in self.ranked:
+            aligned = "" if e.aer is None else f"  AER {e.aer:.3f}"
+            lines.append(f"{f'{e.layer}:{e.head}':{width}}{e.value:10.4f}{e.effect:+10.4f}{aligned}")
         return "\n".join(lines)
+
+    def with_alignment(self, rates: Mapping[tuple[str, int], float]) -> HeadTable:
+        """The same table with the alignment error rates of heads beside their effects."""
+        effects = [each._replace(aer=rates.get((each.layer, each.head))) for each in self.effects]
+        return replace(self, effects=effects)
 
 
 @torch.inference_mode()
@@ -122,6 +136,29 @@ def _means(model: nn.Module, layers: Sequence[str], measure: Measure) -> dict[st
         total = torch.stack([each.double().sum(dim=(0, 2)) for each in rows]).sum(dim=0)
         means[layer] = (total / sum(each.shape[0] * each.shape[2] for each in rows)).float()
     return means
+
+
+def head_alignment(translator: Translator, pairs: Sequence[Pair]) -> dict[tuple[str, int], float]:
+    """The alignment error rate of every head of the cross-attention against the gold links of pairs, read where the
+    target word is predicted or one step later, whichever is better."""
+    known = [pair for pair in pairs if pair.links is not None]
+    if not known:
+        raise DataError("these pairs have no gold links to align by; use phrasebook, or leave out --align")
+    passes: list[Pass] = []
+    for to in dict.fromkeys(pair.to for pair in known):
+        some = [pair for pair in known if pair.to == to]
+        passes += translator.passes([pair.source for pair in some], [pair.target for pair in some], to=to, layers=CROSS)
+    ordered = [pair for to in dict.fromkeys(pair.to for pair in known) for pair in known if pair.to == to]
+    sure = [pair.links or () for pair in ordered]
+    possible = [pair.possible or pair.links or () for pair in ordered]
+    rates: dict[tuple[str, int], float] = {}
+    for reading in readings(passes):
+        if reading.head is None and len(passes[0].weights[reading.layer]) > 1:
+            continue  # the mean of several heads
+        key = (reading.layer, reading.head or 0)
+        rate = alignment_error_rate([each.links(reading) for each in passes], sure, possible)
+        rates[key] = min(rate, rates.get(key, 1.0))
+    return rates
 
 
 # What is measured

@@ -8,7 +8,10 @@ from torch import nn
 
 from regard.attention.activations import record_activations
 from regard.cli.main import run
+from regard.data.formats.pairs import GoldPair
 from regard.inference.pipelines.language_models import LanguageModel
+from regard.inference.pipelines.translator import Translator
+from regard.studies.evaluate.translation import error_rates_by_reading, held_out_pairs
 from regard.studies.heads import head_table, text_loss
 
 
@@ -92,3 +95,19 @@ def test_heads_of_a_translator_by_loss_or_a_metric(translator_folder, capsys):
     assert any(abs(each["effect"]) > 1e-4 for each in found["heads"])
     assert run([*common, "--layers", "decoder.1.cross", "--metric", "chrf"]) == 0
     assert json.loads(capsys.readouterr().out)["metric"] == "chrf"
+
+
+def test_the_alignment_error_of_every_head_stands_beside_its_effect(translator_folder, gpt_folder, tmp_path, capsys):
+    common = ["heads", "phrasebook", "-m", str(translator_folder), "--to", "es", "--count", "6", "--align"]
+    assert run([*common, "--layers", "decoder.*.cross", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["heads"]
+    translator = Translator.load(translator_folder)
+    pairs = held_out_pairs(translator, "phrasebook", "es", count=6, seed=1)
+    gold = [GoldPair(pair.source, pair.target, frozenset(pair.links), frozenset(pair.links)) for pair in pairs]
+    rates = error_rates_by_reading(translator, gold, "es")
+    for each in found:
+        read = [rates[f"{each['layer']} head {each['head']}{shifted}"] for shifted in ("", " shifted")]
+        assert each["alignment_error_rate"] == pytest.approx(min(read))
+    (tmp_path / "texts.txt").write_text("one two three\n")
+    assert run(["heads", str(tmp_path / "texts.txt"), "-m", str(gpt_folder), "--align"]) == 2
+    assert "--align is for translators" in capsys.readouterr().err
