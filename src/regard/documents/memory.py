@@ -116,9 +116,12 @@ class TranslationMemory:
         shortest = math.ceil(len(text) * least / (2 - least) - 1e-9)
         longest = math.floor(len(text) * (2 - least) / least + 1e-9)
         first, last = np.searchsorted(self._lengths, [shortest, longest + 1])
-        common = np.minimum(self._letters[first:last], _letters([text])[0]).sum(axis=1, dtype=np.int64)
+        common = np.zeros(last - first, dtype=np.uint16)
+        for letters, number in zip(self._letters, _letters([text])[:, 0], strict=True):
+            if number:
+                common += np.minimum(letters[first:last], number)
         # letters above MOST are not counted, so segments that may have them always count as possible
-        enough = 2 * common >= least * (self._lengths[first:last] + len(text)) - 1e-6
+        enough = 2.0 * common >= least * (self._lengths[first:last] + len(text)) - 1e-6
         return (first + np.flatnonzero(enough | (self._lengths[first:last] > MOST))).tolist()
 
     @cached_property
@@ -165,12 +168,12 @@ def _read(path: Path, source: str, target: str) -> Iterator[tuple[str, str]]:
 
 
 def _letters(texts: Sequence[str]) -> np.ndarray:
-    """How often each text has the letters of each bucket: [texts, BUCKETS]."""
-    counts = np.zeros((len(texts), BUCKETS), dtype=np.uint8)
-    for row, text in enumerate(texts):
+    """How often each text has the letters of each bucket: [BUCKETS, texts]."""
+    counts = np.zeros((BUCKETS, len(texts)), dtype=np.uint8)
+    for column, text in enumerate(texts):
         for letter, number in Counter(text).items():
             bucket = ord(letter) % BUCKETS
-            counts[row, bucket] = min(MOST, int(counts[row, bucket]) + number)
+            counts[bucket, column] = min(MOST, int(counts[bucket, column]) + number)
     return counts
 
 
