@@ -254,9 +254,9 @@ def learn(model, steps, rate, task):
     ("attention", "reading", "task"),
     [
         ("additive", "soft", "copy"),
-        ("scaled_dot", "soft", "reverse"),
+        pytest.param("scaled_dot", "soft", "reverse", marks=pytest.mark.full),
         ("general", "hard", "reverse"),
-        ("none", "soft", "copy"),
+        pytest.param("none", "soft", "copy", marks=pytest.mark.full),
         ("none", "soft", "reverse"),
     ],
 )
