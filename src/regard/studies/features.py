@@ -11,6 +11,7 @@ from regard.inference.pipelines.feature_dictionary import Context, Feature, Feat
 
 WORDS = 4  # that stand for a feature without a name
 ANSWERS = {"whole": "as it is", "off": "off", "up": "turned up"}
+LINE_END = "\n"
 CELLS = " ·▪■"  # how strongly a place of an image is lit, in a terminal
 
 
@@ -76,7 +77,7 @@ def lines_of(told: dict[str, Any]) -> Iterator[str]:
             yield f"  {kind:8} {'  '.join(f'{name} {value:+.2f}' for name, value in pairs)}"
     for effect in told["effects"]:
         yield f"  {effect['prompt']}"
-        yield from (f"    {label:10} {effect[key]}" for key, label in ANSWERS.items())
+        yield from (f"    {label:10} {effect[key].replace(LINE_END, '⏎')}" for key, label in ANSWERS.items())
 
 
 def _lit(context: dict[str, Any]) -> str:

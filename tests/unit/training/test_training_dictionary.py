@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 from tokenizers import models, pre_tokenizers
 from torch.nn import functional
+from torch.utils.flop_counter import FlopCounterMode
 
 import regard
 from regard.attention.activations import record_activations
@@ -20,6 +21,7 @@ from regard.inference.pipelines.feature_dictionary import FeatureDictionary
 from regard.inference.pipelines.reading.base import Site, observe
 from regard.models.gpt import PRESETS, Gpt, GptConfig
 from regard.models.sparse_autoencoder import SparseAutoencoder, SparseAutoencoderConfig
+from regard.studies.costs.models import COSTS
 from regard.training.evaluation.dictionaries import measure_dictionary
 from regard.training.loop import train
 from regard.training.metrics_log import METRICS, read_metrics
@@ -370,3 +372,13 @@ def test_wrong_use_is_one_line(arguments, says, read, capsys):
     assert run(["features", *arguments, "-m", str(read("gpt"))]) != 0
     error = capsys.readouterr().err
     assert says in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("activation", ["topk", "relu"])
+def test_its_cost_is_what_torch_counts(activation):
+    config = SparseAutoencoderConfig(width=12, features=40, k=5, activation=activation)
+    model, costs = SparseAutoencoder(config), COSTS["sparse_autoencoder"](config, 0, 30)
+    assert costs.total.parameters == sum(parameter.numel() for parameter in model.parameters())
+    with torch.backends.mkldnn.flags(enabled=False, allow_tf32=None), FlopCounterMode(display=False) as counter:
+        model(torch.randn(30, 12))
+    assert costs.total.flops == counter.get_total_flops()
