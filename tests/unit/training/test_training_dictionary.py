@@ -29,7 +29,13 @@ from regard.training.prepare import activations
 from regard.training.tasks.catalog import load_recipe
 from regard.training.tasks.dictionary import DictionaryTask, resample
 
-LOOP = ("training.device=cpu", "training.checkpoint_every=0", "training.log_every=1000", "training.warmup=20")
+LOOP = (
+    "training.device=cpu",
+    "data.contexts=12",
+    "training.checkpoint_every=0",
+    "training.log_every=1000",
+    "training.warmup=20",
+)
 WIDTH, PLANTED, ACTIVE, WORDS = 24, 40, 2, 1500
 
 

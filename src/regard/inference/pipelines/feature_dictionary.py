@@ -291,6 +291,7 @@ class FeatureDictionary:
                 answers.append(self.reader.answer(example, context.position))
         return Effect(context, *answers)
 
+    @torch.inference_mode()
     def _values(self, example: Example) -> Float[Tensor, "T F"]:
         return self.model.encode(observe(self.reader, self.site, [example]).rows)
 
@@ -316,32 +317,36 @@ def find_contexts(
     active, vectors = torch.zeros(count, dtype=torch.long), 0
     for batch in reader.batches(examples):
         seen = observe(reader, site, [examples[each] for each in batch])
-        flat, real = seen.vectors.flatten(1, -2), seen.real.flatten(1)
-        for number, rows, kept in zip(batch, flat, real, strict=True):
-            values = dictionary.encode(rows[kept]).cpu()
-            vectors += len(values)
-            active += (values > 0).sum(dim=0)
-            best, order = torch.cat([best, values.amax(dim=0, keepdim=True)]).topk(TOP_CONTEXTS, dim=0)
-            where = torch.cat([where, torch.full((1, count), number)]).gather(0, order)
-    features = [Feature(number, int(active[number]) / max(vectors, 1), max(0.0, float(best[0, number])), [])
-                for number in range(count)]  # fmt: skip
+        real = seen.real.flatten(1)
+        values = (dictionary.encode(seen.vectors.flatten(1, -2)) * real[..., None]).cpu()
+        vectors += int(real.sum())
+        active += (values > 0).sum(dim=(0, 1))
+        best, order = torch.cat([best, values.amax(dim=1)]).topk(TOP_CONTEXTS, dim=0)
+        where = torch.cat([where, torch.tensor(batch)[:, None].expand(-1, count)]).gather(0, order)
+    features = [
+        Feature(number, int(active[number]) / max(vectors, 1), max(0.0, float(best[0, number])), [])
+        for number in range(count)
+    ]
     stored: dict[str, StoredExample] = {}
-    for example, owners in _owners(best, where):
+    for example, values in _again(reader, site, dictionary, examples, where[best > 0].unique().tolist()):
         units, key = reader.units(examples[example], site.name), str(example)
         picture = _png(units.pixels) if isinstance(units, ImageUnits) else ""
         stored[key] = StoredExample.pack(examples[example], list(reader.columns.values()), picture)
-        values = dictionary.encode(observe(reader, site, [examples[example]]).rows).cpu()
-        for number in owners:
+        for number in ((where == example) & (best > 0)).any(dim=0).nonzero()[:, 0].tolist():
             features[number].contexts.append(_context(key, units, values[:, number]))
     for feature in features:
         feature.contexts.sort(key=lambda context: -context.strongest)
     return Contexts(vectors, features, stored)
 
 
-def _owners(best: Tensor, where: Tensor) -> Iterator[tuple[int, list[int]]]:
-    """Every example that is among the strongest of some features, with these features."""
-    for example in where[best > 0].unique().tolist():
-        yield example, ((where == example) & (best > 0)).any(dim=0).nonzero()[:, 0].tolist()
+def _again(
+    reader: Reader[Any], site: Site, dictionary: SparseAutoencoder, examples: Sequence[Example], numbers: Sequence[int]
+) -> Iterator[tuple[int, Float[Tensor, "T F"]]]:
+    """The features at every position of some examples."""
+    for batch in reader.batches([examples[number] for number in numbers]):
+        seen = observe(reader, site, [examples[numbers[each]] for each in batch])
+        for each, rows, real in zip(batch, seen.vectors.flatten(1, -2), seen.real.flatten(1), strict=True):
+            yield numbers[each], dictionary.encode(rows[real]).cpu()
 
 
 def _context(example: str, units: Units, values: Float[Tensor, T]) -> Context:

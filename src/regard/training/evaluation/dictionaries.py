@@ -2,7 +2,7 @@
 
 Loss recovered: (ablated - replaced) / (ablated - whole), where `whole` is the model's loss, `replaced` its loss with
 the reconstruction in place of the activation, and `ablated` its loss with zeros there, or with the mean of all vectors.
-The mean is the harder baseline: it leaves what is the same for every input.
+The mean leaves what is the same for every input, so it is often the harder baseline.
 """
 
 from __future__ import annotations
