@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.options import Device, Precision
+from regard.cli.options import Device, Precision, existing
 
 
 def serve(
@@ -68,7 +68,7 @@ def serve(
         "allowed_hosts": allowed_host, "origins": origin, "trusted_proxies": trusted_proxy, "training": training,
         "runs": max_runs, "upload": upload * MIB, "uploads": uploads * MIB,
         "seconds": seconds, "queue": queue, "device": device, "precision": precision,
-        "memories": translation_memory,
+        "memories": [str(existing(file)) for file in translation_memory],
         "body": max(ServeSettings().body, 8 * characters),  # large enough for the longest text, even if it is escaped
     })  # fmt: skip
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import warnings
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
@@ -18,7 +19,7 @@ from regard.documents.language_id import Detected, choose_language, detect
 from regard.documents.markup import Translate, Translated
 from regard.documents.memory import MemoryMatch, TranslationMemory
 from regard.documents.sentences import SplitText, split_text
-from regard.errors import UsageError
+from regard.errors import DataError, UsageError
 from regard.inference.decoding.search import Search
 from regard.inference.insight.word_alignment import Link
 from regard.inference.pipelines.translation import Partial, Translation
@@ -95,7 +96,11 @@ class TranslationService:
         """Similar segments of the server's translation memories in two languages, best first."""
         key, files = (source, target), self.settings.memories
         if files and key not in self._memories:
-            self._memories[key] = TranslationMemory.read(files, source, target)
+            try:
+                self._memories[key] = TranslationMemory.read(files, source, target)
+            except DataError as error:  # such as a memory of other languages: the translation goes on without it
+                warnings.warn(f"no translation memory for {source} to {target}: {error}", stacklevel=2)
+                self._memories[key] = TranslationMemory([])
         return self._memories[key].find(text) if files else []
 
     def check_limits(self, texts: Sequence[str]) -> list[str]:
