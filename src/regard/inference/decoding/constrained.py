@@ -199,8 +199,8 @@ class TermLanes:
                     continue
                 hurried = strict and self.limits[row] - length <= lane.progress.needed
                 forbidden = lane.progress.forbidden if strict else frozenset[int]()
-                others = islice(zip(tokens[way], best[way], strict=True), self._candidates(self.constraints[row]))
-                others = ((token, log_p) for token, log_p in others if token not in forbidden)
+                known = islice(zip(tokens[way], best[way], strict=True), self._candidates(self.constraints[row]))
+                others = ((token, log_p) for token, log_p in known if token not in forbidden)
                 for each in self._continuations(lane, total, way, others, hurried, wants_end[way]):
                     groups.setdefault(self._group(each), []).append(each)
                 for token, log_p in zip(listed, special[way], strict=False):
