@@ -45,7 +45,9 @@ function start() {
   main.className = layout;
   main.innerHTML = markup; // constant markup of the view; the words of a report are only ever text nodes
   new LensCard(main).show(report);
-  new NeuronCard(main).show(report, neuronsOf);
+  const neurons = new NeuronCard(main);
+  neurons.show(report, neuronsOf);
+  if (!layout) main.querySelector(".stage").after(neurons.card); // near what is pointed at, unless the page has columns
   open(main, report, weightsOf);
 }
 
