@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ import regard
 from regard.data.audio.reading import write_wav
 from regard.data.synthetic.speech import utterances
 from regard.inference.insight.interventions import without_heads
+from regard.look.adapters.text import inspect_text
+from regard.look.save import save
 from tiny_speech import save_recognizer, tiny_recognizer
 
 TEXT = "we are eating bread"
@@ -141,3 +144,23 @@ def test_a_pressed_head_changes_a_caption_and_what_is_heard(open_lens, start_ser
             (heard,) = recognizer.transcribe(tmp_path / "digits.wav")
         expect(page.locator("#sound-answer [data-part=changed] .caption")).to_have_text(heard.text or "nothing")
         shot(page, "pressed-sound")
+
+
+def test_the_offline_page_has_neurons_and_what_every_layer_would_have_said(open_lens, gpt_folder, tmp_path):
+    inspection = inspect_text(regard.load(gpt_folder), "one two three")
+    report = replace(inspection.report(), logit_lens=inspection.logit_lens())
+    out = save(report, tmp_path / "look.html")
+    panel, labels = report.panels[1], report.panels[1].queries.labels()
+    with open_lens(f"{out.as_uri()}#1.2") as page:  # head 2 of the second layer
+        canvas = page.locator("[data-part=matrix] canvas").first
+        canvas.focus()
+        for step in ("ArrowDown", "ArrowDown", "ArrowRight"):
+            canvas.press(step)
+        expect(page.locator(".neuron-card")).to_be_visible()
+        told = page.locator(".neuron-card .hint").first.inner_text()
+        places = [(row, column) for row in range(len(labels)) for column in range(len(labels))]
+        asked = [each for each in places if told.startswith(f"{labels[each[0]]} asks {labels[each[1]]}:")]
+        scores = [panel.neurons.at(2, *each).score for each in asked]
+        assert min(abs(float(told.split()[-1]) - score) for score in scores) < 0.002
+        last = page.locator(f'.lens-card td[data-layer="decoder.1"][data-place="{len(labels) - 1}"] span')
+        assert last.text_content() == inspection.predict(top=1)[-1].choices[0].token
