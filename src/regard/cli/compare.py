@@ -21,14 +21,19 @@ SPARSITIES = [0.0, 0.5, 0.7, 0.85, 0.95, 0.99]
 
 def compare(
     what: Annotated[
-        str, typer.Argument(help="length, sequences, data, pictures, gradients, heads, scaling or superposition.")
+        str,
+        typer.Argument(help="models, length, sequences, data, pictures, gradients, heads, scaling or superposition."),
     ],
+    pairs: Annotated[str, typer.Argument(help="models: the held-out pairs, a path or `phrasebook`.")] = "",
     model: Annotated[
-        list[str], typer.Option("-m", "--model", help="length: NAME=FOLDER, data: NAME=RECIPE; repeatable.")
+        list[str], typer.Option("-m", "--model", help="models, length: NAME=FOLDER, data: NAME=RECIPE; repeatable.")
     ] = [],  # noqa: B006
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Where to draw: FILE.svg or .png.")] = None,
     to: Annotated[str, typer.Option("--to", help="Target language.")] = "",
-    count: Annotated[int, typer.Option(min=1, help="length: sentences per bin.")] = 100,
+    count: Annotated[
+        int, typer.Option(min=1, help="length: sentences per bin; models: how many of the phrasebook.")
+    ] = 100,
+    show: Annotated[int, typer.Option(min=0, help="models: how many of the sentences that differ most.")] = 10,
     bins: Annotated[str, typer.Option(help="length: bins of source words.")] = BINS,
     lengths: Annotated[str, typer.Option(help="sequences: the lengths to measure.")] = LENGTHS,
     counts: Annotated[str, typer.Option(help="data: the numbers of pictures to learn from.")] = COUNTS,
@@ -43,12 +48,15 @@ def compare(
 ) -> None:
     """Compare models, and put the lectures' claims to the test.
 
-    length: BLEU against sentence length, for models named with -m. sequences: recurrence, convolution and attention on
-    the same sequence. data: accuracy against the number of training pictures, for recipes named with -m. pictures:
-    memory and time of attention between all patches, written out or fused, and within windows, planned and measured.
-    gradients: how far they reach back in an RNN and an LSTM. heads: what more heads cost. scaling: what happens to the
-    softmax without the division by √width. superposition: how features share neurons as they get sparse.
+    models: an old and a new translator on the same pairs, named with -m in this order: BLEU and chrF of both, and the
+    sentences that differ most. length: BLEU against sentence length, for models named with -m. sequences: recurrence,
+    convolution and attention on the same sequence. data: accuracy against the number of training pictures, for recipes
+    named with -m. pictures: memory and time of attention between all patches, written out or fused, and within windows,
+    planned and measured. gradients: how far they reach back in an RNN and an LSTM. heads: what more heads cost.
+    scaling: what happens to the softmax without the division by √width. superposition: how features share neurons as
+    they get sparse.
 
+    Example: regard compare models test.tsv -m old=runs/en-es -m new=runs/en-es-adapted
     Example: regard compare length -m fixed=runs/phrasebook-rnn-fixed -m attention=runs/phrasebook-rnn -o length.svg
     """
     from regard.errors import UsageError
@@ -56,7 +64,11 @@ def compare(
 
     if output:
         check_name(output)  # fail before the work, not after it
-    if what == "length":
+    if pairs and what != "models":
+        raise UsageError(f"{what} takes no pairs; leave out {pairs!r}")
+    if what == "models":
+        _models(model, pairs, to, count, show, as_json, device)
+    elif what == "length":
         _length(model, output, to, count, bins, as_json, device)
     elif what == "sequences":
         _sequences(output, numbers(lengths, ","), width, as_json)
@@ -69,8 +81,33 @@ def compare(
     elif what in MEASURED:
         _measured(what, output, as_json)
     else:
-        choices = ("length", "sequences", "data", "pictures", *MEASURED, "superposition")
+        choices = ("models", "length", "sequences", "data", "pictures", *MEASURED, "superposition")
         raise UsageError(f"cannot compare {what!r}; choose {', '.join(choices)}")
+
+
+def _models(names: list[str], data: str, to: str, count: int, show: int, as_json: bool, device: str) -> None:
+    from regard.cli.options import load_translator
+    from regard.errors import UsageError
+    from regard.studies.evaluate.translation import held_out_pairs
+    from regard.studies.evaluate.versions import compare_versions
+
+    if len(names) != 2 or not data:
+        raise UsageError("give the pairs, and the old and the new model: regard compare models PAIRS -m OLD -m NEW")
+    old, new = (load_translator([name.rpartition("=")[2]], device) for name in names)
+    labels = [name.rpartition("=")[0] or label for name, label in zip(names, ("old", "new"), strict=True)]
+    found = compare_versions(old, new, held_out_pairs(old, data, to, count=count), show)
+    if as_json:
+        print(json.dumps({"models": labels, **asdict(found)}, ensure_ascii=False))
+        return
+    print(f"{f'{found.sentences:,} sentences':20}{'BLEU':>9}{'chrF':>9}{'exact':>9}")
+    for label, scores in zip(labels, (found.old, found.new), strict=True):
+        print(f"{label:20}{scores['bleu']:9.2f}{scores['chrf']:9.2f}{scores['exact']:9.4f}")
+    print(f"{labels[1]} is better in {found.better} sentences, worse in {found.worse}, by chrF")
+    for each in found.differences:
+        texts = {"source": each.source, "reference": each.reference, labels[0]: each.old, labels[1]: each.new}
+        print(f"\n{each.new_chrf - each.old_chrf:+.1f} chrF")
+        for label, text in texts.items():
+            print(f"  {label:12}{text}")
 
 
 def _length(names: list[str], output: Path | None, to: str, count: int, bins: str, as_json: bool, device: str) -> None:

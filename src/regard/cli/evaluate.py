@@ -25,6 +25,9 @@ from regard.cli.options import (
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
+    from regard.data.formats.pairs import Pair
+    from regard.inference.pipelines.translation import Translation
+    from regard.inference.pipelines.translator import Translator
     from regard.studies.evaluate.catalog import Evaluate
 
 LAYERS = "layers"  # key of the alignment error rates by layer
@@ -59,6 +62,13 @@ def evaluate(
         bool, typer.Option("--layers", help="Also the AER of every layer and head, best first, against --gold.")
     ] = False,
     strip_accents: Annotated[bool, typer.Option("--strip-accents", help="Remove accents from the gold text.")] = False,
+    quality: Annotated[
+        bool, typer.Option("--quality", help="Also how well each estimate of quality follows the sentences' chrF.")
+    ] = False,
+    calibrate: Annotated[
+        bool,
+        typer.Option("--calibrate", help="Fit the estimate to these pairs; it is kept in the model's quality.json."),
+    ] = False,
     text: Annotated[str, typer.Option(help="A text file (also .gz): how well a language model predicts it.")] = "",
     stride: Annotated[
         int | None, typer.Option(min=1, help="With --text: tokens from one window to the next. Default: half a window.")
@@ -105,6 +115,10 @@ def evaluate(
         raise UsageError("--backward and --layers measure alignments; give hand-made ones with --gold FILE")
     if merge not in translation.MERGES:
         raise UsageError(f"cannot merge by {merge!r}; known: {', '.join(translation.MERGES)}")
+    if (quality or calibrate) and not data:
+        raise UsageError("--quality and --calibrate need held-out pairs: give a path or `phrasebook`")
+    if calibrate and len(model) != 1:
+        raise UsageError(f"--calibrate writes into the folder of one model, and {len(model)} were given with -m")
     by_hand = translation.gold_pairs(gold, first=gold_first, strip_accents=strip_accents) if gold else []
     translator = load_translator(model, device, allow_pickle, precision)
     results: dict[str, object] = {}
@@ -114,14 +128,32 @@ def evaluate(
         )
         scores, answers = translation.evaluate_pairs(translator, pairs, **({} if beam is None else {"beam": beam}))
         results |= scores
+        if quality or calibrate:
+            results |= _estimates(translator, pairs, answers, model[0] if calibrate else "")
         if output:
-            output.write_text("".join(f"{answer}\n" for answer in answers), encoding="utf-8")
+            output.write_text("".join(f"{answer.text}\n" for answer in answers), encoding="utf-8")
     if gold:
         other = load_translator([backward], device, allow_pickle) if backward else None
         results |= translation.evaluate_alignment(translator, by_hand, to, backward=other, merge=merge)
     if layers:
         results[LAYERS] = translation.error_rates_by_reading(translator, by_hand, to)
     _print(results, as_json)
+
+
+def _estimates(
+    translator: Translator, pairs: list[Pair], answers: list[Translation], calibrated: str
+) -> dict[str, object]:
+    """Correlations of the estimates of quality with chrF; with `calibrated`, fit the estimate of this model folder."""
+    from regard.checkpoints.folder import resolve
+    from regard.checkpoints.hub import local_folder
+    from regard.studies.evaluate.quality import calibrate, quality_correlations, sentence_chrf
+
+    scores = sentence_chrf(answers, pairs)
+    if calibrated:
+        fitted = calibrate(translator, answers, scores)
+        fitted.save(resolve(local_folder(calibrated)))
+        print(f"quality is estimated by {fitted.estimator}, kept in {calibrated}/{fitted.file_name}", file=sys.stderr)
+    return quality_correlations(translator, answers, scores)
 
 
 def _find_evaluation(model: str) -> Evaluate | None:

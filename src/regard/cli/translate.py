@@ -49,6 +49,12 @@ def translate(
     align: Annotated[
         bool, typer.Option("--align", help="Add the word alignment after a TAB, in Pharaoh format (0-0 1-2).")
     ] = False,
+    quality: Annotated[
+        bool,
+        typer.Option(
+            "--quality", help="Add the estimated quality (0 to 1) after a TAB, and what is wrong; see --json."
+        ),
+    ] = False,
     attention: Annotated[
         Path | None, typer.Option(help="Draw where it looked: FILE.svg, .png, .html or .json.")
     ] = None,
@@ -107,9 +113,11 @@ def translate(
     if attention and (not text or len(text) != 1):
         raise UsageError("--attention draws one sentence; give exactly one text")
     document = bool(input_file and output)
-    if (document or stream) and (as_json or align or attention or n_best > 1):
+    if (document or stream) and (as_json or align or quality or attention or n_best > 1):
         way = "--stream" if stream else "--input with --output"
-        raise UsageError(f"{way} gives the translation alone; leave out --json, --align, --attention and --n-best")
+        raise UsageError(
+            f"{way} gives the translation alone; leave out --json, --align, --quality, --attention and --n-best"
+        )
     if stream and memory:
         raise UsageError("--memory shows and takes whole translations; leave out --stream")
     if document and (without or change):
@@ -153,7 +161,7 @@ def translate(
         for answer in _answers(translator, lines, changes, remembered):
             refused += answer is None
             matches = remembered.matches(answer.source) if answer and (as_json or text) else []
-            print(_line(answer, matches, align=align, as_json=as_json), file=out, flush=True)
+            print(_line(answer, matches, align=align, quality=quality, as_json=as_json), file=out, flush=True)
             if answer and not as_json:
                 _show_matches(answer.source, matches)
             if answer:
@@ -256,29 +264,35 @@ def _is_readable(translator: Translator, line: str, number: int) -> bool:
     return True
 
 
-def _line(answer: Translation | None, matches: list[MemoryMatch], *, align: bool, as_json: bool) -> str:
+def _line(answer: Translation | None, matches: list[MemoryMatch], *, align: bool, quality: bool, as_json: bool) -> str:
     """What is printed for one text: the translation, several translations with their scores, or JSON."""
     if answer is None:
         return "null" if as_json else ""
     if as_json:
-        others = [_as_json(each, align) for each in answer.alternatives]
+        others = [_as_json(each, align, quality) for each in answer.alternatives]
         unknown = [each.to_json() for each in answer.unknown]
-        values = _as_json(answer, align) | {"unknown": unknown, "alternatives": others}
+        values = _as_json(answer, align, quality) | {"unknown": unknown, "alternatives": others}
         values |= {"memory": [each.to_json(answer.source) for each in matches]} if matches else {}
         values |= {"terms": [each.to_json() for each in answer.terms]} if answer.glossary.terms else {}
         return json.dumps(values, ensure_ascii=False)
     if not answer.alternatives:
-        return _aligned(answer, align)
-    return "\n".join(f"{each.score:.4f}\t{_aligned(each, align)}" for each in (answer, *answer.alternatives))
+        return _with_columns(answer, align, quality)
+    return "\n".join(
+        f"{each.score:.4f}\t{_with_columns(each, align, quality)}" for each in (answer, *answer.alternatives)
+    )
 
 
-def _aligned(answer: Translation, align: bool) -> str:
+def _with_columns(answer: Translation, align: bool, quality: bool) -> str:
+    """A translation, and after TABs what was asked for: its alignment, its quality with what is wrong."""
     from regard.inference.insight.word_alignment import to_pharaoh
 
-    return f"{answer.text}\t{to_pharaoh(answer.alignment)}" if align else answer.text
+    columns = [answer.text]
+    columns += [to_pharaoh(answer.alignment)] if align else []
+    columns += [" ".join([f"{answer.quality:.4f}", *answer.flags])] if quality else []
+    return "\t".join(columns)
 
 
-def _as_json(answer: Translation, align: bool) -> dict[str, Any]:
+def _as_json(answer: Translation, align: bool, quality: bool) -> dict[str, Any]:
     values = {
         "source": answer.source,
         "text": answer.text,
@@ -286,7 +300,8 @@ def _as_json(answer: Translation, align: bool) -> dict[str, Any]:
         "tokens": answer.tokens,
         "truncated": answer.truncated,
     }
-    return values | {"alignment": answer.alignment} if align else values
+    values |= {"alignment": answer.alignment} if align else {}
+    return values | answer.assessment.to_json() if quality else values
 
 
 def _draw(translator: Translator, answer: Translation, file: Path) -> None:

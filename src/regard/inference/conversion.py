@@ -20,6 +20,7 @@ from regard.data.tokenizers.text import TextTokenizer
 from regard.errors import UsageError
 from regard.inference.decoding.folder_settings import GENERATION, RECIPE, read_decoding, their_settings
 from regard.inference.insight.forced_pass import ALIGNMENT
+from regard.inference.insight.quality import Calibration
 from regard.inference.pipelines.catalog import PIPELINES, TEXT, TRANSLATOR, find_pipeline
 from regard.inference.pipelines.sentence_embedding import sentence_files
 from regard.inference.pipelines.word_vectors import WordVectors
@@ -27,7 +28,8 @@ from regard.models.catalog import MODELS, models_run_by
 
 WORD_LINES = "word2vec"  # not a folder but the text file that word2vec's own program writes
 FORMS = ("regard", "huggingface", "marian", "ctranslate2", "onnx", WORD_LINES)
-KEPT = (RECIPE, ALIGNMENT, GENERATION, PREPROCESSING, PROCESSOR)  # on decoding, alignment and preprocessing
+# Files on decoding, alignment, quality and preprocessing
+KEPT = (RECIPE, ALIGNMENT, Calibration.file_name, GENERATION, PREPROCESSING, PROCESSOR)
 TOKEN_IDS = ("bos_token_id", "eos_token_id", "decoder_start_token_id")
 
 

@@ -57,6 +57,20 @@ def test_damaged_bytes_are_told_with_their_offset_in_one_line(
     ]
 
 
+def test_the_estimated_quality_is_a_column_or_a_value(
+    command: list[str], translator_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = regard.load(translator_folder).translate(SENTENCE, to="es", beam=1, max_length=6)
+    assert run([*command, SENTENCE, "--quality"]) == 0
+    assert capsys.readouterr().out == f"{known.text}\t{' '.join([f'{known.quality:.4f}', *known.flags])}\n"
+    assert run([*command, SENTENCE, "--quality", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["quality"] == pytest.approx(known.quality, abs=1e-3) and len(told["doubts"]) == len(known.target_words)
+    assert told["flags"] == known.flags
+    assert run([*command, SENTENCE, "--json"]) == 0
+    assert "quality" not in json.loads(capsys.readouterr().out)
+
+
 def test_an_answer_cut_by_a_limit_is_told(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*command, SENTENCE, "--max-length", "1", "--json"]) == 0
     captured = capsys.readouterr()

@@ -1,9 +1,11 @@
 """The smaller commands from end to end: files are written, numbers equal the library's, JSON parses."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
+import sacrebleu
 import torch
 from transformers import MarianMTModel
 
@@ -79,6 +81,38 @@ def test_evaluate_prints_scores_and_writes_the_translations(
     assert "signature" in capsys.readouterr().out
 
 
+def test_quality_is_measured_and_calibrated(
+    translator_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(translator_folder, folder)
+    command = [
+        "evaluate",
+        "phrasebook",
+        "-m",
+        str(folder),
+        "--count",
+        "12",
+        "--max-words",
+        "6",
+        "--beam",
+        "1",
+        "--json",
+    ]
+    assert run([*command, "--quality"]) == 0
+    before = json.loads(capsys.readouterr().out)
+    assert before["chrf_by_quality"] == before["chrf_by_probability"]  # not calibrated
+    assert run([*command, "--calibrate"]) == 0
+    after = json.loads(capsys.readouterr().out)
+    kept = json.loads((folder / "quality.json").read_text("utf-8"))
+    named = {name: value["spearman"] for name, value in before.items() if name.startswith("chrf_by_")}
+    assert named[f"chrf_by_{kept['estimator']}"] == max(named.values()) and kept["sentences"] == 24
+    assert after["quality_error"] < before["quality_error"]
+    assert regard.load(folder).calibration.sentences == 24
+    assert run(["evaluate", "--gold", "x.tsv", "-m", str(folder), "--calibrate"]) == 2
+    assert "held-out pairs" in capsys.readouterr().err
+
+
 def test_evaluate_against_gold_with_every_layer(
     translator_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -90,6 +124,29 @@ def test_evaluate_against_gold_with_every_layer(
     out = capsys.readouterr().out
     assert "alignment_error_rate" in out
     assert "decoder.1.cross head 1 shifted" in out
+
+
+def test_two_models_are_compared_on_the_same_pairs(
+    folders: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("".join(f"{p.source}\t{p.target}\n" for p in phrases("es", part="test", count=6, seed=1)), "utf-8")
+    command = ["compare", "models", str(pairs), "--to", "es", "--show", "2"]
+    models = ["-m", f"before={folders[1]}", "-m", f"after={folders[0]}"]
+    assert run([*command, *models, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["models"] == ["before", "after"] and found["sentences"] == 6 >= found["better"] + found["worse"]
+    for side, folder in (("old", folders[1]), ("new", folders[0])):
+        assert run(["evaluate", str(pairs), "--to", "es", "-m", str(folder), "--json"]) == 0
+        assert found[side] == json.loads(capsys.readouterr().out)
+    first, second = found["differences"]
+    assert abs(first["new_chrf"] - first["old_chrf"]) >= abs(second["new_chrf"] - second["old_chrf"])
+    chrf = sacrebleu.sentence_chrf(first["new"], [first["reference"]]).score
+    assert first["old"] != first["new"] and first["new_chrf"] == pytest.approx(chrf)
+    assert run([*command, *models]) == 0
+    assert "after is better in" in capsys.readouterr().out
+    assert run([*command, "-m", str(folders[0])]) == 2
+    assert "the old and the new model" in capsys.readouterr().err
 
 
 def test_compare_both_ways(translator_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

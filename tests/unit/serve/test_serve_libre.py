@@ -9,6 +9,8 @@ from deep_translator import LibreTranslator
 from libretranslatepy import LibreTranslateAPI
 
 import regard
+from regard.data.formats.pairs import Pair, read_pairs
+from regard.errors import DataError
 
 SENTENCE = "we are eating bread"
 ASKED = {"q": SENTENCE, "source": "en", "target": "es"}
@@ -66,6 +68,26 @@ def test_only_what_was_asked_for_is_answered(served):
     assert set(served.client.post("/translate", json=asked).json()) == {"translatedText", "detectedLanguage"}
     asked = {**ASKED, "alternatives": 1}
     assert set(served.client.post("/translate", json=asked).json()) == {"translatedText", "alternatives"}
+
+
+def test_quality_is_told_if_it_is_asked_for(served, spanish, translator_folder):
+    known = regard.load(translator_folder).translate(SENTENCE, to="es")
+    for sent in ({"json": {**ASKED, "quality": True}}, {"data": {**ASKED, "quality": "true"}}):
+        answer = served.client.post("/translate", **sent).json()
+        assert set(answer) == {"translatedText", "quality", "doubts", "flags"}
+        assert answer["quality"] == pytest.approx(known.quality, abs=1e-3)
+        assert answer["doubts"] == pytest.approx(known.doubts, abs=1e-3) and len(answer["doubts"]) == len(
+            spanish.split()
+        )
+    several = served.client.post("/translate", json={**ASKED, "q": [SENTENCE, ""], "quality": True}).json()
+    assert several["quality"] == [answer["quality"], 1.0] and several["doubts"][1] == []
+    assert "quality" not in served.client.post("/translate", json={**ASKED, "quality": False}).json()
+
+
+@pytest.mark.parametrize("wrong", [{"quality": "perhaps"}, {"quality": 3}, {"quality": True, "format": "html"}])
+def test_a_wrong_wish_for_quality_is_refused(served, wrong):
+    answer = served.client.post("/translate", json={**ASKED, **wrong})
+    assert answer.status_code == 400 and "quality" in answer.json()["error"]
 
 
 def test_line_breaks_and_sentences_are_kept(served, translator_folder):
@@ -261,6 +283,11 @@ def test_suggestions_are_kept_for_training(served):
     assert served.client.post("/suggest", data=row).json() == {"success": True}
     kept = served.app.state.jobs.runs / "suggestions.jsonl"
     assert json.loads(kept.read_text("utf-8").splitlines()[-1]) == row
+    served.client.post("/suggest", json=row | {"s": "olá", "target": "pt"})
+    assert list(read_pairs(kept, "en", "es"))[-1] == Pair("hello", "hola")
+    assert list(read_pairs(kept, "en-GB", "pt"))[-1] == Pair("hello", "olá")
+    with pytest.raises(DataError, match="no sentence pairs"):
+        list(read_pairs(kept, "es", "en"))
 
 
 def test_words_that_the_model_does_not_know_are_named(served):

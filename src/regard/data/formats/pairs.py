@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.data.formats import exchange
-from regard.data.formats.languages import find_language
+from regard.data.formats.languages import find_language, same_language
 from regard.data.formats.lines import REPLACEMENT, Errors, on_damage, read_lines
 from regard.errors import DataError
 
@@ -20,6 +20,7 @@ Links = tuple[tuple[int, int], ...]
 PHARAOH = re.compile(r"\d+-\d+(?: \d+-\d+)*")
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 EXCHANGE = {".tmx": exchange.read_tmx, ".xlf": exchange.read_xliff, ".xliff": exchange.read_xliff}
+SUGGESTION = {"q", "s", "source", "target"}  # the keys of LibreTranslate's suggestions: two texts and their languages
 SUFFIXES = (".tsv", ".csv", ".jsonl", ".po", *EXCHANGE)
 
 
@@ -234,11 +235,20 @@ def find_key(texts: Mapping[str, Any], language: str, role: str) -> str | None:
 
 def _read_jsonl(path: Path, source: str, target: str, errors: Errors) -> Iterator[Pair]:
     for where, record in read_objects(path, errors):
+        if record.keys() >= SUGGESTION:
+            if not _is_between(record, source, target):
+                continue
+            record = {"source": record["q"], "target": record["s"]}
         texts = sides(record)
         here = text_of(texts, source, "source", where, errors)
         there = text_of(texts, target, "target", where, errors)
         links = record.get("links")
         yield Pair(here, there, _links(links, here, there, where) if isinstance(links, str) else None)
+
+
+def _is_between(suggestion: Mapping[str, Any], source: str, target: str) -> bool:
+    """Whether a suggested translation, from a server's file of all its language pairs, is in these two languages."""
+    return same_language(str(suggestion["source"]), source) and same_language(str(suggestion["target"]), target)
 
 
 def text_of(texts: Mapping[str, Any], language: str, role: str, where: str, errors: Errors) -> str:

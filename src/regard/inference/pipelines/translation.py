@@ -12,6 +12,7 @@ import numpy as np
 from regard.data.text.glossary import NO_TERMS, Glossary
 from regard.data.tokenizers.unknown_words import UnknownWord
 from regard.inference.insight.forced_pass import AlignmentSettings, Pass
+from regard.inference.insight.quality import Assessment, Flag
 from regard.inference.insight.word_alignment import Link
 from regard.inference.pipelines.terms import TermUse, term_uses
 
@@ -58,6 +59,27 @@ class Translation:
     def terms(self) -> list[TermUse]:
         """The terms of the glossary in the source, and where the translation has them."""
         return term_uses(self.source, self.text, self.glossary)
+
+    @cached_property
+    def assessment(self) -> Assessment:
+        """How good the translation probably is, computed by one forced pass; see `Translator.assess`."""
+        assert self.translator is not None
+        return self.translator.assess(self)
+
+    @property
+    def quality(self) -> float:
+        """The estimated quality, from 0 to 1."""
+        return self.assessment.quality
+
+    @property
+    def doubts(self) -> list[float]:
+        """The doubt of each target word, from 0 to 1."""
+        return self.assessment.doubts
+
+    @property
+    def flags(self) -> list[Flag]:
+        """What is wrong with it: cut, hallucinated, repeated."""
+        return self.assessment.flags
 
     @cached_property
     def attention(self) -> np.ndarray:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, overload
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -33,6 +34,16 @@ from regard.inference.insight.forced_pass import (
     forced_passes,
     within,
 )
+from regard.inference.insight.quality import (
+    Assessment,
+    Calibration,
+    Evidence,
+    Flag,
+    coverage,
+    find_flags,
+    token_evidence,
+    word_doubts,
+)
 from regard.inference.insight.word_alignment import Link
 from regard.inference.pipelines.answer_text import AnswerText
 from regard.inference.pipelines.batching import BATCH_SENTENCES, batches_by_length
@@ -55,6 +66,7 @@ class Translator(DecodingPipeline):
         *,
         settings: SearchSettings | None = None,
         alignment: AlignmentSettings | None = None,
+        calibration: Calibration | None = None,
         name: str = "",
         precision: str = "fp32",
         graphs: bool = True,
@@ -65,6 +77,7 @@ class Translator(DecodingPipeline):
         )  # fmt: skip
         self.tokenizer, self.vocabulary = tokenizer, Vocabulary(target.start, target.end, target.pad)
         self.alignment = alignment or default_alignment(self.models[0])
+        self.calibration = calibration or Calibration()
         self.longest = self.positions or MAX_SOURCE
         self.answer_text = AnswerText(tokenizer, self.alignment, self._record_pass)
         self.terms = TermEncoder(tokenizer)
@@ -100,6 +113,7 @@ class Translator(DecodingPipeline):
             tokenizers[0],
             settings=read_decoding(first).settings,
             alignment=_read_alignment(first),
+            calibration=Calibration.read(first),
             name=Path(folders[0]).name,
             precision=precision,
             graphs=graphs,
@@ -249,6 +263,48 @@ class Translator(DecodingPipeline):
         batch = collate(rows, [[*ids, target.end]], pad=target.pad, start=target.start).to(self.device)
         logits = [model(batch.source, batch.source_mask, batch.inputs).float() for model in self.models]
         return torch.stack([each[0].softmax(dim=-1) for each in logits]).mean(dim=0).log()
+
+    def evidence(self, sources: Sequence[str], answers: Sequence[Sequence[int]], *, to: str = "") -> list[Evidence]:
+        """What the model knows of its answers (token ids) to `sources`; see `regard.inference.insight.quality`."""
+        to, target, found = self.target_language(to), self.tokenizer.target, dict[int, Evidence]()
+        for places in batches_by_length([len(answer) for answer in answers]):
+            texts, said = [sources[i] for i in places], [answers[i] for i in places]
+            ends = [[*ids, target.end] for ids in said]
+            batch = collate(self.tokenizer.source_ids(texts, to), ends, pad=target.pad, start=target.start)
+            log_p, entropy = (values.cpu().numpy() for values in token_evidence(self.models, batch.to(self.device)))
+            by = self.alignment
+            passes = [None] * len(places) if by is None else self.passes(texts, said, to=to, layers=by.layer)
+            for row, (place, seen) in enumerate(zip(places, passes, strict=True)):
+                length = len(ends[row])
+                covered = None if by is None or seen is None else coverage(seen, by)
+                found[place] = Evidence(log_p[row, :length], entropy[row, :length], covered)
+        return [found[place] for place in range(len(answers))]
+
+    def assess(self, answer: Translation) -> Assessment:
+        """The quality of a translation, by this model's calibration, the doubt of each word, and what is wrong.
+
+        The quality of several sentences is their mean, weighted by tokens. What came from a translation memory is as
+        good as it is similar.
+        """
+        qualities, lengths, doubts, flags = list[float](), list[int](), list[float](), dict[Flag, None]()
+        sources, said = [source for source, _ in answer.parts], [ids for _, ids in answer.parts]
+        target, read = self.tokenizer.target, self.tokenizer.source_ids(sources, answer.to)
+        for source, ids, known, each in zip(
+            sources, said, read, self.evidence(sources, said, to=answer.to), strict=True
+        ):
+            words_of = target.words_of(ids, unknown=["?"] * ids.count(target.unknown))
+            doubts += word_doubts(each.log_probabilities.tolist(), words_of, max(words_of, default=-1) + 1)
+            found = find_flags(known, ids, len(source.split()), each.coverage, finished=answer.finished)
+            flags |= dict.fromkeys(found)
+            qualities.append(self.calibration.quality(each))
+            lengths.append(len(ids) + 1)
+        quality = float(np.average(qualities, weights=lengths)) if qualities else 1.0
+        words = len(answer.target_words)  # a prefix or a term may be written in other words than its tokens
+        return Assessment(
+            quality=quality if answer.remembered is None else answer.remembered,
+            doubts=[*doubts, *[0.0] * words][:words],
+            flags=list(flags),
+        )
 
     def align(self, sources: Sequence[str], targets: Sequence[str], *, to: str = "") -> list[list[Link]]:
         """Word links between given translations: (source word, target word), counted from 0."""

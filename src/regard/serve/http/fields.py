@@ -20,6 +20,7 @@ class Upload(NamedTuple):
     content: bytes
 
 
+FLAGS: Mapping[str | bool, bool] = {True: True, "true": True, "1": True, False: False, "false": False, "0": False}
 FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 
 
@@ -74,6 +75,15 @@ def optional_integer(given: Mapping[str, Any], name: str, most: int) -> int:
     if isinstance(value, bool | float) or not 0 <= number <= most:
         raise UsageError(f"Invalid request: {name} must be a whole number from 0 to {most}")
     return number
+
+
+def optional_flag(given: Mapping[str, Any], name: str) -> bool:
+    """A choice: true or false, as JSON or as a word; false if the field is missing."""
+    value = given.get(name)
+    found = FLAGS.get(value.lower() if isinstance(value, str) else value) if isinstance(value, str | bool) else None
+    if value is not None and found is None:
+        raise UsageError(f"Invalid request: {name} must be true or false")
+    return bool(found)
 
 
 def optional_glossary(given: Mapping[str, Any], name: str = "glossary") -> Glossary:

@@ -2,9 +2,9 @@
 // and how it searched. One request brings all of it.
 
 import { writeAddress } from "./address.js";
-import { isAbort, Problem, stream, wordsOf } from "./api.js";
+import { isAbort, post, Problem, stream, wordsOf } from "./api.js";
 import { byId, copyButton, debounce, make, say } from "./dom.js";
-import { count, languageName, milliseconds, plural, signed } from "./format.js";
+import { count, languageName, milliseconds, percent, plural, signed } from "./format.js";
 import { AUTO, Languages } from "./languages.js";
 import { Matrix } from "./look/matrix.js";
 import { Pointing, shareOfKey, shareOfQuery } from "./look/pointing.js";
@@ -21,6 +21,13 @@ const MOST_NAMED = 8; // unknown words
 const LONG = 40; // words from which the alignment is shown as a matrix alone
 
 const TRUNCATED = "The translation stops here because it reached its length limit, so its end may be missing. Shorter sentences avoid this.";
+
+const DOUBTFUL = 0.3; // the doubt from which a word is shaded
+const WRONG = {
+  cut: "Much of the text was not looked at, and the translation is short: a part of it may be missing.",
+  hallucinated: "The translation looks at little of the text: it may say something else.",
+  repeated: "The translation repeats itself.",
+};
 
 const pointing = new Pointing();
 let box, output, languages, matrix, ribbons, tree, running, answer, shown, map;
@@ -43,6 +50,7 @@ export function startTranslate() {
   byId("translate-clear").addEventListener("click", () => { setText(""); translate(); box.focus(); });
   copyButton(byId("translate-copy"), () => shown.text);
   copyButton(byId("translate-link"), () => location.href);
+  byId("correction").addEventListener("submit", (event) => { event.preventDefault(); sendCorrection(); });
   byId("alignment-card").addEventListener("pointerleave", () => { if (!pointing.held) pointing.release(); });
   output.addEventListener("pointerleave", () => { if (!pointing.held) pointing.release(); });
   listenToWords(byId("source-words"), pointing, asColumn);
@@ -131,7 +139,7 @@ async function translate() {
   const format = byId("translate-html").checked ? "html" : "text";
   setState("busy");
   try {
-    await follow({ ...languages.wish, text, format, glossary: glossary(), n_best: 4, search: true, attention: true }, signal);
+    await follow({ ...languages.wish, text, format, glossary: glossary(), n_best: 4, search: true, attention: true, quality: true }, signal);
   } catch (error) {
     if (isAbort(error) || signal.aborted) return;
     clear("error");
@@ -169,7 +177,7 @@ function clear(state = "empty") {
   byId("translate-copy").hidden = true;
   byId("translate-time").textContent = "";
   for (const place of ["translate-warning", "translate-unknown"]) say(byId(place), "");
-  byId("translate-memory").hidden = true;
+  byId("translate-memory").hidden = byId("translate-correct").hidden = true;
   fitDesk();
 }
 
@@ -213,9 +221,43 @@ function choose(rank) {
   [...byId("n-best").querySelectorAll("button")].forEach((button, index) => button.setAttribute("aria-pressed", index === rank));
   fillText(output, shown.words, shown.text || "(nothing)");
   for (const index of shown.terms) output.querySelector(`[data-index="${index}"]`)?.classList.add("term");
+  shadeDoubts(shown.doubts ?? []);
   byId("translate-time").textContent = facts().join(" · ");
-  say(byId("translate-warning"), shown.truncated ? TRUNCATED : "");
+  const wrong = (shown.flags ?? []).filter((flag) => !(shown.truncated && flag === "cut")).map((flag) => WRONG[flag]);
+  say(byId("translate-warning"), [...(shown.truncated ? [TRUNCATED] : []), ...wrong].join(" "));
+  offerCorrection();
   if (map) showAlignment();
+}
+
+/** Shade the words that the model was not sure of. */
+function shadeDoubts(doubts) {
+  doubts.forEach((doubt, index) => {
+    const word = output.querySelector(`[data-index="${index}"]`);
+    if (!word || doubt < DOUBTFUL) return;
+    word.classList.add("doubtful");
+    word.style.setProperty("--doubt", doubt.toFixed(2));
+    word.title = `${word.textContent}: the model doubts this word, ${percent(doubt)}`;
+  });
+}
+
+function offerCorrection() {
+  byId("translate-correct").hidden = !answer.model || byId("translate-html").checked;
+  byId("translate-correct").open = false;
+  byId("correction-text").value = shown.text;
+  byId("correction-text").lang = answer.to;
+  say(byId("correction-status"), "");
+}
+
+/** Send the corrected translation to the server, which keeps it as data for training. */
+async function sendCorrection() {
+  const better = byId("correction-text").value.trim();
+  if (!better || better === shown.text.trim()) { say(byId("correction-status"), "Change the translation first."); return; }
+  try {
+    await post("/suggest", { q: answer.source, s: better, source: answer.from, target: answer.to });
+    say(byId("correction-status"), "Kept for training.");
+  } catch (error) {
+    say(byId("correction-status"), wordsOf(error));
+  }
 }
 
 function facts() {
@@ -223,7 +265,8 @@ function facts() {
   const language = detected ? [`${languageName(from)} (detected)`] : [];
   if (!model) return [...language, `this is in ${languageName(to)} already`];
   const score = shown.score === null ? [] : [`score ${signed(shown.score, 3)}`, ...(map ? [] : ["this model has no attention to show"])];
-  return [...language, `by ${model}`, milliseconds(answer.milliseconds), ...score];
+  const quality = shown.quality === undefined ? [] : [`quality ${percent(shown.quality)}`];
+  return [...language, `by ${model}`, milliseconds(answer.milliseconds), ...score, ...quality];
 }
 
 function showAlignment() {

@@ -21,8 +21,9 @@ from regard.documents.memory import MemoryMatch, TranslationMemory
 from regard.documents.sentences import SplitText, split_text
 from regard.errors import DataError, UsageError
 from regard.inference.decoding.search import Search
+from regard.inference.insight.quality import Assessment
 from regard.inference.insight.word_alignment import Link
-from regard.inference.pipelines.translation import Partial, Translation
+from regard.inference.pipelines.translation import Partial, Translation, joined
 from regard.serve.http.errors import BusyError
 from regard.serve.jobs.document_files import TextCollector
 from regard.serve.models.asked_settings import AS_THE_MODEL, AskedSettings
@@ -126,6 +127,10 @@ class TranslationService:
         sentences = [sentence for split in splits for sentence in split.sentences]
         answers = iter(await self.engine.translate(info.id, sentences, to=to, asked=asked, glossary=glossary))
         return [TranslatedText(split, [next(answers) for _ in split.sentences]) for split in splits]
+
+    async def assess(self, answers: Sequence[TranslatedText]) -> list[Assessment]:
+        """The estimated quality of translations; one model made all of them."""
+        return await self.engine.run(lambda: [each.assessment for each in answers], accepted=True)
 
     async def _split(self, texts: Sequence[str], language: str) -> list[SplitText]:
         def split() -> list[SplitText]:
@@ -264,6 +269,13 @@ class TranslatedText:
             found += [UnknownWord(word, offset + start, offset + end) for word, start, end in each.unknown]
             offset += len(each.source)
         return found
+
+    @property
+    def assessment(self) -> Assessment:
+        """The estimated quality of the whole text."""
+        if not self.sentences:
+            return Assessment(1.0, [], [])
+        return joined(self.sentences).assessment
 
     def alternatives(self, count: int) -> list[str]:
         """Up to `count` other translations, all different, made of each sentence's next best ones."""

@@ -18,8 +18,10 @@ from regard.data.tokenizers.unknown_words import UnknownWord
 from regard.documents.html import translate_html
 from regard.documents.language_id import Detected
 from regard.errors import DataError, UsageError
+from regard.inference.insight.quality import Assessment
 from regard.serve.http.errors import ForbiddenError
 from regard.serve.http.fields import (
+    optional_flag,
     optional_glossary,
     optional_integer,
     read_fields,
@@ -36,6 +38,7 @@ from regard.serve.models.translation_service import TranslationService
 
 AUTO = "auto"  # as source language: detect it
 SUGGESTIONS, MAX_SUGGESTIONS = "suggestions.jsonl", 16 * 2**20  # file name, and its limit in bytes
+NOT_ASSESSED: dict[str, Any] = {"quality": None, "doubts": [], "flags": []}  # of a text that needs no translation
 TEXT, NUMBER = {"type": "string"}, {"type": "integer"}
 TERMS = {"type": "object", "additionalProperties": TEXT}
 TEXTS = {"oneOf": [TEXT, {"type": "array", "items": TEXT}]}
@@ -64,7 +67,13 @@ def libre_router(service: TranslationService, keys: ApiKeys, folder: Path, temp_
     @router.post(
         "/translate",
         openapi_extra=_body(
-            q=TEXTS, source=TEXT, target=TEXT, format=TEXT, alternatives=NUMBER, glossary={"oneOf": [TEXT, TERMS]}
+            q=TEXTS,
+            source=TEXT,
+            target=TEXT,
+            format=TEXT,
+            alternatives=NUMBER,
+            glossary={"oneOf": [TEXT, TERMS]},
+            quality={"type": "boolean"},
         ),
     )
     async def translate(request: Request) -> dict[str, Any]:
@@ -75,13 +84,19 @@ def libre_router(service: TranslationService, keys: ApiKeys, folder: Path, temp_
         form, count = str(given.get("format") or "text"), optional_integer(given, "alternatives", settings.alternatives)
         detected = await run_in_threadpool(_detect, service, found, target, form) if source == AUTO else []
         sources = [each["language"] for each in detected] or [source] * len(found)
-        work = _translate_all(service, found, sources, target, form, count, optional_glossary(given))
+        asked_quality = optional_flag(given, "quality")
+        if asked_quality and form != "text":
+            raise UsageError("quality is estimated for texts: leave out format, or quality")
+        work = _translate_all(service, found, sources, target, form, count, optional_glossary(given), asked_quality)
         answers = await wait_for_result(request, work, seconds=settings.seconds)
         values: dict[str, list[Any]] = {"translatedText": [each.text for each in answers]}
         if detected:
             values["detectedLanguage"] = detected
         if count:
             values["alternatives"] = [each.others for each in answers]
+        if asked_quality:  # not part of LibreTranslate's API
+            told = [each.assessment.to_json() if each.assessment else NOT_ASSESSED for each in answers]
+            values |= {name: [each[name] for each in told] for name in NOT_ASSESSED}
         if any(each.truncated for each in answers):  # not part of LibreTranslate's API
             values["truncated"] = [each.truncated for each in answers]
         if any(each.unknown for each in answers):  # not part of LibreTranslate's API
@@ -155,12 +170,14 @@ def libre_router(service: TranslationService, keys: ApiKeys, folder: Path, temp_
 
 
 class Answer(NamedTuple):
-    """A translated text, its alternatives, whether a limit cut it, and the source words unknown to the model."""
+    """A translated text, its alternatives, whether a limit cut it, the source words unknown to the model, and, if asked
+    for, its estimated quality."""
 
     text: str
     others: list[str]
     truncated: bool = False
     unknown: Sequence[UnknownWord] = ()
+    assessment: Assessment | None = None
 
 
 async def _translate_all(
@@ -171,6 +188,7 @@ async def _translate_all(
     form: str,
     count: int,
     glossary: Glossary,
+    quality: bool,
 ) -> list[Answer]:
     """Translate every text, with alternatives; texts of one source language are translated together."""
     if form not in ("text", "html"):
@@ -188,8 +206,10 @@ async def _translate_all(
         else:
             asked = AskedSettings(n_best=count + 1 if count else None)
             answers_here = await service.translate(info, to, chosen, asked, glossary)
+            judged = await service.assess(answers_here) if quality else [None] * len(answers_here)
             translated = [
-                Answer(each.text, each.alternatives(count), each.truncated, each.unknown) for each in answers_here
+                Answer(each.text, each.alternatives(count), each.truncated, each.unknown, assessment)
+                for each, assessment in zip(answers_here, judged, strict=True)
             ]
         for place, answer in zip(places, translated, strict=True):
             answers[place] = answer

@@ -46,6 +46,7 @@ class TranslateRequest(BaseModel):
     n_best: Annotated[int, Field(ge=1)] = 1
     search: bool = False
     attention: bool = True
+    quality: bool = False  # estimate the quality of each translation, and the doubt of each word
     glossary: str = ""  # lines of source TAB target
 
 
@@ -185,7 +186,7 @@ async def _explained_answer(
         return {
             "source_words": [word for each in translated.sentences for word in each.source_words],
             "source_tokens": [piece for ids in tokens for piece in translator.tokenizer.source.pieces(ids)],
-            "translations": [_translation(text, way, translator, asked.attention) for text, way in ways.items()],
+            "translations": [_translation(text, way, translator, asked) for text, way in ways.items()],
             "search": _search_tree(translator, growth) if growth and growth.search else None,
             "unknown": [each.to_json() for each in translated.unknown],
             "unknown_at": _unknown_places(translated),
@@ -219,9 +220,9 @@ def _by_rank(translated: TranslatedText) -> dict[str, Translation]:
     return ways
 
 
-def _translation(text: str, answer: Translation, translator: Translator, attention: bool) -> dict[str, Any]:
+def _translation(text: str, answer: Translation, translator: Translator, asked: TranslateRequest) -> dict[str, Any]:
     """One translation of a whole text; `text` has the spaces and line breaks of the source."""
-    has_attention = attention and translator.alignment is not None and answer.target_words
+    has_attention = asked.attention and translator.alignment is not None and answer.target_words
     return {
         "text": text,
         "score": answer.score,
@@ -231,7 +232,7 @@ def _translation(text: str, answer: Translation, translator: Translator, attenti
         "alignment": answer.alignment if has_attention else [],
         "attention": encode(quantise(answer.attention)) if has_attention else None,
         "terms": _term_words(answer),
-    }
+    } | (answer.assessment.to_json() if asked.quality else {})
 
 
 def _term_words(answer: Translation) -> list[int]:

@@ -26,6 +26,7 @@ from regard.inference.insight.word_alignment import (
 )
 from regard.inference.pipelines.language_models import LanguageModel
 from regard.inference.pipelines.text_generator import TextGenerator
+from regard.inference.pipelines.translation import Translation
 from regard.inference.pipelines.translator import Translator
 from regard.models.catalog import models_run_by
 from regard.training.recipe.files import PHRASEBOOK
@@ -83,22 +84,27 @@ def evaluate_text(writer: TextGenerator, path: str, stride: int | None = None) -
 
 def evaluate_pairs(
     translator: Translator, pairs: Sequence[Pair], **changes: Any
-) -> tuple[dict[str, object], list[str]]:
+) -> tuple[dict[str, object], list[Translation]]:
     """BLEU, chrF (sacrebleu's defaults), exact match and, if the pairs have gold links, alignment error rate."""
     if not pairs:
         raise DataError("there is nothing to evaluate: no pair came")
-    answers = [""] * len(pairs)
-    for to in sorted({pair.to for pair in pairs}):
-        rows = [row for row, pair in enumerate(pairs) if pair.to == to]
-        for row, answer in zip(
-            rows, translator.translate([pairs[row].source for row in rows], to=to, **changes), strict=True
-        ):
-            answers[row] = answer.text
-    scores: dict[str, object] = {"sentences": len(pairs)} | text_scores(answers, [pair.target for pair in pairs])
+    answers = translate_pairs(translator, pairs, **changes)
+    texts, references = [answer.text for answer in answers], [pair.target for pair in pairs]
+    scores: dict[str, object] = {"sentences": len(pairs)} | text_scores(texts, references)
     scores |= share_of_all((pair.source for pair in pairs), translator.unknown_words)
     if translator.alignment is not None and all(pair.links is not None for pair in pairs):
         scores["alignment_error_rate"] = _gold_error_rate(translator, pairs)
     return scores, answers
+
+
+def translate_pairs(translator: Translator, pairs: Sequence[Pair], **changes: Any) -> list[Translation]:
+    """The translation of every pair's source into the language of its target."""
+    found: dict[int, Translation] = {}
+    for to in sorted({pair.to for pair in pairs}):
+        rows = [row for row, pair in enumerate(pairs) if pair.to == to]
+        answers = translator.translate([pairs[row].source for row in rows], to=to, **changes)
+        found |= zip(rows, answers, strict=True)
+    return [found[row] for row in range(len(pairs))]
 
 
 def text_scores(answers: Sequence[str], references: Sequence[str]) -> dict[str, object]:

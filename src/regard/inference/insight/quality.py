@@ -1,0 +1,243 @@
+"""Quality estimation: how good a translation probably is, from what the model itself knows.
+
+No reference is needed. One forced pass gives the probability of every token of an answer, the entropy of every
+prediction, and how much of the source the attention covered. Each estimator makes one number of these, and a
+calibration turns one estimator into the quality that is shown: the sentence chrF, from 0 to 1, that such sentences had
+on held-out data.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+import pydantic
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.config import SavedConfig
+from regard.data.batch import Batch
+from regard.errors import ConfigError, DataError
+from regard.inference.insight.forced_pass import AlignmentSettings, Pass
+
+Flag = Literal["cut", "hallucinated", "repeated"]
+LOW_COVERAGE = 0.3  # below this share of attended source words, an answer is cut or says something else
+SHORT = 0.5  # target tokens per source token below which an answer of low coverage is cut
+SHORTEST_FLAGGED = 4  # source words from which a low coverage means something
+REPEATS, LONGEST_LOOP = 4, 8  # how often in a row a loop is said, and the most tokens of one round
+BINS = 20  # the most points of a calibration
+Share = Annotated[float, pydantic.Field(ge=0, le=1)]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a model knows of one answer: a value for each of its tokens and for its end, and the attention's coverage.
+
+    `coverage` is None for a model without attention between target and source.
+    """
+
+    log_probabilities: Float[np.ndarray, "T"]
+    entropies: Float[np.ndarray, "T"]  # in nats, divided by the logarithm of the vocabulary's size: from 0 to 1
+    coverage: float | None
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """The estimated quality of a translation (0 to 1), the doubt of each of its words (0 to 1), and what is wrong."""
+
+    quality: float
+    doubts: list[float]
+    flags: list[Flag]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "quality": round(self.quality, 4),
+            "doubts": [round(doubt, 4) for doubt in self.doubts],
+            "flags": list(self.flags),
+        }
+
+
+# Evidence
+
+
+@torch.inference_mode()
+def token_evidence(models: Sequence[nn.Module], batch: Batch) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]]:
+    """The log-probability of every label, and the entropy of every prediction as a share of the greatest possible one;
+    several models are averaged as an ensemble averages them."""
+    logits = [model(batch.source, batch.source_mask, batch.inputs).float() for model in models]
+    log_p = torch.stack([each.log_softmax(dim=-1) for each in logits]).logsumexp(dim=0) - math.log(len(logits))
+    entropy = torch.special.entr(log_p.exp()).sum(dim=-1) / math.log(log_p.shape[-1])
+    return log_p.gather(-1, batch.labels[..., None]).squeeze(-1), entropy
+
+
+def coverage(seen: Pass, settings: AlignmentSettings) -> float:
+    """The share of the source words that the answer attended to: the mean of min(1, total attention of a word)."""
+    if not seen.source_words:
+        return 1.0
+    totals, words = np.zeros(seen.source_words), np.asarray(seen.source_words_of)
+    np.add.at(totals, words[words >= 0], seen.rows(settings).sum(axis=0)[words >= 0])
+    return float(np.minimum(totals, 1.0).mean())
+
+
+# Estimators: all of them are greater for better answers
+
+
+def _probability(evidence: Evidence) -> float:
+    """The geometric mean of the tokens' probabilities."""
+    return float(np.exp(evidence.log_probabilities.mean()))
+
+
+def _certainty(evidence: Evidence) -> float:
+    """1 less the mean entropy of the predictions: whether other tokens were possible at all."""
+    return float(1.0 - evidence.entropies.mean())
+
+
+def _weakest(evidence: Evidence) -> float:
+    """The probability of the least probable token."""
+    return float(np.exp(evidence.log_probabilities.min()))
+
+
+def _likelihood(evidence: Evidence) -> float:
+    """The probability of the whole answer, which falls with its length, by its logarithm x as 1 / (1 - x)."""
+    return float(1.0 / (1.0 - evidence.log_probabilities.sum()))
+
+
+def _coverage(evidence: Evidence) -> float:
+    """The share of the source that was attended to; 1 for a model without such attention."""
+    return 1.0 if evidence.coverage is None else evidence.coverage
+
+
+ESTIMATORS: Mapping[str, Callable[[Evidence], float]] = {
+    "probability": _probability,
+    "certainty": _certainty,
+    "weakest": _weakest,
+    "likelihood": _likelihood,
+    "coverage": _coverage,
+}
+
+
+# Calibration
+
+
+class Calibration(SavedConfig):
+    """How an estimator's value becomes a quality: by linear interpolation between points (value, quality).
+
+    Without points the value itself is the quality. This is the default, for a model that was not calibrated.
+    """
+
+    file_name: ClassVar[str] = "quality.json"
+
+    estimator: str = "probability"
+    points: tuple[tuple[float, Share], ...] = ()
+    sentences: int = 0  # that it was fitted on
+
+    @pydantic.model_validator(mode="after")
+    def _check(self) -> "Calibration":
+        if self.estimator not in ESTIMATORS:
+            raise ConfigError(f"estimator is {self.estimator!r}; known: {', '.join(ESTIMATORS)}")
+        values, qualities = ([point[side] for point in self.points] for side in (0, 1))
+        if values != sorted(set(values)) or qualities != sorted(qualities):
+            raise ConfigError("points must be sorted: a greater value never has a lower quality")
+        return self
+
+    def quality(self, evidence: Evidence) -> float:
+        value = ESTIMATORS[self.estimator](evidence)
+        return float(np.interp(value, *zip(*self.points, strict=True))) if self.points else value
+
+    @classmethod
+    def read(cls, folder: Path) -> "Calibration":
+        """The calibration of a model folder, or the default if it has none."""
+        return cls.load(folder) if (folder / cls.file_name).is_file() else cls()
+
+
+def fit_calibration(evidence: Sequence[Evidence], scores: Sequence[float]) -> Calibration:
+    """The calibration by the estimator that ranks sentences most like their true scores (0 to 1), as Spearman's
+    correlation says: isotonic regression between the means of equal parts of the sentences."""
+    if len(evidence) < 2:
+        raise DataError(f"{len(evidence)} sentences came to calibrate by; expected at least 2, better 500")
+    values = {name: [estimate(each) for each in evidence] for name, estimate in ESTIMATORS.items()}
+    best = max(values, key=lambda name: spearman(values[name], scores))
+    order = np.argsort(values[best], kind="stable")
+    parts = [part for part in np.array_split(order, BINS) if len(part)]
+    at = np.array([np.take(values[best], part).mean() for part in parts])
+    means = np.array([np.take(scores, part).mean() for part in parts])
+    levels = isotonic(means, np.array([float(len(part)) for part in parts]))
+    points = dict(zip(at.tolist(), np.clip(levels, 0, 1).tolist(), strict=True))  # equal values: the last level
+    return Calibration(estimator=best, points=tuple(points.items()), sentences=len(evidence))
+
+
+def isotonic(values: Float[np.ndarray, "N"], weights: Float[np.ndarray, "N"]) -> Float[np.ndarray, "N"]:
+    """The non-decreasing sequence with the least weighted squared error (pool adjacent violators)."""
+    pools: list[tuple[float, float, int]] = []  # mean, weight, members
+    for value, weight in zip(values.tolist(), weights.tolist(), strict=True):
+        pools.append((value, weight, 1))
+        while len(pools) > 1 and pools[-2][0] >= pools[-1][0]:
+            (one, a, here), (other, b, there) = pools.pop(), pools.pop()
+            pools.append(((one * a + other * b) / (a + b), a + b, here + there))
+    return np.repeat([mean for mean, _, _ in pools], [members for _, _, members in pools])
+
+
+# Correlation
+
+
+def pearson(one: Sequence[float], other: Sequence[float]) -> float:
+    """The linear correlation; 0 if one of the two is constant."""
+    a, b = (np.asarray(each, dtype=np.float64) - np.mean(each) for each in (one, other))
+    scale = math.sqrt(float(a @ a) * float(b @ b))
+    return float(a @ b) / scale if scale > 0 else 0.0
+
+
+def spearman(one: Sequence[float], other: Sequence[float]) -> float:
+    """The correlation of the ranks; equal values share the mean of their ranks."""
+    return pearson(_ranks(one), _ranks(other))
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    _, group, counts = np.unique(np.asarray(values, dtype=np.float64), return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2)[group].tolist()
+
+
+# Doubts and flags
+
+
+def word_doubts(log_probabilities: Sequence[float], words_of: Sequence[int], words: int) -> list[float]:
+    """For each target word 1 less the probability of its least probable token; 0 for a word without tokens."""
+    doubts = [0.0] * words
+    for log_p, word in zip(log_probabilities, words_of, strict=False):  # the end token has no word
+        if 0 <= word < words:
+            doubts[word] = max(doubts[word], 1.0 - math.exp(min(log_p, 0.0)))
+    return doubts
+
+
+def find_flags(
+    source: Sequence[int], target: Sequence[int], words: int, covered: float | None, *, finished: bool
+) -> list[Flag]:
+    """What is wrong with an answer, from the token ids of both sides, the words of the source and the coverage.
+
+    cut: the length limit was reached, or a short answer left most of the source unattended. hallucinated: an answer of
+    usual length did. repeated: it says something over and over that the source does not.
+    """
+    low = covered is not None and covered < LOW_COVERAGE and words >= SHORTEST_FLAGGED
+    short = len(target) < SHORT * len(source)
+    flags: list[Flag] = []
+    if not finished or (low and short):
+        flags.append("cut")
+    if low and not short:
+        flags.append("hallucinated")
+    if has_loop(target) and not has_loop(source):
+        flags.append("repeated")
+    return flags
+
+
+def has_loop(ids: Sequence[int]) -> bool:
+    """Whether some tokens are said several times in a row."""
+    for period in range(1, min(LONGEST_LOOP, len(ids) // REPEATS) + 1):
+        run = 0
+        for here, before in zip(ids[period:], ids, strict=False):
+            run = run + 1 if here == before else 0
+            if run == period * (REPEATS - 1):
+                return True
+    return False

@@ -1,0 +1,193 @@
+"""Quality estimation against formulas, brute force and scipy."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import regard
+from regard.errors import CheckpointError, DataError
+from regard.inference.insight.forced_pass import AlignmentSettings, Pass
+from regard.inference.insight.quality import (
+    ESTIMATORS,
+    Calibration,
+    Evidence,
+    coverage,
+    find_flags,
+    fit_calibration,
+    has_loop,
+    isotonic,
+    pearson,
+    spearman,
+    word_doubts,
+)
+from regard.inference.pipelines.translator import Translator
+
+SENTENCE = "we are eating bread"
+LONGER = "she is reading a long book in the house"
+numbers = st.lists(st.tuples(st.integers(-5, 5), st.integers(-5, 5)), min_size=3, max_size=12)
+
+
+@pytest.fixture(scope="module")
+def translator(translator_folder: Path) -> Translator:
+    return regard.load(translator_folder)
+
+
+def made(log_p: list[float], entropies: list[float] | None = None, covered: float | None = 1.0) -> Evidence:
+    return Evidence(np.array(log_p), np.array(entropies or [0.0] * len(log_p)), covered)
+
+
+def test_evidence_of_a_batch_is_that_of_the_whole_distributions(translator: Translator) -> None:
+    answers = translator.translate([SENTENCE, LONGER], to="es", beam=2)
+    found = translator.evidence([SENTENCE, LONGER], [each.parts[0][1] for each in answers], to="es")
+    for answer, evidence in zip(answers, found, strict=True):
+        ((source, ids),) = answer.parts
+        log_p = translator.log_probabilities(source, ids, to="es").double().numpy()
+        said = [*ids, translator.tokenizer.target.end]
+        expected = [row[token] for row, token in zip(log_p, said, strict=True)]
+        np.testing.assert_allclose(evidence.log_probabilities, expected, atol=1e-4)
+        entropies = -(np.exp(log_p) * log_p).sum(axis=1) / math.log(log_p.shape[1])
+        np.testing.assert_allclose(evidence.entropies, entropies, atol=1e-4)
+        scored = evidence.log_probabilities[: len(ids) + answer.finished]
+        assert scored.mean() == pytest.approx(answer.score, abs=1e-4)
+
+
+def test_a_translation_has_its_quality_and_a_doubt_for_every_word(translator: Translator) -> None:
+    answer = translator.translate(LONGER, to="es", beam=2)
+    ((source, ids),) = answer.parts
+    chances = translator.log_probabilities(source, ids, to="es").exp()
+    said = [*ids, translator.tokenizer.target.end]
+    product = math.prod(float(chances[place, token]) for place, token in enumerate(said))
+    assert answer.quality == pytest.approx(product ** (1 / len(said)), abs=1e-4)
+    words = translator.tokenizer.target.words_of(ids)
+    by_word = [
+        [float(chances[place, token]) for place, token in enumerate(ids) if words[place] == word]
+        for word in range(len(answer.target_words))
+    ]
+    assert answer.doubts == pytest.approx([1 - min(each) for each in by_word], abs=1e-4)
+    assert translator.translate("", to="es").doubts == []
+    assert replace(answer, remembered=0.97).quality == 0.97
+
+
+def test_several_sentences_weigh_by_their_tokens(translator: Translator) -> None:
+    one, other = translator.translate([SENTENCE, LONGER], to="es")
+    both = replace(
+        one, source=f"{SENTENCE} {LONGER}", text=f"{one.text} {other.text}", parts=[*one.parts, *other.parts]
+    )
+    lengths = [len(each.parts[0][1]) + 1 for each in (one, other)]
+    assert both.quality == pytest.approx(np.average([one.quality, other.quality], weights=lengths), abs=1e-5)
+    assert both.doubts == pytest.approx([*one.doubts, *other.doubts], abs=1e-5)
+
+
+def test_an_answer_cut_by_the_limit_is_flagged(translator: Translator) -> None:
+    assert "cut" in translator.translate(LONGER, to="es", max_length=2).flags
+
+
+def test_estimators_by_hand() -> None:
+    evidence = made([math.log(0.5), math.log(0.125)], [0.2, 0.4], 0.75)
+    values = {name: estimate(evidence) for name, estimate in ESTIMATORS.items()}
+    assert values == pytest.approx(
+        {
+            "probability": 0.25,
+            "certainty": 0.7,
+            "weakest": 0.125,
+            "likelihood": 1 / (1 + math.log(16)),
+            "coverage": 0.75,
+        }
+    )
+    assert ESTIMATORS["coverage"](made([0.0], covered=None)) == 1.0
+
+
+def test_coverage_is_the_attended_share_of_the_source_words() -> None:
+    weights = np.array([[[0.5, 0.25, 0.0, 0.25], [0.5, 0.5, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]]])  # two tokens, one end
+    seen = Pass({"cross": weights}, [0, 0, 1, -1], [0, 1], 3, 2)  # the third word has lost its tokens
+    settings = AlignmentSettings(layer="cross", shift=False)
+    assert coverage(seen, settings) == pytest.approx(1 / 3)  # 1.75 counts as 1, the others as 0
+    with_some = Pass({"cross": weights}, [0, 1, 1, -1], [0, 1], 2, 2)
+    assert coverage(with_some, settings) == pytest.approx((1.0 + 0.75) / 2)
+
+
+def test_doubts_by_hand() -> None:
+    log_p = [math.log(0.9), math.log(0.4), math.log(0.8), math.log(0.1)]  # the last is the end token's
+    assert word_doubts(log_p, [0, 0, 2], 3) == pytest.approx([0.6, 0.0, 0.2])
+
+
+@pytest.mark.parametrize(
+    ("target", "covered", "finished", "expected"),
+    [
+        (range(8), 0.9, True, []),
+        (range(8), 0.9, False, ["cut"]),
+        (range(3), 0.1, True, ["cut"]),
+        (range(8), 0.1, True, ["hallucinated"]),
+        (range(8), None, True, []),
+        ([1, 2, 3, 4] * 4, 0.9, True, ["repeated"]),
+        ([1, 2, 3, 4] * 3, 0.9, True, []),
+    ],
+)
+def test_flags(target, covered, finished, expected) -> None:
+    assert find_flags(list(range(8)), list(target), 6, covered, finished=finished) == expected
+    if expected == ["repeated"]:  # the source says it too
+        assert find_flags([7, 7, 7, 7], list(target), 6, covered, finished=finished) == []
+
+
+@given(st.lists(st.integers(0, 2), max_size=24))
+def test_loops_by_brute_force(ids: list[int]) -> None:
+    found = any(
+        ids[start : start + period] * 4 == ids[start : start + 4 * period]
+        for period in range(1, 9)
+        for start in range(len(ids) - 4 * period + 1)
+    )
+    assert has_loop(ids) == found
+
+
+@given(numbers)
+def test_correlations_are_those_of_scipy(pairs: list[tuple[int, int]]) -> None:
+    stats = pytest.importorskip("scipy.stats")
+    one, other = ([float(pair[side]) for pair in pairs] for side in (0, 1))
+    if len(set(one)) == 1 or len(set(other)) == 1:
+        assert pearson(one, other) == spearman(one, other) == 0.0
+        return
+    assert pearson(one, other) == pytest.approx(np.corrcoef(one, other)[0, 1], abs=1e-9)
+    assert spearman(one, other) == pytest.approx(stats.spearmanr(one, other).statistic, abs=1e-9)
+
+
+@given(numbers)
+def test_isotonic_is_optimal(pairs: list[tuple[int, int]]) -> None:
+    """The minimax formula: level i is the greatest, over starts, of the least, over ends, of weighted means."""
+    values = np.array([float(value) for value, _ in pairs])
+    weights = np.array([1.0 + abs(weight) for _, weight in pairs])
+    count = len(values)
+    expected = [
+        max(min(np.average(values[a:b], weights=weights[a:b]) for b in range(i + 1, count + 1)) for a in range(i + 1))
+        for i in range(count)
+    ]
+    np.testing.assert_allclose(isotonic(values, weights), expected, atol=1e-9)
+
+
+def test_calibration_takes_the_best_estimator_and_gives_true_scores(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    covered = rng.uniform(size=400)
+    evidence = [
+        made([float(noise)], covered=float(each)) for noise, each in zip(-rng.uniform(size=400), covered, strict=True)
+    ]
+    fitted = fit_calibration(evidence, (covered**2).tolist())
+    assert fitted.estimator == "coverage" and len(fitted.points) == 20 and fitted.sentences == 400
+    for value in (0.2, 0.5, 0.9):
+        assert fitted.quality(made([0.0], covered=value)) == pytest.approx(value**2, abs=0.04)
+    fitted.save(tmp_path)
+    assert Calibration.read(tmp_path) == fitted
+    assert Calibration.read(tmp_path / "nowhere") == Calibration()
+    with pytest.raises(DataError, match="at least 2"):
+        fit_calibration(evidence[:1], [0.5])
+
+
+def test_a_broken_calibration_is_told_in_one_line(tmp_path: Path) -> None:
+    for values in ({"estimator": "luck"}, {"points": [[0.5, 0.9], [0.6, 0.2]]}, {"points": [[0.5, 2.0]]}):
+        (tmp_path / "quality.json").write_text(json.dumps(values))
+        with pytest.raises(CheckpointError, match=r"quality\.json"):
+            Calibration.read(tmp_path)
