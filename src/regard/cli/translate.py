@@ -32,6 +32,7 @@ from regard.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from regard.data.text.glossary import Glossary
+    from regard.documents.markup import Translated
     from regard.documents.memory import MemoryMatch
     from regard.inference.pipelines.remembered import Remembered
     from regard.inference.pipelines.translation import Translation
@@ -68,6 +69,12 @@ def translate(
     review: Annotated[
         bool, typer.Option("--review", help="Mark new translations as to be reviewed: fuzzy in PO, by state in XLIFF.")
     ] = False,
+    review_below: Annotated[
+        float,
+        typer.Option(
+            min=0, max=1, help="PO and XLIFF: mark translations whose estimated quality is lower, as --review."
+        ),
+    ] = 0.0,
     encoding: Annotated[
         str, typer.Option(help="Encoding of the input, such as utf-16 or cp1251. Default: found, and kept.")
     ] = "",
@@ -122,9 +129,10 @@ def translate(
         raise UsageError("--memory shows and takes whole translations; leave out --stream")
     if document and (without or change):
         raise UsageError("--without and --change are for texts and lines; leave out --output")
-    if (review and not document) or (encoding and text):
+    if ((review or review_below) and not document) or (encoding and text):
         raise UsageError(
-            "--review is for documents (--input with --output), --encoding for what is read, not for texts"
+            "--review and --review-below are for documents (--input with --output), --encoding for what is read, not "
+            "for texts"
         )
     if input_file and not document:
         _refuse_document(input_file)
@@ -145,7 +153,7 @@ def translate(
     if input_file and output:
         _document(
             translator, model, existing(input_file), output, encoding, changes, remembered,
-            overwrite=overwrite, review=review,
+            overwrite=overwrite, review=review, review_below=review_below,
         )  # fmt: skip
         return
     source_language = translator.tokenizer.source_language
@@ -326,6 +334,15 @@ def _stream(
     unknown.tell()
 
 
+def _translated(answer: Translation, *, quality: bool) -> Translated:
+    """A translation as documents take it: with the links by which markup is put back and, if asked, its quality."""
+    from regard.documents.markup import Translated
+
+    assert answer.translator is not None
+    judged = (answer.quality, answer.flags) if quality else (None, ())
+    return Translated(answer.text, answer.alignment if answer.translator.alignment else (), *judged)
+
+
 def _document(
     translator: Translator,
     models: list[str],
@@ -337,11 +354,11 @@ def _document(
     *,
     overwrite: bool,
     review: bool,
+    review_below: float,
 ) -> None:
     import torch
 
     from regard.data.work_files import Parts
-    from regard.documents.markup import Translated
     from regard.documents.translate import translate_document, translate_in_processes
     from regard.training.distributed import joined
 
@@ -350,7 +367,7 @@ def _document(
         for each in found:
             unknown.note(each.source, each.unknown)
             foreign.note(each.source)
-        return [Translated(each.text, each.alignment if translator.alignment else ()) for each in found]
+        return [_translated(each, quality=bool(review_below)) for each in found]
 
     unknown = _unknown(translator, models, typed=False, unit="segments")
     languages = translator.tokenizer.source_language, translator.target_language(changes["to"])
@@ -362,8 +379,9 @@ def _document(
             report = translate_in_processes(source, target, answers, languages[0], parts, ranks.wait, encoding)
     else:
         report = translate_document(
-            source, target, answers, *languages, overwrite=overwrite, review=review, encoding=encoding
-        )
+            source, target, answers, *languages, overwrite=overwrite, review=review, review_below=review_below,
+            encoding=encoding,
+        )  # fmt: skip
     unknown.tell()
     foreign.tell()
     print(f"{report}, written to {target}", file=sys.stderr)

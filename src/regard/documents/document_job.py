@@ -22,6 +22,7 @@ from regard.errors import DataError
 BATCH = 256  # segments handed to the translator at once
 SPOOL = 1 << 26  # bytes of output kept in memory until its encoding is decided
 MARK = "\ufeff"
+QUALITY_NOTE = "estimated quality"  # how the note on a doubtful translation begins
 Item = TypeVar("Item")
 
 
@@ -54,11 +55,29 @@ class DocumentJob:
     target: str
     overwrite: bool = False
     review: bool = False  # mark new translations as needing review, in formats that support it
+    review_below: float = 0.0  # mark new translations of a lower estimated quality, and flagged ones; 0: none
     report: Report = field(default_factory=Report)
+    _doubtful: dict[str, Translated] = field(default_factory=dict, init=False)  # by the text that was sent
 
     def translate(self, texts: list[str]) -> list[str | Translated]:
         """Translate texts in batches."""
-        return [output for batch in batches(texts) for output in self.translator(batch)]
+        outputs = [output for batch in batches(texts) for output in self.translator(batch)]
+        for text, output in zip(texts, outputs, strict=False):  # the caller refuses another number of outputs
+            if isinstance(output, Translated) and self._is_doubtful(output):
+                self._doubtful[text] = output
+        return outputs
+
+    def _is_doubtful(self, output: Translated) -> bool:
+        below = self.review_below
+        return bool(below) and output.quality is not None and (output.quality < below or bool(output.flags))
+
+    def doubt(self, sent: Iterable[str]) -> str:
+        """Why the translation of these texts is to be reviewed: its estimated quality in words; empty if it is good."""
+        found = [self._doubtful[text] for text in sent if text in self._doubtful]
+        if not found:
+            return ""
+        flags = dict.fromkeys(flag for each in found for flag in each.flags)
+        return ", ".join([f"{QUALITY_NOTE} {min(each.quality or 0.0 for each in found):.2f}", *flags])
 
     def translate_counted(self, texts: list[str]) -> list[str | Translated]:
         """Translate and count every text as a segment."""

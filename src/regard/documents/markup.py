@@ -58,10 +58,13 @@ TRAILER = re.compile(rf"[:;,–—-]\s*(?:{MARK_CHAR}\s*)+([.!?…]+)\Z")
 
 
 class Translated(NamedTuple):
-    """A translation and the links between the whitespace words of source and translation, counted from 0."""
+    """A translation and the links between the whitespace words of source and translation, counted from 0; if it was
+    estimated, also its quality from 0 to 1, and what is wrong with it in a word each."""
 
     text: str
     links: Links = ()
+    quality: float | None = None
+    flags: Sequence[str] = ()
 
 
 Translate = Callable[[list[str]], Sequence[str | Translated]]
@@ -157,6 +160,18 @@ def translate_texts(texts: Sequence[str], translate: Translate) -> list[str]:
             "".join(piece if isinstance(piece, str) else piece.content for piece in next(done)) for _ in parts[::2]
         ]
     return ["".join(parts) for parts in split]
+
+
+def sent_texts(text: str) -> list[str]:
+    """What `translate_texts` sends to the translator for a string."""
+    lines = re.split(r"\r?\n", text)
+    return [sent for line in lines if (sent := sent_text(parse(line)))]
+
+
+def sent_text(pieces: Sequence[Piece]) -> str:
+    """What `translate_marked` sends to the translator for a segment; nothing if it has no words."""
+    parts = _split_segment(pieces)
+    return parts.text if parts.has_words else ""
 
 
 def translate_marked(segments: Sequence[Sequence[Piece]], translate: Translate) -> list[list[Piece]]:

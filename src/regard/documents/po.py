@@ -11,8 +11,8 @@ import polib
 from regard.data.formats import exchange
 from regard.data.formats.encodings import missing_characters
 from regard.data.formats.languages import same_language
-from regard.documents.document_job import DocumentJob, batches
-from regard.documents.markup import translate_texts
+from regard.documents.document_job import QUALITY_NOTE, DocumentJob, batches
+from regard.documents.markup import sent_texts, translate_texts
 from regard.errors import DataError
 
 FIELD = re.compile(r"(msgctxt|msgid_plural|msgid|msgstr(?:\[\d+\])?)\s*(\".*)")
@@ -71,6 +71,13 @@ class PoFile:
             self._added.setdefault(before, []).append(f"#, fuzzy{self.end}")
         elif "fuzzy" not in re.split(r"[,\s]+", self.lines[flags]):
             self._new[flags] = [f"#, fuzzy,{self.lines[flags][2:]}"]
+
+    def note(self, entry: Entry, text: str) -> None:
+        """Add a translator's comment, in place of the last one of this kind."""
+        for number in range(entry.first, min(lines[0] for lines in entry.lines.values())):
+            if self.lines[number].startswith(f"# {QUALITY_NOTE}"):
+                self._new[number] = []
+        self._added.setdefault(entry.first, []).insert(0, f"# {text}{self.end}")
 
     def __str__(self) -> str:
         lines: list[str] = []
@@ -152,8 +159,13 @@ def translate_po(job: DocumentJob) -> None:
         done += [(entry, name, each) for (entry, name, _), each in zip(batch, translations, strict=True)]
     for entry, name, translation in done:
         po_file.set(entry, name, translation)
-    for entry in dict.fromkeys(entry for entry, *_ in done) if job.review else ():
-        po_file.mark_fuzzy(entry)
+    for entry in dict.fromkeys(entry for entry, *_ in done):
+        sources = [source for name, source in entry.fields.items() if name in ("msgid", "msgid_plural")]
+        doubt = job.doubt(text for source in sources for text in sent_texts(source))
+        if job.review or doubt:
+            po_file.mark_fuzzy(entry)
+        if doubt:
+            po_file.note(entry, doubt)
     job.report.skipped.update({"obsolete": count} if (count := len(OBSOLETE.findall(text))) else {})
     job.report.translated += len(done)
     _write(job, po_file, metadata, job.target if foreign or not stated else stated)

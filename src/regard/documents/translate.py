@@ -36,13 +36,15 @@ def translate_document(
     *,
     overwrite: bool = False,
     review: bool = False,
+    review_below: float = 0.0,
     encoding: str = "",
 ) -> Report:
     """Translate a document of one of the `FORMATS`, plain or .gz, and report how many segments were translated.
 
     `translate` takes a list of texts and returns as many strings, or `Translated` with word links by which markup is
     put back. Existing translations are kept unless `overwrite`; `review` marks new ones as needing review in PO and
-    XLIFF. The encoding is detected if it is not given, and kept. The output is written atomically."""
+    XLIFF, `review_below` those of a lower estimated quality, with a note. The encoding is detected if it is not given,
+    and kept. The output is written atomically."""
     path_in, path_out = Path(path_in), Path(path_out)
     kind = FORMATS.get(document_format(path_in))
     if kind is None:
@@ -50,8 +52,10 @@ def translate_document(
     if document_format(path_out) != document_format(path_in):
         raise UsageError(f"{path_out}: a document keeps its format; give the output the suffix of {path_in.name}")
     found = given_encoding(path_in, encoding) if encoding else find_encoding(path_in, source, kind.stated)
+    if review_below and kind not in REVIEWED:
+        raise UsageError(f"{path_in}: only PO and XLIFF have a place for a doubt; leave out the review by quality")
     with encoded_write(path_out, found, references=kind.references) as write:
-        job = DocumentJob(path_in, found, write, translate, source, target, overwrite, review)
+        job = DocumentJob(path_in, found, write, translate, source, target, overwrite, review, review_below)
         kind.rewrite(job)
     return job.report
 
@@ -181,10 +185,12 @@ class Format(NamedTuple):
 PLAIN, SUBTITLES, TABLE = Format(_translate_plain), Format(_translate_subtitles), Format(translate_table)
 HTML = Format(_translate_html, stated_encoding, references=True)
 XLIFF = Format(translate_xliff, declared_encoding, references=True)
+PO = Format(translate_po, exchange.stated_charset)
+REVIEWED = (PO, XLIFF)  # formats that say which translations are to be reviewed
 FORMATS = {
     ".txt": PLAIN, "": PLAIN, ".srt": SUBTITLES, ".vtt": SUBTITLES, ".html": HTML, ".htm": HTML, ".xhtml": HTML,
     ".tsv": TABLE, ".csv": TABLE, ".jsonl": Format(_translate_jsonl),
     ".tmx": Format(translate_tmx, declared_encoding, references=True), ".xlf": XLIFF, ".xliff": XLIFF,
-    ".po": Format(translate_po, exchange.stated_charset), ".pot": Format(translate_po, exchange.stated_charset),
+    ".po": PO, ".pot": PO,
 }  # fmt: skip
 SAME = {"": ".txt", ".htm": ".html", ".xhtml": ".html", ".xlf": ".xliff", ".pot": ".po"}

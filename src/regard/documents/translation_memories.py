@@ -10,7 +10,7 @@ from regard.data.formats.exchange import child
 from regard.data.formats.languages import find_language
 from regard.documents.document_job import DocumentJob, batches
 from regard.documents.xml_edits import XmlDocument, with_attribute
-from regard.documents.xml_inline import translate_elements
+from regard.documents.xml_inline import element_text, translate_elements
 from regard.errors import DataError
 
 NO_SOURCE = "without a source text"
@@ -145,23 +145,28 @@ def _apply(document: XmlDocument, edit: TargetEdit, done: Mapping[Any, str], job
         if source_element in new
         else _segmented_content(document, source_element, target_element, new, kept)
     )
-    attributes = {"state": "translated"}
+    attributes, note = {"state": "translated"}, ""
+    doubt = job.doubt(element_text(document, part) for part in parts) if job.review_below else ""
     if exchange.name_of(unit) != "trans-unit":  # XLIFF 2.x, where the state is that of the segment
-        if job.review:
-            attributes["subState"] = "regard:needs-review"
+        if job.review or doubt:
+            attributes["subState"] = f"regard:{doubt.replace(', ', '-').replace(' ', '-') or 'needs-review'}"
         for name, value in attributes.items():
             document.set_attribute(unit, name, value)
         attributes = {}
-    elif job.review:
+    elif job.review or doubt:
         attributes["state"] = "needs-review-translation"
+        name = document.span(child(unit, "source")).name.replace("source", "note")
+        note = f"{document.space_before(child(unit, 'source'))}<{name}>{doubt}</{name}>" if doubt else ""
     if target_element is None:
         source, cut = child(unit, "source"), child(unit, "seg-source")
         target = _target(document, source, content, attributes)
-        document.insert_after(source if cut is None else cut, document.space_before(source) + target)
+        document.insert_after(source if cut is None else cut, document.space_before(source) + target + note)
         return
     for name, value in attributes.items():
         document.set_attribute(target_element, name, value)
     document.set_content(target_element, content)
+    if note:
+        document.insert_after(target_element, note)
 
 
 def _segmented_content(

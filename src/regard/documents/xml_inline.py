@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from regard.data.formats.exchange import name_of
-from regard.documents.markup import Mark, Piece, Translate, parse, text_without_spaces, translate_marked
+from regard.documents.markup import Mark, Piece, Translate, parse, sent_text, text_without_spaces, translate_marked
 from regard.documents.xml_edits import XmlDocument
 
 # Inline elements that come as two separate halves: role, and the attributes that both halves share
@@ -28,6 +28,11 @@ def translate_elements(document: XmlDocument, elements: Sequence[Any], translate
         document.inner(element) if _same_text(before, after) else "".join(_render(document, after))
         for element, before, after in zip(elements, pieces, done, strict=True)
     ]
+
+
+def element_text(document: XmlDocument, element: Any) -> str:
+    """What `translate_elements` sends to the translator for an element."""
+    return sent_text(list(inline_pieces(document, element)))
 
 
 def _same_text(before: Sequence[Piece], after: Sequence[Piece]) -> bool:

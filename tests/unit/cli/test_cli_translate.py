@@ -168,6 +168,9 @@ def test_documents_keep_their_encoding_and_what_was_done_is_told(
     assert run([*command, "-i", str(catalogue), "-o", str(catalogue), "--review"]) == 0
     assert "segments translated: 1, kept: 1 (1 already translated), written to" in capsys.readouterr().err
     assert catalogue.read_text().startswith('#, fuzzy\nmsgid "we are eating bread"\nmsgstr "')
+    catalogue.write_text('msgid "we are eating bread"\nmsgstr ""\n')
+    assert run([*command, "-i", str(catalogue), "-o", str(catalogue), "--review-below", "1"]) == 0
+    assert "# estimated quality 0." in catalogue.read_text() and "#, fuzzy" in catalogue.read_text()
     assert run([*command, SENTENCE, "--review"]) == run([*command, SENTENCE, "--encoding", "utf-8"]) == 2
 
 

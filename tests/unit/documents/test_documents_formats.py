@@ -457,6 +457,65 @@ msgstr[1] ""
     )
 
 
+def judge(texts: list[str]) -> list[Translated]:
+    """Upper case; a text with "bad" is doubtful, one with "loop" repeats itself."""
+    return [
+        Translated(text.upper(), (), 0.25 if "bad" in text else 0.9, ["repeated"] if "loop" in text else [])
+        for text in texts
+    ]
+
+
+def test_doubtful_translations_are_to_be_reviewed_in_catalogues(tmp_path: Path):
+    content = """# old note
+# estimated quality 0.01
+#: a.c
+msgid "a bad\\n"
+"line"
+msgstr ""
+
+msgid "good"
+msgstr ""
+
+#, c-format
+msgid "one"
+msgid_plural "%d loop"
+msgstr[0] ""
+msgstr[1] ""
+
+msgid "bad and kept"
+msgstr "x"
+"""
+    out, _ = rewrite(tmp_path, "a.po", content.encode(), judge, review_below=0.5)
+    entries = {entry.msgid: entry for entry in polib.pofile(out.decode())}
+    assert [entry.fuzzy for entry in entries.values()] == [True, False, True, False]
+    comments = [entry.tcomment for entry in entries.values()]
+    assert comments == ["estimated quality 0.25\nold note", "", "estimated quality 0.90, repeated", ""]
+    assert entries["a bad\nline"].msgstr == "A BAD\nLINE" and entries["one"].flags == ["fuzzy", "c-format"]
+    assert b"estimated" not in rewrite(tmp_path, "b.po", b'msgid "bad"\nmsgstr ""\n', judge)[0]
+
+
+def test_doubtful_translations_are_to_be_reviewed_in_xliff(tmp_path: Path):
+    units = "<source>a <x id='1'/>bad one</source>{}", "<source>good</source>"
+    for target in ("", "<target/>"):
+        for text, state, notes in (
+            (units[0].format(target), "needs-review-translation", 1),
+            (units[1], "translated", 0),
+        ):
+            root = etree.fromstring(rewrite(tmp_path, "a.xlf", unit(text).encode(), judge, review_below=0.5)[0])
+            assert root.find(".//{*}target").get("state") == state
+            assert [each.text for each in root.iter("{*}note")] == ["estimated quality 0.25"] * notes
+            assert [etree.QName(each).localname for each in root.find(".//{*}trans-unit")][:2] == ["source", "target"]
+    two = (
+        '<xliff version="2.0" srcLang="en" xmlns="urn:oasis:names:tc:xliff:document:2.0"><file id="f"><unit id="u">'
+        "<segment><source>bad loop</source></segment><segment><source>good</source></segment></unit></file></xliff>"
+    )
+    root = etree.fromstring(rewrite(tmp_path, "b.xlf", two.encode(), judge, review_below=0.5)[0])
+    states = [each.get("subState") for each in root.iter("{*}segment")]
+    assert states == ["regard:estimated-quality-0.25-repeated", None]
+    with pytest.raises(UsageError, match="only PO and XLIFF"):
+        rewrite(tmp_path, "a.txt", b"bad", judge, review_below=0.5)
+
+
 texts = st.text(st.sampled_from('ab \n"\\é\t%s'), max_size=200)
 
 

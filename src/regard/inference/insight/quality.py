@@ -145,7 +145,10 @@ class Calibration(SavedConfig):
 
     def quality(self, evidence: Evidence) -> float:
         value = ESTIMATORS[self.estimator](evidence)
-        return float(np.interp(value, *zip(*self.points, strict=True))) if self.points else value
+        if not self.points:
+            return value
+        values, qualities = zip(*self.points, strict=True)
+        return float(np.interp(value, values, qualities))
 
     @classmethod
     def read(cls, folder: Path) -> "Calibration":
