@@ -466,7 +466,10 @@ def judge(texts: list[str]) -> list[Translated]:
 
 
 def test_doubtful_translations_are_to_be_reviewed_in_catalogues(tmp_path: Path):
-    content = """# old note
+    content = """msgid ""
+msgstr "Language: de\\n"
+
+# old note
 # estimated quality 0.01
 #: a.c
 msgid "a bad\\n"
