@@ -11,6 +11,7 @@ from playwright.sync_api import BrowserContext, Page, expect
 
 import regard
 from regard.checkpoints.folder import write_folder
+from regard.data.formats.pairs import Pair, read_pairs
 
 PASSAGE = "We eat bread.She reads.\n\n  Lucas   sleeps. \n"
 
@@ -250,3 +251,23 @@ def test_terms_are_marked_and_the_memory_is_shown(open_lens, start_server, trans
         expect(page.locator("#translate-memory del")).to_have_text("now")
         page.fill("#translate-glossary", "bread =")
         expect(page.locator("#translate-error")).to_contain_text("line 1: the target of the term is empty")
+
+
+def test_doubtful_words_are_shaded_and_a_correction_is_kept_for_training(
+    open_lens, start_server, translator_folder: Path
+):
+    server = start_server([translator_folder])
+    known = regard.load(translator_folder).translate("we are eating bread", to="es")
+    with open_lens(server.url) as page:
+        page.select_option("#translate-to", "es")
+        translated(page, "we are eating bread")
+        expect(page.locator("#translation .doubtful")).to_have_count(sum(doubt >= 0.3 for doubt in known.doubts))
+        expect(page.locator("#translate-time")).to_contain_text("quality ")
+        page.click("#translate-correct summary")
+        page.click("#correction button")
+        expect(page.locator("#correction-status")).to_have_text("Change the translation first.")
+        page.fill("#correction-text", "estamos comiendo pan")
+        page.click("#correction button")
+        expect(page.locator("#correction-status")).to_have_text("Kept for training.")
+    kept = list(read_pairs(server.app.state.jobs.runs / "suggestions.jsonl", "en", "es"))
+    assert kept == [Pair("we are eating bread", "estamos comiendo pan")]
