@@ -195,7 +195,7 @@ def test_a_document_is_translated_and_fetched(page: Page, tmp_path: Path):
     download.value.save_as(tmp_path / "done.txt")
     lines = (tmp_path / "done.txt").read_text(encoding="utf-8").splitlines()
     assert len(lines) == 3 and not lines[1] and lines[2].startswith("  ") and lines[0] != "we eat bread."
-    for name, content, words in (("a.pdf", b"x", ".po, .xlf"), ("a.txt", b"", "empty"), ("a.xlf", b"<no", "XML|XLIFF")):
+    for name, content, words in (("a.pdf", b"x", ".po, .pot"), ("a.txt", b"", "empty"), ("a.xlf", b"<no", "XML|XLIFF")):
         page.set_input_files("#document-file", {"name": name, "mimeType": "text/plain", "buffer": content})
         card = page.locator("#document-list li").first
         expect(card).to_have_attribute("data-state", "error")

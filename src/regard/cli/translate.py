@@ -60,7 +60,7 @@ def translate(
         Path | None, typer.Option(help="Draw where it looked: FILE.svg, .png, .html or .json.")
     ] = None,
     input_file: Annotated[
-        str, typer.Option("-i", "--input", help="A file: txt, SRT, VTT, HTML, TSV, CSV, JSONL, TMX, PO or XLIFF.")
+        str, typer.Option("-i", "--input", help="A file: text, DOCX, PPTX, ODT, HTML, PO, XLIFF, JSON, SRT and more.")
     ] = "",
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Where to write; for documents, as --input.")

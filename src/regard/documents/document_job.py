@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import IO, TypeVar, cast
+from typing import IO, Any, TypeVar, cast
 
 from regard.data.formats.encodings import UTF8, missing_characters, read_encoded
 from regard.documents.markup import Translate, Translated
@@ -45,11 +45,13 @@ class Report:
 
 @dataclass(slots=True)
 class DocumentJob:
-    """A document to translate, the translator, and the options; `write` takes the text of the output."""
+    """A document to translate, the translator, and the options.
+
+    `write` takes the text of the output, or the bytes of one that is no text."""
 
     path: Path
     encoding: str
-    write: Callable[[str], object]
+    write: Callable[[Any], object]
     translator: Translate
     source: str
     target: str

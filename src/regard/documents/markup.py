@@ -36,6 +36,7 @@ PLACEHOLDER = re.compile(
     | (?<!\d)%(?:\d+\$)?[\#0+-]*\d*(?:\.\d+)?(?:hh?|ll?|[zjt])?[diouxXeEfFgGcrsa@]   # %s, %1$s, %5.2f
     | (?<![\w%])%(?:L?\d+|n)(?![\w%])                    # Qt's %1, %L1 and %n
     | &(?:\#\d+|\#x[0-9A-Fa-f]+|[A-Za-z]\w*); | &&      # &amp;, &#160;, an ampersand that is no mnemonic
+    | \$t\([^()]*\)                                     # i18next's reference to another message
     | \$[A-Za-z_]\w* | \\[nrt"'] | {MARK_CHAR}
     | (?P<symbol> (?:[{SYMBOLS}][{MODIFIERS}]*)+ | [0-9\#*]\ufe0f?\u20e3
       | (?<![^\s("'\[])(?!-+(?![{SIGNS}]))[{SIGNS}]+(?![^\s)"'\],.:;!?]) )   # + and => only where they stand alone

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -13,11 +14,16 @@ from regard.data.formats.encodings import UTF8, Stated, find_encoding, given_enc
 from regard.data.formats.languages import NAMES
 from regard.data.formats.pairs import find_key, format_of, parse_object, sides, text_of
 from regard.data.work_files import Parts
-from regard.documents.document_job import BATCH, DocumentJob, Report, batches, encoded_write
+from regard.documents.android import translate_android
+from regard.documents.document_job import BATCH, DocumentJob, Report, atomic_write, batches, encoded_write
 from regard.documents.html import stated_encoding, translate_html
+from regard.documents.json_messages import translate_arb, translate_json, translate_xcstrings
 from regard.documents.markup import Translate, Translated, translate_texts
+from regard.documents.office import KINDS as OFFICE
+from regard.documents.office import translate_office
 from regard.documents.po import translate_po
 from regard.documents.sentences import translate_lines
+from regard.documents.string_files import translate_properties, translate_strings
 from regard.documents.subtitles import translate_subtitles
 from regard.documents.tables import translate_table
 from regard.documents.translation_memories import translate_tmx, translate_xliff
@@ -46,18 +52,40 @@ def translate_document(
     XLIFF, `review_below` those of a lower estimated quality, with a note. The encoding is detected if it is not given,
     and kept. The output is written atomically."""
     path_in, path_out = Path(path_in), Path(path_out)
-    kind = FORMATS.get(document_format(path_in))
-    if kind is None:
-        raise UsageError(f"{path_in}: cannot translate this format; known are {', '.join(filter(None, FORMATS))}")
+    kind = find_format(path_in)
     if document_format(path_out) != document_format(path_in):
         raise UsageError(f"{path_out}: a document keeps its format; give the output the suffix of {path_in.name}")
-    found = given_encoding(path_in, encoding) if encoding else find_encoding(path_in, source, kind.stated)
     if review_below and kind not in REVIEWED:
         raise UsageError(f"{path_in}: only PO and XLIFF have a place for a doubt; leave out the review by quality")
-    with encoded_write(path_out, found, references=kind.references) as write:
+    if kind.binary and encoding:
+        raise UsageError(f"{path_in}: states its encoding itself; leave out --encoding")
+    found = UTF8
+    if not kind.binary:
+        found = given_encoding(path_in, encoding) if encoding else find_encoding(path_in, source, kind.stated)
+    with _writer(path_out, found, kind) as write:
         job = DocumentJob(path_in, found, write, translate, source, target, overwrite, review, review_below)
         kind.rewrite(job)
     return job.report
+
+
+@contextmanager
+def _writer(path: Path, encoding: str, kind: Format) -> Iterator[Callable[[Any], object]]:
+    """Write bytes or encoded text; the file gets its name when it is complete."""
+    if kind.binary:
+        with atomic_write(path) as file:
+            yield file.write
+    else:
+        with encoded_write(path, encoding, references=kind.references) as write:
+            yield write
+
+
+def find_format(path: Path) -> Format:
+    """How to translate a file, by its suffix."""
+    suffix = document_format(path)
+    if suffix not in FORMATS:
+        advice = f"; save it as {INSTEAD[suffix]} first" if suffix in INSTEAD else ""
+        raise UsageError(f"{path}: {suffix} files cannot be translated{advice}; known are {', '.join(SUFFIXES)}")
+    return FORMATS[suffix]
 
 
 def read_document_lines(file: Path | IO[bytes], language: str, encoding: str = "") -> Iterator[str]:
@@ -175,11 +203,14 @@ def _translate_html(job: DocumentJob) -> None:
 
 
 class Format(NamedTuple):
-    """How to translate a format, how its files declare their encoding, and whether it has character references."""
+    """How to translate a format, how its files declare their encoding, and whether it has character references.
+
+    A `binary` format is no text: its files are archives."""
 
     rewrite: Callable[[DocumentJob], None]
     stated: Stated = lambda head: None
     references: bool = False
+    binary: bool = False
 
 
 PLAIN, SUBTITLES, TABLE = Format(_translate_plain), Format(_translate_subtitles), Format(translate_table)
@@ -192,5 +223,14 @@ FORMATS = {
     ".tsv": TABLE, ".csv": TABLE, ".jsonl": Format(_translate_jsonl),
     ".tmx": Format(translate_tmx, declared_encoding, references=True), ".xlf": XLIFF, ".xliff": XLIFF,
     ".po": PO, ".pot": PO,
+    **dict.fromkeys(OFFICE, Format(translate_office, binary=True)),
+    ".json": Format(translate_json), ".arb": Format(translate_arb), ".xcstrings": Format(translate_xcstrings),
+    ".properties": Format(translate_properties), ".strings": Format(translate_strings),
+    ".xml": Format(translate_android, declared_encoding, references=True),
 }  # fmt: skip
+SUFFIXES = tuple(filter(None, FORMATS))
 SAME = {"": ".txt", ".htm": ".html", ".xhtml": ".html", ".xlf": ".xliff", ".pot": ".po"}
+INSTEAD = {  # formats that are not supported, and what programs that write them can write as well
+    ".pdf": ".docx or .odt", ".doc": ".docx", ".rtf": ".docx", ".ppt": ".pptx", ".xls": ".csv", ".xlsx": ".csv",
+    ".ods": ".csv", ".epub": ".html", ".tex": ".txt", ".rst": ".txt", ".adoc": ".txt", ".stringsdict": ".xcstrings",
+}  # fmt: skip

@@ -70,10 +70,10 @@ class XmlDocument:
     def span(self, element: Any) -> Span:
         return self._spans[element]
 
-    def outer(self, element: Any) -> str:
-        """The text of an element, with its tags."""
-        span = self._spans[element]
-        return self.text[span.start : span.end]
+    def outer(self, element: Any, changes: Mapping[Any, str] | None = None) -> str:
+        """The text of an element with its tags, with replaced contents for some of its descendants."""
+        opening, closing = self.tags(element)
+        return f"{opening}{self.inner(element, changes)}{closing}"
 
     def inner(self, element: Any, changes: Mapping[Any, str] | None = None) -> str:
         """The text inside an element, with replaced contents for some of its descendants."""

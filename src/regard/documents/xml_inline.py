@@ -25,7 +25,7 @@ def translate_elements(document: XmlDocument, elements: Sequence[Any], translate
     pieces = [list(inline_pieces(document, element)) for element in elements]
     done = translate_marked(pieces, translate)
     return [
-        document.inner(element) if _same_text(before, after) else "".join(_render(document, after))
+        document.inner(element) if same_text(before, after) else "".join(_render(document, after))
         for element, before, after in zip(elements, pieces, done, strict=True)
     ]
 
@@ -35,7 +35,7 @@ def element_text(document: XmlDocument, element: Any) -> str:
     return sent_text(list(inline_pieces(document, element)))
 
 
-def _same_text(before: Sequence[Piece], after: Sequence[Piece]) -> bool:
+def same_text(before: Sequence[Piece], after: Sequence[Piece]) -> bool:
     """Whether nothing but white space has changed."""
     return text_without_spaces(before) == text_without_spaces(after) and _marks(before) == _marks(after)
 

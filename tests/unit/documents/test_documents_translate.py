@@ -277,7 +277,7 @@ def test_refusals(tmp_path: Path):
     with pytest.raises(UsageError, match="keeps its format"):
         translate_document(path, tmp_path / "b.po", shout, "en", "de")
     with pytest.raises(UsageError, match=r"known are \.txt"):
-        translate_document(tmp_path / "a.docx", tmp_path / "b.docx", shout, "en", "de")
+        translate_document(tmp_path / "a.pdf", tmp_path / "b.pdf", shout, "en", "de")
     with pytest.raises(DataError, match="returned 0 translations for 1"):
         translate_document(path, tmp_path / "b.txt", lambda texts: [], "en", "de")
     with pytest.raises(DataError, match="not written"):

@@ -9,12 +9,11 @@ import time
 from pathlib import Path, PurePath
 
 from regard.documents.markup import Translate
-from regard.documents.translate import translate_document
+from regard.documents.translate import SUFFIXES, translate_document
 from regard.errors import DataError, UsageError
 from regard.serve.http.errors import NotFoundError
 from regard.serve.jobs.temp_folders import ServerTempFolder
 
-FORMATS = (".txt", ".po", ".xlf", ".xliff", ".srt", ".html", ".htm")
 MAX_FILES, MAX_AGE = 100, 3600  # MAX_AGE in seconds
 
 
@@ -45,8 +44,8 @@ class DocumentFiles:
         """Write an upload to the folder of a new token; the client's file name never becomes a path."""
         name = PurePath(name.replace("\\", "/")).name
         suffix = PurePath(name).suffix.lower()
-        if suffix not in FORMATS:
-            raise UsageError(f"{suffix or name!r} files are not supported; send one of {', '.join(FORMATS)}")
+        if suffix not in SUFFIXES:
+            raise UsageError(f"{suffix or name!r} files are not supported; send one of {', '.join(SUFFIXES)}")
         token = secrets.token_urlsafe(16)
         with self._lock:
             self._remove_expired()

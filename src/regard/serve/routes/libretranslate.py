@@ -17,6 +17,7 @@ from regard.data.text.glossary import Glossary
 from regard.data.tokenizers.unknown_words import UnknownWord
 from regard.documents.html import translate_html
 from regard.documents.language_id import Detected
+from regard.documents.translate import SUFFIXES
 from regard.errors import DataError, UsageError
 from regard.inference.insight.quality import Assessment
 from regard.serve.http.errors import ForbiddenError
@@ -31,7 +32,7 @@ from regard.serve.http.fields import (
 )
 from regard.serve.http.keys import ApiKeys, bearer_key
 from regard.serve.http.responses import wait_for_result
-from regard.serve.jobs.document_files import FORMATS, DocumentFiles, TextCollector
+from regard.serve.jobs.document_files import DocumentFiles, TextCollector
 from regard.serve.jobs.temp_folders import ServerTempFolder
 from regard.serve.models.asked_settings import AskedSettings
 from regard.serve.models.translation_service import TranslationService
@@ -270,7 +271,7 @@ def _frontend(service: TranslationService, keys: ApiKeys) -> dict[str, Any]:
         "frontendTimeout": 500,
         "suggestions": True,
         "filesTranslation": True,
-        "supportedFilesFormat": list(FORMATS),
+        "supportedFilesFormat": list(SUFFIXES),
         "language": {"source": source, "target": target},
     }
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from fastapi import APIRouter
 
+from regard.documents.translate import SUFFIXES
 from regard.inference.insight.forced_pass import kind_of
-from regard.serve.jobs.document_files import FORMATS
 from regard.serve.models.registry import ModelInfo
 from regard.serve.models.translation_service import TranslationService
 from regard.serve.routes.libretranslate import ERRORS
@@ -33,7 +33,7 @@ def models_router(service: TranslationService) -> APIRouter:
             "models": listed,
             "default": next(iter(translating), None),
             "limits": limits,
-            "documents": FORMATS,
+            "documents": SUFFIXES,
             "training": service.settings.training,
         }
 
