@@ -12,7 +12,8 @@ import pytest
 from PIL import Image
 
 import regard
-from regard.look.adapters.images import inspect_image
+from regard.look.adapters.catalog import inspect_input
+from regard.look.adapters.given import GivenInput
 from regard.look.adapters.text import inspect_translation
 from regard.look.page import render_page
 
@@ -40,7 +41,9 @@ def test_an_image_is_looked_at_as_well(make_classifier, tmp_path: Path):
     Image.effect_noise((40, 40), 90).convert("RGB").save(picture)
     seen = regard.look(classifier, picture)
     assert seen.said == classifier.classify(picture)[0].label
-    page = render_page(inspect_image(classifier, picture, title="noise.png"))
+    found = inspect_input(classifier, GivenInput(picture, "noise.png"))
+    assert found is not None
+    page = render_page(found.report)
     assert html.escape(page, quote=True) in seen._repr_html_()
     saved = json.loads(seen.save(tmp_path / "look.json").read_text("utf-8"))
     assert np.allclose(np.sum(saved["layers"][0]["weights"], axis=-1), 1, atol=1e-4)

@@ -28,7 +28,7 @@ class Parrot:
         self.going.set()
         self.settings = SearchSettings()
 
-    def translate(self, texts, *, to="", settings):
+    def translate(self, texts, *, to="", glossary=None, settings):
         self.going.wait(30)
         several = [texts] if isinstance(texts, str) else list(texts)
         self.batches.append(several)
