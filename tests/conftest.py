@@ -25,6 +25,7 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 import forked
 import shape_checks
 from regard.checkpoints import export_model, save_model
+from regard.checkpoints.folder import write_folder
 from regard.data.folding.settings import FoldingSettings
 from regard.data.images.reading import Preprocessing
 from regard.data.paths.candidates import CandidateConfig
@@ -385,6 +386,21 @@ def folders(tmp_path_factory: pytest.TempPathFactory, translator_folder: Path) -
     }
     made = [made_once(tmp_path_factory, name, partial(train, recipe)) for name, recipe in recipes.items()]
     return [translator_folder, *made]
+
+
+@pytest.fixture(scope="session")
+def back_folder(folders: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that claims to translate Spanish into English: the RNN without attention, with its languages changed."""
+    back = tmp_path_factory.mktemp("opposite") / "back"
+
+    def write(folder: Path) -> None:
+        for file in ("config.json", "model.safetensors", "tokenizer.json"):
+            shutil.copyfile(folders[2] / file, folder / file)
+        config = json.loads((folders[2] / "tokenizer_config.json").read_text())
+        (folder / "tokenizer_config.json").write_text(json.dumps(config | {"source": "es", "targets": ["en"]}))
+
+    write_folder(back, write)
+    return back
 
 
 def serving(folders: list[Path], runs: Path, **settings: object) -> Iterator[Served]:

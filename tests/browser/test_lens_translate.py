@@ -1,8 +1,6 @@
 """The Translate and Documents tabs: choice of languages, copying, links and files; nothing is computed twice."""
 
-import json
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +8,6 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
 import regard
-from regard.checkpoints.folder import write_folder
 from regard.data.formats.pairs import Pair, read_pairs
 
 PASSAGE = "We eat bread.She reads.\n\n  Lucas   sleeps. \n"
@@ -22,18 +19,9 @@ def clipboard(context: BrowserContext, served) -> None:
 
 
 @pytest.fixture
-def there_and_back(open_lens, start_server, folders: list[Path], tmp_path: Path) -> Iterator[Page]:
+def there_and_back(open_lens, start_server, folders: list[Path], back_folder: Path) -> Iterator[Page]:
     """The page of a server with a model from English and one that claims to translate Spanish into English."""
-    back = tmp_path / "back"
-
-    def write(folder: Path) -> None:
-        for file in ("config.json", "model.safetensors", "tokenizer.json"):
-            shutil.copyfile(folders[2] / file, folder / file)
-        config = json.loads((folders[2] / "tokenizer_config.json").read_text())
-        (folder / "tokenizer_config.json").write_text(json.dumps(config | {"source": "es", "targets": ["en"]}))
-
-    write_folder(back, write)
-    with open_lens(start_server([folders[0], back]).url) as page:
+    with open_lens(start_server([folders[0], back_folder]).url) as page:
         yield page
 
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from regard.data.text.glossary import Glossary
     from regard.documents.markup import Translated
     from regard.documents.memory import MemoryMatch
+    from regard.inference.pipelines.pivot import Pivot
     from regard.inference.pipelines.remembered import Remembered
     from regard.inference.pipelines.translation import Translation
     from regard.inference.pipelines.translator import Translator
@@ -45,6 +46,12 @@ def translate(
     text: Annotated[list[str] | None, typer.Argument(help="Texts to translate; without any, lines of stdin.")] = None,
     model: Models = [],  # noqa: B006 - typer's way to say "none given"
     to: To = "",
+    source_language: Annotated[
+        str,
+        typer.Option(
+            "--from", help="Source language: choose among the models of -m, two through a pivot language if needed."
+        ),
+    ] = "",
     beam: Annotated[int | None, typer.Option(help="Beam width; 1 is greedy. Default: the model's own.")] = None,
     n_best: Annotated[int, typer.Option(help="Above 1: so many lines per text, best first, score TAB text.")] = 1,
     align: Annotated[
@@ -136,6 +143,8 @@ def translate(
         )
     if input_file and not document:
         _refuse_document(input_file)
+    from regard.inference.pipelines.pivot import Pivot
+
     given = {
         "beam": beam, "length_penalty": length_penalty, "min_length": min_length, "max_length": max_length,
         "no_repeat_ngram": no_repeat_ngram, "temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed,
@@ -144,21 +153,30 @@ def translate(
     changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     changes |= {"n_best": n_best, "prefix": prefix, "to": to}
     terms, least = _glossary(glossary, keep), _memory_use(use, memory)
-    translator = load_translator(model, device, allow_pickle, precision)
+    if source_language:
+        routes = _route(model, source_language, to, device, allow_pickle, precision)
+    else:
+        routes = (load_translator(model, device, allow_pickle, precision),)
+    if len(routes) > 1 and (terms.terms or memory or prefix or stream or attention or without or change):
+        raise UsageError(
+            f"{source_language} to {to} goes through another language here; leave out --glossary, --keep, --memory, "
+            "--prefix, --stream, --attention, --without and --change, or translate each step by itself"
+        )
+    translator, last = routes[0], routes[-1]
     translator.terms.check(terms)
-    translator.target_language(to)  # refuse an unknown language before anything is read or written
+    target_language = last.target_language(to)  # refuse an unknown language before anything is read or written
     translator.search_settings({key: value for key, value in changes.items() if key not in ("prefix", "to")})
     changes |= {"glossary": terms} if terms.terms else {}
-    remembered = _remembered(translator, memory, least, to)
+    remembered = _remembered(translator, memory, least, to) if len(routes) == 1 else Pivot(*routes)
     if input_file and output:
         _document(
-            translator, model, existing(input_file), output, encoding, changes, remembered,
+            translator, model, existing(input_file), output, target_language, encoding, changes, remembered,
             overwrite=overwrite, review=review, review_below=review_below,
         )  # fmt: skip
         return
-    source_language = translator.tokenizer.source_language
-    lines = _given(text) if text else _lines(input_file, source_language, encoding)
-    lines = Foreign(source_language, translator.target_language(to), typed=bool(text)).watch(lines)
+    reads = translator.tokenizer.source_language
+    lines = _given(text) if text else _lines(input_file, reads, encoding)
+    lines = Foreign(reads, target_language, typed=bool(text)).watch(lines)
     from regard.inference.insight.interventions import changed, switched_off
 
     with changed(translator, switched_off(without) + change), _writer(output) as out:
@@ -179,6 +197,18 @@ def translate(
         unknown.tell()
     if refused:
         raise typer.Exit(1)
+
+
+def _route(
+    models: list[str], source: str, target: str, device: str, allow_pickle: bool, precision: str
+) -> tuple[Translator, ...]:
+    """The model for two languages among several, or two models through a pivot language."""
+    from regard.inference.pipelines.pivot import find_route
+
+    if not target:
+        raise UsageError("--from chooses models by both languages; give the other one with --to")
+    loaded = [load_translator([each] if each else [], device, allow_pickle, precision) for each in models or [""]]
+    return find_route(loaded, source, target)
 
 
 def _glossary(file: Path | None, keep: list[str]) -> Glossary:
@@ -246,7 +276,7 @@ def _writer(output: Path | None) -> AbstractContextManager[IO[str]]:
 
 
 def _answers(
-    translator: Translator, lines: Iterator[str], changes: dict[str, Any], remembered: Remembered
+    translator: Translator, lines: Iterator[str], changes: dict[str, Any], remembered: Remembered | Pivot
 ) -> Iterator[Translation | None]:
     """A translation for every line, in batches unless the lines are typed; None for a line with an error."""
     number = 0
@@ -301,13 +331,18 @@ def _with_columns(answer: Translation, align: bool, quality: bool) -> str:
 
 
 def _as_json(answer: Translation, align: bool, quality: bool) -> dict[str, Any]:
-    values = {
+    from regard.inference.pipelines.pivot import PivotTranslation
+
+    values: dict[str, Any] = {
         "source": answer.source,
         "text": answer.text,
         "score": answer.score,
         "tokens": answer.tokens,
         "truncated": answer.truncated,
     }
+    if isinstance(answer, PivotTranslation):
+        way = answer.hops[0]
+        values["pivot"] = {"language": way.to, "text": way.text, "score": way.score}
     values |= {"alignment": answer.alignment} if align else {}
     return values | answer.assessment.to_json() if quality else values
 
@@ -348,9 +383,10 @@ def _document(
     models: list[str],
     source: Path,
     target: Path,
+    target_language: str,
     encoding: str,
     changes: dict[str, Any],
-    remembered: Remembered,
+    remembered: Remembered | Pivot,
     *,
     overwrite: bool,
     review: bool,
@@ -370,7 +406,7 @@ def _document(
         return [_translated(each, quality=bool(review_below)) for each in found]
 
     unknown = _unknown(translator, models, typed=False, unit="segments")
-    languages = translator.tokenizer.source_language, translator.target_language(changes["to"])
+    languages = translator.tokenizer.source_language, target_language
     foreign = Foreign(*languages, typed=False, unit="segments")
     about = {key: str(value) for key, value in changes.items()} | {"memory": remembered.name}
     parts = Parts.of(target, source, models=models, languages=languages, options=about)

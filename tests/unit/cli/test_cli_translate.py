@@ -71,6 +71,34 @@ def test_the_estimated_quality_is_a_column_or_a_value(
     assert "quality" not in json.loads(capsys.readouterr().out)
 
 
+def test_a_pair_without_a_model_goes_through_a_pivot_language(
+    folders: list[Path], back_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    both = ["translate", "-m", str(folders[0]), "-m", str(back_folder), "--beam", "1", "--max-length", "6"]
+    options = {"beam": 1, "max_length": 6}
+    way = regard.load(back_folder).translate(SENTENCE, to="en", **options)
+    expected = regard.load(folders[0]).translate(way.text, to="pt", **options).text
+    assert run([*both, SENTENCE, "--from", "es", "--to", "pt", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["text"], told["source"]) == (expected, SENTENCE)
+    assert told["pivot"] == {"language": "en", "text": way.text, "score": pytest.approx(way.score, abs=1e-4)}
+    file, out = tmp_path / "in.txt", tmp_path / "out.txt"
+    file.write_text(f"{SENTENCE}\n")
+    assert run([*both, "-i", str(file), "-o", str(out), "--from", "es", "--to", "pt"]) == 0
+    assert out.read_text() == f"{expected}\n"
+    direct = regard.load(folders[0]).translate(SENTENCE, to="pt", **options).text
+    capsys.readouterr()
+    assert run([*both, SENTENCE, "--from", "en", "--to", "pt"]) == 0
+    assert capsys.readouterr().out == f"{direct}\n"
+    for more, said in (
+        (["--from", "es", "--to", "de"], "do not lead from es to de"),
+        (["--from", "es"], "give the other one with --to"),
+        (["--from", "es", "--to", "pt", "--keep", "bread"], "goes through another language"),
+    ):
+        assert run([*both, SENTENCE, *more]) == 2
+        assert said in capsys.readouterr().err
+
+
 def test_an_answer_cut_by_a_limit_is_told(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*command, SENTENCE, "--max-length", "1", "--json"]) == 0
     captured = capsys.readouterr()

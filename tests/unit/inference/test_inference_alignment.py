@@ -12,6 +12,7 @@ from regard.inference.insight.word_alignment import (
     alignment_score,
     choose_layer,
     choose_layer_by_words,
+    compose_links,
     flip,
     from_pharaoh,
     lexical_likelihood,
@@ -23,6 +24,11 @@ from regard.inference.insight.word_alignment import (
     token_links,
     word_weights,
 )
+
+
+def test_links_through_a_pivot() -> None:
+    assert compose_links([(0, 1), (1, 0), (2, 2)], [(1, 3), (1, 4), (0, 0), (5, 5)]) == [(0, 3), (0, 4), (1, 0)]
+
 
 METHODS = ["intersection", "union", "grow-diag", "grow-diag-final", "grow-diag-final-and"]
 link_sets = st.sets(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=14)

@@ -344,3 +344,32 @@ def test_matches_of_a_translation_memory(start_server, translator_folder: Path, 
     assert [(each["target"], each["changes"][-1]) for each in told["memory"]] == [
         ("estamos comiendo pan ahora", {"kind": "gone", "text": "now"})
     ]
+
+
+@pytest.fixture(scope="module")
+def pivoted(folders, back_folder, start_server_of_module):
+    """A server with a model from English into Spanish and Portuguese, and one from Spanish into English."""
+    return start_server_of_module([folders[0], back_folder])
+
+
+def test_pairs_without_a_model_go_through_a_pivot_language(pivoted):
+    languages = {each["code"]: set(each["targets"]) for each in LibreTranslateAPI(pivoted.url).languages()}
+    assert languages == {"en": {"es", "pt"}, "es": {"en", "pt"}, "pt": set()}
+    there, back = (pivoted.registry.translator(each.id) for each in pivoted.registry.translation_models())
+    way = back.translate(SENTENCE, to="en")
+    expected = there.translate(way.text, to="pt")
+    asked = {"q": SENTENCE, "source": "es", "target": "pt"}
+    answer = pivoted.client.post("/translate", json={**asked, "quality": True}).json()
+    assert (answer["translatedText"], answer["pivot"]) == (expected.text, "en")
+    assert answer["quality"] == pytest.approx(way.quality * expected.quality, abs=1e-3)
+    assert "pivot" not in pivoted.client.post("/translate", json=ASKED).json()
+    several = pivoted.client.post("/translate", json={**asked, "q": [SENTENCE, "she reads"], "alternatives": 1}).json()
+    assert several["translatedText"][0] == expected.text and several["pivot"] == ["en", "en"]
+    page = {**asked, "q": f"<p>{SENTENCE}</p>", "format": "html"}
+    assert pivoted.client.post("/translate", json=page).json()["translatedText"] == f"<p>{expected.text}</p>"
+    file = {"file": ("a.txt", SENTENCE.encode())}
+    told = pivoted.client.post("/translate_file", data={"source": "es", "target": "pt"}, files=file).json()
+    assert pivoted.client.get(told["translatedFileUrl"]).text == expected.text
+    refused = pivoted.client.post("/translate", json={**asked, "glossary": {"bread": "pan"}})
+    assert refused.status_code == 400 and "goes through en" in refused.json()["error"]
+    assert pivoted.client.post("/translate", json={**asked, "target": "de"}).json() == {"error": "de is not supported"}

@@ -130,6 +130,14 @@ def flip(pairs: Iterable[Link]) -> list[Link]:
     return sorted((target, source) for source, target in pairs)
 
 
+def compose_links(first: Iterable[Link], second: Iterable[Link]) -> list[Link]:
+    """Links through a pivot language: from a source word to the target words that its pivot words are linked to."""
+    onward: dict[int, list[int]] = {}
+    for pivot, target in second:
+        onward.setdefault(pivot, []).append(target)
+    return sorted({(source, target) for source, pivot in first for target in onward.get(pivot, ())})
+
+
 def to_pharaoh(pairs: Iterable[Link]) -> str:
     """Links as text, `0-0 1-2` (source-target)."""
     return " ".join(f"{source}-{target}" for source, target in sorted(pairs))

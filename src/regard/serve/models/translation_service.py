@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import product
 from typing import Any, NamedTuple, TypeVar
 
 from anyio import CapacityLimiter, to_thread
 
-from regard.data.formats.languages import language_name, same_language
+from regard.data.formats.languages import find_language, language_name, same_language
 from regard.data.text.glossary import NO_TERMS, Glossary
 from regard.data.tokenizers.base import well_formed
 from regard.data.tokenizers.unknown_words import UnknownWord, find_words
@@ -22,7 +24,7 @@ from regard.documents.sentences import SplitText, split_text
 from regard.errors import DataError, UsageError
 from regard.inference.decoding.search import Search
 from regard.inference.insight.quality import Assessment
-from regard.inference.insight.word_alignment import Link
+from regard.inference.insight.word_alignment import Link, compose_links
 from regard.inference.pipelines.translation import Partial, Translation, joined
 from regard.serve.http.errors import BusyError
 from regard.serve.jobs.document_files import TextCollector
@@ -32,6 +34,7 @@ from regard.serve.models.registry import ModelInfo, ModelRegistry
 from regard.serve.settings import ServeSettings
 
 T = TypeVar("T")
+Route = Sequence[tuple[ModelInfo, str]]  # one model, or two through a pivot language, each with its target language
 SPLIT_IN_THREAD = 2000  # characters from which splitting runs in a thread
 STREAM_BATCH = 16  # sentences per batch of a stream; small, so that readers see progress
 DOCUMENT_THREADS = 16  # documents processed at once; more would only wait for the same engine
@@ -58,6 +61,25 @@ class TranslationService:
                 return info, to
         raise UsageError(f"{source} to {target} is not supported")
 
+    def find_route(self, source: str, target: str) -> Route:
+        """The model for a language pair or, if there is none, two models through a pivot language."""
+        infos = self.registry.translation_models()
+        starts = [each for each in infos if same_language(each.source, source)]
+        if not any(each.target(target) for each in starts):
+            for first, second in product(starts, infos):
+                pivot, to = first.target(second.source), second.target(target)
+                if pivot and to:
+                    return [(first, pivot), (second, to)]
+        return [self.find_model(source, target)]
+
+    def reachable_targets(self, source: str) -> list[str]:
+        """The languages that a language is translated into, by one model or through a pivot language."""
+        infos = self.registry.translation_models()
+        direct = [to for each in infos if same_language(each.source, source) for to in each.targets]
+        through = [each for each in infos if find_language(direct, each.source)]
+        reached = dict.fromkeys([*direct, *(to for each in through for to in each.targets)])
+        return [to for to in reached if not same_language(to, source)]
+
     def target_language(self, info: ModelInfo, wanted: str) -> str:
         """The model's own code of the target language; `wanted` may be empty if the model has one target only."""
         if not wanted and len(info.targets) == 1:
@@ -69,8 +91,10 @@ class TranslationService:
         return to
 
     def source_languages(self, target: str) -> list[str]:
-        """The languages that some model translates into `target`."""
-        found = [each.source for each in self.registry.translation_models() if each.target(target)]
+        """The languages that are translated into `target`, by one model or through a pivot language."""
+        infos = self.registry.translation_models()
+        found = [each.source for each in infos if each.target(target)]
+        found += [each.source for each in infos if find_language(self.reachable_targets(each.source), target)]
         if not found:
             raise UsageError(f"{target} is not supported")
         return list(dict.fromkeys(found))
@@ -128,6 +152,19 @@ class TranslationService:
         answers = iter(await self.engine.translate(info.id, sentences, to=to, asked=asked, glossary=glossary))
         return [TranslatedText(split, [next(answers) for _ in split.sentences]) for split in splits]
 
+    async def translate_along(
+        self, route: Route, texts: Sequence[str], asked: AskedSettings = AS_THE_MODEL, glossary: Glossary = NO_TERMS
+    ) -> list[TranslatedText]:
+        """Translate texts by the models of a route; `asked` is for the last of them."""
+        _check_terms(route, glossary)
+        *before, (last, to) = route
+        ways: list[TranslatedText | None] = [None] * len(texts)
+        for info, pivot in before:
+            answers = await self.translate(info, pivot, texts)
+            ways, texts = [*answers], [each.text for each in answers]
+        answers = await self.translate(last, to, texts, asked, glossary)
+        return [replace(each, way=way) for each, way in zip(answers, ways, strict=True)]
+
     async def assess(self, answers: Sequence[TranslatedText]) -> list[Assessment]:
         """The estimated quality of translations; one model made all of them."""
         return await self.engine.run(lambda: [each.assessment for each in answers], accepted=True)
@@ -177,14 +214,14 @@ class TranslationService:
         yield PartialText(final.text, final.truncated, final)
 
     async def translate_html(
-        self, info: ModelInfo, to: str, texts: Sequence[str], glossary: Glossary = NO_TERMS
+        self, route: Route, texts: Sequence[str], glossary: Glossary = NO_TERMS
     ) -> tuple[list[str], bool]:
         """Translate the text of HTML pages; tags stay around the words they enclosed. Also whether a limit cut any."""
 
         def work(translate: Translate) -> list[str]:
-            return translate_html(texts, translate, info.source, to)
+            return translate_html(texts, translate, route[0][0].source, route[-1][1])
 
-        return await self.run_document(info, to, work, glossary)
+        return await self.run_document(route, work, glossary)
 
     async def unknown_in_html(self, info: ModelInfo, pages: Sequence[str]) -> list[list[UnknownWord]]:
         """The words of each HTML page that the model does not know, with their positions in the page."""
@@ -200,7 +237,7 @@ class TranslationService:
         return await self.engine.run(find, accepted=True)
 
     async def run_document(
-        self, info: ModelInfo, to: str, work: Callable[[Translate], T], glossary: Glossary = NO_TERMS
+        self, route: Route, work: Callable[[Translate], T], glossary: Glossary = NO_TERMS
     ) -> tuple[T, bool]:
         """Run `work` in a thread with a function that translates; stops when the client disconnects.
 
@@ -208,7 +245,8 @@ class TranslationService:
         """
         if self._document_threads.statistics().tasks_waiting >= self.settings.queue:
             raise BusyError(f"{self.settings.queue} documents are waiting; try again later", retry_after=5)
-        client = EngineClient(self.engine, info.id, to, glossary)
+        _check_terms(route, glossary)
+        client = EngineClient(self.engine, route, glossary)
         try:
             return await to_thread.run_sync(work, client, limiter=self._document_threads), client.truncated
         finally:
@@ -218,8 +256,8 @@ class TranslationService:
 class EngineClient:
     """Lets another thread translate through the engine: a blocking call that returns texts with word alignments."""
 
-    def __init__(self, engine: Engine, model: str, to: str, glossary: Glossary = NO_TERMS) -> None:
-        self.engine, self.model, self.to, self.glossary, self.truncated = engine, model, to, glossary, False
+    def __init__(self, engine: Engine, route: Route, glossary: Glossary = NO_TERMS) -> None:
+        self.engine, self.route, self.glossary, self.truncated = engine, route, glossary, False
         self._loop = asyncio.get_running_loop()
         self._running: asyncio.Task[Any] | None = None
         self._accepted = self._cancelled = False
@@ -237,20 +275,24 @@ class EngineClient:
         if self._cancelled:
             raise asyncio.CancelledError
         self._running = asyncio.current_task()
-        answers = await self.engine.translate(
-            self.model, texts, to=self.to, accepted=self._accepted, glossary=self.glossary
-        )
-        self._accepted = True
-        self.truncated |= any(each.truncated for each in answers)
-        return await self.engine.run(lambda: [Translated(each.text, _links(each)) for each in answers], accepted=True)
+        hops: list[list[Translation]] = []
+        for info, to in self.route:
+            hops.append(
+                await self.engine.translate(info.id, texts, to=to, accepted=self._accepted, glossary=self.glossary)
+            )
+            self._accepted, texts = True, [each.text for each in hops[-1]]
+        self.truncated |= any(each.truncated for answers in hops for each in answers)
+        ways = list(zip(*hops, strict=True))
+        return await self.engine.run(lambda: [Translated(way[-1].text, _links(way)) for way in ways], accepted=True)
 
 
 @dataclass(frozen=True)
 class TranslatedText:
-    """The translation of a text of several sentences and lines."""
+    """The translation of a text of several sentences and lines; `way` is the one into a pivot language before it."""
 
     split: SplitText
     sentences: list[Translation]
+    way: TranslatedText | None = None
 
     @property
     def text(self) -> str:
@@ -258,11 +300,13 @@ class TranslatedText:
 
     @property
     def truncated(self) -> bool:
-        return any(each.truncated for each in self.sentences)
+        return any(each.truncated for each in self.sentences) or (self.way is not None and self.way.truncated)
 
     @property
     def unknown(self) -> list[UnknownWord]:
         """The words of the text that the model does not know."""
+        if self.way is not None:
+            return self.way.unknown
         found, offset = list[UnknownWord](), 0
         for gap, each in zip(self.split.gaps, self.sentences, strict=False):
             offset += len(gap)
@@ -272,10 +316,16 @@ class TranslatedText:
 
     @property
     def assessment(self) -> Assessment:
-        """The estimated quality of the whole text."""
+        """The estimated quality of the whole text; through a pivot language, the product of both qualities."""
         if not self.sentences:
             return Assessment(1.0, [], [])
-        return joined(self.sentences).assessment
+        own = joined(self.sentences).assessment
+        if self.way is None:
+            return own
+        before = self.way.assessment
+        return replace(
+            own, quality=own.quality * before.quality, flags=list(dict.fromkeys([*before.flags, *own.flags]))
+        )
 
     def alternatives(self, count: int) -> list[str]:
         """Up to `count` other translations, all different, made of each sentence's next best ones."""
@@ -312,6 +362,18 @@ def _with_names(codes: Sequence[str]) -> str:
     return ", ".join(f"{language_name(code)} ({code})" for code in codes)
 
 
-def _links(answer: Translation) -> list[Link]:
-    assert answer.translator is not None
-    return answer.alignment if answer.translator.alignment is not None else []
+def _links(way: Sequence[Translation]) -> list[Link]:
+    """The word links of a translation; of one through a pivot language, from words to words by the words between."""
+    found: list[list[Link]] = []
+    for each in way:
+        assert each.translator is not None
+        found.append(each.alignment if each.translator.alignment is not None else [])
+    return reduce(compose_links, found)
+
+
+def _check_terms(route: Route, glossary: Glossary) -> None:
+    if len(route) > 1 and glossary.terms:
+        raise UsageError(
+            f"{route[0][0].source} to {route[-1][1]} goes through {route[0][1]}, and a glossary needs one model for "
+            "both languages; leave it out"
+        )

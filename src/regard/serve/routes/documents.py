@@ -111,7 +111,7 @@ async def _progress(
         counting = CountingTranslator(translate)
         return files.translate(path, counting, info.source, to)
 
-    task = asyncio.ensure_future(service.run_document(info, to, work, glossary))
+    task = asyncio.ensure_future(service.run_document([(info, to)], work, glossary))
     try:
         while not task.done():
             yield {"sentences": counting.done if counting else 0, "of": total.done}

@@ -98,6 +98,8 @@ def libre_router(service: TranslationService, keys: ApiKeys, folder: Path, temp_
         if asked_quality:  # not part of LibreTranslate's API
             told = [each.assessment.to_json() if each.assessment else NOT_ASSESSED for each in answers]
             values |= {name: [each[name] for each in told] for name in NOT_ASSESSED}
+        if any(each.pivot for each in answers):  # not part of LibreTranslate's API
+            values["pivot"] = [each.pivot for each in answers]
         if any(each.truncated for each in answers):  # not part of LibreTranslate's API
             values["truncated"] = [each.truncated for each in answers]
         if any(each.unknown for each in answers):  # not part of LibreTranslate's API
@@ -143,10 +145,9 @@ def libre_router(service: TranslationService, keys: ApiKeys, folder: Path, temp_
         if told and same_language(source, target):
             token = files.copy_unchanged(path)
         else:
-            info, to = service.find_model(source, target)
-            work = service.run_document(
-                info, to, lambda translate: files.translate(path, translate, info.source, to), glossary
-            )
+            route = service.find_route(source, target)
+            reads, to = route[0][0].source, route[-1][1]
+            work = service.run_document(route, lambda translate: files.translate(path, translate, reads, to), glossary)
             token, truncated = await wait_for_result(request, work, seconds=settings.seconds)
             told |= {"truncated": True} if truncated else {}
         return {"translatedFileUrl": str(request.url_for("download_file", token=token)), **told}
@@ -171,14 +172,15 @@ def libre_router(service: TranslationService, keys: ApiKeys, folder: Path, temp_
 
 
 class Answer(NamedTuple):
-    """A translated text, its alternatives, whether a limit cut it, the source words unknown to the model, and, if asked
-    for, its estimated quality."""
+    """A translated text, its alternatives, whether a limit cut it, the source words unknown to the model, if asked for
+    its estimated quality, and the pivot language between source and target if no model has both."""
 
     text: str
     others: list[str]
     truncated: bool = False
     unknown: Sequence[UnknownWord] = ()
     assessment: Assessment | None = None
+    pivot: str | None = None
 
 
 async def _translate_all(
@@ -199,21 +201,22 @@ async def _translate_all(
     async def translate(source: str) -> None:
         places = [place for place, language in enumerate(sources) if language == source]
         chosen = [found[place] for place in places]
-        info, to = service.find_model(source, target)
+        route = service.find_route(source, target)
         if form == "html":
-            pages, truncated = await service.translate_html(info, to, chosen, glossary)
-            unknown = await service.unknown_in_html(info, chosen)
+            pages, truncated = await service.translate_html(route, chosen, glossary)
+            unknown = await service.unknown_in_html(route[0][0], chosen)
             translated = [Answer(page, [], truncated, words) for page, words in zip(pages, unknown, strict=True)]
         else:
             asked = AskedSettings(n_best=count + 1 if count else None)
-            answers_here = await service.translate(info, to, chosen, asked, glossary)
+            answers_here = await service.translate_along(route, chosen, asked, glossary)
             judged = await service.assess(answers_here) if quality else [None] * len(answers_here)
             translated = [
                 Answer(each.text, each.alternatives(count), each.truncated, each.unknown, assessment)
                 for each, assessment in zip(answers_here, judged, strict=True)
             ]
+        pivot = route[0][1] if len(route) > 1 else None
         for place, answer in zip(places, translated, strict=True):
-            answers[place] = answer
+            answers[place] = answer._replace(pivot=pivot)
 
     # Texts that are in the target language already stay unchanged.
     await asyncio.gather(*(translate(source) for source in {*sources} if not same_language(source, target)))
@@ -249,11 +252,9 @@ def _confidence(found: Detected) -> dict[str, Any]:
 
 
 def _languages(service: TranslationService) -> list[dict[str, Any]]:
-    """Every source language with its targets, then the languages that are targets only."""
-    targets: dict[str, list[str]] = {}
-    for info in service.registry.translation_models():
-        known = targets.setdefault(info.source, [])
-        known += [target for target in info.targets if target not in known]
+    """Every source language with its targets, also those through a pivot, then languages that are targets only."""
+    sources = dict.fromkeys(info.source for info in service.registry.translation_models())
+    targets = {source: service.reachable_targets(source) for source in sources}
     for target_only in [target for known in list(targets.values()) for target in known]:
         targets.setdefault(target_only, [])
     return [{"code": code, "name": language_name(code), "targets": known} for code, known in targets.items()]

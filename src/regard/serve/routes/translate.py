@@ -132,7 +132,7 @@ async def _translation_events(
         yield {"done": True, "answer": _plain_answer(plan, plan.text)}
         return
     if asked.format == "html":
-        (page,), truncated = await service.translate_html(info, plan.to, [plan.text], plan.glossary)
+        (page,), truncated = await service.translate_html([(info, plan.to)], [plan.text], plan.glossary)
         (unknown,) = await service.unknown_in_html(info, [plan.text])
         answer = _plain_answer(plan, page, truncated, time.monotonic() - began)
         yield {"done": True, "answer": answer | {"unknown": [each.to_json() for each in unknown]}}
