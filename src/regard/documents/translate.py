@@ -18,6 +18,7 @@ from regard.documents.android import translate_android
 from regard.documents.document_job import BATCH, DocumentJob, Report, atomic_write, batches, encoded_write
 from regard.documents.html import stated_encoding, translate_html
 from regard.documents.json_messages import translate_arb, translate_json, translate_xcstrings
+from regard.documents.markdown import translate_markdown
 from regard.documents.markup import Translate, Translated, translate_texts
 from regard.documents.office import KINDS as OFFICE
 from regard.documents.office import translate_office
@@ -28,6 +29,7 @@ from regard.documents.subtitles import translate_subtitles
 from regard.documents.tables import translate_table
 from regard.documents.translation_memories import translate_tmx, translate_xliff
 from regard.documents.xml_edits import declared_encoding
+from regard.documents.yaml_messages import translate_yaml
 from regard.errors import UsageError
 
 PART = 4  # batches of a part, the unit of work that a process finishes and stores
@@ -218,18 +220,23 @@ HTML = Format(_translate_html, stated_encoding, references=True)
 XLIFF = Format(translate_xliff, declared_encoding, references=True)
 PO = Format(translate_po, exchange.stated_charset)
 REVIEWED = (PO, XLIFF)  # formats that say which translations are to be reviewed
+MARKDOWN, YAML = Format(translate_markdown), Format(translate_yaml)
 FORMATS = {
     ".txt": PLAIN, "": PLAIN, ".srt": SUBTITLES, ".vtt": SUBTITLES, ".html": HTML, ".htm": HTML, ".xhtml": HTML,
     ".tsv": TABLE, ".csv": TABLE, ".jsonl": Format(_translate_jsonl),
     ".tmx": Format(translate_tmx, declared_encoding, references=True), ".xlf": XLIFF, ".xliff": XLIFF,
     ".po": PO, ".pot": PO,
     **dict.fromkeys(OFFICE, Format(translate_office, binary=True)),
+    ".md": MARKDOWN, ".markdown": MARKDOWN, ".yaml": YAML, ".yml": YAML,
     ".json": Format(translate_json), ".arb": Format(translate_arb), ".xcstrings": Format(translate_xcstrings),
     ".properties": Format(translate_properties), ".strings": Format(translate_strings),
     ".xml": Format(translate_android, declared_encoding, references=True),
 }  # fmt: skip
 SUFFIXES = tuple(filter(None, FORMATS))
-SAME = {"": ".txt", ".htm": ".html", ".xhtml": ".html", ".xlf": ".xliff", ".pot": ".po"}
+SAME = {
+    "": ".txt", ".htm": ".html", ".xhtml": ".html", ".xlf": ".xliff", ".pot": ".po", ".markdown": ".md",
+    ".yml": ".yaml",
+}  # fmt: skip
 INSTEAD = {  # formats that are not supported, and what programs that write them can write as well
     ".pdf": ".docx or .odt", ".doc": ".docx", ".rtf": ".docx", ".ppt": ".pptx", ".xls": ".csv", ".xlsx": ".csv",
     ".ods": ".csv", ".epub": ".html", ".tex": ".txt", ".rst": ".txt", ".adoc": ".txt", ".stringsdict": ".xcstrings",
