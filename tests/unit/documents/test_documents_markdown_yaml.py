@@ -146,7 +146,7 @@ inline = st.sampled_from(
     st.lists(st.sampled_from(["x", "*y", "z_", "[w]", "`", "<a>", "- 1.", "#"]), min_size=1, max_size=4),
     st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=5),
 )
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_any_translation_leaves_the_markup_of_markdown(tmp_path: Path, start: str, source: str, answer, links):
     text = f"{start}word {source}end\n\n[ref]: somewhere\n"
     assert rewrite(tmp_path, "a.md", text, lambda texts: texts)[0] == text
@@ -206,7 +206,7 @@ values = st.recursive(
 @given(
     values, st.booleans(), st.sampled_from([None, "|", '"', "'", ">"]), st.sampled_from(["x: y", "- z #", "no", "w"])
 )
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_any_yaml_that_pyyaml_writes_keeps_its_shape(tmp_path: Path, value, flow: bool, style, answer: str):
     text = yaml.safe_dump(value, default_flow_style=flow, default_style=style, allow_unicode=True, sort_keys=False)
     assert rewrite(tmp_path, "a.yaml", text, lambda each: each)[0] == text

@@ -5,6 +5,7 @@ import io
 import json
 import math
 
+import docx
 import numpy as np
 import pytest
 from PIL import Image
@@ -156,6 +157,24 @@ def test_a_document_is_translated_with_progress(served, monkeypatch):
     ):
         status, (told,) = send(**{"source": "en", "to": "es", **changes})
         assert status == 400 and words in told["error"]
+
+
+def test_an_office_document_comes_back_as_one(served):
+    document, file = docx.Document(), io.BytesIO()
+    document.add_heading("we eat bread", 1)
+    document.save(file)
+    sent = {"file": ("a.docx", file.getvalue())}
+    answer = served.client.post("/api/documents", data={"source": "en", "to": "es"}, files=sent)
+    token = json.loads(answer.text.strip().splitlines()[-1].removeprefix("data: "))["token"]
+    back = docx.Document(io.BytesIO(served.client.get(f"/api/documents/{token}").content)).paragraphs[0]
+    libre = served.client.post("/translate", json={"q": "we eat bread", "source": "en", "target": "es"}).json()
+    assert (back.text, back.style.name) == (libre["translatedText"], "Heading 1")
+    refused = served.client.post("/api/documents", data={"source": "en", "to": "es"}, files={"file": ("a.docx", b"PK")})
+    assert (
+        "not a readable .docx file" in refused.text
+        and "/" not in json.loads(refused.text.strip().splitlines()[-1].removeprefix("data: "))["error"]
+    )
+    assert ".docx" in served.client.get("/frontend/settings").json()["supportedFilesFormat"]
 
 
 # The tree of a beam search
