@@ -135,6 +135,20 @@ def test_text_boxes_and_notes_of_word_are_translated_where_they_are(tmp_path: Pa
     assert [len(list(after.iter(f"{{*}}{name}"))) for name in ("txbxContent", "sdtContent", "p")] == [1, 1, 2]
 
 
+def test_footnotes_and_their_marks_are_kept(tmp_path: Path):
+    body = (
+        f"<w:document {nsdecls('w')}><w:body><w:p><w:r><w:t>Some words</w:t></w:r><w:r><w:rPr><w:vertAlign w:val="
+        '"superscript"/></w:rPr><w:footnoteReference w:id="2"/></w:r><w:r><w:t xml:space="preserve"> here</w:t></w:r>'
+        "</w:p></w:body></w:document>"
+    )
+    note = f'<w:footnotes {nsdecls("w")}><w:footnote w:id="2"><w:p><w:r><w:t>a note</w:t></w:r></w:p></w:footnote>'
+    raw = archive_of(**{"word/document.xml": body.encode(), "word/footnotes.xml": f"{note}</w:footnotes>".encode()})
+    out = parts(rewrite(tmp_path, "a.docx", raw)[0])
+    expected = body.replace("Some words", "SOME WORDS").replace(" here", " HERE")
+    assert out["word/document.xml"].decode() == expected
+    assert out["word/footnotes.xml"].decode() == note.replace("a note", "A NOTE") + "</w:footnotes>"
+
+
 words = st.text(st.sampled_from("ab. %s&<é\t"), max_size=12)
 
 
@@ -226,6 +240,17 @@ def test_open_documents_keep_spans_links_notes_and_tables(tmp_path: Path):
     with zipfile.ZipFile(io.BytesIO(out)) as archive:  # which file managers look at
         first = archive.infolist()[0]
         assert (first.filename, first.compress_type) == ("mimetype", zipfile.ZIP_STORED)
+
+
+def test_slides_of_open_document_keep_their_frames(tmp_path: Path):
+    deck = odfdo.Document("presentation")
+    page = odfdo.DrawPage("page1", name="kept name")
+    page.append(odfdo.Frame.text_frame("what the slide says", size=("7cm", "5cm"), position=("1cm", "1cm")))
+    deck.body.clear()
+    deck.body.append(page)
+    out, report = rewrite(tmp_path, "a.odp", saved(deck))
+    (after,) = odfdo.Document(io.BytesIO(out)).body.get_draw_pages()
+    assert (after.name, after.get_paragraph().text, report.translated) == ("kept name", "WHAT THE SLIDE SAYS", 1)
 
 
 # What is refused
