@@ -55,8 +55,13 @@ def test_arguments_are_kept_and_branches_translated_one_by_one(text: str, expect
 
 
 def test_an_apostrophe_never_quotes_what_follows():
-    (done,) = translate_messages(["{n, plural, other {the {thing}}}"], lambda texts: ["l'" for _ in texts])
-    assert done == "{n, plural, other {l’ {thing}}}" or "l'{" not in done
+    def french(texts: list[str]) -> list[str]:
+        return ["l'" for _ in texts]
+
+    messages = ["{n, plural, other {the-{thing}}}", "{n, plural, other {the {thing}}}", "{n, plural, other {it''s}}"]
+    assert translate_messages(messages, french) == [
+        "{n, plural, other {l’{thing}}}", "{n, plural, other {l' {thing}}}", "{n, plural, other {l''}}",
+    ]  # fmt: skip
 
 
 message = st.recursive(
