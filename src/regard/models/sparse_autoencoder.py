@@ -73,7 +73,7 @@ class SparseAutoencoder(nn.Module):
         return functional.normalize(self.atoms, dim=-1)
 
     @torch.no_grad()
-    def start(self, vectors: Float[Tensor, "N D"]) -> None:
+    def initialise(self, vectors: Float[Tensor, "N D"]) -> None:
         """Begin at the mean of some vectors, in units of their spread around it."""
         mean = vectors.mean(dim=0)
         scale = (vectors - mean).square().mean().sqrt().clamp(min=1e-12)

@@ -82,7 +82,7 @@ def test_the_forward_pass_is_its_formula():
     torch.manual_seed(0)
     model = SparseAutoencoder(SparseAutoencoderConfig(width=6, features=20, k=4))
     vectors = 3 * torch.randn(50, 6) + 1
-    model.start(vectors)
+    model.initialise(vectors)
     scaled = vectors / vectors.sub(vectors.mean(0)).square().mean().sqrt()
     torch.testing.assert_close(model.bias, scaled.mean(0))
     torch.nn.init.normal_(model.encoder.bias)
@@ -177,7 +177,7 @@ def test_metrics_are_their_definitions(gpt_folder, tmp_path):
     examples = [reader.given(text) for text in ("the fox saw the owl", "the owl")]
     rows = torch.cat([observe(reader, site, [each]).rows for each in examples])
     dictionary = SparseAutoencoder(SparseAutoencoderConfig(width=32, features=50, k=5))
-    dictionary.start(rows)
+    dictionary.initialise(rows)
     values = measure_dictionary(reader, site, dictionary, examples)
     with torch.no_grad():
         coded = dictionary(rows)

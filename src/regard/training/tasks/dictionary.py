@@ -69,7 +69,7 @@ class DictionaryTask(SupervisedTask[VectorBatch]):
     def build(self) -> nn.Module:
         """A dictionary of random directions around the mean of some vectors."""
         model = SparseAutoencoder(self.config)
-        model.start(self.stream.probe.cpu())
+        model.initialise(self.stream.probe.cpu())
         return model
 
     def batches(self, place: LoaderPlace) -> Iterator[tuple[LoaderPlace, VectorBatch]]:
