@@ -6,16 +6,7 @@ from contextlib import AbstractContextManager, contextmanager
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import (
-    Browser,
-    BrowserContext,
-    ConsoleMessage,
-    Page,
-    Response,
-    ViewportSize,
-    expect,
-    sync_playwright,
-)
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Response, expect, sync_playwright
 
 from forked import fork_jobs
 
@@ -44,9 +35,7 @@ def forked_jobs() -> Iterator[None]:
 
 @pytest.fixture
 def context(browser: Browser) -> Iterator[BrowserContext]:
-    # Without a GPU, endless animations would take as much of the CPU as the server.
-    size = ViewportSize(width=1280, height=900)
-    context = browser.new_context(viewport=size, accept_downloads=True, reduced_motion="reduce")
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True)
     context.set_default_timeout(PATIENCE)
     expect.set_options(timeout=PATIENCE)
     yield context
