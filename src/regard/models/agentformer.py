@@ -8,7 +8,8 @@ With `sampler` = K, the second stage (DLow) maps the past to K latent vectors th
 Presets: tiny, small (for one GPU and ETH/UCY in minutes), base (the paper's), and two baselines, which read each agent
 alone: alone (plain attention) and recurrent (an LSTM).
 Deviations: of the best-of-samples term, the samples are decoded without gradients, and the best latent vector of every
-agent once more with them. `decoder = "parallel"` predicts all steps at once from the latent vector instead of one after
+agent once more with them. The training may also ask for the future of the prior's mean, the one that is shown as the
+likeliest. `decoder = "parallel"` predicts all steps at once from the latent vector instead of one after
 another. `outputs = "velocity"` adds predictions to a constant velocity instead of to the last position.
 """
 
@@ -89,6 +90,7 @@ class Reconstruction(NamedTuple):
     positions: Float[Tensor, "B N T 2"]  # from a latent vector that knows the future
     best: Float[Tensor, "B N T 2"]  # from the best of several vectors of the prior
     divergence: Float[Tensor, "B N"]  # KL of the posterior from the prior
+    likeliest: Float[Tensor, "B N T 2"] | None  # from the mean of the prior, if asked for
 
 
 class Diverse(NamedTuple):
@@ -131,6 +133,8 @@ class AgentFormer(nn.Module):
         future: Float[Tensor, "B N F 2"],
         known: Bool[Tensor, "B N F"],
         samples: int = 20,
+        *,
+        likeliest: bool = False,
     ) -> Reconstruction | Diverse:
         """What the losses of both stages need; `samples` is the number that the best of the first stage is found in."""
         scene = self.read(past, seen)
@@ -141,8 +145,10 @@ class AgentFormer(nn.Module):
         posterior = self._posterior(scene, future, known)
         inferred = posterior.at(torch.randn_like(posterior.mean))
         best = scene.prior.at(self._best_noise(scene, future, known, samples))
-        positions = self.decode(scene, torch.stack([inferred, best], dim=1))
-        return Reconstruction(positions[:, 0], positions[:, 1], posterior.divergence(scene.prior).sum(dim=-1))
+        latents = [inferred, best, scene.prior.mean] if likeliest else [inferred, best]
+        positions = self.decode(scene, torch.stack(latents, dim=1)).unbind(dim=1)
+        divergence = posterior.divergence(scene.prior).sum(dim=-1)
+        return Reconstruction(positions[0], positions[1], divergence, positions[2] if likeliest else None)
 
     def read(self, past: Float[Tensor, "B N P 2"], seen: Bool[Tensor, "B N P"]) -> Scene:
         """Encode the past of a scene, centred at the mean of the last positions."""

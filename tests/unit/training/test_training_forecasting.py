@@ -119,3 +119,20 @@ def test_a_batch_is_learnt(tmp_path):
         loss.total.backward()
         optimizer.step()
     assert sum(losses[-5:]) / 5 < 0.5 * losses[0]
+
+
+def test_the_likeliest_future_has_a_term_of_its_own(tmp_path):
+    """The term is the path error of the prior's mean, times its weight; without dropout nothing else changes."""
+
+    def loss(weight: float) -> float:
+        recipe = load_recipe("walkers-agentformer", [*SMALL, "model.dropout=0", f"training.likeliest={weight}"])
+        task = open_task(recipe, tmp_path / "data", CPU, lambda: None)
+        torch.manual_seed(0)
+        return task.loss(model, batch).total.item()
+
+    task = open_task(load_recipe("walkers-agentformer", [*SMALL, "model.dropout=0"]), tmp_path / "data", CPU, list)
+    model, (_, batch) = task.build().eval(), next(iter(task.batches({"epoch": 0, "index": 0})))
+    noise = torch.zeros(len(batch.past), 1, batch.past.shape[1], model.config.latent)
+    single = model.forecast(batch.past, batch.seen, noise)[1]
+    expected = path_errors(single, batch.future, batch.known, task.recipe.training.error).sum().item()
+    assert loss(0.5) - loss(0.0) == pytest.approx(0.5 * expected, rel=1e-4)

@@ -96,13 +96,18 @@ class ForecastTask(ScenesTask):
         return initialised(self.recipe.model, {}) if self.recipe.model.init else AgentFormer(self.config)
 
     def loss(self, model: Forward, batch: SceneBatch) -> Loss:
-        """The sum of the three terms, with the divergence no lower than its floor."""
+        """The sum of the terms, with the divergence no lower than its floor."""
         training = self.recipe.training
-        out: Reconstruction = model(batch.past, batch.seen, batch.future, batch.known, training.samples)
+        out: Reconstruction = model(
+            batch.past, batch.seen, batch.future, batch.known, training.samples, likeliest=training.likeliest > 0
+        )
         agents = batch.known.any(dim=-1)
         count = agents.sum().clamp(min=1)
         total = path_errors(out.positions, batch.future, batch.known, training.error).sum()
         total = total + training.best * path_errors(out.best, batch.future, batch.known, training.error).sum()
+        if out.likeliest is not None:
+            single = path_errors(out.likeliest, batch.future, batch.known, training.error).sum()
+            total = total + training.likeliest * single
         divergence = out.divergence.float().masked_fill(~agents, 0.0).sum() / count
         return Loss(total + training.kl * divergence.clamp(min=training.kl_floor) * count, count)
 

@@ -31,6 +31,7 @@ class ForecastTrainingSection(ScenesTrainingSection):
     """[training] of the first stage."""
 
     best: NonNegativeFloat = 1.0  # weight of the best of the samples
+    likeliest: NonNegativeFloat = 0.0  # weight of the future of the prior's mean; the paper has no such term
     kl: NonNegativeFloat = 1.0
     kl_floor: NonNegativeFloat = 2.0  # below it the divergence does not count
 
