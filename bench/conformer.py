@@ -6,7 +6,8 @@ Both are 16 blocks, 144 wide, with 4 heads, kernels of 31 and dropout 0.1, in bf
 without padding. torchaudio's Conformer has no subsampling and no relative positions, so its blocks and ours read the
 same frames; "from spectrograms" is our whole model, subsampling and labels included. A training step is the mean square
 of the output, its gradients, and fused AdamW. Each work is launched kernel by kernel (eager) and with compiled blocks;
-ours then also as a CUDA graph of these. torchaudio's model reads the lengths on the host, so it cannot be captured. Figures are seconds of audio in a second; where torchaudio is not installed, ours alone.
+ours then also as a CUDA graph of these. torchaudio's model reads the lengths on the host, so it cannot be captured.
+Figures are seconds of audio in a second; where torchaudio is not installed, ours alone.
 """
 
 from __future__ import annotations
