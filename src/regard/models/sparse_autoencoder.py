@@ -4,7 +4,9 @@ f = activation(W_e (x - b) + c), x' = Σ f_i d_i + b, where every d_i has length
 with an L1 penalty, and `topk`, which keeps the k largest of each vector.
 Presets: tiny (for models of width 64 and two cores), small, wide.
 Deviations: vectors are divided by one number, so that their mean square is 1 whatever model they come from; directions
-have length 1 by construction, so the part of their gradient along them is zero without being removed.
+have length 1 by construction, so the part of their gradient along them is zero without being removed; directions begin
+at vectors that the model reads instead of at random, because random ones are never active where vectors lie in few
+dimensions.
 """
 
 from typing import Any, Literal, NamedTuple
@@ -23,6 +25,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "small": {"features": 4096, "k": 32},
     "wide": {"features": 16384, "k": 32},
 }
+SPREAD = 0.1  # how far directions begin from a vector, so that those of equal vectors differ
 
 
 class SparseAutoencoderConfig(Config):
@@ -74,12 +77,22 @@ class SparseAutoencoder(nn.Module):
 
     @torch.no_grad()
     def initialise(self, vectors: Float[Tensor, "N D"]) -> None:
-        """Begin at the mean of some vectors, in units of their spread around it."""
+        """Begin at the mean of some vectors, in units of their spread around it, with directions that lead to them.
+
+        A direction has its largest score at the vector it leads to, so that at first every feature is active.
+        """
         mean = vectors.mean(dim=0)
         scale = (vectors - mean).square().mean().sqrt().clamp(min=1e-12)
         self.mean.copy_(mean)
         self.scale.copy_(scale)
         self.bias.copy_(mean / scale)
+        chosen = torch.randperm(len(vectors)).repeat(-(-self.config.features // len(vectors)))[: self.config.features]
+        noise = functional.normalize(torch.randn_like(self.atoms), dim=-1)
+        self.atoms.copy_(functional.normalize(vectors[chosen] - mean, dim=-1) + SPREAD * noise)
+        self.encoder.weight.copy_(self.directions)
+        wanted, given = vectors / scale - self.bias, self.encode(vectors) @ self.directions
+        gain = (wanted * given).sum() / given.square().sum().clamp(min=1e-12)  # directions are alike and add up to more
+        self.encoder.weight.mul_(gain.clamp(min=1e-3))
 
     def forward(self, vectors: Float[Tensor, "N D"]) -> Coded:
         """Take vectors apart and put them together again."""

@@ -76,6 +76,7 @@ def test_planted_features_are_recovered(activation, planted, tmp_path):
     assert cosines.mean() >= 0.95
     (measured,) = (row for row in read_metrics(tmp_path / "run" / METRICS) if "l0" in row)
     assert measured["explained_variance"] > 0.85 and measured["l0"] < 4
+    assert measured["dead"] <= (48 - PLANTED) / 48  # of the planted ones, none
 
 
 def test_the_forward_pass_is_its_formula():
@@ -93,6 +94,23 @@ def test_the_forward_pass_is_its_formula():
     columns = model.atoms / model.atoms.norm(dim=1, keepdim=True)
     torch.testing.assert_close(coded.vectors / model.scale, expected @ columns + model.bias)
     assert torch.allclose(model.directions.norm(dim=1), torch.ones(20))
+
+
+def test_every_feature_begins_alive_where_vectors_lie_in_few_dimensions():
+    torch.manual_seed(0)
+    vectors = torch.randn(3000, 3) @ torch.randn(3, 32) + 5 + 0.05 * torch.randn(3000, 32)
+    model = SparseAutoencoder(SparseAutoencoderConfig(width=32, features=256, k=4))
+    model.initialise(vectors)
+    alive = (model.encode(vectors) > 0).any(dim=0).float().mean()
+    error = (vectors - model(vectors).vectors).square().sum()
+    with torch.no_grad():
+        model.atoms.copy_(torch.randn(256, 32))
+        model.encoder.weight.copy_(model.directions)
+    at_random = (model.encode(vectors) > 0).any(dim=0).float().mean()
+    assert alive > 0.98 and at_random < 0.7
+    assert error < (vectors - vectors.mean(dim=0)).square().sum()  # no worse than the mean alone
+    model.initialise(vectors[:100].repeat(2, 1))  # fewer vectors than features, each of them twice
+    assert len(model.directions.detach().unique(dim=0)) == 256
 
 
 def test_no_gradient_goes_along_a_direction():

@@ -28,7 +28,7 @@ from regard.training.recipe.dictionary_sections import ReadSection
 from regard.training.run_state import LoaderPlace
 from regard.training.safeguards import Poll
 
-PROBED = 64  # examples that show the width of a place, and the mean and spread of its vectors
+PROBED = 256  # examples that show the width of a place, and the vectors at which a dictionary begins
 
 
 class Examples(Sequence[Example]):

@@ -67,7 +67,7 @@ class DictionaryTask(SupervisedTask[VectorBatch]):
         return {IDLE: torch.zeros(self.config.features, dtype=torch.long, device=self.device)}
 
     def build(self) -> nn.Module:
-        """A dictionary of random directions around the mean of some vectors."""
+        """A dictionary whose directions lead from the mean of some vectors to these."""
         model = SparseAutoencoder(self.config)
         model.initialise(self.stream.probe.cpu())
         return model

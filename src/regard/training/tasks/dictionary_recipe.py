@@ -23,7 +23,7 @@ class DictionaryRecipe(Recipe):
     """Everything the training of a dictionary of features depends on."""
 
     metrics: ClassVar = (LOSS, *MEASURED)
-    no_init: ClassVar = "a dictionary begins with random directions"
+    no_init: ClassVar = "a dictionary begins with directions of the activations themselves"
 
     task: Literal["dictionary"]
     model: ModelSection = ModelSection(name="sparse_autoencoder")
