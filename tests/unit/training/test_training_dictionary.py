@@ -349,9 +349,12 @@ def test_features_of_a_text_are_those_of_its_activations(read, capsys):
     one = found["features"][0]
     assert one["values"] == pytest.approx(values[:, one["number"]].tolist(), abs=1e-5)
     assert len(found["units"]) == ids.shape[1]
-    changed = json.loads(told(capsys, one["number"], "-m", folder, "--text", text, "--value", 500, "--json"))
-    again = json.loads(told(capsys, one["number"], "-m", folder, "--text", text, "--value", 0, "--json"))
-    assert changed["whole"] == again["whole"] != changed["changed"]
+    changed = [
+        json.loads(told(capsys, each["number"], "-m", folder, "--text", text, "--value", 500, "--json"))
+        for each in found["features"][:6]
+    ]
+    (whole,) = {each["whole"] for each in changed}
+    assert any(each["changed"] != whole for each in changed)
 
 
 def test_the_direct_effect_is_that_of_the_unembedding(read):
