@@ -16,8 +16,11 @@ from regard.cli.options import (
     AsJson,
     Device,
     Models,
+    Passes,
     Precision,
+    Reverse,
     To,
+    ask_opinions,
     input_of,
     load_translator,
     load_writer,
@@ -69,6 +72,8 @@ def evaluate(
         bool,
         typer.Option("--calibrate", help="Fit the estimate to these pairs; it is kept in the model's quality.json."),
     ] = False,
+    passes: Passes = 0,
+    reverse: Reverse = "",
     text: Annotated[str, typer.Option(help="A text file (also .gz): how well a language model predicts it.")] = "",
     stride: Annotated[
         int | None, typer.Option(min=1, help="With --text: tokens from one window to the next. Default: half a window.")
@@ -117,10 +122,13 @@ def evaluate(
         raise UsageError(f"cannot merge by {merge!r}; known: {', '.join(translation.MERGES)}")
     if (quality or calibrate) and not data:
         raise UsageError("--quality and --calibrate need held-out pairs: give a path or `phrasebook`")
+    if (passes or reverse) and not (quality or calibrate):
+        raise UsageError("--passes and --reverse are for estimates of quality; give --quality or --calibrate too")
     if calibrate and len(model) != 1:
         raise UsageError(f"--calibrate writes into the folder of one model, and {len(model)} were given with -m")
     by_hand = translation.gold_pairs(gold, first=gold_first, strip_accents=strip_accents) if gold else []
     translator = load_translator(model, device, allow_pickle, precision)
+    ask_opinions(translator, passes, reverse, device, allow_pickle)
     results: dict[str, object] = {}
     if data:
         pairs = translation.held_out_pairs(
@@ -152,7 +160,7 @@ def _estimates(
     if calibrated:
         fitted = calibrate(translator, answers, scores)
         fitted.save(resolve(local_folder(calibrated)))
-        print(f"quality is estimated by {fitted.estimator}, kept in {calibrated}/{fitted.file_name}", file=sys.stderr)
+        print(f"the estimate of quality was fitted, and kept in {calibrated}/{fitted.file_name}", file=sys.stderr)
     return quality_correlations(translator, answers, scores)
 
 

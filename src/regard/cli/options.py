@@ -53,6 +53,11 @@ Changes = Annotated[
         "add FILE.npy STRENGTH. Repeatable; see docs/reading.md.",
     ),
 ]
+Passes = Annotated[
+    int,
+    typer.Option(min=0, max=100, help="Quality: also by so many passes with dropout, or the members of an ensemble."),
+]
+Reverse = Annotated[str, typer.Option(help="Quality: also by this model, which translates the answers back.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object per line, for machines.")]
 
 
@@ -72,6 +77,16 @@ def load_translator(
 
     folders = map(local_folder, names or [str(built_in())])
     return Translator.load(*folders, device=device, allow_pickle=allow_pickle, precision=precision)
+
+
+def ask_opinions(translator: Translator, passes: int, reverse: str, device: str, allow_pickle: bool) -> None:
+    """Let the quality of this translator's answers be estimated by passes with dropout and by a reverse model too."""
+    if not (passes or reverse):
+        return
+    from regard.inference.pipelines.second_opinions import SecondOpinions
+
+    other = load_translator([reverse], device, allow_pickle) if reverse else None
+    translator.opinions = SecondOpinions(translator, passes, other)
 
 
 def load_encoder(name: str, device: str = "cpu", allow_pickle: bool = False) -> TextEncoder:

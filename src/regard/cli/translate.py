@@ -22,9 +22,12 @@ from regard.cli.options import (
     Changes,
     Device,
     Models,
+    Passes,
     Precision,
+    Reverse,
     To,
     Without,
+    ask_opinions,
     existing,
     load_translator,
 )
@@ -63,6 +66,8 @@ def translate(
             "--quality", help="Add the estimated quality (0 to 1) after a TAB, and what is wrong; see --json."
         ),
     ] = False,
+    passes: Passes = 0,
+    reverse: Reverse = "",
     attention: Annotated[
         Path | None, typer.Option(help="Draw where it looked: FILE.svg, .png, .html or .json.")
     ] = None,
@@ -141,6 +146,8 @@ def translate(
             "--review and --review-below are for documents (--input with --output), --encoding for what is read, not "
             "for texts"
         )
+    if (passes or reverse) and (source_language or not (quality or review_below)):
+        raise UsageError("--passes and --reverse need --quality or --review-below, and a model named without --from")
     if input_file and not document:
         _refuse_document(input_file)
     from regard.inference.pipelines.pivot import Pivot
@@ -163,6 +170,7 @@ def translate(
             "--prefix, --stream, --attention, --without and --change, or translate each step by itself"
         )
     translator, last = routes[0], routes[-1]
+    ask_opinions(translator, passes, reverse, device, allow_pickle)
     translator.terms.check(terms)
     target_language = last.target_language(to)  # refuse an unknown language before anything is read or written
     translator.search_settings({key: value for key, value in changes.items() if key not in ("prefix", "to")})

@@ -106,11 +106,15 @@ def test_quality_is_measured_and_calibrated(
     after = json.loads(capsys.readouterr().out)
     kept = json.loads((folder / "quality.json").read_text("utf-8"))
     named = {name: value["spearman"] for name, value in before.items() if name.startswith("chrf_by_")}
-    assert named[f"chrf_by_{kept['estimator']}"] == max(named.values()) and kept["sentences"] == 24
+    fitted = {f"chrf_by_{name}": curve["spearman"] for name, curve in kept["estimators"].items()}
+    assert fitted == pytest.approx({name: value for name, value in named.items() if name != "chrf_by_quality"})
+    assert named[f"chrf_by_{after['quality_by']}"] == max(named.values()) and kept["sentences"] == 24
     assert after["quality_error"] < before["quality_error"]
     assert regard.load(folder).calibration.sentences == 24
     assert run(["evaluate", "--gold", "x.tsv", "-m", str(folder), "--calibrate"]) == 2
     assert "held-out pairs" in capsys.readouterr().err
+    assert run([*command, "--passes", "2"]) == 2
+    assert "give --quality or --calibrate" in capsys.readouterr().err
 
 
 def test_evaluate_against_gold_with_every_layer(

@@ -2,23 +2,29 @@
 
 import json
 import math
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import sacrebleu
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 import regard
-from regard.errors import CheckpointError, DataError
+from regard.errors import CheckpointError, DataError, UsageError
 from regard.inference.insight.forced_pass import AlignmentSettings, Pass
 from regard.inference.insight.quality import (
     ESTIMATORS,
     Calibration,
+    Curve,
     Evidence,
     coverage,
+    estimates,
     find_flags,
+    fingerprint,
     fit_calibration,
     has_loop,
     isotonic,
@@ -26,7 +32,9 @@ from regard.inference.insight.quality import (
     spearman,
     word_doubts,
 )
+from regard.inference.pipelines.second_opinions import SecondOpinions
 from regard.inference.pipelines.translator import Translator
+from regard.models.transformer import Transformer
 
 SENTENCE = "we are eating bread"
 LONGER = "she is reading a long book in the house"
@@ -90,16 +98,20 @@ def test_an_answer_cut_by_the_limit_is_flagged(translator: Translator) -> None:
 
 def test_estimators_by_hand() -> None:
     evidence = made([math.log(0.5), math.log(0.125)], [0.2, 0.4], 0.75)
+    of_one_pass = {
+        "probability": 0.25,
+        "certainty": 0.7,
+        "weakest": 0.125,
+        "likelihood": 1 / (1 + math.log(16)),
+        "coverage": 0.75,
+    }
     values = {name: estimate(evidence) for name, estimate in ESTIMATORS.items()}
-    assert values == pytest.approx(
-        {
-            "probability": 0.25,
-            "certainty": 0.7,
-            "weakest": 0.125,
-            "likelihood": 1 / (1 + math.log(16)),
-            "coverage": 0.75,
-        }
-    )
+    assert {name: value for name, value in values.items() if value is not None} == pytest.approx(of_one_pass)
+    more = replace(evidence, passes=np.log([0.5, 0.125]), agreement=0.6, backward=0.3, round_trip=0.4)
+    spread = math.log(4) / 2  # of log 0.5 and log 0.125
+    others = {"dropout": 0.25, "steadiness": 1 / (1 + spread), "agreement": 0.6, "backward": 0.3, "round_trip": 0.4}
+    assert {name: values[0] for name, values in estimates([more]).items()} == pytest.approx(of_one_pass | others)
+    assert set(estimates([more, evidence])) == set(of_one_pass)  # only what is known of all answers
     assert ESTIMATORS["coverage"](made([0.0], covered=None)) == 1.0
 
 
@@ -176,18 +188,104 @@ def test_calibration_takes_the_best_estimator_and_gives_true_scores(tmp_path: Pa
         made([float(noise)], covered=float(each)) for noise, each in zip(-rng.uniform(size=400), covered, strict=True)
     ]
     fitted = fit_calibration(evidence, (covered**2).tolist())
-    assert fitted.estimator == "coverage" and len(fitted.points) == 20 and fitted.sentences == 400
+    assert fitted.picked(evidence[0]) == "coverage" and fitted.sentences == 400
+    assert len(fitted.estimators["coverage"].points) == 20
     for value in (0.2, 0.5, 0.9):
         assert fitted.quality(made([0.0], covered=value)) == pytest.approx(value**2, abs=0.04)
-    fitted.save(tmp_path)
-    assert Calibration.read(tmp_path) == fitted
-    assert Calibration.read(tmp_path / "nowhere") == Calibration()
     with pytest.raises(DataError, match="at least 2"):
         fit_calibration(evidence[:1], [0.5])
 
 
-def test_a_broken_calibration_is_told_in_one_line(tmp_path: Path) -> None:
-    for values in ({"estimator": "luck"}, {"points": [[0.5, 0.9], [0.6, 0.2]]}, {"points": [[0.5, 2.0]]}):
+def test_quality_comes_from_the_best_estimator_that_there_is_evidence_for() -> None:
+    curves = {
+        "probability": Curve(spearman=0.3, points=((0.0, 0.1), (1.0, 0.5))),
+        "round_trip": Curve(spearman=0.6, points=((0.0, 0.2), (1.0, 1.0))),
+    }
+    calibration, evidence = Calibration(estimators=curves), made([math.log(0.5)])
+    assert calibration.quality(evidence) == pytest.approx(0.3)
+    assert calibration.quality(replace(evidence, round_trip=0.5)) == pytest.approx(0.6)
+
+
+def test_a_calibration_is_of_the_weights_it_was_fitted_to(translator: Translator, tmp_path: Path) -> None:
+    model, other = translator.models[0], deepcopy(translator.models[0])
+    fitted = Calibration(estimators={"weakest": Curve(spearman=0.5, points=((0.5, 0.5),))}, weights=fingerprint(model))
+    assert Calibration.read(tmp_path, model) == Calibration()
+    fitted.save(tmp_path)
+    assert Calibration.read(tmp_path, model) == Calibration.read(tmp_path, other) == fitted
+    step = torch.optim.SGD(other.parameters(), lr=1e-3)
+    sum(parameter.sum() for parameter in other.parameters()).backward()
+    step.step()
+    with pytest.warns(UserWarning, match="fitted to other weights"):
+        assert Calibration.read(tmp_path, other) == Calibration()
+
+
+def test_a_broken_calibration_is_told_in_one_line(translator: Translator, tmp_path: Path) -> None:
+    def curve(*points: list[float]) -> dict[str, object]:
+        return {"estimators": {"weakest": {"spearman": 0.5, "points": points}}}
+
+    for values in (
+        {"estimators": {"luck": {"spearman": 0.5, "points": [[0.5, 0.5]]}}},
+        curve([0.5, 0.9], [0.6, 0.2]),
+        curve([0.5, 2.0]),
+        curve(),
+    ):
         (tmp_path / "quality.json").write_text(json.dumps(values))
         with pytest.raises(CheckpointError, match=r"quality\.json"):
-            Calibration.read(tmp_path)
+            Calibration.read(tmp_path, translator.models[0])
+
+
+def test_passes_with_dropout_are_the_model_in_training_mode(translator_folder: Path) -> None:
+    plain = regard.load(translator_folder)
+    model = Transformer(plain.models[0].config.replace(dropout=0.3))
+    model.load_state_dict(plain.models[0].state_dict())
+    translator = Translator([model], plain.tokenizer)
+    ((source, ids),) = translator.translate(LONGER, to="es").parts
+    translator.opinions = SecondOpinions(translator, 3, None)
+    drawn = torch.random.get_rng_state()
+    (found,) = translator.evidence([source], [ids], to="es")
+    assert torch.equal(torch.random.get_rng_state(), drawn) and not translator.models[0].training
+    target, model = translator.tokenizer.target, deepcopy(translator.models[0]).train()
+    read, said = torch.tensor(translator.tokenizer.source_ids([source], "es")), torch.tensor([*ids, target.end])
+    means, alike = [], []
+    for seed in range(3):
+        torch.manual_seed(seed)
+        with torch.inference_mode():
+            fed = torch.tensor([[target.start, *ids]])
+            log_p = model(read, torch.ones_like(read, dtype=torch.bool), fed)[0].log_softmax(dim=-1)
+        means.append(float(log_p.gather(1, said[:, None]).mean()))
+        (other,) = translator.greedy(model, [source], "es")
+        alike.append(sacrebleu.sentence_chrf(target.decode(other), [target.decode(ids)]).score / 100)
+    assert len(set(means)) == 3
+    assert found.passes == pytest.approx(means, abs=1e-4) and found.agreement == pytest.approx(np.mean(alike))
+
+
+def test_the_members_of_an_ensemble_are_its_voices(translator_folder: Path) -> None:
+    both = Translator.load(translator_folder, translator_folder)
+    ((source, ids),) = both.translate(SENTENCE, to="es", beam=1).parts
+    both.opinions = SecondOpinions(both, 8, None)
+    (found,) = both.evidence([source], [ids], to="es")
+    assert found.passes == pytest.approx([found.log_probabilities.mean()] * 2, abs=1e-5)
+    assert found.agreement == 1.0
+
+
+def test_a_reverse_model_judges_answers(translator_folder: Path, back_folder: Path) -> None:
+    translator, reverse = regard.load(translator_folder), regard.load(back_folder)
+    answer = translator.translate(SENTENCE, to="es")
+    plain = answer.assessment
+    translator.opinions = SecondOpinions(translator, 0, reverse)
+    (found,) = translator.evidence([SENTENCE], [answer.parts[0][1]], to="es")
+    ids = reverse.tokenizer.target.encode([SENTENCE])[0]
+    chances = reverse.log_probabilities(answer.text, ids).gather(
+        1, torch.tensor([*ids, reverse.tokenizer.target.end])[:, None]
+    )
+    assert found.backward == pytest.approx(float(chances.mean().exp()), abs=1e-5)
+    back = reverse.translate(answer.text).text
+    assert found.round_trip == pytest.approx(sacrebleu.sentence_chrf(back, [SENTENCE]).score / 100)
+    assert translator.assess(answer) == plain  # not calibrated: the estimate of one pass
+    with pytest.raises(UsageError, match="expected en to es, the reverse of"):
+        SecondOpinions(reverse, 0, reverse)
+
+
+def test_a_model_without_dropout_has_no_other_voices(translator: Translator) -> None:
+    with pytest.raises(UsageError, match="trained without dropout"):
+        SecondOpinions(translator, 2, None)

@@ -1,12 +1,15 @@
 """Quality estimation: how good a translation probably is, from what the model itself knows.
 
 No reference is needed. One forced pass gives the probability of every token of an answer, the entropy of every
-prediction, and how much of the source the attention covered. Each estimator makes one number of these, and a
-calibration turns one estimator into the quality that is shown: the sentence chrF, from 0 to 1, that such sentences had
-on held-out data.
+prediction, and how much of the source the attention covered. Passes with dropout and a model of the reverse direction
+add to this evidence if they are asked for (`inference/pipelines/second_opinions.py`). Each estimator makes one number
+of the evidence, and a calibration turns the best estimator into the quality that is shown: the sentence chrF, from 0 to
+1, that such sentences had on held-out data.
 """
 
+import hashlib
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +21,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.config import SavedConfig
+from regard.config import Config, SavedConfig
 from regard.data.batch import Batch
 from regard.errors import ConfigError, DataError
 from regard.inference.insight.forced_pass import AlignmentSettings, Pass
@@ -29,6 +32,7 @@ SHORT = 0.5  # target tokens per source token below which an answer of low cover
 SHORTEST_FLAGGED = 4  # source words from which a low coverage means something
 REPEATS, LONGEST_LOOP = 4, 8  # how often in a row a loop is said, and the most tokens of one round
 BINS = 20  # the most points of a calibration
+SAMPLED = 256  # values of each tensor that the fingerprint of a model's weights is made of
 Share = Annotated[float, pydantic.Field(ge=0, le=1)]
 
 
@@ -36,12 +40,17 @@ Share = Annotated[float, pydantic.Field(ge=0, le=1)]
 class Evidence:
     """What a model knows of one answer: a value for each of its tokens and for its end, and the attention's coverage.
 
-    `coverage` is None for a model without attention between target and source.
+    `coverage` is None for a model without attention between target and source. What follows it is None if it was not
+    asked for.
     """
 
     log_probabilities: Float[np.ndarray, "T"]
     entropies: Float[np.ndarray, "T"]  # in nats, divided by the logarithm of the vocabulary's size: from 0 to 1
     coverage: float | None
+    passes: Float[np.ndarray, "K"] | None = None  # the mean log-probability of the answer in each pass with dropout
+    agreement: float | None = None  # the mean chrF, 0 to 1, of the answer beside those that are found with dropout
+    backward: float | None = None  # the `probability` of the source, given the answer, by a reverse model
+    round_trip: float | None = None  # the chrF, 0 to 1, of the source beside the answer translated back
 
 
 @dataclass(frozen=True)
@@ -110,66 +119,132 @@ def _coverage(evidence: Evidence) -> float:
     return 1.0 if evidence.coverage is None else evidence.coverage
 
 
-ESTIMATORS: Mapping[str, Callable[[Evidence], float]] = {
+def _dropout(evidence: Evidence) -> float | None:
+    """`probability` by the mean of the log-probabilities of all passes with dropout."""
+    return None if evidence.passes is None else float(np.exp(evidence.passes.mean()))
+
+
+def _steadiness(evidence: Evidence) -> float | None:
+    """How little the log-probabilities of these passes differ, by their standard deviation x as 1 / (1 + x)."""
+    return None if evidence.passes is None else float(1.0 / (1.0 + evidence.passes.std()))
+
+
+ESTIMATORS: Mapping[str, Callable[[Evidence], float | None]] = {
     "probability": _probability,
     "certainty": _certainty,
     "weakest": _weakest,
     "likelihood": _likelihood,
     "coverage": _coverage,
+    "dropout": _dropout,
+    "steadiness": _steadiness,
+    "agreement": lambda evidence: evidence.agreement,
+    "backward": lambda evidence: evidence.backward,
+    "round_trip": lambda evidence: evidence.round_trip,
 }
+DEFAULT = "probability"
+
+
+def estimates(evidence: Sequence[Evidence]) -> dict[str, list[float]]:
+    """The value of every answer by each estimator for which all of them have evidence."""
+    found = {name: [estimate(each) for each in evidence] for name, estimate in ESTIMATORS.items()}
+    known = {name: [value for value in values if value is not None] for name, values in found.items()}
+    return {name: values for name, values in known.items() if len(values) == len(evidence)}
 
 
 # Calibration
 
 
-class Calibration(SavedConfig):
-    """How an estimator's value becomes a quality: by linear interpolation between points (value, quality).
+class Curve(Config):
+    """How an estimator's value becomes a quality: by linear interpolation between points (value, quality)."""
 
-    Without points the value itself is the quality. This is the default, for a model that was not calibrated.
-    """
-
-    file_name: ClassVar[str] = "quality.json"
-
-    estimator: str = "probability"
-    points: tuple[tuple[float, Share], ...] = ()
-    sentences: int = 0  # that it was fitted on
+    spearman: Annotated[float, pydantic.Field(ge=-1, le=1)]  # its correlation with the scores it was fitted to
+    points: Annotated[tuple[tuple[float, Share], ...], pydantic.Field(min_length=1)]
 
     @pydantic.model_validator(mode="after")
-    def _check(self) -> "Calibration":
-        if self.estimator not in ESTIMATORS:
-            raise ConfigError(f"estimator is {self.estimator!r}; known: {', '.join(ESTIMATORS)}")
+    def _check(self) -> "Curve":
         values, qualities = ([point[side] for point in self.points] for side in (0, 1))
         if values != sorted(set(values)) or qualities != sorted(qualities):
             raise ConfigError("points must be sorted: a greater value never has a lower quality")
         return self
 
-    def quality(self, evidence: Evidence) -> float:
-        value = ESTIMATORS[self.estimator](evidence)
-        if not self.points:
-            return value
+    def quality(self, value: float) -> float:
         values, qualities = zip(*self.points, strict=True)
         return float(np.interp(value, values, qualities))
 
+
+class Calibration(SavedConfig):
+    """How the evidence of an answer becomes its quality: by the curve of the best estimator there is evidence for.
+
+    Without curves the quality is the value of `probability`. This is the default, for a model that was not calibrated.
+    """
+
+    file_name: ClassVar[str] = "quality.json"
+
+    estimators: dict[str, Curve] = pydantic.Field(default_factory=dict)
+    sentences: int = 0  # that it was fitted on
+    weights: str = ""  # the fingerprint of the weights that it was fitted to
+
+    @pydantic.model_validator(mode="after")
+    def _check(self) -> "Calibration":
+        if unknown := sorted(set(self.estimators) - set(ESTIMATORS)):
+            raise ConfigError(f"estimators has {unknown[0]!r}; known: {', '.join(ESTIMATORS)}")
+        return self
+
+    def picked(self, evidence: Evidence) -> str:
+        """The estimator with the highest correlation among those that this evidence allows."""
+        fitted = [name for name in self.estimators if ESTIMATORS[name](evidence) is not None]
+        return max(fitted, key=lambda name: self.estimators[name].spearman, default=DEFAULT)
+
+    def quality(self, evidence: Evidence) -> float:
+        name = self.picked(evidence)
+        value = ESTIMATORS[name](evidence)
+        assert value is not None
+        return self.estimators[name].quality(value) if name in self.estimators else value
+
     @classmethod
-    def read(cls, folder: Path) -> "Calibration":
-        """The calibration of a model folder, or the default if it has none."""
-        return cls.load(folder) if (folder / cls.file_name).is_file() else cls()
+    def read(cls, folder: Path, model: nn.Module) -> "Calibration":
+        """The calibration in the folder of this model, or the default if there is none for its weights."""
+        if not (folder / cls.file_name).is_file():
+            return cls()
+        found = cls.load(folder)
+        if found.weights == fingerprint(model):
+            return found
+        warnings.warn(
+            f"{folder / cls.file_name} was fitted to other weights and is not used; "
+            f"calibrate anew: regard evaluate PAIRS -m {folder} --calibrate",
+            stacklevel=2,
+        )
+        return cls()
 
 
-def fit_calibration(evidence: Sequence[Evidence], scores: Sequence[float]) -> Calibration:
-    """The calibration by the estimator that ranks sentences most like their true scores (0 to 1), as Spearman's
-    correlation says: isotonic regression between the means of equal parts of the sentences."""
+def fingerprint(model: nn.Module) -> str:
+    """A name for the weights of a model, made of a sample of every tensor: a training step changes it."""
+    digest = hashlib.sha256()
+    for tensor in model.parameters():
+        values = tensor.detach().flatten()
+        digest.update(values[:: max(1, len(values) // SAMPLED)].float().cpu().numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def fit_calibration(evidence: Sequence[Evidence], scores: Sequence[float], weights: str = "") -> Calibration:
+    """A calibration to the true scores (0 to 1) of answers: a curve for each estimator for which there is evidence.
+
+    Curves are isotonic regressions between the means of equal parts of the sentences. The estimator used is the one
+    that ranks sentences most like their scores, as Spearman's correlation says.
+    """
     if len(evidence) < 2:
         raise DataError(f"{len(evidence)} sentences came to calibrate by; expected at least 2, better 500")
-    values = {name: [estimate(each) for each in evidence] for name, estimate in ESTIMATORS.items()}
-    best = max(values, key=lambda name: spearman(values[name], scores))
-    order = np.argsort(values[best], kind="stable")
-    parts = [part for part in np.array_split(order, BINS) if len(part)]
-    at = np.array([np.take(values[best], part).mean() for part in parts])
+    curves = {name: _fit_curve(values, scores) for name, values in estimates(evidence).items()}
+    return Calibration(estimators=curves, sentences=len(evidence), weights=weights)
+
+
+def _fit_curve(values: Sequence[float], scores: Sequence[float]) -> Curve:
+    parts = [part for part in np.array_split(np.argsort(values, kind="stable"), BINS) if len(part)]
+    at = np.array([np.take(values, part).mean() for part in parts])
     means = np.array([np.take(scores, part).mean() for part in parts])
     levels = isotonic(means, np.array([float(len(part)) for part in parts]))
     points = dict(zip(at.tolist(), np.clip(levels, 0, 1).tolist(), strict=True))  # equal values: the last level
-    return Calibration(estimator=best, points=tuple(points.items()), sentences=len(evidence))
+    return Curve(spearman=np.clip(spearman(values, scores), -1, 1).item(), points=tuple(points.items()))
 
 
 def isotonic(values: Float[np.ndarray, "N"], weights: Float[np.ndarray, "N"]) -> Float[np.ndarray, "N"]:

@@ -22,6 +22,7 @@ from regard.errors import CheckpointError, DataError, UsageError
 from regard.inference.decoding.constrained import StepAttention
 from regard.inference.decoding.constraints import Constraints
 from regard.inference.decoding.folder_settings import read_decoding
+from regard.inference.decoding.protocols import TokenSourceModel
 from regard.inference.decoding.search import Hypothesis, Search, search
 from regard.inference.decoding.settings import SearchSettings, Vocabulary
 from regard.inference.decoding.start import SearchStart, from_source
@@ -48,6 +49,7 @@ from regard.inference.insight.word_alignment import Link
 from regard.inference.pipelines.answer_text import AnswerText
 from regard.inference.pipelines.batching import BATCH_SENTENCES, batches_by_length
 from regard.inference.pipelines.decoding_pipeline import DecodingPipeline
+from regard.inference.pipelines.second_opinions import SecondOpinions
 from regard.inference.pipelines.terms import TermEncoder, as_glossary
 from regard.inference.pipelines.translation import Partial, Translation
 
@@ -78,6 +80,7 @@ class Translator(DecodingPipeline):
         self.tokenizer, self.vocabulary = tokenizer, Vocabulary(target.start, target.end, target.pad)
         self.alignment = alignment or default_alignment(self.models[0])
         self.calibration = calibration or Calibration()
+        self.opinions: SecondOpinions | None = None  # other voices on the quality of answers, if they are asked for
         self.longest = self.positions or MAX_SOURCE
         self.answer_text = AnswerText(tokenizer, self.alignment, self._record_pass)
         self.terms = TermEncoder(tokenizer)
@@ -113,7 +116,7 @@ class Translator(DecodingPipeline):
             tokenizers[0],
             settings=read_decoding(first).settings,
             alignment=_read_alignment(first),
-            calibration=Calibration.read(first),
+            calibration=Calibration.read(first, loaded[0].model),
             name=Path(folders[0]).name,
             precision=precision,
             graphs=graphs,
@@ -266,19 +269,45 @@ class Translator(DecodingPipeline):
 
     def evidence(self, sources: Sequence[str], answers: Sequence[Sequence[int]], *, to: str = "") -> list[Evidence]:
         """What the model knows of its answers (token ids) to `sources`; see `regard.inference.insight.quality`."""
-        to, target, found = self.target_language(to), self.tokenizer.target, dict[int, Evidence]()
+        to, by = self.target_language(to), self.alignment
+        covered: list[float | None] = [None] * len(answers)
+        if by is not None:
+            covered = [coverage(seen, by) for seen in self.passes(sources, answers, to=to, layers=by.layer)]
+        known = [
+            Evidence(log_p, entropy, share)
+            for (log_p, entropy), share in zip(self.token_evidence(sources, answers, to), covered, strict=True)
+        ]
+        return known if self.opinions is None else self.opinions.added(known, sources, answers, to)
+
+    def token_evidence(
+        self,
+        sources: Sequence[str],
+        answers: Sequence[Sequence[int]],
+        to: str,
+        models: Sequence[nn.Module] | None = None,
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
+        """The log-probability and the entropy at every token of each answer, and at its end, by these models or else by
+        the translator's own."""
+        target, found = self.tokenizer.target, dict[int, tuple[np.ndarray, np.ndarray]]()
         for places in batches_by_length([len(answer) for answer in answers]):
-            texts, said = [sources[i] for i in places], [answers[i] for i in places]
-            ends = [[*ids, target.end] for ids in said]
-            batch = collate(self.tokenizer.source_ids(texts, to), ends, pad=target.pad, start=target.start)
-            log_p, entropy = (values.cpu().numpy() for values in token_evidence(self.models, batch.to(self.device)))
-            by = self.alignment
-            passes = [None] * len(places) if by is None else self.passes(texts, said, to=to, layers=by.layer)
-            for row, (place, seen) in enumerate(zip(places, passes, strict=True)):
-                length = len(ends[row])
-                covered = None if by is None or seen is None else coverage(seen, by)
-                found[place] = Evidence(log_p[row, :length], entropy[row, :length], covered)
-        return [found[place] for place in range(len(answers))]
+            ends = [[*answers[i], target.end] for i in places]
+            rows = self.tokenizer.source_ids([sources[i] for i in places], to)
+            batch = collate(rows, ends, pad=target.pad, start=target.start).to(self.device)
+            log_p, entropy = (values.cpu().numpy() for values in token_evidence(models or self.models, batch))
+            found |= {i: (log_p[row, : len(ends[row])], entropy[row, : len(ends[row])]) for row, i in enumerate(places)}
+        return [found[i] for i in range(len(answers))]
+
+    def greedy(self, model: TokenSourceModel, sources: Sequence[str], to: str) -> list[list[int]]:
+        """The token ids that a model with this translator's tokenizer says to each source, found greedily."""
+        settings = self.search_settings({"beam": 1, "n_best": 1, "sample": False})
+        rows, found = self.tokenizer.source_ids(list(sources), to), dict[int, list[int]]()
+        for places in batches_by_length([len(row) for row in rows]):
+            padded = pad_rows([rows[i] for i in places], self.tokenizer.source.pad)
+            source, mask = (part.to(self.device) for part in padded)
+            start = from_source(model, source, mask, settings, self.vocabulary.start)
+            answers = search(model, start, settings, self.vocabulary)
+            found |= {i: hypotheses[0].tokens for i, hypotheses in zip(places, answers, strict=True)}
+        return [found[i] for i in range(len(rows))]
 
     def assess(self, answer: Translation) -> Assessment:
         """The quality of a translation, by this model's calibration, the doubt of each word, and what is wrong.

@@ -8,9 +8,10 @@ import sacrebleu
 
 from regard.data.formats.pairs import Pair
 from regard.inference.insight.quality import (
-    ESTIMATORS,
     Calibration,
     Evidence,
+    estimates,
+    fingerprint,
     fit_calibration,
     pearson,
     spearman,
@@ -30,7 +31,8 @@ def sentence_chrf(answers: Sequence[Translation], pairs: Sequence[Pair]) -> list
 def calibrate(translator: Translator, answers: Sequence[Translation], scores: Sequence[float]) -> Calibration:
     """Fit the quality that this translator estimates to true scores from 0 to 1, and let the translator use it."""
     known = {row: each for row, each in enumerate(_evidence(translator, answers)) if each is not None}
-    translator.calibration = fit_calibration(list(known.values()), [scores[row] for row in known])
+    true, weights = [scores[row] for row in known], fingerprint(translator.models[0])
+    translator.calibration = fit_calibration(list(known.values()), true, weights)
     return translator.calibration
 
 
@@ -40,13 +42,13 @@ def quality_correlations(
     """Pearson's and Spearman's correlation of every estimate with true scores, and of the calibrated quality."""
     known = {row: each for row, each in enumerate(_evidence(translator, answers)) if each is not None}
     true = [scores[row] for row in known]
-    estimates = {name: [estimate(each) for each in known.values()] for name, estimate in ESTIMATORS.items()}
-    estimates["quality"] = [translator.calibration.quality(each) for each in known.values()]
-    error = sum(abs(a - b) for a, b in zip(estimates["quality"], true, strict=True)) / max(len(true), 1)
+    quality = [translator.calibration.quality(each) for each in known.values()]
+    picked = sorted({translator.calibration.picked(each) for each in known.values()})
+    error = sum(abs(a - b) for a, b in zip(quality, true, strict=True)) / max(len(true), 1)
     return {
         f"chrf_by_{name}": {"pearson": pearson(values, true), "spearman": spearman(values, true)}
-        for name, values in estimates.items()
-    } | {"quality_error": error}
+        for name, values in (estimates(list(known.values())) | {"quality": quality}).items()
+    } | {"quality_by": ", ".join(picked), "quality_error": error}
 
 
 def _evidence(translator: Translator, answers: Sequence[Translation]) -> list[Evidence | None]:
