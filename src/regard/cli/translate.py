@@ -79,12 +79,12 @@ def translate(
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Also replace translations a document has.")] = False,
     review: Annotated[
-        bool, typer.Option("--review", help="Mark new translations as to be reviewed: fuzzy in PO, by state in XLIFF.")
+        bool, typer.Option("--review", help="Mark new translations as to be reviewed, in PO, XLIFF and .xcstrings.")
     ] = False,
     review_below: Annotated[
         float,
         typer.Option(
-            min=0, max=1, help="PO and XLIFF: mark translations whose estimated quality is lower, as --review."
+            min=0, max=1, help="PO, XLIFF, .xcstrings: mark translations of a lower estimated quality, as --review."
         ),
     ] = 0.0,
     encoding: Annotated[

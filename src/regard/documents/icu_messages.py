@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from regard.documents.markup import Mark, Piece, Translate, parse, text_without_spaces, translate_marked
+from regard.documents.markup import Mark, Piece, Translate, parse, sent_text, text_without_spaces, translate_marked
 
 CHOICE = re.compile(r"\{\s*[\w.-]+\s*,\s*(plural|select|selectordinal)\s*,")
 BRANCH = re.compile(r"\s*(?:offset:\d+\s*)?=?[\w-]+\s*\{")
@@ -59,6 +59,12 @@ def translate_messages(texts: Sequence[str], translate: Translate) -> list[str]:
     )
     return [_render(each, text, done) if isinstance(each, Message) else _render_lines(each, done)
             for each, text in zip(parsed, texts, strict=True)]  # fmt: skip
+
+
+def sent_messages(text: str) -> list[str]:
+    """What `translate_messages` sends to the translator for a message."""
+    parsed = _icu_message(text) or BREAK.split(text)
+    return [sent for pieces in _all_pieces(parsed) if (sent := sent_text(list(pieces)))]
 
 
 def has_letters(text: str) -> bool:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from regard.data.formats.languages import find_language, same_language
 from regard.documents.document_job import DocumentJob, batches
-from regard.documents.icu_messages import has_letters, translate_messages
+from regard.documents.icu_messages import has_letters, sent_messages, translate_messages
 from regard.documents.text_edits import Edit, FoundText, edited, translated_edits
 from regard.errors import DataError
 
@@ -139,7 +139,8 @@ def translate_xcstrings(job: DocumentJob) -> None:
     for batch in batches(units):
         done = translate_messages([unit["value"] for unit in batch], job.translate)
         for unit, new in zip(batch, done, strict=True):
-            unit |= {"state": "needs_review" if job.review else "translated", "value": new}
+            doubtful = job.review or job.doubt(sent_messages(unit["value"]))
+            unit |= {"state": "needs_review" if doubtful else "translated", "value": new}
     job.report.translated += len(units)
     job.write(_xcode_layout(catalogue, text) if units else text)
 

@@ -50,15 +50,17 @@ def translate_document(
     """Translate a document of one of the `FORMATS`, plain or .gz, and report how many segments were translated.
 
     `translate` takes a list of texts and returns as many strings, or `Translated` with word links by which markup is
-    put back. Existing translations are kept unless `overwrite`; `review` marks new ones as needing review in PO and
-    XLIFF, `review_below` those of a lower estimated quality, with a note. The encoding is detected if it is not given,
-    and kept. The output is written atomically."""
+    put back. Existing translations are kept unless `overwrite`; `review` marks new ones as needing review in PO, XLIFF
+    and Xcode's catalogues, `review_below` those of a lower estimated quality, in the first two with a note. The encoding is
+    detected if it is not given, and kept. The output is written atomically."""
     path_in, path_out = Path(path_in), Path(path_out)
     kind = find_format(path_in)
     if document_format(path_out) != document_format(path_in):
         raise UsageError(f"{path_out}: a document keeps its format; give the output the suffix of {path_in.name}")
     if review_below and kind not in REVIEWED:
-        raise UsageError(f"{path_in}: only PO and XLIFF have a place for a doubt; leave out the review by quality")
+        raise UsageError(
+            f"{path_in}: only PO, XLIFF and .xcstrings have a place for a doubt; leave out the review by quality"
+        )
     if kind.binary and encoding:
         raise UsageError(f"{path_in}: states its encoding itself; leave out --encoding")
     found = UTF8
@@ -219,7 +221,8 @@ PLAIN, SUBTITLES, TABLE = Format(_translate_plain), Format(_translate_subtitles)
 HTML = Format(_translate_html, stated_encoding, references=True)
 XLIFF = Format(translate_xliff, declared_encoding, references=True)
 PO = Format(translate_po, exchange.stated_charset)
-REVIEWED = (PO, XLIFF)  # formats that say which translations are to be reviewed
+XCODE = Format(translate_xcstrings)
+REVIEWED = (PO, XLIFF, XCODE)  # formats that say which translations are to be reviewed
 MARKDOWN, YAML = Format(translate_markdown), Format(translate_yaml)
 FORMATS = {
     ".txt": PLAIN, "": PLAIN, ".srt": SUBTITLES, ".vtt": SUBTITLES, ".html": HTML, ".htm": HTML, ".xhtml": HTML,
@@ -228,7 +231,7 @@ FORMATS = {
     ".po": PO, ".pot": PO,
     **dict.fromkeys(OFFICE, Format(translate_office, binary=True)),
     ".md": MARKDOWN, ".markdown": MARKDOWN, ".yaml": YAML, ".yml": YAML,
-    ".json": Format(translate_json), ".arb": Format(translate_arb), ".xcstrings": Format(translate_xcstrings),
+    ".json": Format(translate_json), ".arb": Format(translate_arb), ".xcstrings": XCODE,
     ".properties": Format(translate_properties), ".strings": Format(translate_strings),
     ".xml": Format(translate_android, declared_encoding, references=True),
 }  # fmt: skip

@@ -515,7 +515,7 @@ def test_doubtful_translations_are_to_be_reviewed_in_xliff(tmp_path: Path):
     root = etree.fromstring(rewrite(tmp_path, "b.xlf", two.encode(), judge, review_below=0.5)[0])
     states = [each.get("subState") for each in root.iter("{*}segment")]
     assert states == ["regard:estimated-quality-0.25-repeated", None]
-    with pytest.raises(UsageError, match="only PO and XLIFF"):
+    with pytest.raises(UsageError, match="only PO, XLIFF and"):
         rewrite(tmp_path, "a.txt", b"bad", judge, review_below=0.5)
 
 

@@ -216,6 +216,19 @@ def test_string_catalogues_get_a_language_in_xcodes_layout(tmp_path: Path):
     assert done == out
 
 
+def test_doubtful_strings_of_a_catalogue_are_to_be_reviewed(tmp_path: Path):
+    def judge(texts: list[str]) -> list[str | Translated]:
+        return [Translated(text.upper(), quality=0.2 if "cats" in text else 0.9) for text in texts]
+
+    strings = json.loads(rewrite(tmp_path, "a.xcstrings", CATALOGUE, judge, review_below=0.5)[0])["strings"]
+    assert strings["Done %@"]["localizations"]["de"]["stringUnit"]["state"] == "translated"
+    plural = strings["cats"]["localizations"]["de"]["variations"]["plural"]
+    assert {key: form["stringUnit"]["state"] for key, form in plural.items()} == {
+        "one": "translated",
+        "other": "needs_review",
+    }
+
+
 # Lines of keys and values
 
 
