@@ -51,8 +51,8 @@ def translate_document(
 
     `translate` takes a list of texts and returns as many strings, or `Translated` with word links by which markup is
     put back. Existing translations are kept unless `overwrite`; `review` marks new ones as needing review in PO, XLIFF
-    and Xcode's catalogues, `review_below` those of a lower estimated quality, in the first two with a note. The encoding is
-    detected if it is not given, and kept. The output is written atomically."""
+    and Xcode's catalogues, `review_below` those of a lower estimated quality, in the first two with a note. The
+    encoding is detected if it is not given, and kept. The output is written atomically."""
     path_in, path_out = Path(path_in), Path(path_out)
     kind = find_format(path_in)
     if document_format(path_out) != document_format(path_in):
