@@ -1,5 +1,6 @@
-"""Search under constraints: against enumeration of every answer, batches against single sentences."""
+"""Search under constraints: against enumeration of every answer, against replaced words, batches against sentences."""
 
+import dataclasses
 import random
 
 import pytest
@@ -8,8 +9,8 @@ from test_inference_search import BRUTE, VOCABULARY, RandomModel, every_answer, 
 
 from regard.attention.record import record
 from regard.errors import UsageError
-from regard.inference.decoding.constrained import StepAttention
-from regard.inference.decoding.constraints import Constraint, Constraints, Form, TokenKinds
+from regard.inference.decoding import constrained
+from regard.inference.decoding.constraints import Constraint, Constraints, Form, Outline, TokenKinds
 from regard.inference.decoding.search import search
 from regard.inference.decoding.settings import SearchSettings
 from regard.inference.decoding.start import from_source
@@ -29,8 +30,8 @@ def satisfies(tokens, constraints):
         """(where an occurrence ends, whether it counts) of every place where the form may be."""
         for place in range(len(tokens) - len(form.tokens) + 1):
             end = place + len(form.tokens)
-            first = all(token in kinds.marks for token in tokens[:place])
             joined = place > 0 and tokens[place - 1] in kinds.marks
+            first = joined or all(token in kinds.marks for token in tokens[:place])
             if tuple(tokens[place:end]) == form.tokens and first >= form.first and joined >= form.joined:
                 yield end, not (form.whole and end < len(tokens) and tokens[end] in kinds.continuing)
 
@@ -89,20 +90,30 @@ def test_a_wide_beam_finds_the_best_answer_that_satisfies_the_constraints(seed):
     assert ended or not known
 
 
+def random_outline(draw, constraints):
+    """A random answer without the terms, each of which replaces one or no token of it."""
+    terms = {token for each in constraints.each for token in each.forms[0].tokens}
+    tokens = draw.sample([token for token in range(3, 20) if token not in terms], draw.randint(4, 6))
+    starts = draw.sample(range(len(tokens)), len(constraints.each))
+    places = tuple((start, start + draw.randint(0, 1)) for start in starts)
+    return dataclasses.replace(constraints, outline=Outline(tuple(tokens), places))
+
+
 @pytest.mark.parametrize("width", [1, 3])
-def test_any_width_says_every_term_once_and_a_batch_gives_what_its_sentences_give_alone(width):
+@pytest.mark.parametrize("outlined", [False, True])
+def test_any_width_says_every_term_once_and_a_batch_gives_what_its_sentences_give_alone(width, outlined):
     draw, kinds = random.Random(5), TokenKinds()
     model = transformer()
     every = [Constraint((Form((draw.randint(3, 19),)),), (draw.randint(0, 3),)) for _ in range(9)]
     some = [Constraints(tuple(dict.fromkeys(draw.sample(every, draw.randint(1, 3)))), kinds) for _ in range(6)]
+    some = [random_outline(draw, each) if outlined else each for each in some]
     source, mask = ragged(len(some))
     settings = SearchSettings(beam=width, max_length=12)
-    watched = StepAttention(model, "decoder.1.cross", shift=True)
 
     def decode(rows):
         start = from_source(
             model, source[rows], mask[rows], settings, VOCABULARY.start,
-            constraints=[some[row] for row in rows], attention=watched,
+            constraints=[some[row] for row in rows],
         )  # fmt: skip
         return search(model, start, settings, VOCABULARY)
 
@@ -148,35 +159,43 @@ def test_compiled_steps_hand_over_the_weights_that_torch_computes(layer):
         torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
 
 
-def test_looks_at_the_source_of_a_term_decide_its_place():
-    """A model that finds every token equally likely: attention alone says where the term goes."""
+@pytest.mark.parametrize("seed", range(6))
+def test_if_nothing_else_may_differ_terms_replace_the_tokens_of_their_places(seed, monkeypatch):
+    """A price above all log-probabilities: the answer is the outline with its places replaced, whatever the model."""
+    monkeypatch.setattr(constrained, "DEVIATION", 1000.0)
+    draw, model = random.Random(seed), transformer()
+    forms = [Form(tuple(draw.sample(range(base, base + 5), draw.randint(1, 3)))) for base in (3, 8)]
+    constraints = Constraints(tuple(Constraint((form,)) for form in forms))
+    constraints = random_outline(draw, constraints)
+    source, mask = ragged(1)
+    settings = SearchSettings(beam=draw.choice([1, 3]), max_length=20)
+    start = from_source(model, source, mask, settings, VOCABULARY.start, constraints=[constraints])
+    ((answer,),) = search(model, start, settings, VOCABULARY)
+    expected, done = [], 0
+    for (first, last), form in sorted(zip(constraints.outline.places, forms, strict=True)):
+        expected += [*constraints.outline.tokens[done:first], *form.tokens]
+        done = last
+    assert answer.tokens == [*expected, *constraints.outline.tokens[done:]]
+    assert answer.score == pytest.approx(forced_score(model, source[0], mask[0], answer.tokens), abs=1e-4)
 
-    class Even(RandomModel):
+
+@pytest.mark.parametrize(("wish", "said"), [(1.0, 3), (10.0, 2)])
+def test_words_beside_a_term_change_only_if_the_model_wants_it_much(wish, said):
+    """After the term 4, the model prefers 2 to the token 3 of the outline."""
+
+    class Agreeing(RandomModel):
         def logits(self, prefix):
-            return torch.zeros(self.vocab)
+            logits = torch.zeros(self.vocab)
+            if prefix[-1:] == (4,):
+                logits[2] = wish
+            elif len(prefix) > 2:
+                logits[BRUTE.end] = 5.0
+            return logits
 
-    class Looking(StepAttention):
-        """The third token of every answer looks at the source of the term."""
-
-        shift = True
-
-        def __init__(self):
-            self.steps = 0
-
-        def watch(self, step):
-            logits, weights = step(), torch.zeros(1, 1, 2)
-            weights[..., int(self.steps == 3)] = 1.0
-            self.steps += 1
-            return logits, weights.expand(1, logits.shape[1], 2)
-
-    settings = SearchSettings(beam=1, min_length=5, max_length=8)
-    constraint = Constraints((Constraint((Form((4,)),), (1,)),))
-    start = from_source(
-        Even(0), torch.tensor([[7]]), torch.tensor([[True]]), settings, BRUTE.start,
-        constraints=[constraint], attention=Looking(),
-    )  # fmt: skip
-    ((answer,),) = search(Even(0), start, settings, BRUTE)
-    assert answer.tokens.index(4) == 2 and answer.tokens.count(4) == 1
+    outline = Outline((2, 3), ((0, 1),))
+    constraint = Constraints((Constraint((Form((4,)),)),), outline=outline)
+    ((answer,),) = find(Agreeing(0), [[7]], [constraint], SearchSettings(beam=1, max_length=8))
+    assert answer.tokens == [4, said]
 
 
 def test_sampling_with_constraints_is_refused():

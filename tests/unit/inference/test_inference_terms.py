@@ -1,12 +1,18 @@
 """Glossaries in translations: every term is said, whatever the beam, the batch and the precision."""
 
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import regard
 from regard.data.text.glossary import Glossary
 from regard.errors import DataError, UsageError
+from regard.inference.decoding.constraints import Constraint, Constraints, Form, TokenKinds
+from regard.inference.decoding.search import Hypothesis
+from regard.inference.insight.forced_pass import AlignmentSettings, Pass
+from regard.inference.pipelines.placed_terms import Draft
 from regard.inference.pipelines.terms import as_glossary
 from regard.inference.pipelines.translation import Translation
 from regard.inference.pipelines.translator import Translator
@@ -86,6 +92,25 @@ def test_a_mapping_is_a_glossary_and_capitals_follow_the_source(translator: Tran
     assert answer.source[start:end] == "Bread"
     assert answer.text[first:last] in ("Tortilla", "tortilla")
     assert translator.translate("bread", to="es").terms == []
+
+
+def test_a_term_replaces_the_word_that_looks_at_its_source() -> None:
+    """Of two equal terms, the one that is said is the one that the said word looks at; the other is placed."""
+    term = (Form((9,)),)
+    constraints = Constraints((Constraint(term, (0,)), Constraint(term, (2,))), TokenKinds(marks=frozenset({3})))
+    answer = Hypothesis([3, 5, 6, 9, 7], 0.0, 0.0, True)
+    draft = Draft(0, "a b c", constraints, answer, given=0)
+    assert not draft.is_right and draft.said == {0: (3, 4)}
+    weights = np.full((1, 6, 4), 0.1)
+    weights[0, :5, 0] = [0.9, 0.3, 0.8, 0.0, 0.1]  # the mark looks most, but is no word
+    weights[0, 3, 2] = 0.9
+    look = Pass({"cross": weights}, [0, 1, 2, -1], [0, 0, 1, 2, 3], 3, 4)
+    outline = draft.outline(look, AlignmentSettings(layer="cross", shift=False, head=0))
+    assert outline.places == ((2, 3), (3, 4))
+    assert draft.beginning(outline) == []
+    right = replace(answer, tokens=[9, 5, 9])
+    assert Draft(0, "a b c", constraints, right, given=0).is_right
+    assert not Draft(0, "a b c", constraints, replace(answer, tokens=[9, 5, 9, 9]), given=0).is_right
 
 
 def test_what_cannot_be_done_is_told_in_a_line(translator: Translator) -> None:

@@ -1,15 +1,15 @@
-"""Constrained beam search: answers that contain given terms, in one pass and at any width of the beam.
+"""Constrained beam search: answers that contain given terms, at any width of the beam.
 
-Hypotheses compete only with others that have met or begun as many terms (dynamic beam allocation, Post and Vilar 2018),
-and a sentence with C terms gets at least C + 2 hypotheses, so that one can go on without a term until its place has
-come. An answer cannot end before all terms are in it.
+An answer cannot end before all its terms are in it. Where they go depends on what is known:
 
-Attention shows the place of a term, and hypotheses pay for not following it (`GUIDANCE`):
-
-- A term that begins pays for the weight that is missing on its source: in the look of the hypothesis that went on
-  without the term at this place. Where that one looked at the source of the term, the term is in its place.
-- A hypothesis that goes on after the model wanted to end pays for every token.
-- Any other token pays for its weight on the source of a term: there the term is translated in other words, or again.
+- With an outline (`Constraints.outline`), an answer that was found without constraints, the places of terms are known.
+  Hypotheses follow the outline and keep count of how far they have come in it. Where a term belongs, only the term may
+  follow. Any other token that is not in the outline, and any token of the outline that is left out, costs `DEVIATION`.
+  So the words that a term replaces are not said beside it, and the words around it change only where the model sees a
+  good reason, such as agreement.
+- Without an outline, terms go where they are most probable. Hypotheses compete only with others that have met or begun
+  as many terms (dynamic beam allocation, Post and Vilar 2018), and a sentence with C terms gets at least C + 1
+  hypotheses.
 
 What a hypothesis has paid only orders the search; it is not in the scores of answers.
 """
@@ -17,72 +17,72 @@ What a hypothesis has paid only orders the search; it is not in the scores of an
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice, zip_longest
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor, nn
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
 
-from regard.attention.record import find_attention, record_modules
 from regard.inference.decoding.candidates import Candidates, StepDecision
 from regard.inference.decoding.constraints import Constraints, Progress
 
-Step = Callable[[], Tensor]  # one step of a model: its logits [S W V]
-GUIDANCE = 8.0  # the price of a weight of 1, in units of log-probability
-
-
-class StepAttention:
-    """Records one layer of attention to the source at every step of a search; one head of it, or the mean of all.
-
-    With `shift` the weights of a step belong to the token that is fed, else to the one that is predicted.
-    """
-
-    def __init__(self, model: nn.Module, layer: str, head: int | None = None, *, shift: bool):
-        self.modules, self.layer, self.head, self.shift = find_attention(model, layer), layer, head, shift
-
-    def watch(self, step: Step) -> tuple[Float[Tensor, "S W V"], Float[Tensor, "S W L"]]:
-        """Take the step; returns its logits and the attention to the source."""
-        with record_modules(self.modules) as looks:
-            logits = step()
-        heads = looks[self.layer]
-        return logits, heads.mean(dim=1) if self.head is None else heads[:, self.head]
-
-
-class Deposit(NamedTuple):
-    """What a hypothesis has paid for the place of a term; it gets it back if it does not go through with the term."""
-
-    price: float
-    met: int  # the number of terms that were met before
+DEVIATION = 4.0  # the price of a token that differs from the outline, in units of log-probability
+LOOKAHEAD = 3  # tokens of the outline that may be left out at once
 
 
 class Lane(NamedTuple):
-    """What is known of a hypothesis besides its tokens and its score."""
+    """What is known of a hypothesis besides its tokens and its total."""
 
     progress: Progress
+    place: int = 0  # how far it has come in the outline
+    extra: int = 0  # tokens since then that are not in the outline
     paid: float = 0.0  # its total is its log-probability less this
-    overdue: bool = False  # whether the model wanted to end before all terms were said
-    looks: Sequence[float] = ()  # the weights on the source of each term while the last token was predicted
-    parent: int = 0  # the hypothesis of the step before that it continues
-    natural: bool = False  # whether its last token is what the model would have said
-    deposit: Deposit | None = None
+    credit: float = 0.0  # what its terms cost where they had to come
 
-    def pay(self, price: float, place: float) -> Lane:
-        """Pay for what the last token looked at, and for the place where a term begins."""
-        deposit = Deposit(place, self.progress.met_before) if place else self.deposit
-        return self._replace(paid=self.paid + price + place, deposit=deposit)
+    @property
+    def due(self) -> int:
+        """The constraints that must be met now, as a bit mask."""
+        outline = self.progress.constraints.outline
+        if outline is None or self.progress.complete:
+            return 0
+        return sum(
+            1 << number
+            for number, (start, _) in enumerate(outline.places)
+            if start <= self.place and not self.progress.met >> number & 1
+        )
 
-    def after(self, token: int, log_p: float, *, overdue: bool) -> Lane:
+    @property
+    def order(self) -> float:
+        """What is added to its total when hypotheses of one sentence are compared."""
+        return self.credit if self.progress.constraints.outline else self.progress.credit
+
+    def after(self, token: int, log_p: float, credit: float, end: int) -> Lane:
         """The hypothesis with one more token."""
-        progress, deposit, back = self.progress.after(token, log_p), self.deposit, 0.0
-        if deposit is not None:
-            said = progress.met.bit_count() > deposit.met
-            if not said and not progress.open:
-                back, deposit = deposit.price, None
-            elif said and not progress.ended:
-                deposit = None
-        return Lane(progress, self.paid - back, overdue, self.looks, deposit=deposit)
+        before, outline = self.progress, self.progress.constraints.outline
+        progress = before if token == end else before.after(token, log_p)
+        if outline is None:
+            return Lane(progress)
+        place, extra, price = self.place, self.extra, 0.0
+        if new := progress.met & ~before.met:
+            starts, ends = zip(*(span for number, span in enumerate(outline.places) if new >> number & 1), strict=True)
+            place, extra, price = max(place, *ends), 0, DEVIATION * max(0, max(starts) - place - extra)
+        elif not credit:
+            place, extra, price = self._moved(outline.tokens, token, end)
+        return Lane(progress, place, extra, self.paid + price, self.credit + credit)
+
+    def _moved(self, tokens: Sequence[int], token: int, end: int) -> tuple[int, int, float]:
+        """How far a hypothesis has come in the outline after a token, the tokens since then that are not in it, and
+        what it pays: as many tokens as are not in the outline may be left out of it for nothing."""
+        if token == end:
+            skipped = len(tokens) - self.place
+        else:
+            window = tokens[self.place : self.place + self.extra + LOOKAHEAD]
+            if token not in window:
+                return self.place, self.extra + 1, DEVIATION
+            skipped = window.index(token)
+        return self.place + skipped + 1, 0, DEVIATION * max(0, skipped - self.extra)
 
 
 class Continuation(NamedTuple):
@@ -92,61 +92,43 @@ class Continuation(NamedTuple):
     origin: int
     token: int
     lane: Lane
-    ends: bool
+    ends: bool = False
 
     @property
     def order(self) -> float:
-        return self.total + self.lane.progress.credit
+        return self.total + self.lane.order
 
 
 class TermLanes:
     """The hypotheses of S sentences that must contain terms, and which of them are continued."""
 
-    def __init__(
-        self,
-        constraints: Sequence[Constraints],
-        limits: Sequence[int],
-        width: int,
-        end: int,
-        attention: StepAttention | None = None,
-    ):
+    def __init__(self, constraints: Sequence[Constraints], limits: Sequence[int], width: int, end: int):
         self.constraints, self.limits, self.asked, self.end = list(constraints), list(limits), width, end
-        self.attention = attention
         self.lanes = [[Lane(Progress(each))] for each in constraints]
         self.next_lanes: list[list[Lane]] = []
-        self.open: list[list[bool]] = []  # of the candidates of the last step: whether they may still lead to answers
+        self.continuing: Bool[Tensor, V] | None = None
+        self.prices: list[dict[tuple[int, int], float]] = []  # paid by each candidate of the last step
 
     @property
     def width(self) -> int:
         """The number of hypotheses of the sentence with the most."""
         return max(map(self._width, self.constraints), default=1)
 
-    def step(self, step: Step, totals: Float[Tensor, "S W"]) -> tuple[Float[Tensor, "S W V"], Float[Tensor, "S W"]]:
-        """Take a step of the model; returns its logits, and the totals less what each hypothesis pays for its look."""
-        if self.attention is None:
-            return step(), totals
-        logits, weights = self.attention.watch(step)
-        looks, prices = self._looks(weights), torch.zeros_like(totals).tolist()
-        for row, lanes in enumerate(self.lanes):
-            seen = [looks[row][way] if self.attention.shift else lane.looks for way, lane in enumerate(lanes)]
-            paying = [
-                lane.pay(_price(lane, seen[way]), _place_price(lane, lanes, seen)) for way, lane in enumerate(lanes)
-            ]
-            for way, (lane, new) in enumerate(zip(lanes, paying, strict=True)):
-                prices[row][way], lanes[way] = new.paid - lane.paid, new._replace(looks=looks[row][way])
-        return logits, totals - totals.new_tensor(prices)
+    def paid(self, row: int, origin: int, token: int) -> float:
+        """What a candidate of the last step has paid."""
+        return self.prices[row][origin, token]
 
     def decide(self, totals: Float[Tensor, "S W"], log_p: Float[Tensor, "S W V"], length: int) -> StepDecision:
         """Choose the hypotheses of the next step from the log-probabilities of all tokens."""
-        most = max(map(self._candidates, self.constraints))
+        self._keep_words_whole(log_p)
+        most = max(map(self._candidates, range(len(self.lanes))))
         best, tokens = log_p.topk(min(most, log_p.shape[2]), dim=-1)
-        listed = [sorted({token for lane in lanes for token in lane.progress.steps}) for lanes in self.lanes]
+        listed = [sorted(self._listed(row)) for row in range(len(self.lanes))]
         longest = max(map(len, listed))
         filled = [[*each, *[self.end] * (longest - len(each))] for each in listed]
         index = torch.tensor(filled, dtype=torch.long, device=log_p.device)
         special = log_p.gather(2, index[:, None].expand(-1, log_p.shape[1], -1)).tolist()
-        wants_end = (tokens[..., 0] == self.end).tolist()
-        rows = zip(totals.tolist(), best.tolist(), tokens.tolist(), special, wants_end, listed, strict=True)
+        rows = zip(totals.tolist(), best.tolist(), tokens.tolist(), special, listed, strict=True)
         chosen = [self._choose(row, length, *parts) for row, parts in enumerate(rows)]
         return self._decision(chosen, log_p)
 
@@ -159,26 +141,42 @@ class TermLanes:
         self.limits = [self.limits[row] for row in rows]
 
     def _width(self, constraints: Constraints) -> int:
-        return max(self.asked, len(constraints.each) + (1 if self.attention is None else 2))
+        return self.asked if constraints.outline else max(self.asked, len(constraints.each) + 1)
 
-    def _candidates(self, constraints: Constraints) -> int:
+    def _candidates(self, row: int) -> int:
         """How many tokens after a hypothesis are considered, those included that constraints forbid or list."""
-        return self._width(constraints) + 2 + 2 * sum(len(each.forms) for each in constraints.each)
+        constraints = self.constraints[row]
+        others = (
+            max(len(lane.progress.forbidden) for lane in self.lanes[row])
+            if constraints.outline
+            else 2 * constraints.forms
+        )
+        return self._width(constraints) + 2 + others
 
-    def _group(self, each: Continuation) -> tuple[bool, int]:
-        """Those with which a continuation competes: of as many terms, and as sure of their places. What a term pays for
-        its place is known only after the next step."""
-        progress = each.lane.progress
-        return self.attention is None or not progress.began, progress.rank
+    def _listed(self, row: int) -> set[int]:
+        """Tokens that are considered however improbable: those of terms, and the next one of the outline."""
+        outline, lanes = self.constraints[row].outline, self.lanes[row]
+        found = {token for lane in lanes for token in lane.progress.steps}
+        if outline is not None:
+            following = (*outline.tokens, self.end)
+            found |= {following[min(lane.place, len(outline.tokens))] for lane in lanes}
+        return found
 
-    def _looks(self, weights: Float[Tensor, "S W L"]) -> list[list[list[float]]]:
-        """The weight of every hypothesis on the source of each term."""
-        most = max(len(each.each) for each in self.constraints)
-        spans = weights.new_zeros(len(self.constraints), most, weights.shape[2])
-        for row, each in enumerate(self.constraints):
-            for number, constraint in enumerate(each.each):
-                spans[row, number, list(constraint.source)] = 1.0
-        return (weights @ spans.transpose(1, 2)).tolist()
+    def _keep_words_whole(self, log_p: Float[Tensor, "S W V"]) -> None:
+        """Where a term in its place has just been said, forbid the tokens that would continue its word."""
+        for row, lanes in enumerate(self.lanes):
+            if self.constraints[row].outline is not None:
+                for way, lane in enumerate(lanes):
+                    if lane.progress.ended:
+                        log_p[row, way].masked_fill_(self._continuing(log_p), -math.inf)
+
+    def _continuing(self, log_p: Float[Tensor, "S W V"]) -> Bool[Tensor, V]:
+        """The tokens that continue a word."""
+        if self.continuing is None:
+            self.continuing = torch.zeros(log_p.shape[2], dtype=torch.bool)
+            self.continuing[list(self.constraints[0].kinds.continuing)] = True
+            self.continuing = self.continuing.to(log_p.device)
+        return self.continuing
 
     def _choose(
         self,
@@ -188,98 +186,65 @@ class TermLanes:
         best: list[list[float]],
         tokens: list[list[int]],
         special: list[list[float]],
-        wants_end: list[bool],
         listed: list[int],
     ) -> tuple[list[Continuation], list[Continuation]]:
         """The best continuations of one sentence, those of most terms first, and those that are continued."""
-        groups: dict[tuple[bool, int], list[Continuation]] = {}
+        constraints, groups, most = self.constraints[row], dict[int, list[Continuation]](), self._candidates(row)
         for strict in (True, False):  # not strict: a given beginning of the answer may say a term once more
             for way, (lane, total) in enumerate(zip(self.lanes[row], totals, strict=False)):
-                if total == -math.inf:
-                    continue
-                hurried = strict and self.limits[row] - length <= lane.progress.needed
-                forbidden = lane.progress.forbidden if strict else frozenset[int]()
-                known = islice(zip(tokens[way], best[way], strict=True), self._candidates(self.constraints[row]))
-                others = ((token, log_p) for token, log_p in known if token not in forbidden)
-                for each in self._continuations(lane, total, way, others, hurried, wants_end[way]):
-                    groups.setdefault(self._group(each), []).append(each)
-                for token, log_p in zip(listed, special[way], strict=False):
-                    if token in lane.progress.steps and log_p > -math.inf and token not in forbidden:
-                        new = _continued(lane, total, way, token, log_p, natural=token == tokens[way][0])
-                        groups.setdefault(self._group(new), []).append(new)
+                if total > -math.inf:
+                    known = islice(zip(tokens[way], best[way], strict=True), most)
+                    either = dict(chain(known, zip(listed, special[way], strict=False)))
+                    left = self.limits[row] - length
+                    for each in self._continuations(lane, total, way, either, left, strict):
+                        key = 0 if constraints.outline else each.lane.progress.rank
+                        groups.setdefault(key, []).append(each)
             if groups:
                 break
         for some in groups.values():
             some.sort(key=lambda each: -each.order)
         going = [[each for each in groups[key] if not each.ends] for key in sorted(groups, reverse=True)]
-        live = _taken_in_turn(going, self._width(self.constraints[row]))
+        turns = (each for each in chain.from_iterable(zip_longest(*going)) if each is not None)
+        live = list(islice(turns, self._width(constraints)))  # the best of every group, then the second of every group
         first = [each for some in groups.values() for each in some if each.lane.progress.complete]
         first.sort(key=lambda each: -each.total)
         kept = {(each.origin, each.token) for each in first[: self.asked]}
         return [*first[: self.asked], *(each for each in live if (each.origin, each.token) not in kept)], live
 
     def _continuations(
-        self, lane: Lane, total: float, way: int, others: Iterable[tuple[int, float]], hurried: bool, wants_end: bool
-    ) -> list[Continuation]:
-        """A hypothesis with tokens that say no term."""
-        found, progress = list[Continuation](), lane.progress
-        overdue = not progress.complete and (lane.overdue or wants_end)
-        if overdue and self.attention is not None:
-            lane, total = lane._replace(paid=lane.paid + GUIDANCE), total - GUIDANCE
-        for token, log_p in others:
-            if log_p == -math.inf or token in progress.steps:
-                continue
-            if token == self.end:
-                if progress.complete:
-                    found.append(Continuation(total + log_p, way, token, lane, True))
-            elif progress.complete or not hurried:
-                found.append(_continued(lane, total, way, token, log_p, overdue=overdue))
-        return found
+        self, lane: Lane, total: float, way: int, tokens: dict[int, float], left: int, strict: bool
+    ) -> Iterator[Continuation]:
+        """A hypothesis with each of the tokens that may follow it."""
+        progress, due = lane.progress, lane.due
+        if strict and left <= progress.needed:
+            due = progress.constraints.all & ~progress.met
+        steps = progress.steps_of(due) if due else frozenset[int]()
+        complete, forbidden = progress.complete, progress.forbidden if strict else ()
+        allowed = {
+            token: log_p
+            for token, log_p in tokens.items()
+            if log_p > -math.inf
+            and (complete or token != self.end)
+            and token not in forbidden
+            and (not due or token in steps or not strict)
+        }
+        credit = -max(allowed.values(), default=0.0) if due else 0.0
+        for token, log_p in allowed.items():
+            after = lane.after(token, log_p, credit, self.end)
+            paid = after.paid - lane.paid
+            yield Continuation(total + log_p - paid, way, token, after, token == self.end)
 
     def _decision(self, chosen: Sequence[tuple[list[Continuation], list[Continuation]]], like: Tensor) -> StepDecision:
-        width, most = self.width, max(len(listed) for listed, _ in chosen)
-        self.next_lanes = [[each.lane._replace(parent=each.origin) for each in live] for _, live in chosen]
-        self.open = [[not each.lane.overdue for each in listed] for listed, _ in chosen]
-        candidates = _table([listed for listed, _ in chosen], max(1, most), like)
-        ends = [[each.ends for each in listed] + [False] * (max(1, most) - len(listed)) for listed, _ in chosen]
-        live = _table([live for _, live in chosen], width, like)
+        self.next_lanes = [[each.lane for each in live] for _, live in chosen]
+        self.prices = [{(each.origin, each.token): each.lane.paid for each in listed} for listed, _ in chosen]
+        most = max(1, *(len(listed) for listed, _ in chosen))
+        candidates = _table([listed for listed, _ in chosen], most, like)
+        ends = [[each.ends for each in listed] + [False] * (most - len(listed)) for listed, _ in chosen]
+        live = _table([live for _, live in chosen], max(1, *(len(live) for _, live in chosen)), like)
         return StepDecision(candidates, torch.tensor(ends, device=like.device), live)
 
 
-def _continued(
-    lane: Lane, total: float, way: int, token: int, log_p: float, *, overdue: bool = False, natural: bool = False
-) -> Continuation:
-    after = lane.after(token, log_p, overdue=overdue)._replace(natural=natural)
-    return Continuation(total + log_p + lane.paid - after.paid, way, token, after, False)
-
-
-def _price(lane: Lane, looks: Sequence[float]) -> float:
-    """What a hypothesis pays for its last token: nothing for terms of which the token is a part."""
-    return GUIDANCE * sum(look for number, look in enumerate(looks) if not lane.progress.said >> number & 1)
-
-
-def _place_price(lane: Lane, lanes: Sequence[Lane], looks: Sequence[Sequence[float]]) -> float:
-    """What a hypothesis pays for the place of terms that began with its last token, by the looks of those that
-    continue the same hypothesis without them."""
-    price, began = 0.0, 0 if lane.natural else lane.progress.began
-    for number in range(began.bit_length()):
-        if began >> number & 1:
-            others = [
-                look[number]
-                for other, look in zip(lanes, looks, strict=True)
-                if look and other.parent == lane.parent and not other.progress.said >> number & 1
-            ]
-            price += GUIDANCE * (1.0 - max(others, default=0.0))
-    return price
-
-
-def _taken_in_turn(groups: Sequence[Sequence[Continuation]], width: int) -> list[Continuation]:
-    """The best of every group, then the second of every group, and so on; those that wanted to end come last."""
-    turns = [each for each in chain.from_iterable(zip_longest(*groups)) if each is not None]
-    return list(islice(chain((e for e in turns if not e.lane.overdue), (e for e in turns if e.lane.overdue)), width))
-
-
-def _table(rows: Sequence[Sequence[Continuation]], width: int, like: Tensor) -> Candidates:
+def _table(rows: Iterable[Sequence[Continuation]], width: int, like: Tensor) -> Candidates:
     """Continuations as tensors; places without any have an infinite cost."""
     nothing = (-math.inf, 0, 0)
     filled = [[(each.total, each.origin, each.token) for each in row] + [nothing] * (width - len(row)) for row in rows]

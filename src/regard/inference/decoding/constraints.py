@@ -19,7 +19,7 @@ class Form(NamedTuple):
 
     tokens: tuple[int, ...]
     whole: bool = True  # no token may follow that continues its last word
-    first: bool = False  # it may only begin an answer
+    first: bool = False  # it may only begin an answer, or follow a mark
     joined: bool = False  # it is written without a space, so it may only follow a mark such as a quotation mark
     opening: int = 1  # the first tokens, which show whether the form fits its place; 2 if the first is a capital letter
 
@@ -29,6 +29,13 @@ class Constraint(NamedTuple):
 
     forms: tuple[Form, ...]
     source: tuple[int, ...] = ()
+
+
+class Outline(NamedTuple):
+    """An answer that was found without constraints, and for each constraint the tokens of it that the term replaces."""
+
+    tokens: tuple[int, ...]
+    places: tuple[tuple[int, int], ...]  # (first, last + 1)
 
 
 @dataclass(frozen=True)
@@ -63,15 +70,13 @@ class Progress:
     met: int = 0  # complete, those of `ended` included
     ended: int = 0  # complete with the last token, so that a continuation of its word would undo it
     begun: tuple[Match, ...] = ()
-    said: int = 0  # constraints of which the last token is a part
-    began: int = 0  # those that were not met, and whose opening ended with the last token
     inner: float = 0.0  # the log-probability inside of complete forms: of all tokens after their opening
     ended_inner: float = 0.0  # the part of it that belongs to `ended`
     only_marks: bool = True  # whether nothing but marks was said, so that a word would be the first
     after_mark: bool = False
     after_capital: bool = False
 
-    @property
+    @cached_property
     def complete(self) -> bool:
         return self.met == self.constraints.all
 
@@ -79,11 +84,6 @@ class Progress:
     def open(self) -> tuple[Match, ...]:
         """Forms that have begun, of constraints that are not met."""
         return tuple(match for match in self.begun if not self.met >> match.constraint & 1)
-
-    @property
-    def met_before(self) -> int:
-        """The number of constraints that were met before the last token."""
-        return (self.met & ~self.said).bit_count()
 
     @cached_property
     def rank(self) -> int:
@@ -111,6 +111,14 @@ class Progress:
         """The tokens that begin or continue a form of a constraint that is not met."""
         return frozenset(match.next for match in self._expected if not self._has_all(match))
 
+    def steps_of(self, constraints: int) -> frozenset[int]:
+        """The tokens that continue a form of these constraints; if none has begun, those that begin one."""
+        for listed in (self.begun, self._beginnings):
+            fitting = [match for match in listed if constraints >> match.constraint & 1 and not self._has_all(match)]
+            if fitting:
+                return frozenset(match.next for match in fitting)
+        return frozenset()
+
     @cached_property
     def forbidden(self) -> frozenset[int]:
         """The tokens that would say a term once more than asked for."""
@@ -124,24 +132,26 @@ class Progress:
             return self._advanced(token, log_p)
         kinds = self.constraints.kinds
         if token == kinds.capital:
-            return replace(self._after_other[False, False], only_marks=self.only_marks, after_capital=True)
-        return self._after_other[token in kinds.continuing, token in kinds.marks]
+            return replace(self._after_other(False, False), only_marks=self.only_marks, after_capital=True)
+        return self._after_other(token in kinds.continuing, token in kinds.marks)
+
+    def _after_other(self, continuing: bool, mark: bool) -> Progress:
+        """The progress after a token that is in no form: the same for all that continue a word, and for all others."""
+        known = self._known.get((continuing, mark))
+        if known is None:
+            marks, capital = self.only_marks and mark, self.after_capital and mark
+            same = not (self.begun or self.ended) and self.after_mark == mark
+            if same and (self.only_marks, self.after_capital) == (marks, capital):
+                known = self
+            else:
+                confirmed = self._confirmed(continuing)
+                known = replace(confirmed, begun=(), only_marks=marks, after_mark=mark, after_capital=capital)
+            self._known[continuing, mark] = known
+        return known
 
     @cached_property
-    def _after_other(self) -> dict[tuple[bool, bool], Progress]:
-        """The progress after a token that is in no form: the same for all that continue a word, and for all others."""
-        return {
-            (continuing, mark): replace(
-                self._confirmed(continuing),
-                begun=(),
-                said=0,
-                began=0,
-                only_marks=self.only_marks and mark,
-                after_mark=mark,
-                after_capital=self.after_capital and mark,
-            )
-            for continuing, mark in ((False, False), (False, True), (True, False))
-        }
+    def _known(self) -> dict[tuple[bool, bool], Progress]:
+        return {}
 
     def _advanced(self, token: int, log_p: float) -> Progress:
         kinds = self.constraints.kinds
@@ -167,14 +177,22 @@ class Progress:
             met,
             ended,
             tuple(match for match in longer if match.length < len(match.form.tokens)),
-            sum(1 << number for number in {match.constraint for match in longer}),
-            sum(1 << number for number in {m.constraint for m in longer if m.length == m.form.opening}) & ~before.met,
             before.inner + inner,
             inner,
             self.only_marks and (mark or token == kinds.capital),
             mark,
             token == kinds.capital or (self.after_capital and mark),
         )
+
+    def longest_before(self, token: int) -> int:
+        """The tokens before this one of the longest form that it completes."""
+        return max(
+            (m.length for m in self._expected if m.next == token and m.length + 1 == len(m.form.tokens)), default=0
+        )
+
+    def undone_by(self, token: int) -> bool:
+        """Whether a token continues the last word, so that a term is not said as a whole word."""
+        return bool(self.ended) and token in self.constraints.kinds.continuing
 
     def _confirmed(self, continuing: bool) -> Progress:
         """The progress if the next token continues the last word or not."""
@@ -204,15 +222,20 @@ class Constraints:
 
     each: tuple[Constraint, ...]
     kinds: TokenKinds = field(default=TokenKinds(), repr=False)
+    outline: Outline | None = None  # what the answer follows where its terms let it, if their places are known
 
     @property
     def fewest_tokens(self) -> int:
         """The tokens of the shortest forms and the end token."""
         return Progress(self).needed
 
-    @property
+    @cached_property
     def all(self) -> int:
         return (1 << len(self.each)) - 1
+
+    @cached_property
+    def forms(self) -> int:
+        return sum(len(each.forms) for each in self.each)
 
     @cached_property
     def relevant(self) -> frozenset[int]:
@@ -231,11 +254,15 @@ class Constraints:
     @cached_property
     def beginnings(self) -> dict[tuple[bool, bool, bool], list[Match]]:
         """The forms that may begin, by whether a word would be the first of the answer, whether it follows a mark, and
-        whether it would be capitalised, which its form would have to say."""
+        whether a capital token came before that mark: then those that begin with a capital have begun there."""
+        capital = self.kinds.capital
         every = [Match(number, form, 0) for number, each in enumerate(self.each) for form in each.forms]
+        begun = [each._replace(length=1) for each in every if each.form.tokens[0] == capital]
         return {
-            (first, mark, capital): [
-                m for m in every if not capital and (first or not m.form.first) and (mark or not m.form.joined)
+            (first, mark, capitalised): [
+                m
+                for m in (begun if capitalised else every)
+                if (first or mark or not m.form.first) and (mark or not m.form.joined)
             ]
-            for first, mark, capital in product((False, True), repeat=3)
+            for first, mark, capitalised in product((False, True), repeat=3)
         }

@@ -179,11 +179,11 @@ class Search:
         if self.settings.sample or self.stop is not None:
             raise UsageError("terms that an answer must contain need a search; leave out sampling and stop texts")
         assert start.constraints is not None
-        return TermLanes(start.constraints, self.limits, self.width, self.vocabulary.end, start.attention)
+        return TermLanes(start.constraints, self.limits, self.width, self.vocabulary.end)
 
     def _decide_with_terms(self, terms: TermLanes, length: int, forced: Int[Tensor, "S"] | None) -> StepDecision:
         """One step of the model, and the candidates that lead to answers with all terms."""
-        logits, self.totals = terms.step(lambda: self.model.step(self.tokens, self.state), self.totals)
+        logits = self.model.step(self.tokens, self.state)
         grid = Grid(self.totals, self.history, length, self.prompt)
         return terms.decide(self.totals, self.selection.allowed(logits, grid, forced), length)
 
@@ -218,10 +218,7 @@ class Search:
                 if ends and math.isfinite(total):
                     self._collect(row, origin, token, total, finished=True)
             found = self.found[sentence]
-            going = ways
-            if self.terms is not None and len(found) >= self.width:
-                going = [way for way, is_open in zip(ways, self.terms.open[row], strict=False) if is_open]
-            best_live = max((total for ends, total, *_ in going if not ends), default=-math.inf)
+            best_live = max((total for ends, total, *_ in ways if not ends), default=-math.inf)
             if len(found) >= self.width:
                 worst = sorted((h.score for h in found), reverse=True)[self.width - 1]
                 self.finished[row] = worst >= self._score(best_live, length)
@@ -248,7 +245,7 @@ class Search:
         said = [] if finished and token == self.vocabulary.end else [token]
         tokens = [*self.history[row, origin].tolist(), *said]
         sentence, score = self.sentence[row], self._score(total, self.history.shape[2] + 1)
-        paid = 0.0 if self.terms is None else self.terms.lanes[row][origin].paid
+        paid = 0.0 if self.terms is None else self.terms.paid(row, origin, token)
         known = None if self.worse_than is None else self.worse_than[sentence]
         if known is None or (score <= known.score and tokens != known.tokens):
             self.found[sentence].append(Hypothesis(tokens, score, total + paid, finished))

@@ -16,7 +16,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.inference.decoding.candidates import Rule
-from regard.inference.decoding.constrained import StepAttention
 from regard.inference.decoding.constraints import Constraints
 from regard.inference.decoding.protocols import DecoderState, ImageSourceModel, TokenSourceModel
 from regard.inference.decoding.settings import SearchSettings
@@ -37,7 +36,6 @@ class SearchStart:
     stop: Stop | None = None  # may end answers before their end token
     rule: Rule | None = None  # may forbid tokens, by what an answer says so far
     constraints: Sequence[Constraints] | None = None  # terms that each answer must contain
-    attention: StepAttention | None = None  # shows the place of these terms
 
     def copy(self) -> SearchStart:
         """The same start for a second search: a search changes the state that it is given."""
@@ -57,7 +55,6 @@ class SearchStart:
             None if stop is None else lambda row, tokens: stop(sentences[row], tokens),
             self.rule,
             None if self.constraints is None else [self.constraints[sentence] for sentence in sentences],
-            self.attention,
         )
 
 
@@ -72,15 +69,12 @@ def from_source(
     prefixes: Sequence[Sequence[int]] | None = None,
     stop: Stop | None = None,
     constraints: Sequence[Constraints] | None = None,
-    attention: StepAttention | None = None,
 ) -> SearchStart:
     """Answers to a source, each beginning with the start token (encoder-decoders)."""
     first = torch.full((len(source),), start_token, dtype=torch.long, device=source.device)
     state = model.start(source, source_mask)
     limits, seeds = _limits(source_mask, settings), _seeds(source, source_mask, settings)
-    return SearchStart(
-        state, first, limits, seeds, prefixes=prefixes, stop=stop, constraints=constraints, attention=attention
-    )
+    return SearchStart(state, first, limits, seeds, prefixes=prefixes, stop=stop, constraints=constraints)
 
 
 @torch.inference_mode()

@@ -14,6 +14,7 @@ from regard.errors import DataError, UsageError
 from regard.inference.decoding.constraints import Constraint, Constraints, Form, TokenKinds
 from regard.inference.insight.forced_pass import within
 
+MOST_KNOWN = 10_000  # terms whose tokens are kept
 MARK = "("  # written before a word to see how the tokenizer joins a word to a mark
 
 
@@ -35,6 +36,7 @@ class TermEncoder:
 
     def __init__(self, tokenizer: PairTokenizer):
         self.tokenizer = tokenizer
+        self._known_forms: dict[tuple[Term, tuple[str, ...], tuple[str, ...]], tuple[Form, ...]] = {}
 
     @cached_property
     def kinds(self) -> TokenKinds:
@@ -77,6 +79,14 @@ class TermEncoder:
         return text
 
     def _forms(self, match: Match) -> tuple[Form, ...]:
+        key = match.term, match.forms, match.capitalised
+        if key not in self._known_forms:
+            if len(self._known_forms) >= MOST_KNOWN:
+                self._known_forms.clear()
+            self._known_forms[key] = self._encoded(match)
+        return self._known_forms[key]
+
+    def _encoded(self, match: Match) -> tuple[Form, ...]:
         forms: list[Form] = []
         for texts, first in ((match.forms, False), (match.capitalised, True)):
             for text in texts:

@@ -19,7 +19,6 @@ from regard.data.tokenizers.pair import PairTokenizer
 from regard.data.tokenizers.unknown_words import UnknownWord, unknown_words
 from regard.documents.sentences import split_sentences
 from regard.errors import CheckpointError, DataError, UsageError
-from regard.inference.decoding.constrained import StepAttention
 from regard.inference.decoding.constraints import Constraints
 from regard.inference.decoding.folder_settings import read_decoding
 from regard.inference.decoding.protocols import TokenSourceModel
@@ -49,12 +48,14 @@ from regard.inference.insight.word_alignment import Link
 from regard.inference.pipelines.answer_text import AnswerText
 from regard.inference.pipelines.batching import BATCH_SENTENCES, batches_by_length
 from regard.inference.pipelines.decoding_pipeline import DecodingPipeline
+from regard.inference.pipelines.placed_terms import Draft
 from regard.inference.pipelines.second_opinions import SecondOpinions
 from regard.inference.pipelines.terms import TermEncoder, as_glossary
 from regard.inference.pipelines.translation import Partial, Translation
 
 Terms = Glossary | Mapping[str, str | Sequence[str]]  # a glossary, or source terms with their translations
 MAX_SOURCE = 512  # tokens; a longer text is cut into sentences, and a longer sentence is refused
+OUTLINE_BEAM = 2  # a search that follows an outline finds with two hypotheses what it finds with more
 MAX_TOKEN_CHARACTERS = 20  # more than a token has on average
 
 
@@ -221,11 +222,13 @@ class Translator(DecodingPipeline):
         glossary: Glossary = NO_TERMS,
     ) -> Search:
         """A search for one sentence, to be advanced by the caller."""
-        rows = self.tokenizer.source_ids([sentence], to)
-        terms = self._constraints(sentence, len(rows[0]), to, settings, glossary)
-        start = self._start(rows, [prefix], settings, None if terms is None else [terms])
+        (row,) = self.tokenizer.source_ids([sentence], to)
+        forced = self.tokenizer.target.encode([prefix])[0]
+        if self._constraints(sentence, len(row), to, settings, glossary) is not None:
+            ((answer, *_),) = self._decode([sentence], [prefix], to, settings, glossary)
+            forced = [*answer.tokens, *([self.vocabulary.end] if answer.finished else [])]  # searched, and said again
         with torch.inference_mode():
-            return Search(self.decoder, start, settings, self.vocabulary)
+            return Search(self.decoder, self._start([row], [forced], settings), settings, self.vocabulary)
 
     def passes(
         self,
@@ -403,22 +406,69 @@ class Translator(DecodingPipeline):
         settings: SearchSettings,
         glossary: Glossary,
     ) -> list[list[Hypothesis]]:
-        """Search in batches of similar length; the answers are returned in the order of the sentences.
+        """The best answers to every sentence.
 
-        Sentences without terms are searched as without a glossary.
+        All sentences are searched as without a glossary. Only those whose answers lack terms are searched again.
         """
-        rows = self.tokenizer.source_ids(sentences, to)
-        lengths = [len(row) for row in rows]
+        rows, forced = self.tokenizer.source_ids(sentences, to), self.tokenizer.target.encode(prefixes)
         terms = [
-            self._constraints(sentence, length, to, settings, glossary)
-            for sentence, length in zip(sentences, lengths, strict=True)
+            self._constraints(sentence, len(row), to, settings, glossary)
+            for sentence, row in zip(sentences, rows, strict=True)
         ]
+        if self.alignment is None:  # nothing shows the places of terms, so the search finds them
+            return self._search(rows, forced, settings, terms)
+        answers = self._search(rows, forced, settings)
+        drafts = [
+            Draft(place, sentence, each, answer, len(beginning))
+            for place, (sentence, beginning, each) in enumerate(zip(sentences, forced, terms, strict=True))
+            if each is not None
+            for answer in answers[place]
+        ]
+        drafts = [draft for draft in drafts if not draft.is_right]
+        steered = self._with_terms(drafts, rows, to, settings)
+        for draft, answer in zip(drafts, steered, strict=True):
+            others = [
+                each for each in answers[draft.sentence] if each is not draft.answer and each.tokens != answer.tokens
+            ]
+            answers[draft.sentence] = [*others, answer]
+        changed = {draft.sentence for draft in drafts}
+        return [sorted(each, key=_by_score) if place in changed else each for place, each in enumerate(answers)]
+
+    def _with_terms(
+        self,
+        drafts: Sequence[Draft],
+        rows: Sequence[Sequence[int]],
+        to: str,
+        settings: SearchSettings,
+    ) -> list[Hypothesis]:
+        """Answers that follow drafts but have all their terms."""
+        by = self.aligning()
+        sources, answers = [draft.source for draft in drafts], [draft.answer.tokens for draft in drafts]
+        looks = self.passes(sources, answers, to=to, layers=by.layer)
+        outlines = [draft.outline(look, by) for draft, look in zip(drafts, looks, strict=True)]
+        found = self._search(
+            [rows[draft.sentence] for draft in drafts],
+            [draft.beginning(outline) for draft, outline in zip(drafts, outlines, strict=True)],
+            settings.replace(n_best=1, beam=min(settings.beam, OUTLINE_BEAM)),
+            [replace(draft.constraints, outline=each) for draft, each in zip(drafts, outlines, strict=True)],
+        )
+        return [best for best, *_ in found]
+
+    def _search(
+        self,
+        rows: Sequence[Sequence[int]],
+        beginnings: Sequence[Sequence[int]],
+        settings: SearchSettings,
+        constraints: Sequence[Constraints | None] | None = None,
+    ) -> list[list[Hypothesis]]:
+        """Search in batches of similar length; those without constraints apart from the others."""
+        terms = constraints or [None] * len(rows)
         answers: list[list[Hypothesis]] = [[] for _ in rows]
         for some in ([i for i, each in enumerate(terms) if (each is None) == free] for free in (True, False)):
-            for places in batches_by_length([lengths[i] for i in some], settings.width):
+            for places in batches_by_length([len(rows[i]) for i in some], settings.width):
                 chosen = [some[place] for place in places]
-                constraints = [each for i in chosen if (each := terms[i]) is not None] or None
-                start = self._start([rows[i] for i in chosen], [prefixes[i] for i in chosen], settings, constraints)
+                asked = [each for i in chosen if (each := terms[i]) is not None] or None
+                start = self._start([rows[i] for i in chosen], [beginnings[i] for i in chosen], settings, asked)
                 found = search(self.decoder, start, settings, self.vocabulary)
                 for i, hypotheses in zip(chosen, found, strict=True):
                     answers[i] = hypotheses
@@ -445,22 +495,16 @@ class Translator(DecodingPipeline):
     def _start(
         self,
         rows: Sequence[Sequence[int]],
-        prefixes: Sequence[str],
+        beginnings: Sequence[Sequence[int]],
         settings: SearchSettings,
         constraints: Sequence[Constraints] | None = None,
     ) -> SearchStart:
-        """Let the model read source sentences, given as token ids."""
+        """Let the model read source sentences; all are given as token ids, and so are the beginnings of answers."""
         source, mask = (part.to(self.device) for part in pad_rows(rows, self.tokenizer.source.pad))
-        forced = self.tokenizer.target.encode(prefixes) if any(prefixes) else None
+        forced = beginnings if any(beginnings) else None
         return from_source(
-            self.decoder, source, mask, settings, self.vocabulary.start, prefixes=forced, constraints=constraints,
-            attention=self._step_attention() if constraints else None,
-        )  # fmt: skip
-
-    def _step_attention(self) -> StepAttention | None:
-        """The attention that shows the place of terms: the one that aligns words."""
-        by = self.alignment
-        return None if by is None else StepAttention(self.models[0], by.layer, by.head, shift=by.shift)
+            self.decoder, source, mask, settings, self.vocabulary.start, prefixes=forced, constraints=constraints
+        )
 
     def _record_pass(self, source: str, ids: list[int], to: str, layer: str) -> Pass:
         (seen,) = self.passes([source], [ids], to=to, layers=layer)
@@ -502,6 +546,10 @@ class Translator(DecodingPipeline):
 def _prefixes(parts: Sequence[str], prefix: str) -> list[str]:
     """The prefix of each sentence of a text: the first has the prefix of the text, the others none."""
     return [prefix if number == 0 else "" for number in range(len(parts))]
+
+
+def _by_score(answer: Hypothesis) -> tuple[bool, float]:
+    return not answer.finished, -answer.score
 
 
 def _read_alignment(folder: Path) -> AlignmentSettings | None:
