@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
+import numpy as np
 import pytest
 import tokenizers
 import torch
@@ -34,10 +35,16 @@ from regard.data.synthetic.houses import built_in_house, built_in_routes
 from regard.data.synthetic.shapes import scenes
 from regard.data.tokenizers.training import VocabularyConfig, train_vocabulary
 from regard.data.trajectories.settings import SceneSettings
+from regard.inference.pipelines.catalog import load_pipeline
+from regard.inference.pipelines.feature_dictionary import Subject, find_contexts
+from regard.inference.pipelines.reading.base import Example, Site, observe
+from regard.inference.pipelines.reading.catalog import reader_of
+from regard.inference.pipelines.reading.images import ImageReader
 from regard.models.bert import Bert, BertConfig
 from regard.models.catalog import MODELS
 from regard.models.gpt import LLAMA, Gpt, GptConfig
 from regard.models.lstm import Lstm, LstmConfig
+from regard.models.sparse_autoencoder import SparseAutoencoder, SparseAutoencoderConfig
 from regard.models.t5 import T5, T5Config
 from regard.serve.app import create_app
 from regard.serve.jobs.runner import TrainingJobs
@@ -251,6 +258,46 @@ def make_classifier(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str],
         return made[kind]
 
     return make
+
+
+TEXTS = ("the fox saw the owl", "the owl saw the fox", "we are eating bread", "the bread saw the fox")
+
+
+@pytest.fixture(scope="session")
+def make_dictionary(
+    tmp_path_factory: pytest.TempPathFactory, gpt_folder: Path, make_classifier: Callable[[str], Path]
+) -> Callable[[str], Path]:
+    """Dictionaries of 24 features of a GPT and of a ViT, as they begin: no step was trained. Each is made once."""
+    made: dict[str, Path] = {}
+
+    def make(kind: str) -> Path:
+        if kind not in made:
+            model, place = (
+                (gpt_folder, "decoder.0.residual") if kind == "gpt" else (make_classifier(kind), "encoder.1.residual")
+            )
+            reader = reader_of(load_pipeline(str(model)))
+            site = Site(reader.model, place)
+            examples = [reader.given(text) for text in TEXTS] if kind == "gpt" else _random_images(reader)
+            rows = torch.cat([observe(reader, site, [each]).rows for each in examples])
+            torch.manual_seed(1)
+            dictionary = SparseAutoencoder(SparseAutoencoderConfig(width=rows.shape[1], features=24, k=4))
+            dictionary.initialise(rows)
+
+            def extras(folder: Path) -> None:
+                Subject(model=str(model), place=place).save(folder)
+                find_contexts(reader, site, dictionary.eval(), examples).save(folder)
+
+            made[kind] = tmp_path_factory.mktemp("dictionary") / f"features-of-{kind}"
+            save_model(made[kind], "sparse_autoencoder", dictionary, extras)
+        return made[kind]
+
+    return make
+
+
+def _random_images(reader: ImageReader) -> list[Example]:
+    random = np.random.default_rng(0)
+    size = int(np.prod(reader.shape))
+    return [(random.integers(256, size=size, dtype=np.uint8), np.array([0], dtype=np.int32)) for _ in range(6)]
 
 
 CAPTIONERS = {

@@ -84,17 +84,14 @@ def _named(given: str) -> tuple[int, str]:
 
 
 def _print_list(dictionary: FeatureDictionary, top: int, as_json: bool) -> None:
-    from regard.studies.features import ranked, words_of
+    from regard.studies.features import list_features
 
-    names = dictionary.names
-    for feature in ranked(dictionary)[:top]:
-        words = words_of(feature)
+    for row in list_features(dictionary)[:top]:
         if as_json:
-            row = {"number": feature.number, "name": names.get(feature.number, ""), "share": feature.share}
-            print(json.dumps(row | {"largest": feature.largest, "words": words}, ensure_ascii=False))
+            print(json.dumps(row, ensure_ascii=False))
         else:
-            title = names.get(feature.number) or " ".join(words)
-            print(f"{feature.number:6} {feature.share:8.2%} {feature.largest:8.2f}  {title}")
+            title = row["name"] or " ".join(row["words"])
+            print(f"{row['number']:6} {row['share']:8.2%} {row['largest']:8.2f}  {title}")
 
 
 def _print_active(dictionary: FeatureDictionary, text: str, top: int, as_json: bool) -> None:

@@ -12,9 +12,7 @@ from regard.look.page import fill_page, read_web
 def render_features(report: dict[str, Any]) -> str:
     """The page of a report of `studies/features.py`."""
     style = read_web("page.css") + read_web("features.css")
-    return fill_page(
-        "features.html", title=f"Features of {report['place']}", style=style, script=_script(), data=report
-    )
+    return fill_page(title=f"Features of {report['place']}", style=style, script=_script(), data=report)
 
 
 @cache

@@ -28,7 +28,6 @@ def render_page(report: AttentionReport) -> str:
     """The whole page as text, under a policy that lets the browser run and load nothing else."""
     weights, neurons = [panel.weights for panel in report.all_panels], page_neurons(report)
     return fill_page(
-        "page.html",
         title=report.title or "Attention",
         style=read_web("page.css") + read_web("shared.css"),
         script=_script(report.view),
@@ -42,8 +41,8 @@ def render_page(report: AttentionReport) -> str:
     )
 
 
-def fill_page(template: str, *, title: str, style: str, script: str, data: dict[str, Any], weights: str = "") -> str:
-    """A page of one file from its template: nothing but its own style and script runs, and nothing is loaded."""
+def fill_page(*, title: str, style: str, script: str, data: dict[str, Any], weights: str = "") -> str:
+    """A page of one file: nothing but its own style and script runs, and nothing is loaded."""
     policy = (
         f"default-src 'none'; script-src {_hash_source(script)}; style-src {_hash_source(style)}; img-src data:; "
         "media-src data:; base-uri 'none'; form-action 'none'"
@@ -57,7 +56,7 @@ def fill_page(template: str, *, title: str, style: str, script: str, data: dict[
         "weights": weights,
     }
     # Split before filling in, so that a word such as {{style}} stays a word.
-    pieces = read_web(template).split("{{")
+    pieces = read_web("page.html").split("{{")
     filled = (parts[name] + rest for name, rest in (piece.split("}}", 1) for piece in pieces[1:]))
     return pieces[0] + "".join(filled)
 

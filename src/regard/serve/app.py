@@ -25,6 +25,7 @@ from regard.serve.models.registry import ModelRegistry
 from regard.serve.models.translation_service import TranslationService
 from regard.serve.routes.attention import attention_router
 from regard.serve.routes.documents import documents_router
+from regard.serve.routes.features import features_router
 from regard.serve.routes.inspect import inspect_router
 from regard.serve.routes.libretranslate import libre_router
 from regard.serve.routes.models import models_router
@@ -66,6 +67,7 @@ def create_app(registry: ModelRegistry, jobs: TrainingJobs, settings: ServeSetti
     app.include_router(translate_router(service))
     app.include_router(attention_router(service, attention_cache))
     app.include_router(inspect_router(service, attention_cache))
+    app.include_router(features_router(service))
     app.include_router(workbench_router())
     app.include_router(documents_router(service, temp_folder))
     app.include_router(training_router(jobs, registry, temp_folder, settings))

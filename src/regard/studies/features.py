@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -30,39 +30,60 @@ def words_of(feature: Feature) -> list[str]:
     return [token for token, _ in counted.most_common(WORDS)]
 
 
+def list_features(dictionary: FeatureDictionary) -> list[dict[str, Any]]:
+    """What a list shows of every feature that was active: its name, how often it is active, and its words."""
+    names = dictionary.names
+    return [_listed(feature, names) for feature in ranked(dictionary)]
+
+
+def _listed(feature: Feature, names: Mapping[int, str]) -> dict[str, Any]:
+    return {
+        "number": feature.number,
+        "name": names.get(feature.number, ""),
+        "share": feature.share,
+        "largest": feature.largest,
+        "words": words_of(feature) if feature.contexts else [],
+    }
+
+
+def described(dictionary: FeatureDictionary, number: int) -> dict[str, Any]:
+    """What is known of a feature without running the model: its contexts, and its direct effect on the output."""
+    feature, outputs = dictionary.feature(number), dictionary.outputs(number)
+    return _listed(feature, dictionary.names) | {
+        "contexts": [asdict(context) for context in feature.contexts],
+        "outputs": None if outputs is None else outputs._asdict(),
+    }
+
+
+def images_of(dictionary: FeatureDictionary, told: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """The images that the contexts of some features are from, as PNG files in base64."""
+    needed = {context["example"] for each in told for context in each["contexts"]}
+    examples = dictionary.contexts.examples
+    return {key: each.image for key, each in examples.items() if key in needed and each.image}
+
+
 def feature_report(
     dictionary: FeatureDictionary, numbers: Sequence[int], *, progress: Callable[[int, int], None]
 ) -> dict[str, Any]:
     """Everything that a page shows of some features; the model runs with each of them off and turned up."""
-    names, told = dictionary.names, list[dict[str, Any]]()
+    told = list[dict[str, Any]]()
     for done, number in enumerate(numbers):
         progress(done, len(numbers))
-        feature, outputs = dictionary.feature(number), dictionary.outputs(number)
-        told.append(
-            {
-                "number": number,
-                "name": names.get(number, ""),
-                "share": feature.share,
-                "largest": feature.largest,
-                "words": words_of(feature) if feature.contexts else [],
-                "contexts": [asdict(context) for context in feature.contexts],
-                "outputs": None if outputs is None else outputs._asdict(),
-                "effects": [
-                    {"prompt": _prompt(effect.context), "whole": effect.whole, "off": effect.off, "up": effect.up}
-                    for effect in dictionary.effects(number)
-                ],
-            }
-        )
-    needed = {context["example"] for each in told for context in each["contexts"]}
-    images = {key: each.image for key, each in dictionary.contexts.examples.items() if key in needed and each.image}
-    subject = dictionary.subject
+        effects = [
+            {"prompt": _prompt(effect.context), "whole": effect.whole, "off": effect.off, "up": effect.up}
+            for effect in dictionary.effects(number)
+        ]
+        told.append(described(dictionary, number) | {"effects": effects})
+    return about(dictionary) | {"images": images_of(dictionary, told), "features": told}
+
+
+def about(dictionary: FeatureDictionary) -> dict[str, Any]:
+    """Which model and place a dictionary is of, and how many vectors its contexts were found among."""
     return {
         "dictionary": dictionary.name,
-        "model": subject.model,
-        "place": subject.place,
+        "model": dictionary.subject.model,
+        "place": dictionary.subject.place,
         "vectors": dictionary.contexts.vectors,
-        "images": images,
-        "features": told,
     }
 
 

@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 
 import regard
+from regard.attention import record
 from regard.look.adapters.captions import caption_report
 from regard.look.adapters.catalog import inspect_input
 from regard.look.adapters.given import GivenInput
@@ -75,13 +76,32 @@ def test_neurons_of_speech_are_those_of_the_decoder(tmp_path):
     samples = np.random.default_rng(0).normal(size=8000).astype(np.float32) / 10
     recognizer = tiny_recognizer(decoder_depth=1)
     seen = recognizer.attention(samples)
-    (name,) = seen.neurons
-    assert seen.neurons[name].queries.shape[2] == len(seen.tokens) and name.endswith("cross")
+    (name,) = (each for each in seen.neurons if each.endswith("cross"))
+    assert seen.neurons[name].queries.shape[2] == len(seen.tokens)
     rows = [
         softmax(np.array([seen.neurons[name].at(0, row, key).score for key in range(seen.weights[name].shape[2])]))
         for row in range(len(seen.tokens))
     ]
     np.testing.assert_allclose(np.stack(rows) if rows else 0, seen.weights[name][0] if rows else 0, atol=2e-4)
+
+
+def test_neurons_of_a_speech_encoder_are_the_mean_scores_of_the_frames_of_a_token():
+    samples = np.random.default_rng(0).normal(size=8000).astype(np.float32) / 10
+    recognizer = tiny_recognizer()
+    seen = recognizer.attention(samples)
+    assert seen.tokens and seen.neurons.keys() == seen.weights.keys()
+    features = recognizer._features([samples])
+    with torch.inference_mode(), record(recognizer.model) as looks:
+        recognizer.model(features.values, None, torch.tensor([[0]]))
+    begins = [round(start / seen.seconds) for _, start, _, _ in seen.path]
+    ends = [round(end / seen.seconds) for _, _, end, _ in seen.path]
+    for name, neurons in seen.neurons.items():
+        logs = looks[name][0].double().log().numpy()  # scores, but for one number in each row
+        for token, (first, last) in enumerate(zip(begins, ends, strict=True)):
+            for head in range(len(logs)):
+                scores = np.array([neurons.at(head, token, key).score for key in range(logs.shape[2])])
+                expected = logs[head, first:last].mean(axis=0)
+                np.testing.assert_allclose(scores - scores[0], expected - expected[0], atol=2e-3)
 
 
 def test_neurons_of_texts_are_in_json_and_in_pages(translator_folder, gpt_folder, make_encoder):

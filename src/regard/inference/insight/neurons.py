@@ -82,6 +82,14 @@ class LayerNeurons:
             bias = bias if bias.shape[3] == 1 else bias[:, :, :, keys]
         return replace(self, queries=self.queries[:, :, queries], keys=self.keys[:, :, keys], bias=bias)
 
+    def mean_over(self, spans: Sequence[slice]) -> LayerNeurons:
+        """One query for each span of queries, their mean: scores are linear in it, so its score is the mean of theirs."""
+        queries = np.stack([self.queries[:, :, span].mean(axis=2) for span in spans], axis=2)
+        bias = self.bias
+        if bias is not None and bias.shape[2] > 1:
+            bias = np.stack([bias[:, :, span].mean(axis=2) for span in spans], axis=2)
+        return replace(self, queries=queries, bias=bias)
+
     def at(self, head: int, query: int, key: int) -> Neurons | None:
         """The neurons of a head for two places; None if they do not meet, as in different windows."""
         count, heads, queries, _ = self.queries.shape

@@ -79,6 +79,7 @@ Ability = Literal[
     "name_features",
 ]
 TEXT, IMAGE, HOUSE, AUDIO, PROTEIN, SCENE = "text", "image", "house", "audio", "protein", "scene"  # inputs of pipelines
+FEATURES = "features"  # a dictionary reads another model, whatever that reads
 TRANSLATOR = "translator"  # the pipeline of every folder with a tokenizer of sentence pairs
 ANY_HEAD = ""  # key of `uses` for models whose head has no line of its own
 
@@ -203,7 +204,7 @@ PIPELINES: dict[str, PipelineEntry] = {
     "feature_dictionary": PipelineEntry(
         "feature_dictionary", "FeatureDictionary", "name_features",
         {ANY_HEAD: 'units, features = model.active("we are eating bread")'},
-        not_served="is a dictionary of another model's features; use `regard features`",
+        input=FEATURES,
     ),
 }  # fmt: skip
 

@@ -273,10 +273,16 @@ class FeatureDictionary:
         """What the model says to a text or the image of a file, as it is and if a feature has a value everywhere."""
         self.feature(number)
         example = self.reader.given(text)
-        last = len(example[0]) - 1
-        whole = self.reader.answer(example, last)
-        with self.changed(number, value):
-            return whole, self.reader.answer(example, last)
+        whole, changed = self._answers(example, len(example[0]) - 1, number, [value])
+        return whole, changed
+
+    def answers_in(self, number: int, context: int, value: float) -> tuple[str, str]:
+        """The same for one of the strongest contexts of the feature, counted from 0."""
+        known = self.feature(number).contexts
+        if not 0 <= context < len(known):
+            raise UsageError(f"there is no context {context} of feature {number}; it has {len(known)}, counted from 0")
+        whole, changed = self._answers(*self._stored(known[context]), number, [value])
+        return whole, changed
 
     def changed(self, number: int, value: float) -> AbstractContextManager[None]:
         """A context in which one feature has another value at every position; 0 switches it off."""
@@ -284,12 +290,21 @@ class FeatureDictionary:
         return intervene(self.site.model, change)
 
     def _effect(self, feature: Feature, context: Context) -> Effect:
-        example = self.contexts.examples[context.example].unpack(list(self.reader.columns.values()))
-        answers = [self.reader.answer(example, context.position)]
-        for value in (0.0, TURNED_UP * feature.largest):
-            with self.changed(feature.number, value):
-                answers.append(self.reader.answer(example, context.position))
-        return Effect(context, *answers)
+        values = [0.0, TURNED_UP * feature.largest]
+        return Effect(context, *self._answers(*self._stored(context), feature.number, values))
+
+    def _stored(self, context: Context) -> tuple[Example, int]:
+        """The whole example of a context, and the position at which the feature is strongest."""
+        stored = self.contexts.examples[context.example]
+        return stored.unpack(list(self.reader.columns.values())), context.position
+
+    def _answers(self, example: Example, position: int, number: int, values: Sequence[float]) -> list[str]:
+        """What the model says as it is, and with each value of a feature."""
+        answers = [self.reader.answer(example, position)]
+        for value in values:
+            with self.changed(number, value):
+                answers.append(self.reader.answer(example, position))
+        return answers
 
     @torch.inference_mode()
     def _values(self, example: Example) -> Float[Tensor, "T F"]:

@@ -114,24 +114,24 @@ class SpeechRecognizer(Transcriber):
         spans = self._spans(ids, heard.frames[0]) if heard.frames else []
         features, tokens = self._features([samples]), self.tokenizer.shown(ids)
         inputs = torch.tensor([[self.tokenizer.pad, *ids]], device=self.device)
-        crossing = [name for name in attention_names(self.model) if name.endswith("cross")]
-        with record(self.model) as looks, record_neurons(self.model, crossing) as seen:
+        layers = attention_names(self.model)
+        with record(self.model) as looks, record_neurons(self.model, layers) as seen:
             self.model(features.values, None, inputs)
-        weights = {}
+        frames = [slice(span.first, span.last) for span in spans]  # of every token
+        weights, neurons = dict[str, np.ndarray](), dict[str, LayerNeurons]()
         for name, each in looks.items() if ids else ():
             rows = each[0].float().cpu().numpy()
             if name.endswith("cross"):
-                weights[name] = rows[:, : len(ids)]
+                weights[name], neurons[name] = rows[:, : len(ids)], seen[name].part(slice(len(ids)))
             elif name.startswith("encoder") and spans:
-                of_tokens = [rows[:, span.first : span.last].mean(axis=1) for span in spans]
-                weights[name] = np.stack(of_tokens, axis=1)
+                weights[name] = np.stack([rows[:, some].mean(axis=1) for some in frames], axis=1)
+                neurons[name] = seen[name].mean_over(frames)
         path = [
             (token, self._seconds(span.first), self._seconds(span.last), span.score)
             for token, span in zip(tokens, spans, strict=False)
         ]
         words = self._words(ids, heard.frames[0]) if heard.frames else []
         text = self.tokenizer.decode(ids).strip()
-        neurons = {name: each.part(slice(len(ids))) for name, each in seen.items()}
         return HeardAttention(text, spectrogram, tokens, self._seconds(1), weights, path, words, neurons)
 
     def _features(self, pieces: Sequence[Samples]) -> Features:

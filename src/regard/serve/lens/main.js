@@ -8,6 +8,7 @@ import { refreshCompare, startCompare } from "./compare.js";
 import { refreshDocuments, startDocuments } from "./documents.js";
 import { byId, say } from "./dom.js";
 import { percent } from "./format.js";
+import { refreshFeatures, startFeatures } from "./features.js";
 import { greet } from "./greeting.js";
 import { isRunning, loadJob, watchJob } from "./jobs.js";
 import { lookWith, refreshLook, startLook } from "./look.js";
@@ -32,6 +33,7 @@ const REFRESH = {
   house: () => {},
   scene: () => {},
   protein: () => {},
+  features: refreshFeatures,
   workbench: refreshWorkbench,
   train: refreshTrain,
   models: () => attempt(loadModels),
@@ -127,6 +129,7 @@ async function start() {
   startHouse();
   startScene();
   startProtein();
+  startFeatures();
   startWorkbench();
   startTrain((id) => use(id, true), () => attempt(loadModels));
   startModels(use, lookInto);

@@ -74,6 +74,7 @@ class Reader(ABC, Generic[B]):
     """A model with the examples that it reads. B is a batch of them on the device."""
 
     columns: ClassVar[Mapping[str, str]]  # the data type of each column
+    reads_text: ClassVar[bool] = True  # whether `given` takes a text; otherwise the path of a file
     model: nn.Module
     device: torch.device
 

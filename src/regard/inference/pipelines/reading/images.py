@@ -31,6 +31,7 @@ class ImageReader(Reader[ImageInputs]):
     """A classifier that reads images."""
 
     columns: ClassVar = {"pixels": "|u1", "label": "<i4"}
+    reads_text: ClassVar = False
 
     def __init__(self, pipeline: ImageClassifier) -> None:
         self.pipeline, self.model, self.device = pipeline, pipeline.model, pipeline.device

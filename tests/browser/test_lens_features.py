@@ -1,0 +1,61 @@
+"""The Features tab: features listed, searched, named, switched off and turned up; the features of a text."""
+
+import json
+import os
+from collections.abc import Callable
+
+from playwright.sync_api import Page, expect
+
+import regard
+from regard.cli.main import run
+
+
+def shot(page: Page, name: str) -> None:
+    if folder := os.environ.get("REGARD_SHOTS"):
+        page.screenshot(path=f"{folder}/{name}.png", full_page=True)
+
+
+def test_a_feature_is_opened_changed_and_named(start_server: Callable, open_lens: Callable, make_dictionary):
+    folder = make_dictionary("gpt")
+    dictionary = regard.load(folder)
+    with open_lens(f"{start_server([folder]).url}/#features") as page:
+        expect(page.locator("#features-view")).to_have_attribute("data-state", "done")
+        known = [each for each in dictionary.contexts.features if each.contexts]
+        expect(page.locator(".features button")).to_have_count(len(known))
+        number = known[-1].number
+        page.click(f'.features button[data-feature="{number}"]')
+        expect(page.locator("#features-view h2")).to_have_text(f"Feature {number}")
+        expect(page.locator("#features-view .contexts li")).to_have_count(len(known[-1].contexts))
+        for button, value in (("#feature-off", 0.0), ("#feature-up", float(f"{2 * known[-1].largest:.4g}"))):
+            page.click(button)
+            expect(page.locator("#feature-answers")).to_have_attribute("data-state", "done")
+            expect(page.locator("#feature-answers th").last).to_contain_text(f"at {value:.3g}"[:7])
+            _, changed = dictionary.answers_in(number, 0, value)
+            expect(page.locator("#feature-answers td").last).to_have_text(changed.strip())
+        shot(page, "features")
+        page.fill("#feature-name", "the owl")
+        page.press("#feature-name", "Enter")
+        expect(page.locator("#features-view h2")).to_have_text(f"Feature {number}: the owl")
+        assert json.loads((folder / "names.json").read_text()) == {str(number): "the owl"}
+        page.fill("#features-view input[type=search]", "OWL")
+        expect(page.locator(".features button")).to_have_count(1)
+        page.fill("#features-text", "the fox saw the owl")
+        page.click("#features-go")
+        _, active = dictionary.active("the fox saw the owl", 40)
+        expect(page.locator("#features-active li")).to_have_count(len(active))
+        page.locator("#features-active button").first.click()
+        expect(page.locator("#features-view h2")).to_contain_text(f"Feature {active[0].number}")
+        assert f"feature={active[0].number}" in page.url
+        dictionary.rename({number: ""})
+
+
+def test_the_offline_page_shows_images_and_what_the_model_says(open_lens: Callable, make_dictionary, tmp_path):
+    file = tmp_path / "features.html"
+    assert run(["features", "-m", str(make_dictionary("vit")), "--top", "3", "-o", str(file)]) == 0
+    with open_lens(f"file://{file}") as page:
+        expect(page.locator(".features button")).to_have_count(3)
+        expect(page.locator(".contexts.images canvas").first).to_be_visible()
+        page.locator(".features button").last.click()
+        expect(page.locator(".features button").last).to_have_attribute("aria-current", "true")
+        expect(page.locator(".effects tbody tr").first).to_be_visible()
+        shot(page, "features-offline")
