@@ -33,11 +33,11 @@ def test_a_feature_is_opened_changed_and_named(start_server: Callable, open_lens
             _, changed = dictionary.answers_in(number, 0, value)
             expect(page.locator("#feature-answers td").last).to_have_text(changed.strip())
         shot(page, "features")
-        page.fill("#feature-name", "the owl")
+        page.fill("#feature-name", "night bird")
         page.press("#feature-name", "Enter")
-        expect(page.locator("#features-view h2")).to_have_text(f"Feature {number}: the owl")
-        assert json.loads((folder / "names.json").read_text()) == {str(number): "the owl"}
-        page.fill("#features-view input[type=search]", "OWL")
+        expect(page.locator("#features-view h2")).to_have_text(f"Feature {number}: night bird")
+        assert json.loads((folder / "names.json").read_text()) == {str(number): "night bird"}
+        page.fill("#features-view input[type=search]", "NIGHT")
         expect(page.locator(".features button")).to_have_count(1)
         page.fill("#features-text", "the fox saw the owl")
         page.click("#features-go")

@@ -104,7 +104,7 @@ export class FeatureBrowser {
     const wanted = this.parts.search.value.trim().toLowerCase();
     const matches = this.features.filter((each) => `${each.number} ${each.name} ${each.words.map(spokenToken).join(" ")}`.toLowerCase().includes(wanted));
     this.parts.list.replaceChildren(...matches.map((each) => make("li", {}, make("button", { type: "button", data: { feature: each.number }, onclick: () => this.open(each.number) },
-      make("span", { className: "number", textContent: String(each.number) }), make("span", { textContent: titleOf(each) }),
+      make("span", { className: "which", textContent: String(each.number) }), make("span", { textContent: titleOf(each) }),
       make("span", { className: "share", textContent: percent(each.share) })))));
     this.parts.none.hidden = matches.length > 0;
     this.#mark();

@@ -4,7 +4,7 @@
 import { readAddress, writeAddress } from "./address.js";
 import { get, post, wordsOf } from "./api.js";
 import { byId, fillSelect, make, say } from "./dom.js";
-import { plural } from "./format.js";
+import { plural, spokenToken } from "./format.js";
 import { FeatureBrowser, answerTable, litText } from "./look/feature_view.js";
 import { modelList, watchModels } from "./model_list.js";
 
@@ -134,4 +134,4 @@ function changeForm(feature) {
 }
 
 /** A context up to its strongest token; of an image, its number. */
-const promptOf = (context) => (context.tokens.length ? context.tokens.slice(0, context.at + 1).join("") : `image ${context.example}`);
+const promptOf = (context) => (context.tokens.length ? spokenToken(context.tokens.slice(0, context.at + 1).join("")) : `image ${context.example}`);
