@@ -2,12 +2,13 @@
 
 python bench/dictionary.py [--recipe stories260k-dictionary] [--set KEY=VALUE ...] [--rates 3e-3,1e-3] [--out FOLDER]
 
-Ours is the recipe, by the loop of `regard train`. Theirs is `TopKTrainingSAE`, trained by `SAETrainer` on the same stream
-of vectors in the same order: as many features, the same k, batch, steps and warmup, its own loss of dead features with the
-same patience, the vectors divided by the same number, and its decoder bias begun at their mean, as ours; its rate falls to
-zero over the last fifth of the steps, as its documentation has it. The weights that sae-lens ends with are then written in
-the form of our model, which must give the same vectors back, and both are measured by the same code on the same held-out
-examples. Where sae-lens is not installed, ours alone. Times are of training, reading of the model included.
+Ours is the recipe, by the loop of `regard train`. Theirs is `TopKTrainingSAE`, trained by `SAETrainer` on the same
+stream of vectors in the same order: as many features, the same k, batch, steps and warmup, its own loss of dead
+features with the same patience, the vectors divided by the same number, and its decoder bias begun at their mean, as
+ours; its rate falls to zero over the last fifth of the steps, as its documentation has it. The weights that sae-lens
+ends with are then written in the form of our model, which must give the same vectors back, and both are measured by the
+same code on the same held-out examples. Where sae-lens is not installed, ours alone. Times are of training, reading of
+the model included.
 """
 
 from __future__ import annotations
@@ -67,8 +68,9 @@ def show(name: str, rate: float, seconds: float, task: DictionaryTask, dictionar
 
 def train_theirs(task: DictionaryTask, rate: float) -> SparseAutoencoder:
     """The dictionary of sae-lens after as many steps, in our form."""
-    from sae_lens import SAETrainer, SAETrainerConfig
+    from sae_lens.config import SAETrainerConfig
     from sae_lens.saes.topk_sae import TopKTrainingSAE, TopKTrainingSAEConfig
+    from sae_lens.training.sae_trainer import SAETrainer
 
     training, built = task.recipe.training, task.build()
     assert isinstance(built, SparseAutoencoder)

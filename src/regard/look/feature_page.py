@@ -17,4 +17,4 @@ def render_features(report: dict[str, Any]) -> str:
 
 @cache
 def _script() -> str:
-    return bundle(["features.js"], read_web)
+    return bundle(["feature_page.js"], read_web)

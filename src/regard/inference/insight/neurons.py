@@ -83,7 +83,7 @@ class LayerNeurons:
         return replace(self, queries=self.queries[:, :, queries], keys=self.keys[:, :, keys], bias=bias)
 
     def mean_over(self, spans: Sequence[slice]) -> LayerNeurons:
-        """One query for each span of queries, their mean: scores are linear in it, so its score is the mean of theirs."""
+        """One query for each span of queries: their mean, whose scores are the mean of theirs."""
         queries = np.stack([self.queries[:, :, span].mean(axis=2) for span in spans], axis=2)
         bias = self.bias
         if bias is not None and bias.shape[2] > 1:
