@@ -79,14 +79,18 @@ def _pieces(document: XmlDocument, element: Any) -> Iterator[Piece]:
 
 def _text_pieces(document: XmlDocument, text: str | None) -> Iterator[Piece]:
     raw = text or ""
-    if len(raw) > 1 and raw[0] == raw[-1] == '"' and raw[-2] != "\\":
-        raw = raw[1:-1]  # quotes around a text keep its spaces
+    quoted = len(raw) > 1 and raw[0] == raw[-1] == '"' and raw[-2] != "\\"
+    if quoted:  # they keep the spaces of the text; a tag without a partner keeps its place
+        yield Mark('"', "close", object())
+        raw = raw[1:-1]
     for number, part in enumerate(BREAK.split(raw)):
         if number % 2:
             yield Mark(part, "close", object())  # a tag without a partner, which keeps its place
             continue
         for piece in parse(ESCAPE.sub(lambda match: chr(int(match[1], 16)) if match[1] else match[2], part)):
             yield piece if isinstance(piece, str) else replace(piece, content=_spelled(document, piece.content))
+    if quoted:
+        yield Mark('"', "close", object())
 
 
 def _spelled(document: XmlDocument, text: str) -> str:

@@ -84,9 +84,10 @@ def translate_json(job: DocumentJob) -> None:
 
 
 def _has_message_keys(value: Any) -> bool:
-    if not isinstance(value, dict) or not value:
+    entries = list(value.values()) if isinstance(value, dict) else value
+    if not isinstance(entries, list) or not entries:
         return False
-    return all(isinstance(each, dict) and any(key in each for key in MESSAGE_KEYS) for each in value.values())
+    return all(isinstance(each, dict) and any(key in each for key in MESSAGE_KEYS) for each in entries)
 
 
 def _language_key(job: DocumentJob, value: Any, strings: Sequence[JsonString]) -> list[FoundText]:
@@ -97,11 +98,17 @@ def _language_key(job: DocumentJob, value: Any, strings: Sequence[JsonString]) -
 
 
 def is_language_root(job: DocumentJob, value: Any) -> bool:
-    """Whether all messages stand below the code of the source language, as in {"en": {…}}."""
-    if not isinstance(value, dict) or len(value) != 1 or not job.target:
+    """Whether all messages stand below the code of the source language, as in {"en": {…}}; refuses a file that has the
+    target's beside it, whose messages would be taken for source text."""
+    if not isinstance(value, dict) or not job.target:
         return False
-    ((key, inside),) = value.items()
-    return isinstance(key, str) and isinstance(inside, dict) and same_language(key, job.source)
+    groups = [key for key, inside in value.items() if isinstance(key, str) and isinstance(inside, dict)]
+    source, target = find_language(groups, job.source), find_language(groups, job.target)
+    if source and target and source != target:
+        raise DataError(
+            f"{job.path}: has messages of {source} and of {target}; translate a file that has {source} alone"
+        )
+    return len(value) == 1 and source is not None
 
 
 def translate_arb(job: DocumentJob) -> None:
@@ -154,7 +161,7 @@ def _new_units(job: DocumentJob, key: str, entry: Any, source: str) -> Iterator[
         return
     known = entry.get("localizations") or {}
     target = find_language(known, job.target) or job.target
-    if target in known and not job.overwrite:
+    if _is_translated(known.get(target)) and not job.overwrite:
         job.report.kept["already translated"] += 1
         return
     # An entry without a text of the source language has its key for it
@@ -163,6 +170,12 @@ def _new_units(job: DocumentJob, key: str, entry: Any, source: str) -> Iterator[
     if units:
         entry["localizations"] = dict(sorted({**known, target: copied}.items()))
     yield from units
+
+
+def _is_translated(localization: Any) -> bool:
+    """Whether a language has a text; Xcode adds one that is empty or a copy of the source, of state "new"."""
+    units = list(_units(localization))
+    return localization is not None and not (units and all(unit.get("state") == "new" for unit in units))
 
 
 def _units(value: Any) -> Iterator[dict[str, Any]]:

@@ -28,6 +28,8 @@ TITLE = r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\((?:[^()\\]|\\.)*\)"""
 LINK_END = re.compile(rf"\](?:\(\s*(?:<[^<>\n]*>|{INSIDE})(?:\s+(?:{TITLE}))?\s*\)|\[[^\[\]]*\])?", re.DOTALL)
 # Footnotes, the boxes of task lists, and GitHub's alerts, which the parser takes for text
 EXTENSION = re.compile(r"(\[\^[^\]\s]+\]:?|\A\[[ xX]\](?=\s)|\A\[![A-Z]+\])")
+# The line that opens or closes a box of MkDocs, VuePress or Docusaurus, which the parser takes for text, too
+FENCE = re.compile(r":{3,}.*|(?:!!!|\?\?\?\+?)[ \t].*")
 FORMULA = re.compile(r"\s*\$\$.*\$\$\s*", re.DOTALL)
 SPECIAL = re.compile(r"([`*\[\]]|(?<![^\W_])_|_(?![^\W_])|<(?=[A-Za-z/!?])|~(?=~))")
 AMBIGUOUS = re.compile(r"(\\(?=[!-/:-@\[-`{-~])|&(?=#?\w+;))")  # always escaped: would vanish without a trace
@@ -149,7 +151,9 @@ class _Reader:
             if linked:
                 linked = token.type != "link_close"
             elif token.type == "text":
-                yield self._text(token.content)
+                is_fence = FENCE.fullmatch(token.content) and token.content == self._line()
+                text = self._text(token.content)
+                yield Mark(text, "close", object()) if is_fence else text
             elif token.type in ("softbreak", "hardbreak"):
                 yield self._break(token.type == "hardbreak")
             elif token.type == "code_inline":
@@ -200,11 +204,21 @@ class _Reader:
             done += 1
         return text
 
+    def _line(self) -> str:
+        """The line that is being read."""
+        start = self.content.rfind("\n", 0, self.at) + 1
+        return self.content[start:].partition("\n")[0].strip()
+
     def _break(self, hard: bool) -> Piece:
-        start = self.at
-        raw = self._take(LINE_BREAK).rstrip(" \t")
-        if hard or re.fullmatch(r"\[![A-Z]+\]", self.content[:start]):
-            return Mark(f"{raw}{self.place.indent}", "close", object())  # a tag without a partner keeps its place
+        start, before = self.at, self._line()
+        raw = self._take(LINE_BREAK)
+        by_fence = FENCE.fullmatch(before) or FENCE.fullmatch(self._line())
+        if hard or by_fence or re.fullmatch(r"\[![A-Z]+\]", self.content[:start]):
+            end, _, indent = raw.rpartition("\n")
+            kept = indent if by_fence else ""  # a box may begin with lines that are further in
+            return Mark(
+                f"{end}\n{self.place.indent}{kept}", "close", object()
+            )  # a tag without a partner keeps its place
         return " "
 
     def _html(self, raw: str) -> list[Piece]:

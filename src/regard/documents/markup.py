@@ -33,10 +33,13 @@ PLACEHOLDER = re.compile(
     | [$\#@]?\{{(?:[^{{}}]|\{{[^{{}}]*\}})*\}}                 # {{name}}, {{0}}, ${{VAR}}, ICU's {{n, plural, ..}}
     | %\([^()\s]*\)[\#0+-]*\d*(?:\.\d+)?[a-zA-Z]      # %(name)s
     | %\{{[^{{}}\s]*\}} | %% | %[A-Z_][A-Z0-9_]+%           # %{{name}}, %PATH%
+    | %\#@\w+@ | %arg\b                                # Xcode's substitutions
     | (?<!\d)%(?:\d+\$)?[\#0+-]*\d*(?:\.\d+)?(?:hh?|ll?|[zjt])?[diouxXeEfFgGcrsa@]   # %s, %1$s, %5.2f
+    | (?<![\w%])%[-_0^\#]?[A-Za-z](?![^\W_])            # strftime's %Y-%m-%d
     | (?<![\w%])%(?:L?\d+|n)(?![\w%])                    # Qt's %1, %L1 and %n
     | &(?:\#\d+|\#x[0-9A-Fa-f]+|[A-Za-z]\w*); | &&      # &amp;, &#160;, an ampersand that is no mnemonic
     | \$t\([^()]*\)                                     # i18next's reference to another message
+    | (?<![\w@])@(?:\.\w+)?:(?:\([\w.-]+\)|[\w-]+(?:\.[\w-]+)*)   # that of Vue: @:key, @.lower:key, @:(key)
     | \$[A-Za-z_]\w* | \\[nrt"'] | {MARK_CHAR}
     | (?P<symbol> (?:[{SYMBOLS}][{MODIFIERS}]*)+ | [0-9\#*]\ufe0f?\u20e3
       | (?<![^\s("'\[])(?!-+(?![{SIGNS}]))[{SIGNS}]+(?![^\s)"'\],.:;!?]) )   # + and => only where they stand alone

@@ -28,6 +28,7 @@ from regard.errors import DataError
 
 MAX_PARTS, MAX_PART, MAX_TOTAL = 20_000, 64 << 20, 2 << 30  # files; bytes of an XML part and of all, unpacked
 TAG = re.compile(r"<[^<>]*>")
+COMPOUND = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"  # begins what Microsoft's programs encrypt, and .doc and .ppt
 COPY = 1 << 20  # bytes copied at a time
 
 
@@ -72,6 +73,12 @@ def translate_office(job: DocumentJob) -> None:
             with zipfile.ZipFile(stream) as archive, zipfile.ZipFile(spool, "w") as new:
                 _translate_archive(job, KINDS[suffix], archive, new)
         except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+            stream.seek(0)
+            if stream.read(len(COMPOUND)) == COMPOUND:
+                raise DataError(
+                    f"{job.path}: protected by a password, or of an older version of the program; "
+                    f"open it, and save it as {suffix} without protection"
+                ) from None
             raise DataError(f"{job.path}: not a readable {suffix} file, which is a zip archive ({error})") from None
         spool.seek(0)
         while chunk := spool.read(COPY):

@@ -86,7 +86,8 @@ def flow_paragraph(document: XmlDocument, element: Any) -> Paragraph:
 # Elements around runs, whose content is translated
 WRAPPERS = frozenset({"hyperlink", "ins", "moveTo", "smartTag", "customXml"})
 # What word processors note about the old text, and of no use to the new one
-DROPPED = frozenset({"proofErr", "lastRenderedPageBreak"})
+DROPPED = frozenset({"proofErr", "lastRenderedPageBreak", "softHyphen"})
+LETTERS = {"noBreakHyphen": "\u2011"}  # elements that stand for a letter of a word
 NOTED = re.compile(r'<w:(?:lang|noProof)\b[^>]*/>|(?<=\s)(?:lang|altLang|dirty|err|smtClean|noProof)="[^"]*"\s?')
 NO_PROPERTIES = re.compile(r"<([\w:]+)\s*(?:/>|>\s*</\1>)")
 
@@ -182,6 +183,8 @@ class RunParagraph:
                 properties = "" if NO_PROPERTIES.fullmatch(properties) else properties
             elif inner.tag == f"{self._namespace}t":
                 yield Item(properties, inner.text or "")
+            elif name_of(inner) in LETTERS:
+                yield Item(properties, LETTERS[name_of(inner)])
             elif name_of(inner) and name_of(inner) not in DROPPED:
                 yield Item("", mark=_single(name_of(inner), Raw((f"<{name}>{written}", inner, f"</{name}>"))))
 

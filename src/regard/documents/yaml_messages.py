@@ -17,6 +17,7 @@ from regard.optional import needed
 STRING = "tag:yaml.org,2002:str"
 # Words that one version of YAML or another takes for something else than a string
 OTHER_VALUES = frozenset({"yes", "no", "on", "off", "y", "n", "true", "false", "null", "~"})
+SYMBOL = re.compile(r":[A-Za-z_]\w*[?!]?")  # of Ruby, which reads it as a name: `order: [:year, :month, :day]`
 PREFIX = re.compile(r"(?:[&!]\S*\s+)*")  # an anchor and a tag before a string
 PLAIN = re.compile(r"[^\W\d_](?:(?!: | #)[^\r\n\t])*(?<![:\s])")  # what needs no quotes, outside of [a, b] and {a: b}
 FLOW = re.compile(r"[,\[\]{}]")
@@ -37,7 +38,7 @@ def translate_yaml(job: DocumentJob) -> None:
     for scalar in (each for root in roots for each in _scalars(root, set())):
         raw = text[scalar.node.start_mark.index : scalar.node.end_mark.index]
         start = scalar.node.start_mark.index + _prefix_length(raw)
-        if scalar.node.tag == STRING and not (scalar.node.style is None and scalar.node.value.lower() in OTHER_VALUES):
+        if scalar.node.tag == STRING and not (scalar.node.style is None and _is_no_text(scalar.node.value)):
             scalars[FoundText(start, scalar.node.end_mark.index, scalar.node.value)] = scalar
     edits = translated_edits(
         job, list(scalars), lambda found, new: _spelled(text[found.start : found.end], new, scalars[found])
@@ -46,6 +47,10 @@ def translate_yaml(job: DocumentJob) -> None:
     if _shape(_composed(job, new)) != _shape(roots):
         raise DataError(f"{job.path}: cannot be written with its translations; quote its strings, and try again")
     job.write(new)
+
+
+def _is_no_text(plain: str) -> bool:
+    return plain.lower() in OTHER_VALUES or SYMBOL.fullmatch(plain) is not None
 
 
 def _composed(job: DocumentJob, text: str) -> list[Any]:
@@ -75,16 +80,21 @@ def _scalars(node: Any, seen: set[int], in_flow: bool = False) -> Iterator[Scala
         yield from _scalars(value, seen, in_flow or bool(node.flow_style))
 
 
-def _shape(nodes: list[Any]) -> list[Any]:
-    """The kinds and tags of nodes and of what is in them."""
-    return [
-        (
-            node.id,
-            node.tag,
-            [] if node.id == "scalar" else _shape([part for each in node.value for part in _parts(each)]),
-        )
-        for node in nodes
-    ]
+def _shape(roots: list[Any]) -> list[Any]:
+    """The kinds and tags of all nodes; one that several places refer to, or that is inside itself, is its number."""
+    shape: list[Any] = []
+    numbers: dict[int, int] = {}
+    todo = roots[::-1]
+    while todo:
+        node = todo.pop()
+        if id(node) in numbers:
+            shape.append(numbers[id(node)])
+            continue
+        numbers[id(node)] = len(numbers)
+        inside = [] if node.id == "scalar" else [part for each in node.value for part in _parts(each)]
+        shape.append((node.id, node.tag, len(inside)))
+        todo += inside[::-1]
+    return shape
 
 
 def _parts(inside: Any) -> tuple[Any, ...]:
@@ -98,10 +108,12 @@ def _prefix_length(raw: str) -> int:
 
 def _language_key(job: DocumentJob, root: Any, text: str) -> Iterator[Edit]:
     """The edit of the only key of a file, if it is the code of the source language, as in Rails."""
-    if root.id != "mapping" or len(root.value) != 1:
+    if root.id != "mapping":
         return
-    key, value = root.value[0]
-    if value.id == "mapping" and is_language_root(job, {key.value: {}}):
+    if is_language_root(
+        job, {key.value: {} if value.id == "mapping" else None for key, value in root.value if key.id == "scalar"}
+    ):
+        key, _ = root.value[0]
         start, end = key.start_mark.index, key.end_mark.index
         quote = text[start] if text[start] in "\"'" else ""
         yield Edit(start, end, f"{quote}{job.target}{quote}")

@@ -119,6 +119,24 @@ def test_markdown_keeps_all_but_its_words(tmp_path: Path):
     assert rewrite(tmp_path, "a.md", SAMPLE.replace("\n", "\r\n"))[0] == DONE.replace("\n", "\r\n")
 
 
+BOXES = """!!! note "A title"
+    further in here
+    goes on
+
+> ::: tip
+> quoted **words**
+> :::
+
+text
+"""
+
+
+def test_boxes_of_documentation_keep_their_lines(tmp_path: Path):
+    out, _ = rewrite(tmp_path, "a.md", BOXES)
+    expected = BOXES.replace("further in here\n    goes on", "FURTHER IN HERE GOES ON").replace("text", "TEXT")
+    assert out == expected.replace("quoted **words**", "QUOTED **WORDS**")
+
+
 @pytest.mark.parametrize(
     ("source", "answer", "expected"),
     [
@@ -218,6 +236,19 @@ def test_any_yaml_that_pyyaml_writes_keeps_its_shape(tmp_path: Path, value, flow
 
     out, _ = rewrite(tmp_path, "a.yaml", text, lambda each: [answer for _ in each])
     assert shape(yaml.safe_load(out)) == shape(value)
+
+
+def test_names_and_formats_of_rails_are_no_text(tmp_path: Path):
+    source = 'en:\n  order: [:year, :month]\n  format: "%b %d, %Y"\n  first: ":year it is"\n'
+    assert rewrite(tmp_path, "a.yml", source)[0] == source.replace("en:", "de:").replace("it is", "IT IS").replace(
+        '":year', '":YEAR'
+    )
+
+
+def test_references_of_yaml_cost_no_time_however_often_they_repeat(tmp_path: Path):
+    bomb = "a0: &a0 [lol]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 30))
+    assert rewrite(tmp_path, "a.yaml", bomb)[0] == bomb.replace("[lol]", "[LOL]")
+    assert rewrite(tmp_path, "b.yaml", "a: &x [b, *x]\n")[0] == "a: &x [B, *x]\n"
 
 
 def test_yaml_that_is_broken_is_refused_in_one_line(tmp_path: Path):

@@ -47,6 +47,8 @@ def rewrite(folder: Path, name: str, raw: bytes | str, translate=shout, **option
         ),
         ("{n, plural, other {it''s '{'fine'}' here}}", "{n, plural, other {IT''S '{'FINE'}' HERE}}"),
         ("{n, plural, other {open", "{n, plural, other {open"),
+        ("%#@cats@ and %arg dogs, %Y-%m-%d", "%#@cats@ AND %arg DOGS, %Y-%m-%d"),
+        ("@:common.hello you, @.lower:(a-b) too", "@:common.hello YOU, @.lower:(a-b) TOO"),
         ("{when, date, short} at noon", "{when, date, short} AT NOON"),
     ],
 )  # fmt: skip
@@ -110,6 +112,10 @@ def test_json_below_a_language_and_with_descriptions(tmp_path: Path):
     chrome = {"a": {"message": "Hi $USER$", "description": "x", "placeholders": {"user": {"content": "y"}}}}
     out = json.loads(rewrite(tmp_path, "a.json", json.dumps(chrome))[0])
     assert out == {"a": {**chrome["a"], "message": "HI $USER$"}}
+    extracted = [{"id": "app.hi", "defaultMessage": "Hi", "description": "x"}]
+    assert json.loads(rewrite(tmp_path, "a.json", json.dumps(extracted))[0]) == [
+        {**extracted[0], "defaultMessage": "HI"}
+    ]
 
 
 values = st.recursive(
@@ -232,6 +238,16 @@ def test_doubtful_strings_of_a_catalogue_are_to_be_reviewed(tmp_path: Path):
 # Lines of keys and values
 
 
+def test_a_unit_of_a_catalogue_that_is_new_is_not_yet_translated(tmp_path: Path):
+    def catalogue(state: str) -> str:
+        german = {"stringUnit": {"state": state, "value": "Hallo"}}
+        return json.dumps({"sourceLanguage": "en", "strings": {"Hello": {"localizations": {"de": german}}}})
+
+    for state, expected in (("new", "HELLO"), ("translated", "Hallo"), ("needs_review", "Hallo")):
+        out = json.loads(rewrite(tmp_path, "a.xcstrings", catalogue(state))[0])
+        assert out["strings"]["Hello"]["localizations"]["de"]["stringUnit"]["value"] == expected
+
+
 def test_properties_as_java_reads_them(tmp_path: Path):
     text = (
         "# a comment = kept \\\n! and this\n\nopen=Open the file\n"
@@ -297,7 +313,8 @@ def test_android_resources(tmp_path: Path):
     expected = ANDROID
     for old, new in (
         ("Don\\'t say", "DON\\'T SAY"), (">so<", ">SO<"), (" to <", " TO <"), ("more\\nplease", "MORE\\nPLEASE"),
-        ("%d cat<", "%d CAT<"), ("%d cats<", "%d CATS<"), ("Monday", "MONDAY"), ('"It\u2019s  fine"', "IT\u2019S FINE"),
+        ("%d cat<", "%d CAT<"), ("%d cats<", "%d CATS<"), ("Monday", "MONDAY"),
+        ('"It\u2019s  fine"', '"IT\u2019S FINE"'),
     ):  # fmt: skip
         expected = expected.replace(old, new)
     assert out == expected
@@ -323,6 +340,8 @@ def test_android_resources(tmp_path: Path):
     [
         ("a.json", b"", "line 1: not well-formed JSON"), ("a.json", b'{"a": "b",}', "line 1: not well-formed JSON"),
         ("a.json", b"[" * 100_000, "nested too deeply"), ("a.json", b"\x89PNG\xff\0", r"a\.json"),
+        ("a.json", b'{"en": {"a": "b"}, "de": {"a": "c"}}', "has messages of en and of de"),
+        ("a.yaml", b"en: {a: b}\nde: {a: c}", "translate a file that has en alone"),
         ("a.arb", b"[]", "not an ARB file"), ("a.xcstrings", b"{}", "not a string catalogue"),
         ("a.xcstrings", b'{"sourceLanguage": "fr", "strings": {}}', "its source language is 'fr', not 'en'"),
         ("a.xml", b"<resources><string>", "not well-formed XML"), ("a.xml", b"", "not well-formed XML"),

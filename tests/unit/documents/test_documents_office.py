@@ -109,6 +109,15 @@ def test_word_documents_keep_runs_links_fields_tables_headers_and_styles(tmp_pat
     assert report.translated == 13  # a tab and the end of a line separate texts
 
 
+def test_hyphens_that_are_elements_do_not_divide_words(tmp_path: Path):
+    document = docx.Document()
+    run = "<w:t>an e</w:t><w:noBreakHyphen/><w:t>mail ad</w:t><w:softHyphen/><w:t>dress</w:t>"
+    document.add_paragraph("Give ")._p.append(parse_xml(f"<w:r {nsdecls('w')}>{run}</w:r>"))
+    out, report = rewrite(tmp_path, "a.docx", saved(document))
+    assert [each.text for each in docx.Document(io.BytesIO(out)).paragraphs] == ["GIVE AN E\u2011MAIL ADDRESS"]
+    assert report.translated == 1
+
+
 def test_a_translation_that_changes_no_word_changes_no_part(tmp_path: Path):
     for name, raw in (("a.docx", saved(word_document())), ("a.odt", saved(text_document())), ("a.pptx", slides())):
         out, report = rewrite(tmp_path, name, raw, lambda each: each)
@@ -271,6 +280,7 @@ def word_with(content: bytes) -> bytes:
 BROKEN = {
     "empty": (b"", "not a readable .docx file"),
     "text": (b"Dear all", "not a readable .docx file"),
+    "encrypted": (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600), "protected by a password, or of an older version"),
     "cut": (saved(docx.Document())[:-300], "not a readable .docx file"),
     "other zip": (archive_of(a=b"b"), "has no word/document.xml"),
     "no XML": (word_with(b"\x89PNG"), "not in utf-8"),
