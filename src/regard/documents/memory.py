@@ -80,6 +80,8 @@ class TranslationMemory:
             whole = [pair for pair in found if pair[0].strip() and pair[1].strip()]
             if lost := len(found) - len(whole):
                 warnings.warn(f"{path}: {lost} of {len(found)} segments have no source or no translation", stacklevel=2)
+            if not found:
+                warnings.warn(f"{path}: has no segments from {source} into {target}", stacklevel=2)
             pairs, broken = [*pairs, *whole], broken + lost
         memory = cls(pairs)
         memory.broken = broken

@@ -307,6 +307,10 @@ def test_a_memory_is_shown_and_used_when_asked(
     assert run([*command, SENTENCE, "--memory-use", "exact", "--json", "--align"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["text"] == "comemos pan" and told["memory"][0]["similarity"] == 1.0 and told["alignment"]
+    memory.write_text(f"{SENTENCE}\tzzz (qqq)\n", "utf-8")  # words that the model does not know, and need not know
+    assert run([*command, SENTENCE, "--memory-use", "exact", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["unknown"] == []
+    memory.write_text(f"{SENTENCE}\tcomemos pan\nthey sleep at night\tduermen de noche\n", "utf-8")
     document.write_text(f"{SENTENCE}\nthey sleep at night!\n", "utf-8")
     outputs = [tmp_path / name for name in ("once.txt", "twice.txt")]
     for output in outputs:

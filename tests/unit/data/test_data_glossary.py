@@ -71,3 +71,8 @@ def test_repeated_terms_are_told_and_used_once(tmp_path: Path) -> None:
     assert len(glossary.terms) == 1
     with pytest.raises(DataError, match=r"missing\.tsv"):
         Glossary.read(tmp_path / "missing.tsv")
+    with pytest.raises(DataError, match="is a folder; expected a file"):
+        Glossary.read(tmp_path)
+    (tmp_path / "empty.tsv").write_text("# nothing yet\n\n", "utf-8")
+    with pytest.warns(UserWarning, match=r"empty\.tsv: has no terms"):
+        assert Glossary.read(tmp_path / "empty.tsv", keep=["Regard"]).terms[0].kept

@@ -71,6 +71,9 @@ def test_broken_segments_are_counted_and_the_rest_is_used(tmp_path: Path) -> Non
     assert memory.exact("an owl") == ("an owl", "un búho", 1.0)
     with pytest.raises(DataError, match=r"none\.tmx: there is no such translation memory"):
         TranslationMemory.read([tmp_path / "none.tmx"], "en", "es")
+    table.write_bytes(b"")
+    with pytest.warns(UserWarning, match=r"memory\.tsv: has no segments from en into es"):
+        TranslationMemory.read([table], "en", "es")
 
 
 def test_how_a_memory_is_used() -> None:

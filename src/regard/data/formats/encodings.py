@@ -37,6 +37,8 @@ Stated = Callable[[bytes], str | None]
 
 def find_encoding(path: Path, language: str, stated: Stated = lambda head: None) -> str:
     """The encoding of a file; `stated` reads a declared encoding from its first bytes, if there is one."""
+    if path.is_dir():
+        raise DataError(f"{path}: is a folder; expected a file")
     if path.exists() and not path.is_file():
         raise DataError(f"{path}: not a file that can be read twice, as finding its encoding needs; give the encoding")
     with open_bytes(path) as stream:

@@ -64,17 +64,15 @@ class Glossary:
             lines = list(read_encoded(path, find_encoding(path, "")))
         except OSError as error:
             raise DataError(f"cannot read the glossary {path}: {error.strerror}") from None
+        if not any(_is_term(line) for line in lines):
+            warnings.warn(f"{path}: has no terms; a line is the source term, a TAB and its translation", stacklevel=2)
         return cls.parse(lines, str(path), keep=keep)
 
     @classmethod
     def parse(cls, lines: Iterable[str], name: str = "glossary", *, keep: Sequence[str] = ()) -> Glossary:
         """The glossary of these lines; `name` is what messages call it."""
         rows = ((number, line.strip("\ufeff\r\n")) for number, line in enumerate(lines, 1))
-        given = [
-            _parse_term(line, f"{name}, line {number}")
-            for number, line in rows
-            if line.strip() and not line.startswith(COMMENT)
-        ]
+        given = [_parse_term(line, f"{name}, line {number}") for number, line in rows if _is_term(line)]
         kept = [_term([each], [each], True, f"the term to keep {each!r}") for each in keep]
         return cls(tuple(_without_repetitions([*given, *kept])))
 
@@ -130,6 +128,10 @@ NO_TERMS = Glossary()
 def is_unspaced(character: str) -> bool:
     """Whether a character is of a script without spaces between words."""
     return re.match(UNSPACED, character) is not None
+
+
+def _is_term(line: str) -> bool:
+    return bool(line.strip()) and not line.startswith(COMMENT)
 
 
 def _parse_term(line: str, where: str) -> Term:

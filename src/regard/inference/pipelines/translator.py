@@ -356,9 +356,12 @@ class Translator(DecodingPipeline):
         return unknown_words(text, self.tokenizer.source.reads)
 
     def unknown_in(self, answer: Translation) -> list[UnknownWord]:
-        """The unknown words of a source, and those that were copied because the model has no word for them."""
+        """The unknown words of a source, and those that were copied because the model has no word for them; none if the
+        answer is from a translation memory."""
+        if answer.remembered is not None:
+            return []
         found = self.unknown_words(answer.source)
-        copied = self.answer_text.copied_words(answer)
+        copied = dict.fromkeys(self.answer_text.copied_words(answer))  # a word may be copied twice
         new = [word for word in copied if not any(word.start < each.end and each.start < word.end for each in found)]
         return sorted([*found, *new], key=lambda each: each.start)
 
