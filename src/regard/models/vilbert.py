@@ -4,7 +4,7 @@ Words pass through the layers of a BERT; regions (a feature vector and location 
 Between them are co-attentional layers, in which the queries of each stream meet the keys and values of the other.
 VLN-BERT (Majumdar et al. 2020) is the same model with the steps of a path in place of regions and head = "score".
 Presets: base (the paper's, after BERT-base; co-attention before layers 6-11 of words and 0-5 of regions) and smaller
-ones: small, mini, tiny.
+ones: small, wide (mini with streams of 256), mini, tiny.
 Deviations: the classifier of answers has no weight norm; the layers that read regions begin with weights of 1/√inputs
 instead of 0.02, since five location numbers would otherwise hardly change the sum with hundreds of features, and
 `initial_gain` lets all layers begin so: 0.02 suits the paper's widths, while a narrow stream that begins with it reads
@@ -32,16 +32,21 @@ from regard.models.bert import Bert, BertConfig, MaskedHead, initialise
 Head = Literal["none", "pretraining", "score", "point", "answer"]
 MATCHES = 0  # the output of the match head that means that the text belongs to the image
 
+MINI: dict[str, Any] = {
+    "width": 128, "heads": 4, "depth": 4, "ffn_width": 512, "max_length": 128,
+    "region_features": 192, "region_width": 128, "region_heads": 4, "region_depth": 3, "region_ffn_width": 256,
+    "link_width": 128, "link_heads": 4, "word_links": (1, 2, 3), "region_links": (0, 1, 2), "region_classes": 6,
+}  # fmt: skip
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {
         "width": 64, "heads": 4, "depth": 3, "ffn_width": 128, "max_length": 128,
         "region_features": 192, "region_width": 64, "region_heads": 4, "region_depth": 2, "region_ffn_width": 128,
         "link_width": 64, "link_heads": 4, "word_links": (1, 2), "region_links": (0, 1), "region_classes": 6,
     },
-    "mini": {
-        "width": 128, "heads": 4, "depth": 4, "ffn_width": 512, "max_length": 128,
-        "region_features": 192, "region_width": 128, "region_heads": 4, "region_depth": 3, "region_ffn_width": 256,
-        "link_width": 128, "link_heads": 4, "word_links": (1, 2, 3), "region_links": (0, 1, 2), "region_classes": 6,
+    "mini": MINI,
+    "wide": {
+        **MINI, "width": 256, "heads": 8, "ffn_width": 1024, "region_width": 256, "region_heads": 8,
+        "region_ffn_width": 512, "link_width": 256, "link_heads": 8,
     },
     "small": {
         "width": 256, "heads": 8, "depth": 6, "ffn_width": 1024, "max_length": 128,
