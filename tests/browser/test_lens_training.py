@@ -73,9 +73,18 @@ def test_a_chosen_model_is_improved_with_a_dropped_file(page: Page, table: Path)
     expect(job).to_contain_text("adapt")
     expect(job).to_have_attribute("data-state", "finished", timeout=120_000)
     expect(job).to_contain_text("on your held-out pairs")  # what it was before, and is now
-    page.click("#job-use")
+    compared = page.locator("#improvement [data-set='held_out']")
+    expect(compared.locator("table").first).to_contain_text("better (new)")
+    expect(compared).to_contain_text("p = ")
+    expect(page.locator("#job-use")).to_be_hidden()
+    page.click("#improvement-keep")
+    expect(page.locator("#translate-model")).to_have_value(chosen)
+    page.click("#tab-train")
+    page.click("#improvement-use")
     expect(page.locator("#translate-model")).to_have_value("better")
     expect(page.locator("#translation")).to_have_attribute("data-state", "done")
+    ids = [model["id"] for model in page.request.get(f"{page.url.partition('#')[0]}api/models").json()["models"]]
+    assert ids.index("better") < ids.index(chosen)  # clients that name no model have the new one
 
 
 def test_a_stopped_training_is_no_dead_end(page: Page, table: Path, tmp_path: Path):

@@ -89,7 +89,7 @@ def _models(names: list[str], data: str, to: str, count: int, show: int, as_json
     from regard.cli.options import load_translator
     from regard.errors import UsageError
     from regard.studies.evaluate.translation import held_out_pairs
-    from regard.studies.evaluate.versions import compare_versions
+    from regard.studies.evaluate.versions import SHUFFLES, compare_versions, verdict
 
     if len(names) != 2 or not data:
         raise UsageError("give the pairs, and the old and the new model: regard compare models PAIRS -m OLD -m NEW")
@@ -102,6 +102,8 @@ def _models(names: list[str], data: str, to: str, count: int, show: int, as_json
     print(f"{f'{found.sentences:,} sentences':20}{'BLEU':>9}{'chrF':>9}{'exact':>9}")
     for label, scores in zip(labels, (found.old, found.new), strict=True):
         print(f"{label:20}{scores['bleu']:9.2f}{scores['chrf']:9.2f}{scores['exact']:9.4f}")
+    tested = ", ".join(f"{name} {verdict(found.p_values[name.lower()])}" for name in ("BLEU", "chrF"))
+    print(f"the difference: {tested}; paired approximate randomisation, {SHUFFLES:,} times")
     print(f"{labels[1]} is better in {found.better} sentences, worse in {found.worse}, by chrF")
     for each in found.differences:
         texts = {"source": each.source, "reference": each.reference, labels[0]: each.old, labels[1]: each.new}

@@ -35,11 +35,14 @@ def run(models: Sequence[str], runs: Path, settings: ServeSettings) -> None:
     jobs = TrainingJobs(runs, limit=settings.upload, on_finished=registry.add, on_removed=registry.remove)
     if not models and is_sealed(demo_folder()):
         registry.add(demo_folder())
+    ids: dict[str, str] = {}
     for name, folder in jobs.models().items():
         try:
-            registry.add(folder, name)
+            ids[name] = registry.add(folder, name)
         except RegardError as error:  # one damaged run must not prevent the server from starting
             print(f"regard: warning: {name} is left out: {error}", file=sys.stderr)
+    for record in jobs.replacements():
+        registry.put_before(ids.get(record.name, ""), record.base)
     remove_abandoned_temp_folders()
     app = create_app(registry, jobs, settings)
     listening = listen(settings)

@@ -148,7 +148,8 @@ def test_two_models_are_compared_on_the_same_pairs(
     chrf = sacrebleu.sentence_chrf(first["new"], [first["reference"]]).score
     assert first["old"] != first["new"] and first["new_chrf"] == pytest.approx(chrf)
     assert run([*command, *models]) == 0
-    assert "after is better in" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "after is better in" in printed and f"(p = {found['p_values']['bleu']:.3f})" in printed
     assert run([*command, "-m", str(folders[0])]) == 2
     assert "the old and the new model" in capsys.readouterr().err
 

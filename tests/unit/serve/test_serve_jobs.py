@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import json
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import sacrebleu
 
 import regard
 from forked import fork_jobs
@@ -355,7 +357,7 @@ def test_a_chosen_model_is_improved_by_the_recipe_adapt(jobs, tsv, translator_fo
     launched = []
     monkeypatch.setattr(TrainingJobs, "_launch", lambda self, record: launched.append(record))
     monkeypatch.setattr(TrainingJobs, "_now", lambda self: None)
-    begin(jobs, tsv, recipe="adapt", base=translator_folder, steps=2)
+    begin(jobs, tsv, recipe="adapt", base=translator_folder, base_name="run", steps=2)
     (record,) = launched
     monkeypatch.chdir(jobs.runs / "mine")  # where its process would run
     recipe = load_recipe(record.recipe, [*record.sets, "training.device=cpu"])
@@ -363,3 +365,36 @@ def test_a_chosen_model_is_improved_by_the_recipe_adapt(jobs, tsv, translator_fo
     assert load_model(Path()).config == load_model(translator_folder).config
     job = read_job(record.replace(code=0), Path(), active=False)
     assert "before" in job.message and "now, on your held-out pairs" in job.message
+    jobs.run_folders.write(record)
+    with pytest.raises(ConflictError, match="no finished improvement"):
+        jobs.compare("mine")
+    jobs.run_folders.write(record.replace(code=0))
+    rows = [("we eat bread", "comemos pan", "es"), ("we eat bread", "comemos pão", "pt")]
+    named = [{"q": q, "s": s, "source": "en", "target": target} for q, s, target in rows]
+    (jobs.runs / "suggestions.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in named), "utf-8")
+    held_out, corrections = jobs.compare("mine").sets
+    assert (held_out.kind, corrections.kind, corrections.sentences) == ("held_out", "corrections", 1)
+    pairs = [json.loads(line)[:2] for line in Path("data/valid.jsonl").read_text("utf-8").splitlines()]
+    assert held_out.sentences == len(pairs) > 5
+    for folder, scores in ((translator_folder, held_out.old), (Path(), held_out.new)):
+        answers = [each.text for each in regard.load(folder).translate([source for source, _ in pairs], to="es")]
+        score = sacrebleu.corpus_chrf(answers, [[target for _, target in pairs]]).score
+        assert scores.chrf == pytest.approx(score)
+    assert all(each.old != each.new for each in held_out.differences)
+    assert jobs.compare("mine").sets[0] == held_out  # kept
+
+
+def test_an_improved_model_takes_the_place_of_the_old_one(jobs, folders):
+    registry = ModelRegistry(folders)
+    first, second, third = (info.id for info in registry.infos())
+    (jobs.runs / "mine").mkdir(parents=True)
+    jobs.run_folders.write(JobRecord(name="mine", recipe="adapt", steps=2, code=0, base=first, model=third))
+    assert jobs.replacements() == []
+    record = jobs.replace("mine", True)
+    assert jobs.replacements() == [record]
+    registry.put_before(record.model, record.base)
+    assert [info.id for info in registry.infos()] == [third, first, second]
+    registry.put_before(record.base, record.model)  # it was better before
+    registry.put_before("gone", first)
+    assert [info.id for info in registry.infos()] == [first, third, second]
+    assert not jobs.replace("mine", False).replaces and jobs.replacements() == []

@@ -36,6 +36,8 @@ class JobRecord(Config):
     stopping: bool = False
     code: int | None = None
     model: str | None = None  # the id of its model in the model registry
+    base: str = ""  # the id of the model that it improves
+    replaces: bool = False  # whether its model is to be used in place of that one
 
 
 class Validation(Config):
@@ -73,6 +75,8 @@ class Job(Config):
     samples: list[SampleTranslation]
     summary: str
     model: str | None
+    base: str  # the model that it improves
+    replaces: bool  # whether its model is used in place of that one
 
 
 class Run(Config):
@@ -119,6 +123,8 @@ def read_job(record: JobRecord, folder: Path, *, active: bool) -> Job:
         samples=[SampleTranslation(step=row["step"], **pair) for row in samples[-1:] for pair in row["pairs"]],
         summary=summary,
         model=record.model,
+        base=record.base,
+        replaces=record.replaces,
     )
 
 

@@ -17,10 +17,12 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from regard.checkpoints.folder import is_sealed
 from regard.errors import UsageError
 from regard.serve.http.errors import ConflictError, NotFoundError
+from regard.serve.jobs.comparison import SUGGESTIONS, RunComparison, compare_run
 from regard.serve.jobs.progress import LOG, Job, JobRecord, Run, read_job, summarize
 from regard.serve.jobs.recipes import ADAPT, DEMO_SETS, has_builtin_data, needs_data, settings_for
 from regard.serve.jobs.runs import DEMO, RunFolders
@@ -96,12 +98,13 @@ class TrainingJobs:
         source: str = "",
         target: str = "",
         base: Path | None = None,
+        base_name: str = "",
         steps: int | None = None,
         minutes: float | None = None,
     ) -> Job:
         """Train by a shipped recipe, on the pairs of `files` (which are moved) or on the recipe's built-in data.
 
-        The recipe `adapt` improves the model in the folder `base`.
+        The recipe `adapt` improves the model in the folder `base`, which is called `base_name` in the model registry.
         """
         if (recipe == ADAPT) != (base is not None):
             raise UsageError(f"the recipe {ADAPT} improves a model, and no other recipe does; give both or neither")
@@ -116,7 +119,8 @@ class TrainingJobs:
                     if minutes is not None:
                         sets += (f"training.time_limit={minutes}",)
                     total_steps = load_recipe(recipe, sets).training.steps
-                self._launch(JobRecord(name=name, recipe=recipe, sets=sets, steps=total_steps, minutes=minutes))
+                settings: dict[str, Any] = {"sets": sets, "steps": total_steps, "minutes": minutes}
+                self._launch(JobRecord(name=name, recipe=recipe, base=base_name, **settings))
             except BaseException:
                 shutil.rmtree(folder)
                 raise
@@ -169,6 +173,24 @@ class TrainingJobs:
             used = record.replace(model=self.on_finished(folder, record.name))
             self.run_folders.write(used)
             return self._run(used)
+
+    def compare(self, name: str) -> RunComparison:
+        """The model of a finished run beside the model that it improves, on held-out pairs and on corrections."""
+        with self._changing:
+            record = self._improvement(name)
+        return compare_run(self.run_folders.folder(record.name), self.runs / SUGGESTIONS)
+
+    def replace(self, name: str, replaces: bool) -> JobRecord:
+        """Decide whether the model of a finished run is used in place of the model that it improves."""
+        with self._changing:
+            record = self._improvement(name).replace(replaces=replaces)
+            self.run_folders.write(record)
+            return record
+
+    def replacements(self) -> list[JobRecord]:
+        """The runs whose models are used in place of those that they improve, oldest first."""
+        records = (self.run_folders.record(name) for name in reversed(self.run_folders.names()))
+        return [record for record in records if record is not None and record.replaces]
 
     def rename(self, name: str, new: str) -> Run:
         """Give a run and its model another name."""
@@ -253,6 +275,13 @@ class TrainingJobs:
         record = self.run_folders.get(name)
         if self._is_running(record):
             raise ConflictError(f"{record.name} is being trained; stop it first")
+        return record
+
+    def _improvement(self, name: str) -> JobRecord:
+        """The record of a finished run that improved a model."""
+        record = self._idle(name)
+        if not record.base or record.code != 0:
+            raise ConflictError(f"{record.name} is no finished improvement of another model")
         return record
 
     def _launch(self, record: JobRecord) -> None:

@@ -6,11 +6,12 @@ import { bytes, languageName, millions, modelLabel } from "./format.js";
 import { checkFiles, guessLanguages, guessName } from "./files.js";
 import { forgetJob, isRunning, isTold, job, loadJob, resumeJob, startJob, stopJob, useJob, watchJob } from "./jobs.js";
 import { Progress } from "./progress.js";
+import { Improvement } from "./improvement.js";
 import { listRuns, startRuns } from "./runs.js";
 import { modelCalled, modelList, watchModels } from "./model_list.js";
 
 const CODES = "ar cs da de el en es fi fr he hi hu id it ja ko nl no pl pt ro ru sv tr uk vi zh".split(" "); // suggestions
-let files = [], progress, buttons, useModel;
+let files = [], progress, improvement, buttons, useModel;
 let listed = Promise.resolve(); // of the recipes: whoever is quicker with the form waits for them
 
 /** `use(id)` is called when the reader wants to translate with a model, `changed()` when models came or went. */
@@ -25,7 +26,8 @@ export function startTrain(use, changed) {
   };
   buttons.use.className = "main";
   progress = new Progress(byId("job"), Object.values(buttons));
-  byId("job").append(make("p", { className: "notice bad", id: "job-error", role: "alert", hidden: true }));
+  improvement = new Improvement(useModel);
+  byId("job").append(make("p", { className: "notice bad", id: "job-error", role: "alert", hidden: true }), improvement.element);
   byId("language-codes").replaceChildren(...CODES.map((code) => make("option", { value: code, label: languageName(code) })));
   for (const id of ["train-source", "train-target"]) byId(id).addEventListener("input", nameLanguages);
   listenForFiles();
@@ -99,6 +101,8 @@ function showJob(current, before = current) {
   buttons.use.hidden = isCut ? !current.step : !current.model || !modelList.models.some((model) => model.id === current.model);
   buttons.use.textContent = isCut ? "Use what is there" : "Use this model";
   buttons.forget.hidden = isRunning(current);
+  improvement.show(current);
+  if (current.state === "finished" && current.base) buttons.use.hidden = true; // the comparison offers both models
   if (!modelList.training) for (const each of Object.values(buttons)) each.hidden = each !== buttons.use || isCut;
 }
 

@@ -154,6 +154,15 @@ class ModelRegistry:
             self._infos.pop(name, None)
             self._loaded.pop(name, None)
 
+    def put_before(self, name: str, other: str) -> None:
+        """Let requests that name no model find `name` before `other`, if both are registered."""
+        with self._lock:
+            if name == other or not {name, other} <= set(self._infos):
+                return
+            order = [each for each in self._infos if each != name]
+            order.insert(order.index(other), name)
+            self._infos = {each: self._infos[each] for each in order}
+
     def infos(self) -> list[ModelInfo]:
         with self._lock:
             return list(self._infos.values())

@@ -32,13 +32,14 @@ from regard.serve.http.fields import (
 )
 from regard.serve.http.keys import ApiKeys, bearer_key
 from regard.serve.http.responses import wait_for_result
+from regard.serve.jobs.comparison import SUGGESTIONS
 from regard.serve.jobs.document_files import DocumentFiles, TextCollector
 from regard.serve.jobs.temp_folders import ServerTempFolder
 from regard.serve.models.asked_settings import AskedSettings
 from regard.serve.models.translation_service import TranslationService
 
 AUTO = "auto"  # as source language: detect it
-SUGGESTIONS, MAX_SUGGESTIONS = "suggestions.jsonl", 16 * 2**20  # file name, and its limit in bytes
+MAX_SUGGESTIONS = 16 * 2**20  # bytes of their file
 NOT_ASSESSED: dict[str, Any] = {"quality": None, "doubts": [], "flags": []}  # of a text that needs no translation
 TEXT, NUMBER = {"type": "string"}, {"type": "integer"}
 TERMS = {"type": "object", "additionalProperties": TEXT}

@@ -18,6 +18,7 @@ from starlette.responses import StreamingResponse
 from regard.config import Config
 from regard.errors import UsageError
 from regard.serve.http.errors import ConflictError, ForbiddenError, StorageFullError, TooLargeError
+from regard.serve.jobs.comparison import RunComparison
 from regard.serve.jobs.progress import Job, Run
 from regard.serve.jobs.recipes import Offer, offers
 from regard.serve.jobs.runner import UPLOAD, TrainingJobs
@@ -68,6 +69,12 @@ class AllRuns(Config):
     """Every run started here, newest first."""
 
     runs: list[Run]
+
+
+class Replacement(Config):
+    """Whether the model of a run is used in place of the one that it improves."""
+
+    replaces: bool
 
 
 class NewName(Config):
@@ -128,6 +135,17 @@ def training_router(
     @router.post("/train/runs/{name}/use")
     def use(name: str) -> Run:
         return jobs.use(name)
+
+    @router.get("/train/runs/{name}/comparison")
+    def comparison(name: str) -> RunComparison:
+        return jobs.compare(name)
+
+    @router.post("/train/runs/{name}/replace")
+    def replace(name: str, choice: Replacement) -> Replacement:
+        record = jobs.replace(name, choice.replaces)
+        pair = (record.model or "", record.base)
+        registry.put_before(*(pair if choice.replaces else reversed(pair)))
+        return choice
 
     @router.post("/train/runs/{name}/rename")
     def rename(name: str, wanted: NewName) -> Run:
@@ -198,6 +216,7 @@ def _start(jobs: TrainingJobs, registry: ModelRegistry, form: FormData, temp_fol
             source=source,
             target=target,
             base=registry.find(base).folder if base else None,
+            base_name=base,
             steps=None if steps is None else int(steps),
             minutes=minutes,
         )
