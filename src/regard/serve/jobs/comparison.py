@@ -77,6 +77,7 @@ def compare_run(run: Path, corrections: Path) -> RunComparison:
 
 def _compare(run: Path, corrections: Path) -> RunComparison:
     old, new = Translator.load(run / DATA / BASE), Translator.load(run)
+    old.settings = new.settings  # the copy of the first model has its weights alone
     held_out, source = list(PairFile(run / DATA / "valid.jsonl")), new.tokenizer.source_language
     languages = sorted({pair.to for pair in held_out})
     corrected = [pair for to in languages for pair in _corrections(corrections, source, to)]

@@ -19,8 +19,8 @@ export class Improvement {
     this.old = this.button("improvement-keep", "Keep the old one", false);
     this.error = make("p", { className: "notice bad", role: "alert", hidden: true });
     this.element = make("section", { id: "improvement", hidden: true, "aria-label": "Old and new model" },
-      make("h3", { textContent: "Old and new model" }), this.status, this.sets,
-      make("div", { className: "row" }, this.fresh, this.old), this.error);
+      make("h3", { textContent: "Old and new model" }), this.status,
+      make("div", { className: "row" }, this.fresh, this.old), this.error, this.sets);
   }
 
   button(id, words, replaces) {

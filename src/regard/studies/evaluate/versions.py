@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from regard.inference.pipelines.translator import Translator
 from regard.studies.evaluate.quality import sentence_chrf
 from regard.studies.evaluate.translation import evaluate_pairs
 
+logging.getLogger("sacrebleu").setLevel(logging.WARNING)  # it would report every test
 SHUFFLES = 1000  # of the two models' answers, by which a difference is tested
 SIGNIFICANT = 0.05  # a p-value below it
 
