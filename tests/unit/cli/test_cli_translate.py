@@ -2,12 +2,14 @@
 
 import io
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 import regard
 from regard.cli.main import run
+from regard.inference.insight.quality import Calibration, Curve, fingerprint
 
 SENTENCE = "we are eating bread"
 pytestmark = pytest.mark.filterwarnings("default::UserWarning")  # the command line prints them
@@ -69,6 +71,23 @@ def test_the_estimated_quality_is_a_column_or_a_value(
     assert told["flags"] == known.flags
     assert run([*command, SENTENCE, "--json"]) == 0
     assert "quality" not in json.loads(capsys.readouterr().out)
+
+
+def test_a_reverse_model_estimates_quality_where_the_model_is_calibrated_for_it(
+    translator_folder: Path, back_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(translator_folder, folder)
+    curve = Curve(spearman=0.9, points=((0.5, 0.625),))
+    weights = fingerprint(regard.load(folder).models[0])
+    Calibration(estimators={"round_trip": curve}, weights=weights).save(folder)
+    command = ["translate", SENTENCE, "-m", str(folder), "--to", "es", "--beam", "1", "--max-length", "6"]
+    assert run([*command, "--quality", "--reverse", str(back_folder)]) == 0
+    assert capsys.readouterr().out.split("\t")[1].startswith("0.6250")
+    assert run([*command, "--reverse", str(back_folder)]) == 2
+    assert "need --quality or --review-below" in capsys.readouterr().err
+    assert run([*command, "--quality", "--reverse", str(folder)]) == 2
+    assert "expected es, pt to en" in capsys.readouterr().err
 
 
 def test_a_pair_without_a_model_goes_through_a_pivot_language(

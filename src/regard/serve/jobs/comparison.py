@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import random
 import threading
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from regard.config import Config
 from regard.data.formats.pairs import Pair, read_pairs
 from regard.errors import DataError
 from regard.inference.pipelines.translator import Translator
-from regard.studies.evaluate.versions import SIGNIFICANT, Comparison, compare_versions
+from regard.studies.evaluate.versions import SIGNIFICANT, Comparison, Difference, compare_versions
 from regard.training.prepare.pairs import BASE, PairFile
 from regard.training.run_folder import DATA
 
@@ -32,17 +31,6 @@ class Scores(Config):
     exact: float
 
 
-class ComparedSentence(Config):
-    """A sentence that the two models translate differently."""
-
-    source: str
-    reference: str
-    old: str
-    new: str
-    old_chrf: float
-    new_chrf: float
-
-
 class ComparedPairs(Config):
     """Both models on the held-out pairs of the run, or on the corrections."""
 
@@ -54,7 +42,7 @@ class ComparedPairs(Config):
     significant: bool
     better: int
     worse: int
-    differences: list[ComparedSentence]
+    differences: list[Difference]
 
 
 class RunComparison(Config):
@@ -100,10 +88,16 @@ def _some(pairs: list[Pair]) -> list[Pair]:
 
 
 def _compared(kind: Kind, found: Comparison) -> ComparedPairs:
-    values: dict[str, Any] = asdict(found)
-    scores = {side: {name: values[side][name] for name in Scores.model_fields} for side in ("old", "new")}
+    old, new = (Scores.parse({name: scores[name] for name in Scores.model_fields}) for scores in (found.old, found.new))
     p_value = found.p_values["chrf"]
-    shared = {name: values[name] for name in ("sentences", "better", "worse", "differences")}
-    return ComparedPairs.parse(
-        {"kind": kind, "p_value": p_value, "significant": p_value < SIGNIFICANT, **scores, **shared}
+    return ComparedPairs(
+        kind=kind,
+        sentences=found.sentences,
+        old=old,
+        new=new,
+        p_value=p_value,
+        significant=p_value < SIGNIFICANT,
+        better=found.better,
+        worse=found.worse,
+        differences=found.differences,
     )
