@@ -428,7 +428,7 @@ class Translator(DecodingPipeline):
             for answer in answers[place]
         ]
         drafts = [draft for draft in drafts if not draft.is_right]
-        steered = self._with_terms(drafts, rows, to, settings)
+        steered = self._with_terms(drafts, rows, to, settings) if drafts else []
         for draft, answer in zip(drafts, steered, strict=True):
             others = [
                 each for each in answers[draft.sentence] if each is not draft.answer and each.tokens != answer.tokens
