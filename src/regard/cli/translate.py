@@ -49,6 +49,7 @@ def translate(
     text: Annotated[list[str] | None, typer.Argument(help="Texts to translate; without any, lines of stdin.")] = None,
     model: Models = [],  # noqa: B006 - typer's way to say "none given"
     to: To = "",
+    style: Annotated[str, typer.Option(help="A style that the model learnt, such as formal; see data.style.")] = "",
     source_language: Annotated[
         str,
         typer.Option(
@@ -172,10 +173,11 @@ def translate(
     translator, last = routes[0], routes[-1]
     ask_opinions(translator, passes, reverse, device, allow_pickle)
     translator.terms.check(terms)
-    target_language = last.target_language(to)  # refuse an unknown language before anything is read or written
+    target_language = last.target_language(to, style)  # refuse an unknown one before anything is read or written
+    changes |= {"to": target_language} if style else {}
     translator.search_settings({key: value for key, value in changes.items() if key not in ("prefix", "to")})
     changes |= {"glossary": terms} if terms.terms else {}
-    remembered = _remembered(translator, memory, least, to) if len(routes) == 1 else Pivot(*routes)
+    remembered = _remembered(translator, memory, least, target_language) if len(routes) == 1 else Pivot(*routes)
     if input_file and output:
         _document(
             translator, model, existing(input_file), output, target_language, encoding, changes, remembered,

@@ -40,6 +40,19 @@ NAMES_OF_MORE = {  # by ISO 639-3 code; detectable languages without an ISO 639-
 SCRIPTS = {"hans": "Simplified", "hant": "Traditional", "cyrl": "Cyrillic", "latn": "Latin"}
 
 
+PRIVATE = "x"  # what follows this subtag of a code is private use (BCP 47): here, the style of a target language
+
+
+def styled(code: str, style: str) -> str:
+    """The code of a language in a style: es-x-formal; the language itself without a style."""
+    return f"{code}-{PRIVATE}-{style.lower()}" if style else code
+
+
+def style_of(code: str) -> str:
+    """The style in a code; empty if it names none."""
+    return code.partition(f"-{PRIVATE}-")[2]
+
+
 def _subtags(code: str) -> list[str]:
     return code.replace("_", "-").lower().split("-")
 
@@ -56,10 +69,11 @@ def find_language(codes: Iterable[str], wanted: str) -> str | None:
 
 
 def language_name(code: str) -> str:
-    """The English name of a language: "Portuguese" for `pt`, "Portuguese (BR)" for `pt-br`; the code if unknown."""
-    language, *details = _subtags(code)
+    """The English name of a language: "Portuguese" for `pt`, "Portuguese (BR)" for `pt-br`, "Portuguese (formal)" for
+    `pt-x-formal`; the code if unknown."""
+    language, *details = _subtags(code.removesuffix(styled("", style := style_of(code))))
     name = NAMES.get(language) or NAMES_OF_MORE.get(language)
     if name is None:
         return code
-    shown = ", ".join(SCRIPTS.get(detail, detail.upper()) for detail in details)
+    shown = ", ".join([*(SCRIPTS.get(detail, detail.upper()) for detail in details), *([style] if style else [])])
     return f"{name} ({shown})" if shown else name

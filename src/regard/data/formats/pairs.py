@@ -18,6 +18,7 @@ from regard.errors import DataError
 
 Links = tuple[tuple[int, int], ...]
 PHARAOH = re.compile(r"\d+-\d+(?: \d+-\d+)*")
+STYLE = re.compile(r"[a-z0-9]*")
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 EXCHANGE = {".tmx": exchange.read_tmx, ".xlf": exchange.read_xliff, ".xliff": exchange.read_xliff}
 SUGGESTION = {"q", "s", "source", "target"}  # the keys of LibreTranslate's suggestions: two texts and their languages
@@ -34,6 +35,7 @@ class Pair:
     links: Links | None = None
     to: str = ""
     possible: Links | None = None  # gold links that are optional; includes `links`
+    style: str = ""  # such as formal, if the corpus says it
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +48,17 @@ class GoldPair:
     possible: frozenset[tuple[int, int]]
 
 
-def read_pairs(path: str | Path, source: str, target: str, *, errors: Errors = "strict") -> Iterator[Pair]:
+def read_pairs(
+    path: str | Path, source: str, target: str, *, style: str = "", errors: Errors = "strict"
+) -> Iterator[Pair]:
     """Stream the pairs of a corpus. Its suffix gives the format; without a known suffix it is a Moses prefix.
 
+    `style` names the column of a table, or the key of JSONL objects, that has the style of each translation.
     `errors="replace"` replaces malformed UTF-8 by U+FFFD with a warning; XML files are always strict."""
     path = Path(path)
     suffix = format_of(path)
+    if style and suffix not in (".tsv", ".csv", ".jsonl"):
+        raise DataError(f"{path}: only TSV, CSV and JSONL have styles; leave out the style {style!r}")
     if suffix not in SUFFIXES:
         return _refuse_empty(_read_moses(*_moses_files(path, source, target), errors), path)
     if not path.is_file():
@@ -62,9 +69,9 @@ def read_pairs(path: str | Path, source: str, target: str, *, errors: Errors = "
     elif suffix == ".po":
         pairs = (Pair(*texts) for texts in exchange.read_po(path, target, errors))
     elif suffix == ".jsonl":
-        pairs = _read_jsonl(path, source, target, errors)
+        pairs = _read_jsonl(path, source, target, style, errors)
     else:
-        pairs = _read_table(path, source, target, errors)
+        pairs = _read_table(path, source, target, style, errors)
     return _refuse_empty(pairs, path)
 
 
@@ -159,20 +166,34 @@ def read_rows(path: Path, errors: Errors) -> Iterator[tuple[int, list[str]]]:
         raise DataError(f"{path}, line {rows.line_num}: not well-formed CSV ({error}); check the quotes") from None
 
 
-def _read_table(path: Path, source: str, target: str, errors: Errors) -> Iterator[Pair]:
+def _read_table(path: Path, source: str, target: str, style: str, errors: Errors) -> Iterator[Pair]:
     rows = read_rows(path, errors)
     first = next(rows, None)
     if first is None:
         return
     columns = find_columns(first[1], source, target)
-    needed = max(columns.source, columns.target) + 1
+    names = [cell.strip().lower() for cell in first[1]] if columns.named else []
+    if style and style.lower() not in names:
+        shown = f"its columns are {', '.join(names)}" if names else "its first line names no columns"
+        raise DataError(f"{path}: no column {style!r} for the style; {shown}")
+    style_column = names.index(style.lower()) if style else 0
+    needed = max(columns.source, columns.target, style_column) + 1
     for number, row in rows if columns.named else chain([first], rows):
         where = f"{path}, line {number}"
         if len(row) < needed:
             raise DataError(f"{where}: expected {needed} columns or more, {len(row)} came: {_shown(row)}")
         texts = row[columns.source], row[columns.target]
         links = row[columns.links] if 0 <= columns.links < len(row) else ""
-        yield Pair(*texts, _links(links, *texts, where) if columns.named or PHARAOH.fullmatch(links) else None)
+        linked = _links(links, *texts, where) if columns.named or PHARAOH.fullmatch(links) else None
+        yield Pair(*texts, linked, style=_style(row[style_column], where) if style else "")
+
+
+def _style(given: object, where: str) -> str:
+    """The style of a translation: one word of letters and digits, or none."""
+    found = str(given or "").strip().lower()
+    if not STYLE.fullmatch(found):
+        raise DataError(f"{where}: a style is one word of the letters a to z and digits, {_shown(given)} came")
+    return found
 
 
 def _links(cell: str, source: str, target: str, where: str) -> Links | None:
@@ -233,8 +254,9 @@ def find_key(texts: Mapping[str, Any], language: str, role: str) -> str | None:
     return find_language(texts, language) or (role if role in texts else None)
 
 
-def _read_jsonl(path: Path, source: str, target: str, errors: Errors) -> Iterator[Pair]:
+def _read_jsonl(path: Path, source: str, target: str, style: str, errors: Errors) -> Iterator[Pair]:
     for where, record in read_objects(path, errors):
+        told = _style(record.get(style), where) if style else ""
         if record.keys() >= SUGGESTION:
             if not _is_between(record, source, target):
                 continue
@@ -243,7 +265,8 @@ def _read_jsonl(path: Path, source: str, target: str, errors: Errors) -> Iterato
         here = text_of(texts, source, "source", where, errors)
         there = text_of(texts, target, "target", where, errors)
         links = record.get("links")
-        yield Pair(here, there, _links(links, here, there, where) if isinstance(links, str) else None)
+        linked = _links(links, here, there, where) if isinstance(links, str) else None
+        yield Pair(here, there, linked, style=told)
 
 
 def _is_between(suggestion: Mapping[str, Any], source: str, target: str) -> bool:

@@ -14,6 +14,7 @@ from torch import nn
 
 from regard.data.arguments import all_texts
 from regard.data.batch import collate, pad_rows
+from regard.data.formats.languages import same_language, style_of, styled
 from regard.data.text.glossary import NO_TERMS, Glossary
 from regard.data.tokenizers.pair import PairTokenizer
 from regard.data.tokenizers.unknown_words import UnknownWord, unknown_words
@@ -129,6 +130,7 @@ class Translator(DecodingPipeline):
         text: str,
         *,
         to: str = ...,
+        style: str = ...,
         prefix: str = ...,
         glossary: Terms | None = ...,
         settings: SearchSettings | None = ...,
@@ -141,6 +143,7 @@ class Translator(DecodingPipeline):
         text: Sequence[str],
         *,
         to: str = ...,
+        style: str = ...,
         prefix: str = ...,
         glossary: Terms | None = ...,
         settings: SearchSettings | None = ...,
@@ -152,6 +155,7 @@ class Translator(DecodingPipeline):
         text: str | Sequence[str],
         *,
         to: str = "",
+        style: str = "",
         prefix: str = "",
         glossary: Terms | None = None,
         settings: SearchSettings | None = None,
@@ -161,12 +165,12 @@ class Translator(DecodingPipeline):
         SearchSettings, such as beam=5.
 
         `prefix` is the beginning that every translation must have, kept as it is written, also where the model does not
-        know its words. The terms of a `glossary` are translated as it says. Texts that are too long for the model are
-        translated sentence by sentence.
+        know its words. The terms of a `glossary` are translated as it says, and `style` is one that the model learnt.
+        Texts that are too long for the model are translated sentence by sentence.
         """
         settings = self.search_settings(changes, settings)
         texts = all_texts(text)
-        to = self.target_language(to)
+        to = self.target_language(to, style)
         pieces = [self.sentences(each) for each in texts]
         sentences = [part for parts in pieces for part in parts]
         prefixes = [beginning for parts in pieces for beginning in _prefixes(parts, prefix)]
@@ -183,6 +187,7 @@ class Translator(DecodingPipeline):
         text: str,
         *,
         to: str = "",
+        style: str = "",
         prefix: str = "",
         glossary: Terms | None = None,
         settled: bool = False,
@@ -195,7 +200,7 @@ class Translator(DecodingPipeline):
         With `settled`, only the beginning that cannot change any more: what all hypotheses share, in whole words.
         `watch` is called with the search after each of its steps. The last item has the whole translation.
         """
-        settings, to, done = self.search_settings(changes, settings), self.target_language(to), ""
+        settings, to, done = self.search_settings(changes, settings), self.target_language(to, style), ""
         parts, found, terms = self.sentences(text), list[list[Hypothesis]](), as_glossary(glossary)
         shown = settings.replace(n_best=1) if settings.widens else settings
         for part, beginning in zip(parts, _prefixes(parts, prefix), strict=True):
@@ -365,10 +370,16 @@ class Translator(DecodingPipeline):
         new = [word for word in copied if not any(word.start < each.end and each.start < word.end for each in found)]
         return sorted([*found, *new], key=lambda each: each.start)
 
-    def target_language(self, to: str = "") -> str:
-        """The target language asked for; a model with one target needs none."""
+    def target_language(self, to: str = "", style: str = "") -> str:
+        """The target language asked for, in a style that the model learnt; a model with one language needs none."""
         targets = self.tokenizer.target_languages
-        to = to or (targets[0] if len(targets) == 1 else "")
+        plain = [code for code in targets if not style_of(code)]
+        to = to or (plain[0] if len(plain) == 1 else "")
+        if style and styled(to, style) not in targets:
+            known = [style_of(code) for code in targets if style_of(code) and same_language(code, to)]
+            told = f"it knows {', '.join(known)}" if known else "it learnt none; see data.style in docs/steering.md"
+            raise UsageError(f"{self.name or 'this model'} has no style {style!r} for {to or 'its language'}: {told}")
+        to = styled(to, style)
         self.tokenizer.tag(to)  # refuses languages that the model does not know
         return to
 

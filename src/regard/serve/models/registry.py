@@ -20,7 +20,7 @@ from regard.checkpoints import resolve
 from regard.checkpoints.hub import PREFIX, local_folder
 from regard.checkpoints.models import identify
 from regard.config import Config
-from regard.data.formats.languages import find_language
+from regard.data.formats.languages import find_language, style_of
 from regard.data.tokenizers.pair import PairTokenizer
 from regard.errors import CheckpointError, UsageError
 from regard.inference.fast.linear import check_precision
@@ -88,8 +88,8 @@ class ModelInfo:
         return self.ability == "write" or getattr(self.outline, "masked", None) is not None
 
     def target(self, wanted: str) -> str | None:
-        """The model's own code for a requested target language."""
-        return find_language(self.targets, wanted)
+        """The model's own code for a requested target language, in the style asked for."""
+        return find_language([code for code in self.targets if style_of(code) == style_of(wanted)], wanted)
 
 
 def describe(name: str, folder: Path) -> ModelInfo:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from anyio import CapacityLimiter, to_thread
 
-from regard.data.formats.languages import find_language, language_name, same_language
+from regard.data.formats.languages import find_language, language_name, same_language, style_of
 from regard.data.text.glossary import NO_TERMS, Glossary
 from regard.data.tokenizers.base import well_formed
 from regard.data.tokenizers.unknown_words import UnknownWord, find_words
@@ -82,8 +82,9 @@ class TranslationService:
 
     def target_language(self, info: ModelInfo, wanted: str) -> str:
         """The model's own code of the target language; `wanted` may be empty if the model has one target only."""
-        if not wanted and len(info.targets) == 1:
-            return info.targets[0]
+        plain = [code for code in info.targets if not style_of(code)]
+        if not wanted and len(plain) == 1:
+            return plain[0]
         if not wanted:
             raise UsageError(f"{info.id} translates into {', '.join(info.targets)}; say which")
         if (to := info.target(wanted)) is None:

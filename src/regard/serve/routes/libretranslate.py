@@ -12,7 +12,7 @@ from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import FileResponse
 
-from regard.data.formats.languages import language_name, same_language
+from regard.data.formats.languages import language_name, same_language, styled
 from regard.data.text.glossary import Glossary
 from regard.data.tokenizers.unknown_words import UnknownWord
 from regard.documents.html import translate_html
@@ -76,6 +76,7 @@ def libre_router(service: TranslationService, keys: ApiKeys, folder: Path, temp_
             alternatives=NUMBER,
             glossary={"oneOf": [TEXT, TERMS]},
             quality={"type": "boolean"},
+            style=TEXT,
         ),
     )
     async def translate(request: Request) -> dict[str, Any]:
@@ -83,6 +84,7 @@ def libre_router(service: TranslationService, keys: ApiKeys, folder: Path, temp_
         found, several = required_texts(given)
         found = service.check_limits(found)
         source, target = required_text(given, "source"), required_text(given, "target")
+        target = styled(target, str(given.get("style") or ""))  # not part of LibreTranslate's API
         form, count = str(given.get("format") or "text"), optional_integer(given, "alternatives", settings.alternatives)
         detected = await run_in_threadpool(_detect, service, found, target, form) if source == AUTO else []
         sources = [each["language"] for each in detected] or [source] * len(found)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from regard.data.formats.filters import PairFilter, split_by_hash
+from regard.data.formats.languages import styled
 from regard.data.formats.pairs import Pair, read_pairs
 from regard.data.parts import PARTS, Part
 from regard.data.synthetic.phrasebook import phrases
@@ -31,6 +32,7 @@ PAIR_PARTS: tuple[PairPart, ...] = (*PARTS, "old", OLD_VALID)
 PHRASEBOOK_PARTS: dict[PairPart, Part] = {**{part: part for part in PARTS}, "old": "train", OLD_VALID: "valid"}
 TRAIN_TEXT, OLD_TEXT = "train.jsonl", "old.jsonl"
 BASE = "base"  # the folder of the translator that training starts from
+PLAIN_SHARE = 0.1  # of training pairs with a style that are learnt without it
 FEWEST = 10  # pairs of an adaptation
 LEARNT_FROM = 250_000  # the most pairs, evenly spread, that a tokenizer is learnt from
 
@@ -126,7 +128,9 @@ class PairPreparation:
 
         def learn(place: Path) -> None:
             some = EveryNth(train, -(-count // LEARNT_FROM))
-            tokenizer = train_pair_tokenizer(some, self.tokenizer, self.data.source, self.data.targets)
+            styles = sorted({pair.to for pair in train}.difference(self.data.targets)) if self.data.style else []
+            targets = [*self.data.targets, *styles]
+            tokenizer = train_pair_tokenizer(some, self.tokenizer, self.data.source, targets)
             tokenizer.save(place / "tokenizer")
 
         if self.init:
@@ -175,14 +179,16 @@ class PairPreparation:
             path = self.data.path(part, target)
             if path:
                 for pair in self._of_target(part, path, target):
-                    yield Pair(pair.source, pair.target, pair.links, target, pair.possible)
+                    to = target if part == "train" and self._without_style(pair) else styled(target, pair.style)
+                    yield Pair(pair.source, pair.target, pair.links, to, pair.possible)
 
     def _of_target(self, part: PairPart, path: str, target: str) -> Iterator[Pair]:
         data = self.data
         if path != PHRASEBOOK and data.swap:
-            return (Pair(pair.target, pair.source) for pair in read_pairs(path, target, data.source))
+            pairs = read_pairs(path, target, data.source, style=data.style)
+            return (Pair(pair.target, pair.source, style=pair.style) for pair in pairs)
         if path != PHRASEBOOK:
-            return read_pairs(path, data.source, target)
+            return read_pairs(path, data.source, target, style=data.style)
         book, drawn = data.phrasebook, PHRASEBOOK_PARTS[part]
         count = {"train": book.count, "valid": book.valid_count, "test": book.test_count}[drawn]
         return phrases(
@@ -194,6 +200,11 @@ class PairPreparation:
             max_words=book.max_words,
             everyday=book.everyday,
         )
+
+    @staticmethod
+    def _without_style(pair: Pair) -> bool:
+        """Whether the style of a training pair is left out, so that a model also translates if none is asked for."""
+        return split_by_hash(pair.target, {"styled": 1.0 - PLAIN_SHARE, "plain": PLAIN_SHARE}) == "plain"
 
     def _held_out(self, pair: Pair) -> bool:
         """Whether a pair belongs to the share held out for validation; all translations of a source do, or none."""

@@ -36,6 +36,7 @@ class PairsSection(Config):
     test: str | dict[str, str] = ""
     source: str
     target: str | list[str]
+    style: str = ""  # the column of tables, or key of JSONL, with the style of each translation: formal, informal, …
     swap: bool = False  # the files hold the target first, as a table without a header may
     split: float = pydantic.Field(default=0.01, gt=0, lt=1)  # share of train that is held out if valid is not given
     filters: FilterConfig = FilterConfig.parse({})
