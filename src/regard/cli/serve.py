@@ -43,6 +43,9 @@ def serve(
     translation_memory: Annotated[
         list[str], typer.Option("--translation-memory", help="Earlier translations: TMX, TSV or other pairs.")
     ] = [],  # noqa: B006
+    remember: Annotated[
+        Path | None, typer.Option(help="JSONL file where answers and corrections are kept, and used from then on.")
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No access log.")] = False,
     device: Device = "cpu",
     precision: Precision = "fp32",
@@ -68,6 +71,7 @@ def serve(
         "allowed_hosts": allowed_host, "origins": origin, "trusted_proxies": trusted_proxy, "training": training,
         "runs": max_runs, "upload": upload * MIB, "uploads": uploads * MIB,
         "seconds": seconds, "queue": queue, "device": device, "precision": precision,
+        "remember": str(remember or ""),
         "memories": [str(existing(file)) for file in translation_memory],
         "body": max(ServeSettings().body, 8 * characters),  # large enough for the longest text, even if it is escaped
     })  # fmt: skip

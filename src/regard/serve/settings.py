@@ -68,6 +68,7 @@ class ServeSettings(Config):
     queue: PositiveInt = 256  # waiting requests; beyond this the server answers 503
     batch: PositiveInt = 64  # sentences translated together
     memories: tuple[str, ...] = ()  # files of translation memories, whose matches the page shows
+    remember: str = ""  # a file of the server's own answers and of corrections, which are used from then on
     device: str = "cpu"
     precision: str = "fp32"  # of models that generate text, on a CPU
 

@@ -346,6 +346,52 @@ def test_matches_of_a_translation_memory(start_server, translator_folder: Path, 
     ]
 
 
+def test_answers_are_remembered_and_corrections_are_used_also_after_a_restart(
+    start_server, translator_folder: Path, tmp_path: Path, spanish
+):
+    file = tmp_path / "kept.jsonl"
+    for restarted in (False, True):
+        server = start_server([translator_folder], remember=str(file))
+        if not restarted:
+            assert server.client.post("/translate", json=ASKED).json()["translatedText"] == spanish
+            row = {
+                "q": f"{SENTENCE}. they sleep.",
+                "s": "comemos el pan. ellos duermen.",
+                "source": "en",
+                "target": "es",
+            }
+            assert server.client.post("/suggest", json=row).json() == {"success": True}
+        assert server.client.post("/translate", json=ASKED).json()["translatedText"] == spanish
+        for text, said in ((f"{SENTENCE}.", "comemos el pan."), ("they sleep.", "ellos duermen.")):
+            assert server.client.post("/translate", json={**ASKED, "q": text}).json()["translatedText"] == said
+        sent = {"file": ("a.html", "<p>they <b>sleep.</b></p>")}
+        found = server.client.post("/translate_file", data={"source": "en", "target": "es"}, files=sent).json()
+        assert "duermen." in server.client.get(found["translatedFileUrl"]).text
+        told = server.client.post("/api/translate", json={"text": "they sleep", "to": "es"}).json()
+        assert "ellos duermen." in [each["target"] for each in told["memory"]]
+        asked = {**ASKED, "q": "they sleep.", "glossary": {"sleep": "tortilla"}}
+        assert "tortilla" in server.client.post("/translate", json=asked).json()["translatedText"].lower()
+    rows = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+    assert {"q": SENTENCE, "s": spanish, "corrected": False}.items() <= rows[0].items()
+    assert rows[0]["model"] == server.registry.translation_models()[0].id and rows[0]["time"].startswith("20")
+    assert not any("tortilla" in row["s"].lower() for row in rows)
+
+
+def test_a_changed_document_keeps_the_translations_of_its_other_segments(served):
+    """Also if the segments are translated in other batches, of other lengths."""
+    before = [
+        f"{who} {what} {how}" for who in ("we", "they") for what in ("eat", "read", "sleep") for how in ("now", "")
+    ]
+    after = ["a new line that is longer than all others were", *before[3:], "the end", before[0]]
+    answers = []
+    for lines in (before, after):
+        sent = {"file": ("a.txt", "\n".join(lines))}
+        found = served.client.post("/translate_file", data={"source": "en", "target": "es"}, files=sent).json()
+        said = served.client.get(found["translatedFileUrl"]).text.split("\n")
+        answers.append(dict(zip(lines, said, strict=True)))
+    assert all(answers[0][line] == answers[1][line] for line in set(before) & set(after))
+
+
 @pytest.fixture(scope="module")
 def pivoted(folders, back_folder, start_server_of_module):
     """A server with a model from English into Spanish and Portuguese, and one from Spanish into English."""

@@ -35,17 +35,23 @@ class Remembered:
         found = self.memory.used(text, self.least)
         if found is None:
             return None
-        target = self.translator.tokenizer.target
-        (ids,) = target.encode([found.target])
-        to = self.translator.target_language(to)
-        return Translation(
-            source=text,
-            text=found.target,
-            score=0.0,
-            finished=True,
-            tokens=target.pieces(ids),
-            parts=[(text, ids)],
-            translator=self.translator,
-            to=to,
-            remembered=found.similarity,
+        return said_again(
+            self.translator, text, found.target, self.translator.target_language(to), similarity=found.similarity
         )
+
+
+def said_again(translator: Translator, text: str, said: str, to: str, *, similarity: float = 1.0) -> Translation:
+    """A translation that the model did not make, aligned by its attention like its own."""
+    target = translator.tokenizer.target
+    (ids,) = target.encode([said])
+    return Translation(
+        source=text,
+        text=said,
+        score=0.0,
+        finished=True,
+        tokens=target.pieces(ids),
+        parts=[(text, ids)],
+        translator=translator,
+        to=to,
+        remembered=similarity,
+    )

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import product
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from anyio import CapacityLimiter, to_thread
@@ -17,6 +18,7 @@ from regard.data.text.glossary import NO_TERMS, Glossary
 from regard.data.tokenizers.base import well_formed
 from regard.data.tokenizers.unknown_words import UnknownWord, find_words
 from regard.documents.html import translate_html
+from regard.documents.kept_answers import MOST_MATCHES, KeptAnswers
 from regard.documents.language_id import Detected, choose_language, detect
 from regard.documents.markup import Translate, Translated
 from regard.documents.memory import MemoryMatch, TranslationMemory
@@ -25,6 +27,7 @@ from regard.errors import DataError, UsageError
 from regard.inference.decoding.search import Search
 from regard.inference.insight.quality import Assessment
 from regard.inference.insight.word_alignment import Link, compose_links
+from regard.inference.pipelines.remembered import said_again
 from regard.inference.pipelines.translation import Partial, Translation, joined
 from regard.serve.http.errors import BusyError
 from regard.serve.jobs.document_files import TextCollector
@@ -46,6 +49,7 @@ class TranslationService:
     def __init__(self, registry: ModelRegistry, engine: Engine, settings: ServeSettings) -> None:
         self.registry, self.engine, self.settings = registry, engine, settings
         self._memories: dict[tuple[str, str], TranslationMemory] = {}
+        self.kept = KeptAnswers(Path(settings.remember)) if settings.remember else None
         # Documents have their own threads, so that short requests never wait for one.
         self._document_threads = CapacityLimiter(DOCUMENT_THREADS)
 
@@ -127,7 +131,44 @@ class TranslationService:
             except DataError as error:  # such as a memory of other languages: the translation goes on without it
                 warnings.warn(f"no translation memory for {source} to {target}: {error}", stacklevel=2)
                 self._memories[key] = TranslationMemory([])
-        return self._memories[key].find(text) if files else []
+        found = self._memories[key].find(text) if files else []
+        if self.kept is not None:
+            found += [each for each in self.kept.find(key, text) if each not in found]
+        return sorted(found, key=lambda each: -each.similarity)[:MOST_MATCHES]
+
+    def correct(self, source: str, target: str, text: str, said: str) -> None:
+        """Remember what a person wrote as the translation of a text, and of each of its sentences if they correspond.
+
+        The languages are the model's own codes, if a model has both.
+        """
+        if self.kept is None:
+            return
+        infos = [each for each in self.registry.translation_models() if same_language(each.source, source)]
+        own = ((info.source, to) for info in infos if (to := info.target(target)))
+        source, target = languages = next(own, (source, target))
+        parts = split_text(text, source).sentences, split_text(said, target).sentences
+        pairs = list(zip(*parts, strict=True)) if len(parts[0]) == len(parts[1]) else []
+        self.kept.keep(languages, [(text, said), *pairs], corrected=True)
+
+    def remembered(
+        self,
+        info: ModelInfo,
+        to: str,
+        answers: Sequence[Translation],
+        asked: AskedSettings = AS_THE_MODEL,
+        glossary: Glossary = NO_TERMS,
+    ) -> list[Translation]:
+        """Answers with what persons wrote instead of some of them; the others are remembered, if the server does so."""
+        if self.kept is None or glossary.terms or asked.sample:
+            return list(answers)
+        languages = info.source, to
+        written = [self.kept.correction(languages, each.source) for each in answers]
+        own = [each for each, said in zip(answers, written, strict=True) if said is None and each.finished]
+        self.kept.keep(languages, [(each.source, each.text) for each in own], model=info.id)
+        return [
+            each if said is None or each.translator is None else said_again(each.translator, each.source, said, to)
+            for each, said in zip(answers, written, strict=True)
+        ]
 
     def check_limits(self, texts: Sequence[str]) -> list[str]:
         """The texts in well-formed Unicode; raises an error if they exceed the server's limits."""
@@ -150,7 +191,8 @@ class TranslationService:
         """Translate texts sentence by sentence, keeping line breaks; all sentences enter the queue as one entry."""
         splits = await self._split(texts, info.source)
         sentences = [sentence for split in splits for sentence in split.sentences]
-        answers = iter(await self.engine.translate(info.id, sentences, to=to, asked=asked, glossary=glossary))
+        found = await self.engine.translate(info.id, sentences, to=to, asked=asked, glossary=glossary)
+        answers = iter(self.remembered(info, to, found, asked, glossary))
         return [TranslatedText(split, [next(answers) for _ in split.sentences]) for split in splits]
 
     async def translate_along(
@@ -211,7 +253,7 @@ class TranslationService:
             batch, rest = rest[:STREAM_BATCH], rest[STREAM_BATCH:]
             answers += await self.engine.translate(info.id, batch, to=to, accepted=True, asked=asked, glossary=glossary)
             yield PartialText(_beginning(split, [each.text for each in answers]))
-        final = TranslatedText(split, answers)
+        final = TranslatedText(split, self.remembered(info, to, answers, asked, glossary))
         yield PartialText(final.text, final.truncated, final)
 
     async def translate_html(
@@ -247,7 +289,7 @@ class TranslationService:
         if self._document_threads.statistics().tasks_waiting >= self.settings.queue:
             raise BusyError(f"{self.settings.queue} documents are waiting; try again later", retry_after=5)
         _check_terms(route, glossary)
-        client = EngineClient(self.engine, route, glossary)
+        client = EngineClient(self, route, glossary)
         try:
             return await to_thread.run_sync(work, client, limiter=self._document_threads), client.truncated
         finally:
@@ -257,8 +299,9 @@ class TranslationService:
 class EngineClient:
     """Lets another thread translate through the engine: a blocking call that returns texts with word alignments."""
 
-    def __init__(self, engine: Engine, route: Route, glossary: Glossary = NO_TERMS) -> None:
-        self.engine, self.route, self.glossary, self.truncated = engine, route, glossary, False
+    def __init__(self, service: TranslationService, route: Route, glossary: Glossary = NO_TERMS) -> None:
+        self.service, self.engine = service, service.engine
+        self.route, self.glossary, self.truncated = route, glossary, False
         self._loop = asyncio.get_running_loop()
         self._running: asyncio.Task[Any] | None = None
         self._accepted = self._cancelled = False
@@ -278,9 +321,8 @@ class EngineClient:
         self._running = asyncio.current_task()
         hops: list[list[Translation]] = []
         for info, to in self.route:
-            hops.append(
-                await self.engine.translate(info.id, texts, to=to, accepted=self._accepted, glossary=self.glossary)
-            )
+            found = await self.engine.translate(info.id, texts, to=to, accepted=self._accepted, glossary=self.glossary)
+            hops.append(self.service.remembered(info, to, found, glossary=self.glossary))
             self._accepted, texts = True, [each.text for each in hops[-1]]
         self.truncated |= any(each.truncated for answers in hops for each in answers)
         ways = list(zip(*hops, strict=True))

@@ -165,6 +165,7 @@ def libre_router(service: TranslationService, keys: ApiKeys, folder: Path, temp_
         given = await fields(request)
         row = {name: service.check_limits([required_text(given, name)])[0] for name in ("q", "s", "source", "target")}
         await run_in_threadpool(_save_suggestion, folder / SUGGESTIONS, row)
+        await run_in_threadpool(service.correct, row["source"], row["target"], row["q"], row["s"])
         return {"success": True}
 
     @router.get("/frontend/settings")
