@@ -1,7 +1,6 @@
 """Answers that are kept in a file: after a restart, after a crash, by several threads."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -84,6 +83,6 @@ def test_bad_files_are_told_in_a_line(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="2 of 3 lines are no kept answers"):
         kept = KeptAnswers(tmp_path / "kept.jsonl")
     assert [each.target for each in kept.find(PAIR, "aa")] == []
-    os.mkdir(tmp_path / "folder")
-    with pytest.raises(DataError, match="cannot keep answers in .*folder"):
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(DataError, match=r"cannot keep answers in .*folder"):
         KeptAnswers(tmp_path / "folder")
