@@ -79,7 +79,9 @@ class SparseAutoencoder(nn.Module):
     def initialise(self, vectors: Float[Tensor, "N D"]) -> None:
         """Begin at the mean of some vectors, in units of their spread around it, with directions that lead to them.
 
-        A direction has its largest score at the vector it leads to, so that at first every feature is active.
+        A direction has its largest score at the vector it leads to, so that at first every feature is active. Directions
+        are alike, so the first sums of them are too large; an encoder that is scaled down to mend this at once has
+        steps that are large beside its weights, and most features die of them.
         """
         mean = vectors.mean(dim=0)
         scale = (vectors - mean).square().mean().sqrt().clamp(min=1e-12)
@@ -90,9 +92,6 @@ class SparseAutoencoder(nn.Module):
         noise = functional.normalize(torch.randn_like(self.atoms), dim=-1)
         self.atoms.copy_(functional.normalize(vectors[chosen] - mean, dim=-1) + SPREAD * noise)
         self.encoder.weight.copy_(self.directions)
-        wanted, given = vectors / scale - self.bias, self.encode(vectors) @ self.directions
-        gain = (wanted * given).sum() / given.square().sum().clamp(min=1e-12)  # directions are alike and add up to more
-        self.encoder.weight.mul_(gain.clamp(min=1e-3))
 
     def forward(self, vectors: Float[Tensor, "N D"]) -> Coded:
         """Take vectors apart and put them together again."""
