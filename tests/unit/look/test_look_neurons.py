@@ -12,6 +12,7 @@ from PIL import Image
 
 import regard
 from regard.attention import record
+from regard.data.synthetic.houses import built_in_house
 from regard.look.adapters.captions import caption_report
 from regard.look.adapters.catalog import inspect_input
 from regard.look.adapters.given import GivenInput
@@ -102,6 +103,15 @@ def test_neurons_of_a_speech_encoder_are_the_mean_scores_of_the_frames_of_a_toke
                 scores = np.array([neurons.at(head, token, key).score for key in range(logs.shape[2])])
                 expected = logs[head, first:last].mean(axis=0)
                 np.testing.assert_allclose(scores - scores[0], expected - expected[0], atol=2e-3)
+
+
+def test_neurons_of_a_house_are_those_of_its_panels(make_navigator):
+    start = built_in_house(1, 0).viewpoints[0]
+    given = GivenInput(f"builtin:houses#0@{start}", "house", "walk to the kitchen", {})
+    report = inspect_input(regard.load(make_navigator("vlnbert")), given).report
+    assert report.panels and all(panel.neurons is not None for panel in report.panels)
+    for panel in report.panels:
+        check(panel)
 
 
 def test_neurons_of_texts_are_in_json_and_in_pages(translator_folder, gpt_folder, make_encoder):

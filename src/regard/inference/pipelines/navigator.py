@@ -28,6 +28,7 @@ from regard.data.tokenizers.unknown_words import UnknownWord, unknown_words
 from regard.device import find_device
 from regard.errors import CheckpointError, DataError, UsageError
 from regard.inference.insight.forced_pass import require_attention
+from regard.inference.insight.neurons import LayerNeurons, record_neurons
 from regard.models.catalog import models_run_by
 from regard.models.path_lstm import PathLstmConfig
 from regard.models.vilbert import VilbertConfig
@@ -72,6 +73,7 @@ class PathAttention:
     pieces: list[str]
     weights: dict[str, Float[np.ndarray, "H Tq Tk"]]
     sides: dict[str, tuple[str, str]]
+    neurons: dict[str, LayerNeurons]
 
 
 class Navigator:
@@ -146,10 +148,10 @@ class Navigator:
         ids = self._ids(text)
         words = torch.tensor([ids], device=self.device)
         steps = [each[:, : 1 + len(path)] for each in self._steps(house, [path], heading)]
-        with record(self.model, layers) as looks:
+        with record(self.model, layers) as looks, record_neurons(self.model, layers) as neurons:
             self.model(words, torch.ones_like(words, dtype=torch.bool), *steps)
         weights = {name: each[0].float().cpu().numpy() for name, each in looks.items()}
-        return PathAttention(self.tokenizer.pieces(ids), weights, {name: _sides(name) for name in weights})
+        return PathAttention(self.tokenizer.pieces(ids), weights, {name: _sides(name) for name in weights}, neurons)
 
     def unknown_words(self, text: str) -> list[UnknownWord]:
         """The words of an instruction that become unknown tokens."""

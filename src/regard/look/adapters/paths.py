@@ -51,7 +51,7 @@ def _panels(seen: PathAttention, steps: Steps) -> list[Panel]:
     for name, weights in seen.weights.items():
         queries, keys = seen.sides[name]
         kind: Kind = "self" if queries == keys else "cross"
-        panels.append(Panel(name, kind, weights, axes[queries], axes[keys]))
+        panels.append(Panel(name, kind, weights, axes[queries], axes[keys], seen.neurons.get(name)))
     return panels
 
 
