@@ -79,9 +79,9 @@ class SparseAutoencoder(nn.Module):
     def initialise(self, vectors: Float[Tensor, "N D"]) -> None:
         """Begin at the mean of some vectors, in units of their spread around it, with directions that lead to them.
 
-        A direction has its largest score at the vector it leads to, so that at first every feature is active. Directions
-        are alike, so the first sums of them are too large; an encoder that is scaled down to mend this at once has
-        steps that are large beside its weights, and most features die of them.
+        A direction has its largest score at the vector it leads to, so that at first every feature is active.
+        Directions are alike, so the first sums of them are too large; an encoder that is scaled down to mend this at
+        once has steps that are large beside its weights, and most features die of them.
         """
         mean = vectors.mean(dim=0)
         scale = (vectors - mean).square().mean().sqrt().clamp(min=1e-12)
