@@ -241,6 +241,18 @@ def test_terms_are_marked_and_the_memory_is_shown(open_lens, start_server, trans
         expect(page.locator("#translate-error")).to_contain_text("line 1: the target of the term is empty")
 
 
+def test_a_pair_without_a_model_goes_through_a_third_language(
+    open_lens, start_server, folders: list[Path], back_folder: Path
+):
+    with open_lens(start_server([folders[0], back_folder]).url) as page:
+        page.select_option("#translate-from", "es")
+        assert page.locator("#translate-to option").all_inner_texts() == ["English", "Portuguese"]
+        page.select_option("#translate-to", "pt")
+        translated(page, "we are eating bread")
+        expect(page.locator("#translate-time")).to_contain_text("through English: “")
+        expect(page.locator("#alignment-card")).to_be_hidden()
+
+
 def test_doubtful_words_are_shaded_and_a_correction_is_kept_for_training(
     open_lens, start_server, translator_folder: Path
 ):

@@ -409,6 +409,15 @@ def test_pairs_without_a_model_go_through_a_pivot_language(pivoted):
     assert (answer["translatedText"], answer["pivot"]) == (expected.text, "en")
     assert answer["quality"] == pytest.approx(way.quality * expected.quality, abs=1e-3)
     assert "pivot" not in pivoted.client.post("/translate", json=ASKED).json()
+    page = pivoted.client.post("/api/translate", json={"text": SENTENCE, "source": "es", "to": "pt", "quality": True})
+    told = page.json()
+    assert (told["from"], told["to"], told["model"]) == ("es", "pt", None)
+    assert told["pivot"] == {"language": "en", "text": way.text}
+    assert told["translations"][0]["text"] == expected.text
+    assert told["translations"][0]["quality"] == pytest.approx(answer["quality"])
+    steered = {"text": SENTENCE, "source": "es", "to": "pt", "glossary": "bread\tpão"}
+    refused = pivoted.client.post("/api/translate", json=steered)
+    assert refused.status_code == 400 and "glossary" in refused.json()["error"]
     several = pivoted.client.post("/translate", json={**asked, "q": [SENTENCE, "she reads"], "alternatives": 1}).json()
     assert several["translatedText"][0] == expected.text and several["pivot"] == ["en", "en"]
     page = {**asked, "q": f"<p>{SENTENCE}</p>", "format": "html"}

@@ -42,7 +42,7 @@ export class Languages {
     const codes = named || sources.length < 2 ? sources : [AUTO, ...sources]; // one language need not be told from others
     const offered = codes.includes(AUTO) || named ? codes : [...codes, AUTO];
     fillSelect(this.source, offered.map((code) => [code, code === AUTO ? "Detect language" : languageName(code)]), from || kept("from", this.source));
-    const targets = unique((named ? [named] : modelList.translators.filter((each) => [AUTO, each.source].includes(this.from))).flatMap((each) => each.targets));
+    const targets = named ? named.targets : reachable(this.from);
     fillSelect(this.target, targets.map((code) => [code, languageName(code)]), to || kept("to", this.target));
   }
 
@@ -50,7 +50,7 @@ export class Languages {
   whyNoSwap(detected) {
     const from = this.from === AUTO ? detected : this.from;
     if (!from) return "The languages can be swapped once the language of the text is known.";
-    return modelFor(this.to, from) ? "" : `No model here translates ${languageName(this.to)} into ${languageName(from)}.`;
+    return reachable(this.to).includes(from) ? "" : `No model here translates ${languageName(this.to)} into ${languageName(from)}.`;
   }
 
   swap(detected) {
@@ -61,6 +61,13 @@ export class Languages {
   #remember() {
     for (const [field, value] of Object.entries(this.values)) sessionStorage.setItem(`${this.name}-${field}`, value);
   }
+}
+
+/** The languages that a language is translated into, by one model or through a third language. */
+function reachable(from) {
+  const direct = modelList.translators.filter((each) => [AUTO, each.source].includes(from)).flatMap((each) => each.targets);
+  const through = modelList.translators.filter((each) => direct.includes(each.source)).flatMap((each) => each.targets);
+  return unique([...direct, ...through]).filter((code) => code !== from);
 }
 
 function modelFor(from, to) {

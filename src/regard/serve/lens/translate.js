@@ -261,11 +261,12 @@ async function sendCorrection() {
 }
 
 function facts() {
-  const { model, detected, from, to } = answer;
+  const { model, detected, from, to, pivot } = answer;
   const language = detected ? [`${languageName(from)} (detected)`] : [];
+  const quality = shown.quality === undefined ? [] : [`quality ${percent(shown.quality)}`];
+  if (pivot) return [...language, `through ${languageName(pivot.language)}${pivot.text ? `: “${pivot.text}”` : ""}`, milliseconds(answer.milliseconds), ...quality];
   if (!model) return [...language, `this is in ${languageName(to)} already`];
   const score = shown.score === null ? [] : [`score ${signed(shown.score, 3)}`, ...(map ? [] : ["this model has no attention to show"])];
-  const quality = shown.quality === undefined ? [] : [`quality ${percent(shown.quality)}`];
   return [...language, `by ${model}`, milliseconds(answer.milliseconds), ...score, ...quality];
 }
 

@@ -26,7 +26,7 @@ from regard.serve.http.responses import stream_events, wait_for_result
 from regard.serve.models.asked_settings import AskedSettings
 from regard.serve.models.attention_pieces import encode
 from regard.serve.models.registry import ModelInfo
-from regard.serve.models.translation_service import TranslatedText, TranslationService, ranked
+from regard.serve.models.translation_service import Route, TranslatedText, TranslationService, ranked
 from regard.serve.routes.libretranslate import ERRORS
 
 AUTO = "auto"  # the source language is to be detected
@@ -76,6 +76,7 @@ class Plan:
     detected: Detected | None
     asked: AskedSettings
     glossary: Glossary
+    route: Route = ()  # two models through a pivot language, if none has both languages
 
 
 async def _plan(service: TranslationService, asked: TranslateRequest) -> Plan:
@@ -93,7 +94,9 @@ async def _plan(service: TranslationService, asked: TranslateRequest) -> Plan:
         source = detected.language
     if same_language(source, asked.to):
         return Plan(text, None, asked.to, detected, search, glossary)
-    return Plan(text, *service.find_model(source, asked.to), detected, search, glossary)
+    route = service.find_route(source, asked.to)
+    info, to = route[-1]
+    return Plan(text, info, to, detected, search, glossary, route if len(route) > 1 else ())
 
 
 def _named_model(service: TranslationService, asked: TranslateRequest) -> tuple[ModelInfo, str]:
@@ -108,7 +111,7 @@ def _named_model(service: TranslationService, asked: TranslateRequest) -> tuple[
 async def _translate(service: TranslationService, asked: TranslateRequest) -> dict[str, Any]:
     plan, began = await _plan(service, asked), time.monotonic()
     info = plan.info
-    if info is None or asked.format == "html" or asked.search:
+    if info is None or asked.format == "html" or asked.search or plan.route:
         return [event async for event in _translation_events(service, asked, plan)][-1]["answer"]
     (translated,) = await service.translate(info, plan.to, [plan.text], plan.asked, plan.glossary)
     return await _explained_answer(service, asked, plan, translated, None, time.monotonic() - began)
@@ -131,9 +134,13 @@ async def _translation_events(
     if info is None or not plan.text.strip():
         yield {"done": True, "answer": _plain_answer(plan, plan.text)}
         return
+    if plan.route and asked.format == "text":
+        yield {"done": True, "answer": await _answer_by_pivot(service, asked, plan, began)}
+        return
     if asked.format == "html":
-        (page,), truncated = await service.translate_html([(info, plan.to)], [plan.text], plan.glossary)
-        (unknown,) = await service.unknown_in_html(info, [plan.text])
+        route = plan.route or [(info, plan.to)]
+        (page,), truncated = await service.translate_html(route, [plan.text], plan.glossary)
+        (unknown,) = await service.unknown_in_html(route[0][0], [plan.text])
         answer = _plain_answer(plan, page, truncated, time.monotonic() - began)
         yield {"done": True, "answer": answer | {"unknown": [each.to_json() for each in unknown]}}
         return
@@ -148,11 +155,13 @@ async def _translation_events(
 
 def _answer_head(plan: Plan, seconds: float) -> dict[str, Any]:
     """The fields that every answer has."""
+    reads = plan.route[0][0] if plan.route else plan.info
     return {
-        "model": plan.info.id if plan.info else None,
+        "model": plan.info.id if plan.info and not plan.route else None,
         "source": plan.text,
-        "from": plan.info.source if plan.info else plan.to,
+        "from": reads.source if reads else plan.to,
         "to": plan.to,
+        "pivot": {"language": plan.route[0][1], "text": ""} if plan.route else None,
         "detected": plan.detected._asdict() if plan.detected else None,
         "milliseconds": round(1000 * seconds, 1),
     }
@@ -165,6 +174,21 @@ def _plain_answer(plan: Plan, text: str, truncated: bool = False, seconds: float
     answer = _answer_head(plan, seconds) | {"translations": [said] if text.strip() else [], "search": None}
     answer |= {"memory": []}
     return answer | {"source_words": [], "source_tokens": [], "unknown": [], "unknown_at": []}
+
+
+async def _answer_by_pivot(
+    service: TranslationService, asked: TranslateRequest, plan: Plan, began: float
+) -> dict[str, Any]:
+    """The answer of two models, with the text between them."""
+    (translated,) = await service.translate_along(plan.route, [plan.text], plan.asked, plan.glossary)
+    assert translated.way is not None
+    answer = _plain_answer(plan, translated.text, translated.truncated, time.monotonic() - began)
+    answer["pivot"]["text"] = translated.way.text
+    if asked.quality:
+        (assessment,) = await service.assess([translated])
+        for said in answer["translations"]:
+            said |= {**assessment.to_json(), "doubts": []}  # the page shades words that it does not have here
+    return answer | {"unknown": [each.to_json() for each in translated.unknown]}
 
 
 async def _explained_answer(
