@@ -212,6 +212,8 @@ def test_a_calibration_is_of_the_weights_it_was_fitted_to(translator: Translator
     assert Calibration.read(tmp_path, model) == Calibration()
     fitted.save(tmp_path)
     assert Calibration.read(tmp_path, model) == Calibration.read(tmp_path, other) == fitted
+    other.register_parameter("bias_of_marian", torch.nn.Parameter(torch.zeros(3)))
+    assert Calibration.read(tmp_path, other) == fitted
     step = torch.optim.SGD(other.parameters(), lr=1e-3)
     sum(parameter.sum() for parameter in other.parameters()).backward()
     step.step()
