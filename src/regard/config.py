@@ -109,6 +109,8 @@ def _explain(root: type[Config], error: pydantic.ValidationError, section: str) 
         return f"{' and '.join(needed)} must be given; in a recipe or with --set {needed[0]}=…"
     if first["type"] != "extra_forbidden":
         came, wanted = repr(first["input"]), first["msg"].removeprefix("Input ").removeprefix("Value error, ")
+        if first["type"] == "tuple_type":
+            wanted = f"should be a list, such as {json.dumps([first['input']], default=str)}"
         return f"{section}{name} = {came[:LONGEST_SHOWN]}: {wanted}"
     known = list(known_keys(root))
     matches = difflib.get_close_matches(name, known, n=1, cutoff=0.4)

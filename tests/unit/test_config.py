@@ -13,6 +13,10 @@ class Inner(Config):
     rate: float = 0.1
 
 
+class Listed(Config):
+    names: tuple[str, ...] = ()
+
+
 class Outer(Config):
     name: str = "x"
     inner: Inner
@@ -37,6 +41,8 @@ def test_a_wrong_value_is_shown():
         Outer.parse({"inner": {"depth": "deep"}})
     with pytest.raises(ConfigError, match=r"^f\.toml: outer\.inner\.depth = 'deep': should be a valid integer"):
         Outer.parse({"inner": {"depth": "deep"}}, where="f.toml", section="outer")
+    with pytest.raises(ConfigError, match=r"""^names = 'deep': should be a list, such as \["deep"\]"""):
+        Listed.parse({"names": "deep"})
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])

@@ -53,7 +53,9 @@ def caption(
     settings = captioner.settings.replace(**changes)
 
     def show(line: str, found: Caption | None) -> str:
-        if attention and found is not None:
+        if attention and found is not None and not found.text:
+            print(f"the caption is empty: no word looks at {line}, and nothing is drawn", file=sys.stderr)
+        elif attention and found is not None:
             _draw(captioner, line, found, attention)
         return _shown(line, found, as_json)
 

@@ -93,8 +93,10 @@ def _models(names: list[str], data: str, to: str, count: int, show: int, as_json
 
     if len(names) != 2 or not data:
         raise UsageError("give the pairs, and the old and the new model: regard compare models PAIRS -m OLD -m NEW")
-    old, new = (load_translator([name.rpartition("=")[2]], device) for name in names)
     labels = [name.rpartition("=")[0] or label for name, label in zip(names, ("old", "new"), strict=True)]
+    if labels[0] == labels[1]:
+        raise UsageError(f"both models are named {labels[0]!r}; give them different names")
+    old, new = (load_translator([name.rpartition("=")[2]], device) for name in names)
     found = compare_versions(old, new, held_out_pairs(old, data, to, count=count), show)
     if as_json:
         print(json.dumps({"models": labels, **asdict(found)}, ensure_ascii=False))

@@ -54,6 +54,8 @@ def detect(
 
     if len(image or ()) != 1 and (stages or (output and output.suffix.lower() == ".png")):
         raise UsageError("a figure is of one image; give one, or name a folder with -o")
+    if output and output.suffix.lower() not in ("", ".json", ".png") and not output.is_dir():
+        raise UsageError(f"{output}: what is found is written to FILE.json, FILE.png or a folder")
     detector = regard.load(model, device=device, allow_pickle=allow_pickle)
     if not isinstance(detector, ObjectDetector):
         raise UsageError(f"{model} is a {type(detector).__name__}, which detects no objects; choose another model")

@@ -56,7 +56,7 @@ def look_at_file(
         if found is None:
             raise UsageError(f"{model} is a {type(pipeline).__name__}, whose attention cannot be drawn")
         if not found.report.panels and not found.report.shown_as:
-            raise UsageError(f"{model} has no attention to look at")
+            raise UsageError(f"{model} has no attention to look at, or says nothing about {title}")
         return found.report
 
     original = inspected() if changes else None

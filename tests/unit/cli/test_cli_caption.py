@@ -1,6 +1,7 @@
 """regard caption, look and evaluate on a captioner."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from PIL import Image
 import regard
 from regard.cli.main import run
 from regard.data.synthetic.shapes import scenes
+from regard.inference.pipelines.captioner import ImageCaptioner
 from regard.look.report import from_json
 from regard.studies.evaluate.captions import mass_inside, named_things
 
@@ -71,6 +73,15 @@ def test_what_cannot_be_drawn_is_refused(make_captioner, files, tmp_path, capsys
     assert "no attention layers to draw" in capsys.readouterr().err
     assert run(["look", files[0], "-m", str(make_captioner("soft")), "--at", "0.5,0.5", "-o", out]) == 2
     assert "leave out --at" in capsys.readouterr().err
+
+
+def test_an_empty_caption_is_an_answer_that_looks_nowhere(make_captioner, files, tmp_path, capsys, monkeypatch):
+    model, out = str(make_captioner("soft")), tmp_path / "look.png"
+    nothing = replace(regard.load(model).caption([files[0]])[0], text="", ids=[])
+    monkeypatch.setattr(ImageCaptioner, "caption", lambda self, images, settings: [nothing for _ in images])
+    assert run(["caption", files[0], "-m", model, "--attention", str(out)]) == 0
+    said = capsys.readouterr()
+    assert said.out == "\n" and "the caption is empty" in said.err and not out.exists()
 
 
 @pytest.mark.parametrize("kind", ["hard", "blind"])

@@ -48,6 +48,7 @@ def test_version_and_the_list_of_verbs(capsys: pytest.CaptureFixture[str]) -> No
         (["translate", "-i", "missing.txt"], 2, "missing.txt"),
         (["compare", "nothing"], 2, "choose models, length, sequences"),
         (["compare", "models", "pairs.tsv", "-m", "one"], 2, "the old and the new model"),
+        (["compare", "models", "pairs.tsv", "-m", "x=one", "-m", "x=two"], 2, "both models are named 'x'"),
         (["compare", "length", "pairs.tsv"], 2, "takes no pairs"),
         (["compare", "length"], 2, "NAME=FOLDER"),
         (["compare", "sequences", "-o", "x.gif"], 2, ".svg or .png"),

@@ -127,6 +127,12 @@ def test_saved_and_loaded_is_equal(tmp_path, kind, joint):
     assert standard.get_vocab_size() == tokenizer.target.size
 
 
+def test_the_tokenizer_of_another_model_is_told_from_a_translators(tmp_path):
+    (tmp_path / "tokenizer_config.json").write_text('{"pad_token": "<pad>"}', encoding="utf-8")
+    with pytest.raises(CheckpointError, match="is no translator: its tokenizer is for texts"):
+        PairTokenizer.load(tmp_path)
+
+
 def test_a_pickled_tokenizer_still_protects_special_tokens(by_kind):
     copy = pickle.loads(pickle.dumps(by_kind["bpe"]))
     assert copy.source.encode(["a </s>"]) == by_kind["bpe"].source.encode(["a </s>"])

@@ -131,6 +131,8 @@ def test_one_image_is_drawn_and_told_as_json(folder, files, tmp_path, capsys):
     assert "proposals: " in stages.read_text()
     assert run(["detect", *files, "-m", str(folder), "-o", str(drawn)]) == 2
     assert "of one image" in capsys.readouterr().err
+    assert run(["detect", files[0], "-m", str(folder), "-o", str(tmp_path / "drawn.jpg")]) == 2
+    assert "FILE.json, FILE.png or a folder" in capsys.readouterr().err
     assert run(["detect", *files, "-m", str(folder), "-o", str(tmp_path / "several")]) == 0
     assert sorted(path.name for path in (tmp_path / "several").iterdir()) == ["0.png", "1.png", "2.png", "3.png"]
 

@@ -194,6 +194,8 @@ def test_calibration_takes_the_best_estimator_and_gives_true_scores(tmp_path: Pa
         assert fitted.quality(made([0.0], covered=value)) == pytest.approx(value**2, abs=0.04)
     with pytest.raises(DataError, match="at least 2"):
         fit_calibration(evidence[:1], [0.5])
+    with pytest.warns(UserWarning, match="no estimator ranks these sentences as their scores do"):
+        fit_calibration(evidence, [0.5] * len(evidence))
 
 
 def test_quality_comes_from_the_best_estimator_that_there_is_evidence_for() -> None:

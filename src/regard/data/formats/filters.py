@@ -24,6 +24,14 @@ class FilterConfig(Config):
     copies: bool = True  # keep pairs whose target is their source
 
 
+DROPPED = ("empty", "too_long", "ratio", "copy", "duplicate")  # why a pair is left out
+
+
+def dropped_pairs(report: Mapping[str, int]) -> str:
+    """How many pairs a report says were dropped, and why; empty if none was."""
+    return ", ".join(f"{report[reason]:,} {reason}" for reason in DROPPED if report.get(reason))
+
+
 class PairFilter:
     """Yields the pairs that pass the filter and counts the others by reason; call it once per corpus."""
 
@@ -35,7 +43,7 @@ class PairFilter:
     @property
     def report(self) -> dict[str, int]:
         """How many pairs were kept, and how many dropped for each reason."""
-        return {reason: self._counts[reason] for reason in ("kept", "empty", "too_long", "ratio", "copy", "duplicate")}
+        return {reason: self._counts[reason] for reason in ("kept", *DROPPED)}
 
     def __call__(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
         for pair in pairs:

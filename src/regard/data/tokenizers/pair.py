@@ -165,8 +165,14 @@ class PairTokenizer:
             raise CheckpointError(f"{folder} holds no tokenizer: neither {SETTINGS} nor source.spm is there.")
         try:
             settings = json.loads((folder / SETTINGS).read_bytes())
+            if "joint" not in settings:
+                raise CheckpointError(
+                    f"{folder} is no translator: its tokenizer is for texts, not for a pair of languages"
+                )
             names = (SETTINGS, *file_names(settings["joint"]))
             return from_files({name: (folder / name).read_bytes() for name in names})
+        except CheckpointError:
+            raise
         except Exception as error:  # `tokenizers` raises bare Exception for a damaged file
             raise CheckpointError(f"cannot read the tokenizer in {folder}: {error}") from error
 

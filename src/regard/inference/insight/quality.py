@@ -239,6 +239,8 @@ def fit_calibration(evidence: Sequence[Evidence], scores: Sequence[float], weigh
     if len(evidence) < 2:
         raise DataError(f"{len(evidence)} sentences came to calibrate by; expected at least 2, better 500")
     curves = {name: _fit_curve(values, scores) for name, values in estimates(evidence).items()}
+    if max(curve.spearman for curve in curves.values()) <= 0:
+        warnings.warn("no estimator ranks these sentences as their scores do; calibrate by more of them", stacklevel=2)
     return Calibration(estimators=curves, sentences=len(evidence), weights=weights)
 
 

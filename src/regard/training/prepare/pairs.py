@@ -11,7 +11,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Literal
 
-from regard.data.formats.filters import PairFilter, split_by_hash
+from regard.data.formats.filters import PairFilter, dropped_pairs, split_by_hash
 from regard.data.formats.languages import styled
 from regard.data.formats.pairs import Pair, read_pairs
 from regard.data.parts import PARTS, Part
@@ -165,11 +165,13 @@ class PairPreparation:
             for part in ("valid", "test", OLD_VALID):
                 for pair in filter(_filled, self._pairs(part)):
                     write(part, pair)
+        dropped = dropped_pairs(keep.report)
         if not counts["train"]:
-            raise DataError(f"no training pair is left after filtering: {keep.report}; loosen [data.filters]")
+            raise DataError(f"no training pair is left after filtering: {dropped}; loosen [data.filters]")
         if self.init and counts["train"] < FEWEST:
             raise DataError(
-                f"data.train has {counts['train']} usable pairs; to adapt a model give at least {FEWEST}, better 500"
+                f"data.train has {counts['train']} usable pairs ({dropped or 'none was dropped'}); "
+                f"to adapt a model give at least {FEWEST}, better 500"
             )
         report: dict[str, int] = {**keep.report, **{part: counts[part] for part in PAIR_PARTS}}
         (folder / REPORT).write_text(json.dumps(report), encoding="utf-8")

@@ -14,6 +14,7 @@ from regard.checkpoints import load_model
 from regard.checkpoints.models import bare, identify
 from regard.config import Config
 from regard.data.batch import Batch
+from regard.data.formats.filters import dropped_pairs
 from regard.data.formats.pairs import Pair
 from regard.data.text.bpe_dropout import PairSampler
 from regard.data.text.pair_loader import PairLoader, Rehearsal
@@ -35,7 +36,7 @@ from regard.training.evaluation.translation import PairEvaluation, Sample
 from regard.training.hard_attention import DrawsLoss
 from regard.training.losses import Loss, cross_entropy, guidance, r_drop, squared_distance
 from regard.training.prepare.initial_model import started_from
-from regard.training.prepare.pairs import BASE, PAIR_PARTS, PairPreparation
+from regard.training.prepare.pairs import BASE, PairPreparation
 from regard.training.safeguards import Poll
 from regard.training.tasks.base import Forward, SupervisedTask, Values, loader_options
 from regard.training.tasks.translation_recipe import TranslationRecipe
@@ -258,10 +259,7 @@ def _preparation(recipe: TranslationRecipe) -> PairPreparation:
 
 def _summary(recipe: TranslationRecipe, report: dict[str, int]) -> str:
     data = recipe.data
-    dropped = ", ".join(
-        f"{count:,} {reason}" for reason, count in report.items()
-        if count and reason not in ("kept", *PAIR_PARTS)
-    )  # fmt: skip
+    dropped = dropped_pairs(report)
     text = (
         f"{report['train']:,} sentence pairs {data.source} → {', '.join(data.targets)} from {data.train}; "
         f"{report['valid']:,} for validation, {report['test']:,} for testing"
