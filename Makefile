@@ -18,7 +18,7 @@ test:
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	@mkdir -p build; $(MAKE) --no-print-directory beside >build/beside.log 2>&1 & beside=$$!; \
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist worksteal; code=$$?; \
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --workers 3; code=$$?; \
 	wait $$beside || code=1; cat build/beside.log; exit $$code
 
 ready-to-test: $(VENV)/.ready-dev packages
@@ -42,15 +42,15 @@ types: $(VENV)/.ready-dev
 
 # The long counts of docs/reliability.md; about an hour on two cores.
 faults: $(VENV)/.ready-dev
-	REGARD_FAULT_COUNT=200 OMP_NUM_THREADS=1 $(BIN)/python -m pytest --timeout 7200 -n 2 tests/faults \
+	REGARD_FAULT_COUNT=200 OMP_NUM_THREADS=1 $(BIN)/python -m pytest --timeout 7200 --workers 2 tests/faults \
 		tests/unit/inference/test_inference_search.py tests/unit/data
-	REGARD_FAULT_COUNT=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest --timeout 7200 -n 2 -m "full or hypothesis" tests/unit tests/parity
+	REGARD_FAULT_COUNT=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest --timeout 7200 --workers 2 -m "full or hypothesis" tests/unit tests/parity
 
 # Compiled products at every level of instructions that this CPU or an emulator has (Debian: qemu-user, and
 # g++-aarch64-linux-gnu for ARM's levels), as a table; levels that nothing here can run are named.
 processors: $(VENV)/.ready-dev
 	$(BIN)/python tests/processors/run.py
-	REGARD_FAULT_COUNT=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 tests/unit/inference/test_inference_levels.py
+	REGARD_FAULT_COUNT=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest --workers 2 tests/unit/inference/test_inference_levels.py
 
 bench: $(VENV)/.ready-dev
 	$(BIN)/regard bench translate --shape small

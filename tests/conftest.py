@@ -53,6 +53,7 @@ from regard.serve.run import listen
 from regard.serve.settings import ServeSettings
 from regard.training.loop import train
 from regard.training.tasks.catalog import load_recipe
+from workers import pytest_addoption, pytest_runtestloop  # noqa: F401  (pytest finds its hooks here)
 
 # `make test` draws the same examples every time, so its result is reproducible; `make faults` draws new and more ones.
 settings.register_profile("steady", max_examples=50, derandomize=True, deadline=None)
@@ -91,8 +92,7 @@ def trained(folder: Path, *changes: str, recipe: str = "phrasebook") -> Path:
 
 def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
     """A folder of this name. The first worker that needs it makes it, and every worker gets a copy."""
-    base = factory.getbasetemp()
-    place = (base.parent if base.name.startswith("popen-") else base) / "made-once"  # popen: a worker of xdist
+    place = factory.getbasetemp() / "made-once"
     place.mkdir(exist_ok=True)
     with FileLock(place / f"{name}.lock"):
         if not (place / name).exists():
@@ -102,10 +102,8 @@ def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path],
 
 
 @pytest.fixture(scope="session", autouse=True)
-def forked_processes(request: pytest.FixtureRequest) -> None:
-    needed = ("PROCESSES", "fork_jobs", "run_code", "running_forked")
-    if any(hasattr(getattr(item, "module", None), name) for item in request.session.items for name in needed):
-        forked.start_server()
+def forked_processes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> None:
+    forked.start_server(request.session, tmp_path_factory.getbasetemp())
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -126,7 +124,7 @@ def checked_shapes() -> None:
 def own_demo(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of the demo of this test, made when it is trained: no server of a test lists the demo that a person,
     or a page in another test, trained on this machine."""
-    folder = tmp_path_factory.getbasetemp() / "demos" / str(next(DEMO_NUMBERS))
+    folder = tmp_path_factory.getbasetemp() / "demos" / f"{os.getpid()}-{next(DEMO_NUMBERS)}"
     monkeypatch.setattr("regard.serve.jobs.runs.demo_folder", lambda: folder)
     return folder
 

@@ -8,7 +8,8 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from multiprocessing import forkserver
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -22,10 +23,37 @@ PRELOADED = ["regard.training.loop", "regard.cli.main", "regard.cli.train", "reg
 PRELOADED += ["torch._dynamo", "tensorboardX", "pytest", "regard.serve.run"]
 
 
-def start_server() -> None:
-    """Start the process that forks, before a loader with workers starts one that has imported less."""
-    PROCESSES.set_forkserver_preload(PRELOADED)
-    forkserver.ensure_running()
+def start_server(session: pytest.Session, folder: Path) -> None:
+    """Start the process that forks, if a test needs it, before a loader with workers starts one that has imported less.
+
+    It is started once: workers, which are forked themselves, share it. What forked processes say is in forked.log.
+    """
+    needed = ("PROCESSES", "fork_jobs", "run_code", "running_forked")
+    if any(hasattr(getattr(item, "module", None), name) for item in session.items for name in needed):
+        PROCESSES.set_forkserver_preload(PRELOADED)
+        with _output_to(folder / "forked.log"):
+            forkserver._forkserver.ensure_running()
+
+
+@contextmanager
+def _output_to(file: Path) -> Iterator[None]:
+    """Processes that are started meanwhile write to this file."""
+    saved = [(stream, os.dup(stream)) for stream in (1, 2)]
+    with file.open("a") as opened:
+        for stream, _ in saved:
+            os.dup2(opened.fileno(), stream)
+    try:
+        yield
+    finally:
+        for stream, copy in saved:
+            os.dup2(copy, stream)
+            os.close(copy)
+
+
+def share_server() -> None:
+    """Use the server of the parent process. Python's check whether it runs works in the parent only."""
+    if forkserver._forkserver._forkserver_address is not None:
+        forkserver._forkserver.ensure_running = lambda: None
 
 
 def start_regard(

@@ -18,7 +18,6 @@ from regard.models.lstm import Lstm, LstmConfig
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.optional import needed
 
-onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
 
 SCRIPT = """
@@ -67,6 +66,7 @@ def exported(translator_folder: Path, tmp_path_factory: pytest.TempPathFactory) 
 
 
 def graph(file: Path):
+    onnxruntime = pytest.importorskip("onnxruntime")  # not above: it starts threads, which a forked worker would lack
     return onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
 
 

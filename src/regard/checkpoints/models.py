@@ -144,6 +144,12 @@ def _build(name: str, config: Config, folder: Path) -> nn.Module:
         raise CheckpointError(f"{folder / CONFIG} describes a model that cannot be built: {error}") from error
 
 
+def outline(name: str, config: Config) -> nn.Module:
+    """A model without memory for its weights: the names of its layers and the sizes of its parameters are known."""
+    with torch.device("meta"), _NoRandomFill():
+        return MODELS[name].model(config)
+
+
 def identify(folder: Path) -> tuple[str, Config, NameTable | None]:
     """The model and config of a folder, and the name table if the folder uses another library's names."""
     file = folder / CONFIG

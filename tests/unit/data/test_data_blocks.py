@@ -203,19 +203,25 @@ def test_streams_go_on_where_they_stopped_and_predict_every_token_once(tmp_path_
 # --- hidden words ---
 
 
+@pytest.fixture(scope="module")
+def word_pieces():
+    """A vocabulary of word pieces."""
+    return vocabulary("wordpiece", lowercase=True, size=60)
+
+
 @given(length=st.integers(1, 200), seed=st.integers(0, 1000), share=st.floats(0.05, 0.5))
-def test_the_share_of_guessed_tokens_is_exact_and_special_ones_are_left_alone(length, seed, share):
-    masking = Masking(MASKED, share)
+def test_the_share_of_guessed_tokens_is_exact_and_special_ones_are_left_alone(word_pieces, length, seed, share):
+    masking = Masking(word_pieces, share)
     rng = np.random.default_rng(seed)
-    ids = np.array([MASKED.start, *rng.choice(masking.ordinary, length), MASKED.separator])
+    ids = np.array([word_pieces.start, *rng.choice(masking.ordinary, length), word_pieces.separator])
     hidden, guessed = masking(ids, rng)
     assert guessed.sum() == max(1, round(share * length))
     assert not guessed[[0, -1]].any()
     assert (hidden == ids)[~guessed].all()
 
 
-def test_eighty_ten_ten():
-    masking = Masking(MASKED)
+def test_eighty_ten_ten(word_pieces):
+    masking = Masking(word_pieces)
     rng = np.random.default_rng(0)
     ids = rng.choice(masking.ordinary, 60_000)
     hidden, guessed = masking(ids, rng)
@@ -226,10 +232,10 @@ def test_eighty_ten_ten():
     assert same == pytest.approx(0.1 + by_chance, abs=0.015)
 
 
-def test_whole_words_are_hidden_together():
-    masking = Masking(MASKED, whole_words=True)
-    (cut,) = MASKED.encode(["unbelievable unbelievably chased unbelievable mat dogmat unbelievable"])
-    ids, pieces = np.array(cut.ids), MASKED.pieces(cut.ids)
+def test_whole_words_are_hidden_together(word_pieces):
+    masking = Masking(word_pieces, whole_words=True)
+    (cut,) = word_pieces.encode(["unbelievable unbelievably chased unbelievable mat dogmat unbelievable"])
+    ids, pieces = np.array(cut.ids), word_pieces.pieces(cut.ids)
     assert any(piece.startswith("##") for piece in pieces)
     for seed in range(30):
         _, guessed = masking(ids, np.random.default_rng(seed))
@@ -249,11 +255,11 @@ def test_segments_hold_every_line_once_and_never_cross_documents(tmp_path):
     assert all(sum(len(rows[line][0]) for line in range(*part)) <= 20 for part in parts)
 
 
-def test_next_sentences_follow_half_of_the_time_and_come_from_elsewhere_otherwise(tmp_path):
-    base = int(Masking(MASKED).ordinary[0])
+def test_next_sentences_follow_half_of_the_time_and_come_from_elsewhere_otherwise(word_pieces, tmp_path):
+    base = int(Masking(word_pieces).ordinary[0])
     rows = [([base + document] * 5, line == 0) for document in range(20) for line in range(6)]
     store = written(tmp_path / "s", rows)
-    texts = MaskedTexts(store, Masking(MASKED), segments(store, 40), 40, True, seed=3)
+    texts = MaskedTexts(store, Masking(word_pieces), segments(store, 40), 40, True, seed=3)
     batch = texts(np.arange(len(texts.parts)), (0, 0))
     same = []
     for epoch in range(20):
@@ -266,16 +272,13 @@ def test_next_sentences_follow_half_of_the_time_and_come_from_elsewhere_otherwis
     assert np.mean(same) == pytest.approx(0.5, abs=0.1)
 
 
-def test_an_example_is_a_function_of_its_place(tmp_path):
+def test_an_example_is_a_function_of_its_place(word_pieces, tmp_path):
     rows = [(list(range(10 + document, 20 + document)), line == 0) for document in range(9) for line in range(4)]
     store = written(tmp_path / "s", rows)
-    texts = MaskedTexts(store, Masking(MASKED), segments(store, 30), 30, True, seed=3)
+    texts = MaskedTexts(store, Masking(word_pieces), segments(store, 30), 30, True, seed=3)
     first, again = texts(np.array([4, 1]), (2, 0)), pickle.loads(pickle.dumps(texts))(np.array([1, 4]), (2, 7))
     assert first.inputs[0].tolist() == again.inputs[1].tolist()
     assert first.inputs.tolist() != texts(np.array([4, 1]), (3, 0)).inputs.tolist()
-
-
-MASKED = vocabulary("wordpiece", lowercase=True, size=60)
 
 
 # --- spans ---

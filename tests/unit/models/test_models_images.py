@@ -5,6 +5,7 @@ import torch
 
 from regard.attention import record
 from regard.attention.record import attention_names
+from regard.checkpoints.models import outline
 from regard.errors import ConfigError
 from regard.inference.fast.convert import fast_model
 from regard.models.catalog import MODELS
@@ -139,8 +140,7 @@ def test_drop_path_leaves_branches_out_in_training_only():
 )  # fmt: skip
 def test_presets_are_as_large_as_published(name, preset, millions):
     entry = MODELS[name]
-    with torch.device("meta"):
-        model = entry.model(entry.config(**entry.presets[preset]))
+    model = outline(name, entry.config(**entry.presets[preset]))
     assert sum(parameter.numel() for parameter in model.parameters()) / 1e6 == pytest.approx(millions, abs=6e-4)
 
 

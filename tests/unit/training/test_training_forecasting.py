@@ -51,8 +51,9 @@ def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path):
     train(load_recipe("walkers-agentformer", sets), whole)
     train(load_recipe("walkers-agentformer", [*sets, "training.steps=2"]), stopped)
     train(load_recipe("walkers-agentformer", sets), stopped, resume=True)
+    resumed = load_model(stopped).model.state_dict()
     for name, tensor in load_model(whole).model.state_dict().items():
-        assert torch.equal(load_model(stopped).model.state_dict()[name], tensor), name
+        assert torch.equal(resumed[name], tensor), name
 
 
 def test_the_second_stage_changes_the_sampler_alone(first, tmp_path):

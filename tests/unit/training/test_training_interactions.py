@@ -195,8 +195,9 @@ def test_a_stopped_run_goes_on_to_the_same_bits(corpus, tmp_path):
     train(load_recipe("yeast-interactions", sets), tmp_path / "whole")
     train(load_recipe("yeast-interactions", [*sets, "training.steps=3"]), tmp_path / "cut")
     train(load_recipe("yeast-interactions", sets), tmp_path / "cut", resume=True)
+    resumed = load_model(tmp_path / "cut").model.state_dict()
     for name, tensor in load_model(tmp_path / "whole").model.state_dict().items():
-        assert torch.equal(load_model(tmp_path / "cut").model.state_dict()[name], tensor), name
+        assert torch.equal(resumed[name], tensor), name
 
 
 def test_pairs_together_are_answered_as_alone_and_turned_round(trained):

@@ -122,8 +122,9 @@ def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path, task):
     train(load_recipe(task, sets), whole)
     train(load_recipe(task, [*sets, "training.steps=3"]), stopped)
     train(load_recipe(task, sets), stopped, resume=True)
+    resumed = load_model(stopped).model.state_dict()
     for name, tensor in load_model(whole).model.state_dict().items():
-        assert torch.equal(load_model(stopped).model.state_dict()[name], tensor), name
+        assert torch.equal(resumed[name], tensor), name
 
 
 def test_files_are_read_and_bad_paths_are_counted_and_named(tmp_path, capsys):

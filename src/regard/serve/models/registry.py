@@ -11,14 +11,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import torch
 from torch import nn
 
 import regard
 from regard.attention.record import attention_names
 from regard.checkpoints import resolve
 from regard.checkpoints.hub import PREFIX, local_folder
-from regard.checkpoints.models import identify
+from regard.checkpoints.models import identify, outline
 from regard.config import Config
 from regard.data.formats.languages import find_language, style_of
 from regard.data.tokenizers.pair import PairTokenizer
@@ -60,8 +59,7 @@ class ModelInfo:
     @cached_property
     def outline(self) -> nn.Module:
         """The model built without memory for its weights."""
-        with torch.device("meta"):
-            return MODELS[self.family].model(self.config)
+        return outline(self.family, self.config)
 
     @property
     def parameters(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import tomllib
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -22,7 +23,12 @@ OLD_PARTS = ("old", "old_valid")  # what the model of model.init was trained on
 
 def recipe_names() -> list[str]:
     """The recipes that come with the package."""
-    return sorted(Path(str(file)).stem for file in _folder().iterdir() if file.name.endswith(".toml"))
+    return list(_recipe_names())
+
+
+@cache
+def _recipe_names() -> tuple[str, ...]:
+    return tuple(sorted(file.name.removesuffix(".toml") for file in _folder().iterdir() if file.name.endswith(".toml")))
 
 
 def recipe_text(name: str) -> str:
