@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from full_counts import combined
 from regard.layers import region_kernels, regions
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -14,7 +15,10 @@ def boxes(sets, count, seed=0, size=60.0):
     return torch.cat([corners, corners + 1 + torch.rand(sets, count, 2, generator=generator) * size / 2], dim=-1)
 
 
-@pytest.mark.parametrize(("count", "threshold"), [(1, 0.5), (7, 0.1), (7, 0.9), (64, 0.5), (100, 0.1)])
+@pytest.mark.parametrize(
+    ("count", "threshold"),
+    combined((1, 7, 64, 100), (0.1, 0.5, 0.9), usual=[(1, 0.5), (7, 0.1), (7, 0.9), (64, 0.5), (100, 0.1)]),
+)
 def test_the_kernel_keeps_what_the_fixed_point_keeps(count, threshold):
     found = boxes(4, count, count)
     found[0, count // 2 :] = 0.0  # boxes without area overlap nothing

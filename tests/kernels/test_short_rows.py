@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from full_counts import combined
 from regard.attention import short_rows
 from regard.attention.core import attention_weights
 from regard.attention.short_rows import applies, attend_short
@@ -41,24 +42,30 @@ def compare(q, k, v, mask=None, bias=None, causal=False, scale=0.3, atol=1e-5, l
         )
 
 
+SIZES = [
+    (49, 49, 32, 32), (32, 32, 64, 64), (64, 64, 16, 16), (2, 2, 16, 16), (17, 17, 24, 24),
+    (2, 64, 16, 16), (17, 49, 24, 40), (16, 33, 64, 8), (5, 7, 3, 128),
+]  # fmt: skip
+ONE_WAY = [(sizes, number % 2 == 1) for number, sizes in enumerate(SIZES)]  # causal or not
+
+
 @pytest.mark.parametrize(
-    ("Tq", "Tk", "K", "Kv", "causal"),
-    [
-        (49, 49, 32, 32, False), (32, 32, 64, 64, True), (64, 64, 16, 16, False), (2, 2, 16, 16, True),
-        (17, 17, 24, 24, False), (17, 17, 24, 24, True), (2, 64, 16, 16, True), (17, 49, 24, 40, False),
-        (17, 49, 24, 40, True), (16, 33, 64, 8, True), (5, 7, 3, 128, False),
-    ],
-)  # fmt: skip
-def test_shapes(Tq, Tk, K, Kv, causal):
-    compare(*rows(2, 2, Tq, Tk, K, Kv), causal=causal)
+    ("sizes", "causal"),
+    combined(SIZES, (False, True), usual=[*ONE_WAY, ((17, 17, 24, 24), True), ((17, 49, 24, 40), True)]),
+)
+def test_shapes(sizes, causal):
+    compare(*rows(2, 2, *sizes), causal=causal)
 
 
 @pytest.mark.parametrize(
     ("shape", "causal"),
-    [
-        ((3, 2, 17, 20), False), ((3, 2, 17, 20), True), ((3, 1, 17, 20), True), ((1, 2, 17, 20), False),
-        ((3, 1, 1, 20), True), ((1, 1, 17, 1), False),
-    ],
+    combined(
+        [(3, 2, 17, 20), (3, 1, 17, 20), (1, 2, 17, 20), (3, 1, 1, 20), (1, 1, 17, 1)], (False, True),
+        usual=[
+            ((3, 2, 17, 20), False), ((3, 2, 17, 20), True), ((3, 1, 17, 20), True), ((1, 2, 17, 20), False),
+            ((3, 1, 1, 20), True), ((1, 1, 17, 1), False),
+        ],
+    ),
 )  # fmt: skip
 def test_masks_of_every_form_and_rows_that_may_look_nowhere(shape, causal):
     mask = drawn(*shape, seed=5) > 0
@@ -70,8 +77,11 @@ def test_masks_of_every_form_and_rows_that_may_look_nowhere(shape, causal):
 
 @pytest.mark.parametrize(
     ("shape", "programs"),
-    [((1, 2, 49, 49), 1), ((1, 2, 49, 49), 4), ((1, 1, 49, 49), 4), ((1, 2, 1, 49), 1), ((1, 1, 49, 1), 4)],
-)
+    combined(
+        [(1, 2, 49, 49), (1, 1, 49, 49), (1, 2, 1, 49), (1, 1, 49, 1)], (1, 4),
+        usual=[((1, 2, 49, 49), 1), ((1, 2, 49, 49), 4), ((1, 1, 49, 49), 4), ((1, 2, 1, 49), 1), ((1, 1, 49, 1), 4)],
+    ),
+)  # fmt: skip
 def test_gradient_of_a_bias_however_many_elements_a_program_takes(monkeypatch, shape, programs):
     monkeypatch.setattr(short_rows, "PROGRAMS", programs)
     compare(*rows(5, 2, 49, 49, 32), mask=drawn(5, 1, 49, 49, seed=5) > -1, bias=drawn(*shape, seed=6))

@@ -104,16 +104,22 @@ def agree(found, expected):
         assert [h.score for h in answers] == pytest.approx([h.score for h in others], abs=1e-4)
 
 
+SEARCHES = [
+    *(("transformer", each) for each in SETTINGS),
+    *(("gpt", each) for each in ("greedy", "long", "penalties", "sampled")),
+    *((each, "beam") for each in MODELS if each != "transformer"),
+]
+TOGETHER = [(name, settings, (1, 5) if settings in ("greedy", "beam") else (5,)) for name, settings in SEARCHES]
+ALONE = [(name, settings, (1, 5)) for name, settings, counts in TOGETHER if counts == (5,)]
+
+
 @pytest.mark.parametrize(
-    ("name", "settings"),
-    [("transformer", each) for each in SETTINGS]
-    + [("gpt", each) for each in ("greedy", "long", "penalties", "sampled")]
-    + [(each, "beam") for each in MODELS if each != "transformer"],
+    ("name", "settings", "counts"), [*TOGETHER, *(pytest.param(*case, marks=pytest.mark.full) for case in ALONE)]
 )
-def test_captured_searches_answer_as_the_others_do(name, settings):
+def test_captured_searches_answer_as_the_others_do(name, settings, counts):
     model = MODELS[name](len(settings))
     runner = GraphModel(model, repeat)
-    for count in (1, 5) if settings in ("greedy", "beam") else (5,):
+    for count in counts:
         source, mask = ragged(count, count)
         task = source, mask, SETTINGS[settings]
         agree(decode(runner, *task), decode(model, *task))

@@ -64,7 +64,8 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return request.param
 
 
-ANY_WAY = pytest.mark.parametrize("way", ["torch"], indirect=True)  # what no product is computed for
+OTHERS = [pytest.param(way, marks=pytest.mark.full) for way in ("compiled", "device")]
+ANY_WAY = pytest.mark.parametrize("way", ["torch", *OTHERS], indirect=True)  # what no product is computed for
 
 
 def vivid(make, seed=0):
