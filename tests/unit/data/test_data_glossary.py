@@ -65,6 +65,12 @@ def test_bad_terms_are_refused_with_their_line(lines: list[str], message: str, t
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("terms", [{"bread": 5}, {"bread": ["pan", None]}, {5: "pan"}, {"bread": b"pan"}])
+def test_terms_that_are_no_texts_are_refused(terms: dict) -> None:
+    with pytest.raises(DataError, match="is no term; expected a text"):
+        Glossary.of(terms)
+
+
 def test_repeated_terms_are_told_and_used_once(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match=r"line 2: repeats .*line 1"):
         glossary = Glossary.parse(["house\tcasa", "house\tcasa"], "g.tsv")

@@ -79,6 +79,12 @@ class Glossary:
     @classmethod
     def of(cls, terms: Mapping[str, str | Sequence[str]]) -> Glossary:
         """The glossary of a mapping from source terms to their translations, or to several forms of these."""
+        for source, target in terms.items():
+            forms = [target] if isinstance(target, str) else target
+            if not isinstance(source, str) or not _are_texts(forms):
+                raise DataError(
+                    f"{source!r}: {target!r} is no term; expected a text, and its translation or a list of forms"
+                )
         given = [
             _term(source.split(FORMS), target.split(FORMS) if isinstance(target, str) else target, False, repr(source))
             for source, target in terms.items()
@@ -128,6 +134,10 @@ NO_TERMS = Glossary()
 def is_unspaced(character: str) -> bool:
     """Whether a character is of a script without spaces between words."""
     return re.match(UNSPACED, character) is not None
+
+
+def _are_texts(forms: object) -> bool:
+    return isinstance(forms, Sequence) and all(isinstance(each, str) for each in forms)
 
 
 def _is_term(line: str) -> bool:
