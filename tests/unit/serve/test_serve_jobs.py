@@ -38,7 +38,6 @@ UNIT = '<tu><tuv xml:lang="{}"><seg>a {}</seg></tuv><tuv xml:lang="fr"><seg>b</s
 def apart(monkeypatch):
     """Jobs with one thread."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setattr(module, "NICENESS", 0)  # the other tests need the CPU as much as a job
     fork_jobs(monkeypatch)  # a server in another process starts its job as a program, in the first test
 
 
