@@ -80,7 +80,7 @@ class ForkedJob:
 
 
 def fork_jobs(patch: pytest.MonkeyPatch) -> None:
-    """Trainings of a server in this process start at once, with the priority of other tests, which may need all CPUs."""
+    """Trainings of a server in this process start at once, with the priority of other tests, which need the CPU too."""
     patch.setattr("regard.serve.jobs.runner.NICENESS", 0)
     patch.setattr("regard.serve.jobs.runner.subprocess", SimpleNamespace(Popen=ForkedJob, DEVNULL=subprocess.DEVNULL))
 

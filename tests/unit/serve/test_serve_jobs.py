@@ -19,7 +19,6 @@ from regard.checkpoints import load_model, verify
 from regard.data.synthetic.phrasebook import phrases
 from regard.errors import CheckpointError, DataError, RegardError, UsageError
 from regard.serve.http.errors import ConflictError, NotFoundError, TooLargeError
-from regard.serve.jobs import runner as module
 from regard.serve.jobs.progress import Job, JobRecord, read_job
 from regard.serve.jobs.recipes import offers, settings_for
 from regard.serve.jobs.runner import TrainingJobs
