@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import MISSING, Field, dataclass, field, fields
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -14,14 +18,56 @@ from regard.errors import UsageError
 
 data = typer.Typer(help="Work on data: prepare, backtranslate, distill.", rich_markup_mode=None)
 
-Output = Annotated[Path, typer.Option("-o", "--output", help="Where the pairs go: a .tsv or .jsonl file.")]
-Beam = Annotated[int | None, typer.Option(help="Beam width; 1 is greedy. Default: the model's own.")]
-MaxRatio = Annotated[float, typer.Option(help="Drop pairs whose lengths in characters differ by more.")]
-MinScore = Annotated[
-    float | None, typer.Option(help="Drop answers below this score, as `regard translate --json` gives it: 0 is best.")
-]
-Copies = Annotated[bool, typer.Option("--copies", help="Keep answers that are their input.")]
-AnyLanguage = Annotated[bool, typer.Option("--any-language", help="Keep answers that are in another language.")]
+
+@dataclass(frozen=True)
+class Making:
+    """The options of all commands that make pairs with a translator."""
+
+    output: Annotated[Path, typer.Option("-o", "--output", help="Where the pairs go: a .tsv or .jsonl file.")]
+    model: Models = field(default_factory=list)
+    to: To = ""
+    beam: Annotated[int | None, typer.Option(help="Beam width; 1 is greedy. Default: the model's own.")] = None
+    max_ratio: Annotated[float, typer.Option(help="Drop pairs whose lengths in characters differ by more.")] = 3.0
+    min_score: Annotated[
+        float | None,
+        typer.Option(help="Drop answers below this score, as `regard translate --json` gives it: 0 is best."),
+    ] = None
+    copies: Annotated[bool, typer.Option("--copies", help="Keep answers that are their input.")] = False
+    any_language: Annotated[bool, typer.Option("--any-language", help="Keep answers that are in another language.")] = (
+        False
+    )
+    device: Device = "cpu"
+    precision: Precision = "fp32"
+
+    @property
+    def filters(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("max_ratio", "min_score", "copies", "any_language")}
+
+
+def makes_pairs(command: Callable[..., None]) -> Callable[..., None]:
+    """A command with the options of `Making` after its own; it gets them as `making`."""
+    hints = get_type_hints(Making, include_extras=True)
+    own = [each for each in signature(command, eval_str=True).parameters.values() if each.name != "making"]
+    shared = [
+        Parameter(each.name, Parameter.KEYWORD_ONLY, annotation=hints[each.name], default=_default(each))
+        for each in fields(Making)
+    ]
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        making = Making(**{each.name: given.pop(each.name) for each in fields(Making)})
+        command(**given, making=making)
+
+    every = [*(each.replace(kind=Parameter.KEYWORD_ONLY) for each in own), *shared]
+    run.__signature__ = Signature(every)  # type: ignore[attr-defined]  # what typer reads
+    run.__annotations__ = {each.name: each.annotation for each in every}
+    return run
+
+
+def _default(option: Field[Any]) -> Any:
+    if option.default is not MISSING:
+        return option.default
+    return option.default_factory() if option.default_factory is not MISSING else Parameter.empty
 
 
 @data.command()
@@ -49,21 +95,13 @@ def prepare(
 
 
 @data.command()
+@makes_pairs
 def backtranslate(
     text: Annotated[str, typer.Argument(help="Text in the language to translate into, one sentence a line; also .gz.")],
-    output: Output,
-    model: Models = [],  # noqa: B006 - typer's way to say "none given"
-    to: To = "",
+    making: Making,
     tag: Annotated[str, typer.Option(help="Put before every source sentence; '' for none.")] = "<bt>",
-    beam: Beam = None,
     sample: Annotated[bool, typer.Option("--sample", help="Draw answers at random: more varied sources.")] = False,
     seed: Annotated[int, typer.Option(help="Of --sample: same seed, same answers.")] = 0,
-    max_ratio: MaxRatio = 3.0,
-    min_score: MinScore = None,
-    copies: Copies = False,
-    any_language: AnyLanguage = False,
-    device: Device = "cpu",
-    precision: Precision = "fp32",
 ) -> None:
     """Make training pairs from text in the target language, with a model that translates it back into the source.
 
@@ -73,29 +111,17 @@ def backtranslate(
     Example: regard data backtranslate news.es -m runs/es-en -o made.tsv
     """
     changes: dict[str, Any] = {"sample": True, "seed": seed} if sample else {}
-    changes |= {} if beam is None else {"beam": beam}
-    filters = {"max_ratio": max_ratio, "min_score": min_score, "copies": copies, "any_language": any_language}
-    _synthesise(
-        text, output, model, to, device, precision, changes, filters, options={"backwards": True, "tag": tag}
-    )  # fmt: skip
+    _synthesise(text, making, changes, {"backwards": True, "tag": tag})
 
 
 @data.command()
+@makes_pairs
 def distill(
     corpus: Annotated[str, typer.Argument(help="Sentences one a line, or pairs (TSV, JSONL, TMX, …); also .gz.")],
-    output: Output,
-    model: Models = [],  # noqa: B006 - typer's way to say "none given"
-    to: To = "",
-    beam: Beam = None,
+    making: Making,
     n_best: Annotated[
         int, typer.Option(min=1, help="Of pairs: take the one of so many answers that is closest to the reference.")
     ] = 1,
-    max_ratio: MaxRatio = 3.0,
-    min_score: MinScore = None,
-    copies: Copies = False,
-    any_language: AnyLanguage = False,
-    device: Device = "cpu",
-    precision: Precision = "fp32",
 ) -> None:
     """Make training pairs of sentences and a teacher's translations of them, for a smaller and faster student.
 
@@ -107,24 +133,10 @@ def distill(
 
     if n_best > 1 and format_of(Path(corpus)) not in SUFFIXES:
         raise UsageError(f"--n-best compares answers with references, but {corpus} has none; give a file of pairs")
-    changes = {} if beam is None else {"beam": beam}
-    filters = {"max_ratio": max_ratio, "min_score": min_score, "copies": copies, "any_language": any_language}
-    _synthesise(
-        corpus, output, model, to, device, precision, changes, filters, options={"backwards": False, "n_best": n_best}
-    )  # fmt: skip
+    _synthesise(corpus, making, {}, {"backwards": False, "n_best": n_best})
 
 
-def _synthesise(
-    text: str,
-    output: Path,
-    models: list[str],
-    to: str,
-    device: str,
-    precision: str,
-    changes: dict[str, Any],
-    filters: dict[str, Any],
-    options: dict[str, Any],
-) -> None:
+def _synthesise(text: str, making: Making, changes: dict[str, Any], options: dict[str, Any]) -> None:
     """Make pairs with a translator, alone or as one of the processes that torchrun started."""
     import torch
 
@@ -132,14 +144,14 @@ def _synthesise(
     from regard.inference.synthetic_pairs import AnswerFilters, Synthesis, check_output
     from regard.training.distributed import joined
 
+    output, to, filters = making.output, making.to, making.filters
+    changes |= {} if making.beam is None else {"beam": making.beam}
     check_output(output)
     source, kept = existing(text), AnswerFilters.parse(filters)
-    translator = load_translator(models, device, precision=precision)
+    translator = load_translator(making.model, making.device, precision=making.precision)
     translator.search_settings(changes)
-    parts = Parts.of(output, source, models=models, to=to, search=changes, filters=filters, **options)
-    synthesis = Synthesis(
-        translator, translator.target_language(to), kept, changes=tuple(changes.items()), **options
-    )  # fmt: skip
+    parts = Parts.of(output, source, models=making.model, to=to, search=changes, filters=filters, **options)
+    synthesis = Synthesis(translator, translator.target_language(to), kept, changes=tuple(changes.items()), **options)
     with joined(torch.device("cpu")) as ranks:
         counts = synthesis.write(source, output, parts, ranks.wait)
         first = ranks.first
