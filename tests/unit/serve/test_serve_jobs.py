@@ -390,6 +390,8 @@ def test_an_improved_model_takes_the_place_of_the_old_one(jobs, folders):
     assert jobs.replacements() == []
     record = jobs.replace("mine", True)
     assert jobs.replacements() == [record]
+    registry.put_before(record.base, record.model)  # it is so already: no model changes its place
+    assert [info.id for info in registry.infos()] == [first, second, third]
     registry.put_before(record.model, record.base)
     assert [info.id for info in registry.infos()] == [third, first, second]
     registry.put_before(record.base, record.model)  # it was better before

@@ -153,11 +153,12 @@ class ModelRegistry:
             self._loaded.pop(name, None)
 
     def put_before(self, name: str, other: str) -> None:
-        """Let requests that name no model find `name` before `other`, if both are registered."""
+        """Let requests that name no model find `name` before `other`. Nothing moves if that is so already."""
         with self._lock:
-            if name == other or not {name, other} <= set(self._infos):
+            order = list(self._infos)
+            if not {name, other} <= set(order) or order.index(name) <= order.index(other):
                 return
-            order = [each for each in self._infos if each != name]
+            order.remove(name)
             order.insert(order.index(other), name)
             self._infos = {each: self._infos[each] for each in order}
 
