@@ -219,8 +219,12 @@ def test_a_calibration_is_of_the_weights_it_was_fitted_to(translator: Translator
     step = torch.optim.SGD(other.parameters(), lr=1e-3)
     sum(parameter.sum() for parameter in other.parameters()).backward()
     step.step()
-    with pytest.warns(UserWarning, match="fitted to other weights"):
+    with pytest.warns(UserWarning, match="does not name these weights"):
         assert Calibration.read(tmp_path, other) == Calibration()
+    earlier = {"estimator": "weakest", "points": [[0.1, 0.2], [0.5, 0.6]], "sentences": 9}  # the version before
+    (tmp_path / "quality.json").write_text(json.dumps(earlier))
+    with pytest.warns(UserWarning, match="calibrate anew"):
+        assert Calibration.read(tmp_path, model) == Calibration()
 
 
 def test_a_broken_calibration_is_told_in_one_line(translator: Translator, tmp_path: Path) -> None:

@@ -184,6 +184,12 @@ class Calibration(SavedConfig):
     sentences: int = 0  # that it was fitted on
     weights: str = ""  # the fingerprint of the weights that it was fitted to
 
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _leave_earlier_form(cls, values: Any) -> Any:
+        """Files of the version before had one curve, `points`, and named no weights: nothing of them can be used."""
+        return {} if isinstance(values, dict) and "points" in values else values
+
     @pydantic.model_validator(mode="after")
     def _check(self) -> "Calibration":
         if unknown := sorted(set(self.estimators) - set(ESTIMATORS)):
@@ -210,7 +216,7 @@ class Calibration(SavedConfig):
         if found.weights == fingerprint(model):
             return found
         warnings.warn(
-            f"{folder / cls.file_name} was fitted to other weights and is not used; "
+            f"{folder / cls.file_name} does not name these weights and is not used; "
             f"calibrate anew: regard evaluate PAIRS -m {folder} --calibrate",
             stacklevel=2,
         )
