@@ -86,7 +86,7 @@ def ask_opinions(translator: Translator, passes: int, reverse: str, device: str,
     from regard.inference.pipelines.second_opinions import SecondOpinions
 
     other = load_translator([reverse], device, allow_pickle) if reverse else None
-    translator.opinions = SecondOpinions(translator, passes, other)
+    translator.quality.opinions = SecondOpinions(translator, passes, other)
 
 
 def load_encoder(name: str, device: str = "cpu", allow_pickle: bool = False) -> TextEncoder:

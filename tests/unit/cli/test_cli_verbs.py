@@ -110,7 +110,7 @@ def test_quality_is_measured_and_calibrated(
     assert fitted == pytest.approx({name: value for name, value in named.items() if name != "chrf_by_quality"})
     assert named[f"chrf_by_{after['quality_by']}"] == max(named.values()) and kept["sentences"] == 24
     assert after["quality_error"] < before["quality_error"]
-    assert regard.load(folder).calibration.sentences == 24
+    assert regard.load(folder).quality.calibration.sentences == 24
     assert run(["evaluate", "--gold", "x.tsv", "-m", str(folder), "--calibrate"]) == 2
     assert "held-out pairs" in capsys.readouterr().err
     assert run([*command, "--passes", "2"]) == 2

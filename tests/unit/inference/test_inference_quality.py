@@ -52,7 +52,7 @@ def made(log_p: list[float], entropies: list[float] | None = None, covered: floa
 
 def test_evidence_of_a_batch_is_that_of_the_whole_distributions(translator: Translator) -> None:
     answers = translator.translate([SENTENCE, LONGER], to="es", beam=2)
-    found = translator.evidence([SENTENCE, LONGER], [each.parts[0][1] for each in answers], to="es")
+    found = translator.quality.evidence([SENTENCE, LONGER], [each.parts[0][1] for each in answers], to="es")
     for answer, evidence in zip(answers, found, strict=True):
         ((source, ids),) = answer.parts
         log_p = translator.log_probabilities(source, ids, to="es").double().numpy()
@@ -248,9 +248,9 @@ def test_passes_with_dropout_are_the_model_in_training_mode(translator_folder: P
     model.load_state_dict(plain.models[0].state_dict())
     translator = Translator([model], plain.tokenizer)
     ((source, ids),) = translator.translate(LONGER, to="es").parts
-    translator.opinions = SecondOpinions(translator, 3, None)
+    translator.quality.opinions = SecondOpinions(translator, 3, None)
     drawn = torch.random.get_rng_state()
-    (found,) = translator.evidence([source], [ids], to="es")
+    (found,) = translator.quality.evidence([source], [ids], to="es")
     assert torch.equal(torch.random.get_rng_state(), drawn) and not translator.models[0].training
     target, model = translator.tokenizer.target, deepcopy(translator.models[0]).train()
     read, said = torch.tensor(translator.tokenizer.source_ids([source], "es")), torch.tensor([*ids, target.end])
@@ -261,7 +261,7 @@ def test_passes_with_dropout_are_the_model_in_training_mode(translator_folder: P
             fed = torch.tensor([[target.start, *ids]])
             log_p = model(read, torch.ones_like(read, dtype=torch.bool), fed)[0].log_softmax(dim=-1)
         means.append(float(log_p.gather(1, said[:, None]).mean()))
-        (other,) = translator.greedy(model, [source], "es")
+        (other,) = translator.quality.greedy(model, [source], "es")
         alike.append(sacrebleu.sentence_chrf(target.decode(other), [target.decode(ids)]).score / 100)
     assert len(set(means)) == 3
     assert found.passes == pytest.approx(means, abs=1e-4) and found.agreement == pytest.approx(np.mean(alike))
@@ -270,8 +270,8 @@ def test_passes_with_dropout_are_the_model_in_training_mode(translator_folder: P
 def test_the_members_of_an_ensemble_are_its_voices(translator_folder: Path) -> None:
     both = Translator.load(translator_folder, translator_folder)
     ((source, ids),) = both.translate(SENTENCE, to="es", beam=1).parts
-    both.opinions = SecondOpinions(both, 8, None)
-    (found,) = both.evidence([source], [ids], to="es")
+    both.quality.opinions = SecondOpinions(both, 8, None)
+    (found,) = both.quality.evidence([source], [ids], to="es")
     assert found.passes == pytest.approx([found.log_probabilities.mean()] * 2, abs=1e-5)
     assert found.agreement == 1.0
 
@@ -280,8 +280,8 @@ def test_a_reverse_model_judges_answers(translator_folder: Path, back_folder: Pa
     translator, reverse = regard.load(translator_folder), regard.load(back_folder)
     answer = translator.translate(SENTENCE, to="es")
     plain = answer.assessment
-    translator.opinions = SecondOpinions(translator, 0, reverse)
-    (found,) = translator.evidence([SENTENCE], [answer.parts[0][1]], to="es")
+    translator.quality.opinions = SecondOpinions(translator, 0, reverse)
+    (found,) = translator.quality.evidence([SENTENCE], [answer.parts[0][1]], to="es")
     ids = reverse.tokenizer.target.encode([SENTENCE])[0]
     chances = reverse.log_probabilities(answer.text, ids).gather(
         1, torch.tensor([*ids, reverse.tokenizer.target.end])[:, None]
@@ -289,7 +289,7 @@ def test_a_reverse_model_judges_answers(translator_folder: Path, back_folder: Pa
     assert found.backward == pytest.approx(float(chances.mean().exp()), abs=1e-5)
     back = reverse.translate(answer.text).text
     assert found.round_trip == pytest.approx(sacrebleu.sentence_chrf(back, [SENTENCE]).score / 100)
-    assert translator.assess(answer) == plain  # not calibrated: the estimate of one pass
+    assert translator.quality.assess(answer) == plain  # not calibrated: the estimate of one pass
     with pytest.raises(UsageError, match="expected en to es, the reverse of"):
         SecondOpinions(reverse, 0, reverse)
 

@@ -92,9 +92,12 @@ def test_a_stream_ends_with_the_translation(served, ask, translator_folder):
 @pytest.mark.parametrize("path", ["translate", "translate/stream"])
 def test_each_sentence_is_searched_once(served, translator_folder, monkeypatch, path):
     translator, sentences = served.registry.translator(translator_folder.name), []
-    begin, decode = translator.begin, translator._decode
+    begin, terms = translator.begin, translator.term_search
+    decode = terms.decode
     monkeypatch.setattr(translator, "begin", lambda text, **more: sentences.append(text) or begin(text, **more))
-    monkeypatch.setattr(translator, "_decode", lambda some, *more: sentences.extend(some) or decode(some, *more))
+    monkeypatch.setattr(
+        translator.term_search, "decode", lambda some, *more: sentences.extend(some) or decode(some, *more)
+    )
     text = [f"We eat {word}." for word in ("bread", "fish", "rice") * 7]
     asked = {"model": translator_folder.name, "text": " ".join(text), "to": "es", "search": True, "n_best": 3}
     assert served.client.post(f"/api/{path}", json=asked).status_code == 200

@@ -1,7 +1,7 @@
 """Evidence of an answer's quality that costs more than one pass: what the model says with dropout, and a reverse model.
 
 Both follow Fomicheva et al. 2020, "Unsupervised Quality Estimation for Neural Machine Translation". They are computed
-only for a translator whose `opinions` ask for them.
+only for a translator whose `quality.opinions` ask for them.
 """
 
 from __future__ import annotations
@@ -82,9 +82,9 @@ class SecondOpinions:
         """What each voice thinks of the answers, and how much its own answers are like them."""
         means, alike = [], []
         for voice in self._voices():
-            forced = self.translator.token_evidence(sources, answers, to, [voice])
+            forced = self.translator.quality.token_evidence(sources, answers, to, [voice])
             means.append([float(log_p.mean()) for log_p, _ in forced])
-            said = self.translator.greedy(cast(TokenSourceModel, voice), sources, to)
+            said = self.translator.quality.greedy(cast(TokenSourceModel, voice), sources, to)
             alike.append(_similarities(self._texts(sources, said, to), texts))
         return [
             replace(each, passes=passes, agreement=float(agreement))
@@ -98,7 +98,7 @@ class SecondOpinions:
         assert self.reverse is not None
         back = self.back_to([to])
         ids = self.reverse.tokenizer.target.encode(list(sources))
-        forced = self.reverse.token_evidence(texts, ids, back)
+        forced = self.reverse.quality.token_evidence(texts, ids, back)
         returned = [answer.text for answer in self.reverse.translate(texts, to=back)]
         return [
             replace(each, backward=float(np.exp(log_p.mean())), round_trip=alike)

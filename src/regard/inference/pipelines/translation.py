@@ -62,9 +62,9 @@ class Translation:
 
     @cached_property
     def assessment(self) -> Assessment:
-        """How good the translation probably is, computed by one forced pass; see `Translator.assess`."""
+        """How good the translation probably is, computed by one forced pass; see `QualityEstimator.assess`."""
         assert self.translator is not None
-        return self.translator.assess(self)
+        return self.translator.quality.assess(self)
 
     @property
     def quality(self) -> float:

@@ -8,24 +8,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, overload
 
-import numpy as np
 import torch
 from torch import nn
 
 from regard.data.arguments import all_texts
-from regard.data.batch import collate, pad_rows
+from regard.data.batch import collate
 from regard.data.formats.languages import same_language, style_of, styled
 from regard.data.text.glossary import NO_TERMS, Glossary
 from regard.data.tokenizers.pair import PairTokenizer
 from regard.data.tokenizers.unknown_words import UnknownWord, unknown_words
 from regard.documents.sentences import split_sentences
 from regard.errors import CheckpointError, DataError, UsageError
-from regard.inference.decoding.constraints import Constraints
 from regard.inference.decoding.folder_settings import read_decoding
-from regard.inference.decoding.protocols import TokenSourceModel
-from regard.inference.decoding.search import Hypothesis, Search, search
+from regard.inference.decoding.search import Hypothesis, Search
 from regard.inference.decoding.settings import SearchSettings, Vocabulary
-from regard.inference.decoding.start import SearchStart, from_source
 from regard.inference.insight.forced_pass import (
     ALIGNMENT,
     CROSS,
@@ -35,28 +31,19 @@ from regard.inference.insight.forced_pass import (
     forced_passes,
     within,
 )
-from regard.inference.insight.quality import (
-    Assessment,
-    Calibration,
-    Evidence,
-    Flag,
-    coverage,
-    find_flags,
-    token_evidence,
-    word_doubts,
-)
+from regard.inference.insight.quality import Calibration
 from regard.inference.insight.word_alignment import Link
 from regard.inference.pipelines.answer_text import AnswerText
-from regard.inference.pipelines.batching import BATCH_SENTENCES, batches_by_length
+from regard.inference.pipelines.batching import BATCH_SENTENCES
 from regard.inference.pipelines.decoding_pipeline import DecodingPipeline
-from regard.inference.pipelines.placed_terms import Draft
-from regard.inference.pipelines.second_opinions import SecondOpinions
+from regard.inference.pipelines.quality_estimator import QualityEstimator
+from regard.inference.pipelines.source_search import SourceSearch
+from regard.inference.pipelines.term_search import TermSearch
 from regard.inference.pipelines.terms import TermEncoder, as_glossary
 from regard.inference.pipelines.translation import Partial, Translation
 
 Terms = Glossary | Mapping[str, str | Sequence[str]]  # a glossary, or source terms with their translations
 MAX_SOURCE = 512  # tokens; a longer text is cut into sentences, and a longer sentence is refused
-OUTLINE_BEAM = 2  # a search that follows an outline finds with two hypotheses what it finds with more
 MAX_TOKEN_CHARACTERS = 20  # more than a token has on average
 
 
@@ -81,11 +68,12 @@ class Translator(DecodingPipeline):
         )  # fmt: skip
         self.tokenizer, self.vocabulary = tokenizer, Vocabulary(target.start, target.end, target.pad)
         self.alignment = alignment or default_alignment(self.models[0])
-        self.calibration = calibration or Calibration()
-        self.opinions: SecondOpinions | None = None  # other voices on the quality of answers, if they are asked for
         self.longest = self.positions or MAX_SOURCE
         self.answer_text = AnswerText(tokenizer, self.alignment, self._record_pass)
         self.terms = TermEncoder(tokenizer)
+        self.source_search = SourceSearch(self.decoder, self.vocabulary, tokenizer.source.pad, self.device)
+        self.term_search = TermSearch(self)
+        self.quality = QualityEstimator(self, calibration or Calibration())
 
     @classmethod
     def runs(cls, model: nn.Module) -> bool:
@@ -175,7 +163,7 @@ class Translator(DecodingPipeline):
         sentences = [part for parts in pieces for part in parts]
         prefixes = [beginning for parts in pieces for beginning in _prefixes(parts, prefix)]
         terms = as_glossary(glossary)
-        decoded = iter(self._decode(sentences, prefixes, to, settings, terms))
+        decoded = iter(self.term_search.decode(sentences, prefixes, to, settings, terms))
         answers = [
             self._joined(each, parts, [next(decoded) for _ in parts], to, prefix, terms)
             for each, parts in zip(texts, pieces, strict=True)
@@ -210,7 +198,11 @@ class Translator(DecodingPipeline):
                 watch(running)
                 ids = self.answer_text.final_ids(running.common_prefix()) if settled else running.history[0, 0].tolist()
                 yield Partial(f"{done} {self.answer_text.decode(ids, beginning)}".strip())
-            found += self._decode([part], [beginning], to, settings, terms) if settings.widens else running.results()
+            found += (
+                self.term_search.decode([part], [beginning], to, settings, terms)
+                if settings.widens
+                else running.results()
+            )
             done = f"{done} {self.answer_text.text(part, found[-1][0].tokens, to, beginning)}".strip()
             yield Partial(done)
         if parts:
@@ -229,11 +221,11 @@ class Translator(DecodingPipeline):
         """A search for one sentence, to be advanced by the caller."""
         (row,) = self.tokenizer.source_ids([sentence], to)
         forced = self.tokenizer.target.encode([prefix])[0]
-        if self._constraints(sentence, len(row), to, settings, glossary) is not None:
-            ((answer, *_),) = self._decode([sentence], [prefix], to, settings, glossary)
+        if self.term_search.constraints(sentence, len(row), to, settings, glossary) is not None:
+            ((answer, *_),) = self.term_search.decode([sentence], [prefix], to, settings, glossary)
             forced = [*answer.tokens, *([self.vocabulary.end] if answer.finished else [])]  # searched, and said again
         with torch.inference_mode():
-            return Search(self.decoder, self._start([row], [forced], settings), settings, self.vocabulary)
+            return Search(self.decoder, self.source_search.start([row], [forced], settings), settings, self.vocabulary)
 
     def passes(
         self,
@@ -274,74 +266,6 @@ class Translator(DecodingPipeline):
         batch = collate(rows, [[*ids, target.end]], pad=target.pad, start=target.start).to(self.device)
         logits = [model(batch.source, batch.source_mask, batch.inputs).float() for model in self.models]
         return torch.stack([each[0].softmax(dim=-1) for each in logits]).mean(dim=0).log()
-
-    def evidence(self, sources: Sequence[str], answers: Sequence[Sequence[int]], *, to: str = "") -> list[Evidence]:
-        """What the model knows of its answers (token ids) to `sources`; see `regard.inference.insight.quality`."""
-        to, by = self.target_language(to), self.alignment
-        covered: list[float | None] = [None] * len(answers)
-        if by is not None:
-            covered = [coverage(seen, by) for seen in self.passes(sources, answers, to=to, layers=by.layer)]
-        known = [
-            Evidence(log_p, entropy, share)
-            for (log_p, entropy), share in zip(self.token_evidence(sources, answers, to), covered, strict=True)
-        ]
-        return known if self.opinions is None else self.opinions.added(known, sources, answers, to)
-
-    def token_evidence(
-        self,
-        sources: Sequence[str],
-        answers: Sequence[Sequence[int]],
-        to: str,
-        models: Sequence[nn.Module] | None = None,
-    ) -> list[tuple[np.ndarray, np.ndarray]]:
-        """The log-probability and the entropy at every token of each answer, and at its end, by these models or else by
-        the translator's own."""
-        target, found = self.tokenizer.target, dict[int, tuple[np.ndarray, np.ndarray]]()
-        for places in batches_by_length([len(answer) for answer in answers]):
-            ends = [[*answers[i], target.end] for i in places]
-            rows = self.tokenizer.source_ids([sources[i] for i in places], to)
-            batch = collate(rows, ends, pad=target.pad, start=target.start).to(self.device)
-            log_p, entropy = (values.cpu().numpy() for values in token_evidence(models or self.models, batch))
-            found |= {i: (log_p[row, : len(ends[row])], entropy[row, : len(ends[row])]) for row, i in enumerate(places)}
-        return [found[i] for i in range(len(answers))]
-
-    def greedy(self, model: TokenSourceModel, sources: Sequence[str], to: str) -> list[list[int]]:
-        """The token ids that a model with this translator's tokenizer says to each source, found greedily."""
-        settings = self.search_settings({"beam": 1, "n_best": 1, "sample": False})
-        rows, found = self.tokenizer.source_ids(list(sources), to), dict[int, list[int]]()
-        for places in batches_by_length([len(row) for row in rows]):
-            padded = pad_rows([rows[i] for i in places], self.tokenizer.source.pad)
-            source, mask = (part.to(self.device) for part in padded)
-            start = from_source(model, source, mask, settings, self.vocabulary.start)
-            answers = search(model, start, settings, self.vocabulary)
-            found |= {i: hypotheses[0].tokens for i, hypotheses in zip(places, answers, strict=True)}
-        return [found[i] for i in range(len(rows))]
-
-    def assess(self, answer: Translation) -> Assessment:
-        """The quality of a translation, by this model's calibration, the doubt of each word, and what is wrong.
-
-        The quality of several sentences is their mean, weighted by tokens. What came from a translation memory is as
-        good as it is similar.
-        """
-        qualities, lengths, doubts, flags = list[float](), list[int](), list[float](), dict[Flag, None]()
-        sources, said = [source for source, _ in answer.parts], [ids for _, ids in answer.parts]
-        target, read = self.tokenizer.target, self.tokenizer.source_ids(sources, answer.to)
-        for source, ids, known, each in zip(
-            sources, said, read, self.evidence(sources, said, to=answer.to), strict=True
-        ):
-            words_of = target.words_of(ids, unknown=["?"] * ids.count(target.unknown))
-            doubts += word_doubts(each.log_probabilities.tolist(), words_of, max(words_of, default=-1) + 1)
-            found = find_flags(known, ids, len(source.split()), each.coverage, finished=answer.finished)
-            flags |= dict.fromkeys(found)
-            qualities.append(self.calibration.quality(each))
-            lengths.append(len(ids) + 1)
-        quality = float(np.average(qualities, weights=lengths)) if qualities else 1.0
-        words = len(answer.target_words)  # a prefix or a term may be written in other words than its tokens
-        return Assessment(
-            quality=quality if answer.remembered is None else answer.remembered,
-            doubts=[*doubts, *[0.0] * words][:words],
-            flags=list(flags),
-        )
 
     def align(self, sources: Sequence[str], targets: Sequence[str], *, to: str = "") -> list[list[Link]]:
         """Word links between given translations: (source word, target word), counted from 0."""
@@ -412,114 +336,6 @@ class Translator(DecodingPipeline):
         beginning = text[: MAX_TOKEN_CHARACTERS * self.longest]
         return all(len(self.tokenizer.source.encode([each])[0]) < self.longest - 1 for each in (beginning, text))
 
-    def _decode(
-        self,
-        sentences: Sequence[str],
-        prefixes: Sequence[str],
-        to: str,
-        settings: SearchSettings,
-        glossary: Glossary,
-    ) -> list[list[Hypothesis]]:
-        """The best answers to every sentence.
-
-        All sentences are searched as without a glossary. Only those whose answers lack terms are searched again.
-        """
-        rows, forced = self.tokenizer.source_ids(sentences, to), self.tokenizer.target.encode(prefixes)
-        terms = [
-            self._constraints(sentence, len(row), to, settings, glossary)
-            for sentence, row in zip(sentences, rows, strict=True)
-        ]
-        if self.alignment is None:  # nothing shows the places of terms, so the search finds them
-            return self._search(rows, forced, settings, terms)
-        answers = self._search(rows, forced, settings)
-        drafts = [
-            Draft(place, sentence, each, answer, len(beginning))
-            for place, (sentence, beginning, each) in enumerate(zip(sentences, forced, terms, strict=True))
-            if each is not None
-            for answer in answers[place]
-        ]
-        drafts = [draft for draft in drafts if not draft.is_right]
-        steered = self._with_terms(drafts, rows, to, settings) if drafts else []
-        for draft, answer in zip(drafts, steered, strict=True):
-            others = [
-                each for each in answers[draft.sentence] if each is not draft.answer and each.tokens != answer.tokens
-            ]
-            answers[draft.sentence] = [*others, answer]
-        changed = {draft.sentence for draft in drafts}
-        return [sorted(each, key=_by_score) if place in changed else each for place, each in enumerate(answers)]
-
-    def _with_terms(
-        self,
-        drafts: Sequence[Draft],
-        rows: Sequence[Sequence[int]],
-        to: str,
-        settings: SearchSettings,
-    ) -> list[Hypothesis]:
-        """Answers that follow drafts but have all their terms."""
-        by = self.aligning()
-        sources, answers = [draft.source for draft in drafts], [draft.answer.tokens for draft in drafts]
-        looks = self.passes(sources, answers, to=to, layers=by.layer)
-        outlines = [draft.outline(look, by) for draft, look in zip(drafts, looks, strict=True)]
-        found = self._search(
-            [rows[draft.sentence] for draft in drafts],
-            [draft.beginning(outline) for draft, outline in zip(drafts, outlines, strict=True)],
-            settings.replace(n_best=1, beam=min(settings.beam, OUTLINE_BEAM)),
-            [replace(draft.constraints, outline=each) for draft, each in zip(drafts, outlines, strict=True)],
-        )
-        return [best for best, *_ in found]
-
-    def _search(
-        self,
-        rows: Sequence[Sequence[int]],
-        beginnings: Sequence[Sequence[int]],
-        settings: SearchSettings,
-        constraints: Sequence[Constraints | None] | None = None,
-    ) -> list[list[Hypothesis]]:
-        """Search in batches of similar length; those without constraints apart from the others."""
-        terms = constraints or [None] * len(rows)
-        answers: list[list[Hypothesis]] = [[] for _ in rows]
-        for some in ([i for i, each in enumerate(terms) if (each is None) == free] for free in (True, False)):
-            for places in batches_by_length([len(rows[i]) for i in some], settings.width):
-                chosen = [some[place] for place in places]
-                asked = [each for i in chosen if (each := terms[i]) is not None] or None
-                start = self._start([rows[i] for i in chosen], [beginnings[i] for i in chosen], settings, asked)
-                found = search(self.decoder, start, settings, self.vocabulary)
-                for i, hypotheses in zip(chosen, found, strict=True):
-                    answers[i] = hypotheses
-        return answers
-
-    def _constraints(
-        self, sentence: str, length: int, to: str, settings: SearchSettings, glossary: Glossary
-    ) -> Constraints | None:
-        """What the translation of a sentence of so many tokens must contain; None if it has no terms."""
-        matches = glossary.find(sentence)
-        if not matches:
-            return None
-        if settings.sample:
-            raise UsageError("a glossary needs a search: leave out sampling, or the glossary")
-        found, most = self.terms.constraints(sentence, matches, to), settings.limit(length)
-        if (needed := found.fewest_tokens) > most:
-            first = matches[0].term
-            raise UsageError(
-                f"{first.where}: the terms of {sentence[:40]!r} take {needed} tokens with the end token, and the "
-                f"translation may have {most}; raise --max-length, or shorten the term"
-            )
-        return found
-
-    def _start(
-        self,
-        rows: Sequence[Sequence[int]],
-        beginnings: Sequence[Sequence[int]],
-        settings: SearchSettings,
-        constraints: Sequence[Constraints] | None = None,
-    ) -> SearchStart:
-        """Let the model read source sentences; all are given as token ids, and so are the beginnings of answers."""
-        source, mask = (part.to(self.device) for part in pad_rows(rows, self.tokenizer.source.pad))
-        forced = beginnings if any(beginnings) else None
-        return from_source(
-            self.decoder, source, mask, settings, self.vocabulary.start, prefixes=forced, constraints=constraints
-        )
-
     def _record_pass(self, source: str, ids: list[int], to: str, layer: str) -> Pass:
         (seen,) = self.passes([source], [ids], to=to, layers=layer)
         return seen
@@ -560,10 +376,6 @@ class Translator(DecodingPipeline):
 def _prefixes(parts: Sequence[str], prefix: str) -> list[str]:
     """The prefix of each sentence of a text: the first has the prefix of the text, the others none."""
     return [prefix if number == 0 else "" for number in range(len(parts))]
-
-
-def _by_score(answer: Hypothesis) -> tuple[bool, float]:
-    return not answer.finished, -answer.score
 
 
 def _read_alignment(folder: Path) -> AlignmentSettings | None:

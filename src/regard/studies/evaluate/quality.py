@@ -32,8 +32,8 @@ def calibrate(translator: Translator, answers: Sequence[Translation], scores: Se
     """Fit the quality that this translator estimates to true scores from 0 to 1, and let the translator use it."""
     known = {row: each for row, each in enumerate(_evidence(translator, answers)) if each is not None}
     true, weights = [scores[row] for row in known], fingerprint(translator.models[0])
-    translator.calibration = fit_calibration(list(known.values()), true, weights)
-    return translator.calibration
+    translator.quality.calibration = fit_calibration(list(known.values()), true, weights)
+    return translator.quality.calibration
 
 
 def quality_correlations(
@@ -42,8 +42,8 @@ def quality_correlations(
     """Pearson's and Spearman's correlation of every estimate with true scores, and of the calibrated quality."""
     known = {row: each for row, each in enumerate(_evidence(translator, answers)) if each is not None}
     true = [scores[row] for row in known]
-    quality = [translator.calibration.quality(each) for each in known.values()]
-    picked = sorted({translator.calibration.picked(each) for each in known.values()})
+    quality = [translator.quality.calibration.quality(each) for each in known.values()]
+    picked = sorted({translator.quality.calibration.picked(each) for each in known.values()})
     error = sum(abs(a - b) for a, b in zip(quality, true, strict=True)) / max(len(true), 1)
     return {
         f"chrf_by_{name}": {"pearson": pearson(values, true), "spearman": spearman(values, true)}
@@ -57,6 +57,6 @@ def _evidence(translator: Translator, answers: Sequence[Translation]) -> list[Ev
     for to in sorted({answer.to for answer in answers}):
         rows = [row for row, answer in enumerate(answers) if answer.to == to and len(answer.parts) == 1]
         parts = [answers[row].parts[0] for row in rows]
-        said = translator.evidence([source for source, _ in parts], [ids for _, ids in parts], to=to)
+        said = translator.quality.evidence([source for source, _ in parts], [ids for _, ids in parts], to=to)
         found |= zip(rows, said, strict=True)
     return [found.get(row) for row in range(len(answers))]
