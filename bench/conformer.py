@@ -5,7 +5,9 @@ python bench/conformer.py [--batch 32] [--seconds 10] [--rounds 5] [--profile] [
 Both are 16 blocks, 144 wide, with 4 heads, kernels of 31 and dropout 0.1, in bf16 autocast, with random weights and
 without padding. torchaudio's Conformer has no subsampling and no relative positions, so its blocks and ours read the
 same frames; "from spectrograms" is our whole model, subsampling and labels included. A training step is the mean square
-of the output, its gradients, and fused AdamW. Each work is launched kernel by kernel (eager) and with compiled blocks;
+of the output, its gradients, and fused AdamW; "with CTC" is our whole model with the loss of 40 labels instead, as
+`regard train` computes it: torch's, and in a graph our own (training/ctc.py), since torch's reads lengths on the host.
+Each work is launched kernel by kernel (eager) and with compiled blocks;
 ours then also as a CUDA graph of these. torchaudio's model reads the lengths on the host, so it cannot be captured.
 Figures are seconds of audio in a second; where torchaudio is not installed, ours alone.
 """
@@ -27,8 +29,10 @@ from torch import Tensor, nn
 from regard.layers.conformer import SUBSAMPLED, ConformerBlock, Subsampling
 from regard.models.conformer import PRESETS, Conformer, ConformerConfig
 from regard.training.cuda_graphs import CudaGraphs
+from regard.training.losses import ctc
 
 FRAMES, WARM, CALLS = 100, 4, 5  # frames a second; calls before timing, calls in one timing
+LABELS = 40  # of a recording
 DEVICE = torch.device("cuda")
 Work = Callable[[], object]
 COMPILED: tuple[type[nn.Module], ...] = (ConformerBlock, Subsampling)
@@ -63,6 +67,22 @@ class Whole(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         frames: Tensor = self.model(x).frames
         return frames
+
+
+class Labelled(Whole):
+    """Our model from spectrograms to CTC's loss while it trains, and to the labels of frames otherwise."""
+
+    def __init__(self, model: Conformer, frames: int, batch: int):
+        super().__init__(model)
+        self.register_buffer("labels", torch.randint(1, model.config.vocab, (batch, LABELS)))
+        self.register_buffer("sizes", torch.full((batch,), LABELS))
+        self.register_buffer("lengths", torch.full((batch,), frames))
+
+    def forward(self, x: Tensor) -> Tensor:
+        frames = super().forward(x)
+        if not self.training:
+            return frames
+        return ctc(frames, self.lengths, self.labels, self.sizes, self.model.config.pad).sqrt()  # the step squares it
 
 
 class Peer(nn.Module):
@@ -181,6 +201,9 @@ def main() -> None:
     else:
         print("torchaudio is not installed: ours alone")
     subjects["regard from spectrograms"] = works(lambda: Whole(Conformer(config)), spectrograms)
+    subjects["regard with CTC"] = works(
+        lambda: Labelled(Conformer(config), length // SUBSAMPLED, asked.batch), spectrograms
+    )
     for made in subjects.values():
         for work in made.values():
             for _ in range(WARM):

@@ -16,12 +16,14 @@ class DistanceTable(nn.Module):
     def __init__(self, width: int, length: int = 512):
         super().__init__()
         self.width = width
+        self.outgrown: list[Tensor] = []  # kept, since captured steps go on reading them
         self.table: Tensor
         self.register_buffer("table", self._of(length), persistent=False)
 
     def forward(self, length: int) -> Float[Tensor, "R D"]:
         """Rows for the distances `length`, `length` - 1, ... 1 - `length` of a key before its query."""
         if 2 * length > len(self.table):
+            self.outgrown.append(self.table)
             self.table = self._of(2 * length).to(self.table)
         middle = len(self.table) // 2
         return self.table[middle - length : middle + length]

@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from regard.layers.blocks import Factors, even
 from regard.training import fused_loss
+from regard.training.ctc import ctc_loss
 
 PIECE = 1 << 24  # half-precision logits that are converted to single precision at once
 # Logits computed at once from hidden states and the output matrix: on a CPU as many as fit its cache, on other devices
@@ -349,6 +350,16 @@ def ctc(
     label_lengths: Int[Tensor, "B"],
     blank: int,
 ) -> Float[Tensor, ""]:
-    """The negative log-probability of labels over all paths through the frames (Graves 2006), summed."""
-    logs = frames.float().log_softmax(dim=-1).transpose(0, 1)
-    return functional.ctc_loss(logs, labels, lengths, label_lengths, blank=blank, reduction="sum")
+    """The negative log-probability of labels over all paths through the frames (Graves 2006), summed.
+
+    A step that is being captured as a CUDA graph cannot read lengths on the host, as torch's loss does.
+    """
+    logs = frames.float().log_softmax(dim=-1)
+    if _captures(logs):
+        return ctc_loss(logs, lengths, labels, label_lengths, blank).sum()
+    return functional.ctc_loss(logs.transpose(0, 1), labels, lengths, label_lengths, blank=blank, reduction="sum")
+
+
+def _captures(x: Tensor) -> bool:
+    """Whether the work of this tensor is being captured as a CUDA graph."""
+    return x.is_cuda and torch.cuda.is_current_stream_capturing()

@@ -159,6 +159,7 @@ def test_only_so_many_shapes_are_captured():
         ("scenes-vit", [], True),
         ("scenes-igpt", [], True),
         ("scenes-captioner", [], True),
+        ("fsdd-strings-ctc", [], True),
         ("phrasebook", [], False),
         ("phrasebook", ["training.round_lengths=4"], True),
         ("phrasebook", ["training.round_lengths=4", "training.guide=0.05"], False),

@@ -20,7 +20,8 @@ from regard.errors import ConfigError
 
 NOISE = (1.5, 5.0)  # standard deviation of the noise in pauses, as powers of two in steps of 16 bits
 SORTED = 16  # batches whose recordings are sorted by length together
-ROUNDED = 0.25  # seconds that the length of a batch is a multiple of
+# Lengths of a batch are multiples of these, so that there are few different shapes.
+ROUNDED, ROUNDED_LABELS = 0.25, 8  # seconds; tokens
 
 
 class JoinConfig(Config):
@@ -146,7 +147,7 @@ class SpeechBatches:
     def __call__(self, rows: Rows, place: Place) -> SpeechBatch:
         said = [self.spoken.utterance(int(number), place[0]) for number in rows]
         draws = self.augmentation.draw(np.random.default_rng([self.spoken.seed, *place]), len(rows))
-        labels, mask = pad_rows([each.ids for each in said], self.pad)
+        labels, mask = pad_rows([each.ids for each in said], self.pad, ROUNDED_LABELS)
         inputs = decoder_inputs(labels, mask, pad=self.pad, start=self.pad)
         samples, lengths = padded_samples([each.samples for each in said], round(ROUNDED * self.spoken.rate))
         return SpeechBatch(samples, lengths, torch.from_numpy(draws), inputs, labels, mask)

@@ -29,7 +29,6 @@ from regard.training.tasks.speech_recipe import SpeechRecipe
 class SpeechTask(SupervisedTask[SpeechBatch]):
     """Utterances with their texts."""
 
-    capturable = False  # torch's CTC loss reads lengths on the host
     recipe: SpeechRecipe
 
     @classmethod

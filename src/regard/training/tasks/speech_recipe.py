@@ -34,6 +34,11 @@ class SpeechTrainingSection(ExampleTrainingSection):
     label_smoothing: Fraction = 0.1  # of the decoder
     validate_utterances: NonNegativeInt = 200  # how many are transcribed at each validation; 0 measures the loss alone
 
+    @property
+    def shapes_recur(self) -> bool:
+        """Lengths are rounded (data/speech/batches.py), so there are few."""
+        return True
+
 
 class SpeechRecipe(Recipe):
     """Everything the training of a speech recogniser depends on."""
