@@ -54,8 +54,7 @@ def create_app(registry: ModelRegistry, jobs: TrainingJobs, settings: ServeSetti
         yield
         engine.close()
         jobs.close()
-        if service.kept is not None:
-            service.kept.close()
+        service.memory.close()
         temp_folder.close()
 
     app = FastAPI(title="Regard", version=version("regard"), lifespan=lifespan, docs_url=None, redoc_url=None)

@@ -3,41 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-import warnings
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
-from itertools import product
-from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from anyio import CapacityLimiter, to_thread
 
-from regard.data.formats.languages import find_language, language_name, same_language, style_of
 from regard.data.text.glossary import NO_TERMS, Glossary
 from regard.data.tokenizers.base import well_formed
 from regard.data.tokenizers.unknown_words import UnknownWord, find_words
 from regard.documents.html import translate_html
-from regard.documents.kept_answers import MOST_MATCHES, KeptAnswers
-from regard.documents.language_id import Detected, choose_language, detect
 from regard.documents.markup import Translate, Translated
-from regard.documents.memory import MemoryMatch, TranslationMemory
 from regard.documents.sentences import SplitText, split_text
-from regard.errors import DataError, UsageError
+from regard.errors import UsageError
 from regard.inference.decoding.search import Search
 from regard.inference.insight.quality import Assessment
 from regard.inference.insight.word_alignment import Link, compose_links
-from regard.inference.pipelines.remembered import said_again
-from regard.inference.pipelines.translation import Partial, Translation, joined
+from regard.inference.pipelines.translation import Partial, Translation
 from regard.serve.http.errors import BusyError
 from regard.serve.jobs.document_files import TextCollector
 from regard.serve.models.asked_settings import AS_THE_MODEL, AskedSettings
 from regard.serve.models.batching import Engine
+from regard.serve.models.language_routes import LanguageRoutes, Route
 from regard.serve.models.registry import ModelInfo, ModelRegistry
+from regard.serve.models.server_memory import ServerMemory
+from regard.serve.models.translated_text import PartialText, TranslatedText, text_so_far
 from regard.serve.settings import ServeSettings
 
 T = TypeVar("T")
-Route = Sequence[tuple[ModelInfo, str]]  # one model, or two through a pivot language, each with its target language
 SPLIT_IN_THREAD = 2000  # characters from which splitting runs in a thread
 STREAM_BATCH = 16  # sentences per batch of a stream; small, so that readers see progress
 DOCUMENT_THREADS = 16  # documents processed at once; more would only wait for the same engine
@@ -48,127 +42,9 @@ class TranslationService:
 
     def __init__(self, registry: ModelRegistry, engine: Engine, settings: ServeSettings) -> None:
         self.registry, self.engine, self.settings = registry, engine, settings
-        self._memories: dict[tuple[str, str], TranslationMemory] = {}
-        self.kept = KeptAnswers(Path(settings.remember)) if settings.remember else None
+        self.languages, self.memory = LanguageRoutes(registry), ServerMemory(registry, settings)
         # Documents have their own threads, so that short requests never wait for one.
         self._document_threads = CapacityLimiter(DOCUMENT_THREADS)
-
-    def find_model(self, source: str, target: str) -> tuple[ModelInfo, str]:
-        """The first model for a language pair, and the model's own code of the target language."""
-        infos = self.registry.translation_models()
-        if not any(same_language(each.source, source) for each in infos):
-            raise UsageError(f"{source} is not supported")
-        if not any(each.target(target) for each in infos):
-            raise UsageError(f"{target} is not supported")
-        for info in infos:
-            if same_language(info.source, source) and (to := info.target(target)):
-                return info, to
-        raise UsageError(f"{source} to {target} is not supported")
-
-    def find_route(self, source: str, target: str) -> Route:
-        """The model for a language pair or, if there is none, two models through a pivot language."""
-        infos = self.registry.translation_models()
-        starts = [each for each in infos if same_language(each.source, source)]
-        if not any(each.target(target) for each in starts):
-            for first, second in product(starts, infos):
-                pivot, to = first.target(second.source), second.target(target)
-                if pivot and to:
-                    return [(first, pivot), (second, to)]
-        return [self.find_model(source, target)]
-
-    def reachable_targets(self, source: str) -> list[str]:
-        """The languages that a language is translated into, by one model or through a pivot language."""
-        infos = self.registry.translation_models()
-        direct = [to for each in infos if same_language(each.source, source) for to in each.targets]
-        through = [each for each in infos if find_language(direct, each.source)]
-        reached = dict.fromkeys([*direct, *(to for each in through for to in each.targets)])
-        return [to for to in reached if not same_language(to, source)]
-
-    def target_language(self, info: ModelInfo, wanted: str) -> str:
-        """The model's own code of the target language; `wanted` may be empty if the model has one target only."""
-        plain = [code for code in info.targets if not style_of(code)]
-        if not wanted and len(plain) == 1:
-            return plain[0]
-        if not wanted:
-            raise UsageError(f"{info.id} translates into {', '.join(info.targets)}; say which")
-        if (to := info.target(wanted)) is None:
-            raise UsageError(f"{info.id} translates into {', '.join(info.targets)}, not into {wanted}")
-        return to
-
-    def source_languages(self, target: str) -> list[str]:
-        """The languages that are translated into `target`, by one model or through a pivot language."""
-        infos = self.registry.translation_models()
-        found = [each.source for each in infos if each.target(target)]
-        found += [each.source for each in infos if find_language(self.reachable_targets(each.source), target)]
-        if not found:
-            raise UsageError(f"{target} is not supported")
-        return list(dict.fromkeys(found))
-
-    def detect_language(self, text: str, target: str = "") -> list[Detected]:
-        """The languages that the text may be in, best first.
-
-        With a `target`, the first language is one that a model translates from, or the target itself. If the text is
-        in any other language, this raises an error.
-        """
-        found = detect(text, [each.source for each in self.registry.translation_models()])
-        if not target:
-            return found
-        best = choose_language(text, sources := self.source_languages(target), target)
-        if not any(same_language(best.language, each) for each in (*sources, target)):
-            raise UsageError(
-                f"the text is in {_with_names([best.language])}, and the models here translate into "
-                f"{_with_names([target])} only from {_with_names(sources)}; if it is in one of these, give that as "
-                "the source"
-            )
-        return [best, *(each for each in found if each.language != best.language)]
-
-    def memory_matches(self, source: str, target: str, text: str) -> list[MemoryMatch]:
-        """Similar segments of the server's translation memories in two languages, best first."""
-        key, files = (source, target), self.settings.memories
-        if files and key not in self._memories:
-            try:
-                self._memories[key] = TranslationMemory.read(files, source, target)
-            except DataError as error:  # such as a memory of other languages: the translation goes on without it
-                warnings.warn(f"no translation memory for {source} to {target}: {error}", stacklevel=2)
-                self._memories[key] = TranslationMemory([])
-        found = self._memories[key].find(text) if files else []
-        if self.kept is not None:
-            found += [each for each in self.kept.find(key, text) if each not in found]
-        return sorted(found, key=lambda each: -each.similarity)[:MOST_MATCHES]
-
-    def correct(self, source: str, target: str, text: str, said: str) -> None:
-        """Remember what a person wrote as the translation of a text, and of each of its sentences if they correspond.
-
-        The languages are the model's own codes, if a model has both.
-        """
-        if self.kept is None:
-            return
-        infos = [each for each in self.registry.translation_models() if same_language(each.source, source)]
-        own = ((info.source, to) for info in infos if (to := info.target(target)))
-        source, target = languages = next(own, (source, target))
-        parts = split_text(text, source).sentences, split_text(said, target).sentences
-        pairs = list(zip(*parts, strict=True)) if len(parts[0]) == len(parts[1]) else []
-        self.kept.keep(languages, [(text, said), *pairs], corrected=True)
-
-    def remembered(
-        self,
-        info: ModelInfo,
-        to: str,
-        answers: Sequence[Translation],
-        asked: AskedSettings = AS_THE_MODEL,
-        glossary: Glossary = NO_TERMS,
-    ) -> list[Translation]:
-        """Answers with what persons wrote instead of some of them; the others are remembered, if the server does so."""
-        if self.kept is None or glossary.terms or asked.sample:
-            return list(answers)
-        languages = info.source, to
-        written = [self.kept.correction(languages, each.source) for each in answers]
-        own = [each for each, said in zip(answers, written, strict=True) if said is None and each.finished]
-        self.kept.keep(languages, [(each.source, each.text) for each in own], model=info.id)
-        return [
-            each if said is None or each.translator is None else said_again(each.translator, each.source, said, to)
-            for each, said in zip(answers, written, strict=True)
-        ]
 
     def check_limits(self, texts: Sequence[str]) -> list[str]:
         """The texts in well-formed Unicode; raises an error if they exceed the server's limits."""
@@ -192,7 +68,7 @@ class TranslationService:
         splits = await self._split(texts, info.source)
         sentences = [sentence for split in splits for sentence in split.sentences]
         found = await self.engine.translate(info.id, sentences, to=to, asked=asked, glossary=glossary)
-        answers = iter(self.remembered(info, to, found, asked, glossary))
+        answers = iter(self.memory.applied(info, to, found, asked, glossary))
         return [TranslatedText(split, [next(answers) for _ in split.sentences]) for split in splits]
 
     async def translate_along(
@@ -248,12 +124,12 @@ class TranslationService:
 
         async for partial in self.engine.stream(begin):
             answers += [partial.whole] if partial.whole else []
-            yield PartialText(_beginning(split, [partial.text]))
+            yield PartialText(text_so_far(split, [partial.text]))
         while rest:
             batch, rest = rest[:STREAM_BATCH], rest[STREAM_BATCH:]
             answers += await self.engine.translate(info.id, batch, to=to, accepted=True, asked=asked, glossary=glossary)
-            yield PartialText(_beginning(split, [each.text for each in answers]))
-        final = TranslatedText(split, self.remembered(info, to, answers, asked, glossary))
+            yield PartialText(text_so_far(split, [each.text for each in answers]))
+        final = TranslatedText(split, self.memory.applied(info, to, answers, asked, glossary))
         yield PartialText(final.text, final.truncated, final)
 
     async def translate_html(
@@ -322,87 +198,11 @@ class EngineClient:
         hops: list[list[Translation]] = []
         for info, to in self.route:
             found = await self.engine.translate(info.id, texts, to=to, accepted=self._accepted, glossary=self.glossary)
-            hops.append(self.service.remembered(info, to, found, glossary=self.glossary))
+            hops.append(self.service.memory.applied(info, to, found, glossary=self.glossary))
             self._accepted, texts = True, [each.text for each in hops[-1]]
         self.truncated |= any(each.truncated for answers in hops for each in answers)
         ways = list(zip(*hops, strict=True))
         return await self.engine.run(lambda: [Translated(way[-1].text, _links(way)) for way in ways], accepted=True)
-
-
-@dataclass(frozen=True)
-class TranslatedText:
-    """The translation of a text of several sentences and lines; `way` is the one into a pivot language before it."""
-
-    split: SplitText
-    sentences: list[Translation]
-    way: TranslatedText | None = None
-
-    @property
-    def text(self) -> str:
-        return self.split.join([each.text for each in self.sentences])
-
-    @property
-    def truncated(self) -> bool:
-        return any(each.truncated for each in self.sentences) or (self.way is not None and self.way.truncated)
-
-    @property
-    def unknown(self) -> list[UnknownWord]:
-        """The words of the text that the model does not know."""
-        if self.way is not None:
-            return self.way.unknown
-        found, offset = list[UnknownWord](), 0
-        for gap, each in zip(self.split.gaps, self.sentences, strict=False):
-            offset += len(gap)
-            found += [UnknownWord(word, offset + start, offset + end) for word, start, end in each.unknown]
-            offset += len(each.source)
-        return found
-
-    @property
-    def assessment(self) -> Assessment:
-        """The estimated quality of the whole text; through a pivot language, the product of both qualities."""
-        if not self.sentences:
-            return Assessment(1.0, [], [])
-        own = joined(self.sentences).assessment
-        if self.way is None:
-            return own
-        before = self.way.assessment
-        return replace(
-            own, quality=own.quality * before.quality, flags=list(dict.fromkeys([*before.flags, *own.flags]))
-        )
-
-    def alternatives(self, count: int) -> list[str]:
-        """Up to `count` other translations, all different, made of each sentence's next best ones."""
-        most = max((len(each.alternatives) for each in self.sentences), default=0)
-        others = [self.ranked(rank) for rank in range(1, most + 1)]
-        return [each for each in dict.fromkeys(others) if each != self.text][:count]
-
-    def ranked(self, rank: int) -> str:
-        """The text made of each sentence's translation of this rank; rank 0 is the best."""
-        return self.split.join([ranked(each, rank).text for each in self.sentences])
-
-
-class PartialText(NamedTuple):
-    """A translation so far; the last one of a stream carries the complete result in `final`."""
-
-    text: str
-    truncated: bool = False
-    final: TranslatedText | None = None
-
-
-def _beginning(split: SplitText, translations: list[str]) -> str:
-    """The text up to the last translated sentence."""
-    count = len(translations)
-    return SplitText(split.sentences[:count], [*split.gaps[:count], ""]).join(translations)
-
-
-def ranked(answer: Translation, rank: int) -> Translation:
-    """The translation of this rank; rank 0 is the best. If there are fewer, the last one."""
-    return [answer, *answer.alternatives][: rank + 1][-1]
-
-
-def _with_names(codes: Sequence[str]) -> str:
-    """Language codes with their English names: English (en), German (de)."""
-    return ", ".join(f"{language_name(code)} ({code})" for code in codes)
 
 
 def _links(way: Sequence[Translation]) -> list[Link]:

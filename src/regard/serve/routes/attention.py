@@ -159,7 +159,7 @@ def _question(service: TranslationService, asked: InputRequest) -> Question:
     """The input of a request, with everything checked that can be before the model is loaded."""
     info = service.registry.find(asked.model)
     text, target, pair = service.check_limits([asked.text, asked.target, asked.pair])
-    to = service.target_language(info, asked.to) if info.ability == "translate" else asked.to
+    to = service.languages.target_language(info, asked.to) if info.ability == "translate" else asked.to
     generation = asked.writing.model_dump() if asked.writing else {}
     return Question(info.id, text, to, target, pair, tuple(generation.items()), tuple(asked.without))
 

@@ -93,9 +93,9 @@ async def _translate_upload(
 
 def _model(service: TranslationService, name: str, source: str, to: str) -> tuple[ModelInfo, str]:
     if not name:
-        return service.find_model(source, to)
+        return service.languages.find_model(source, to)
     info = service.registry.find(name)
-    return info, service.target_language(info, to)
+    return info, service.languages.target_language(info, to)
 
 
 async def _progress(

@@ -115,7 +115,7 @@ def libre_router(service: TranslationService, keys: ApiKeys, folder: Path, temp_
         found, several = required_texts(await fields(request))
         found = service.check_limits(found)
         told = await run_in_threadpool(
-            lambda: [[_confidence(each) for each in service.detect_language(text)] for text in found]
+            lambda: [[_confidence(each) for each in service.languages.detect_language(text)] for text in found]
         )
         return told if several else told[0]
 
@@ -148,7 +148,7 @@ def libre_router(service: TranslationService, keys: ApiKeys, folder: Path, temp_
         if told and same_language(source, target):
             token = files.copy_unchanged(path)
         else:
-            route = service.find_route(source, target)
+            route = service.languages.find_route(source, target)
             reads, to = route[0][0].source, route[-1][1]
             work = service.run_document(route, lambda translate: files.translate(path, translate, reads, to), glossary)
             token, truncated = await wait_for_result(request, work, seconds=settings.seconds)
@@ -165,7 +165,7 @@ def libre_router(service: TranslationService, keys: ApiKeys, folder: Path, temp_
         given = await fields(request)
         row = {name: service.check_limits([required_text(given, name)])[0] for name in ("q", "s", "source", "target")}
         await run_in_threadpool(_save_suggestion, folder / SUGGESTIONS, row)
-        await run_in_threadpool(service.correct, row["source"], row["target"], row["q"], row["s"])
+        await run_in_threadpool(service.memory.correct, row["source"], row["target"], row["q"], row["s"])
         return {"success": True}
 
     @router.get("/frontend/settings")
@@ -205,7 +205,7 @@ async def _translate_all(
     async def translate(source: str) -> None:
         places = [place for place, language in enumerate(sources) if language == source]
         chosen = [found[place] for place in places]
-        route = service.find_route(source, target)
+        route = service.languages.find_route(source, target)
         if form == "html":
             pages, truncated = await service.translate_html(route, chosen, glossary)
             unknown = await service.unknown_in_html(route[0][0], chosen)
@@ -230,21 +230,21 @@ async def _translate_all(
 def _detect(service: TranslationService, found: list[str], target: str, form: str) -> list[dict[str, Any]]:
     """The language of each text; of HTML, without its markup."""
     plain = [_html_text(service, text, target) for text in found] if form == "html" else found
-    return [_confidence(service.detect_language(text, target)[0]) for text in plain]
+    return [_confidence(service.languages.detect_language(text, target)[0]) for text in plain]
 
 
 def _html_text(service: TranslationService, page: str, target: str) -> str:
     collector = TextCollector()
-    translate_html([page], collector, service.source_languages(target)[0])
+    translate_html([page], collector, service.languages.source_languages(target)[0])
     return collector.text
 
 
 def detect_document(service: TranslationService, files: DocumentFiles, path: Path, target: str) -> Detected:
     """The language of a document, among those that some model translates into the target."""
-    sources = service.source_languages(target)
+    sources = service.languages.source_languages(target)
     for source in sources:
         try:
-            return service.detect_language(files.extract_text(path, source, target), target)[0]
+            return service.languages.detect_language(files.extract_text(path, source, target), target)[0]
         except DataError:  # such as an XLIFF file that declares another source language
             if source == sources[-1]:
                 raise
@@ -258,7 +258,7 @@ def _confidence(found: Detected) -> dict[str, Any]:
 def _languages(service: TranslationService) -> list[dict[str, Any]]:
     """Every source language with its targets, also those through a pivot, then languages that are targets only."""
     sources = dict.fromkeys(info.source for info in service.registry.translation_models())
-    targets = {source: service.reachable_targets(source) for source in sources}
+    targets = {source: service.languages.reachable_targets(source) for source in sources}
     for target_only in [target for known in list(targets.values()) for target in known]:
         targets.setdefault(target_only, [])
     return [{"code": code, "name": language_name(code), "targets": known} for code, known in targets.items()]

@@ -25,8 +25,10 @@ from regard.serve.http.events import server_sent_events
 from regard.serve.http.responses import stream_events, wait_for_result
 from regard.serve.models.asked_settings import AskedSettings
 from regard.serve.models.attention_pieces import encode
+from regard.serve.models.language_routes import Route
 from regard.serve.models.registry import ModelInfo
-from regard.serve.models.translation_service import Route, TranslatedText, TranslationService, ranked
+from regard.serve.models.translated_text import TranslatedText, ranked
+from regard.serve.models.translation_service import TranslationService
 from regard.serve.routes.libretranslate import ERRORS
 
 AUTO = "auto"  # the source language is to be detected
@@ -90,11 +92,11 @@ async def _plan(service: TranslationService, asked: TranslateRequest) -> Plan:
         return Plan(text, *_named_model(service, asked), None, search, glossary)
     source = asked.source
     if source == AUTO:
-        detected = (await run_in_threadpool(service.detect_language, text, asked.to))[0]
+        detected = (await run_in_threadpool(service.languages.detect_language, text, asked.to))[0]
         source = detected.language
     if same_language(source, asked.to):
         return Plan(text, None, asked.to, detected, search, glossary)
-    route = service.find_route(source, asked.to)
+    route = service.languages.find_route(source, asked.to)
     info, to = route[-1]
     return Plan(text, info, to, detected, search, glossary, route if len(route) > 1 else ())
 
@@ -105,7 +107,7 @@ def _named_model(service: TranslationService, asked: TranslateRequest) -> tuple[
         raise UsageError(f"{info.id} does not translate; ask it through the OpenAI API")
     if asked.source not in ("", AUTO) and not same_language(info.source, asked.source):
         raise UsageError(f"{info.id} reads {info.source}, not {asked.source}; choose another model")
-    return info, service.target_language(info, asked.to)
+    return info, service.languages.target_language(info, asked.to)
 
 
 async def _translate(service: TranslationService, asked: TranslateRequest) -> dict[str, Any]:
@@ -216,7 +218,7 @@ async def _explained_answer(
             "unknown_at": _unknown_places(translated),
         }
 
-    matches = await run_in_threadpool(service.memory_matches, plan.info.source, to, plan.text)
+    matches = await run_in_threadpool(service.memory.find, plan.info.source, to, plan.text)
     memory = {"memory": [each.to_json(plan.text) for each in matches]}
     return _answer_head(plan, seconds) | memory | await service.engine.run(explain, accepted=True)
 
