@@ -13,6 +13,7 @@ from regard.errors import DataError
 
 if TYPE_CHECKING:
     from regard.data.tokenizers.unknown_words import UnknownWord
+    from regard.inference.pipelines.translator import Translator
 
 Answer = TypeVar("Answer")
 LINES_AT_A_TIME = 512
@@ -69,6 +70,13 @@ class Unknown:
         if self.about:
             print(f"regard: {self.about}", file=sys.stderr)
             self.about = ""
+
+
+def unknown_to(translator: Translator, models: list[str], *, typed: bool, unit: str = "lines") -> Unknown:
+    """A report on the words that a translator, named on the command line as `models`, does not know."""
+    from regard.studies.demo import about
+
+    return Unknown(translator.unknown_words, typed=typed, unit=unit, about=about(models))
 
 
 def refuse_pictures(texts: Iterable[str]) -> None:

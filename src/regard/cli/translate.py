@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import warnings
@@ -14,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.answering import Unknown, refuse_pictures
+from regard.cli.answering import Unknown, refuse_pictures, unknown_to
 from regard.cli.foreign import Foreign
 from regard.cli.options import (
     AllowPickle,
@@ -31,12 +30,13 @@ from regard.cli.options import (
     existing,
     load_translator,
 )
+from regard.cli.translate_clashes import refuse_clashes
+from regard.cli.translate_document import translate_file
+from regard.cli.translation_output import output_line, show_matches
 from regard.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from regard.data.text.glossary import Glossary
-    from regard.documents.markup import Translated
-    from regard.documents.memory import MemoryMatch
     from regard.inference.pipelines.pivot import Pivot
     from regard.inference.pipelines.remembered import Remembered
     from regard.inference.pipelines.translation import Translation
@@ -128,28 +128,14 @@ def translate(
 
     Example: regard translate "we are eating bread" -m runs/en-es --beam 5 --align --attention bread.svg
     """
-    if input_file and text:
-        raise UsageError("give texts or --input, not both")
-    if attention and (not text or len(text) != 1):
-        raise UsageError("--attention draws one sentence; give exactly one text")
-    document = bool(input_file and output)
-    if (document or stream) and (as_json or align or quality or attention or n_best > 1):
-        way = "--stream" if stream else "--input with --output"
-        raise UsageError(
-            f"{way} gives the translation alone; leave out --json, --align, --quality, --attention and --n-best"
-        )
-    if stream and memory:
-        raise UsageError("--memory shows and takes whole translations; leave out --stream")
-    if document and (without or change):
-        raise UsageError("--without and --change are for texts and lines; leave out --output")
-    if ((review or review_below) and not document) or (encoding and text):
-        raise UsageError(
-            "--review and --review-below are for documents (--input with --output), --encoding for what is read, not "
-            "for texts"
-        )
-    if (passes or reverse) and (source_language or not (quality or review_below)):
-        raise UsageError("--passes and --reverse need --quality or --review-below, and a model named without --from")
-    if input_file and not document:
+    asked = {
+        "--input": input_file, "--output": output, "--stream": stream, "--json": as_json, "--align": align,
+        "--quality": quality, "--attention": attention, "--n-best": n_best > 1, "--memory": memory,
+        "--without": without, "--change": change, "--review": review, "--review-below": review_below,
+        "--encoding": encoding, "--passes": passes, "--reverse": reverse, "--from": source_language,
+    }  # fmt: skip
+    refuse_clashes({option for option, value in asked.items() if value}, len(text or []))
+    if input_file and not output:
         _refuse_document(input_file)
     from regard.inference.pipelines.pivot import Pivot
 
@@ -179,7 +165,7 @@ def translate(
     changes |= {"glossary": terms} if terms.terms else {}
     remembered = _remembered(translator, memory, least, target_language) if len(routes) == 1 else Pivot(*routes)
     if input_file and output:
-        _document(
+        translate_file(
             translator, model, existing(input_file), output, target_language, encoding, changes, remembered,
             overwrite=overwrite, review=review, review_below=review_below,
         )  # fmt: skip
@@ -191,15 +177,15 @@ def translate(
 
     with changed(translator, switched_off(without) + change), _writer(output) as out:
         if stream:
-            _stream(translator, lines, out, changes, _unknown(translator, model, typed=bool(text)))
+            _stream(translator, lines, out, changes, unknown_to(translator, model, typed=bool(text)))
             return
-        refused, unknown = 0, _unknown(translator, model, typed=bool(text))
+        refused, unknown = 0, unknown_to(translator, model, typed=bool(text))
         for answer in _answers(translator, lines, changes, remembered):
             refused += answer is None
             matches = remembered.matches(answer.source) if answer and (as_json or text) else []
-            print(_line(answer, matches, align=align, quality=quality, as_json=as_json), file=out, flush=True)
+            print(output_line(answer, matches, align=align, quality=quality, as_json=as_json), file=out, flush=True)
             if answer and not as_json:
-                _show_matches(answer.source, matches)
+                show_matches(answer.source, matches)
             if answer:
                 unknown.note(answer.source, answer.unknown)
             if attention and answer:
@@ -242,20 +228,6 @@ def _remembered(translator: Translator, files: list[Path], least: float | None, 
     languages = translator.tokenizer.source_language, translator.target_language(to)
     memory = TranslationMemory.read(files, *languages) if files else None
     return Remembered(translator, memory, least, ",".join(f"{file}@{least}" for file in files))
-
-
-def _show_matches(text: str, matches: list[MemoryMatch]) -> None:
-    """The matches of a memory on stderr: what the text lacks in [-…-], what it has more in {+…+}."""
-    marks = {"same": "{}", "gone": "[-{}-]", "new": "{{+{}+}}"}
-    for each in matches:
-        shown = " ".join(marks[change.kind].format(change.text) for change in each.changes(text))
-        print(f"memory {100 * each.similarity:.0f} %: {shown} → {each.target}", file=sys.stderr)
-
-
-def _unknown(translator: Translator, models: list[str], *, typed: bool, unit: str = "lines") -> Unknown:
-    from regard.studies.demo import about
-
-    return Unknown(translator.unknown_words, typed=typed, unit=unit, about=about(models))
 
 
 def _given(texts: list[str]) -> Iterator[str]:
@@ -312,51 +284,6 @@ def _is_readable(translator: Translator, line: str, number: int) -> bool:
     return True
 
 
-def _line(answer: Translation | None, matches: list[MemoryMatch], *, align: bool, quality: bool, as_json: bool) -> str:
-    """What is printed for one text: the translation, several translations with their scores, or JSON."""
-    if answer is None:
-        return "null" if as_json else ""
-    if as_json:
-        others = [_as_json(each, align, quality) for each in answer.alternatives]
-        unknown = [each.to_json() for each in answer.unknown]
-        values = _as_json(answer, align, quality) | {"unknown": unknown, "alternatives": others}
-        values |= {"memory": [each.to_json(answer.source) for each in matches]} if matches else {}
-        values |= {"terms": [each.to_json() for each in answer.terms]} if answer.glossary.terms else {}
-        return json.dumps(values, ensure_ascii=False)
-    if not answer.alternatives:
-        return _with_columns(answer, align, quality)
-    return "\n".join(
-        f"{each.score:.4f}\t{_with_columns(each, align, quality)}" for each in (answer, *answer.alternatives)
-    )
-
-
-def _with_columns(answer: Translation, align: bool, quality: bool) -> str:
-    """A translation, and after TABs what was asked for: its alignment, its quality with what is wrong."""
-    from regard.inference.insight.word_alignment import to_pharaoh
-
-    columns = [answer.text]
-    columns += [to_pharaoh(answer.alignment)] if align else []
-    columns += [" ".join([f"{answer.quality:.4f}", *answer.flags])] if quality else []
-    return "\t".join(columns)
-
-
-def _as_json(answer: Translation, align: bool, quality: bool) -> dict[str, Any]:
-    from regard.inference.pipelines.pivot import PivotTranslation
-
-    values: dict[str, Any] = {
-        "source": answer.source,
-        "text": answer.text,
-        "score": answer.score,
-        "tokens": answer.tokens,
-        "truncated": answer.truncated,
-    }
-    if isinstance(answer, PivotTranslation):
-        way = answer.hops[0]
-        values["pivot"] = {"language": way.to, "text": way.text, "score": way.score}
-    values |= {"alignment": answer.alignment} if align else {}
-    return values | answer.assessment.to_json() if quality else values
-
-
 def _draw(translator: Translator, answer: Translation, file: Path) -> None:
     from regard.look.adapters.text import inspect_translation
     from regard.look.save import save
@@ -377,57 +304,3 @@ def _stream(
         print(f"\r\x1b[K{shown}" if out.isatty() else shown, file=out, flush=True)
         unknown.note(text)
     unknown.tell()
-
-
-def _translated(answer: Translation, *, quality: bool) -> Translated:
-    """A translation as documents take it: with the links by which markup is put back and, if asked, its quality."""
-    from regard.documents.markup import Translated
-
-    assert answer.translator is not None
-    judged = (answer.quality, answer.flags) if quality else (None, ())
-    return Translated(answer.text, answer.alignment if answer.translator.alignment else (), *judged)
-
-
-def _document(
-    translator: Translator,
-    models: list[str],
-    source: Path,
-    target: Path,
-    target_language: str,
-    encoding: str,
-    changes: dict[str, Any],
-    remembered: Remembered | Pivot,
-    *,
-    overwrite: bool,
-    review: bool,
-    review_below: float,
-) -> None:
-    import torch
-
-    from regard.data.work_files import Parts
-    from regard.documents.translate import translate_document, translate_in_processes
-    from regard.training.distributed import joined
-
-    def answers(texts: list[str]) -> list[Translated]:
-        found = remembered.translate(texts, **changes)
-        for each in found:
-            unknown.note(each.source, each.unknown)
-            foreign.note(each.source)
-        return [_translated(each, quality=bool(review_below)) for each in found]
-
-    unknown = _unknown(translator, models, typed=False, unit="segments")
-    languages = translator.tokenizer.source_language, target_language
-    foreign = Foreign(*languages, typed=False, unit="segments")
-    about = {key: str(value) for key, value in changes.items()} | {"memory": remembered.name}
-    parts = Parts.of(target, source, models=models, languages=languages, options=about)
-    if parts.wanted():
-        with joined(torch.device("cpu")) as ranks:
-            report = translate_in_processes(source, target, answers, languages[0], parts, ranks.wait, encoding)
-    else:
-        report = translate_document(
-            source, target, answers, *languages, overwrite=overwrite, review=review, review_below=review_below,
-            encoding=encoding,
-        )  # fmt: skip
-    unknown.tell()
-    foreign.tell()
-    print(f"{report}, written to {target}", file=sys.stderr)
