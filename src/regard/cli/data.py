@@ -129,7 +129,8 @@ def distill(
 
     Example: regard data distill corpus.tsv -m runs/teacher --beam 5 -o distilled.tsv
     """
-    from regard.data.formats.pairs import SUFFIXES, format_of
+    from regard.data.formats.pairs import SUFFIXES
+    from regard.data.formats.tables import format_of
 
     if n_best > 1 and format_of(Path(corpus)) not in SUFFIXES:
         raise UsageError(f"--n-best compares answers with references, but {corpus} has none; give a file of pairs")

@@ -18,7 +18,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from regard.data.formats.pairs import find_columns, format_of, read_pairs, read_rows
+from regard.data.formats.pairs import read_pairs
+from regard.data.formats.tables import find_columns, format_of, read_rows
 from regard.errors import DataError, UsageError
 from regard.optional import needed
 
@@ -159,7 +160,7 @@ def _read(path: Path, source: str, target: str) -> Iterator[tuple[str, str]]:
         yield from ((pair.source, pair.target) for pair in read_pairs(path, source, target, errors="replace"))
         return
     columns = None
-    for _, row in read_rows(path, "replace"):
+    for _, row in read_rows(path, source, target, "replace"):
         if columns is None:
             columns = find_columns(row, source, target)
             if columns.named:

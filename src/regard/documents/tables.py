@@ -5,18 +5,13 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice
 
-from regard.data.formats.pairs import Columns, find_columns, format_of
+from regard.data.formats.tables import SAMPLE_LINES, Columns, find_columns, find_delimiter, format_of
 from regard.documents.document_job import DocumentJob, batches
 from regard.documents.markup import translate_texts
 from regard.errors import DataError
-
-DELIMITERS = ",;\t|"
-SEP_LINE = re.compile(r"sep=(.)\s*$", re.IGNORECASE)  # a line that Excel may write before the header
-SAMPLE_LINES = 20  # lines from which the delimiter is guessed
 
 
 @dataclass(slots=True)
@@ -42,8 +37,11 @@ def translate_table(job: DocumentJob) -> None:
     if format_of(job.path) == ".tsv":
         delimiter, rows = "\t", _tab_rows(lines)
     else:
-        delimiter, lines = _find_delimiter(lines, job)
-        rows = _csv_rows(lines, delimiter, job)
+        first = list(islice(lines, SAMPLE_LINES))
+        delimiter, begin = find_delimiter(first, job.source, job.target)
+        for announcement in first[:begin]:
+            job.write(announcement)
+        rows = _csv_rows(chain(first[begin:], lines), delimiter, job)
     quotes = format_of(job.path) != ".tsv"
     head = list(islice(rows, 1))
     columns = _columns_to_fill(head[0], job, quotes) if head else Columns()
@@ -122,25 +120,3 @@ def _raw_cells(text: str, delimiter: str, cells: Sequence[str]) -> list[str]:
         end = match.end()
     assert len(raw) == len(cells) and end == len(text), "must split like the csv module"
     return raw
-
-
-def _find_delimiter(lines: Iterator[str], job: DocumentJob) -> tuple[str, Iterator[str]]:
-    """The delimiter of a CSV file: the announced one, or one whose header names languages, or one with even rows."""
-    first = list(islice(lines, SAMPLE_LINES))
-    announced = SEP_LINE.match(first[0]) if first else None
-    if announced:
-        job.write(first[0])
-        return announced[1], chain(first[1:], lines)
-    best = max(DELIMITERS, key=lambda delimiter: _likelihood(first, delimiter, job))  # the first of equals
-    return best, chain(first, lines)
-
-
-def _likelihood(lines: Sequence[str], delimiter: str, job: DocumentJob) -> tuple[bool, bool]:
-    """Whether the header names the languages with this delimiter, and whether all rows have the same length."""
-    rows: list[list[str]] = []
-    with suppress(csv.Error):  # the last row may be incomplete, and another delimiter's quotes may not parse
-        rows.extend(filter(None, csv.reader(lines, delimiter=delimiter, strict=True)))
-    widths = set(map(len, rows))
-    wide = len(widths) == 1 and widths != {1}
-    added: list[list[str]] = [[], [job.target], ["target"]]
-    return bool(rows) and any(find_columns(rows[0] + more, job.source, job.target).named for more in added), wide

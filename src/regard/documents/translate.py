@@ -12,7 +12,8 @@ from typing import IO, Any, NamedTuple
 from regard.data.formats import exchange
 from regard.data.formats.encodings import UTF8, Stated, find_encoding, given_encoding, read_encoded, text_codec
 from regard.data.formats.languages import NAMES
-from regard.data.formats.pairs import find_key, format_of, parse_object, sides, text_of
+from regard.data.formats.pairs import find_key, parse_object, sides, text_of
+from regard.data.formats.tables import format_of
 from regard.data.work_files import Parts
 from regard.documents.android import translate_android
 from regard.documents.document_job import BATCH, DocumentJob, Report, atomic_write, batches, encoded_write

@@ -21,7 +21,8 @@ from regard.config import Config
 from regard.data.formats.encodings import UTF8, text_codec
 from regard.data.formats.filters import FilterConfig, PairFilter
 from regard.data.formats.lines import read_lines, refuse
-from regard.data.formats.pairs import SUFFIXES, Pair, format_of, read_pairs
+from regard.data.formats.pairs import SUFFIXES, Pair, read_pairs
+from regard.data.formats.tables import format_of
 from regard.data.work_files import Parts
 from regard.documents.document_job import encoded_write
 from regard.documents.language_id import choose_language

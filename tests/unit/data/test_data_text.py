@@ -189,3 +189,52 @@ def test_decoding_agrees_with_the_standard_decoder(raw: bytes):
     if b"\0" not in raw:
         assert (offsets or [None])[0] == first_malformed(raw)
     assert len(offsets) == text.count("\ufffd") - raw.decode("utf-8", "ignore").count("\ufffd")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.tsv", "German\tEnglish\nHallo\tHello\n"),
+        ("a.tsv", "trg\tid\tsrc\nHallo\t7\tHello\n"),
+        ("a.tsv", "tgt\tsrc\n\nHallo\tHello\n\n\n"),
+        ("a.csv", "de;en\nHallo;Hello\n"),
+        ("a.csv", '"de";"note";"en"\n"Hallo";"a, b";"Hello"\n'),
+        ("a.csv", "de|en\nHallo|Hello\n"),
+        ("a.csv", "sep=;\nde;en\n\nHallo;Hello\n"),
+        ("a.jsonl", '{"german": "Hallo", "English": "Hello"}\n'),
+        ("a.jsonl", '{"tgt": "Hallo", "src": "Hello"}\n'),
+    ],
+)
+def test_columns_are_found_by_any_usual_name_and_delimiter(tmp_path: Path, name: str, content: str):
+    (tmp_path / name).write_text(content, "utf-8")
+    assert list(read_pairs(tmp_path / name, "en", "de")) == [Pair("Hello", "Hallo")]
+
+
+def test_an_empty_line_of_a_table_is_no_pair_and_does_not_end_it(tmp_path: Path):
+    (tmp_path / "a.tsv").write_text("Hello\tHallo\n\nTea\tTee\n\n", "utf-8")
+    (tmp_path / "a.csv").write_text("Hello,Hallo\n\nTea,Tee\n\n", "utf-8")
+    for name in ("a.tsv", "a.csv"):
+        assert list(read_pairs(tmp_path / name, "en", "de")) == [Pair("Hello", "Hallo"), Pair("Tea", "Tee")]
+
+
+def test_errors_in_a_table_name_the_line_of_the_file(tmp_path: Path):
+    (tmp_path / "a.csv").write_text("sep=;\nen;de\nHello;Hallo\n\nalone\n", "utf-8")
+    with pytest.raises(DataError, match=r"a\.csv, line 5: expected 2 columns or more, 1 came"):
+        list(read_pairs(tmp_path / "a.csv", "en", "de"))
+
+
+@pytest.mark.parametrize("row", ["1\tHello\tHallo", "Hello\t7\tHallo", "1276\tHello\t77\tHallo"])
+def test_a_table_that_begins_with_numbers_is_not_read_as_sentences(tmp_path: Path, row: str):
+    (tmp_path / "a.tsv").write_text(f"{row}\n", "utf-8")
+    with pytest.raises(DataError, match=r"line 1: .* is a number: .*; name the columns in a first line"):
+        list(read_pairs(tmp_path / "a.tsv", "en", "de"))
+    columns = {3: "id\ten\tde", 4: "id\ten\tto\tde"}[row.count("\t") + 1]
+    if row[0] == "1":
+        (tmp_path / "a.tsv").write_text(f"{columns}\n{row}\n", "utf-8")
+        assert list(read_pairs(tmp_path / "a.tsv", "en", "de")) == [Pair("Hello", "Hallo")]
+
+
+def test_sentences_that_are_numbers_are_sentences(tmp_path: Path):
+    (tmp_path / "a.tsv").write_text("1984\t1984\t0-0\n7\tsieben\n", "utf-8")
+    pairs = list(read_pairs(tmp_path / "a.tsv", "en", "de"))
+    assert pairs == [Pair("1984", "1984", ((0, 0),)), Pair("7", "sieben")]

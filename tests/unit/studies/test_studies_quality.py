@@ -36,7 +36,7 @@ def gold() -> list[GoldPair]:
 
 def test_scores_are_sacrebleus_and_exact_is_counted() -> None:
     answers, references = ["el perro duerme mucho hoy", "la casa"], ["el perro duerme mucho", "la casa"]
-    scores = text_scores(answers, references)
+    scores = text_scores(answers, references, ["es"])
     assert scores["bleu"] == pytest.approx(sacrebleu.corpus_bleu(answers, [references], force=True).score)
     assert scores["chrf"] == pytest.approx(sacrebleu.corpus_chrf(answers, [references]).score)
     assert scores["exact"] == 0.5
@@ -109,3 +109,20 @@ def opposite(translator: Translator) -> Translator:
 class OneWay(Translator):
     def target_language(self, to: str = "") -> str:
         return to or "es"
+
+
+def test_bleu_of_languages_without_spaces_is_that_of_sacrebleus_tokenizer_for_them() -> None:
+    answers, references = ["狗喜欢猫。", "猫看见房子3。"], ["狗喜欢书。", "猫看见房子3。"]
+    scores = text_scores(answers, references, ["zh-CN"])
+    expected = sacrebleu.BLEU(trg_lang="zh")
+    assert scores["bleu"] == pytest.approx(expected.corpus_score(answers, [references]).score)
+    assert scores["bleu"] > 30 and "|tok:zh|" in str(scores["signature"])
+    assert "|tok:char|" in str(text_scores(["แมวสีดำ"], ["แมวสีขาว"], ["th"])["signature"])
+    assert "|tok:13a|" in str(text_scores(answers, references, ["zh", "fr"])["signature"])
+
+
+def test_pairs_are_measured_in_their_target_language(translator: Translator, monkeypatch) -> None:
+    answers = [translator.translate("we eat bread", to="es", beam=1)]
+    monkeypatch.setattr("regard.studies.evaluate.translation.translate_pairs", lambda *_, **__: answers)
+    scores, _ = evaluate_pairs(translator, [Pair("we eat bread", "我们吃面包", to="zh")])
+    assert "|tok:zh|" in str(scores["signature"])

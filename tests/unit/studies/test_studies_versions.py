@@ -25,17 +25,17 @@ def exact(metric: sacrebleu.BLEU | sacrebleu.CHRF) -> float:
 
 
 def test_p_values_are_those_of_all_exchanges() -> None:
-    found = p_values(OLD, NEW, REFERENCES)
+    found = p_values(OLD, NEW, REFERENCES, ["es"])
     assert found["chrf"] == pytest.approx(exact(sacrebleu.CHRF()), abs=0.06)
     assert found["bleu"] == pytest.approx(exact(sacrebleu.BLEU()), abs=0.06)
 
 
 def test_equal_answers_are_no_difference() -> None:
-    assert p_values(OLD, OLD, REFERENCES) == {"bleu": 1.0, "chrf": 1.0}
+    assert p_values(OLD, OLD, REFERENCES, ["es"]) == {"bleu": 1.0, "chrf": 1.0}
 
 
 def test_a_clear_difference_is_significant() -> None:
     bad = ["no"] * 20
-    found = p_values(bad, REFERENCES * 4, REFERENCES * 4)
+    found = p_values(bad, REFERENCES * 4, REFERENCES * 4, ["es"])
     assert found["chrf"] < 0.01 and verdict(found["chrf"]).startswith("significant")
     assert verdict(0.2) == "not significant (p = 0.200)"

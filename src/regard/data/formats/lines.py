@@ -38,7 +38,9 @@ OnDamage = Callable[[Damage], None]
 
 def refuse(damage: Damage) -> None:
     """Raise an error at the first damaged line; for training corpora."""
-    raise DataError(f"{damage}; repair the file, or read it with errors='replace'")
+    raise DataError(
+        f"{damage}; repair the file, or convert it (iconv -f ENCODING -t UTF-8); in Python, errors='replace' reads on"
+    )
 
 
 def warn(damage: Damage) -> None:

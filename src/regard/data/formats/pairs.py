@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from regard.data.formats import exchange
-from regard.data.formats.languages import find_language, same_language
+from regard.data.formats.languages import same_language
 from regard.data.formats.lines import REPLACEMENT, Errors, on_damage, read_lines
+from regard.data.formats.tables import ROLES, find_columns, find_named, format_of, read_rows
 from regard.errors import DataError
 
 Links = tuple[tuple[int, int], ...]
 PHARAOH = re.compile(r"\d+-\d+(?: \d+-\d+)*")
 STYLE = re.compile(r"[a-z0-9]*")
+LETTER = re.compile(r"[^\W\d_]")
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 EXCHANGE = {".tmx": exchange.read_tmx, ".xlf": exchange.read_xliff, ".xliff": exchange.read_xliff}
 SUGGESTION = {"q", "s", "source", "target"}  # the keys of LibreTranslate's suggestions: two texts and their languages
@@ -75,11 +76,6 @@ def read_pairs(
     return _refuse_empty(pairs, path)
 
 
-def format_of(path: Path) -> str:
-    """The suffix of a file's format, without `.gz`."""
-    return Path(path.stem if path.suffix == ".gz" else path.name).suffix.lower()
-
-
 def _refuse_empty(pairs: Iterable[Pair], path: Path) -> Iterator[Pair]:
     empty = True
     for pair in pairs:
@@ -131,47 +127,14 @@ def _misaligned(source: Path, source_lines: int, target: Path, target_lines: int
 # TSV and CSV
 
 
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """Where a table keeps the two languages and the word links."""
-
-    source: int = 0
-    target: int = 1
-    links: int = 2
-    named: bool = False
-
-
-def find_columns(first_row: list[str], source: str, target: str) -> Columns:
-    """The columns named in a header by language codes or 'source' and 'target'; without a header the first three."""
-    names = [cell.strip().lower() for cell in first_row]
-    here = find_language(names, source), find_language(names, target)
-    for wanted in (here, ("source", "target")):
-        if wanted[0] in names and wanted[1] in names and wanted[0] != wanted[1]:
-            links = next((names.index(name) for name in ("links", "alignment") if name in names), -1)
-            return Columns(names.index(str(wanted[0])), names.index(str(wanted[1])), links, named=True)
-    return Columns()
-
-
-def read_rows(path: Path, errors: Errors) -> Iterator[tuple[int, list[str]]]:
-    """The rows of a TSV or CSV file with their line numbers; an empty line is an empty row."""
-    lines = read_lines(path, on_damage(errors))
-    if format_of(path) == ".tsv":
-        yield from ((number, line.split("\t") if line else []) for number, line in enumerate(lines, 1))
-        return
-    rows = csv.reader((line + "\n" for line in lines), strict=True)
-    try:
-        for row in rows:
-            yield rows.line_num, row
-    except csv.Error as error:
-        raise DataError(f"{path}, line {rows.line_num}: not well-formed CSV ({error}); check the quotes") from None
-
-
 def _read_table(path: Path, source: str, target: str, style: str, errors: Errors) -> Iterator[Pair]:
-    rows = read_rows(path, errors)
+    rows = read_rows(path, source, target, errors)
     first = next(rows, None)
     if first is None:
         return
     columns = find_columns(first[1], source, target)
+    if not columns.named:
+        _refuse_numbers(first[1], f"{path}, line {first[0]}", source, target)
     names = [cell.strip().lower() for cell in first[1]] if columns.named else []
     if style and style.lower() not in names:
         shown = f"its columns are {', '.join(names)}" if names else "its first line names no columns"
@@ -186,6 +149,15 @@ def _read_table(path: Path, source: str, target: str, style: str, errors: Errors
         links = row[columns.links] if 0 <= columns.links < len(row) else ""
         linked = _links(links, *texts, where) if columns.named or PHARAOH.fullmatch(links) else None
         yield Pair(*texts, linked, style=_style(row[style_column], where) if style else "")
+
+
+def _refuse_numbers(row: Sequence[str], where: str, source: str, target: str) -> None:
+    """Refuse a table without a header whose first two columns are not both texts, as in lists with ids."""
+    if any(cell.strip().isdecimal() for cell in row[:2]) and any(map(LETTER.search, row[2:])):
+        raise DataError(
+            f"{where}: the first two columns are read as {source!r} and {target!r}, but one of them is a number: "
+            f"{_shown(row)}; name the columns in a first line, such as id TAB {source} TAB {target}"
+        )
 
 
 def _style(given: object, where: str) -> str:
@@ -250,8 +222,10 @@ def sides(record: Mapping[str, Any]) -> Any:
 
 
 def find_key(texts: Mapping[str, Any], language: str, role: str) -> str | None:
-    """The key of a language's text: its code, or else its role 'source' or 'target'."""
-    return find_language(texts, language) or (role if role in texts else None)
+    """The key of a language's text: its code or English name, or else its role 'source' or 'target'."""
+    named = {key.lower(): key for key in texts}
+    name = find_named(list(named), language) or next((name for name in ROLES[role] if name in named), "")
+    return named.get(name)
 
 
 def _read_jsonl(path: Path, source: str, target: str, style: str, errors: Errors) -> Iterator[Pair]:

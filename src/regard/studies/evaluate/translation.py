@@ -29,6 +29,7 @@ from regard.inference.pipelines.text_generator import TextGenerator
 from regard.inference.pipelines.translation import Translation
 from regard.inference.pipelines.translator import Translator
 from regard.models.catalog import models_run_by
+from regard.training.evaluation.bleu import bleu_metric
 from regard.training.recipe.files import PHRASEBOOK
 
 Part = Literal["valid", "test"]
@@ -85,12 +86,15 @@ def evaluate_text(writer: TextGenerator, path: str, stride: int | None = None) -
 def evaluate_pairs(
     translator: Translator, pairs: Sequence[Pair], **changes: Any
 ) -> tuple[dict[str, object], list[Translation]]:
-    """BLEU, chrF (sacrebleu's defaults), exact match and, if the pairs have gold links, alignment error rate."""
+    """BLEU, chrF (as sacrebleu measures the target languages), exact match, and the alignment error rate if the pairs
+    have gold links."""
     if not pairs:
         raise DataError("there is nothing to evaluate: no pair came")
     answers = translate_pairs(translator, pairs, **changes)
     texts, references = [answer.text for answer in answers], [pair.target for pair in pairs]
-    scores: dict[str, object] = {"sentences": len(pairs)} | text_scores(texts, references)
+    scores: dict[str, object] = {"sentences": len(pairs)} | text_scores(
+        texts, references, targets_of(translator, pairs)
+    )
     scores |= share_of_all((pair.source for pair in pairs), translator.unknown_words)
     if translator.alignment is not None and all(pair.links is not None for pair in pairs):
         scores["alignment_error_rate"] = _gold_error_rate(translator, pairs)
@@ -107,9 +111,14 @@ def translate_pairs(translator: Translator, pairs: Sequence[Pair], **changes: An
     return [found[row] for row in range(len(pairs))]
 
 
-def text_scores(answers: Sequence[str], references: Sequence[str]) -> dict[str, object]:
-    """Corpus scores of detokenised text, with sacrebleu's signature."""
-    bleu, chrf = sacrebleu.BLEU(force=True), sacrebleu.CHRF()
+def targets_of(translator: Translator, pairs: Sequence[Pair]) -> set[str]:
+    """The languages that the pairs are translated into."""
+    return {pair.to or translator.target_language() for pair in pairs}
+
+
+def text_scores(answers: Sequence[str], references: Sequence[str], targets: Iterable[str]) -> dict[str, object]:
+    """Corpus scores of detokenised text in the target languages, with sacrebleu's signature."""
+    bleu, chrf = bleu_metric(targets), sacrebleu.CHRF()
     same = sum(answer == reference for answer, reference in zip(answers, references, strict=True))
     return {
         "bleu": bleu.corpus_score(answers, [references]).score,

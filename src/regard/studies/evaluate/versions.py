@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,8 @@ from sacrebleu.significance import PairedTest, Result
 from regard.data.formats.pairs import Pair
 from regard.inference.pipelines.translator import Translator
 from regard.studies.evaluate.quality import sentence_chrf
-from regard.studies.evaluate.translation import evaluate_pairs
+from regard.studies.evaluate.translation import evaluate_pairs, targets_of
+from regard.training.evaluation.bleu import bleu_metric
 
 logging.getLogger("sacrebleu").setLevel(logging.WARNING)  # it would report every test
 SHUFFLES = 1000  # of the two models' answers, by which a difference is tested
@@ -62,19 +63,26 @@ def compare_versions(old: Translator, new: Translator, pairs: Sequence[Pair], sh
         sentences=len(rows),
         old=found[0][0],
         new=found[1][0],
-        p_values=p_values([row.old for row in rows], [row.new for row in rows], [row.reference for row in rows]),
+        p_values=p_values(
+            [row.old for row in rows],
+            [row.new for row in rows],
+            [row.reference for row in rows],
+            targets_of(new, pairs),
+        ),
         better=sum(row.new_chrf > row.old_chrf for row in rows),
         worse=sum(row.new_chrf < row.old_chrf for row in rows),
         differences=changed[:show],
     )
 
 
-def p_values(old: Sequence[str], new: Sequence[str], references: Sequence[str]) -> dict[str, float]:
+def p_values(
+    old: Sequence[str], new: Sequence[str], references: Sequence[str], targets: Iterable[str]
+) -> dict[str, float]:
     """Paired approximate randomisation (Riezler & Maxwell 2005) by sacrebleu: how often a difference in the corpus
     score is greater when the two answers of each sentence are exchanged at random."""
     if list(old) == list(new):  # no exchange is greater than no difference at all, which sacrebleu takes for certainty
         return {"bleu": 1.0, "chrf": 1.0}
-    metrics = {"bleu": sacrebleu.BLEU(references=[references]), "chrf": sacrebleu.CHRF(references=[references])}
+    metrics = {"bleu": bleu_metric(targets, references), "chrf": sacrebleu.CHRF(references=[references])}
     test = PairedTest([("old", old), ("new", new)], metrics, references=None, test_type="ar", n_samples=SHUFFLES)
     _, columns = test()
     found = [of_new.p_value for _, of_new in columns.values() if isinstance(of_new, Result)]

@@ -34,7 +34,7 @@ def scores_by_length(
     for low, high in bins:
         pairs = list(phrases(to, part="test", count=count, seed=seed, min_words=low, max_words=high))
         answers = translator.translate([pair.source for pair in pairs], to=to)
-        rows.append(text_scores([answer.text for answer in answers], [pair.target for pair in pairs]))
+        rows.append(text_scores([answer.text for answer in answers], [pair.target for pair in pairs], [to]))
     return rows
 
 

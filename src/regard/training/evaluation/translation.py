@@ -18,6 +18,7 @@ from regard.inference.decoding.protocols import TokenSourceModel
 from regard.inference.decoding.search import search
 from regard.inference.decoding.settings import SearchSettings, Vocabulary
 from regard.inference.decoding.start import from_source
+from regard.training.evaluation.bleu import bleu_metric
 from regard.training.losses import cross_entropy
 from regard.training.safeguards import Poll
 
@@ -106,11 +107,11 @@ class PairEvaluation:
             answers += [self.tokenizer.target.decode(best[0].tokens) for best in found]
             pairs += some
         self.samples = _samples(pairs, answers)
-        values = _corpus_scores(answers, [pair.target for pair in pairs])
         targets = sorted({pair.to for pair in pairs})
+        values = _corpus_scores(answers, [pair.target for pair in pairs], targets)
         for to in targets if len(targets) > 1 else ():
             chosen = [i for i, pair in enumerate(pairs) if pair.to == to]
-            part = _corpus_scores([answers[i] for i in chosen], [pairs[i].target for i in chosen])
+            part = _corpus_scores([answers[i] for i in chosen], [pairs[i].target for i in chosen], [to])
             values |= {f"{name}_{to}": value for name, value in part.items()}
         return values
 
@@ -121,10 +122,10 @@ def _samples(pairs: Sequence[Pair], answers: Sequence[str]) -> list[Sample]:
     return [Sample(source=pairs[i].source, target=pairs[i].target, output=answers[i]) for i in chosen]
 
 
-def _corpus_scores(answers: Sequence[str], references: Sequence[str]) -> dict[str, float]:
+def _corpus_scores(answers: Sequence[str], references: Sequence[str], targets: Sequence[str]) -> dict[str, float]:
     same = sum(answer == reference for answer, reference in zip(answers, references, strict=True))
     return {
-        "bleu": sacrebleu.corpus_bleu(answers, [references], force=True).score,
+        "bleu": bleu_metric(targets).corpus_score(answers, [references]).score,
         "chrf": sacrebleu.corpus_chrf(answers, [references]).score,
         "exact": same / len(answers),
     }
