@@ -121,12 +121,12 @@ def make_trainer(name: str, flags: set[str], out: Path, device: torch.device) ->
     trainer = loop.Trainer(task.recipe, task, out, device, Signals())
     varying = trainer.settings.lengths_vary and "fixed" not in flags
     if "layers" in flags:
-        trainer.forward = trainer.model
+        trainer.engine.forward = trainer.model
         for layers in [module for module in trainer.model.modules() if isinstance(module, nn.ModuleList)]:
             for layer in layers:
                 layer.compile(dynamic=None if varying else False)
     elif "fixed" in flags:
-        trainer.forward = torch.compile(trainer.model, dynamic=varying)
+        trainer.engine.forward = torch.compile(trainer.model, dynamic=varying)
     if "joint" in flags:
         join(task, name, trainer.model, dynamic=varying)
     return trainer

@@ -12,6 +12,7 @@ from regard.training.loop import Trainer, train
 from regard.training.metrics_log import read_metrics
 from regard.training.safeguards import SignalError
 from regard.training.tasks.catalog import load_recipe
+from regard.training.updates import Updates
 
 FAULTS = int(os.environ.get("REGARD_FAULT_COUNT", "1"))
 TINY = [
@@ -52,14 +53,14 @@ def assert_same_state(first, second):
 
 def interrupt_at(monkeypatch, step, signum=signal.SIGTERM):
     """Deliver a signal during one step."""
-    original = Trainer._backward
+    original = Updates.backward
 
     def backward(self, *arguments):
         if self.progress.step == step:
             os.kill(os.getpid(), signum)
         return original(self, *arguments)
 
-    monkeypatch.setattr(Trainer, "_backward", backward)
+    monkeypatch.setattr(Updates, "backward", backward)
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -11,30 +10,29 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from regard.checkpoints.models import fill
 from regard.data.batch import TensorBatch
-from regard.device import find_device, multiplies_bf16
+from regard.device import find_device
 from regard.errors import TrainingError
 from regard.inference.decoding.folder_settings import RECIPE
 from regard.layers.blocks import keep_half
-from regard.training.cuda_graphs import CapturedUpdate, CudaGraphs
-from regard.training.distributed import ALONE, Ranks, engine, full, joined, local
-from regard.training.losses import Loss
+from regard.training.distributed import ALONE, Ranks, engine, joined
 from regard.training.metrics_log import MetricsLog, NoLog
-from regard.training.optim import adamw, ema_update, guarded_step, schedule
+from regard.training.optimisation import Optimisation
 from regard.training.publishing import mean_of, publish_model, weights_of
 from regard.training.recipe.base import Recipe
 from regard.training.reporter import NoReporter, Reporter, shown
 from regard.training.run_checkpoints import RunCheckpoints
 from regard.training.run_folder import DATA, claim
-from regard.training.run_model import averaged_tensors, build_model, refuse_to_divide
-from regard.training.run_state import LoaderPlace, seed_draws, seed_everything
+from regard.training.run_model import build_model, refuse_to_divide
+from regard.training.run_state import LoaderPlace, seed_everything
 from regard.training.safeguards import SignalError, Signals, first_bad_module
 from regard.training.step_window import StepWindow
 from regard.training.tasks.base import Task
 from regard.training.tasks.catalog import TASKS
+from regard.training.updates import Updates, can_be_captured
 
 B = TypeVar("B", bound=TensorBatch)
 
@@ -92,34 +90,22 @@ class Trainer(Generic[B]):
         if settings.precision == "bf16-stream":
             keep_half(self.model)
         self.engine = engine(settings.parallel, self.model, ranks, device, compiled=self._compiled, build=task.build)
-        self.forward = self.engine.forward
-        self.parameters = task.parameters(self.model)
-        self.captured = self._captured()
-        # Learning rates are tensors, because a captured graph reads them from the device.
-        self.rates = {group: torch.zeros((), device=device) for group in self.parameters}
-        self.optimizers = {
-            group: adamw(
-                parameters,
-                betas=settings.betas,
-                weight_decay=settings.weight_decay,
-                capturable=self.captured is not None,
-            )
-            for group, parameters in self.parameters.items()
-            if not task.updates
-        }
-        self.lr = schedule(settings.schedule, lr=settings.lr, warmup=settings.warmup, steps=settings.steps)
-        self.trained = averaged_tensors(self.model)
-        self.average = {name: p.detach().clone() for name, p in self.trained.items()} if settings.ema else {}
-        self.checkpoints = RunCheckpoints(out, recipe, task, self.engine, self.optimizers, self.average, ranks)
+        self.optimisation = Optimisation(
+            settings, task, self.model, device, capturable=can_be_captured(recipe, task, device, ranks)
+        )
+        self.average = self.optimisation.average
+        self.checkpoints = RunCheckpoints(
+            out, recipe, task, self.engine, self.optimisation.optimizers, self.average, ranks
+        )
         self.progress = self.checkpoints.restore()
         self.signals.trained = self.checkpoints.saved > 0
         self.out_of_time = False
         self.window: StepWindow[B] = StepWindow(self.progress, device, stops=settings.on_nan == "stop")
+        self.updates = Updates(recipe, task, self.engine, self.optimisation, self.progress, self.window, ranks)
         self.began = time.monotonic() - self.progress.seconds
         self.log = MetricsLog(out, step=self.progress.step) if ranks.first else NoLog()
         self.reporter = Reporter(settings.steps) if ranks.first else NoReporter()
-        self.bf16 = settings.half and multiplies_bf16(device)
-        if settings.half and not self.bf16:
+        if settings.half and not self.updates.bf16:
             self.reporter.say("this CPU has no bf16 arithmetic: training uses fp32, which is far faster here")
 
     def _compiled(self, model: nn.Module) -> nn.Module:
@@ -127,14 +113,6 @@ class Trainer(Generic[B]):
         if not self.settings.compiles(self.device.type):
             return model
         return torch.compile(model, dynamic=self.settings.lengths_vary)  # type: ignore[return-value]
-
-    def _captured(self) -> CapturedUpdate[B] | None:
-        """The update as CUDA graphs, if possible: on one GPU, one batch per update, and batches of few shapes."""
-        settings = self.settings
-        alike = self.task.capturable and not self.task.updates and settings.shapes_recur and settings.accumulate == 1
-        if not (settings.graphs and alike and self.device.type == "cuda" and self.ranks.count == 1):
-            return None
-        return CapturedUpdate(lambda batch, tokens: self._update([batch], tokens), self.device, CudaGraphs(self.device))
 
     def fit(self, begin: Callable[[], None] = _nothing) -> None:
         """Train until the steps, the time or the patience are used up; `begin` is called after the first step."""
@@ -160,7 +138,7 @@ class Trainer(Generic[B]):
     def release(self) -> None:
         """Release everything that belongs to the process group: DDP and pending checkpoints must not outlive it."""
         self.checkpoints.close()
-        self.forward = self.engine.forward = self.model
+        self.engine.forward = self.model
 
     # One step
 
@@ -170,41 +148,9 @@ class Trainer(Generic[B]):
         self.progress.tokens += tokens
         step = self.progress.step
         self.window.remember(batches, tokens)
-        if self.captured is None:
-            self._update(batches, tokens)
-        else:
-            for group, rate in self.rates.items():
-                rate.fill_(self._rate(group))
-            seed_draws(self.recipe.seed, step, 0, 0)
-            (batch,) = batches
-            self.captured(batch, tokens)
-        self.task.after_step(step, self.model, batches[-1], self.optimizers)
-        if self.average:
-            average, weights = local(self.average.values()), local(self.trained.values())
-            ema_update(average, weights, step, self.settings.ema)
-
-    def _update(self, batches: Sequence[B], tokens: int | Tensor) -> None:
-        """The device's part of a step. It depends on the step only through tensors, so that it can be captured."""
-        total, bad = torch.zeros(2, device=self.device), self.window.stopped
-        if self.task.updates:
-            for batch in batches:
-                loss = self.task.update(self.model, batch, self._rate("model"))
-                total = total + torch.stack([loss.total, loss.tokens.float()])
-            self.window.add(total, bad.maximum((~torch.isfinite(total[0])).float()))
-            return
-        for group, losses in self._phases(batches):
-            summed = self._backward(group, losses, tokens)
-            self.ranks.add_up(summed)
-            norm = full(nn.utils.clip_grad_norm_(self.parameters[group], self.settings.clip or math.inf))
-            bad = bad.maximum((~torch.isfinite(norm + summed[0])).float())
-            rate = self._rate(group) if self.captured is None else self.rates[group]
-            guarded_step(self.optimizers[group], rate, bad)
-            total = total + summed
-        self.window.add(total, bad)
-
-    def _rate(self, group: str) -> float:
-        """The learning rate of a group of parameters in this step."""
-        return self.task.rate(group) * self.lr(self.progress.step)
+        self.updates.run(batches, tokens)
+        self.task.after_step(step, self.model, batches[-1], self.optimisation.optimizers)
+        self.optimisation.update_average(step)
 
     def _take(self, batches: Iterator[tuple[LoaderPlace, B]]) -> tuple[list[B], int]:
         """This rank's share of the next batches, on the device, and the number of tokens of all ranks.
@@ -217,40 +163,6 @@ class Trainer(Generic[B]):
         self.progress.loader = taken[-1][0]
         (tokens,) = self.ranks.total(sum(batch.tokens for _, batch in taken))
         return [batch.to(self.device, non_blocking=True) for _, batch in taken], tokens
-
-    def _phases(self, batches: Sequence[B]) -> Iterator[tuple[str, Iterator[Loss]]]:
-        """Phase by phase, the losses of all batches, computed on demand: only one autograd graph exists at a time."""
-        streams = [self.task.phases(self.forward, batch) for batch in batches]
-        for phase in itertools.count():
-            losses = self._losses(streams, phase)
-            first = next(losses, None)
-            if first is None:
-                return
-            yield first[0], (loss for _, loss in itertools.chain([first], losses))
-
-    def _losses(self, streams: Sequence[Iterator[tuple[str, Loss]]], phase: int) -> Iterator[tuple[str, Loss]]:
-        """One phase of every batch; the caller runs each loss backward before it takes the next."""
-        for number, stream in enumerate(streams):
-            place = self.progress.step, phase, number * self.ranks.count + self.ranks.rank
-            with self.engine.gradients(complete=number == len(streams) - 1):
-                if self.captured is None:  # a captured step is seeded once, before the graph runs
-                    seed_draws(self.recipe.seed, *place)
-                with self._autocast():
-                    taken = next(stream, None)
-                if taken is not None:
-                    yield taken
-
-    def _autocast(self) -> torch.autocast:
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16)
-
-    def _backward(self, group: str, losses: Iterator[Loss], tokens: int | Tensor) -> Tensor:
-        """Compute the gradients of the mean over all tokens; returns the summed loss and its tokens, on the device."""
-        self.optimizers[group].zero_grad(set_to_none=True)
-        summed = torch.zeros(2, device=self.device)
-        for loss in losses:
-            (loss.total * self.ranks.count / tokens).backward()  # DDP and FSDP average over ranks
-            summed += torch.stack([loss.total.detach(), loss.tokens.float()])
-        return summed
 
     # Between two steps
 
@@ -307,7 +219,7 @@ class Trainer(Generic[B]):
         step, seconds_per_step = self.progress.step, measured.pop("seconds_per_step")
         row = {
             "loss": measured["loss"],
-            "lr": self.lr(step),
+            "lr": self.optimisation.lr(step),
             "skipped": self.progress.skipped,
             "tokens": self.progress.tokens,
             "tokens_per_second": measured["tokens_per_second"],
@@ -323,16 +235,12 @@ class Trainer(Generic[B]):
         if found is None:
             return
         ago, batches, tokens = found
-        self.forward = self.model  # a compiled callable would ignore late hooks
-
-        def again() -> None:
-            for group, losses in self._phases(batches):
-                self._backward(group, losses, tokens)
-
+        self.engine.forward = self.model  # a compiled callable would ignore late hooks
         self.checkpoints.settle()
         kept = self.checkpoints.newest()
+        wrong = first_bad_module(self.model, lambda: self.updates.repeat(batches, tokens))
         raise TrainingError(
-            f"step {self.progress.step - ago + 1}: {first_bad_module(self.model, again)}; last good checkpoint: "
+            f"step {self.progress.step - ago + 1}: {wrong}; last good checkpoint: "
             f"{kept or 'none yet'}. Lower training.lr, or set training.on_nan = 'skip', and continue with --resume"
         )
 
@@ -363,7 +271,7 @@ class Trainer(Generic[B]):
     def _measured(self, model: nn.Module) -> dict[str, float]:
         model.eval()
         try:
-            with self._autocast():
+            with self.updates.autocast():
                 return self.task.validate(model, self.signals.check)
         finally:
             model.train()
@@ -396,7 +304,7 @@ class Trainer(Generic[B]):
             self.log.write(progress.step, "average", measured)
             self.reporter.say(f"mean of the last {len(last)} checkpoints  {shown(measured, self.recipe.metrics)}")
         model.eval()
-        with self._autocast():
+        with self.updates.autocast():
             tested = self.task.test(model, self.signals.check)
         if tested:
             self.log.write(progress.step, "test", tested)

@@ -15,10 +15,11 @@ from regard.checkpoints import load_model, newest_complete
 from regard.cli.main import run
 from regard.errors import CheckpointError, ConfigError
 from regard.training.hard_attention import BASELINE
-from regard.training.loop import Trainer, train
+from regard.training.loop import train
 from regard.training.metrics_log import read_metrics
 from regard.training.safeguards import SignalError
 from regard.training.tasks.catalog import load_recipe, open_task
+from regard.training.updates import Updates
 
 SMALL = (
     'body="resnet",body_values={stem="small",stem_width=8,block="basic",widths=[8,16],depths=[1,1]},image_size=16,'
@@ -49,7 +50,7 @@ def tiny(variant, *sets):
 def test_a_run_that_was_cut_ends_like_one_that_was_not(tmp_path, monkeypatch, variant):
     recipe = tiny(variant)
     train(recipe, tmp_path / "whole")
-    original = Trainer._backward
+    original = Updates.backward
 
     def backward(self, *arguments):
         if self.progress.step == 4:
@@ -57,7 +58,7 @@ def test_a_run_that_was_cut_ends_like_one_that_was_not(tmp_path, monkeypatch, va
         return original(self, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "_backward", backward)
+        patch.setattr(Updates, "backward", backward)
         with pytest.raises(SignalError):
             train(recipe, tmp_path / "cut")
     train(recipe, tmp_path / "cut", resume=True)

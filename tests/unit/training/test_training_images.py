@@ -19,11 +19,12 @@ from regard.errors import ConfigError, DataError
 from regard.inference.pipelines.images import ImageClassifier
 from regard.training.evaluation.frechet_distance import FrechetJudge
 from regard.training.evaluation.scores import frechet, mean_overlap
-from regard.training.loop import Trainer, train
+from regard.training.loop import train
 from regard.training.metrics_log import read_metrics
 from regard.training.prepare import images
 from regard.training.safeguards import SignalError
 from regard.training.tasks.catalog import load_recipe, open_task
+from regard.training.updates import Updates
 
 COMMON = [
     "data.scenes.count=40", "data.scenes.valid_count=12", "data.scenes.test_count=6", "training.device=cpu",
@@ -98,7 +99,7 @@ def task_of(recipe, folder):
 def test_a_run_that_was_cut_ends_like_one_that_was_not(tmp_path, monkeypatch, task, judge):
     recipe = tiny(task, judge)
     train(recipe, tmp_path / "whole")
-    original = Trainer._backward
+    original = Updates.backward
 
     def backward(self, group, *arguments):
         if self.progress.step == 4 and group != "generator":  # once is enough
@@ -106,7 +107,7 @@ def test_a_run_that_was_cut_ends_like_one_that_was_not(tmp_path, monkeypatch, ta
         return original(self, group, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "_backward", backward)
+        patch.setattr(Updates, "backward", backward)
         with pytest.raises(SignalError):
             train(recipe, tmp_path / "cut")
     train(recipe, tmp_path / "cut", resume=True)

@@ -22,12 +22,13 @@ from regard.errors import CheckpointError, ConfigError, DataError, UsageError
 from regard.inference.pipelines.text_encoder import TextEncoder
 from regard.models.lstm import Lstm
 from regard.studies.evaluate.texts import label_tables
-from regard.training.loop import Trainer, train
+from regard.training.loop import train
 from regard.training.metrics_log import read_metrics
 from regard.training.prepare.initial_model import build_model, initial_tokenizer
 from regard.training.safeguards import SignalError
 from regard.training.tasks.catalog import TASKS, load_recipe, open_task
 from regard.training.tasks.language_modelling import _continued
+from regard.training.updates import Updates
 
 LOOP = (
     "training.device=cpu", "training.schedule=cosine", "training.warmup=10", "training.lr=5e-3",
@@ -121,7 +122,7 @@ def test_a_language_run_that_was_cut_ends_like_one_that_was_not(tmp_path, monkey
     model = LSTM if kind == "lstm" else ()
     recipe = language(text, *model, "training.steps=24", "model.dropout=0.2", "training.ema=0.9")
     train(recipe, tmp_path / "whole")
-    original = Trainer._backward
+    original = Updates.backward
 
     def backward(self, *arguments):
         if self.progress.step == cut:
@@ -129,7 +130,7 @@ def test_a_language_run_that_was_cut_ends_like_one_that_was_not(tmp_path, monkey
         return original(self, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "_backward", backward)
+        patch.setattr(Updates, "backward", backward)
         with pytest.raises(SignalError):
             train(recipe, tmp_path / "cut")
     train(recipe, tmp_path / "cut", resume=True)

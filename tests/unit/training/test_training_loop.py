@@ -318,7 +318,7 @@ def test_every_way_of_training_learns(tmp_path, change):
 
 
 def test_where_bf16_would_crawl_training_goes_on_in_fp32(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("regard.training.loop.multiplies_bf16", lambda device: False)
+    monkeypatch.setattr("regard.training.updates.multiplies_bf16", lambda device: False)
     asked = train(tiny("training.precision=bf16"), tmp_path / "bf16")
     assert capsys.readouterr().err.count("this CPU has no bf16 arithmetic") == 1
     plain = train(tiny("training.precision=fp32"), tmp_path / "fp32")

@@ -83,13 +83,14 @@ def trainer_of(name, folder):
     task = open_task(recipe, folder / "data", CPU, lambda: None)
     torch.manual_seed(1)
     trainer = Trainer(recipe, task, folder, CPU, Signals())
-    exact = trainer._rate
-    trainer._rate = lambda group: float(np.float32(exact(group)))  # float32, as a graph reads it
+    exact = trainer.updates.rate
+    trainer.updates.rate = lambda group: float(np.float32(exact(group)))  # float32, as a graph reads it
     return trainer
 
 
 def replaying(trainer, capture):
-    trainer.captured = CapturedUpdate(lambda batch, tokens: trainer._update([batch], tokens), CPU, capture)
+    updates = trainer.updates
+    updates.captured = CapturedUpdate(lambda batch, tokens: updates.update([batch], tokens), CPU, capture)
     return trainer
 
 
