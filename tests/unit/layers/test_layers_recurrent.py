@@ -18,6 +18,8 @@ from regard.layers.recurrent import (
     unroll,
 )
 
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
 KINDS = ["rnn", "lstm", "gru"]
 
 
@@ -290,3 +292,20 @@ def test_word_dropout_forgets_a_word_wherever_it_stands():
     assert all(len(each.unique()) == 1 for each in values)
     found = {round(each.flatten()[0].item(), 4) for each in values}
     assert found == {0.0, round(1 / 0.6, 4)}
+
+
+@pytest.mark.parametrize("mask", [None, torch.tensor([[True, True, True], [True, False, False]])])
+def test_gradients_of_a_frozen_network_need_no_cudnn(mask, monkeypatch):
+    """cuDNN refuses the backward pass of a network in evaluation mode, as a frozen part or a saliency has it."""
+    network, used = Recurrent("lstm", 4, 5, depth=2), []
+    kernel = network.kernel.forward
+    monkeypatch.setattr(network.kernel, "forward", lambda *a: used.append(torch.backends.cudnn.enabled) or kernel(*a))
+    x = torch.randn(2, 3, 4, device=DEVICE, requires_grad=True)
+    network.to(DEVICE).eval()
+    output, _ = network(x, mask=None if mask is None else mask.to(DEVICE))
+    output.sum().backward()
+    assert x.grad is not None and x.grad.abs().sum() > 0
+    with torch.no_grad():
+        network(x)
+    network.train()(x)
+    assert used == [False, True, True] and torch.backends.cudnn.enabled
