@@ -14,7 +14,7 @@ LONGEST_PATH = 255  # characters; operating systems reject longer file names
 
 def all_texts(given: object) -> list[str]:
     """One text or several, as a list."""
-    texts: list[Any] = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
+    texts: list[Any] = [given] if isinstance(given, str | bytes) or not isinstance(given, Iterable) else list(given)
     for text in texts:
         if not isinstance(text, str):
             raise UsageError(f"expected a text or a list of texts; {text!r:.60} came, of type {type(text).__name__}")

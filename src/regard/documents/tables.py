@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -55,6 +56,12 @@ def translate_table(job: DocumentJob) -> None:
         for row in batch:
             job.write(delimiter.join(row.raw) + row.end)
         job.report.translated += len(todo)
+    if not columns.named and not job.report.translated and job.report.kept:
+        warnings.warn(
+            f"{job.path}: nothing was translated: no column is named {job.source!r}, so the second was taken for the "
+            f"translation of the first; name the column to translate {job.source!r} in the header, or use --overwrite",
+            stacklevel=2,
+        )
 
 
 def _needs_translation(cells: Sequence[str], columns: Columns, job: DocumentJob) -> bool:

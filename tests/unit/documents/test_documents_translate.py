@@ -110,8 +110,14 @@ def test_tsv_gains_the_translation(tmp_path: Path, content: str, expected: str):
 
 
 def test_existing_translations_are_kept_unless_told(tmp_path: Path):
-    assert translated(tmp_path / "a.tsv", "two\tzwei\n") == "two\tzwei\n"
+    assert translated(tmp_path / "a.tsv", "two\tzwei\none\t\n") == "two\tzwei\none\tONE\n"
     assert translated(tmp_path / "a.tsv", "two\tzwei\n", overwrite=True) == "two\tTWO\n"
+
+
+def test_a_table_without_named_columns_that_is_full_tells_how_to_name_them(tmp_path: Path):
+    full = "id,text\n1,one\n2,two\n"
+    with pytest.warns(UserWarning, match=r"nothing was translated: no column is named 'en'"):
+        assert translated(tmp_path / "a.csv", full) == full
 
 
 def test_csv_quotes(tmp_path: Path):

@@ -45,6 +45,7 @@ def test_only_the_first_sentence_of_a_text_begins_with_it(translator, monkeypatc
 WRONG = (
     {"beam": 100_000}, {"n_best": 5000}, {"max_length": -1}, {"length_penalty": float("nan")},
     {"temperature": -1.0, "sample": True}, {"top_p": 2.0}, {"seed": 2**70},
+    {"min_length": 9, "max_length": 5},
 )  # fmt: skip
 
 
@@ -60,6 +61,8 @@ def test_settings_out_of_range_are_refused_in_one_line(translator, changes):
 def test_what_is_no_text_is_refused(given):
     with pytest.raises(UsageError, match=r"expected a text or a list of texts; .* came, of type"):
         all_texts(given)
+    with pytest.raises(UsageError, match="of type bytes"):
+        all_texts(b"a")
     assert all_texts("a") == ["a"] and all_texts(("a", "b")) == ["a", "b"]
 
 

@@ -75,11 +75,19 @@ def test_log_probabilities_add_up_to_the_score_of_the_search(client, name, trans
 
 
 def test_length_and_stop(client, name):
-    short = client.completions.create(model=name, prompt=SENTENCE, max_tokens=1).choices[0]
-    assert short.finish_reason == "length"
-    stream_events = list(client.completions.create(model=name, prompt=SENTENCE, max_tokens=1, stream=True))
-    assert stream_events[-1].choices[0].finish_reason == "length"
     whole = client.completions.create(model=name, prompt=SENTENCE).choices[0].text
+    for most in (1, 2, 3):
+        answer = client.completions.create(model=name, prompt=SENTENCE, max_tokens=most, logprobs=0)
+        short = answer.choices[0]
+        assert short.finish_reason == "length" and short.text and whole.startswith(short.text) and short.text != whole
+        assert len(short.logprobs.tokens) == answer.usage.completion_tokens == most
+        streamed = [
+            chunk.choices[0]
+            for chunk in client.completions.create(model=name, prompt=SENTENCE, max_tokens=most, stream=True)
+        ]
+        assert "".join(each.text for each in streamed) == short.text and streamed[-1].finish_reason == "length"
+    plenty = client.completions.create(model=name, prompt=SENTENCE, max_tokens=900).choices[0]
+    assert (plenty.text, plenty.finish_reason) == (whole, "stop")
     stop = whole[-3:]
     cut = client.completions.create(model=name, prompt=SENTENCE, stop=[stop, "never there"]).choices[0]
     assert (cut.text, cut.finish_reason) == (whole.split(stop)[0], "stop")

@@ -35,9 +35,11 @@ class SearchSettings(Config):
     seed: int = Field(default=0, ge=-(2**63), lt=2**63)
 
     @model_validator(mode="after")
-    def _check_width(self) -> "SearchSettings":
+    def _check_sizes(self) -> "SearchSettings":
         if not self.sample and self.n_best > MAX_BEAM:
             raise ConfigError(f"n_best = {self.n_best}: a search finds {MAX_BEAM} answers at most; sample more of them")
+        if self.max_length is not None and self.min_length > self.max_length:
+            raise ConfigError(f"min_length = {self.min_length}: should be at most max_length = {self.max_length}")
         return self
 
     def limit(self, source_length: int) -> int:

@@ -14,7 +14,6 @@ class AskedSettings(Config):
 
     beam: int | None = None
     n_best: int | None = None
-    max_length: int | None = None
     sample: bool | None = None
     temperature: float | None = None
     top_p: float | None = None

@@ -66,7 +66,7 @@ class CompletionRequest(BaseModel):
     def search(self) -> AskedSettings:
         """What is asked of the search of a translator; a temperature above 0 turns sampling on."""
         candidates = max(self.choices, self.best_of or 1)
-        asked = AskedSettings(n_best=candidates if candidates > 1 else None, max_length=self.max_tokens or None)
+        asked = AskedSettings(n_best=candidates if candidates > 1 else None)
         if self.temperature and self.temperature >= MIN_TEMPERATURE:
             return asked.replace(
                 sample=True, temperature=self.temperature, seed=self.seed or 0, top_p=self.top_p or None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -17,21 +18,22 @@ async def complete_translation(
     service: TranslationService, info: ModelInfo, to: str, prompts: list[str], body: CompletionRequest
 ) -> dict[str, Any]:
     translated = await service.translate(info, to, prompts, body.search())
+    translator = service.registry.translator(info.id)
     choices: list[dict[str, Any]] = []
     for each in translated:
         texts = [each.text, *each.alternatives(body.choices - 1)]
         texts += [texts[-1]] * (body.choices - len(texts))  # a short text may have fewer translations than asked for
         for text in texts:
-            cut, stopped = _cut(text, body.stops)
-            reason = "length" if each.truncated and not stopped else "stop"
+            cut, reason = _shorten(translator, text, body, each.truncated)
             choices.append(choice(len(choices), cut, reason))
     if body.logprobs is not None:
         top = body.logprobs
         found = await service.engine.run(lambda: [_logprobs(each.sentences, top) for each in translated], accepted=True)
         for each_choice, values in zip(choices[:: body.choices], found, strict=True):
-            each_choice["logprobs"] = values
-    read = await service.engine.run(lambda: _count_source(service.registry.translator(info.id), prompts), accepted=True)
-    written = sum(len(sentence.tokens) for each in translated for sentence in each.sentences)
+            each_choice["logprobs"] = {name: listed[: body.max_tokens] for name, listed in values.items()}
+    read = await service.engine.run(lambda: _count_source(translator, prompts), accepted=True)
+    lengths = [sum(len(sentence.tokens) for sentence in each.sentences) for each in translated]
+    written = sum(min(length, body.max_tokens or length) for length in lengths)
     response = body.response_builder().response(choices, usage(read, written))
     return response | unknown_field([each.unknown for each in translated])
 
@@ -41,21 +43,18 @@ async def stream_translation(
 ) -> AsyncIterator[str]:
     """Server-sent events: text that cannot change any more, then the finish reason, then the token usage."""
     builder, sent, reason = body.response_builder(), "", "stop"
+    translator = service.registry.translator(info.id)
     try:
         async for growing in service.stream(info, to, prompt, body.search(), settled=True):
-            cut, stopped = _cut(growing.text, body.stops)
-            reason = "length" if growing.truncated else reason
+            cut, reason = _shorten(translator, growing.text, body, growing.truncated)
             if len(cut) > len(sent):
                 yield builder.delta(cut[len(sent) :])
                 sent = cut
-            if stopped:
-                reason = "stop"
+            if len(cut) < len(growing.text):
                 break
         yield builder.delta("", reason)
         if (body.stream_options or {}).get("include_usage"):
-            counts = await service.engine.run(
-                lambda: _counts(service.registry.translator(info.id), prompt, sent), accepted=True
-            )
+            counts = await service.engine.run(lambda: _counts(translator, prompt, sent), accepted=True)
             yield builder.event([], usage=usage(*counts))
     except Exception as error:
         if not sent:
@@ -68,6 +67,26 @@ def _cut(text: str, stops: Sequence[str]) -> tuple[str, bool]:
     """The text up to the first stop string, and whether there was one."""
     places = [place for place in (text.find(stop) for stop in stops) if place >= 0]
     return (text[: min(places)], True) if places else (text, False)
+
+
+def _shorten(translator: Translator, text: str, body: CompletionRequest, truncated: bool) -> tuple[str, str]:
+    """The text up to the first stop string or the limit of tokens, and the reason why it ends.
+
+    The whole answer is searched for, and then cut: a search that must end early finds another, or an empty one."""
+    cut, stopped = _cut(text, body.stops)
+    short = cut if body.max_tokens is None else _beginning(translator, cut, body.max_tokens)
+    if len(short) < len(cut) or (truncated and not stopped):
+        return short, "length"
+    return short, "stop"
+
+
+def _beginning(translator: Translator, text: str, most: int) -> str:
+    """The longest beginning of a text that has at most so many tokens."""
+    encode = translator.tokenizer.target.encode
+    if len(encode([text])[0]) <= most:
+        return text
+    end = bisect_right(range(len(text) + 1), most, key=lambda length: len(encode([text[:length]])[0]))
+    return text[: max(end - 1, 0)].rstrip()
 
 
 def _count_source(translator: Translator, prompts: Sequence[str]) -> int:
