@@ -1,6 +1,9 @@
-import pytest
+from pathlib import Path
 
-from regard.errors import DataError
+import pytest
+import sentencepiece
+
+from regard.errors import DataError, RegardError
 from regard.training.prepare.pairs import PairPreparation
 from regard.training.tasks.translation_recipe import TranslationRecipe
 
@@ -74,3 +77,79 @@ def test_a_preparation_that_was_cut_goes_on_after_its_last_stage(tmp_path, monke
     corpus(tmp_path, lines, **split)
     assert (tmp_path / "data" / "manifest.json").read_bytes() == (whole / "data" / "manifest.json").read_bytes()
     assert not (tmp_path / "data.parts").exists()
+
+
+@pytest.fixture(scope="module")
+def pieces(tmp_path_factory) -> Path:
+    """A folder with SentencePiece models: en.model, es.model, and bytes.model with pieces for bytes."""
+    folder = tmp_path_factory.mktemp("pieces")
+    english = [f"the {word} number {number}" for word in ("first", "second", "third") for number in range(40)]
+    spanish = [f"el {word} número {number}" for word in ("primer", "segundo", "tercer") for number in range(40)]
+    for name, texts, extra in (("en", english, {}), ("es", spanish, {}), ("bytes", english, {"byte_fallback": True})):
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(texts),
+            model_prefix=str(folder / name),
+            vocab_size=300 if extra else 40,
+            hard_vocab_limit=False,
+            minloglevel=2,
+            **extra,
+        )
+    return folder
+
+
+def with_pieces(tmp_path: Path, tokenizer: dict, **data):
+    (tmp_path / "pairs.tsv").write_text("the first number 7\tel primer número 7\n", encoding="utf-8")
+    section = {
+        "train": str(tmp_path / "pairs.tsv"),
+        "valid": str(tmp_path / "pairs.tsv"),
+        "source": "en",
+        "target": "es",
+    }
+    recipe = TranslationRecipe.parse({"data": section | data, "tokenizer": tokenizer})
+    preparation = PairPreparation(recipe.data, recipe.tokenizer, recipe.seed)
+    preparation.prepare(tmp_path / "data", lambda: None)
+    return recipe, preparation.open(tmp_path / "data")
+
+
+def test_sentencepiece_models_of_ones_own_cut_the_text(tmp_path, pieces):
+    names = {"file": str(pieces / "en.model"), "target_file": str(pieces / "es.model")}
+    recipe, made = with_pieces(tmp_path, {"joint": False, **names})
+    for side, row, name, text in (
+        (made.tokenizer.source, made.train.pair(0)[0], "en", "the first number 7"),
+        (made.tokenizer.target, made.train.pair(0)[1], "es", "el primer número 7"),
+    ):
+        expected = sentencepiece.SentencePieceProcessor(model_file=str(pieces / f"{name}.model"))
+        assert side.pieces(row.tolist()) == [*expected.encode(text, out_type=str), "</s>"]
+        assert side.decode(row.tolist()) == text
+        assert side.size <= expected.get_piece_size() + 1  # no <s>; and <pad> is new
+    assert recipe.vocabulary == max(made.tokenizer.source.size, made.tokenizer.target.size)
+    turned = recipe.reversed().tokenizer
+    assert (turned.file, turned.target_file) == (names["target_file"], names["file"])
+
+
+def test_one_sentencepiece_model_serves_several_targets(tmp_path, pieces):
+    table = {"es": str(tmp_path / "pairs.tsv"), "pt": str(tmp_path / "pairs.tsv")}
+    given = {"file": str(pieces / "en.model")}
+    _, made = with_pieces(tmp_path, given, train=table, valid=table, target=["es", "pt"])
+    tokenizer = made.tokenizer
+    assert tokenizer.target_languages == ("es", "pt")
+    assert tokenizer.source.pieces(tokenizer.source_ids(["the"], "pt")[0])[0] == ">>pt<<"
+    assert tokenizer.source.vocabulary == tokenizer.target.vocabulary
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"file": "none.model"}, r"tokenizer\.file: .*none\.model cannot be read \(No such file"),
+        ({"file": "bytes.model"}, "has pieces for bytes; train it again without byte_fallback"),
+        ({"file": "en.vocab"}, "not a SentencePiece model .*; spm_train writes one"),
+        ({"file": "en.model", "lowercase": True}, "lowercase changes how a text is cut"),
+        ({"file": "en.model", "joint": False}, "give target_file too"),
+        ({"file": "en.model", "target_file": "es.model"}, "set joint = false"),
+        ({"target_file": "es.model", "joint": False}, "give the one of the source as file"),
+    ],
+)
+def test_files_that_are_no_tokenizer_are_refused_before_anything_is_read(tmp_path, pieces, given, message):
+    paths = {key: str(pieces / value) if key.endswith("file") else value for key, value in given.items()}
+    with pytest.raises(RegardError, match=message):
+        with_pieces(tmp_path, paths, train=str(tmp_path / "missing.tsv"))

@@ -49,6 +49,49 @@ def read_marian(folder: Path) -> dict[str, bytes]:
     return {name: (folder / name).read_bytes() for name in (*REQUIRED, *OPTIONAL) if (folder / name).is_file()}
 
 
+def marian_files(
+    source_model: bytes, target_model: bytes, source: str, targets: Sequence[str], where: str
+) -> dict[str, bytes]:
+    """The files of a Marian folder for SentencePiece models of one's own; equal models share one vocabulary.
+
+    Marian's table has the end of a sentence first and `<pad>` last; a tag for each of several targets comes before it.
+    """
+    tags = [f">>{code}<<" for code in targets] if len(targets) > 1 else []
+    models = [source_model] if source_model == target_model else [source_model, target_model]
+    tables = [_numbered([*_pieces(model, where), *(tags if side == 0 else [])]) for side, model in enumerate(models)]
+    settings = {"source_lang": source, "target_lang": targets[0], "targets": list(targets)}
+    names = ("vocab.json", "target_vocab.json")
+    return {
+        "source.spm": source_model,
+        "target.spm": target_model,
+        "tokenizer_config.json": _json(settings | {"separate_vocabs": len(models) > 1}),
+        **{name: _json(table) for name, table in zip(names, tables, strict=False)},
+    }
+
+
+def _pieces(model: bytes, where: str) -> list[str]:
+    """The pieces of a SentencePiece model that text consists of."""
+    try:
+        processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    except RuntimeError as error:
+        raise CheckpointError(
+            f"{where}: not a SentencePiece model ({error}); spm_train writes one as NAME.model"
+        ) from None
+    if any(map(processor.is_byte, range(processor.get_piece_size()))):
+        raise CheckpointError(f"{where}: has pieces for bytes; train it again without byte_fallback")
+    ids = (i for i in range(processor.get_piece_size()) if not (processor.is_control(i) or processor.is_unknown(i)))
+    return [processor.id_to_piece(i) for i in ids]
+
+
+def _numbered(pieces: Sequence[str]) -> dict[str, int]:
+    special = {"</s>", "<unk>", "<pad>"}
+    return {piece: i for i, piece in enumerate(["</s>", "<unk>", *(p for p in pieces if p not in special), "<pad>"])}
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False, indent=1).encode()
+
+
 def marian_sides(
     files: Mapping[str, bytes], where: str
 ) -> tuple[MarianTokenizer, MarianTokenizer, str, tuple[str, ...]]:

@@ -25,7 +25,7 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, tra
 from regard.config import Config
 from regard.data.formats.pairs import Pair
 from regard.data.tokenizers.base import OPENINGS, SPACE, Tokenizer, well_formed
-from regard.data.tokenizers.marian import marian_sides, read_marian
+from regard.data.tokenizers.marian import marian_files, marian_sides, read_marian
 from regard.data.tokenizers.prompted import PROMPTS, prompted_sides
 from regard.data.tokenizers.text import TextTokenizer
 from regard.errors import CheckpointError, ConfigError, UsageError
@@ -47,11 +47,28 @@ class TokenizerConfig(Config):
     mark_case: bool = False  # capital letters as tokens; capitals inside a word are lost
     min_frequency: int = Field(2, ge=1)  # how often a merge, word or character must occur; unigram has no use for it
     dropout: float = Field(0.0, ge=0.0, lt=1.0)  # BPE dropout while training (Provilkov 2020)
+    file: str = ""  # a SentencePiece model that is used instead of learning one; then kind, size, min_frequency are not
+    target_file: str = ""  # the same for the target side, if it has another one; needs joint = false
 
     @model_validator(mode="after")
     def _only_bpe_has_dropout(self) -> Self:
         if self.dropout and self.kind != "bpe":
             raise ValueError(f"dropout needs kind = 'bpe', this is {self.kind!r}; set dropout = 0 or kind = 'bpe'")
+        return self
+
+    @model_validator(mode="after")
+    def _check_files(self) -> Self:
+        changes = [name for name in ("lowercase", "mark_case", "dropout") if getattr(self, name)]
+        if self.file and changes:
+            raise ValueError(
+                f"{changes[0]} changes how a text is cut, which file = {self.file!r} decides; leave it out"
+            )
+        if self.target_file and not self.file:
+            raise ValueError("target_file is the second of two files; give the one of the source as file")
+        if self.file and self.joint == bool(self.target_file):
+            wanted = "joint = false has two vocabularies: give target_file too, or set joint = true"
+            shared = "target_file is a second vocabulary: set joint = false (and in [model] no tie = 'all')"
+            raise ValueError(shared if self.joint else wanted)
         return self
 
 
@@ -196,6 +213,18 @@ def train_pair_tokenizer(
     contents = [json.dumps(settings, indent=2), *(side.to_str(pretty=True) for side in sides)]
     names = (SETTINGS, *file_names(config.joint))
     return from_files({name: content.encode() for name, content in zip(names, contents, strict=True)})
+
+
+def read_pair_tokenizer(config: TokenizerConfig, source: str, targets: Sequence[str]) -> PairTokenizer:
+    """The tokenizer of the SentencePiece models that a config names."""
+    models = []
+    for name in filter(None, (config.file, config.target_file)):
+        try:
+            models.append(Path(name).read_bytes())
+        except OSError as error:
+            raise ConfigError(f"tokenizer.file: {name} cannot be read ({error.strerror or error})") from None
+    where = " and ".join(filter(None, (config.file, config.target_file)))
+    return from_files(marian_files(models[0], models[-1], source, targets, where), where)
 
 
 def capitalised(word: str) -> bool:

@@ -18,7 +18,7 @@ from regard.data.parts import PARTS, Part
 from regard.data.synthetic.phrasebook import phrases
 from regard.data.text.pair_store import PairStore, encode_corpus
 from regard.data.text.word_aligner import Aligner
-from regard.data.tokenizers.pair import PairTokenizer, TokenizerConfig, train_pair_tokenizer
+from regard.data.tokenizers.pair import PairTokenizer, TokenizerConfig, read_pair_tokenizer, train_pair_tokenizer
 from regard.errors import DataError
 from regard.training.prepare.base_translator import write_base
 from regard.training.prepare.stages import Stages
@@ -122,15 +122,20 @@ class PairPreparation:
         stages = Stages(folder)
         if self.init:  # first of all, since a folder that is no translator is found at once
             stages.once("base", lambda place: write_base(self.init, place / BASE, self.data, frozen=self.frozen))
+        elif self.tokenizer.file:  # the same for a file that is no SentencePiece model
+            read_pair_tokenizer(self.tokenizer, self.data.source, self.data.targets)
         texts = stages.once("texts", lambda place: self._sort_into_files(place, poll))
         train, old = (PairFile(texts / name) for name in (TRAIN_TEXT, OLD_TEXT))
         count = json.loads((texts / REPORT).read_text(encoding="utf-8"))["train"]
 
         def learn(place: Path) -> None:
-            some = EveryNth(train, -(-count // LEARNT_FROM))
             styles = sorted({pair.to for pair in train}.difference(self.data.targets)) if self.data.style else []
             targets = [*self.data.targets, *styles]
-            tokenizer = train_pair_tokenizer(some, self.tokenizer, self.data.source, targets)
+            if self.tokenizer.file:
+                tokenizer = read_pair_tokenizer(self.tokenizer, self.data.source, targets)
+            else:
+                some = EveryNth(train, -(-count // LEARNT_FROM))
+                tokenizer = train_pair_tokenizer(some, self.tokenizer, self.data.source, targets)
             tokenizer.save(place / "tokenizer")
 
         if self.init:

@@ -9,7 +9,7 @@ from pydantic import NonNegativeFloat, PositiveInt
 
 from regard.checkpoints.models import identify
 from regard.config import Fraction
-from regard.data.tokenizers.pair import TokenizerConfig
+from regard.data.tokenizers.pair import TokenizerConfig, read_pair_tokenizer
 from regard.errors import ConfigError
 from regard.inference.decoding.folder_settings import read_decoding
 from regard.inference.decoding.settings import SearchSettings
@@ -95,6 +95,14 @@ class TranslationRecipe(Recipe):
         if training.r_drop and draws(config):
             raise ConfigError("training.r_drop compares two passes, which draw different places; set it to 0")
 
+    @property
+    def vocabulary(self) -> int:
+        """The largest vocabulary that a new model may get: that of the given files, where there are some."""
+        if self.model.init or not self.tokenizer.file:
+            return super().vocabulary
+        tokenizer = read_pair_tokenizer(self.tokenizer, self.data.source, self.data.targets)
+        return max(tokenizer.source.size, tokenizer.target.size)
+
     def reversed(self) -> Self:
         """The recipe of the other direction, on the same files."""
         if self.model.init:
@@ -104,7 +112,9 @@ class TranslationRecipe(Recipe):
         if self.data.train == PHRASEBOOK:
             raise ConfigError("data.train is 'phrasebook', which is written from English; give a file of pairs")
         data = self.data.replace(source=self.data.targets[0], target=self.data.source, swap=not self.data.swap)
-        return type(self)(**{**dict(self), "data": data})
+        files = self.tokenizer.file, self.tokenizer.target_file
+        tokenizer = self.tokenizer.replace(file=files[1], target_file=files[0]) if files[1] else self.tokenizer
+        return type(self)(**{**dict(self), "data": data, "tokenizer": tokenizer})
 
     def resolved(self) -> Self:
         """With `model.init`, what the recipe does not say comes from that folder: the kind of model, and [decoding]."""
