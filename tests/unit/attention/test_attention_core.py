@@ -144,3 +144,16 @@ def test_dropped_weights_are_those_of_the_reference_with_some_left_out(masked):
     out.sum().backward()
     assert q.grad.isfinite().all()
     assert not masked or (out[0, :, 1] == 0).all()
+
+
+@pytest.mark.parametrize("function", [attend, attention_weights])
+def test_batch_elements_share_a_mask_or_bias_in_groups(function):
+    q, k, v = (heads(6, 2, 3, 4, seed=seed) for seed in range(3))
+    inputs = (q, k, v) if function is attend else (q, k)
+    mask, bias = heads(3, 1, 3, 3, seed=4) > -1, heads(3, 2, 3, 3, seed=5)
+    repeated = function(*inputs, mask=mask.repeat_interleave(2, dim=0), bias=bias.repeat_interleave(2, dim=0))
+    torch.testing.assert_close(function(*inputs, mask=mask, bias=bias), repeated)
+    with pytest.raises(ValueError, match="of 3 batch elements do not divide a batch of 6"):
+        function(*inputs, mask=heads(2, 1, 3, 3) > -1, bias=bias)  # 2 and 3 groups
+    with pytest.raises(ValueError, match="of 4 batch elements do not divide a batch of 6"):
+        function(*inputs, mask=heads(4, 1, 3, 3) > -1)

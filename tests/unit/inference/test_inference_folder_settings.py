@@ -67,6 +67,8 @@ def test_our_recipe_goes_before(tmp_path):
         ({"forced_bos_token_id": 5}, "forced_bos_token_id"),
         ({"bad_words_ids": [[3], [4]]}, "bad_words_ids"),
         ({"num_beams": 2, "do_sample": True}, "do_sample with num_beams"),
+        ({"num_beams": 2, "early_stopping": "never"}, "early_stopping"),
+        ({"num_beams": 2, "early_stopping": True}, ""),
         ({"suppress_tokens": [], "num_beam_groups": 1, "guidance_scale": 1.0, "encoder_no_repeat_ngram_size": 0}, ""),
     ],
 )

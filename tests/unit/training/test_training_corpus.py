@@ -9,6 +9,7 @@ from regard.training.tasks.translation_recipe import TranslationRecipe
 
 
 def corpus(tmp_path, lines, **data):
+    tmp_path.mkdir(exist_ok=True)
     (tmp_path / "pairs.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in lines), encoding="utf-8")
     section = {"train": str(tmp_path / "pairs.tsv"), "source": "en", "target": "es", **data}
     recipe = TranslationRecipe.parse({"data": section, "tokenizer": {"kind": "word", "size": 500, "min_frequency": 1}})
@@ -153,3 +154,21 @@ def test_files_that_are_no_tokenizer_are_refused_before_anything_is_read(tmp_pat
     paths = {key: str(pieces / value) if key.endswith("file") else value for key, value in given.items()}
     with pytest.raises(RegardError, match=message):
         with_pieces(tmp_path, paths, train=str(tmp_path / "missing.tsv"))
+
+
+def test_two_files_of_any_name_are_given_by_language(tmp_path):
+    (tmp_path / "src-train.txt").write_text("one\ntwo\n", encoding="utf-8")
+    (tmp_path / "tgt-train.txt").write_text("uno\ndos\n", encoding="utf-8")
+    (tmp_path / "tgt-short.txt").write_text("uno\n", encoding="utf-8")
+    files = {"en": str(tmp_path / "src-train.txt"), "es": str(tmp_path / "tgt-train.txt")}
+    made = corpus(tmp_path, [], train=files, valid=files)
+    assert [(pair.source, pair.target, pair.to) for pair in made.valid] == [("one", "uno", "es"), ("two", "dos", "es")]
+    assert made.report["train"] == 2
+    recipe = TranslationRecipe.parse({"data": {"train": files, "source": "en", "target": "es"}})
+    turned = recipe.reversed().data
+    back = PairPreparation(turned, recipe.tokenizer, recipe.seed)
+    assert [(pair.source, pair.target) for pair in back._pairs("train")] == [("uno", "one"), ("dos", "two")]
+    with pytest.raises(DataError, match=r"src-train\.txt has 2 lines, .*tgt-short\.txt has 1"):
+        corpus(tmp_path / "again", [], train=files | {"es": str(tmp_path / "tgt-short.txt")})
+    with pytest.raises(RegardError, match="files of lines have no styles"):
+        TranslationRecipe.parse({"data": {"train": files, "source": "en", "target": "es", "style": "tone"}})

@@ -76,6 +76,11 @@ def read_pairs(
     return _refuse_empty(pairs, path)
 
 
+def read_two_files(source: str | Path, target: str | Path, *, errors: Errors = "strict") -> Iterator[Pair]:
+    """Stream the pairs of two files of any name, also `.gz`: line i of one translates line i of the other."""
+    return _refuse_empty(_read_moses(Path(source), Path(target), errors), Path(source))
+
+
 def _refuse_empty(pairs: Iterable[Pair], path: Path) -> Iterator[Pair]:
     empty = True
     for pair in pairs:

@@ -23,6 +23,7 @@ NOT_SUPPORTED: dict[str, tuple[Any, ...]] = {  # keys that would change answers,
     "encoder_repetition_penalty": (1,), "epsilon_cutoff": (0,), "eta_cutoff": (0,), "penalty_alpha": (0,),
     "guidance_scale": (1,), "force_words_ids": (), "constraints": (), "forced_bos_token_id": (), "sequence_bias": (),
     "suppress_tokens": ([],), "begin_suppress_tokens": ([],), "exponential_decay_length_penalty": (),
+    "early_stopping": (False, True),
 }  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from typing import Literal
 
 from regard.data.formats.filters import PairFilter, dropped_pairs, split_by_hash
 from regard.data.formats.languages import styled
-from regard.data.formats.pairs import Pair, read_pairs
+from regard.data.formats.pairs import Pair, read_pairs, read_two_files
 from regard.data.parts import PARTS, Part
 from regard.data.synthetic.phrasebook import phrases
 from regard.data.text.pair_store import PairStore, encode_corpus
@@ -23,12 +23,11 @@ from regard.errors import DataError
 from regard.training.prepare.base_translator import write_base
 from regard.training.prepare.stages import Stages
 from regard.training.recipe.files import PHRASEBOOK
-from regard.training.recipe.text_sections import PairPart, PairsSection
+from regard.training.recipe.text_sections import PAIR_PARTS, PairPart, PairsSection
 from regard.training.safeguards import Poll
 
 REPORT = "report.json"
 OLD_VALID: Literal["old_valid"] = "old_valid"
-PAIR_PARTS: tuple[PairPart, ...] = (*PARTS, "old", OLD_VALID)
 PHRASEBOOK_PARTS: dict[PairPart, Part] = {**{part: part for part in PARTS}, "old": "train", OLD_VALID: "valid"}
 TRAIN_TEXT, OLD_TEXT = "train.jsonl", "old.jsonl"
 BASE = "base"  # the folder of the translator that training starts from
@@ -191,6 +190,8 @@ class PairPreparation:
 
     def _of_target(self, part: PairPart, path: str, target: str) -> Iterator[Pair]:
         data = self.data
+        if source := data.source_lines(part):
+            return read_two_files(source, path)
         if path != PHRASEBOOK and data.swap:
             pairs = read_pairs(path, target, data.source, style=data.style)
             return (Pair(pair.target, pair.source, style=pair.style) for pair in pairs)

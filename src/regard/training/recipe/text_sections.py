@@ -15,6 +15,7 @@ from regard.errors import ConfigError
 from regard.training.recipe.files import PHRASEBOOK
 
 PairPart = Part | Literal["old", "old_valid"]
+PAIR_PARTS: tuple[PairPart, ...] = (*PARTS, "old", "old_valid")
 
 
 class PhrasebookSection(Config):
@@ -29,7 +30,10 @@ class PhrasebookSection(Config):
 
 
 class PairsSection(Config):
-    """[data]: where the sentence pairs are; a path, or a table of paths by target language, or `phrasebook`."""
+    """[data]: where the sentence pairs are; a path, or a table of paths by target language, or `phrasebook`.
+
+    A table that names the source language too has a file of lines for each language, line i translating line i.
+    """
 
     train: str | dict[str, str]
     valid: str | dict[str, str] = ""
@@ -52,12 +56,17 @@ class PairsSection(Config):
     def targets_of(self, part: PairPart) -> list[str]:
         """The target languages of a part; those of the old data may be others than are trained now."""
         where: str | dict[str, str] = getattr(self, part)
-        return list(where) if isinstance(where, dict) else self.targets
+        return [code for code in where if code != self.source] if isinstance(where, dict) else self.targets
 
     def path(self, part: PairPart, target: str) -> str:
         """Where the pairs of one part and target language are; empty if there are none."""
         where: str | dict[str, str] = getattr(self, part)
         return where if isinstance(where, str) else where.get(target, "")
+
+    def source_lines(self, part: PairPart) -> str:
+        """The file of the lines that are translated, where each language has a file of its own; else empty."""
+        where: str | dict[str, str] = getattr(self, part)
+        return "" if isinstance(where, str) else where.get(self.source, "")
 
     @pydantic.model_validator(mode="after")
     def _check(self) -> Self:
@@ -67,9 +76,11 @@ class PairsSection(Config):
             raise ConfigError(f"data.source {self.source!r} is also in data.target; a language is not its own target")
         for part in PARTS:
             table = getattr(self, part)
-            extra = set(table) - set(self.targets) if isinstance(table, dict) else set()
+            extra = set(table) - {self.source, *self.targets} if isinstance(table, dict) else set()
             if extra:
                 raise ConfigError(f"data.{part} names {sorted(extra)}, but data.target is {self.targets}")
+        if self.style and any(self.source_lines(part) for part in PAIR_PARTS):
+            raise ConfigError(f"data.style is {self.style!r}, but files of lines have no styles; give a table or JSONL")
         missing = [target for target in self.targets if not self.path("train", target)]
         if missing:
             raise ConfigError(f"data.train has no path for {missing}; give one for every language of data.target")

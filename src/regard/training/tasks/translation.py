@@ -259,9 +259,9 @@ def _preparation(recipe: TranslationRecipe) -> PairPreparation:
 
 def _summary(recipe: TranslationRecipe, report: dict[str, int]) -> str:
     data = recipe.data
-    dropped = dropped_pairs(report)
+    dropped, named = dropped_pairs(report), [data.train] if isinstance(data.train, str) else data.train.values()
     text = (
-        f"{report['train']:,} sentence pairs {data.source} → {', '.join(data.targets)} from {data.train}; "
+        f"{report['train']:,} sentence pairs {data.source} → {', '.join(data.targets)} from {', '.join(named)}; "
         f"{report['valid']:,} for validation, {report['test']:,} for testing"
     )
     if recipe.model.init:

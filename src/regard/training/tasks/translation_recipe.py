@@ -107,7 +107,7 @@ class TranslationRecipe(Recipe):
         """The recipe of the other direction, on the same files."""
         if self.model.init:
             raise ConfigError(f"model.init = {self.model.init!r}: knows one direction; adapt each direction by itself")
-        if len(self.data.targets) > 1 or isinstance(self.data.train, dict):
+        if len(self.data.targets) > 1 or (isinstance(self.data.train, dict) and not self.data.source_lines("train")):
             raise ConfigError(f"data.target is {self.data.target!r}; both directions need one target language")
         if self.data.train == PHRASEBOOK:
             raise ConfigError("data.train is 'phrasebook', which is written from English; give a file of pairs")
