@@ -8,6 +8,7 @@ from playwright.sync_api import expect
 import regard
 from regard.look.adapters.structures import structure_report
 from regard.look.save import save
+from score_cards import check_score
 
 pytest.importorskip("gemmi")
 LOOKS = re.compile(r"looks most at ([A-Z]\d+) \((\S+)%\)")
@@ -25,13 +26,22 @@ def pointed_at(view, row, length):
 def check(view, predictor, sequence):
     """A residue that is pointed at names the one that it looks at most in the last layer, in the mean of its heads."""
     (request,) = predictor.read(sequence)
-    weights = list(predictor.attention(request.given).values())[-1].mean(axis=0)
+    seen = predictor.attention(request.given)
+    last = list(seen.weights)[-1]
+    weights = seen.weights[last].mean(axis=0)
     for row in (2, 7):
         readout = pointed_at(view, row, len(sequence))
         expect(readout).to_have_text(re.compile(f"^{sequence[row]}{row + 1}: confidence"))
         residue, share = LOOKS.search(readout.inner_text()).groups()
         assert float(share) == pytest.approx(100 * weights[row].max(), abs=0.8)
         assert weights[row, int(residue[1:]) - 1] == pytest.approx(weights[row].max(), abs=0.01)
+    for layer in (last, next(name for name in seen.weights if name.endswith("starting.attention"))):
+        view.locator("[data-part=layer]").select_option(label=layer)
+        view.locator("[data-part=head]").select_option("1")
+        pointed_at(view, 7, len(sequence))
+        check_score(view.page, seen.neurons[layer], seen.weights[layer], (1, 7))
+    view.locator("[data-part=layer]").select_option(label=last)
+    view.locator("[data-part=head]").select_option("-1")
 
 
 def pixels(view):

@@ -9,6 +9,7 @@ from playwright.sync_api import expect
 import regard
 from regard.look.adapters.trajectories import forecast_report
 from regard.look.save import save
+from score_cards import check_score
 
 LOOKS = re.compile(r"Agent (\S+) \((\S+)\) looks most at agent (\S+) \((\S+)\): (\S+)%")
 
@@ -36,6 +37,8 @@ def check(view, forecaster, answer):
             re.compile(f"agent {agents[int(sums.argmax())]}")
         )
         view.page.keyboard.press("ArrowRight")  # one step later
+    view.locator("[data-part=head]").select_option("1")
+    check_score(view.page, seen.neurons[name], seen.weights[name], (1, 1))  # head 1, the first agent two steps later
     expect(view.locator("[data-part=clock]")).to_have_text("+12")
     view.locator("[data-part=time]").fill("-3")
     expect(view.locator("[data-part=clock]")).to_have_text("−3")

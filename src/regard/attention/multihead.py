@@ -54,6 +54,25 @@ class Memory(NamedTuple):
         return Memory(k, v, self.mask)
 
 
+class OwnScores(nn.Module):
+    """What to add to scores so that those of own pairs become the scores of a second query and key projection.
+
+    It has no weights. As a module, its calls can be watched.
+    """
+
+    def forward(
+        self,
+        q: Float[Tensor, "B H Tq K"],
+        k: Float[Tensor, "B G Tk K"],
+        own_q: Float[Tensor, "B H Tq K"],
+        own_k: Float[Tensor, "B G Tk K"],
+        own: Bool[Tensor, "#B #H #Tq #Tk"],
+        scale: float | None,
+    ) -> Float[Tensor, "B H Tq Tk"]:
+        scores = attention_scores(own_q, own_k, scale=scale) - attention_scores(q, k, scale=scale)
+        return torch.where(own, scores, 0.0)
+
+
 class MultiHeadAttention(nn.Module):
     """H attention heads in parallel, concatenated and mixed by one output matrix; `head_width` is D/H by default.
 
@@ -103,6 +122,7 @@ class MultiHeadAttention(nn.Module):
             raise ValueError("own scores read queries and keys as they are projected; leave out prepare")
         self.own_query = nn.Linear(width, heads * self.head_width, bias=bias) if own else None
         self.own_key = nn.Linear(kv_width, kv_heads * self.head_width, bias=self.key.bias is not None) if own else None
+        self.own_scores = OwnScores() if own else None
         self.attend = Attend()
         if self.gate is not None:  # open at first, whatever the query
             nn.init.zeros_(self.gate.weight)
@@ -166,11 +186,11 @@ class MultiHeadAttention(nn.Module):
         if self.position is not None:
             relative = self.position(q, k.shape[2])
             bias = relative if bias is None else bias + relative
-        if self.own_query is not None:
+        if self.own_query is not None and self.own_scores is not None:
             if own is None or packing is not None:
                 raise ValueError("a layer with own scores needs own=, the pairs that they are for, and no packing")
             k, own_k = k.chunk(2, dim=-1)
-            more = self._own_scores(x, q, k, own_k, own)
+            more = self.own_scores(q, k, self._split(self.own_query(x), self.heads), own_k, own, self.scale)
             bias = more if bias is None else bias + more
         y = self.attend(q, k, v, mask=mask, bias=bias, causal=causal, scale=self.scale, dropout=self.dropout)
         tokens = y.transpose(1, 2) if packing is None else packing.pack(y.transpose(1, 2))
@@ -180,20 +200,6 @@ class MultiHeadAttention(nn.Module):
     def _with_own_keys(self, k: Float[Tensor, "B G T K"], x: Float[Tensor, "B T M"]) -> Float[Tensor, "B G T _"]:
         """Keys, followed by those of the second projection if there is one."""
         return k if self.own_key is None else torch.cat([k, self._split(self.own_key(x), self.kv_heads)], dim=-1)
-
-    def _own_scores(
-        self,
-        x: Float[Tensor, "B Tq D"],
-        q: Float[Tensor, "B H Tq K"],
-        k: Float[Tensor, "B G Tk K"],
-        own_k: Float[Tensor, "B G Tk K"],
-        own: Bool[Tensor, "#B #H #Tq #Tk"],
-    ) -> Float[Tensor, "B H Tq Tk"]:
-        """What to add to the scores so that those of own pairs become the scores of the second projection."""
-        assert self.own_query is not None
-        own_q = self._split(self.own_query(x), self.heads)
-        scores = attention_scores(own_q, own_k, scale=self.scale) - attention_scores(q, k, scale=self.scale)
-        return torch.where(own, scores, 0.0)
 
     def _split(self, x: Float[Tensor, "B T HK"], heads: int) -> Float[Tensor, "B H T K"]:
         return x.view(*x.shape[:-1], heads, self.head_width).transpose(1, 2)

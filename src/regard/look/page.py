@@ -82,7 +82,7 @@ def page_neurons(report: AttentionReport) -> list[PageNeurons | None]:
 
 
 def _page_neurons(neurons: LayerNeurons) -> PageNeurons:
-    arrays = [neurons.queries, neurons.keys, *([] if neurons.bias is None else [neurons.bias])]
+    arrays = neurons.vectors
     units = [float(np.abs(each).max(initial=1e-9)) / INTEGERS for each in arrays]
     form = {
         "shapes": [list(each.shape) for each in arrays],
@@ -90,6 +90,7 @@ def _page_neurons(neurons: LayerNeurons) -> PageNeurons:
         "scale": neurons.scale,
         "additive": None if neurons.additive is None else neurons.additive.round(6).tolist(),
         "cells": None if neurons.cells is None else [each.tolist() for each in neurons.cells],
+        "groups": None if neurons.own is None else [each.tolist() for each in neurons.own.groups],
     }
     integers = (np.rint(each / unit).astype("<i2") for each, unit in zip(arrays, units, strict=True))
     return PageNeurons(form, b"".join(each.tobytes() for each in integers))

@@ -16,7 +16,7 @@ from PIL import Image
 from regard.data.images.reading import Pixels, png
 from regard.errors import UsageError
 from regard.inference.insight.logit_lens import LogitLens
-from regard.inference.insight.neurons import LayerNeurons
+from regard.inference.insight.neurons import LayerNeurons, OwnNeurons
 from regard.inference.insight.predictions import TokenPrediction, TokenProbability
 from regard.look.panels import Axis, Grid, Panel, Tokens, axis_from_json, axis_to_json
 
@@ -160,7 +160,7 @@ def to_json(report: AttentionReport) -> dict[str, Any]:
     Every panel of a text also has its "queries" and "keys" as words, and the report "source" and "target". The weights
     of attention between cells are in "layers", which repeats every panel in the form that version 1 wrote. "neurons" of
     a panel are its query and key vectors, or null: queries[window][head][query][dimension], the same of "keys",
-    "scale", "bias", "additive" and "cells" (see `LayerNeurons`).
+    "scale", "bias", "additive", "cells" and "own" (see `LayerNeurons`).
     """
     described = describe(report)
     if report.is_between_cells:
@@ -275,11 +275,18 @@ def _neurons_to_json(neurons: LayerNeurons | None) -> dict[str, Any] | None:
     if neurons is None:
         return None
     arrays = {"queries": neurons.queries, "keys": neurons.keys, "bias": neurons.bias, "additive": neurons.additive}
-    rounded: dict[str, Any] = {
-        name: None if each is None else each.astype(np.float64).round(5).tolist() for name, each in arrays.items()
-    }
     cells = None if neurons.cells is None else [each.tolist() for each in neurons.cells]
-    return rounded | {"scale": neurons.scale, "cells": cells}
+    own = None
+    if neurons.own is not None:
+        own = {"queries": _rounded_vectors(neurons.own.queries), "keys": _rounded_vectors(neurons.own.keys)}
+        own["groups"] = [each.tolist() for each in neurons.own.groups]
+    rounded = {name: None if each is None else _rounded_vectors(each) for name, each in arrays.items()}
+    return rounded | {"scale": neurons.scale, "cells": cells, "own": own}
+
+
+def _rounded_vectors(values: np.ndarray) -> list[Any]:
+    plain: list[Any] = values.astype(np.float64).round(5).tolist()
+    return plain
 
 
 def _neurons_from_json(data: dict[str, Any] | None) -> LayerNeurons | None:
@@ -290,7 +297,11 @@ def _neurons_from_json(data: dict[str, Any] | None) -> LayerNeurons | None:
         None if data[name] is None else np.asarray(data[name], dtype=np.float32) for name in ("bias", "additive")
     )
     cells = None if data["cells"] is None else (np.asarray(data["cells"][0]), np.asarray(data["cells"][1]))
-    return LayerNeurons(queries, keys, data["scale"], bias, additive, cells)
+    own = data.get("own")
+    if own is not None:
+        own = OwnNeurons(*(np.asarray(own[name], dtype=np.float32) for name in ("queries", "keys")),
+                         groups=(np.asarray(own["groups"][0]), np.asarray(own["groups"][1])))  # fmt: skip
+    return LayerNeurons(queries, keys, data["scale"], bias, additive, cells, own)
 
 
 def _prediction_from_json(data: dict[str, Any]) -> TokenPrediction:

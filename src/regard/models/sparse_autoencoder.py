@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
-from pydantic import PositiveInt, model_validator
+from pydantic import PositiveFloat, PositiveInt, model_validator
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -35,6 +35,7 @@ class SparseAutoencoderConfig(Config):
     features: PositiveInt = 512
     activation: Literal["topk", "relu"] = "topk"
     k: PositiveInt = 10  # features of a vector that `topk` keeps
+    length: PositiveFloat = 1.0  # of the parameters of a direction at first; steps turn short ones faster
 
     @model_validator(mode="after")
     def _check_k(self) -> "SparseAutoencoderConfig":
@@ -90,7 +91,8 @@ class SparseAutoencoder(nn.Module):
         self.bias.copy_(mean / scale)
         chosen = torch.randperm(len(vectors)).repeat(-(-self.config.features // len(vectors)))[: self.config.features]
         noise = functional.normalize(torch.randn_like(self.atoms), dim=-1)
-        self.atoms.copy_(functional.normalize(vectors[chosen] - mean, dim=-1) + SPREAD * noise)
+        directions = functional.normalize(vectors[chosen] - mean, dim=-1) + SPREAD * noise
+        self.atoms.copy_(self.config.length * directions)
         self.encoder.weight.copy_(self.directions)
 
     def forward(self, vectors: Float[Tensor, "N D"]) -> Coded:

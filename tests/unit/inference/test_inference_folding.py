@@ -83,8 +83,8 @@ def test_the_memory_of_a_prediction_is_known_beforehand(make_folder_of_structure
 def test_every_layer_between_residues_is_looked_at(predictor):
     (request,) = predictor.read(SEQUENCES[0])
     seen = predictor.attention(request.given)
-    assert list(seen) == [name for name in attention_names(predictor.model) if "column" not in name]
-    for weights in seen.values():
+    assert list(seen.weights) == [name for name in attention_names(predictor.model) if "column" not in name]
+    for weights in seen.weights.values():
         assert weights.shape == (4, 17, 17)
         np.testing.assert_allclose(weights.sum(axis=-1), 1, atol=1e-4)
 

@@ -4,6 +4,7 @@ import base64
 import json
 import re
 import zlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,13 +13,18 @@ from PIL import Image
 
 import regard
 from regard.attention import record
+from regard.attention.activations import record_activations
+from regard.data.folding.batches import pad_inputs
+from regard.data.proteins.interactions import InteractionSettings, ProteinPairs
 from regard.data.synthetic.houses import built_in_house
+from regard.inference.pipelines.interactions import InteractionPredictor
 from regard.look.adapters.captions import caption_report
 from regard.look.adapters.catalog import inspect_input
 from regard.look.adapters.given import GivenInput
 from regard.look.adapters.text import inspect_text
 from regard.look.page import MAX_NEURONS, page_neurons, render_page
 from regard.look.report import from_json, to_json
+from regard.models.catalog import MODELS
 from tiny_speech import tiny_recognizer
 
 
@@ -114,14 +120,91 @@ def test_neurons_of_a_house_are_those_of_its_panels(make_navigator):
         check(panel)
 
 
+def described_again(report):
+    """The report that is read from its JSON."""
+    return from_json(json.loads(json.dumps(to_json(report))))
+
+
+@pytest.mark.parametrize("changes", [{}, {"decoder": "autoregressive"}, {"agent_aware": False}])
+def test_neurons_of_agents_give_their_weights(changes, make_forecaster):
+    forecaster = regard.load(make_forecaster(width=16, **changes))
+    given = GivenInput("builtin:walkers#1", "scene", "", {"at": "200", "samples": "2"})
+    report = inspect_input(forecaster, given).report
+    assert {panel.name.split(".")[0] for panel in report.panels} == {"encoder", "decoder"}
+    for panel in (*report.panels, *described_again(report).panels):
+        check(panel)
+        assert (panel.neurons.own is None) == (changes.get("agent_aware") is False)
+
+
+@torch.inference_mode()
+def test_tokens_of_one_agent_have_a_query_and_key_of_their_own(make_forecaster):
+    forecaster = regard.load(make_forecaster(width=16, norm="post"))
+    (answer,) = forecaster.forecast("builtin:walkers#1", at=200.0, samples=1)
+    layer = forecaster.model.encoder.layers[0].attention
+    with record_activations(forecaster.model, "encoder.layers.0.input") as kept:
+        seen = forecaster.attention(answer)
+    x, steps = kept["encoder.layers.0.input"][0], forecaster.config.past
+    for asking, asked, query, key in ((1, 2, layer.own_query, layer.own_key), (1, steps + 2, layer.query, layer.key)):
+        found = seen.neurons["encoder.layers.0.attention"].at(1, asking, asked)
+        for place, projection, vector in ((asking, query, found.query), (asked, key, found.key)):
+            expected = projection(x[place]).numpy()[layer.head_width :]
+            np.testing.assert_allclose(vector, expected[: layer.head_width], atol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_neurons_of_residues_give_their_weights_and_mean_scores_of_triangles(rows, make_folder_of_structures):
+    predictor = regard.load(make_folder_of_structures())
+    (request,) = predictor.read("AELMQKRHGN")
+    given = replace(request.given, rows=np.repeat(request.given.rows, rows, axis=0))
+    seen = predictor.attention(given)
+    assert seen.neurons.keys() == seen.weights.keys()
+    inputs = pad_inputs([given], predictor.settings.rows)
+    with torch.inference_mode(), record(predictor.model, "*.starting.attention") as looks:
+        predictor.model(*inputs, recycles=0)
+    for name, weights in seen.weights.items():
+        if name.endswith("starting.attention"):
+            logs = looks[name].double().log().numpy()  # of the pairs i, j to the pairs i, k: scores, but for one number
+            for i, k in ((0, 3), (4, 1)):
+                found = [seen.neurons[name].at(1, i, each).score for each in (0, k)]
+                assert found[1] - found[0] == pytest.approx((logs[i, 1, :, k] - logs[i, 1, :, 0]).mean(), abs=1e-3)
+        elif not name.endswith("ending.attention"):
+            scores = np.array([[seen.neurons[name].at(1, i, k).score for k in range(10)] for i in range(10)])
+            shares = np.stack([softmax(row) for row in scores])
+            np.testing.assert_allclose(shares, weights[1], atol=2e-4)
+
+
+def test_a_chain_of_many_residues_has_neurons_of_some_layers(make_folder_of_structures, monkeypatch):
+    predictor = regard.load(make_folder_of_structures())
+    (request,) = predictor.read("AELMQKRHGN")
+    whole = predictor.attention(request.given).neurons
+    most = sum(
+        each.size for name, each in whole.items() if not name.endswith(("starting.attention", "ending.attention"))
+    )
+    monkeypatch.setattr("regard.inference.pipelines.folding.MOST_NEURONS", most)
+    some = predictor.attention(request.given)
+    assert 0 < len(some.neurons) < len(some.weights) and sum(each.size for each in some.neurons.values()) <= most
+
+
+def test_neurons_of_two_proteins_give_their_weights():
+    torch.manual_seed(0)
+    entry = MODELS["interactor"]
+    model = entry.model(entry.config.parse(entry.presets["tiny"]))
+    torch.nn.init.normal_(model.query)
+    known = ProteinPairs(["a", "b"], ["MKL", "MSV"], np.array([[0, 1]]), np.array([1]))
+    predictor = InteractionPredictor(model, InteractionSettings.of(known, "pairs", 0.1, 0.1))
+    report = inspect_input(predictor, GivenInput(b"MKLV" * 16, "a", "MSTAGKVIKACDEFGHI" * 6)).report
+    assert {panel.name.rpartition(".")[0] for panel in report.panels} == set(predictor.attention("MK", "LV").weights)
+    for panel in (*report.panels, *described_again(report).panels):
+        check(panel)
+
+
 def test_neurons_of_texts_are_in_json_and_in_pages(translator_folder, gpt_folder, make_encoder):
     for folder in (translator_folder, gpt_folder, make_encoder("masked")):
         to = {"to": "es"} if folder == translator_folder else {}
         report = inspect_text(regard.load(folder), "one two three", **to).report()
         for panel in report.panels:
             check(panel)
-        again = from_json(json.loads(json.dumps(to_json(report))))
-        for ours, theirs in zip(again.panels, report.panels, strict=True):
+        for ours, theirs in zip(described_again(report).panels, report.panels, strict=True):
             np.testing.assert_allclose(ours.neurons.queries, theirs.neurons.queries, atol=1e-5)
             check(ours)
         one = report.panels[0].head(1)

@@ -148,6 +148,26 @@ def test_dead_features_begin_anew_at_bad_vectors():
     assert model.encoder.bias[[9, 10]].tolist() == [0, 0]
 
 
+def test_dead_features_learn_from_what_the_others_leave_although_their_scores_are_negative(planted, tmp_path):
+    model, text, _ = planted
+    opened = recipe(model, "decoder.0.residual", text, "data.count=40", "model.features=24", "model.k=3")
+    DictionaryTask.prepare(opened, tmp_path / "data", lambda: None)
+    task = DictionaryTask.open(opened, tmp_path / "data", torch.device("cpu"))
+    dictionary, batch = task.build(), next(task.batches({}))[1]
+    with torch.no_grad():
+        dictionary.encoder.bias[[5, 6]] = -100.0
+    alone = task.loss(dictionary, batch).total.item()
+    task.carried["idle"][[5, 6]] = opened.training.dead_after
+    loss = task.loss(dictionary, batch).total
+    loss.backward()
+    assert dictionary.encoder.weight.grad[[5, 6]].abs().amin(dim=1).min() > 0
+    coded, width = dictionary(batch.vectors), dictionary.config.width
+    left = (batch.vectors - coded.vectors) / dictionary.scale
+    left = left - coded.scores[:, [5, 6]] @ dictionary.directions[[5, 6]]
+    expected = 2 / (width // 2) * left.square().sum().item() / width  # two of half the width count less
+    assert loss.item() - alone == pytest.approx(expected, rel=1e-4)
+
+
 def test_activations_are_streamed_within_the_buffer_and_every_vector_comes_once(planted, tmp_path, monkeypatch):
     model, text, _ = planted
     opened = recipe(model, "decoder.0.residual", text, "data.count=200", "data.buffer=400", "training.batch=50")
@@ -349,7 +369,7 @@ def test_features_of_a_text_are_those_of_its_activations(read, capsys):
     assert len(found["units"]) == ids.shape[1]
     changed = [
         json.loads(told(capsys, each["number"], "-m", folder, "--text", text, "--value", 500, "--json"))
-        for each in found["features"][:6]
+        for each in found["features"][:12]
     ]
     (whole,) = {each["whole"] for each in changed}
     assert any(each["changed"] != whole for each in changed)

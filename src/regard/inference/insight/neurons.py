@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from regard.attention.intervene import HEADS
 from regard.attention.places import find_places
@@ -22,6 +23,7 @@ from regard.attention.scores import ScoredAttention
 from regard.errors import UsageError
 
 Cells = tuple[Int[np.ndarray, "N Tq"], Int[np.ndarray, "N Tk"]]
+Call = tuple[tuple[Any, ...], dict[str, Any]]  # the arguments of a module
 
 
 class Neurons(NamedTuple):
@@ -48,11 +50,26 @@ class Neurons(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
+class OwnNeurons:
+    """Queries and keys of a second projection, which scores a query and a key whose groups have one number."""
+
+    queries: Float[np.ndarray, "N H Tq K"]
+    keys: Float[np.ndarray, "N G Tk K"]
+    groups: tuple[Int[np.ndarray, Tq], Int[np.ndarray, Tk]]
+
+    def part(self, heads: slice, shared: slice, queries: slice, keys: slice) -> OwnNeurons:
+        """Those of some heads of queries and of keys, and of some queries and keys."""
+        groups = self.groups[0][queries], self.groups[1][keys]
+        return OwnNeurons(self.queries[:, heads, queries], self.keys[:, shared, keys], groups)
+
+
+@dataclass(frozen=True, eq=False)
 class LayerNeurons:
     """What the scores of an attention layer are made of, for one input.
 
     N is 1, or the number of windows; `cells` are then the places of every query and key of each window, -1 for padding.
     Several of the H heads may share one of the G heads of keys. `additive` are the weights w of additive attention.
+    `own` scores some pairs instead, such as those of one agent.
     """
 
     queries: Float[np.ndarray, "N H Tq K"]
@@ -61,18 +78,32 @@ class LayerNeurons:
     bias: Float[np.ndarray, "#N #H #Tq #Tk"] | None = None
     additive: Float[np.ndarray, K] | None = None
     cells: Cells | None = None
+    own: OwnNeurons | None = None
+
+    @property
+    def vectors(self) -> list[np.ndarray]:
+        """The queries and keys, then those of own pairs, then the bias; the last ones if there are any."""
+        own = [] if self.own is None else [self.own.queries, self.own.keys]
+        return [self.queries, self.keys, *own, *([] if self.bias is None else [self.bias])]
 
     @property
     def size(self) -> int:
         """How many numbers these are."""
-        return self.queries.size + self.keys.size + (0 if self.bias is None else self.bias.size)
+        return sum(each.size for each in self.vectors)
+
+    def input(self, number: int) -> LayerNeurons:
+        """The neurons of one input of a batch."""
+        one = slice(number, number + 1)
+        bias = self.bias if self.bias is None or len(self.bias) == 1 else self.bias[one]
+        return replace(self, queries=self.queries[one], keys=self.keys[one], bias=bias)
 
     def head(self, number: int) -> LayerNeurons:
         """The neurons of one head alone."""
         group = number * self.keys.shape[1] // self.queries.shape[1]
         bias = self.bias if self.bias is None or self.bias.shape[1] == 1 else self.bias[:, number : number + 1]
-        queries, keys = self.queries[:, number : number + 1], self.keys[:, group : group + 1]
-        return replace(self, queries=queries, keys=keys, bias=bias)
+        heads, shared = slice(number, number + 1), slice(group, group + 1)
+        own = None if self.own is None else self.own.part(heads, shared, slice(None), slice(None))
+        return replace(self, queries=self.queries[:, heads], keys=self.keys[:, shared], bias=bias, own=own)
 
     def part(self, queries: slice, keys: slice = slice(None)) -> LayerNeurons:
         """The neurons of some queries and keys."""
@@ -80,7 +111,8 @@ class LayerNeurons:
         if bias is not None:
             bias = bias if bias.shape[2] == 1 else bias[:, :, queries]
             bias = bias if bias.shape[3] == 1 else bias[:, :, :, keys]
-        return replace(self, queries=self.queries[:, :, queries], keys=self.keys[:, :, keys], bias=bias)
+        own = None if self.own is None else self.own.part(slice(None), slice(None), queries, keys)
+        return replace(self, queries=self.queries[:, :, queries], keys=self.keys[:, :, keys], bias=bias, own=own)
 
     def mean_over(self, spans: Sequence[slice]) -> LayerNeurons:
         """One query for each span of queries: their mean, whose scores are the mean of theirs."""
@@ -105,7 +137,9 @@ class LayerNeurons:
         if at is None:
             return None
         window, row, column = at
-        one, other = self.queries[window, head, row], self.keys[window, head * groups // heads, column]
+        own = self.own is not None and self.own.groups[0][row] == self.own.groups[1][column]
+        found = self.own if own and self.own is not None else self
+        one, other = found.queries[window, head, row], found.keys[window, head * groups // heads, column]
         shape = (count, heads, *self.queries.shape[2:3], *self.keys.shape[2:3])
         bias = 0.0 if self.bias is None else float(np.broadcast_to(self.bias, shape)[window, head, row, column])
         parts = one * other if self.additive is None else self.additive * np.tanh(one + other)
@@ -120,33 +154,41 @@ class LayerNeurons:
 
 
 @contextmanager
-def record_neurons(model: nn.Module, layers: str | Sequence[str]) -> Iterator[dict[str, LayerNeurons]]:
+def record_neurons(
+    model: nn.Module, layers: str | Sequence[str], *, unrolled: bool = False
+) -> Iterator[dict[str, LayerNeurons]]:
     """Keep what the scores of attention layers whose names match are made of; it is there when the context ends.
 
-    Of a batch the first input is kept, or all its windows; a recurrent model calls its attention once for each query.
+    Of a batch every input is kept, and read as a window; without `cells` it is the first that counts. Of several calls
+    of a layer the last is kept; with `unrolled` they are steps of one sequence, and all their queries are kept with the
+    keys of the last. A recurrent model calls its attention once for each query in any case.
     """
     patterns = [layers] if isinstance(layers, str) else list(layers)
-    found, calls = dict[str, LayerNeurons](), dict[str, list[tuple[Any, Any]]]()
+    found, calls, own_calls = dict[str, LayerNeurons](), dict[str, list[Call]](), dict[str, list[Call]]()
     places = find_places(model, [f"{each}.{HEADS}" for each in patterns])
-
-    def keeping(name: str) -> Callable[..., None]:
-        def keep(_: nn.Module, args: tuple[Any, ...], options: dict[str, Any], output: Any) -> None:
-            calls.setdefault(name, []).append((args, options))
-
-        return keep
-
     modules = {place.name.removesuffix(f".{HEADS}"): place.called for place in places}
-    handles = [
-        module.register_forward_hook(keeping(name), with_kwargs=True, prepend=True) for name, module in modules.items()
-    ]
+    around = dict(model.named_modules())
+    own = {name: getattr(around.get(name), "own_scores", None) for name in modules}
+
+    def keep(module: nn.Module, name: str, kept: dict[str, list[Call]]) -> RemovableHandle:
+        def hook(_: nn.Module, args: tuple[Any, ...], options: dict[str, Any], output: Any) -> None:
+            kept.setdefault(name, []).append((args, options))
+
+        return module.register_forward_hook(hook, with_kwargs=True, prepend=True)
+
+    handles = [keep(module, name, calls) for name, module in modules.items()]
+    handles += [keep(module, name, own_calls) for name, module in own.items() if module is not None]
     try:
         yield found
     finally:
         for handle in handles:
             handle.remove()
     for name, several in calls.items():
-        module = modules[name]
-        found[name] = _scored(module, several) if isinstance(module, ScoredAttention) else _attended(*several[-1])
+        module, used = modules[name], slice(None) if unrolled else slice(-1, None)
+        if isinstance(module, ScoredAttention):
+            found[name] = _scored(module, several)
+        else:
+            found[name] = _attended(several[used], own_calls.get(name, [])[used])
 
 
 @torch.inference_mode()
@@ -161,15 +203,29 @@ def neurons(model: nn.Module, layer: str, head: int, query: int, key: int, run: 
     return found
 
 
-def _attended(args: tuple[Any, ...], options: dict[str, Any]) -> LayerNeurons:
+def _attended(calls: Sequence[Call], own_calls: Sequence[Call]) -> LayerNeurons:
+    (*_, (args, options)) = calls
     q, k = args[:2]
     scale, bias = options.get("scale"), options.get("bias")
+    queries = torch.cat([each[0] for each, _ in calls], dim=2)
     return LayerNeurons(
-        _array(q), _array(k), q.shape[-1] ** -0.5 if scale is None else scale, None if bias is None else _array(bias)
-    )
+        _array(queries), _array(k), q.shape[-1] ** -0.5 if scale is None else scale,
+        None if bias is None or own_calls else _array(bias),  # that of own pairs is the bias of their layer
+        own=_own(own_calls) if own_calls else None,
+    )  # fmt: skip
 
 
-def _scored(module: ScoredAttention, calls: Sequence[tuple[Any, Any]]) -> LayerNeurons:
+def _own(calls: Sequence[Call]) -> OwnNeurons:
+    """The second projection. Keys have the number of the first query of the last call that is of their group."""
+    (*_, (last, _)) = calls
+    masks = [args[4][0, 0].cpu().numpy() for args, _ in calls]
+    of_keys = masks[-1].argmax(axis=0)
+    of_queries = np.concatenate([of_keys[each.argmax(axis=1)] for each in masks])
+    queries = torch.cat([args[2] for args, _ in calls], dim=2)
+    return OwnNeurons(_array(queries), _array(last[3]), (of_queries, of_keys))
+
+
+def _scored(module: ScoredAttention, calls: Sequence[Call]) -> LayerNeurons:
     rows = torch.cat([args[0][:1] for args, _ in calls], dim=1)
     args, _ = calls[-1]
     keys = (args[2] if len(args) > 2 else module.project(args[1]))[:1]

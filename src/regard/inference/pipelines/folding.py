@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
@@ -24,6 +24,7 @@ from regard.data.proteins.fasta import Alignment, read_alignment, read_proteins
 from regard.data.proteins.structures import Chain
 from regard.device import find_device
 from regard.errors import DataError, UsageError
+from regard.inference.insight.neurons import LayerNeurons, record_neurons
 from regard.models.catalog import models_run_by
 from regard.models.evoformer import (
     Evoformer,
@@ -34,6 +35,7 @@ from regard.models.evoformer import (
 )
 
 FLOAT = 4  # bytes
+MOST_NEURONS = 8 * 2**20  # numbers of queries, keys and biases that are kept of one chain, as many as a page holds
 PAIRS_AT_ONCE = 1 << 16  # of residues, in all chains of a batch
 PERCENT = 100.0
 ALIGNMENTS = (".a3m", ".afa")  # suffixes of files that are one alignment; other files have sequences to fold
@@ -41,6 +43,15 @@ COLUMN, STRUCTURE, TRIANGLES = "column.attention", "structure", ("starting.atten
 MEMORY = Path("/proc/meminfo")
 LONGEST_NAME = 255  # bytes of a file's name; longer texts are sequences
 NOT_CLAIMED = "a model of tens of chains: no claim of folding; see the confidence"
+
+
+@dataclass(frozen=True)
+class ResidueAttention:
+    """What the residues of a chain look at in every layer and head, and what the scores are made of, where it is
+    known."""
+
+    weights: dict[str, Float[np.ndarray, "H L L"]]
+    neurons: dict[str, LayerNeurons]
 
 
 @dataclass(frozen=True)
@@ -142,20 +153,28 @@ class StructurePredictor:
             )  # fmt: skip
 
     @torch.inference_mode()
-    def attention(self, given: ProteinInput) -> dict[str, Float[np.ndarray, "H L L"]]:
-        """What residues look at in every layer, in one pass without recycling.
+    def attention(self, given: ProteinInput) -> ResidueAttention:
+        """What residues look at in every layer, in one pass without recycling, and what the scores are made of.
 
         Rows of an alignment: the first row. Triangle attention, in which a pair i, j has weights over the pairs i, k:
         the mean over j. The structure module: its last pass. Attention along columns is not between residues, and is
         left out. Layers are recorded one by one, since the weights of triangle attention grow with the cube of length.
+        A layer whose queries and keys would make more than MOST_NEURONS numbers of all has none.
         """
         self.refuse_too_long(given)
-        inputs, found = pad_inputs([given], self.settings.rows).to(self.device), {}
+        inputs, found = pad_inputs([given], self.settings.rows).to(self.device), ResidueAttention({}, {})
+        left = MOST_NEURONS
         for name in attention_names(self.model):
-            if not name.endswith(COLUMN):
-                with record(self.model, name, stop=not name.startswith(STRUCTURE)) as looks:
-                    self.model(*inputs, recycles=0)
-                found[name] = _between_residues(name, looks[name]).float().cpu().numpy()
+            if name.endswith(COLUMN):
+                continue
+            stop = not name.startswith(STRUCTURE)
+            with record_neurons(self.model, name) as seen, record(self.model, name, stop=stop) as looks:
+                self.model(*inputs, recycles=0)
+            found.weights[name] = _between_residues(name, looks[name]).float().cpu().numpy()
+            neurons = _neurons_of_residues(name, seen[name])
+            if neurons.size <= left:
+                found.neurons[name] = neurons
+                left -= neurons.size
         return found
 
     def refuse_too_long(self, given: ProteinInput) -> None:
@@ -175,6 +194,16 @@ def _between_residues(name: str, weights: Float[Tensor, "B H Tq Tk"]) -> Float[T
     if name.endswith(TRIANGLES):
         return weights.mean(dim=2).transpose(0, 1)
     return weights[0, :, -length:]
+
+
+def _neurons_of_residues(name: str, neurons: LayerNeurons) -> LayerNeurons:
+    """What the scores of those weights are made of. In triangle attention every residue i has a window of its own: the
+    mean of the queries of the pairs i, j asks the keys of the pairs i, k, and its scores are the mean of theirs."""
+    if not name.endswith(TRIANGLES):
+        return neurons.input(0)
+    residues = np.arange(neurons.keys.shape[2])
+    cells = residues[:, None], np.tile(residues, (len(residues), 1))
+    return replace(neurons.mean_over([slice(None)]), cells=cells)
 
 
 def inference_bytes(c: EvoformerConfig, residues: int, rows: int) -> int:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import nn
 
 from regard.attention import record
@@ -22,7 +22,8 @@ from regard.data.trajectories.windows import agent_key
 from regard.device import find_device
 from regard.errors import DataError, UsageError
 from regard.inference.insight.forced_pass import require_attention
-from regard.models.agentformer import AgentFormer
+from regard.inference.insight.neurons import LayerNeurons, record_neurons
+from regard.models.agentformer import AgentFormer, AgentFormerConfig
 from regard.models.catalog import models_run_by
 
 BUILT_IN = "builtin:walkers"
@@ -66,11 +67,12 @@ class Forecast:
 class SceneAttention:
     """The attention of every recorded layer and head between tokens (agent, step), agent by agent.
 
-    `sides` names the queries and the keys of a layer: "past" or "future".
+    `sides` names the queries and the keys of a layer: "past" or "future". `neurons` are what its scores are made of.
     """
 
     weights: dict[str, Float[np.ndarray, "H Tq Tk"]]
     sides: dict[str, tuple[str, str]]
+    neurons: dict[str, LayerNeurons]
 
 
 class Forecaster:
@@ -141,22 +143,33 @@ class Forecaster:
         scene.future_of(sample)  # refuses a wrong number
         past, seen = self._tensors(scene.past)
         agents, steps, c = past.shape[1], past.shape[2], self.config
-        with record(self.model, [each for each in LAYERS if layers == "*"] or layers) as looks:
+        chosen = [each for each in LAYERS if layers == "*"] or layers
+        with record_neurons(self.model, chosen, unrolled=True) as seen_neurons, record(self.model, chosen) as looks:
             read = self.model.read(past, seen)
             latents = read.prior.mean[:, None]
             if sample != LIKELIEST:
                 latents = self.model.latents(read, torch.from_numpy(scene.noise).to(self.device)[None])
                 latents = latents[:, sample : sample + 1]
             self.model.decode(read, latents)
-        weights, sides = {}, {}
+        weights, sides, neurons = {}, {}, {}
         for name, each in looks.items():
             sides[name] = _sides(name)
+            cells = (_cells(side, agents, steps, c)[None] for side in sides[name])
+            neurons[name] = replace(seen_neurons[name], cells=tuple(cells))
             counts = {"past": steps, "future": c.future}
             found = each[0].float().cpu().numpy()
             if c.decoder == "autoregressive" and sides[name][0] == "future":
                 found = _agent_by_agent(found, agents, own=sides[name][1] == "future")
             weights[name] = _padded(found, agents, [counts[side] for side in sides[name]], sides[name], c.past)
-        return SceneAttention(weights, sides)
+        return SceneAttention(weights, sides, neurons)
+
+
+def _cells(side: str, agents: int, steps: int, c: AgentFormerConfig) -> Int[np.ndarray, T]:
+    """The places, agent by agent, of tokens in the order in which the model has them; a past may be read in part."""
+    if side == "past":
+        return np.arange(agents * c.past).reshape(agents, c.past)[:, c.past - steps :].ravel()
+    grid = np.arange(agents * c.future).reshape(agents, c.future)
+    return (grid.T if c.decoder == "autoregressive" else grid).ravel()
 
 
 def _sides(name: str) -> tuple[str, str]:

@@ -20,6 +20,7 @@ from regard.data.proteins.interactions import InteractionSettings, padded_protei
 from regard.device import find_device
 from regard.errors import DataError, UsageError
 from regard.inference.insight.forced_pass import require_attention
+from regard.inference.insight.neurons import LayerNeurons, record_neurons
 from regard.models.catalog import models_run_by
 from regard.models.interactor import Interactor
 
@@ -43,12 +44,14 @@ class Interaction:
 class InteractionAttention:
     """The attention of every layer and head, for both proteins: within each, to the other, and of the pooling query.
 
-    Tokens are `span` residues each. `weights[layer]` has the first protein's and the second's.
+    Tokens are `span` residues each. `weights[layer]` has the first protein's and the second's, and so has
+    `neurons[layer]`, what their scores are made of.
     """
 
     sequences: tuple[str, str]
     span: int
     weights: dict[str, tuple[Float[np.ndarray, "H Tq Tk"], Float[np.ndarray, "H Sq Sk"]]]
+    neurons: dict[str, tuple[LayerNeurons, LayerNeurons]]
 
 
 class InteractionPredictor:
@@ -96,17 +99,21 @@ class InteractionPredictor:
         """The recorded attention of reading a pair."""
         require_attention(self.model, self.name)
         pair = self._read(first, "the first protein")[0], self._read(second, "the second protein")[0]
-        with record(self.model, layers) as looks:
+        with record_neurons(self.model, layers) as seen, record(self.model, layers) as looks:
             self._scores([pair])
         span = self.config.residues_per_token
         one, other = (-(-len(sequence) // span) for sequence in pair)
-        weights = {}
+        weights, neurons = {}, {}
         for name, found in looks.items():
             both = found.float().cpu().numpy()
             keys = (other, one) if name.endswith("cross") else (one, other)
             queries = (1, 1) if name == POOL else (one, other)
             weights[name] = both[0, :, : queries[0], : keys[0]], both[1, :, : queries[1], : keys[1]]
-        return InteractionAttention(pair, span, weights)
+            one_side, other_side = (
+                seen[name].input(side).part(slice(queries[side]), slice(keys[side])) for side in (0, 1)
+            )
+            neurons[name] = one_side, other_side
+        return InteractionAttention(pair, span, weights, neurons)
 
     def _read(self, text: str, where: str) -> tuple[str, tuple[str, ...]]:
         sequence, told = read_residues(text, where)

@@ -66,7 +66,8 @@ def _panels(seen: InteractionAttention, names: tuple[str, str]) -> list[Panel]:
         for side, weights in enumerate(seen.weights[name]):
             queries = Tokens([names[side]]) if name == POOL else axes[side]
             keys = axes[1 - side] if name.endswith("cross") else axes[side]
-            panels.append(Panel(f"{name}.{('first', 'second')[side]}", kind, weights, queries, keys))
+            neurons = seen.neurons[name][side]
+            panels.append(Panel(f"{name}.{('first', 'second')[side]}", kind, weights, queries, keys, neurons))
     return panels
 
 

@@ -34,9 +34,9 @@ def structure_report(
     predictor: StructurePredictor, prediction: Prediction, true: Chain | None = None
 ) -> AttentionReport:
     """The report of a prediction: distances, the chain in space, and the attention between its residues."""
-    axis = Residues(prediction.given.sequence)
+    axis, seen = Residues(prediction.given.sequence), predictor.attention(prediction.given)
     panels = [
-        Panel(name, "self", weights, axis, axis) for name, weights in predictor.attention(prediction.given).items()
+        Panel(name, "self", weights, axis, axis, seen.neurons.get(name)) for name, weights in seen.weights.items()
     ]
     meta = {
         "residues": str(len(axis)), "rows": str(len(prediction.given.rows)),

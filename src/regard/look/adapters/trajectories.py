@@ -50,7 +50,7 @@ def forecast_report(
         for name, weights in seen.weights.items():
             queries, keys = seen.sides[name]
             kind: Kind = "cross" if queries != keys else "self"
-            panels.append(Panel(name, kind, weights, axes[queries], axes[keys]))
+            panels.append(Panel(name, kind, weights, axes[queries], axes[keys], seen.neurons[name]))
         size = sum(panel.weights.size for panel in panels)
         if size > MOST_WEIGHTS:
             raise UsageError(

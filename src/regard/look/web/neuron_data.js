@@ -1,16 +1,17 @@
 // The neurons of an offline page: queries and keys of every head as 16-bit integers, of which one pair is taken out.
 
 /** The vectors of a query and a key, as `showNeurons` takes them; null if the two do not meet, as in different windows. */
-export function neuronsAt({ shapes, units, scale, additive, cells }, bytes, head, query, key) {
+export function neuronsAt({ shapes, units, scale, additive, cells, groups }, bytes, head, query, key) {
   const numbers = new Int16Array(bytes.buffer, bytes.byteOffset, bytes.byteLength / 2);
-  const [[, heads, queries, width], [, groups, keys]] = shapes, place = placeOf(cells, query, key);
+  const [[, heads, queries, width], [, shared, keys]] = shapes, place = placeOf(cells, query, key);
   if (!place) return null;
   const [window, row, column] = place, starts = startsOf(shapes);
+  const own = groups && groups[0][row] === groups[1][column] ? 2 : 0, added = groups ? 4 : 2; // where vectors of own pairs, and the bias, are
   const vector = (array, from) => Array.from(numbers.subarray(starts[array] + from, starts[array] + from + width), (each) => each * units[array]);
-  const one = vector(0, ((window * heads + head) * queries + row) * width);
-  const other = vector(1, ((window * groups + Math.floor((head * groups) / heads)) * keys + column) * width);
+  const one = vector(own, ((window * heads + head) * queries + row) * width);
+  const other = vector(own + 1, ((window * shared + Math.floor((head * shared) / heads)) * keys + column) * width);
   const parts = one.map((value, at) => (additive ? additive[at] * Math.tanh(value + other[at]) : value * other[at]));
-  const bias = shapes.length > 2 ? numbers[starts[2] + broadcastAt(shapes[2], [window, head, row, column])] * units[2] : 0;
+  const bias = shapes.length > added ? numbers[starts[added] + broadcastAt(shapes[added], [window, head, row, column])] * units[added] : 0;
   return { query: one, key: other, parts, scale, bias, score: parts.reduce((sum, part) => sum + part, 0) * scale + bias };
 }
 

@@ -33,7 +33,7 @@ class DictionaryTrainingSection(ExampleTrainingSection):
     weight_decay: NonNegativeFloat = 0.0
     l1: NonNegativeFloat = 1.0  # of `relu`: the price of a feature's value, beside the mean square error
     dead_after: PositiveInt = 50_000  # vectors without a feature, after which it is dead
-    dead_weight: NonNegativeFloat = 0.03125  # of `topk`: how much the error that dead features leave counts
+    dead_weight: NonNegativeFloat = 1.0  # of `topk`: how much the error that dead features leave counts
     resample_every: NonNegativeInt = 1000  # of `relu`: steps after which dead features begin anew; 0: never
     resample_until: float = pydantic.Field(default=0.6, ge=0, le=1)  # share of the steps after which no more do
     resample_gain: PositiveFloat = 0.2  # length of their encoder, as a share of the others' mean

@@ -18,7 +18,7 @@ from regard.checkpoints.models import bare
 from regard.data.batch import VectorBatch
 from regard.inference.pipelines.feature_dictionary import Subject, find_contexts
 from regard.inference.pipelines.reading.base import Site
-from regard.models.sparse_autoencoder import Coded, SparseAutoencoder, SparseAutoencoderConfig, keep_largest
+from regard.models.sparse_autoencoder import Coded, SparseAutoencoder, SparseAutoencoderConfig
 from regard.training.evaluation.dictionaries import measure_dictionary
 from regard.training.losses import Loss
 from regard.training.prepare.activations import ActivationStream, ExamplePreparation, open_reader
@@ -102,12 +102,17 @@ class DictionaryTask(SupervisedTask[VectorBatch]):
         return self.carried[IDLE] >= self.recipe.training.dead_after
 
     def _left_to_dead(self, dictionary: SparseAutoencoder, coded: Coded, error: Float[Tensor, "N D"]) -> Tensor:
-        """The square error that remains if the largest dead features reconstruct what the others left."""
-        if not bool(self.dead.any()):
+        """The square error that remains if the largest dead features reconstruct what the others left.
+
+        Their scores count even if they are negative: those of a dead feature mostly are, and it would learn nothing
+        from zeros. While few are dead, the error counts less.
+        """
+        dead, most = int(self.dead.sum()), max(1, dictionary.config.width // 2)
+        if not dead:
             return error.new_zeros(())
-        scores = coded.scores.relu().masked_fill(~self.dead, 0.0)
-        count = min(max(1, dictionary.config.width // 2), dictionary.config.features)
-        return (error - keep_largest(scores, count) @ dictionary.directions).square().sum()
+        scores, where = coded.scores.masked_fill(~self.dead, -torch.inf).topk(min(most, dead), dim=-1, sorted=False)
+        features = torch.zeros_like(coded.scores).scatter(-1, where, scores)
+        return min(1.0, dead / most) * (error - features @ dictionary.directions).square().sum()
 
     @torch.no_grad()
     def after_step(self, step: int, model: nn.Module, batch: VectorBatch, optimizers: Optimizers) -> None:

@@ -26,7 +26,7 @@ const css = (rgb) => `rgb(${rgb.join(" ")})`;
 export class StructureView {
   /** `weightsOf(number)` gives the bytes q of a panel, with weight (q / 255)², head by head and row by row. */
   constructor(root, report, weightsOf) {
-    Object.assign(this, { root, report, weightsOf, parts: partsOf(root), details: report.details, pointed: null, held: false, asked: 0 });
+    Object.assign(this, { root, report, weightsOf, parts: partsOf(root), details: report.details, pointed: null, other: null, held: false, asked: 0 });
     this.sequence = report.axes.find((axis) => axis.kind === "residues").sequence;
     this.length = this.sequence.length;
     this.places = centred(this.details.places, this.details.places);
@@ -66,8 +66,22 @@ export class StructureView {
     }
     if (asked !== this.asked) return; // another layer was chosen in the meantime
     this.weights = weights;
-    if (panel) announce(this.root, { panel: number, head: Number(this.parts.head.value) });
+    this.#announce();
     this.#draw();
+  }
+
+  /** The head that is shown, and the residue that is pointed at with the one beside the pointer, or the one that it looks at most. */
+  #announce() {
+    const { pointed, other, weights } = this;
+    if (!weights) return;
+    const key = pointed === null || (other !== null && other !== pointed) ? other : this.#most(pointed);
+    announce(this.root, { panel: Number(this.parts.layer.value), head: Number(this.parts.head.value), query: pointed, key });
+  }
+
+  /** The residue that another looks at most. */
+  #most(row) {
+    const weights = this.weights.subarray(row * this.length, (row + 1) * this.length);
+    return weights.indexOf(Math.max(...weights));
   }
 
   #draw() {
@@ -174,8 +188,8 @@ export class StructureView {
       if (true_ !== null && true_ !== undefined) told.push(`true ${true_.toFixed(1)} Å`);
       if (this.weights) told.push(`attention ${percent(this.weights[pointed * this.length + other])}`);
     } else if (this.weights) {
-      const row = this.weights.subarray(pointed * this.length, (pointed + 1) * this.length), best = row.indexOf(Math.max(...row));
-      told.push(`looks most at ${this.#name(best)} (${percent(row[best])})`);
+      const best = this.#most(pointed);
+      told.push(`looks most at ${this.#name(best)} (${percent(this.weights[pointed * this.length + best])})`);
     }
     return told.join(" · ");
   }
@@ -183,6 +197,7 @@ export class StructureView {
   #point(number, other = null) {
     if (number === this.pointed && other === this.other) return;
     Object.assign(this, { pointed: number, other });
+    this.#announce();
     this.#draw();
   }
 
