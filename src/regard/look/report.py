@@ -297,10 +297,11 @@ def _neurons_from_json(data: dict[str, Any] | None) -> LayerNeurons | None:
         None if data[name] is None else np.asarray(data[name], dtype=np.float32) for name in ("bias", "additive")
     )
     cells = None if data["cells"] is None else (np.asarray(data["cells"][0]), np.asarray(data["cells"][1]))
-    own = data.get("own")
-    if own is not None:
-        own = OwnNeurons(*(np.asarray(own[name], dtype=np.float32) for name in ("queries", "keys")),
-                         groups=(np.asarray(own["groups"][0]), np.asarray(own["groups"][1])))  # fmt: skip
+    own = None
+    if data.get("own") is not None:
+        asking, asked = (np.asarray(data["own"][name], dtype=np.float32) for name in ("queries", "keys"))
+        of_queries, of_keys = map(np.asarray, data["own"]["groups"])
+        own = OwnNeurons(asking, asked, (of_queries, of_keys))
     return LayerNeurons(queries, keys, data["scale"], bias, additive, cells, own)
 
 

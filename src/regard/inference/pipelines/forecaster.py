@@ -154,8 +154,8 @@ class Forecaster:
         weights, sides, neurons = {}, {}, {}
         for name, each in looks.items():
             sides[name] = _sides(name)
-            cells = (_cells(side, agents, steps, c)[None] for side in sides[name])
-            neurons[name] = replace(seen_neurons[name], cells=tuple(cells))
+            asking, asked = (_cells(side, agents, steps, c)[None] for side in sides[name])
+            neurons[name] = replace(seen_neurons[name], cells=(asking, asked))
             counts = {"past": steps, "future": c.future}
             found = each[0].float().cpu().numpy()
             if c.decoder == "autoregressive" and sides[name][0] == "future":
