@@ -86,6 +86,11 @@ def test_bad_files_are_refused_by_name(tmp_path):
     (tmp_path / "text.jpg").write_text("hello")
     with pytest.raises(DataError, match=r"text\.jpg is no picture; expected PNG"):
         read_image(tmp_path / "text.jpg")
+    (tmp_path / "phone.jpg").write_bytes(b"\0\0\0\x18ftypheic" + bytes(40))
+    with pytest.raises(DataError, match=r"phone\.jpg is an HEIC image, which is not read; save it as PNG or JPEG"):
+        read_image(tmp_path / "phone.jpg")
+    with pytest.raises(DataError, match=r"cat\.png is empty"):
+        read_image(b"", "cat.png")
     with pytest.raises(DataError, match="no file"):
         read_image(tmp_path / "nothing.png")
     with pytest.raises(DataError, match="is a folder"):

@@ -40,6 +40,12 @@ def test_other_letters_are_replaced_and_told():
     assert read_residues("ACDX").told == ("1 X: unknown residues",)
 
 
+def test_dna_is_told():
+    assert read_residues("MKTAYIAKQR").told == () and read_residues("ACGT").told == ()
+    (told,) = read_residues("ACGTACGTNN").told
+    assert "if it is DNA or RNA, translate it first" in told
+
+
 @pytest.mark.parametrize(
     ("text", "told"), [("AC1DE", "'1' at residue 3"), ("AC-D", "'-' at residue 3"), ("", "no residue")]
 )

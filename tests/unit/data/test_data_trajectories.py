@@ -68,11 +68,31 @@ def test_rows_given_twice_are_counted_and_contradictions_refused():
         (b"1 2 3 4\n1 3 nan 4", "line 2: 'nan' is no number"),
         (b"1 2 3 4\n1 3 4", "line 2: 3 columns"),
         (b"1 2 3 4 5", "5 columns without a header"),
+        (b"frame,agent,x,y\n1,2,3,5,4,5", "line 2: 6 columns, where the first row has 4"),
+        (b"1 2 1e30 4", r"line 1: \(1e30, 4\) is too far away; expected metres"),
+        (
+            b"0 1 0 0\n10 1 1 0\n20 1 2 0\n35 1 3 0\n40 1 4 0",
+            r"line 5: frames 35 \(line 4\) and 40 are less than a step",
+        ),
     ],
 )
 def test_wrong_files_are_refused_with_the_place(text, words):
     with pytest.raises(DataError, match=words):
         read_tracks(text, name="scene.csv")
+
+
+def test_beside_semicolons_numbers_may_have_a_decimal_comma():
+    tracks = read_tracks(b"frame;agent;x;y\n0;1;1,5;2,25\n1;1;2;3\n")
+    assert tracks.positions.tolist() == [[1.5, 2.25], [2, 3]]
+
+
+def test_windows_of_map_coordinates_keep_millimetres():
+    near = [(frame, str(agent), 0.1 * frame, agent + 0.001) for frame in range(6) for agent in range(2)]
+    far = [(frame, agent, 6e6 + x, 5e5 + y) for frame, agent, x, y in near]
+    (here, *_), (there, *_) = (list(windows(read_tracks(written(each)), Protocol(3, 3))) for each in (near, far))
+    steps = [np.diff(each.positions.astype(np.float64), axis=1) for each in (here, there)]
+    np.testing.assert_allclose(steps[1], steps[0], atol=1e-6)
+    assert np.ptp(there.positions[:, 0, 1]) == pytest.approx(1, abs=1e-6)
 
 
 def test_a_missing_file_is_told(tmp_path):

@@ -82,6 +82,19 @@ def test_tracks_with_gaps_one_agent_and_one_row_work(forecaster):
     assert np.isfinite(single.samples).all() and np.abs(single.likeliest - [5, 6]).max() < 20
 
 
+def test_coordinates_of_maps_give_the_same_future(forecaster):
+    rows = [(time, agent, 0.35 * time, 0.123 * agent + 0.01 * time) for time in range(8) for agent in (1, 2)]
+    near, far = (
+        "\n".join(f"{time} {agent} {x + shift:.3f} {y + shift:.3f}" for time, agent, x, y in rows).encode()
+        for shift in (0.0, 5_400_000.0)
+    )
+    (here,), (there,) = (forecaster.forecast(scene, samples=2) for scene in (near, far))
+    np.testing.assert_allclose(there.samples - 5_400_000, here.samples, atol=1e-3)
+    np.testing.assert_allclose(there.past - 5_400_000, here.past, atol=1e-6)
+    for mine, theirs in zip(*(forecaster.attention(each).weights.values() for each in (here, there)), strict=True):
+        np.testing.assert_allclose(mine, theirs, atol=1e-4)
+
+
 @pytest.mark.parametrize("decoder", ["parallel", "autoregressive"])
 def test_attention_is_between_agents_at_steps(make_forecaster, decoder):
     forecaster = regard.load(make_forecaster(width=16, decoder=decoder))

@@ -120,7 +120,10 @@ def _open(source: AudioSource, name: str) -> soundfile.SoundFile:
     try:
         return soundfile.SoundFile(io.BytesIO(source) if isinstance(source, bytes) else source)
     except (soundfile.LibsndfileError, TypeError):  # TypeError: a file that ends in .raw, which has no header
-        raise DataError(f"{name} is no audio that can be read; expected one of {', '.join(SUFFIXES)}") from None
+        raise DataError(
+            f"{name} is no audio that can be read; expected one of {', '.join(SUFFIXES)}; convert other audio and "
+            "video, for example with ffmpeg"
+        ) from None
 
 
 def _blocks(file: soundfile.SoundFile, name: str) -> Iterator[NDArray[np.float32]]:

@@ -28,6 +28,10 @@ from regard.errors import CheckpointError, DataError
 
 FORMATS = ("PNG", "JPEG", "GIF", "BMP", "WEBP", "TIFF", "PPM")
 SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
+OTHERS = {  # what files of other kinds have in their first bytes
+    b"ftyphei": "an HEIC image", b"ftypmif1": "an HEIC image", b"ftypavi": "an AVIF image",
+    b"jP  ": "a JPEG 2000 image", b"%PDF-": "a PDF", b"<svg": "an SVG drawing",
+}  # fmt: skip
 MOST_PIXELS = 1 << 26  # 8,192 x 8,192: larger images are refused before they are decoded
 PREPROCESSING = "preprocessor_config.json"
 BILINEAR = int(Image.Resampling.BILINEAR)
@@ -51,13 +55,13 @@ def read_image(source: Path | bytes, name: str = "") -> Image.Image:
             image.load()
             upright = _eight_bits(ImageOps.exif_transpose(image), name)
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-        raise _too_large(name, "even more pixels") from None
+        raise _too_large(name, "far more pixels than a picture should have") from None
     except FileNotFoundError:
         raise DataError(f"there is no file {name!r}") from None
     except IsADirectoryError:
         raise DataError(f"{name} is a folder; give the pictures in it") from None
     except Image.UnidentifiedImageError:
-        raise DataError(f"{name} is no picture; expected {', '.join(FORMATS)}") from None
+        raise _unread(source, name) from None
     except DataError:
         raise
     except Exception as error:  # decoders raise many errors for damaged files: OSError, SyntaxError, struct.error, …
@@ -69,6 +73,17 @@ def read_image(source: Path | bytes, name: str = "") -> Image.Image:
 
 def _too_large(name: str, came: str) -> DataError:
     return DataError(f"{name} has {came}; at most {MOST_PIXELS:,} are read: make it smaller")
+
+
+def _unread(source: Path | bytes, name: str) -> DataError:
+    """Why none of the formats was recognised."""
+    with io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as file:
+        head = file.read(32)
+    if not head:
+        return DataError(f"{name} is empty (0 bytes); save it again")
+    if (form := next((form for start, form in OTHERS.items() if start in head), None)) is not None:
+        return DataError(f"{name} is {form}, which is not read; save it as PNG or JPEG")
+    return DataError(f"{name} is no picture; expected {', '.join(FORMATS)}")
 
 
 def _eight_bits(image: Image.Image, name: str) -> Image.Image:

@@ -28,6 +28,7 @@ REPLACED = {
 }
 EXPECTED = f"expected the letters of amino acids: {RESIDUES}, X for unknown, also U, B, Z, O, J and lower case"
 ALLOWED, COMMON = frozenset(RESIDUES + "X" + "".join(REPLACED)), frozenset(RESIDUES + "-")
+BASES, FEWEST_BASES = frozenset("ACGTUN"), 10  # of nucleic acids; so many are hardly a protein
 _THREE = "ALAARGASNASPCYSGLNGLUGLYHISILELEULYSMETPHEPROSERTHRTRPTYRVALUNK"
 NAMES = {letter: _THREE[3 * place : 3 * place + 3] for place, letter in enumerate(RESIDUES + "X")}
 
@@ -51,10 +52,13 @@ def read_residues(text: str, where: str = "", *, gaps: bool = False) -> Residues
         raise DataError(f"{where or 'the sequence'}: {written[place]!r} at residue {place + 1:,}; {EXPECTED}")
     if not letters.strip("-"):
         raise DataError(f"{where or 'the sequence'}: has no residue; {EXPECTED}")
-    if letters == written and COMMON.issuperset(letters):
+    bases = len(letters) >= FEWEST_BASES and BASES.issuperset(letters)
+    if letters == written and COMMON.issuperset(letters) and not bases:
         return Residues(letters, ())
     counts = Counter(letters)
     told = [f"{counts[letter]} {letter}: {reason}" for letter, (_, reason) in REPLACED.items() if counts[letter]]
+    if bases:
+        told.append("no letter but A, C, G, T, U, N: read as amino acids; if it is DNA or RNA, translate it first")
     if lower := sum(letter.islower() for letter in written):
         told.insert(0, f"{lower} in lower case")
     if counts["X"]:

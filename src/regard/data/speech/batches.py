@@ -21,7 +21,7 @@ from regard.errors import ConfigError
 NOISE = (1.5, 5.0)  # standard deviation of the noise in pauses, as powers of two in steps of 16 bits
 SORTED = 16  # batches whose recordings are sorted by length together
 # Lengths of a batch are multiples of these, so that there are few different shapes.
-ROUNDED, ROUNDED_LABELS = 0.25, 8  # seconds; tokens
+ROUNDED, ROUNDED_LABELS = 0.25, 8  # seconds; tokens, where steps are captured
 
 
 class JoinConfig(Config):
@@ -143,11 +143,12 @@ class SpeechBatches:
     spoken: SpokenRows
     augmentation: SpecAugment
     pad: int
+    round_labels: int = 1
 
     def __call__(self, rows: Rows, place: Place) -> SpeechBatch:
         said = [self.spoken.utterance(int(number), place[0]) for number in rows]
         draws = self.augmentation.draw(np.random.default_rng([self.spoken.seed, *place]), len(rows))
-        labels, mask = pad_rows([each.ids for each in said], self.pad, ROUNDED_LABELS)
+        labels, mask = pad_rows([each.ids for each in said], self.pad, self.round_labels)
         inputs = decoder_inputs(labels, mask, pad=self.pad, start=self.pad)
         samples, lengths = padded_samples([each.samples for each in said], round(ROUNDED * self.spoken.rate))
         return SpeechBatch(samples, lengths, torch.from_numpy(draws), inputs, labels, mask)

@@ -1,7 +1,8 @@
 """Files of tracks: one row for each agent that is seen in a frame, as frame, agent, x, y.
 
 ETH/UCY's text files and any CSV are read: columns are separated by commas, semicolons, tabs or spaces, with or without
-a header. Times are counted in steps, the most common distance between frames that follow each other.
+a header; beside semicolons, numbers may have a decimal comma. Times are counted in steps, the most common distance
+between frames that follow each other.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ COLUMNS: dict[str, tuple[str, ...]] = {  # names that a header may use
     "x": ("x", "pos_x", "x_m", "world_x"),
     "y": ("y", "pos_y", "y_m", "world_y"),
 }
-SEPARATOR = re.compile(r"[,;\t]|(?<=\S) +")
-MOST_ROWS = 20_000_000
+SEPARATOR = re.compile(r"[,\t]|(?<=\S) +")
+FARTHEST = 1e8  # metres: farther than any place on Earth is from another
+NEAR = 4096.0  # metres: nearer to zero, single precision keeps millimetres
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +63,7 @@ class Tracks:
         seen [N T]; other positions are NaN."""
         low, high = np.searchsorted(self.times, (begin, begin + steps))
         agents, inverse = np.unique(self.rows[low:high], return_inverse=True)
-        positions = np.full((len(agents), steps, 2), np.nan, dtype=np.float32)
+        positions = np.full((len(agents), steps, 2), np.nan)
         positions[inverse, self.times[low:high] - begin] = self.positions[low:high]
         return agents, positions, ~np.isnan(positions[..., 0])
 
@@ -96,21 +98,31 @@ def read_tracks(source: str | Path | bytes, *, every: int = 1, name: str = "", b
 def _rows(text: str, name: str, bad: list[str] | None) -> Iterator[_Row]:
     """The rows of a file, with their line numbers."""
     columns: Sequence[int] | None = None
+    count = 0
     for number, line in enumerate(text.splitlines(), 1):
-        fields = [field.strip().strip('"') for field in SEPARATOR.split(line.strip())]
+        fields = _fields(line)
         if fields == [""] or line.lstrip().startswith("#"):
             continue
         if columns is None:
             columns, is_header = _columns(fields, f"{name}, line {number}")
+            count = len(fields)
             if is_header:
                 continue
         try:
+            if len(fields) != count:
+                raise ValueError(f"{len(fields)} columns, where the first row has {count}; expected frame, agent, x, y")
             yield _row(number, fields, columns)
         except ValueError as error:
             message = f"{name}, line {number}: {error}"
             if bad is None:
                 raise DataError(message) from None
             bad.append(message)
+
+
+def _fields(line: str) -> list[str]:
+    if ";" in line:
+        return [field.strip().strip('"').replace(",", ".") for field in line.strip().split(";")]
+    return [field.strip().strip('"') for field in SEPARATOR.split(line.strip())]
 
 
 def _columns(fields: Sequence[str], where: str) -> tuple[Sequence[int], bool]:
@@ -128,12 +140,12 @@ def _columns(fields: Sequence[str], where: str) -> tuple[Sequence[int], bool]:
 
 
 def _row(number: int, fields: Sequence[str], columns: Sequence[int]) -> _Row:
-    if len(fields) <= max(columns):
-        raise ValueError(f"{len(fields)} columns; expected frame, agent, x, y")
     frame, agent, x, y = (fields[column] for column in columns)
     for each in (frame, x, y):
         if not _is_number(each):
             raise ValueError(f"{each[:40]!r} is no number; expected frame, agent, x, y")
+    if max(abs(float(x)), abs(float(y))) > FARTHEST:
+        raise ValueError(f"({x[:20]}, {y[:20]}) is too far away; expected metres, up to {FARTHEST:,.0f}")
     if not agent:
         raise ValueError("the agent has no name; expected frame, agent, x, y")
     return _Row(number, float(frame), _agent_name(agent), float(x), float(y))
@@ -169,10 +181,7 @@ def _tracks(rows: list[_Row], name: str, every: int, bad: list[str] | None) -> T
         if (other.x, other.y) == (row.x, row.y):
             repeated += 1
             continue
-        message = (
-            f"{name}, line {row.line}: agent {row.agent} is at ({row.x:g}, {row.y:g}) in frame {row.frame:g}, but at "
-            f"({other.x:g}, {other.y:g}) by line {other.line}; an agent is at one place at a time"
-        )
+        message = f"{name}, line {row.line}: {_contradiction(row, other, step)}"
         if bad is None:
             raise DataError(message)
         bad.append(message)
@@ -187,9 +196,29 @@ def _tracks(rows: list[_Row], name: str, every: int, bad: list[str] | None) -> T
     )  # fmt: skip
 
 
+def _contradiction(row: _Row, other: _Row, step: float) -> str:
+    """Why two rows cannot both be right."""
+    if other.frame != row.frame:
+        return (
+            f"frames {other.frame:g} (line {other.line}) and {row.frame:g} are less than a step apart; most frames are "
+            f"{step:g} apart, and all must be"
+        )
+    return (
+        f"agent {row.agent} is at ({row.x:g}, {row.y:g}) in frame {row.frame:g}, but at ({other.x:g}, {other.y:g}) by "
+        f"line {other.line}; an agent is at one place at a time"
+    )
+
+
 def _agent_order(agent: str) -> tuple[bool, float, str]:
     """Numbers in their order, then names in theirs."""
     return (False, float(agent), agent) if _is_number(agent) else (True, 0.0, agent)
+
+
+def far_away(positions: Float[np.ndarray, "*shape 2"]) -> Float[np.ndarray, " 2"]:
+    """What to subtract from positions before they become single precision: their mean in whole metres, if it is far
+    from zero, as in the coordinates of maps. Models do not depend on where a scene is."""
+    middle = np.nanmean(positions.reshape(-1, 2).astype(np.float64), axis=0) if positions.size else np.zeros(2)
+    return np.where(np.abs(middle).max() > NEAR, middle.round(), 0.0)
 
 
 def filled(positions: Float[np.ndarray, "N T 2"], seen: Bool[np.ndarray, "N T"]) -> Float[np.ndarray, "N T 2"]:

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from regard.data.trajectories.tracks import Tracks, filled
+from regard.data.trajectories.tracks import Tracks, far_away, filled
 
 AgentChoice = Literal["complete", "present"]
 FEWEST_SEEN = 2  # steps of the past in which a present agent must be seen
@@ -61,7 +61,7 @@ def windows(tracks: Tracks, protocol: Protocol) -> Iterator[Window]:
             past = seen[:, : protocol.past]
             chosen = past[:, -1] & (past.sum(axis=1) >= min(FEWEST_SEEN, protocol.past))
         if chosen.sum() >= protocol.fewest:
-            whole = filled(positions[chosen], seen[chosen])
+            whole = filled(positions[chosen] - far_away(positions[chosen]), seen[chosen])
             yield Window(tracks.name, tracks.frame(begin), keys[agents[chosen]], whole, seen[chosen])
 
 

@@ -238,6 +238,8 @@ def _read(what: str | Path) -> Iterator[_Read]:
     if isinstance(what, str) and not _is_file(what):
         found = read_residues(what)
         yield _Read("sequence", found.sequence, None, found.told)
+    elif path.is_dir():
+        raise DataError(f"{what} is a folder; give a sequence, or the files in it")
     elif not path.is_file():
         raise DataError(f"there is no file {str(what)!r}; expected a sequence, or a file as FASTA or A3M")
     elif set(path.suffixes) & set(ALIGNMENTS):
@@ -252,7 +254,7 @@ def _is_file(text: str) -> bool:
     """Whether a text is meant as the name of a file: it looks like one, or there is one."""
     if any(mark in text for mark in "./\\"):
         return True
-    return len(text) <= LONGEST_NAME and Path(text).is_file()
+    return 0 < len(text.strip()) <= LONGEST_NAME and Path(text).exists()
 
 
 def _batches(proteins: Sequence[ProteinInput]) -> Iterator[list[int]]:

@@ -17,7 +17,7 @@ from regard.checkpoints import load_model
 from regard.data.synthetic.walkers import built_in_walkers
 from regard.data.trajectories.batches import agent_noise
 from regard.data.trajectories.settings import SceneSettings
-from regard.data.trajectories.tracks import Tracks, filled, read_tracks
+from regard.data.trajectories.tracks import Tracks, far_away, filled, read_tracks
 from regard.data.trajectories.windows import agent_key
 from regard.device import find_device
 from regard.errors import DataError, UsageError
@@ -126,14 +126,14 @@ class Forecaster:
         past, truth = positions[present, : c.past], positions[present, c.past :]
         noise = agent_noise(keys, samples, c.latent, seed)
         drawn, likeliest = self.model.forecast(*self._tensors(past), torch.from_numpy(noise).to(self.device)[None])
-        found, mean = (each[0].float().cpu().numpy() for each in (drawn, likeliest))
+        found, mean = (each[0].double().cpu().numpy() + far_away(past) for each in (drawn, likeliest))
         return Forecast(tracks.name, names, tracks.frame(now), tracks.step, past, found, mean, truth, noise)
 
     def _tensors(self, past: Float[np.ndarray, "N P 2"]) -> tuple[torch.Tensor, torch.Tensor]:
         """The past as the model reads it: without steps that nobody was seen in at its beginning."""
         seen = ~np.isnan(past[..., 0])
         begin = min(int(seen.any(axis=0).argmax()), seen.shape[1] - 2)
-        whole = filled(past, seen)[:, begin:]
+        whole = filled(past - far_away(past), seen)[:, begin:]
         return torch.from_numpy(whole)[None].to(self.device), torch.from_numpy(seen[:, begin:])[None].to(self.device)
 
     @torch.inference_mode()

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from regard.data.audio.features import LogMelConfig
 from regard.data.batch import SpeechBatch
 from regard.data.loader import Loader, Rows
-from regard.data.speech.batches import SpeechBatches
+from regard.data.speech.batches import ROUNDED_LABELS, SpeechBatches
 from regard.data.speech.features import speech_features
 from regard.errors import DataError
 from regard.models.conformer import ConformerConfig
@@ -47,7 +47,8 @@ class SpeechTask(SupervisedTask[SpeechBatch]):
             )
         self.valid = self._evaluation("valid", training.validate_utterances)
         self.spoken = self.corpus.parts["train"]
-        make = SpeechBatches(self.spoken, recipe.augmentation, self.corpus.tokenizer.pad)
+        rounded = ROUNDED_LABELS if training.shapes_recur else 1
+        make = SpeechBatches(self.spoken, recipe.augmentation, self.corpus.tokenizer.pad, rounded)
         self.loader = Loader(self._plan, make, **loader_options(training, device))
         self.factored = training.factored(device.type)
 
