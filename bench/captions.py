@@ -1,6 +1,6 @@
 """Pictures of captions with their maps, chosen by number: every n-th image of a file of captions, for several models.
 
-Example: python bench/captions.py ../shared/data/flickr8k/dev_captions.tsv.gz -m runs/soft -m runs/hard -o pictures
+Example: python bench/captions.py ../shared/data/flickr8k/dev_captions.tsv.gz -m runs/soft -m runs/hard -o images
 """
 
 from __future__ import annotations

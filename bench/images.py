@@ -1,4 +1,4 @@
-"""ViT-B/16 and Swin-T, naming pictures and learning: Regard against transformers, timm and torchvision.
+"""ViT-B/16 and Swin-T, naming images and learning: Regard against transformers, timm and torchvision.
 
 python bench/images.py [--models ViT-B/16] [--batch N] [--device cuda] [--dtype bfloat16] [--compile [MODE]]
                        [--libraries torchvision] [--seconds PER_LINE] [--json FILE]
@@ -179,7 +179,7 @@ def main(options: argparse.Namespace) -> None:
     setting = Setting(options.batch, options.device, options.dtype, options.compile, options.threads)
     where = torch.cuda.get_device_name() if setting.device.type == "cuda" else "CPU"
     how = f", compiled ({options.compile})" if options.compile else ""
-    print(f"batches of {options.batch} pictures of {SIDE} x {SIDE}, {where}{how}\n")
+    print(f"batches of {options.batch} images of {SIDE} x {SIDE}, {where}{how}\n")
     print(f"{'model':10}{'library':14}{'task':11}{'theirs/s':>10}{'ours/s':>10}{'faster':>10}")
     models, libraries = options.models.split(","), options.libraries.split(",")
     lines = [line for name in models for line in measure(name, setting, options.seconds, libraries)]

@@ -21,8 +21,8 @@ LONGEST_SHOWN = 80  # characters of a wrong value in an error
 class Examples(NamedTuple):
     """What a model reads, in words: one example, and several with their size."""
 
-    one: str  # "picture"
-    many: str  # "pictures of 32 x 32 pixels"; {source} and {target} stand for the lengths of a plan
+    one: str  # "image"
+    many: str  # "images of 32 x 32 pixels"; {source} and {target} stand for the lengths of a plan
 
 
 class Config(pydantic.BaseModel):

@@ -1,5 +1,7 @@
 """Errors that a user can act on. The command line prints each as one line and exits with its code."""
 
+import re
+
 
 class RegardError(Exception):
     """An error that the user can fix. Its message says what was given, what was expected and what to do."""
@@ -27,3 +29,8 @@ class CheckpointError(RegardError):
 
 class TrainingError(RegardError):
     """Training stopped, and the user must decide how to continue."""
+
+
+def with_article(name: str) -> str:
+    """A name with the article that it has when it is read aloud: a vit, an elmo, an lstm."""
+    return f"{'an' if re.match('[aeio]|[flmn][^aeiouyhlr]', name.lower()) else 'a'} {name}"

@@ -1,4 +1,4 @@
-"""The Picture tab with a captioner: the caption, and where each of its words looked; the same on the offline page."""
+"""The Image tab with a captioner: the caption, and where each of its words looked; the same on the offline page."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Objects in the Picture tab, and the offline page of boxes."""
+"""Objects in the Image tab, and the offline page of boxes."""
 
 import re
 

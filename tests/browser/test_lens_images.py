@@ -1,4 +1,4 @@
-"""The Picture tab, and the offline page of an image."""
+"""The Image tab, and the offline page of an image."""
 
 import re
 
@@ -60,7 +60,7 @@ def test_a_picture_is_dropped_named_and_looked_into(open_lens, start_server, mak
         check(view, classifier, picture)
         (tmp_path / "text.jpg").write_text("hello")
         page.set_input_files("#picture-file", tmp_path / "text.jpg")
-        expect(page.locator("#picture-error")).to_have_text(re.compile("text.jpg is no picture"))
+        expect(page.locator("#picture-error")).to_have_text(re.compile("text.jpg is no image"))
 
 
 def test_the_tab_says_when_no_model_looks_at_pictures(page, served):

@@ -65,7 +65,7 @@ def test_damage_is_told_by_default(tmp_path: Path):
 def test_malformed_corpora_are_refused_with_the_byte_or_replaced_when_told(tmp_path: Path):
     path = tmp_path / "a.tsv"
     path.write_bytes(b"a\tb\nc\t\xff\n")
-    with pytest.raises(DataError, match=r"a\.tsv, line 2: malformed UTF-8 or NUL at byte 6; .*errors='replace'"):
+    with pytest.raises(DataError, match=r"a\.tsv, line 2: malformed UTF-8 or NUL at byte 6; .*iconv"):
         list(read_pairs(path, "en", "de"))
     with pytest.warns(UserWarning, match="byte 6"):
         assert [pair.target for pair in read_pairs(path, "en", "de", errors="replace")] == ["b", "\ufffd"]

@@ -5,7 +5,8 @@ from typing import ClassVar
 import pytest
 
 from regard.config import Config, SavedConfig, known_keys, required_keys
-from regard.errors import CheckpointError, ConfigError
+from regard.errors import CheckpointError, ConfigError, with_article
+from regard.models.catalog import MODELS
 
 
 class Inner(Config):
@@ -89,3 +90,11 @@ def test_a_file_beside_weights_that_is_missing_or_broken_is_named(content, words
     with pytest.raises(CheckpointError, match=words) as caught:
         Beside.load(tmp_path)
     assert "beside.json" in str(caught.value)
+
+
+def test_messages_name_every_model_with_its_article():
+    """Read aloud: by its first sound, and letter by letter if the name is an abbreviation."""
+    found = {with_article(name) for name in [*MODELS, "ImageCaptioner", "Translator", "unet"]}
+    assert {"an ImageCaptioner", "a Translator", "a unet"} <= found
+    with_an = {each.removeprefix("an ") for each in found if each.startswith("an ")} - {"ImageCaptioner"}
+    assert with_an == {"agentformer", "elmo", "evoformer", "interactor", "lstm", "mvit"}

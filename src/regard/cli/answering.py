@@ -79,9 +79,9 @@ def unknown_to(translator: Translator, models: list[str], *, typed: bool, unit: 
     return Unknown(translator.unknown_words, typed=typed, unit=unit, about=about(models))
 
 
-def refuse_pictures(texts: Iterable[str]) -> None:
+def refuse_images(texts: Iterable[str]) -> None:
     """Raise an error for an image file where a text is expected."""
-    from regard.data.arguments import refuse_pictures as refuse
+    from regard.data.arguments import refuse_images as refuse
 
     refuse(texts)
 

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 def caption(
     model: Model,
-    picture: Annotated[list[str] | None, typer.Argument(help="Files of pictures; without any, lines of stdin.")] = None,
+    image: Annotated[list[str] | None, typer.Argument(help="Files of images; without any, lines of stdin.")] = None,
     beam: Annotated[int | None, typer.Option(help="Beam width; 1 is greedy. Default: the model's own.")] = None,
-    n_best: Annotated[int, typer.Option(help="Above 1: so many lines per picture, best first, score TAB text.")] = 1,
+    n_best: Annotated[int, typer.Option(help="Above 1: so many lines per image, best first, score TAB text.")] = 1,
     sample: Annotated[bool, typer.Option("--sample", help="Draw words at random instead of searching.")] = False,
     temperature: Annotated[float | None, typer.Option(help="Sampling: below 1 is bolder, above 1 wilder.")] = None,
     seed: Annotated[int | None, typer.Option(help="Sampling: same seed, same captions.")] = None,
@@ -34,14 +34,14 @@ def caption(
     device: Device = "cpu",
     allow_pickle: AllowPickle = False,
 ) -> None:
-    """Describe pictures: one line out for each picture.
+    """Describe images: one line out for each image.
 
-    A file that is no picture comes out as an empty line with a message on stderr, and the exit code is 1.
+    A file that is no image comes out as an empty line with a message on stderr, and the exit code is 1.
 
     Example: regard caption dog.jpg -m runs/flickr8k-captioner --beam 3 --attention dog.png
     """
-    if attention and len(picture or ()) != 1:
-        raise UsageError("--attention draws one picture; give exactly one file")
+    if attention and len(image or ()) != 1:
+        raise UsageError("--attention draws one image; give exactly one file")
     from regard.checkpoints.hub import local_folder
     from regard.inference.insight.interventions import changed, switched_off
     from regard.inference.pipelines.captioner import ImageCaptioner
@@ -60,7 +60,7 @@ def caption(
         return _shown(line, found, as_json)
 
     with changed(captioner, switched_off(without) + change):
-        answer_lines(given_texts(picture), lambda files: captioner.caption(files, settings=settings), show)
+        answer_lines(given_texts(image), lambda files: captioner.caption(files, settings=settings), show)
 
 
 def _shown(file: str, found: Caption | None, as_json: bool) -> str:

@@ -56,7 +56,7 @@ def claims(
         from regard.look.charts import check_name
 
         if len(chosen) > 1:
-            raise UsageError("a picture shows the figures of one claim; name one")
+            raise UsageError("an image shows the figures of one claim; name one")
         check_name(output)  # fail before the work, not after it
     options, results, begin = ClaimOptions(seeds, steps, runs), [], time.monotonic()
     for claim in chosen:
@@ -83,7 +83,7 @@ def _draw(output: Path, name: str, verdict: Verdict) -> None:
     from regard.studies.lectures.drawing import draw_rows
 
     if verdict.chart is None:
-        raise UsageError(f"the figures of {name!r} are a table, not a picture; print them with --figures")
+        raise UsageError(f"the figures of {name!r} are a table, not an image; print them with --figures")
     draw_rows(output, verdict.chart, verdict.rows)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.answering import Unknown, answer_lines, given_texts, refuse_pictures
+from regard.cli.answering import Unknown, answer_lines, given_texts, refuse_images
 from regard.cli.options import (
     AllowPickle,
     AsJson,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def classify(
     model: Model,
     text: Annotated[
-        list[str] | None, typer.Argument(help="Texts, or files of pictures; without any, lines of stdin.")
+        list[str] | None, typer.Argument(help="Texts, or files of images; without any, lines of stdin.")
     ] = None,
     pairs: Annotated[bool, typer.Option("--pairs", help="Each line is two texts with a TAB between them.")] = False,
     truncate: Truncate = False,
@@ -39,9 +39,9 @@ def classify(
     device: Device = "cpu",
     allow_pickle: AllowPickle = False,
 ) -> None:
-    """Label texts or pictures: one line out for each line in, label TAB probability, or the value it is rated with.
+    """Label texts or images: one line out for each line in, label TAB probability, or the value it is rated with.
 
-    A line that is too long for the model, no pair, or the name of a file that is no picture comes out empty with a
+    A line that is too long for the model, no pair, or the name of a file that is no image comes out empty with a
     message on stderr, and the exit code is 1.
 
     Example: regard classify "a moving, funny film" -m runs/sst2
@@ -56,7 +56,7 @@ def classify(
         with changed(classifier, switched_off(without) + change):
             answer_lines(given_texts(text), classifier.classify, lambda line, found: _shown(kind, line, found, as_json))
         return
-    refuse_pictures(text or ())
+    refuse_images(text or ())
     encoder = load_encoder(model, device, allow_pickle)
 
     def answer(lines: list[str]) -> list[Labelled]:

@@ -22,7 +22,7 @@ SPARSITIES = [0.0, 0.5, 0.7, 0.85, 0.95, 0.99]
 def compare(
     what: Annotated[
         str,
-        typer.Argument(help="models, length, sequences, data, pictures, gradients, heads, scaling or superposition."),
+        typer.Argument(help="models, length, sequences, data, images, gradients, heads, scaling or superposition."),
     ],
     pairs: Annotated[str, typer.Argument(help="models: the held-out pairs, a path or `phrasebook`.")] = "",
     model: Annotated[
@@ -36,7 +36,7 @@ def compare(
     show: Annotated[int, typer.Option(min=0, help="models: how many of the sentences that differ most.")] = 10,
     bins: Annotated[str, typer.Option(help="length: bins of source words.")] = BINS,
     lengths: Annotated[str, typer.Option(help="sequences: the lengths to measure.")] = LENGTHS,
-    counts: Annotated[str, typer.Option(help="data: the numbers of pictures to learn from.")] = COUNTS,
+    counts: Annotated[str, typer.Option(help="data: the numbers of images to learn from.")] = COUNTS,
     sets: Sets = [],  # noqa: B006
     runs: Annotated[
         Path, typer.Option(help="data: where to train; what is complete there is not trained again.")
@@ -50,7 +50,7 @@ def compare(
 
     models: an old and a new translator on the same pairs, named with -m in this order: BLEU and chrF of both, and the
     sentences that differ most. length: BLEU against sentence length, for models named with -m. sequences: recurrence,
-    convolution and attention on the same sequence. data: accuracy against the number of training pictures, for recipes
+    convolution and attention on the same sequence. data: accuracy against the number of training images, for recipes
     named with -m. pictures: memory and time of attention between all patches, written out or fused, and within windows,
     planned and measured. gradients: how far they reach back in an RNN and an LSTM. heads: what more heads cost.
     scaling: what happens to the softmax without the division by √width. superposition: how features share neurons as
@@ -177,7 +177,7 @@ def _data(names: list[str], output: Path | None, counts: list[int], sets: list[s
     if as_json:
         print(json.dumps({"counts": counts, "accuracy": results}))
     else:
-        print(f"{'accuracy by pictures':20}" + "".join(f"{count:>9,}" for count in counts))
+        print(f"{'accuracy by images':20}" + "".join(f"{count:>9,}" for count in counts))
         for name, row in results.items():
             print(f"{name:20}" + "".join(f"{value:9.4f}" for value in row))
     if output:
@@ -185,9 +185,7 @@ def _data(names: list[str], output: Path | None, counts: list[int], sets: list[s
 
         percent = {name: [100 * value for value in row] for name, row in results.items()}
         title = "The same recipe with more and more data"
-        line_chart(
-            output, counts, percent, title=title, x_label="training pictures", y_label="accuracy (%)", log_x=True
-        )
+        line_chart(output, counts, percent, title=title, x_label="training images", y_label="accuracy (%)", log_x=True)
 
 
 def _pictures(output: Path | None, sides: list[int], device: str, as_json: bool) -> None:
@@ -214,7 +212,7 @@ def _pictures(output: Path | None, sides: list[int], device: str, as_json: bool)
         ways = dict.fromkeys(row.way for row in rows)
         lines = {way: [(row.peak or math.nan) / 2**20 for row in rows if row.way == way] for way in ways}
         title = "Two layers of attention between patches of 4 x 4 pixels, one head"
-        line_chart(output, sides, lines, title=title, x_label="side of the picture (pixels)",
+        line_chart(output, sides, lines, title=title, x_label="side of the image (pixels)",
                    y_label="peak memory of a forward pass (MB)", logarithmic=True)  # fmt: skip
 
 

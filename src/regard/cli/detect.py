@@ -10,7 +10,7 @@ import typer
 
 from regard.cli.answering import answer_lines, given_texts
 from regard.cli.options import AllowPickle, AsJson, Device, Model, Without, switch_off
-from regard.errors import UsageError
+from regard.errors import UsageError, with_article
 
 if TYPE_CHECKING:
     from regard.inference.pipelines.detection import Detected, ObjectDetector
@@ -58,7 +58,9 @@ def detect(
         raise UsageError(f"{output}: what is found is written to FILE.json, FILE.png or a folder")
     detector = regard.load(model, device=device, allow_pickle=allow_pickle)
     if not isinstance(detector, ObjectDetector):
-        raise UsageError(f"{model} is a {type(detector).__name__}, which detects no objects; choose another model")
+        raise UsageError(
+            f"{model} is {with_article(type(detector).__name__)}, which detects no objects; choose another model"
+        )
     switch_off(context, detector, without)
     kept: list[tuple[str, Detected]] = []
 

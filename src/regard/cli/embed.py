@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.answering import Unknown, answer_lines, given_texts, refuse_pictures
+from regard.cli.answering import Unknown, answer_lines, given_texts, refuse_images
 from regard.cli.options import (
     AllowPickle,
     AsJson,
@@ -69,7 +69,7 @@ def embed(
 
     if input_file and text:
         raise UsageError("give texts or --input, not both")
-    refuse_pictures(text or ())
+    refuse_images(text or ())
     encoder = load_embedder(model, device, allow_pickle)
     switch_off(context, encoder, without)
 

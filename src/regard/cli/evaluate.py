@@ -40,7 +40,7 @@ ON_ONE_LINE = 5  # numbers
 def evaluate(
     data: Annotated[
         str,
-        typer.Argument(help="Held-out pairs, labelled texts or pictures: a path, `phrasebook` or `scenes`."),
+        typer.Argument(help="Held-out pairs, labelled texts or images: a path, `phrasebook` or `scenes`."),
     ] = "",
     model: Models = [],  # noqa: B006 - typer's way to say "none given"
     to: To = "",
@@ -91,7 +91,7 @@ def evaluate(
     allow_pickle: AllowPickle = False,
 ) -> None:
     """Measure a translator on held-out pairs (BLEU, chrF, exact match) or its alignments against gold (AER), or a
-    language model on a text (perplexity), or a classifier on labelled pictures (accuracy) or texts (GLUE's metrics).
+    language model on a text (perplexity), or a classifier on labelled images (accuracy) or texts (GLUE's metrics).
 
     Example: regard evaluate ../shared/data/multi30k/test_2016_flickr -m runs/en-de --beam 5
     Example: regard evaluate ../shared/data/glue/RTE/dev.tsv.gz -m runs/glue-rte-minilm

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.answering import Unknown, answer_lines, given_texts, refuse_pictures
+from regard.cli.answering import Unknown, answer_lines, given_texts, refuse_images
 from regard.cli.options import AllowPickle, AsJson, Device, Model, Without, load_encoder, switch_off
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def fill(
 
     Example: regard fill "Paris is the [MASK] of France." -m hf:google-bert/bert-base-uncased --top 5
     """
-    refuse_pictures(text or ())
+    refuse_images(text or ())
     encoder = load_encoder(model, device, allow_pickle)
     switch_off(context, encoder, without)
 

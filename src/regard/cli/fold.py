@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.options import AllowPickle, AsJson, Device, Model, Without, switch_off
-from regard.errors import UsageError
+from regard.errors import UsageError, with_article
 
 if TYPE_CHECKING:
     from regard.inference.pipelines.folding import Prediction
@@ -51,7 +51,9 @@ def fold(
         check_suffix(output)
     predictor = regard.load(model, device=device, allow_pickle=allow_pickle)
     if not isinstance(predictor, StructurePredictor):
-        raise UsageError(f"{model} is a {type(predictor).__name__}, which folds no proteins; choose another model")
+        raise UsageError(
+            f"{model} is {with_article(type(predictor).__name__)}, which folds no proteins; choose another model"
+        )
     switch_off(context, predictor, without)
     requests = [request for each in protein for request in predictor.read(each)]
     drawn = output is not None and output.suffix.lower() in (".png", ".svg", ".html")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.answering import Unknown, answer_lines, given_texts, refuse_pictures
+from regard.cli.answering import Unknown, answer_lines, given_texts, refuse_images
 from regard.cli.images import make_images
 from regard.cli.options import (
     AllowPickle,
@@ -35,14 +35,12 @@ def generate(
     model: Model,
     prompt: Annotated[
         list[str] | None,
-        typer.Argument(
-            help="Prompts; without any, lines of stdin. Of models of pictures: files to go on from, classes."
-        ),
+        typer.Argument(help="Prompts; without any, lines of stdin. Of models of images: files to go on from, classes."),
     ] = None,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Pictures: where to write them, a PNG.")] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Images: where to write them, a PNG.")] = None,
     keep: Annotated[
         float,
-        typer.Option(min=0, max=1, callback=finite, help="Pictures: the upper share of a given one that stays."),
+        typer.Option(min=0, max=1, callback=finite, help="Images: the upper share of a given one that stays."),
     ] = 0.5,
     max_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of an answer.")] = 128,
     temperature: Annotated[
@@ -84,7 +82,7 @@ def generate(
     precision: Precision = "fp32",
     allow_pickle: AllowPickle = False,
 ) -> None:
-    """Write on from a prompt (GPT-2, Llama), or answer it (T5); make pictures (SAGAN) or go on from half of one (iGPT).
+    """Write on from a prompt (GPT-2, Llama), or answer it (T5); make images (SAGAN) or go on from half of one (iGPT).
 
     Answers to prompts of the command line are printed as they are. For lines of standard input one line comes out for
     each, with \\n for a line break inside an answer. A line that is too long for the model comes out empty with a
@@ -104,17 +102,17 @@ def generate(
     changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     if generates_images(model):
         if stream or as_json or best_of or stop or beam:
-            raise UsageError("--stream, --json, --best-of, --stop and --beam are for texts; this model makes pictures")
+            raise UsageError("--stream, --json, --best-of, --stop and --beam are for texts; this model makes images")
         if without or change:
-            raise UsageError("--without and --change are for models that write texts; this one makes pictures")
+            raise UsageError("--without and --change are for models that write texts; this one makes images")
         if precision != "fp32":
-            raise UsageError("--precision is for models that write texts; this one makes pictures, in fp32")
+            raise UsageError("--precision is for models that write texts; this one makes images, in fp32")
         make_images(prompt or [], model, output, count=n, keep=keep, settings=changes, device=device,
                       allow_pickle=allow_pickle)  # fmt: skip
         return
     if output is not None:
-        raise UsageError("-o is for models that make pictures; this one writes texts to standard output")
-    refuse_pictures(prompt or ())
+        raise UsageError("-o is for models that make images; this one writes texts to standard output")
+    refuse_images(prompt or ())
     changes |= {"max_tokens": max_tokens, "stop": stop or []}
     writer = load_writer(model, device, allow_pickle, precision)
     from regard.inference.insight.interventions import changed, switched_off

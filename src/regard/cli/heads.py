@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.options import AllowPickle, AsJson, Device, Models, To, built_in
-from regard.errors import UsageError
+from regard.errors import UsageError, with_article
 
 if TYPE_CHECKING:
     from regard.data.formats.pairs import Pair
@@ -71,7 +71,7 @@ def heads(
     if isinstance(pipeline, Translator):
         pairs = held_out_pairs(pipeline, data, to, count=count, seed=seed, max_words=max_words)[:count]
     elif align:
-        raise UsageError(f"{names[0]} is a {type(pipeline).__name__}; --align is for translators")
+        raise UsageError(f"{names[0]} is {with_article(type(pipeline).__name__)}; --align is for translators")
     rates = head_alignment(pipeline, pairs) if align and isinstance(pipeline, Translator) and pairs is not None else {}
     measure = _measure(pipeline, names[0], data, metric, pairs, count, seed)
     table = head_table(pipeline, measure, layers=layers, by="mean" if by == "mean" else "zero", progress=_progress)
@@ -105,7 +105,7 @@ def _measure(
     folder = resolve(local_folder(name))
     evaluation = find_evaluation(find_pipeline(folder))
     if evaluation is None:
-        raise UsageError(f"{name} is a {type(pipeline).__name__}, which has no evaluation")
+        raise UsageError(f"{name} is {with_article(type(pipeline).__name__)}, which has no evaluation")
     options = EvaluationOptions(folder, count, seed)
     return score(metric, lambda: evaluation(pipeline, data, options).scores)
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regard.errors import UsageError
+from regard.errors import UsageError, with_article
 
 if TYPE_CHECKING:
     from regard.inference.pipelines.images import ImageSegmenter
@@ -54,7 +54,7 @@ def look_at_file(
                 return image_report(pipeline.attention(read), title=title, model=pipeline.name, meta={})
         found = inspect_input(pipeline, GivenInput(read, title, text))
         if found is None:
-            raise UsageError(f"{model} is a {type(pipeline).__name__}, whose attention cannot be drawn")
+            raise UsageError(f"{model} is {with_article(type(pipeline).__name__)}, whose attention cannot be drawn")
         if not found.report.panels and not found.report.shown_as:
             raise UsageError(f"{model} has no attention to look at, or says nothing about {title}")
         return found.report
@@ -106,7 +106,7 @@ def make_images(
         images, columns = torch.cat(rows), count
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_bytes(png(grid(images, columns)))
-    print(f"{len(images)} pictures drawn to {output}", file=sys.stderr)
+    print(f"{len(images)} images drawn to {output}", file=sys.stderr)
 
 
 def load_segmenter(model: str, device: str, allow_pickle: bool) -> ImageSegmenter:

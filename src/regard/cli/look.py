@@ -9,14 +9,14 @@ from typing import Annotated, Any
 
 import typer
 
-from regard.cli.answering import Unknown, refuse_pictures
+from regard.cli.answering import Unknown, refuse_images
 from regard.cli.images import look_at_file
 from regard.cli.options import AllowPickle, Changes, Device, Models, To, Without, built_in, finite, input_of
 
 
 def look(
     text: Annotated[
-        str, typer.Argument(help="The text to look at (for a BERT, hidden words as [MASK]), or the file of a picture.")
+        str, typer.Argument(help="The text to look at (for a BERT, hidden words as [MASK]), or the file of an image.")
     ],
     pair: Annotated[str, typer.Argument(help="The second text of a pair, or the text beside an image.")] = "",
     model: Models = [],  # noqa: B006 - typer's way to say "none given"
@@ -35,7 +35,7 @@ def look(
     layers: Annotated[str, typer.Option(help="Pattern of layers, such as 'decoder.*.cross'.")] = "*",
     head: Annotated[int | None, typer.Option(min=0, help="One head only, counted from 0.")] = None,
     at: Annotated[
-        list[str] | None, typer.Option(help="Pictures: the place that looks, as X,Y from 0,0 to 1,1. Repeatable.")
+        list[str] | None, typer.Option(help="Images: the place that looks, as X,Y from 0,0 to 1,1. Repeatable.")
     ] = None,
     without: Without = [],  # noqa: B006 - typer's way to say "none given"
     change: Changes = [],  # noqa: B006 - typer's way to say "none given"
@@ -49,7 +49,7 @@ def look(
     device: Device = "cpu",
     allow_pickle: AllowPickle = False,
 ) -> None:
-    """Draw where a model looks: every layer and head, as one offline page, a picture or JSON.
+    """Draw where a model looks: every layer and head, as one offline page, an image or JSON.
 
     Any model with attention: a translator with its translation, a BERT with a text or a pair, a GPT with a text and, if
     asked, its continuation, a T5 with its answer, an image model with an image. The page and JSON also hold what a
@@ -69,7 +69,7 @@ def look(
             device, allow_pickle,
         )  # fmt: skip
         return
-    refuse_pictures((text, pair, other))
+    refuse_images((text, pair, other))
     import regard
     from regard.data.tokenizers.base import well_formed
     from regard.inference.insight.interventions import changed, switched_off

@@ -21,17 +21,17 @@ TOP = 10
 def match(
     context: typer.Context,
     model: Model,
-    given: Annotated[list[str], typer.Argument(help="A picture and texts; with --images, texts alone.")],
+    given: Annotated[list[str], typer.Argument(help="An image and texts; with --images, texts alone.")],
     images: Annotated[
-        Path | None, typer.Option("--images", help="Search the pictures of this folder for each text.")
+        Path | None, typer.Option("--images", help="Search the images of this folder for each text.")
     ] = None,
-    top: Annotated[int, typer.Option("--top", min=1, help="How many pictures to name for each text.")] = TOP,
+    top: Annotated[int, typer.Option("--top", min=1, help="How many images to name for each text.")] = TOP,
     without: Without = [],  # noqa: B006 - typer's way to say "none given"
     as_json: AsJson = False,
     device: Device = "cpu",
     allow_pickle: AllowPickle = False,
 ) -> None:
-    """Compare texts with pictures, as the model was trained to.
+    """Compare texts with images, as the model was trained to.
 
     A model of captions scores every text, best first: score TAB text (with --images: score TAB file TAB text). A model
     that points gives the region that a phrase means: left, top, right and bottom from 0 to 1. A model of questions
@@ -45,29 +45,29 @@ def match(
     from regard.inference.pipelines.vision_language import VisionLanguageModel
 
     if images is None and len(given) < 2:
-        raise UsageError("give a picture and at least one text, or a folder with --images and a text")
+        raise UsageError("give an image and at least one text, or a folder with --images and a text")
     reader = VisionLanguageModel.load(local_folder(model), device=device, allow_pickle=allow_pickle)
     switch_off(context, reader, without)
     if images is not None:
         _search(reader, images, given, top, as_json)
         return
-    picture, *texts = given
-    for line in _answers(reader, picture, texts):
+    image, *texts = given
+    for line in _answers(reader, image, texts):
         print(json.dumps(line, ensure_ascii=False) if as_json else "\t".join(_plain(line)))
 
 
-def _answers(reader: VisionLanguageModel, picture: str, texts: list[str]) -> list[dict[str, Any]]:
+def _answers(reader: VisionLanguageModel, image: str, texts: list[str]) -> list[dict[str, Any]]:
     match reader.config.head:
         case "point":
-            found = zip(texts, reader.point(picture, texts), strict=True)
+            found = zip(texts, reader.point(image, texts), strict=True)
             return [
                 {"box": list(each.box), "probability": each.probabilities[each.region], "text": text}
                 for text, each in found
             ]
         case "answer":
-            answers = zip(texts, reader.answer(picture, texts), strict=True)
+            answers = zip(texts, reader.answer(image, texts), strict=True)
             return [{"answer": each.label, "probability": each.probability, "text": text} for text, each in answers]
-    matches = reader.match(picture, texts)
+    matches = reader.match(image, texts)
     return [
         _without_nothing({"score": each.score, "probability": each.probability, "text": texts[each.text]})
         for each in matches
@@ -98,7 +98,7 @@ def _search(reader: VisionLanguageModel, folder: Path, texts: list[str], top: in
         except DataError as error:
             print(f"regard: {error}", file=sys.stderr)
     if not files:
-        raise DataError(f"{folder} has no picture that can be read")
+        raise DataError(f"{folder} has no image that can be read")
     scores = reader.scores(regions, texts)
     for number, text in enumerate(texts):
         for image in scores[:, number].argsort()[::-1][:top].tolist():

@@ -129,13 +129,15 @@ def generates_images(name: str) -> bool:
 def load_file_classifier(name: str, device: str = "cpu", allow_pickle: bool = False) -> FileClassifier:
     """The classifier of a folder whose model reads files."""
     import regard
-    from regard.errors import UsageError
+    from regard.errors import UsageError, with_article
 
     if is_image_model(name):
         return load_classifier(name, device, allow_pickle)
     found = regard.load(name, device=device, allow_pickle=allow_pickle)
     if not isinstance(found, FileClassifier):
-        raise UsageError(f"{name} is a {type(found).__name__}, which classifies no files; choose another model")
+        raise UsageError(
+            f"{name} is {with_article(type(found).__name__)}, which classifies no files; choose another model"
+        )
     return found
 
 
@@ -150,7 +152,7 @@ def load_classifier(name: str, device: str = "cpu", allow_pickle: bool = False) 
 def load_embedder(name: str, device: str = "cpu", allow_pickle: bool = False) -> Embedder:
     """The text encoder or word vectors of a folder."""
     import regard
-    from regard.errors import UsageError
+    from regard.errors import UsageError, with_article
     from regard.inference.pipelines.catalog import models_that
     from regard.inference.pipelines.text_encoder import TextEncoder
     from regard.inference.pipelines.word_vectors import WordVectors
@@ -158,7 +160,10 @@ def load_embedder(name: str, device: str = "cpu", allow_pickle: bool = False) ->
     found = regard.load(name, device=device, allow_pickle=allow_pickle)
     if not isinstance(found, TextEncoder | WordVectors):
         expected = " or ".join(models_that("embed"))
-        raise UsageError(f"{name} is a {type(found).__name__}, which makes no vectors of texts; expected a {expected}")
+        raise UsageError(
+            f"{name} is {with_article(type(found).__name__)}, which makes no vectors of texts; "
+            f"expected {with_article(expected)}"
+        )
     found.warns = False  # the commands report unknown words themselves
     return found
 
@@ -174,14 +179,16 @@ def load_word_vectors(name: str, device: str = "cpu", allow_pickle: bool = False
 def load_writer(name: str, device: str = "cpu", allow_pickle: bool = False, precision: str = "fp32") -> TextGenerator:
     """The language model or text-to-text model of a folder."""
     import regard
-    from regard.errors import UsageError
+    from regard.errors import UsageError, with_article
     from regard.inference.pipelines.catalog import models_that
     from regard.inference.pipelines.text_generator import TextGenerator
 
     found = regard.load(name, device=device, allow_pickle=allow_pickle, precision=precision)
     if not isinstance(found, TextGenerator):
         expected = " or ".join(models_that("write"))
-        raise UsageError(f"{name} is a {type(found).__name__}, which writes no texts; expected a {expected}")
+        raise UsageError(
+            f"{name} is {with_article(type(found).__name__)}, which writes no texts; expected {with_article(expected)}"
+        )
     return found
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from regard.studies.costs.plan import Plan
 
 KINDS = {
-    "product": "matrix products", "convolution": "convolutions", "batch_norm": "norms of pictures",
+    "product": "matrix products", "convolution": "convolutions", "batch_norm": "norms of images",
     "attention": "attention, fused", "written": "attention, written out", "lstm": "LSTM kernels",
     "stream": "reading and writing tensors", "curve": "exponentials", "gelu": "GELU",
     "draw": "random numbers of dropout", "update": "in place: sums of gradients, AdamW",
@@ -48,7 +48,7 @@ def plan(
     ] = None,
     source_length: Annotated[int | None, typer.Option(min=1, help="Tokens of a source sentence. Default: 32.")] = None,
     target_length: Annotated[
-        int | None, typer.Option(min=1, help="Tokens of a target sentence. Default: 32, of a picture its pixels.")
+        int | None, typer.Option(min=1, help="Tokens of a target sentence. Default: 32, of an image its pixels.")
     ] = None,
     timed: Annotated[
         bool, typer.Option("--time", help="Measure this machine at the model's sizes, and predict the time of a step.")

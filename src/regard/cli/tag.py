@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.answering import Unknown, answer_lines, given_texts, refuse_pictures
+from regard.cli.answering import Unknown, answer_lines, given_texts, refuse_images
 from regard.cli.options import AllowPickle, AsJson, Device, Model, Truncate, load_encoder
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def tag(
 
     Example: regard tag "Anna lives in New York ." -m runs/facts-tags
     """
-    refuse_pictures(text or ())
+    refuse_images(text or ())
     encoder = load_encoder(model, device, allow_pickle)
     unknown = Unknown(encoder.unknown_words, typed=bool(text))
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from regard.cli.options import AllowPickle, Device, Model, Without, switch_off
-from regard.errors import DataError, UsageError
+from regard.errors import DataError, UsageError, with_article
 
 if TYPE_CHECKING:
     from regard.inference.pipelines.transcription import TranscribeOptions, Transcriber, Transcript
@@ -107,7 +107,10 @@ def _loaded(model: str, device: str, allow_pickle: bool) -> Transcriber:
     found: Any = regard.load(model, device=device, allow_pickle=allow_pickle)
     if not isinstance(found, Transcriber):
         expected = " or ".join(models_that("transcribe"))
-        raise UsageError(f"{model} is a {type(found).__name__}, which transcribes no audio; expected a {expected}")
+        raise UsageError(
+            f"{model} is {with_article(type(found).__name__)}, which transcribes no audio; "
+            f"expected {with_article(expected)}"
+        )
     return found
 
 

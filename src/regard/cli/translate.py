@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.answering import Unknown, refuse_pictures, unknown_to
+from regard.cli.answering import Unknown, refuse_images, unknown_to
 from regard.cli.foreign import Foreign
 from regard.cli.options import (
     AllowPickle,
@@ -233,7 +233,7 @@ def _remembered(translator: Translator, files: list[Path], least: float | None, 
 def _given(texts: list[str]) -> Iterator[str]:
     from regard.data.tokenizers.base import well_formed
 
-    refuse_pictures(texts)
+    refuse_images(texts)
     for name in filter(os.path.isfile, texts):  # Path.is_file fails on a text that is too long for a file name
         warnings.warn(f"{name} is a file, but its name is translated; for its lines use --input {name}", stacklevel=1)
     return map(well_formed, texts)

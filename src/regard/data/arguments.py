@@ -21,8 +21,8 @@ def all_texts(given: object) -> list[str]:
     return texts
 
 
-def refuse_pictures(texts: Iterable[str]) -> None:
+def refuse_images(texts: Iterable[str]) -> None:
     """Refuse an image file where a text is expected: its path would be read as the text."""
     for text in texts:
         if text.lower().endswith(SUFFIXES) and len(text) <= LONGEST_PATH and Path(text).is_file():
-            raise UsageError(f"{text} is the file of a picture, but this model reads texts; choose a model of pictures")
+            raise UsageError(f"{text} is the file of an image, but this model reads texts; choose a model of images")

@@ -17,7 +17,7 @@ from regard.data.tokenizers.huggingface import FILES
 from regard.data.tokenizers.huggingface_export import write_fast_tokenizer
 from regard.data.tokenizers.pair import PairTokenizer, SubwordTokenizer
 from regard.data.tokenizers.text import TextTokenizer
-from regard.errors import UsageError
+from regard.errors import UsageError, with_article
 from regard.inference.decoding.folder_settings import GENERATION, RECIPE, read_decoding, their_settings
 from regard.inference.insight.forced_pass import ALIGNMENT
 from regard.inference.insight.quality import Calibration
@@ -44,7 +44,10 @@ def convert(source: str | Path, target: Path, form: str, *, allow_pickle: bool =
         raise UsageError(f"{target} exists already; give a folder that does not")
     loaded = load_model(local_folder(source), allow_pickle=allow_pickle)
     if (writers := _models_with(form)) and loaded.name not in writers:
-        raise UsageError(f"{source} is a {loaded.name} model; only a {' or '.join(writers)} has a form for {form}")
+        raise UsageError(
+            f"{source} is {with_article(loaded.name)} model; "
+            f"only {with_article(' or '.join(writers))} has a form for {form}"
+        )
     if form == WORD_LINES:
         WordVectors.load(loaded.folder).write(target)
         return

@@ -30,7 +30,7 @@ class ImageInputConfig(Config):
 
     @property
     def examples(self) -> Examples:
-        return Examples("picture", f"pictures of {self.image_size} x {self.image_size} pixels")
+        return Examples("image", f"images of {self.image_size} x {self.image_size} pixels")
 
 
 class ImageConfig(ImageInputConfig):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from regard.data.arguments import refuse_pictures
+from regard.data.arguments import refuse_images
 from regard.data.tokenizers.unknown_words import UnknownWord
 from regard.errors import UsageError
 from regard.inference.pipelines.catalog import load_pipeline
@@ -56,6 +56,6 @@ def look(model: Any, text: str | Path, pair: str = "", *, to: str = "", target: 
         return Look(found.report, str(text), ", ".join(found.report.meta))
     if not isinstance(text, str):
         raise UsageError(f"{pipeline.name or 'this model'} reads texts, not {text!r:.60} ({type(text).__name__})")
-    refuse_pictures((text, pair))
+    refuse_images((text, pair))
     inspection = inspect_text(pipeline, text, pair=pair, to=to, target=target, **generation)
     return Look(inspection.report(), text, inspection.said, pipeline.unknown_words(text))

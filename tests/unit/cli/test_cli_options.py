@@ -60,7 +60,7 @@ def test_a_picture_is_no_text(
     monkeypatch.chdir(tmp_path)
     Image.new("L", (8, 8)).save("g.png")
     assert run([verb, "g.png", "-m", str(translator_folder), "--to", "es"]) == 2
-    assert "g.png is the file of a picture, but this model reads texts" in capsys.readouterr().err
+    assert "g.png is the file of an image, but this model reads texts" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["g.png"]
 
 

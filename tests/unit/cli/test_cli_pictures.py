@@ -64,7 +64,7 @@ def test_evaluate_on_a_folder_of_classes(make_classifier, tmp_path, capsys):
     assert (told["pictures"], told["accuracy"]) == (12, pytest.approx(right / 12))
     (tmp_path / "set" / "a" / "bad.png").write_text("no")
     assert run(["evaluate", str(tmp_path / "set"), "-m", str(make_classifier("vit"))]) == 1
-    assert "bad.png is no picture" in capsys.readouterr().err
+    assert "bad.png is no image" in capsys.readouterr().err
     assert run(["evaluate", "scenes", "-m", str(make_classifier("vit"))]) == 1
     assert "class 'circle'; the model knows a, b, c" in capsys.readouterr().err
     assert run(["evaluate", "-m", str(make_classifier("vit"))]) == 2

@@ -58,7 +58,7 @@ def test_broken_idx_files_are_refused_in_words(tmp_path):
     path.write_bytes(whole)
     labels_file = tmp_path / "train-labels-idx1-ubyte.gz"
     labels_file.write_bytes(gzip.compress(idx(labels[:-1], 2049)))
-    with pytest.raises(DataError, match=r"7 pictures, but .* 6 labels"):
+    with pytest.raises(DataError, match=r"7 images, but .* 6 labels"):
         open_images(path)
     labels_file.unlink()
     with pytest.raises(DataError, match="has no labels"):
@@ -79,7 +79,7 @@ def test_cifar_files(tmp_path, head):
         assert label == row[head - 1]
         assert np.array_equal(image.transpose(2, 0, 1).reshape(-1), row[head:])
     (tmp_path / "data_batch_1.bin").write_bytes(b"\0" * 100)
-    with pytest.raises(DataError, match="no whole number of pictures"):
+    with pytest.raises(DataError, match="no whole number of images"):
         open_images(tmp_path / "data_batch_1.bin")
 
 
@@ -102,7 +102,7 @@ def test_folders_and_archives_of_classes_hold_the_same(tmp_path):
         assert (files.labels, files.by_class) == (("dark", "light"), True)
         examples = list(files.examples)
         (complaint,) = [each for each in examples if isinstance(each, str)]
-        assert "9.jpg is no picture" in complaint
+        assert "9.jpg is no image" in complaint
         found.append(sorted((np.asarray(e[0])[0, 0], e[1]) for e in examples if not isinstance(e, str)))
     assert found[0] == found[1] == [(10, 0), (11, 0), (12, 0), (240, 1), (241, 1), (242, 1)]
     with pytest.raises(DataError, match="has the classes dark, light"):
@@ -115,14 +115,14 @@ def test_what_is_no_set_of_pictures_is_refused(tmp_path):
     with pytest.raises(DataError, match="one folder for each class"):
         open_images(tmp_path)
     (tmp_path / "a.csv").write_text("x")
-    with pytest.raises(DataError, match="is no set of pictures"):
+    with pytest.raises(DataError, match="is no set of images"):
         open_images(tmp_path / "a.csv")
     (tmp_path / "cut.tar.gz").write_bytes(gzip.compress(b"abc"))
     with pytest.raises(DataError, match="archive"):
         open_images(tmp_path / "cut.tar.gz")
     with tarfile.open(tmp_path / "empty.tar", "w") as archive:
         archive.addfile(tarfile.TarInfo("readme.txt"), io.BytesIO())
-    with pytest.raises(DataError, match="has no pictures"):
+    with pytest.raises(DataError, match="has no images"):
         open_images(tmp_path / "empty.tar")
 
 

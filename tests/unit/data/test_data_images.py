@@ -84,7 +84,7 @@ def test_bad_files_are_refused_by_name(tmp_path):
         with pytest.raises(DataError, match=r"cat\.png"):
             read_image(whole[:cut], "cat.png")
     (tmp_path / "text.jpg").write_text("hello")
-    with pytest.raises(DataError, match=r"text\.jpg is no picture; expected PNG"):
+    with pytest.raises(DataError, match=r"text\.jpg is no image; expected PNG"):
         read_image(tmp_path / "text.jpg")
     (tmp_path / "phone.jpg").write_bytes(b"\0\0\0\x18ftypheic" + bytes(40))
     with pytest.raises(DataError, match=r"phone\.jpg is an HEIC image, which is not read; save it as PNG or JPEG"):

@@ -1,4 +1,4 @@
-"""The forecaster: samples that depend on each scene alone, its verb, evaluation, pictures, costs and mistakes."""
+"""The forecaster: samples that depend on each scene alone, its verb, evaluation, images, costs and mistakes."""
 
 import csv
 import io

@@ -281,7 +281,7 @@ def test_what_the_card_says_works(kind, request, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = {}
     exec(code.replace("path/to/this/folder", str(place)), found)
-    assert kind == "segmenter" or found["pictures"].dtype == torch.uint8
+    assert kind == "segmenter" or found["images"].dtype == torch.uint8
 
 
 def test_a_maker_of_pictures(maker_folder):

@@ -1,4 +1,4 @@
-"""The navigator: ranked paths, the same alone and together; its verb, evaluation, pictures and mistakes."""
+"""The navigator: ranked paths, the same alone and together; its verb, evaluation, images and mistakes."""
 
 import json
 import math

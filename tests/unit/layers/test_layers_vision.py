@@ -149,7 +149,7 @@ def test_windows_are_pieces_of_the_map_and_can_be_joined(rows, columns, window, 
 def test_recorded_windows_become_attention_of_the_whole_map():
     """Two windows of three tokens on a map of five cells; the last token of the second is padding."""
     queries = torch.tensor([[0, 3, 1], [4, 2, -1]])
-    weights = torch.rand(4, 2, 3, 3)  # two pictures, two heads
+    weights = torch.rand(4, 2, 3, 3)  # two images, two heads
     whole = weights_on_map(weights, queries, queries, 5)
     assert whole.shape == (2, 2, 5, 5)
     expected = torch.zeros(2, 2, 5, 5)

@@ -63,8 +63,8 @@ for name, values in (
 
     compiled = torch.compile(model, backend=counting, fullgraph=True, dynamic=False)
     for rows in 3, 2, 3:
-        pictures = torch.randn(rows, 3, 16, 16)
-        torch.testing.assert_close(compiled(pictures), model(pictures))
+        images = torch.randn(rows, 3, 16, 16)
+        torch.testing.assert_close(compiled(images), model(images))
     print(len(graphs))
 """
 

@@ -1,4 +1,4 @@
-"""The routes of the Picture tab, against the model itself."""
+"""The routes of the Image tab, against the model itself."""
 
 import base64
 import io
@@ -81,7 +81,7 @@ def test_a_model_without_attention_still_names_the_picture(server, picture):
 
 def test_refusals_are_words(server, picture, monkeypatch, translator_folder):
     for content, model, status, words in (
-        (b"hello", "vit", 400, "cat.png is no picture"),
+        (b"hello", "vit", 400, "cat.png is no image"),
         (picture[:60], "vit", 400, "cut short"),
         (picture, translator_folder.name, 400, "does not look at files"),
         (picture, "nobody", 404, "there is no model"),

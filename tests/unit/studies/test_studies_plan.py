@@ -46,7 +46,7 @@ def test_models_of_pictures_have_their_published_size_and_their_words(what, para
     assert make_plan(what).parameters == parameters
     assert run(["plan", what, "--batch", "3"]) == 0
     text = capsys.readouterr().out
-    assert "a batch of 3 pictures of 224 x 224 pixels" in text and "sentence" not in text
+    assert "a batch of 3 images of 224 x 224 pixels" in text and "sentence" not in text
 
 
 def test_pixels_are_the_tokens_of_a_picture_that_is_read_as_a_text():

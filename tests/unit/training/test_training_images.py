@@ -378,7 +378,7 @@ def test_a_folder_of_pictures_with_a_bad_one_is_learnt_from_and_the_bad_one_name
     (tmp_path / "set" / "ring" / "bad.jpg").write_text("no picture")
     sets = [VIT, *COMMON, f"data={{train='{tmp_path / 'set'}',split=12}}"]
     task = task_of(load_recipe("scenes-vit", sets), tmp_path / "data")
-    assert "48 images of 6 classes; 12 for validation" in task.summary and "bad.jpg is no picture" in task.summary
+    assert "48 images of 6 classes; 12 for validation" in task.summary and "bad.jpg is no image" in task.summary
     held = np.bincount(task.corpus.valid.store.labels[task.corpus.valid.rows])
     assert held.tolist() == [2] * 6
     with pytest.raises(DataError, match="there are only 60"):

@@ -132,7 +132,7 @@ def test_the_verb_does_what_the_model_was_trained_for(trained, image, capsys):
     ("arguments", "says"),
     [
         (["IMAGE", "a", "-m", "p-none"], "p-none"),
-        (["IMAGE", "-m", "p"], "a picture and at least one text"),
+        (["IMAGE", "-m", "p"], "an image and at least one text"),
         (["none.png", "a", "-m", "p"], "no file"),
         (["IMAGE", " ", "-m", "p"], "says nothing"),
         (["IMAGE", "a " * 200, "-m", "p"], "tokens; the model reads 128"),

@@ -38,9 +38,7 @@ OnDamage = Callable[[Damage], None]
 
 def refuse(damage: Damage) -> None:
     """Raise an error at the first damaged line; for training corpora."""
-    raise DataError(
-        f"{damage}; repair the file, or convert it (iconv -f ENCODING -t UTF-8); in Python, errors='replace' reads on"
-    )
+    raise DataError(f"{damage}; expected text in UTF-8: repair the file, or convert it (iconv -f ENCODING -t UTF-8)")
 
 
 def warn(damage: Damage) -> None:

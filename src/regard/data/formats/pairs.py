@@ -262,7 +262,7 @@ def text_of(texts: Mapping[str, Any], language: str, role: str, where: str, erro
     if not isinstance(text, str):
         raise DataError(f"{where}: the text of {key!r} should be a string, {_shown(text)} came")
     if errors == "strict" and LONE_SURROGATE.search(text):
-        raise DataError(f"{where}: lone surrogate in the text of {key!r}; repair it, or read with errors='replace'")
+        raise DataError(f"{where}: lone surrogate in the text of {key!r}; repair it")
     return LONE_SURROGATE.sub(REPLACEMENT, text)
 
 

@@ -67,7 +67,7 @@ def open_images(path: str | Path, labels: Sequence[str] = ()) -> Files:
         files = _archive(path)
     else:
         raise DataError(
-            f"{path} is no set of pictures; expected a file named …-images-idx3-ubyte.gz, CIFAR's *.bin, or a folder "
+            f"{path} is no set of images; expected a file named …-images-idx3-ubyte.gz, CIFAR's *.bin, or a folder "
             "or .tar.gz that has a folder for each class"
         )
     if not labels or files.by_class:
@@ -87,7 +87,7 @@ def _idx(path: Path) -> Files:
         raise DataError(f"{path} has no labels: expected {other.name} beside it")
     labels = _idx_array(other, IDX_LABELS, 1)
     if len(labels) != len(pixels):
-        raise DataError(f"{path.name} has {len(pixels):,} pictures, but {other.name} {len(labels):,} labels")
+        raise DataError(f"{path.name} has {len(pixels):,} images, but {other.name} {len(labels):,} labels")
     names = tuple(str(number) for number in range(int(labels.max(initial=0)) + 1))
     return Files(((Image.fromarray(each), int(label)) for each, label in zip(pixels, labels, strict=True)), names)
 
@@ -120,7 +120,7 @@ def _cifar(paths: Sequence[Path]) -> Files:
     rows = [np.frombuffer(path.read_bytes(), dtype=np.uint8) for path in paths]
     for path, each in zip(paths, rows, strict=True):
         if not len(each) or (len(each) % (1 + picture) and len(each) % (2 + picture)):
-            raise DataError(f"{path} is not CIFAR's binary form: {len(each):,} bytes are no whole number of pictures")
+            raise DataError(f"{path} is not CIFAR's binary form: {len(each):,} bytes are no whole number of images")
     head = 1 if all(len(each) % (1 + picture) == 0 for each in rows) else 2  # CIFAR-100: coarse label, fine label
     table = np.concatenate([each.reshape(-1, head + picture) for each in rows])
     labels = table[:, head - 1]
@@ -137,7 +137,7 @@ def _cifar(paths: Sequence[Path]) -> Files:
 def _folder(path: Path) -> Files:
     files = [file for file in sorted(path.glob("*/*")) if file.suffix.lower() in SUFFIXES]
     if not files:
-        raise DataError(f"{path} has no folders with pictures in them; expected one folder for each class")
+        raise DataError(f"{path} has no folders with images in them; expected one folder for each class")
     labels = tuple(sorted({file.parent.name for file in files}))
     named = ((str(file), file.read_bytes, labels.index(file.parent.name)) for file in files)
     return Files(decoded(named), labels, by_class=True)
@@ -146,7 +146,7 @@ def _folder(path: Path) -> Files:
 def _archive(path: Path) -> Files:
     labels = tuple(sorted({PurePosixPath(name).parent.name for name, _ in archive_members(path, SUFFIXES)}))
     if not labels:
-        raise DataError(f"{path} has no pictures; expected a folder for each class in the archive")
+        raise DataError(f"{path} has no images; expected a folder for each class in the archive")
 
     def files() -> Iterator[tuple[str, Callable[[], bytes], int]]:
         for name, data in archive_members(path, SUFFIXES, contents=True):
@@ -221,7 +221,7 @@ class ImageStore:
             area = count * int(np.prod(picture[1:]))
             masks = map_values(folder / MASKS, "u1", area).reshape(count, *picture[1:]) if about["masks"] else None
         except (OSError, ValueError, KeyError) as error:
-            raise DataError(f"{folder} is not a complete set of pictures ({error}); prepare it again") from error
+            raise DataError(f"{folder} is not a complete set of images ({error}); prepare it again") from error
         return cls(folder, pixels, labels, masks, tuple(about["names"]), about["by_class"])
 
     def held_out(self, count: int) -> NDArray[np.bool_]:

@@ -46,7 +46,7 @@ def read_image(source: Path | bytes, name: str = "") -> Image.Image:
 
     Of an animation only the first frame is read, with a warning. Transparent pixels are put on white.
     """
-    name = name or str(source if isinstance(source, Path) else "the picture")
+    name = name or str(source if isinstance(source, Path) else "the image")
     try:
         with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS) as image:
             if image.width * image.height > MOST_PIXELS:
@@ -59,7 +59,7 @@ def read_image(source: Path | bytes, name: str = "") -> Image.Image:
     except FileNotFoundError:
         raise DataError(f"there is no file {name!r}") from None
     except IsADirectoryError:
-        raise DataError(f"{name} is a folder; give the pictures in it") from None
+        raise DataError(f"{name} is a folder; give the images in it") from None
     except Image.UnidentifiedImageError:
         raise _unread(source, name) from None
     except DataError:
@@ -83,7 +83,7 @@ def _unread(source: Path | bytes, name: str) -> DataError:
         return DataError(f"{name} is empty (0 bytes); save it again")
     if (form := next((form for start, form in OTHERS.items() if start in head), None)) is not None:
         return DataError(f"{name} is {form}, which is not read; save it as PNG or JPEG")
-    return DataError(f"{name} is no picture; expected {', '.join(FORMATS)}")
+    return DataError(f"{name} is no image; expected {', '.join(FORMATS)}")
 
 
 def _eight_bits(image: Image.Image, name: str) -> Image.Image:
@@ -242,12 +242,12 @@ def mask_png(mask: UInt8[np.ndarray, "H W"]) -> bytes:
     return file.getvalue()
 
 
-def grid(pictures: UInt8[Tensor, "N C H W"], columns: int) -> UInt8[Tensor, "C Y X"]:
+def grid(images: UInt8[Tensor, "N C H W"], columns: int) -> UInt8[Tensor, "C Y X"]:
     """Images in a grid, with white lines between them."""
-    rows = -(-len(pictures) // columns)
-    channels, height, width = pictures.shape[1:]
+    rows = -(-len(images) // columns)
+    channels, height, width = images.shape[1:]
     sheet = torch.full((channels, rows * (height + 1) - 1, columns * (width + 1) - 1), 255, dtype=torch.uint8)
-    for number, picture in enumerate(pictures.cpu()):
+    for number, image in enumerate(images.cpu()):
         top, left = (number // columns) * (height + 1), (number % columns) * (width + 1)
-        sheet[:, top : top + height, left : left + width] = picture
+        sheet[:, top : top + height, left : left + width] = image
     return sheet

@@ -134,34 +134,34 @@ PIPELINES: dict[str, PipelineEntry] = {
         "word_vectors", "WordVectors", "embed", {ANY_HEAD: 'print(model.neighbours("bread"))'}
     ),
     "image_classifier": PipelineEntry(
-        "images", "ImageClassifier", "see", {ANY_HEAD: 'print(model.classify("picture.png")[0])'},
+        "images", "ImageClassifier", "see", {ANY_HEAD: 'print(model.classify("image.png")[0])'},
         input=IMAGE,
     ),
     "image_segmenter": PipelineEntry(
         "images", "ImageSegmenter", "segment",
-        {ANY_HEAD: 'print(model.segment("picture.png")[0].shares)'},
+        {ANY_HEAD: 'print(model.segment("image.png")[0].shares)'},
         input=IMAGE,
     ),
     "image_captioner": PipelineEntry(
-        "captioner", "ImageCaptioner", "caption", {ANY_HEAD: 'print(model.caption("picture.png")[0].text)'},
+        "captioner", "ImageCaptioner", "caption", {ANY_HEAD: 'print(model.caption("image.png")[0].text)'},
         input=IMAGE,
     ),
     "object_detector": PipelineEntry(
         "detection", "ObjectDetector", "detect",
-        {ANY_HEAD: 'print(model.detect("picture.png")[0].objects)'},
+        {ANY_HEAD: 'print(model.detect("image.png")[0].objects)'},
         input=IMAGE,
     ),
     "pixel_generator": PipelineEntry(
         "image_generation", "PixelGenerator", "generate_images",
-        {ANY_HEAD: 'pictures = model.paint("picture.png", count=4)  # bytes [4 C H W]; the upper half stays'},
+        {ANY_HEAD: 'images = model.paint("image.png", count=4)  # bytes [4 C H W]; the upper half stays'},
         input=IMAGE,
-        not_served="makes pictures, which the server does not; use `regard generate`",
+        not_served="makes images, which the server does not; use `regard generate`",
     ),
     "image_generator": PipelineEntry(
         "image_generation", "ClassImageGenerator", "generate_images",
-        {ANY_HEAD: "pictures = model.make(model.labels, seed=1)  # bytes [N C H W], one of each class"},
+        {ANY_HEAD: "images = model.make(model.labels, seed=1)  # bytes [N C H W], one of each class"},
         input=IMAGE,
-        not_served="makes pictures, which the server does not; use `regard generate`",
+        not_served="makes images, which the server does not; use `regard generate`",
     ),
     "navigator": PipelineEntry(
         "navigator", "Navigator", "navigate",
@@ -186,9 +186,9 @@ PIPELINES: dict[str, PipelineEntry] = {
     "vision_language": PipelineEntry(
         "vision_language", "VisionLanguageModel", "compare",
         {
-            ANY_HEAD: 'print(model.match("picture.png", ["a red circle", "a blue square"])[0])',
-            "point": 'print(model.point("picture.png", "the red circle")[0].box)',
-            "answer": 'print(model.answer("picture.png", "what colour is the large ring")[0].label)',
+            ANY_HEAD: 'print(model.match("image.png", ["a red circle", "a blue square"])[0])',
+            "point": 'print(model.point("image.png", "the red circle")[0].box)',
+            "answer": 'print(model.answer("image.png", "what colour is the large ring")[0].label)',
         },
         input=IMAGE, text_label="Text or question",
     ),

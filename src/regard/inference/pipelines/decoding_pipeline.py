@@ -11,7 +11,7 @@ from torch import nn
 
 from regard.checkpoints import LoadedModel, load_model
 from regard.device import find_device
-from regard.errors import UsageError
+from regard.errors import UsageError, with_article
 from regard.inference.decoding.cuda_graphs import with_cuda_graphs
 from regard.inference.decoding.ensemble import Ensemble
 from regard.inference.decoding.protocols import TokenSourceModel
@@ -60,5 +60,5 @@ class DecodingPipeline(ABC):
         loaded = [load_model(Path(folder), place, allow_pickle) for folder in folders]
         for folder, each in zip(folders, loaded, strict=True):
             if not cls.runs(each.model):
-                raise UsageError(f"{folder} is a {each.name} model; expected {cls.expected()}")
+                raise UsageError(f"{folder} is {with_article(each.name)} model; expected {cls.expected()}")
         return loaded

@@ -25,7 +25,7 @@ from regard.checkpoints.folder import read_json
 from regard.checkpoints.hub import local_folder
 from regard.config import Config
 from regard.device import find_device
-from regard.errors import CheckpointError, UsageError
+from regard.errors import CheckpointError, UsageError, with_article
 from regard.inference.insight.logit_lens import Unembeds
 from regard.inference.pipelines.catalog import load_pipeline
 from regard.inference.pipelines.reading.base import Example, ImageUnits, Reader, Site, Units, observe
@@ -171,7 +171,7 @@ class FeatureDictionary:
         """Read the folder of a dictionary."""
         loaded = load_model(Path(folder), find_device(device), allow_pickle)
         if not isinstance(loaded.model, SparseAutoencoder):
-            raise UsageError(f"{folder} is a {loaded.name} model; expected a dictionary of features")
+            raise UsageError(f"{folder} is {with_article(loaded.name)} model; expected a dictionary of features")
         subject = Subject.load(loaded.folder)
         return cls(loaded.model, subject, loaded.folder, device=device, name=Path(folder).name)
 

@@ -23,7 +23,7 @@ from regard.data.proteins.alphabet import read_residues
 from regard.data.proteins.fasta import Alignment, read_alignment, read_proteins
 from regard.data.proteins.structures import Chain
 from regard.device import find_device
-from regard.errors import DataError, UsageError
+from regard.errors import DataError, UsageError, with_article
 from regard.inference.insight.neurons import LayerNeurons, record_neurons
 from regard.models.catalog import models_run_by
 from regard.models.evoformer import (
@@ -106,7 +106,8 @@ class StructurePredictor:
         loaded = load_model(Path(folder), find_device(device), allow_pickle)
         if loaded.name not in (expected := models_run_by(cls.pipeline)):
             raise UsageError(
-                f"{folder} is a {loaded.name} model, which folds no proteins; expected {' or '.join(expected)}"
+                f"{folder} is {with_article(loaded.name)} model, which folds no proteins; "
+                f"expected {' or '.join(expected)}"
             )
         return cls(loaded.model, FoldingSettings.load(loaded.folder), name=Path(folder).name)
 

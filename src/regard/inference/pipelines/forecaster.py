@@ -20,7 +20,7 @@ from regard.data.trajectories.settings import SceneSettings
 from regard.data.trajectories.tracks import Tracks, far_away, filled, read_tracks
 from regard.data.trajectories.windows import agent_key
 from regard.device import find_device
-from regard.errors import DataError, UsageError
+from regard.errors import DataError, UsageError, with_article
 from regard.inference.insight.forced_pass import require_attention
 from regard.inference.insight.neurons import LayerNeurons, record_neurons
 from regard.models.agentformer import AgentFormer, AgentFormerConfig
@@ -91,7 +91,8 @@ class Forecaster:
         loaded = load_model(Path(folder), find_device(device), allow_pickle)
         if loaded.name not in (expected := models_run_by(cls.pipeline)):
             raise UsageError(
-                f"{folder} is a {loaded.name} model, which forecasts no tracks; expected {' or '.join(expected)}"
+                f"{folder} is {with_article(loaded.name)} model, which forecasts no tracks; "
+                f"expected {' or '.join(expected)}"
             )
         return cls(loaded.model, SceneSettings.load(loaded.folder), name=Path(folder).name)
 

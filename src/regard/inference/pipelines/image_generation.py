@@ -17,7 +17,7 @@ from regard.checkpoints import load_model
 from regard.data.images.palette import Palette
 from regard.data.images.reading import Preprocessing, read_image
 from regard.device import find_device
-from regard.errors import CheckpointError, UsageError
+from regard.errors import CheckpointError, UsageError, with_article
 from regard.inference.decoding.protocols import TokenSourceModel
 from regard.inference.decoding.search import search
 from regard.inference.decoding.settings import SearchSettings, Vocabulary
@@ -45,7 +45,7 @@ class PixelGenerator:
         """Read a model folder, ours or Hugging Face's."""
         loaded = load_model(Path(folder), find_device(device), allow_pickle)
         if not isinstance(loaded.model, Gpt):
-            raise UsageError(f"{folder} is a {loaded.name} model, which generates no pixels")
+            raise UsageError(f"{folder} is {with_article(loaded.name)} model, which generates no pixels")
         palette, side = Palette.load(loaded.folder)
         return cls(loaded.model, palette, side, name=Path(folder).name)
 
@@ -121,7 +121,7 @@ class ClassImageGenerator:
         """Read a model folder."""
         loaded = load_model(Path(folder), find_device(device), allow_pickle)
         if not isinstance(loaded.model, Sagan):
-            raise UsageError(f"{folder} is a {loaded.name} model, which generates no images of classes")
+            raise UsageError(f"{folder} is {with_article(loaded.name)} model, which generates no images of classes")
         return cls(loaded.model, name=Path(folder).name)
 
     @torch.inference_mode()

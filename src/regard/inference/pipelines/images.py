@@ -23,7 +23,7 @@ from regard.attention.record import attention_names
 from regard.checkpoints import load_model
 from regard.data.images.reading import Pixels, Preprocessing, read_image
 from regard.device import find_device
-from regard.errors import CheckpointError, UsageError
+from regard.errors import CheckpointError, UsageError, with_article
 from regard.inference.fast.convert import fast_model, is_on_cpu
 from regard.inference.insight.neurons import LayerNeurons, record_neurons
 from regard.inference.pipelines.text_encoder import Labelled
@@ -117,7 +117,9 @@ class ImagePipeline(ABC):
         """Read a model folder, ours or Hugging Face's."""
         loaded = load_model(Path(folder), find_device(device), allow_pickle)
         if loaded.name not in (expected := models_run_by(cls.pipeline)):
-            raise UsageError(f"{folder} is a {loaded.name} model, which {cls.cannot}; expected {' or '.join(expected)}")
+            raise UsageError(
+                f"{folder} is {with_article(loaded.name)} model, which {cls.cannot}; expected {' or '.join(expected)}"
+            )
         assert isinstance(loaded.config, ImageConfig)
         if loaded.config.channels not in (1, 3):
             raise CheckpointError(f"{folder} reads {loaded.config.channels} channels; files have 1 or 3")

@@ -18,7 +18,7 @@ from regard.data.arguments import all_texts
 from regard.data.proteins.alphabet import encode, read_residues
 from regard.data.proteins.interactions import InteractionSettings, padded_proteins
 from regard.device import find_device
-from regard.errors import DataError, UsageError
+from regard.errors import DataError, UsageError, with_article
 from regard.inference.insight.forced_pass import require_attention
 from regard.inference.insight.neurons import LayerNeurons, record_neurons
 from regard.models.catalog import models_run_by
@@ -69,7 +69,9 @@ class InteractionPredictor:
         loaded = load_model(Path(folder), find_device(device), allow_pickle)
         if not isinstance(loaded.model, Interactor):
             expected = " or ".join(models_run_by(cls.pipeline))
-            raise UsageError(f"{folder} is a {loaded.name} model, not one of protein pairs; expected {expected}")
+            raise UsageError(
+                f"{folder} is {with_article(loaded.name)} model, not one of protein pairs; expected {expected}"
+            )
         return cls(loaded.model, InteractionSettings.load(loaded.folder), name=Path(folder).name)
 
     @torch.inference_mode()

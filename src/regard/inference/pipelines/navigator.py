@@ -26,7 +26,7 @@ from regard.data.synthetic.houses import built_in_house
 from regard.data.tokenizers.text import TextTokenizer
 from regard.data.tokenizers.unknown_words import UnknownWord, unknown_words
 from regard.device import find_device
-from regard.errors import CheckpointError, DataError, UsageError
+from regard.errors import CheckpointError, DataError, UsageError, with_article
 from regard.inference.insight.forced_pass import require_attention
 from regard.inference.insight.neurons import LayerNeurons, record_neurons
 from regard.models.catalog import models_run_by
@@ -98,7 +98,7 @@ class Navigator:
         loaded = load_model(Path(folder), find_device(device), allow_pickle)
         if loaded.name not in (expected := models_run_by(cls.pipeline)):
             raise UsageError(
-                f"{folder} is a {loaded.name} model, which ranks no paths; expected {' or '.join(expected)}"
+                f"{folder} is {with_article(loaded.name)} model, which ranks no paths; expected {' or '.join(expected)}"
             )
         tokenizer = TextTokenizer.load(loaded.folder)
         return cls(loaded.model, tokenizer, PathSettings.load(loaded.folder), name=Path(folder).name)

@@ -18,7 +18,7 @@ from regard.checkpoints.models import LoadedModel
 from regard.data.images.reading import Preprocessing
 from regard.data.vision_language.finders import WHOLE, FinderConfig, Regions, grid_boxes
 from regard.device import find_device
-from regard.errors import UsageError
+from regard.errors import UsageError, with_article
 from regard.inference.pipelines.detection import ObjectDetector, RegionSet
 from regard.layers.vision import BackboneConfig, ImageInputConfig
 from regard.models.bodies import BodyConfig
@@ -77,7 +77,9 @@ def _body(loaded: LoadedModel) -> nn.Module:
         body = loaded.model.body
         assert isinstance(body, nn.Module)
         return body
-    raise UsageError(f"regions.body: {loaded.folder} is a {loaded.name} model, which yields no features of images")
+    raise UsageError(
+        f"regions.body: {loaded.folder} is {with_article(loaded.name)} model, which yields no features of images"
+    )
 
 
 def _preprocessing(loaded: LoadedModel) -> Preprocessing:

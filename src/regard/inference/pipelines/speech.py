@@ -22,7 +22,7 @@ from regard.data.speech.features import Features, speech_features
 from regard.data.speech.store import in_16_bits
 from regard.data.tokenizers.text import TextTokenizer
 from regard.device import find_device
-from regard.errors import UsageError
+from regard.errors import UsageError, with_article
 from regard.inference.decoding import ctc
 from regard.inference.decoding.folder_settings import read_decoding
 from regard.inference.decoding.search import Hypothesis
@@ -83,7 +83,9 @@ class SpeechRecognizer(Transcriber):
         loaded = load_model(Path(folder), find_device(device), allow_pickle)
         known = models_run_by(cls.pipeline)
         if loaded.name not in known:
-            raise UsageError(f"{folder} is a {loaded.name} model; expected a {' or '.join(known)}")
+            raise UsageError(
+                f"{folder} is {with_article(loaded.name)} model; expected {with_article(' or '.join(known))}"
+            )
         return cls(
             loaded.model,
             TextTokenizer.load(loaded.folder),

@@ -20,7 +20,7 @@ from regard.data.batch import pad_rows
 from regard.data.tokenizers.text import Encoded, TextTokenizer
 from regard.data.tokenizers.unknown_words import UnknownWord, unknown_words, warn_of_unknown
 from regard.device import find_device
-from regard.errors import CheckpointError, DataError, UsageError
+from regard.errors import CheckpointError, DataError, UsageError, with_article
 from regard.inference.fast.convert import fast_model, is_on_cpu
 from regard.inference.insight.contacts import contact_probabilities
 from regard.inference.insight.forced_pass import require_attention
@@ -115,7 +115,10 @@ class TextEncoder:
         loaded = load_model(Path(folder), find_device(device), allow_pickle)
         if not isinstance(loaded.model, Bert | Elmo):
             expected = " or ".join(models_run_by("text_encoder"))
-            raise UsageError(f"{folder} is a {loaded.name} model, which reads no single texts; expected a {expected}")
+            raise UsageError(
+                f"{folder} is {with_article(loaded.name)} model, which reads no single texts; "
+                f"expected {with_article(expected)}"
+            )
         tokenizer = TextTokenizer.load(loaded.folder)
         sentences = read_sentence_modules(loaded.folder, _width(loaded.model.config), allow_pickle)
         return cls(loaded.model, tokenizer, name=Path(folder).name, sentences=sentences)

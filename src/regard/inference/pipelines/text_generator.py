@@ -16,7 +16,7 @@ from regard.data.arguments import all_texts
 from regard.data.batch import pad_rows
 from regard.data.tokenizers.text import TextTokenizer
 from regard.data.tokenizers.unknown_words import UnknownWord, unknown_words
-from regard.errors import CheckpointError, UsageError
+from regard.errors import CheckpointError, UsageError, with_article
 from regard.inference.decoding.folder_settings import read_decoding
 from regard.inference.decoding.search import Hypothesis, Search, search
 from regard.inference.decoding.settings import SearchSettings, Vocabulary
@@ -76,7 +76,7 @@ class TextGenerator(DecodingPipeline):
 
     @classmethod
     def expected(cls) -> str:
-        return "a " + " or ".join(each.__name__.lower() for each in cls.model_classes)
+        return with_article(" or ".join(each.__name__.lower() for each in cls.model_classes))
 
     @classmethod
     def load(

@@ -20,7 +20,7 @@ from regard.data.images.reading import Pixels
 from regard.data.tokenizers.text import TextTokenizer
 from regard.data.vision_language.finders import Boxes, FinderConfig, Regions, places
 from regard.device import find_device
-from regard.errors import UsageError
+from regard.errors import UsageError, with_article
 from regard.inference.insight.neurons import LayerNeurons, record_neurons
 from regard.inference.pipelines.images import DETAIL, ImageSource, open_image
 from regard.inference.pipelines.region_readers import RegionReader, region_reader
@@ -87,7 +87,9 @@ class VisionLanguageModel:
         loaded = load_model(Path(folder), find_device(device), allow_pickle)
         if not isinstance(loaded.model, Vilbert):
             expected = " or ".join(models_run_by(cls.pipeline))
-            raise UsageError(f"{folder} is a {loaded.name} model, which compares no texts with images; use {expected}")
+            raise UsageError(
+                f"{folder} is {with_article(loaded.name)} model, which compares no texts with images; use {expected}"
+            )
         tokenizer = TextTokenizer.load(loaded.folder)
         finder = region_reader(FinderConfig.load(loaded.folder), loaded.folder, device)
         return cls(loaded.model, tokenizer, finder, name=Path(folder).name)

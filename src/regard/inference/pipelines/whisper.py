@@ -20,7 +20,7 @@ from regard.data.audio.features import LogMelConfig, log_mel
 from regard.data.audio.reading import Samples
 from regard.data.tokenizers.text import TextTokenizer
 from regard.device import find_device
-from regard.errors import CheckpointError, UsageError
+from regard.errors import CheckpointError, UsageError, with_article
 from regard.inference.decoding.folder_settings import CONFIG, GENERATION, read_decoding
 from regard.inference.decoding.search import Hypothesis, search
 from regard.inference.decoding.settings import SearchSettings, Vocabulary
@@ -78,7 +78,9 @@ class WhisperTranscriber(Transcriber):
         loaded = load_model(Path(folder), find_device(device), allow_pickle)
         known = models_run_by(cls.pipeline)
         if loaded.name not in known:
-            raise UsageError(f"{folder} is a {loaded.name} model; expected a {' or '.join(known)}")
+            raise UsageError(
+                f"{folder} is {with_article(loaded.name)} model; expected {with_article(' or '.join(known))}"
+            )
         config: Any = loaded.config
         audio, tokenizer = LogMelConfig.load(loaded.folder), TextTokenizer.load(loaded.folder)
         if audio.mels != config.bands:

@@ -21,7 +21,7 @@ from regard.data.formats.lines import read_lines, refuse
 from regard.data.tokenizers.text import TextTokenizer
 from regard.data.tokenizers.unknown_words import UnknownWord, warn_of_unknown
 from regard.device import find_device
-from regard.errors import DataError, UsageError
+from regard.errors import DataError, UsageError, with_article
 from regard.models.catalog import models_run_by
 from regard.models.word2vec import Word2Vec
 
@@ -48,7 +48,10 @@ class WordVectors:
             return cls.read(Path(folder))
         loaded = load_model(Path(folder), find_device(device), allow_pickle)
         if not isinstance(loaded.model, Word2Vec):
-            raise UsageError(f"{folder} is a {loaded.name} model; expected a {models_run_by('word_vectors')[0]}")
+            raise UsageError(
+                f"{folder} is {with_article(loaded.name)} model; "
+                f"expected {with_article(models_run_by('word_vectors')[0])}"
+            )
         library = TextTokenizer.load(loaded.folder).library
         special = {token.content for token in library.get_added_tokens_decoder().values()}
         known = {number: word for word, number in library.get_vocab().items() if word.strip() and word not in special}

@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from regard.attention.record import attention_names
-from regard.errors import UsageError
+from regard.errors import UsageError, with_article
 from regard.inference.insight.forced_pass import SIDES, kind_of, require_attention
 from regard.inference.insight.logit_lens import LogitLens, lens_of
 from regard.inference.insight.neurons import record_neurons
@@ -259,5 +259,5 @@ def _refuse(model: TextModel, given: dict[str, Any], *names: str) -> None:
     """Refuse options that this kind of model does not take."""
     for name in names:
         if given[name] not in ("", None):
-            who = f"{model.name or 'this model'} is a {type(model).__name__}"
+            who = f"{model.name or 'this model'} is {with_article(type(model).__name__)}"
             raise UsageError(f"{who} and takes no {name.removeprefix('a ')}")

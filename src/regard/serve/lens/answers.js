@@ -45,7 +45,7 @@ function compared({ text, labels: answers, probabilities: regions, score, probab
     const named = regions.map((share, number) => [number ? `region ${number}` : "whole image", share]);
     return labels(`“${text}” means`)({ labels: Object.fromEntries(named.sort((one, other) => other[1] - one[1])) });
   }
-  const fit = probability == null ? `score ${score.toFixed(2)}; compare it with other texts` : `${percent(probability)} that it belongs to the picture`;
+  const fit = probability == null ? `score ${score.toFixed(2)}; compare it with other texts` : `${percent(probability)} that it belongs to the image`;
   return [make("h3", { className: "answer-name", textContent: `“${text}”` }), make("p", { className: "caption", textContent: fit })];
 }
 
@@ -86,7 +86,7 @@ function weighed({ name, sequence, weights }) {
 
 const ANSWERS = { // ability -> the elements that show its answer
   see: labels("The model takes it for"),
-  segment: labels("The picture consists of"),
+  segment: labels("The image consists of"),
   detect: objects,
   caption,
   compare: compared,

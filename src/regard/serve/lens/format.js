@@ -39,7 +39,7 @@ export function languageName(code) {
   }
 }
 
-export const ABILITIES = { write: "Writes on from a text: look into it, or ask /v1/completions", embed: "Reads texts: look into it, or ask /v1/embeddings for vectors", see: "Looks at pictures, on the Picture tab", name_features: "Features of another model, on the Features tab" };
+export const ABILITIES = { write: "Writes on from a text: look into it, or ask /v1/completions", embed: "Reads texts: look into it, or ask /v1/embeddings for vectors", see: "Looks at images, on the Image tab", name_features: "Features of another model, on the Features tab" };
 
 /** How a model presents itself in a list. */
 export const modelLabel = (model) => (model.attention ? model.id : `${model.id} (no attention)`);

@@ -1,4 +1,4 @@
-// The Picture and Sound tabs: drop a file, see the model's answer, and what it looked at. The view is that of the report
+// The Image and Sound tabs: drop a file, see the model's answer, and what it looked at. The view is that of the report
 // (look/axes/VIEW.js), and the answer is shown by what the model can do (answers.js).
 
 import { get, post, upload, wordsOf } from "./api.js";

@@ -28,7 +28,7 @@ from regard.checkpoints.hub import local_folder
 from regard.data.synthetic.phrasebook import phrases
 from regard.data.tokenizers.pair import PairTokenizer
 from regard.data.tokenizers.text import TextTokenizer
-from regard.errors import RegardError, UsageError
+from regard.errors import RegardError, UsageError, with_article
 from regard.inference.decoding.settings import Vocabulary
 from regard.models.catalog import MODELS
 from regard.studies.bench.engines import CTRANSLATE2, ENGINES, OURS, THEIRS, Answer, Task
@@ -165,7 +165,7 @@ def trained_subject(job: str, model: str, texts: Sequence[str], references: Sequ
         raise UsageError("a training step takes the same time whatever the weights; leave -m out and choose a --shape")
     loaded = load_model(local_folder(model))
     if loaded.name != KINDS[job]:
-        raise UsageError(f"{model} is a {loaded.name} model; {job} measures a {KINDS[job]}")
+        raise UsageError(f"{model} is {with_article(loaded.name)} model; {job} measures {with_article(KINDS[job])}")
     if len(references) not in (0, len(texts)) or (references and job != "translate"):
         raise UsageError(
             f"there are {len(texts)} texts to translate and {len(references)} references; give one for each"

@@ -11,7 +11,7 @@ from regard.checkpoints import resolve
 from regard.checkpoints.models import identify
 from regard.config import Config
 from regard.data.tokenizers.pair import TokenizerConfig
-from regard.errors import UsageError
+from regard.errors import UsageError, with_article
 from regard.models.catalog import MODELS
 from regard.studies.costs import training_step
 from regard.studies.costs.models import COSTS
@@ -128,7 +128,7 @@ def make_plan(
     source_length = usual_source if source_length is None else source_length
     target_length = usual_target if target_length is None else target_length
     if name not in COSTS:
-        raise UsageError(f"{what} is a {name} model; costs are known of {', '.join(COSTS)}")
+        raise UsageError(f"{what} is {with_article(name)} model; costs are known of {', '.join(COSTS)}")
     if batch is None:
         batch = _usual_batch(training, max(source_length, target_length))
     for option, value in (("batch", batch), ("source length", source_length), ("target length", target_length)):

@@ -39,7 +39,7 @@ def evaluate_images(classifier: ImageClassifier, data: str, options: EvaluationO
             of_class[labels[number]] += 1
             right[labels[number]] += answer.label == labels[number]
     if not of_class:
-        raise DataError(f"{data} has no picture that can be read")
+        raise DataError(f"{data} has no image that can be read")
     each: dict[str, object] = {f"accuracy of {label}": right[label] / of_class[label] for label in of_class}
     return Evaluation({"pictures": of_class.total(), "accuracy": right.total() / of_class.total(), **each}, unread)
 

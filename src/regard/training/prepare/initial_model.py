@@ -14,7 +14,7 @@ from regard.checkpoints.hub import local_folder
 from regard.checkpoints.models import identify, own_tensors
 from regard.config import Config
 from regard.data.tokenizers.text import TextTokenizer
-from regard.errors import CheckpointError, UsageError
+from regard.errors import CheckpointError, UsageError, with_article
 from regard.models.bert import BertConfig
 from regard.models.catalog import MODELS
 from regard.models.vilbert import Vilbert, VilbertConfig
@@ -91,7 +91,7 @@ def start_body(body: nn.Module, init: str) -> None:
     given, into = own_tensors(loaded.model), own_tensors(body)
     if not {name for name in given if not name.startswith(HEADS)} <= into.keys():
         raise CheckpointError(
-            f"model.body_init: {init} is a {loaded.name} of another shape than the body of this model"
+            f"model.body_init: {init} is {with_article(loaded.name)} of another shape than the body of this model"
         )
     _copy_body(given, into, init)
 

@@ -14,7 +14,7 @@ from torch.nn import functional
 from regard.data.batch import pad_rows
 from regard.data.formats.plain_text import read_text
 from regard.data.tokenizers.text import TextTokenizer
-from regard.errors import UsageError
+from regard.errors import UsageError, with_article
 from regard.inference.pipelines.language_models import LanguageModel
 from regard.inference.pipelines.reading.base import SAMPLES, Example, Reader, Source, TokenUnits
 from regard.inference.pipelines.text_encoder import TextEncoder
@@ -45,7 +45,8 @@ class LanguageModelReader(Reader[TextInputs]):
     def __init__(self, pipeline: LanguageModel) -> None:
         if not isinstance(pipeline.model, Gpt):
             raise UsageError(
-                f"{pipeline.name or 'this model'} is a {type(pipeline.model).__name__}, which carries its state "
+                f"{pipeline.name or 'this model'} is {with_article(type(pipeline.model).__name__)}, "
+                "which carries its state "
                 "through a text; a dictionary of features reads models that see a text at once, such as a Gpt"
             )
         self.pipeline, self.model, self.device = pipeline, pipeline.model, pipeline.device

@@ -178,7 +178,7 @@ const markup = `
     </div>
     <p class="readout" id="readout" data-part="readout" role="status"></p>
     <canvas class="picture" data-part="canvas" tabindex="0" role="img" aria-describedby="readout"></canvas>
-    <p class="hint">Point at a place of the picture, or move with the arrow keys: what it looks at stays light. Click or press Enter to hold it, Esc to let go.</p>
+    <p class="hint">Point at a place of the image, or move with the arrow keys: what it looks at stays light. Click or press Enter to hold it, Esc to let go.</p>
   </section>
   <section class="atlas" aria-labelledby="atlas-name">
     <div class="bar"><h2 id="atlas-name">Every layer and head</h2></div>
