@@ -44,7 +44,7 @@ Setext title
 
 * item one
   goes on
-  1. inner [link text](https://a.b/c_d "title") and ![an image](p.png)
+  1. inner [link text](https://a.b/c_d "title") and ![a picture](p.png)
 - [ ] to do, see[^1]
 
 ```python

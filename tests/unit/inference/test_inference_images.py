@@ -277,7 +277,7 @@ def test_what_the_card_says_works(kind, request, tmp_path, monkeypatch):
     place = request.getfixturevalue(f"{kind}_folder")
     name, config, _ = identify(place)
     code = model_card(name, config, use=use_line(place, name, config)).split("```python\n")[1].split("```")[0]
-    pictures(1)[0].save(tmp_path / "picture.png")
+    pictures(1)[0].save(tmp_path / "image.png")
     monkeypatch.chdir(tmp_path)
     found = {}
     exec(code.replace("path/to/this/folder", str(place)), found)

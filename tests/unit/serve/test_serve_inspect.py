@@ -112,7 +112,7 @@ def test_models_that_make_pictures_are_refused(tmp_path):
 def test_the_models_page_tells_what_a_picture_costs(server):
     details = server.client.get("/api/models/vit").json()
     assert details["ability"] == "see"
-    assert any("picture" in row[0] for row in details["plan"])
+    assert any("image" in row[0] for row in details["plan"])
 
 
 def test_a_house_is_walked_through(start_server, make_navigator):
