@@ -55,7 +55,7 @@ def read_image(source: Path | bytes, name: str = "") -> Image.Image:
             image.load()
             upright = _eight_bits(ImageOps.exif_transpose(image), name)
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-        raise _too_large(name, "far more pixels than a picture should have") from None
+        raise _too_large(name, "far more pixels than an image should have") from None
     except FileNotFoundError:
         raise DataError(f"there is no file {name!r}") from None
     except IsADirectoryError:
