@@ -47,8 +47,9 @@ faults: $(VENV)/.ready-dev
 	REGARD_FAULT_COUNT=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest --timeout 7200 --workers 2 -m "full or hypothesis" tests/unit tests/parity
 	REGARD_FAULT_COUNT=1 $(MAKE) --no-print-directory kernels
 
-# Compiled products at every level of instructions that this CPU or an emulator has (Debian: qemu-user, and
-# g++-aarch64-linux-gnu for ARM's levels), as a table; levels that nothing here can run are named.
+# Compiled products at every level of instructions that this CPU or an emulator has (Debian: qemu-user, and for the
+# levels of the other architecture g++-aarch64-linux-gnu or g++-x86-64-linux-gnu), as a table; levels that nothing here
+# can run are named.
 processors: $(VENV)/.ready-dev
 	$(BIN)/python tests/processors/run.py
 	REGARD_FAULT_COUNT=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest --workers 2 tests/unit/inference/test_inference_levels.py

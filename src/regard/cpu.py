@@ -6,6 +6,7 @@ but slower than in fp32. So a precision is asked about here before it is used.
 
 import os
 import platform
+import subprocess
 from functools import cache
 from typing import Any
 
@@ -19,6 +20,20 @@ WITHOUT_BF16 = {"SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX2_VNNI_2", "AVX512_CORE
 def capabilities() -> dict[str, Any]:
     """What torch found: `architecture`, `cpu_name`, and a truth value for every set of instructions."""
     return dict(torch.cpu.get_capabilities())
+
+
+def name() -> str:
+    """What the CPU is called. torch has no names of ARM's, whose `/proc/cpuinfo` has numbers; `lscpu` knows them."""
+    found = str(capabilities().get("cpu_name", ""))
+    if found and found != "Unknown":
+        return found
+    try:
+        told = subprocess.run(["lscpu"], capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"})
+        rows = dict(line.split(":", 1) for line in told.stdout.splitlines() if ":" in line)
+    except OSError:
+        rows = {}
+    parts = (rows.get(key, "").strip() for key in ("Vendor ID", "Model name"))
+    return " ".join(filter(None, parts)) or platform.processor() or platform.machine()
 
 
 def has(*names: str) -> bool:

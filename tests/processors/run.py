@@ -4,7 +4,6 @@ Each level is compiled separately (kernels.cpp). It runs on this CPU if it has t
 emulation. A level that neither can run is listed in the table and is not a failure.
 """
 
-import platform
 import shutil
 import subprocess
 import sys
@@ -27,20 +26,32 @@ class Level:
     arm: bool
 
     @property
+    def is_foreign(self) -> bool:
+        """Whether its programs are those of another architecture than this machine's."""
+        return self.arm != cpu.is_arm()
+
+    @property
+    def architecture(self) -> str:
+        return "aarch64" if self.arm else "x86_64"
+
+    @property
     def compiler(self) -> str | None:
-        if self.arm == cpu.is_arm():
-            return native.compiler_command()
-        return shutil.which("aarch64-linux-gnu-g++" if self.arm else "x86_64-linux-gnu-g++")
+        if self.is_foreign:
+            return shutil.which(f"{self.architecture}-linux-gnu-g++")
+        return native.compiler_command()
 
     @property
     def runner(self) -> list[str] | None:
         """The command that runs the program; None if nothing here can run it."""
-        if self.arm == cpu.is_arm() and cpu.has(*self.needed):
+        if not self.is_foreign and cpu.has(*self.needed):
             return []
-        emulator = shutil.which("qemu-aarch64" if self.arm else "qemu-x86_64")
+        emulator = shutil.which(f"qemu-{self.architecture}")
         if emulator is None or self.name not in EMULATED:
             return None
-        return [emulator, "-cpu", EMULATED[self.name]]
+        # Debian's cross compilers bring the shared libraries of their architecture. Its static ones cannot be linked:
+        # libm.a of x86-64 is a script that names files of the folder in which a native package would have them.
+        libraries = ["-L", f"/usr/{self.architecture}-linux-gnu"] if self.is_foreign else []
+        return [emulator, *libraries, "-cpu", EMULATED[self.name]]
 
 
 def main() -> int:
@@ -48,7 +59,7 @@ def main() -> int:
         *(Level(name, *each, arm=False) for name, each in native.X86_LEVELS.items()),
         *(Level(name, *each, arm=True) for name, each in native.ARM_LEVELS.items()),
     ]
-    print(f"{cpu.capabilities().get('cpu_name') or platform.machine()}: {', '.join(native.runnable_levels())}")
+    print(f"{cpu.name()}: {', '.join(native.runnable_levels())}")
     with tempfile.TemporaryDirectory() as folder:
         rows = [(level.name, *_check(level, Path(folder))) for level in levels]
     for name, where, result in rows:
@@ -65,7 +76,7 @@ def _check(level: Level, folder: Path) -> tuple[str, str]:
     if level.runner is None:
         return "not run", "neither this CPU nor an emulator here has its instructions"
     program = folder / level.name
-    command = [level.compiler, *native.FLAGS, *level.flags, "-static", str(SOURCE), "-o", str(program)]
+    command = [level.compiler, *native.FLAGS, *level.flags, str(SOURCE), "-o", str(program)]
     built = subprocess.run(command, capture_output=True, text=True, check=False)
     if built.returncode:
         return "not run", f"FAILED to compile: {built.stderr.splitlines()[-1]}"

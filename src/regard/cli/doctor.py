@@ -40,7 +40,7 @@ def doctor(as_json: AsJson = False) -> None:
         "threads": torch.get_num_threads(),
         "cores": os.cpu_count(),
         "gpu": _accelerator(),
-        "cpu": cpu.capabilities().get("cpu_name") or platform.processor() or platform.machine(),
+        "cpu": cpu.name(),
         "instructions": precisions.instructions(),
         "compiled_code": precisions.compiled_code(),
         "onednn_multiplies_bytes_exactly": precisions.onednn_is_exact(),

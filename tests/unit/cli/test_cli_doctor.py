@@ -1,6 +1,10 @@
 """`regard doctor`: the precisions that it prints are those that a model gets."""
 
 import json
+import platform
+import shutil
+import subprocess
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -47,6 +51,25 @@ def test_a_cpu_without_anything(capsys, monkeypatch: pytest.MonkeyPatch) -> None
     assert set(computed.values()) == {"fp32"}
     assert run(["doctor"]) == 0
     assert "not exactly, so it is not used for int8" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(shutil.which("lscpu") is None, reason="needs lscpu")
+@pytest.mark.parametrize("told_by_torch", [{"cpu_name": "Unknown"}, {"cpu_name": ""}, {}])
+def test_a_cpu_that_torch_cannot_name_is_named(monkeypatch: pytest.MonkeyPatch, told_by_torch: dict) -> None:
+    monkeypatch.setattr(cpu, "capabilities", lambda: told_by_torch)
+    model = json.loads(subprocess.run(["lscpu", "-J"], capture_output=True, check=True, env={"LC_ALL": "C"}).stdout)
+    expected = next((row["data"] for row in _rows(model["lscpu"]) if row["field"] == "Model name:"), "")
+    assert cpu.name() not in ("", "Unknown")
+    assert cpu.name().endswith(expected)
+    monkeypatch.setenv("PATH", "")
+    assert cpu.name() in (platform.processor(), platform.machine())
+
+
+def _rows(rows: list[dict]) -> Iterator[dict]:
+    """All rows of lscpu's JSON; newer versions nest them."""
+    for row in rows:
+        yield row
+        yield from _rows(row.get("children", []))
 
 
 @pytest.mark.parametrize(
