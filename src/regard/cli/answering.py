@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
+from regard.cli.files import STDIN, tell_skipped
 from regard.errors import DataError
 
 if TYPE_CHECKING:
@@ -87,11 +88,11 @@ def refuse_images(texts: Iterable[str]) -> None:
 
 
 def given_texts(texts: list[str] | None) -> Iterator[str]:
-    """The texts of the command line, or the lines of standard input when there are none."""
+    """The texts of the command line, or the lines of standard input when there are none, or only `-`."""
     from regard.data.formats.lines import read_lines
     from regard.data.tokenizers.base import well_formed
 
-    return map(well_formed, texts) if texts else read_lines(sys.stdin.buffer)
+    return map(well_formed, texts) if texts and texts != [STDIN] else read_lines(sys.stdin.buffer)
 
 
 def answer_lines(
@@ -99,23 +100,28 @@ def answer_lines(
     answer: Callable[[list[str]], Sequence[Answer]],
     show: Callable[[str, Answer | None], str],
     unknown: Unknown | None = None,
+    skip_bad: bool = False,
 ) -> None:
     """Print what `show` makes of each line's answer; lines are computed in batches unless they are typed.
 
-    A refused line has the answer None and a message on stderr, and the exit code is 1. `unknown` collects the unknown
-    words of the lines.
+    A refused line has the answer None and a message on stderr, and the exit code is 1; with `skip_bad` it is left out,
+    counted and named. `unknown` collects the unknown words of the lines.
     """
-    number = refused = 0
+    number, refused = 0, list[str]()
     while chunk := list(islice(lines, 1 if sys.stdin.isatty() else LINES_AT_A_TIME)):
         for line, found in zip(chunk, _answers(chunk, answer, number), strict=True):
-            refused += found is None
-            print(show(line, found), flush=True)
+            if found is None:
+                refused.append(line)
+            if found is not None or not skip_bad:
+                print(show(line, found), flush=True)
             if unknown is not None:
                 unknown.note(line)
         number += len(chunk)
     if unknown is not None:
         unknown.tell()
-    if refused:
+    if skip_bad:
+        tell_skipped(refused, number)
+    elif refused:
         raise typer.Exit(1)
 
 

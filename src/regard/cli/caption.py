@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.answering import answer_lines, given_texts
+from regard.cli.answering import answer_lines
+from regard.cli.files import GivenFiles, Images, SkipBad, title
 from regard.cli.options import AllowPickle, AsJson, Changes, Device, Model, Without
 from regard.errors import UsageError
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 def caption(
     model: Model,
-    image: Annotated[list[str] | None, typer.Argument(help="Files of images; without any, lines of stdin.")] = None,
+    image: Images = None,
     beam: Annotated[int | None, typer.Option(help="Beam width; 1 is greedy. Default: the model's own.")] = None,
     n_best: Annotated[int, typer.Option(help="Above 1: so many lines per image, best first, score TAB text.")] = 1,
     sample: Annotated[bool, typer.Option("--sample", help="Draw words at random instead of searching.")] = False,
@@ -30,22 +31,27 @@ def caption(
     ] = None,
     without: Without = [],  # noqa: B006 - typer's way to say "none given"
     change: Changes = [],  # noqa: B006 - typer's way to say "none given"
+    skip_bad: SkipBad = False,
     as_json: AsJson = False,
     device: Device = "cpu",
     allow_pickle: AllowPickle = False,
 ) -> None:
     """Describe images: one line out for each image.
 
-    A file that is no image comes out as an empty line with a message on stderr, and the exit code is 1.
+    A file that is no image comes out as an empty line with a message on stderr, and the exit code is 1; with --skip-bad
+    it is left out, counted and named.
 
     Example: regard caption dog.jpg -m runs/flickr8k-captioner --beam 3 --attention dog.png
     """
-    if attention and len(image or ()) != 1:
-        raise UsageError("--attention draws one image; give exactly one file")
     from regard.checkpoints.hub import local_folder
+    from regard.data.images.reading import SUFFIXES
     from regard.inference.insight.interventions import changed, switched_off
     from regard.inference.pipelines.captioner import ImageCaptioner
 
+    files = GivenFiles(image, SUFFIXES)
+    names = list(files.names()) if attention else files.names()
+    if isinstance(names, list) and len(names) != 1:
+        raise UsageError(f"--attention draws one image, and {len(names)} came; give exactly one file")
     captioner = ImageCaptioner.load(local_folder(model), device=device, allow_pickle=allow_pickle)
     given = {"beam": beam, "temperature": temperature, "seed": seed}
     changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
@@ -56,11 +62,14 @@ def caption(
         if attention and found is not None and not found.text:
             print(f"the caption is empty: no word looks at {line}, and nothing is drawn", file=sys.stderr)
         elif attention and found is not None:
-            _draw(captioner, line, found, attention)
+            _draw(captioner, files.source(line), title(line), found, attention)
         return _shown(line, found, as_json)
 
     with changed(captioner, switched_off(without) + change):
-        answer_lines(given_texts(image), lambda files: captioner.caption(files, settings=settings), show)
+        answer_lines(
+            iter(names),
+            lambda lines: captioner.caption(files.sources(lines), settings=settings), show, skip_bad=skip_bad,
+        )  # fmt: skip
 
 
 def _shown(file: str, found: Caption | None, as_json: bool) -> str:
@@ -73,9 +82,9 @@ def _shown(file: str, found: Caption | None, as_json: bool) -> str:
     return found.text if len(several) == 1 else "\n".join(f"{each.score:.4f}\t{each.text}" for each in several)
 
 
-def _draw(captioner: Any, file: str, found: Caption, output: Path) -> None:
+def _draw(captioner: Any, image: str | bytes, title: str, found: Caption, output: Path) -> None:
     from regard.look.adapters.captions import caption_report
     from regard.look.save import save
 
-    save(caption_report(captioner, file, found, Path(file).name), output)
+    save(caption_report(captioner, image, found, title), output)
     print(f"attention drawn to {output}", file=sys.stderr)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.answering import answer_lines, given_texts
+from regard.cli.answering import answer_lines
+from regard.cli.files import GivenFiles, Images, SkipBad, free_name, title
 from regard.cli.options import AllowPickle, AsJson, Device, Model, Without, switch_off
 from regard.errors import UsageError, with_article
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 def detect(
     context: typer.Context,
     model: Model,
-    image: Annotated[list[str] | None, typer.Argument(help="Files of images; without any, lines of stdin.")] = None,
+    image: Images = None,
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", help="FILE.json in COCO's form, FILE.png of one image with boxes, or a folder."),
@@ -32,6 +34,7 @@ def detect(
     ] = None,
     score: Annotated[float, typer.Option(min=0, max=1, help="Least probability of an object.")] = 0.5,
     without: Without = [],  # noqa: B006 - typer's way to say "none given"
+    skip_bad: SkipBad = False,
     as_json: AsJson = False,
     device: Device = "cpu",
     allow_pickle: AllowPickle = False,
@@ -39,23 +42,28 @@ def detect(
     """Find objects in images: one line out for each image, its file TAB its objects, best first.
 
     An object is its class, its probability and its box x1,y1,x2,y2 in pixels. A file that is no image comes out as an
-    empty line with a message on stderr, and the exit code is 1.
+    empty line with a message on stderr, and the exit code is 1; where files are written, nothing is written then. With
+    --skip-bad such a file is left out, counted and named.
 
     Example: regard detect cells.jpg -m runs/bccd-detector -o cells.json --score 0.3
     """
-    import numpy as np
-
     import regard
+    from regard.data.images.reading import SUFFIXES
     from regard.data.regions.coco import coco_document
     from regard.data.regions.drawing import annotated_png
     from regard.inference.pipelines.detection import ObjectDetector
     from regard.inference.pipelines.images import open_image
     from regard.look.box_figures import save_stages
 
-    if len(image or ()) != 1 and (stages or (output and output.suffix.lower() == ".png")):
-        raise UsageError("a figure is of one image; give one, or name a folder with -o")
+    files = GivenFiles(image, SUFFIXES)
+    names = list(files.names()) if output or features or stages else files.names()
+    if isinstance(names, list) and len(names) != 1 and (stages or (output and output.suffix.lower() == ".png")):
+        raise UsageError(f"a figure is of one image, and {len(names)} came; give one, or name a folder with -o")
     if output and output.suffix.lower() not in ("", ".json", ".png") and not output.is_dir():
         raise UsageError(f"{output}: what is found is written to FILE.json, FILE.png or a folder")
+    if isinstance(names, list) and not skip_bad:  # nothing is written if an image cannot be read
+        for name in names:
+            open_image(files.source(name))
     detector = regard.load(model, device=device, allow_pickle=allow_pickle)
     if not isinstance(detector, ObjectDetector):
         raise UsageError(
@@ -77,22 +85,19 @@ def detect(
 
     def finish() -> None:
         """Write the files, after all images were answered."""
+        taken: set[Path] = set()
         if output and output.suffix.lower() == ".json":
             _write(output, json.dumps(coco_document(kept, detector.labels), ensure_ascii=False).encode())
         elif output:
             for line, found in kept:
-                place = output if output.suffix.lower() == ".png" else output / f"{Path(line).stem}.png"
-                _write(place, annotated_png(open_image(line), found.objects, detector.labels))
+                place = output if output.suffix.lower() == ".png" else free_name(output, line, ".png", taken)
+                _write(place, annotated_png(open_image(files.source(line)), found.objects, detector.labels))
         if features:
-            _write_features(features, detector, [line for line, _ in kept], np)
+            _write_features(features, detector, files, [line for line, _ in kept])
         if stages and kept:
-            save_stages(detector, kept[0][0], stages)
+            save_stages(detector, files.source(kept[0][0]), title(kept[0][0]), stages)
 
-    try:
-        answer_lines(given_texts(image), lambda lines: detector.detect(lines, score), show)
-    except typer.Exit:  # some images were refused; the files are of the others
-        finish()
-        raise
+    answer_lines(iter(names), lambda lines: detector.detect(files.sources(lines), score), show, skip_bad=skip_bad)
     finish()
 
 
@@ -101,15 +106,19 @@ def _plain(each: Any) -> dict[str, Any]:
 
 
 def _write(path: Path, content: bytes) -> None:
+    from regard.documents.document_job import atomic_write
+
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
+    with atomic_write(path) as file:
+        file.write(content)
 
 
-def _write_features(path: Path, detector: ObjectDetector, files: list[str], np: Any) -> None:
+def _write_features(path: Path, detector: ObjectDetector, files: GivenFiles, names: list[str]) -> None:
     """One array of each kind for every image, named by its number: 0/boxes, 0/features, 0/probabilities."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    table: dict[str, Any] = {"files": np.array(files), "names": np.array(["background", *detector.labels])}
-    for number, each in enumerate(detector.regions(files)):
+    import numpy as np
+
+    table: dict[str, Any] = {"files": np.array(names), "names": np.array(["background", *detector.labels])}
+    for number, each in enumerate(detector.regions(files.sources(names))):
         table |= {f"{number}/{name}": getattr(each, name) for name in ("boxes", "features", "probabilities")}
-    with path.open("wb") as file:
-        np.savez(file, **table)
+    np.savez(content := io.BytesIO(), **table)
+    _write(path, content.getvalue())

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.files import GivenFiles
 from regard.cli.options import AllowPickle, AsJson, Device, Model, Without, switch_off
 from regard.errors import UsageError, with_article
 
@@ -22,7 +23,11 @@ STRUCTURES = (".pdb", ".ent")
 def fold(
     context: typer.Context,
     protein: Annotated[
-        list[str], typer.Argument(help="Sequences, FASTA files, or A3M files: the alignment of a family, query first.")
+        list[str],
+        typer.Argument(
+            help="Sequences, FASTA files, A3M files (the alignment of a family, query first), folders of them, or - "
+            "for FASTA on stdin."
+        ),
     ],
     model: Model,
     output: Annotated[
@@ -44,6 +49,7 @@ def fold(
     Example: regard fold domain.a3m -m runs/pfam-evoformer -o domain.pdb
     """
     import regard
+    from regard.data.proteins.fasta import SUFFIXES
     from regard.inference.pipelines.folding import NOT_CLAIMED, StructurePredictor
     from regard.look.save import check_suffix
 
@@ -55,7 +61,8 @@ def fold(
             f"{model} is {with_article(type(predictor).__name__)}, which folds no proteins; choose another model"
         )
     switch_off(context, predictor, without)
-    requests = [request for each in protein for request in predictor.read(each)]
+    files = GivenFiles(protein, SUFFIXES)
+    requests = [request for name in files.names() for request in predictor.read(files.source(name))]
     drawn = output is not None and output.suffix.lower() in (".png", ".svg", ".html")
     if drawn and len(requests) > 1:
         raise UsageError(f"{output} shows one protein, but {len(requests)} came; name a FILE.pdb or FILE.json")

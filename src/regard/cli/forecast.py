@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from regard.cli.files import GivenFiles
 from regard.cli.options import AllowPickle, AsJson, Device, Model, Without, finite, switch_off
 
 if TYPE_CHECKING:
@@ -21,7 +22,8 @@ HEADER = "frame,agent,sample,x,y"
 def forecast(
     context: typer.Context,
     scene: Annotated[
-        str, typer.Argument(help="A file of rows frame, agent, x, y (text or CSV), or builtin:walkers#NUMBER.")
+        str,
+        typer.Argument(help="A file of rows frame, agent, x, y (text or CSV), builtin:walkers#NUMBER, or - for stdin."),
     ],
     model: Model,
     samples: Annotated[int, typer.Option(min=1, max=1000, help="How many futures of all agents.")] = 20,
@@ -55,7 +57,8 @@ def forecast(
         check_suffix(output)
     forecaster = Forecaster.load(local_folder(model), device=device, allow_pickle=allow_pickle)
     switch_off(context, forecaster, without)
-    (answer,) = forecaster.forecast(scene, at=at, samples=samples, seed=seed, every=every)
+    source = GivenFiles([scene], ()).source(scene)
+    (answer,) = forecaster.forecast(source, at=at, samples=samples, seed=seed, every=every)
     if as_json:
         print(json.dumps(answer.to_json(), ensure_ascii=False))
     elif output is None:

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from regard.cli.files import GivenFiles, title
 from regard.errors import UsageError, with_article
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def look_at_file(
     from regard.look.report import changed_facts, summary
     from regard.look.save import save
 
-    points, title = [_point(each) for each in at], Path(path).name
+    files, points, name = GivenFiles([path], ()), [_point(each) for each in at], title(path)
     pipeline = regard.load(model, device=device, allow_pickle=allow_pickle)
 
     def inspected(read: str = path) -> AttentionReport:
@@ -51,12 +52,12 @@ def look_at_file(
                 recorded = pipeline.attention(label, seed=_seed(seed or "0"))
                 return image_report(recorded, title=read, model=pipeline.name, meta={})
             case PixelGenerator():
-                return image_report(pipeline.attention(read), title=title, model=pipeline.name, meta={})
-        found = inspect_input(pipeline, GivenInput(read, title, text))
+                return image_report(pipeline.attention(read), title=name, model=pipeline.name, meta={})
+        found = inspect_input(pipeline, GivenInput(files.source(read), name, text))
         if found is None:
             raise UsageError(f"{model} is {with_article(type(pipeline).__name__)}, whose attention cannot be drawn")
         if not found.report.panels and not found.report.shown_as:
-            raise UsageError(f"{model} has no attention to look at, or says nothing about {title}")
+            raise UsageError(f"{model} has no attention to look at, or says nothing about {name}")
         return found.report
 
     original = inspected() if changes else None

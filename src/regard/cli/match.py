@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.answering import given_texts
+from regard.cli.files import STDIN, GivenFiles, SkipBad, files_in, tell_skipped
 from regard.cli.options import AllowPickle, AsJson, Device, Model, Without, switch_off
 from regard.errors import DataError, UsageError
 
@@ -16,26 +19,38 @@ if TYPE_CHECKING:
     from regard.inference.pipelines.vision_language import VisionLanguageModel
 
 TOP = 10
+BREAKS = re.compile(r"[\t\r\n]+")  # what would begin another column or line
 
 
 def match(
     context: typer.Context,
     model: Model,
-    given: Annotated[list[str], typer.Argument(help="An image and texts; with --images, texts alone.")],
+    given: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="An image (- for stdin) and texts; with --images, texts alone. Without texts, lines of stdin."
+        ),
+    ] = None,
     images: Annotated[
         Path | None, typer.Option("--images", help="Search the images of this folder for each text.")
     ] = None,
     top: Annotated[int, typer.Option("--top", min=1, help="How many images to name for each text.")] = TOP,
     without: Without = [],  # noqa: B006 - typer's way to say "none given"
+    skip_bad: SkipBad = False,
     as_json: AsJson = False,
     device: Device = "cpu",
     allow_pickle: AllowPickle = False,
 ) -> None:
-    """Compare texts with images, as the model was trained to.
+    """Compare texts with images, as the model was trained to. One line out for each text; its columns are
 
-    A model of captions scores every text, best first: score TAB text (with --images: score TAB file TAB text). A model
-    that points gives the region that a phrase means: left, top, right and bottom from 0 to 1. A model of questions
-    answers them: answer TAB probability.
+    \b
+    score TAB probability TAB text           captions, best first
+    score TAB probability TAB image TAB text with --images, best first for each text
+    box TAB probability TAB text             pointing: the region that a phrase means
+    answer TAB probability TAB text          questions
+
+    The probability is empty where the model only ranks. A box is its left, top, right and bottom from 0 to 1, with
+    spaces between them.
 
     Example: regard match scene.png "a large red circle" "a small blue square" -m runs/scenes-vilbert
     Example: regard match --images holiday "a dog on a beach" -m runs/flickr8k-vilbert-retrieval
@@ -44,19 +59,24 @@ def match(
     from regard.checkpoints.hub import local_folder
     from regard.inference.pipelines.vision_language import VisionLanguageModel
 
-    if images is None and len(given) < 2:
+    if images is None and not given:
         raise UsageError("give an image and at least one text, or a folder with --images and a text")
+    image, *texts = given or () if images is None else (STDIN, *(given or ()))
+    if images is None and image == STDIN and not texts:
+        raise UsageError("standard input has the image; give at least one text beside it")
+    texts = texts or [line for line in given_texts(None) if line.strip()]
+    if not texts:
+        raise UsageError("no text came; give an image and at least one text, or texts as lines of standard input")
     reader = VisionLanguageModel.load(local_folder(model), device=device, allow_pickle=allow_pickle)
     switch_off(context, reader, without)
     if images is not None:
-        _search(reader, images, given, top, as_json)
+        _search(reader, images, texts, top, as_json, skip_bad)
         return
-    image, *texts = given
-    for line in _answers(reader, image, texts):
-        print(json.dumps(line, ensure_ascii=False) if as_json else "\t".join(_plain(line)))
+    for line in _answers(reader, GivenFiles([image], ()).source(image), texts):
+        _print(line, as_json)
 
 
-def _answers(reader: VisionLanguageModel, image: str, texts: list[str]) -> list[dict[str, Any]]:
+def _answers(reader: VisionLanguageModel, image: str | bytes, texts: list[str]) -> list[dict[str, Any]]:
     match reader.config.head:
         case "point":
             found = zip(texts, reader.point(image, texts), strict=True)
@@ -67,40 +87,51 @@ def _answers(reader: VisionLanguageModel, image: str, texts: list[str]) -> list[
         case "answer":
             answers = zip(texts, reader.answer(image, texts), strict=True)
             return [{"answer": each.label, "probability": each.probability, "text": text} for text, each in answers]
-    matches = reader.match(image, texts)
     return [
-        _without_nothing({"score": each.score, "probability": each.probability, "text": texts[each.text]})
-        for each in matches
+        {"score": each.score, "probability": each.probability, "text": texts[each.text]}
+        for each in reader.match(image, texts)
     ]
 
 
-def _without_nothing(values: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if value is not None}
+def _print(line: dict[str, Any], as_json: bool) -> None:
+    print(json.dumps(line, ensure_ascii=False) if as_json else "\t".join(map(_plain, line.values())))
 
 
-def _plain(line: dict[str, Any]) -> list[str]:
-    """The values of a line; numbers with four decimals."""
-    boxes = (" ".join(f"{side:.4f}" for side in value) if isinstance(value, list) else value for value in line.values())
-    return [f"{value:.4f}" if isinstance(value, float) else str(value) for value in boxes]
+def _plain(value: Any) -> str:
+    """A value as a column; numbers have four decimals."""
+    if isinstance(value, list):
+        return " ".join(map(_plain, value))
+    if value is None:
+        return ""
+    return f"{value:.4f}" if isinstance(value, float) else BREAKS.sub(" ", str(value))
 
 
-def _search(reader: VisionLanguageModel, folder: Path, texts: list[str], top: int, as_json: bool) -> None:
+def _search(
+    reader: VisionLanguageModel, folder: Path, texts: list[str], top: int, as_json: bool, skip_bad: bool
+) -> None:
     from regard.data.images.reading import SUFFIXES
 
     if not folder.is_dir():
         raise UsageError(f"--images {folder}: is no folder")
     reader.require("pretraining", "score")
-    files, regions = [], []
-    for file in sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES):
+    files, regions, bad = list[str](), [], list[str]()
+    for file in files_in(folder, SUFFIXES):
         try:
             regions.append(reader.regions(file))
-            files.append(str(file))
+            files.append(file)
         except DataError as error:
-            print(f"regard: {error}", file=sys.stderr)
+            bad.append(file)
+            print(f"regard: {'skipped: ' if skip_bad else ''}{error}", file=sys.stderr)
     if not files:
         raise DataError(f"{folder} has no image that can be read")
     scores = reader.scores(regions, texts)
     for number, text in enumerate(texts):
         for image in scores[:, number].argsort()[::-1][:top].tolist():
-            line = {"score": float(scores[image, number]), "image": files[image], "text": text}
-            print(json.dumps(line, ensure_ascii=False) if as_json else "\t".join(_plain(line)))
+            score = float(scores[image, number])
+            _print(
+                {"score": score, "probability": reader.probability(score), "image": files[image], "text": text}, as_json
+            )
+    if skip_bad:
+        tell_skipped(bad, len(files) + len(bad))
+    elif bad:
+        raise typer.Exit(1)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from regard.cli.files import GivenFiles, SkipBad, free_name, tell_skipped
 from regard.cli.options import AllowPickle, Device, Model, Without, switch_off
 from regard.errors import DataError, UsageError, with_article
 
@@ -18,13 +19,18 @@ if TYPE_CHECKING:
 Format = Literal["text", "json", "srt", "vtt"]
 SUFFIXES: dict[str, Format] = {".txt": "text", ".json": "json", ".srt": "srt", ".vtt": "vtt"}
 ENDINGS = {form: suffix for suffix, form in SUFFIXES.items()}
-NAMED = 5  # skipped files that are named in the last line
 
 
 def transcribe(
     context: typer.Context,
-    audio: Annotated[list[str], typer.Argument(help="Audio files: WAV, FLAC, OGG, MP3; any rate, any length.")],
     model: Model,
+    audio: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Audio files (WAV, FLAC, OGG, MP3; any rate, any length), folders of them, or - for one on stdin; "
+            "without any, lines of stdin."
+        ),
+    ] = None,
     timestamps: Annotated[bool, typer.Option("--timestamps", help="Text: one line a segment, with its times.")] = False,
     words: Annotated[bool, typer.Option("--words", help="JSON: also the times of words.")] = False,
     language: Annotated[str, typer.Option(help="What is spoken, such as en. Default: the model finds out.")] = "",
@@ -36,9 +42,7 @@ def transcribe(
         Path | None, typer.Option("-o", "--output", help="A file for one recording, or a folder for several.")
     ] = None,
     beam: Annotated[int | None, typer.Option(help="Beam width; 1 is greedy. Default: the model's own.")] = None,
-    skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Leave out files that cannot be read; they are counted and named.")
-    ] = False,
+    skip_bad: SkipBad = False,
     without: Without = [],  # noqa: B006 - typer's way to say "none given"
     device: Device = "cpu",
     allow_pickle: AllowPickle = False,
@@ -49,22 +53,27 @@ def transcribe(
 
     Example: regard transcribe talk.flac -m whisper-small --format srt -o talk.srt
     """
+    from regard.data.audio.reading import SUFFIXES as AUDIO
+    from regard.data.audio.reading import audio_info
+    from regard.documents.document_job import atomic_write
+
+    given = GivenFiles(audio, AUDIO)
+    names = list(given.names())
     form = form or (SUFFIXES.get(output.suffix.lower(), "text") if output else "text")
-    folder = _folder(output, audio, form)
+    folder, taken = _folder(output, names, form), set[Path]()
     if words and form != "json":
         raise UsageError(f"--words are written to JSON, not to {form}; add --format json")
     if not skip_bad:  # nothing is written if a later file cannot be read
-        from regard.data.audio.reading import audio_info
-
-        for file in audio:
-            audio_info(file)
+        for file in names:
+            audio_info(given.source(file))
     transcriber, options = _loaded(model, device, allow_pickle), _options(language, prompt, words)
     switch_off(context, transcriber, without)
     options = options.replace(timestamps=timestamps or form != "text")
     if beam is not None:
         options = options.replace(settings=transcriber.settings.replace(beam=beam))
     skipped = []
-    for file, found in zip(audio, transcriber.stream(audio, options), strict=True):
+    answers = transcriber.stream(given.sources(names), options)
+    for file, found in zip(names, answers, strict=True):
         if isinstance(found, DataError):
             if not skip_bad:
                 raise found
@@ -75,10 +84,12 @@ def transcribe(
         if output is None:
             print(written, end="", flush=True)
         else:
-            place = output if folder is None else folder / (Path(file).stem + ENDINGS[form])
-            place.write_text(written, encoding="utf-8")
+            place = output if folder is None else free_name(folder, file, ENDINGS[form], taken)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with atomic_write(place) as out:
+                out.write(written.encode())
             print(f"{file} transcribed to {place}", file=sys.stderr)
-    _tell_skipped(skipped, len(audio))
+    tell_skipped(skipped, len(names))
 
 
 def _folder(output: Path | None, audio: list[str], form: Format) -> Path | None:
@@ -88,14 +99,9 @@ def _folder(output: Path | None, audio: list[str], form: Format) -> Path | None:
             raise UsageError(f"{len(audio)} files make as many {form} files; name a folder for them: -o FOLDER")
         return None
     if output.suffix.lower() not in SUFFIXES:
-        output.mkdir(parents=True, exist_ok=True)
-        stems = [Path(file).stem for file in audio]
-        if twice := [stem for stem in stems if stems.count(stem) > 1]:
-            raise UsageError(f"two files are called {twice[0]!r} and would be written to one; transcribe them apart")
         return output
     if len(audio) > 1:
         raise UsageError(f"{output} is one file; give one recording, or a folder for the transcripts of several")
-    output.parent.mkdir(parents=True, exist_ok=True)
     return None
 
 
@@ -131,12 +137,3 @@ def _written(file: str, found: Transcript, form: Format, timestamps: bool) -> st
     if not timestamps:
         return found.text + "\n"
     return "".join(f"{each.start:.2f}\t{each.end:.2f}\t{each.text.strip()}\n" for each in found.segments)
-
-
-def _tell_skipped(skipped: list[str], files: int) -> None:
-    if not skipped:
-        return
-    more = f" and {len(skipped) - NAMED:,} more" if len(skipped) > NAMED else ""
-    print(f"regard: skipped {len(skipped):,} of {files:,} files: {', '.join(skipped[:NAMED])}{more}", file=sys.stderr)
-    if len(skipped) == files:
-        raise typer.Exit(1)

@@ -20,6 +20,7 @@ from regard.look.report import AttentionReport
 
 if TYPE_CHECKING:
     from regard.inference.pipelines.detection import ObjectDetector
+    from regard.inference.pipelines.images import ImageSource
 
 SIDE = 4.2  # inches of an image
 
@@ -79,10 +80,10 @@ def _show(axes: Axes, image: Pixels) -> None:
     axes.imshow(image[0] if len(image) == 1 else image.transpose(1, 2, 0), cmap="gray", vmin=0, vmax=255)
 
 
-def save_stages(detector: ObjectDetector, image: str, path: Path) -> Path:
+def save_stages(detector: ObjectDetector, image: ImageSource, title: str, path: Path) -> Path:
     """Write the stages of a detector on one image as .png or .svg."""
     from regard.look.adapters.detection import whole_image
     from regard.look.save import save_figure
 
     stages, shown = detector.stages(image), whole_image(detector, image)
-    return save_figure(lambda: stages_figure(shown, stages, Path(image).name), path)
+    return save_figure(lambda: stages_figure(shown, stages, title), path)

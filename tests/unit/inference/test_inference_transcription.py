@@ -180,7 +180,6 @@ def test_the_command_writes_subtitles_to_files(talk, tmp_path, capsys):
         (["one.wav", "nothing.wav"], "there is no file 'nothing.wav'"),
         (["one.wav", "two.wav", "--format", "srt"], "-o FOLDER"),
         (["one.wav", "two.wav", "-o", "x.srt"], "x.srt is one file"),
-        (["one.wav", "one.wav", "-o", "all"], "two files are called 'one'"),
         (["one.wav", "--words"], "--format json"),
         (["one.wav", "--language", "fr"], "known: en, pt-BR"),
     ],

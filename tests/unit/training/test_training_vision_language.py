@@ -1,6 +1,8 @@
 """Training on texts and regions: starting from other models, exact resume, recalls, and the commands on the result."""
 
+import io
 import json
+import re
 
 import numpy as np
 import pytest
@@ -125,7 +127,42 @@ def test_the_verb_does_what_the_model_was_trained_for(trained, image, capsys):
     (answer,) = lines(image, "what colour is the ring", "-m", trained / "p-questions")
     assert 0 < answer["probability"] < 1
     (searched,) = lines("a circle", "--images", image.parent, "-m", trained / "p-retrieval")
-    assert searched["image"] == str(image)
+    assert searched["image"] == str(image) and searched["probability"] is None
+
+
+@pytest.mark.parametrize(
+    ("task", "columns"),
+    [
+        ("", r"-?\d+\.\d{4}\t0\.\d{4}\tTEXT"),
+        ("-retrieval", r"-?\d+\.\d{4}\t\tTEXT"),
+        ("-pointing", r"0\.\d{4} 0\.\d{4} [01]\.\d{4} [01]\.\d{4}\t0\.\d{4}\tTEXT"),
+        ("-questions", r"\w+\t[01]\.\d{4}\tTEXT"),
+    ],
+)
+def test_the_columns_of_every_kind_of_model(task, columns, trained, image, capsys, monkeypatch):
+    model, text = str(trained / f"p{task}"), "a red circle"
+    assert run(["match", str(image), text, "-m", model]) == 0
+    line = capsys.readouterr().out
+    assert re.fullmatch(columns.replace("TEXT", text), line.removesuffix("\n"))
+    for given, content in (([str(image)], f"{text}\n".encode()), (["-", text], image.read_bytes())):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+        assert run(["match", *given, "-m", model]) == 0
+        assert capsys.readouterr().out == line
+    if task in ("", "-retrieval"):
+        assert run(["match", text, "--images", str(image.parent), "-m", model]) == 0
+        score, probability, _ = line.split("\t")
+        assert capsys.readouterr().out == f"{score}\t{probability}\t{image}\t{text}\n"
+
+
+def test_bad_images_of_a_folder_are_named_and_skipped_on_request(trained, image, tmp_path, capsys):
+    (tmp_path / "good.png").write_bytes(image.read_bytes())
+    (tmp_path / "bad.png").write_bytes(b"")
+    command = ["match", "a circle", "--images", str(tmp_path), "-m", str(trained / "p")]
+    assert run(command) == 1
+    told = capsys.readouterr()
+    assert "bad.png is empty" in told.err and len(told.out.splitlines()) == 1
+    assert run([*command, "--skip-bad"]) == 0
+    assert f"skipped 1 of 2 files: {tmp_path / 'bad.png'}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -140,7 +177,8 @@ def test_the_verb_does_what_the_model_was_trained_for(trained, image, capsys):
         (["a", "--images", "FOLDER", "-m", "p-questions"], "trained to answer questions, not to match"),
     ],
 )
-def test_mistakes_are_one_line(arguments, says, trained, image, capsys):
+def test_mistakes_are_one_line(arguments, says, trained, image, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\n")))
     places = {"IMAGE": str(image), "FOLDER": str(image.parent)}
     arguments = [places.get(each, each) for each in arguments]
     arguments[-1] = str(trained / arguments[-1])

@@ -46,7 +46,7 @@ def read_image(source: Path | bytes, name: str = "") -> Image.Image:
 
     Of an animation only the first frame is read, with a warning. Transparent pixels are put on white.
     """
-    name = name or str(source if isinstance(source, Path) else "the image")
+    name = name or str(source if isinstance(source, Path) else "the file")
     try:
         with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS) as image:
             if image.width * image.height > MOST_PIXELS:

@@ -20,7 +20,7 @@ from regard.data.folding.batches import FoldInputs, pad_inputs
 from regard.data.folding.examples import ProteinInput
 from regard.data.folding.settings import FoldingSettings
 from regard.data.proteins.alphabet import read_residues
-from regard.data.proteins.fasta import Alignment, read_alignment, read_proteins
+from regard.data.proteins.fasta import Alignment, given_proteins, read_alignment, read_proteins
 from regard.data.proteins.structures import Chain
 from regard.device import find_device
 from regard.errors import DataError, UsageError, with_article
@@ -111,8 +111,9 @@ class StructurePredictor:
             )
         return cls(loaded.model, FoldingSettings.load(loaded.folder), name=Path(folder).name)
 
-    def read(self, what: str | Path) -> list[FoldRequest]:
-        """What a text or a file asks for: a sequence, the sequences of a FASTA file, or an alignment (A3M)."""
+    def read(self, what: str | Path | bytes) -> list[FoldRequest]:
+        """What a text or a file asks for: a sequence, the sequences of a FASTA file or of its bytes, or an alignment
+        (A3M)."""
         return [
             FoldRequest(ProteinInput.of(name, sequence, alignment, coupled=self.config.couplings), told)
             for name, sequence, alignment, told in _read(what)
@@ -234,7 +235,11 @@ class _Read(NamedTuple):
     told: tuple[str, ...]
 
 
-def _read(what: str | Path) -> Iterator[_Read]:
+def _read(what: str | Path | bytes) -> Iterator[_Read]:
+    if isinstance(what, bytes):
+        for name, sequence, told in given_proteins(what, "the input"):
+            yield _Read(name, sequence, None, told)
+        return
     path = Path(what)
     if isinstance(what, str) and not _is_file(what):
         found = read_residues(what)

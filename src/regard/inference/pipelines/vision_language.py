@@ -103,12 +103,15 @@ class VisionLanguageModel:
         """Every text with every image, those that fit best first."""
         several, many = _list(images, ImageSource), _list(texts, str)
         scores = self.scores([self.regions(each) for each in several], many)
-        says = self.config.head == "pretraining"
         found = [
-            Match(image, text, float(score), float(1 / (1 + np.exp(-score))) if says else None)
+            Match(image, text, float(score), self.probability(float(score)))
             for (image, text), score in np.ndenumerate(scores)
         ]
         return sorted(found, key=lambda each: -each.score)
+
+    def probability(self, score: float) -> float | None:
+        """How probable it is that a text with this score fits; None if the model was only trained to rank."""
+        return float(1 / (1 + np.exp(-score))) if self.config.head == "pretraining" else None
 
     @torch.inference_mode()
     def scores(self, images: Sequence[Regions], texts: Sequence[str]) -> Float[np.ndarray, "I T"]:
