@@ -7,7 +7,9 @@ from regard.attention import record
 from regard.attention.activations import record_activations
 from regard.attention.intervene import Patch, WithoutHead, intervene
 from regard.checkpoints import load_model
-from stories import stories_folder
+from regard.inference.pipelines.language_models import LanguageModel
+from regard.studies.heads import head_table, text_loss
+from stories import TEXT, stories_folder
 
 transformers = pytest.importorskip("transformers")
 TOKENS = torch.tensor([[1, 403, 407, 261, 378, 432, 384, 286], [1, 336, 300, 410, 261, 378, 300, 420]])
@@ -115,3 +117,41 @@ def test_a_stream_patched_at_one_token_gives_their_logits(both):
     handle.remove()
     with intervene(ours, Patch("decoder.2.residual", seen["decoder.2.residual"], positions=[4])):
         torch.testing.assert_close(ours(other), expected, atol=2e-4, rtol=1e-4)
+
+
+@torch.inference_mode()
+def test_everything_patched_gives_the_clean_logits(both):
+    ours, _ = both
+    clean, other = TOKENS[:1], TOKENS[1:]
+    with record_activations(ours) as seen:
+        expected = ours(clean)
+    assert (ours(other) - expected).abs().max() > 1
+    for pattern in ("residual", "input", "heads", "hidden", ""):  # each kind alone that reaches the answer, and all
+        changed = {name: value for name, value in seen.items() if name.endswith(pattern) and "gate" not in name}
+        with intervene(ours, *Patch.every(changed)):
+            found = ours(other)
+        if pattern in ("residual", ""):
+            torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+        else:
+            assert (found - ours(other)).abs().max() > 0.1
+
+
+def drawn(writer, length):
+    """A text by the weights of a model as they are now."""
+    tokens, random = torch.tensor([writer.opened("Once")]), torch.Generator().manual_seed(1)
+    with torch.inference_mode():
+        while tokens.shape[1] < length:
+            shares = writer.model(tokens)[:, -1].softmax(dim=-1)
+            tokens = torch.cat([tokens, torch.multinomial(shares, 1, generator=random)], dim=1)
+    return writer.tokenizer.decode(tokens[0].tolist())
+
+
+def test_a_head_that_was_planted_in_a_trained_model_is_ranked_first():
+    writer = LanguageModel.load(stories_folder())
+    before = head_table(writer, text_loss(writer, [TEXT])).ranked
+    needless = min(before, key=lambda each: abs(each.effect))
+    output, columns = writer.model.get_submodule(needless.layer).output, slice(needless.head * 8, needless.head * 8 + 8)
+    with torch.no_grad():
+        output.weight[:, columns] *= 10
+    (first, *_) = head_table(writer, text_loss(writer, [drawn(writer, 200)])).ranked
+    assert (first.layer, first.head) == (needless.layer, needless.head) != (before[0].layer, before[0].head)

@@ -8,7 +8,7 @@ hooks. Open a recorder inside of the context to record changed values.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -109,10 +109,16 @@ class ReplaceWeights(Change):
     layer: str
     head: int | None
     weights: Literal["uniform"] | Tensor | Mapping[int, Sequence[float]] = "uniform"
+    drawn: set[int] = field(default_factory=set, init=False, repr=False)  # the queries whose rows were used
 
     @property
     def at(self) -> str:
         return f"{self.layer}.{HEADS}"
+
+    @property
+    def never_asked(self) -> list[int]:
+        """The queries with a row drawn by hand that did not come."""
+        return sorted(set(self.weights) - self.drawn) if isinstance(self.weights, Mapping) else []
 
     def function(self, place: Place) -> NewValue:
         first = _FirstRow()
@@ -152,12 +158,16 @@ class ReplaceWeights(Change):
                     "below 0 and some above"
                 )
             rows[:, :, number - first] = functional.pad(drawn / drawn.sum(), (0, keys - len(drawn)))
+            self.drawn.add(number)
         return rows
 
 
 @dataclass(frozen=True, eq=False)
 class Patch(Change):
-    """The value of another input at a place: all of it, one head, or some positions of the tokens."""
+    """The value of another input at a place: all of it, one head, or some positions of the tokens.
+
+    With positions, the other input may have another number of tokens.
+    """
 
     place: str
     value: Tensor
@@ -170,10 +180,25 @@ class Patch(Change):
 
     def function(self, place: Place) -> NewValue:
         def change(value: Tensor, call: Call) -> Tensor:
-            given = _fitting(self.value.to(value), value, place)
-            return torch.where(_chosen(value, place, self.head, self.positions), given, value)
+            chosen = _chosen(value, place, self.head, self.positions)
+            given = _fitting(self._laid_out(self.value.to(value), value, place), value, place)
+            return torch.where(chosen, given, value)
 
         return change
+
+    def _laid_out(self, given: Tensor, value: Tensor, place: Place) -> Tensor:
+        """The chosen tokens of an input that has more or fewer of them, as a value of the length that is changed."""
+        in_a_row = value.dim() == (4 if place.spot.headed else 3)  # maps of images have two axes of places
+        if self.positions is None or not in_a_row or given.dim() != value.dim() or given.shape == value.shape:
+            return given
+        length, positions = given.shape[-2], list(self.positions)
+        if any(not -length <= position < length for position in positions):
+            raise UsageError(f"{place.name} has {length} positions on the other input; {positions} were asked for")
+        if (*given.shape[:-2], given.shape[-1]) != (*value.shape[:-2], value.shape[-1]):
+            return given
+        laid_out = value.clone()
+        laid_out[..., positions, :] = given[..., positions, :]
+        return laid_out
 
     @classmethod
     def every(cls, recorded: Mapping[str, Tensor]) -> "list[Patch]":
@@ -316,8 +341,8 @@ def _fitting(given: Tensor, value: Tensor, place: Place) -> Tensor:
         fits = False
     if not fits:
         raise UsageError(
-            f"{place.name} has the shape {list(value.shape)} here, and {list(given.shape)} was given; "
-            "record it on an input of the same length, or give one vector"
+            f"{place.name} has the shape {list(value.shape)} here, and {list(given.shape)} was given; expected as many "
+            f"tokens, chosen tokens alone, or one vector of {value.shape[-1]} numbers"
         )
     return given
 

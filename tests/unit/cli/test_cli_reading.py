@@ -81,6 +81,10 @@ def test_the_last_stream_of_another_text_brings_its_predictions(gpt_folder, tmp_
     assert patched["meta"]["without"] == "decoder.1.residual=patch" and patched["meta"]["original"]
     first = looked(capsys, gpt_folder, tmp_path, text, "--change", "decoder.1.residual@0=patch", "--from", other)
     assert predicted(first)[0] == predicted(wanted)[0] and predicted(first)[1:] == predicted(clean)[1:]
+    longer = looked(
+        capsys, gpt_folder, tmp_path, text, "--change", "decoder.1.residual@0,1=patch", "--from", f"{other} four"
+    )
+    assert predicted(longer)[:2] == predicted(wanted)[:2] and predicted(longer)[2:] == predicted(clean)[2:]
 
 
 def test_weights_and_directions_are_changed_by_name(gpt_folder, tmp_path, capsys):
@@ -111,8 +115,10 @@ def test_weights_and_directions_are_changed_by_name(gpt_folder, tmp_path, capsys
         (["decoder.0.attention:1=blind"], "'blind' is no change; expected off, uniform"),
         (["decoder.0.attention:1=row 2: 1 .."], "are no weights; write numbers"),
         (["decoder.0.attention:1@2=off"], "a head is changed at all tokens"),
-        (["decoder.0.residual=patch"], "needs another input; give it with --from"),
-        (["decoder.0.residual=patch", "--from", "one"], "record it on an input of the same length"),
+        (["decoder.0.residual=patch"], "needs another input; `regard look` takes one with --from"),
+        (["decoder.0.residual=patch", "--from", "one"], "expected as many tokens, chosen tokens alone, or one vector"),
+        (["decoder.0.residual@5=patch", "--from", "o"], "positions on the other input; [5] were asked for"),
+        (["decoder.0.attention:1=row 99: 1 0"], "decoder.0.attention had no query 99, so its row was not used"),
         (["decoder.0.attention:1=uniform", "--from", "one"], "no change takes from it"),
         (["decoder.9.residual=patch", "--from", "one"], "there is no place 'decoder.9.residual'"),
         (["decoder.0.residual=add nowhere.npy"], "nowhere.npy is no vector that can be read"),

@@ -72,6 +72,9 @@ def models_of(pipeline: Any) -> list[nn.Module]:
 
 def switched_off(heads: Sequence[str]) -> list[str]:
     """The changes that switch heads off, each LAYER:HEAD."""
+    for each in heads:
+        if WHERE.fullmatch(each) is None:
+            raise UsageError(f"{each!r} names no head; write LAYER:HEAD, such as decoder.1.cross:3")
     return [f"{each}=off" for each in heads]
 
 
@@ -88,10 +91,16 @@ def changed(pipeline: Any, changes: Sequence[str], run_other: Callable[[], objec
     counts."""
     specs = [Spec.parse(text) for text in changes]
     others = [_recorded(model, specs, run_other) for model in models_of(pipeline)]
+    made = list[Change]()
     with ExitStack() as stack:
         for model, other in zip(models_of(pipeline), others, strict=True):
-            stack.enter_context(intervene(model, *(each for spec in specs for each in _changes(model, spec, other))))
+            some = [each for spec in specs for each in _changes(model, spec, other)]
+            stack.enter_context(intervene(model, *some))
+            made += some
         yield
+    for change in made:
+        if isinstance(change, ReplaceWeights) and change.never_asked:
+            raise UsageError(f"{change.layer} had no query {change.never_asked[0]}, so its row was not used")
 
 
 def _recorded(model: nn.Module, specs: Sequence[Spec], run: Callable[[], object] | None) -> Other:
@@ -102,7 +111,7 @@ def _recorded(model: nn.Module, specs: Sequence[Spec], run: Callable[[], object]
             raise UsageError("another input came, but no change takes from it; write =weights or =patch")
         return Other({}, {})
     if run is None:
-        raise UsageError(f"{wanted[0].text!r} needs another input; give it with --from")
+        raise UsageError(f"{wanted[0].text!r} needs another input; `regard look` takes one with --from")
     patched = [spec.name for spec in wanted if spec.what == "patch"]
     layers = [head.layer for spec in wanted if spec.what == "weights" for head in spec.heads(model)]
     with ExitStack() as stack:
