@@ -49,10 +49,11 @@ class DistanceNetwork(nn.Module):
 
     def forward(self, queries: Float[Tensor, "B H T K"], keys: int) -> Float[Tensor, "1 H T T"]:
         window = math.isqrt(keys)
-        far = torch.arange(1 - window, window, device=queries.device, dtype=self.hidden.weight.dtype)
-        far = 8 * far / max(self.trained_window - 1, 1)
-        far = far.sign() * torch.log2(far.abs() + 1) / math.log2(8)
-        numbers = self.output(functional.relu(self.hidden(torch.cartesian_prod(far, far))))
+        with torch.autocast(queries.device.type, enabled=False):  # bfloat16 has steps of 0.06 between 8 and 16
+            far = torch.arange(1 - window, window, device=queries.device, dtype=self.hidden.weight.dtype)
+            far = 8 * far / max(self.trained_window - 1, 1)
+            far = far.sign() * torch.log2(far.abs() + 1) / math.log2(8)
+            numbers = self.output(functional.relu(self.hidden(torch.cartesian_prod(far, far))))
         rows, columns = offsets(window, queries.device) + window - 1
         return 16 * numbers[rows * (2 * window - 1) + columns].permute(2, 0, 1)[None].sigmoid()
 
@@ -61,6 +62,7 @@ class CosineHeads(nn.Module):
     """Queries and keys of norm 1, times a learned temperature: scores are scaled cosines (Liu 2022, equation 2).
 
     Used as `prepare` of MultiHeadAttention for both queries and keys, so each is multiplied by the temperature's root.
+    The result has the type of the heads: under autocast, norms are float32, but fused kernels need one type for all.
     """
 
     def __init__(self, heads: int):
@@ -69,7 +71,7 @@ class CosineHeads(nn.Module):
 
     def forward(self, heads: Float[Tensor, "B H T K"], first: int) -> Float[Tensor, "B H T K"]:
         root = torch.exp(self.log_scale.clamp(max=math.log(100)) / 2)
-        return functional.normalize(heads, dim=-1) * root[:, None, None]
+        return (functional.normalize(heads, dim=-1) * root[:, None, None]).to(heads.dtype)
 
 
 class WindowAttention(nn.Module):

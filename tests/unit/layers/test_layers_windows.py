@@ -111,3 +111,13 @@ def test_cosine_scores_do_not_depend_on_lengths():
     torch.testing.assert_close(prepare(7 * q, 0), prepare(q, 0))
     torch.nn.init.constant_(prepare.log_scale, 9.0)  # the temperature is at most 100
     assert (prepare(q, 0) @ prepare(q, 0).transpose(2, 3)).max().item() == pytest.approx(100)
+
+
+def test_under_autocast_heads_keep_their_type_and_biases_their_precision():
+    """Fused kernels need queries, keys and values of one type; bfloat16 would round biases of 8 to steps of 0.06."""
+    prepare, position = CosineHeads(2), DistanceNetwork(2, 4)
+    heads = torch.randn(3, 2, 16, 8, dtype=torch.bfloat16)
+    exact = position(heads.float(), 16)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert prepare(heads, 0).dtype == torch.bfloat16
+        torch.testing.assert_close(position(heads, 16), exact, rtol=0, atol=0)
