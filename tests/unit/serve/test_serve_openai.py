@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import re
 from pathlib import Path
 
 import openai
@@ -228,3 +229,31 @@ def test_the_asynchronous_client(served, name, translator):
 
     expected = translator.translate(SENTENCE, to="es").text
     assert asyncio.run(ask()) == (expected, expected)
+
+
+def test_two_models_translate_through_a_pivot_language(folders, back_folder, start_server_of_module):
+    server = start_server_of_module([folders[0], back_folder])
+    there, back = (server.registry.translator(each.id) for each in server.registry.translation_models())
+    name = f"{back_folder.name}+{folders[0].name}:pt"
+    text = "ella lee un libro"
+    way = back.translate(text, to="en").text
+    expected = there.translate(way, to="pt").text
+    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as client:
+        names = [model.id for model in client.models.list()]
+        assert names == [f"{folders[0].name}:es", f"{folders[0].name}:pt", back_folder.name, name]
+        assert client.models.retrieve(name).id == name
+        whole = client.completions.create(model=name, prompt=[text], logprobs=1)
+        assert whole.choices[0].text == expected
+        assert whole.model_extra["pivot"] == {"language": "en", "texts": [way]}
+        assert whole.usage.prompt_tokens == len(back.tokenizer.source.encode([text])[0])
+        usage = {"include_usage": True}
+        *chunks, last = client.completions.create(model=name, prompt=text, stream=True, stream_options=usage)
+        assert "".join(each.choices[0].text for each in chunks) == expected
+        assert last.usage.prompt_tokens == whole.usage.prompt_tokens
+        message = {"role": "user", "content": text}
+        chat = client.chat.completions.create(model=name, messages=[message])
+        assert chat.choices[0].message.content == expected
+        with pytest.raises(openai.NotFoundError, match=re.escape(f"{back_folder.name}, {name}")):
+            client.completions.create(model=f"{back_folder.name}+nothing", prompt=text)
+        with pytest.raises(openai.BadRequestError, match="translates through en and does nothing else"):
+            client.embeddings.create(model=name, input=text)

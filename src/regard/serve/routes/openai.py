@@ -17,6 +17,7 @@ from regard.inference.pipelines.text_generator import TextGenerator
 from regard.inference.pipelines.translator import Translator
 from regard.serve.http.errors import NotFoundError
 from regard.serve.http.responses import stream_events, wait_for_result
+from regard.serve.models.language_routes import Route
 from regard.serve.models.registry import ModelInfo
 from regard.serve.models.translation_service import TranslationService
 from regard.serve.routes.libretranslate import ERRORS
@@ -35,28 +36,28 @@ def openai_router(service: TranslationService) -> APIRouter:
 
     @router.get("/models")
     def models() -> dict[str, Any]:
-        names = [name for info in service.registry.infos() for name in _names(info)]
-        return {"object": "list", "data": [_model(name, created) for name in names]}
+        return {"object": "list", "data": [_model(name, created) for name in _listed(service)]}
 
     @router.get("/models/{name:path}")
     def model(name: str) -> dict[str, Any]:
-        find_model(service, name)
+        find_route(service, name)
         return _model(name, created)
 
     async def answer(
-        request: Request, info: ModelInfo, to: str, prompts: list[str], body: CompletionRequest
+        request: Request, route: Route, prompts: list[str], body: CompletionRequest
     ) -> dict[str, Any] | StreamingResponse:
+        info, _ = route[0]
         translates = info.ability == "translate"
         body.check(*UNSUPPORTED, *(UNSUPPORTED_BY_TRANSLATORS if translates else ()))
         if body.stream:
             stream = (
-                stream_translation(service, info, to, prompts[0], body)
+                stream_translation(service, route, prompts[0], body)
                 if translates
                 else stream_text(service, info, prompts[0], body)
             )
             return await stream_events(request, stream, seconds=seconds)
         whole = (
-            complete_translation(service, info, to, prompts, body)
+            complete_translation(service, route, prompts, body)
             if translates
             else complete_text(service, info, prompts, body)
         )
@@ -64,47 +65,78 @@ def openai_router(service: TranslationService) -> APIRouter:
 
     @router.post("/completions", response_model=None, responses=STREAM)
     async def completions(request: Request, body: CompletionRequest) -> dict[str, Any] | StreamingResponse:
-        info, to = find_model(service, body.model)
-        prompts = await wait_for_result(request, _prompts(service, info, body.prompt), seconds=seconds)
+        route = find_route(service, body.model)
+        prompts = await wait_for_result(request, _prompts(service, route[0][0], body.prompt), seconds=seconds)
         if body.stream and len(prompts) > 1:
             raise UsageError("a stream takes one prompt; send the others in requests of their own")
-        return await answer(request, _check_generates(info), to, prompts, body)
+        _check_generates(route[0][0])
+        return await answer(request, route, prompts, body)
 
     @router.post("/chat/completions", response_model=None, responses=STREAM)
     async def chat(request: Request, body: ChatRequest) -> dict[str, Any] | StreamingResponse:
         """A translator translates the user's last message; a language model completes its chat template."""
-        info, to = find_model(service, body.model)
-        prompt = await wait_for_result(request, _chat_prompt(service, _check_generates(info), body), seconds=seconds)
-        return await answer(request, info, to, [prompt], body.completion(prompt))
+        route = find_route(service, body.model)
+        info = _check_generates(route[0][0])
+        prompt = await wait_for_result(request, _chat_prompt(service, info, body), seconds=seconds)
+        return await answer(request, route, [prompt], body.completion(prompt))
 
     @router.post("/embeddings")
     async def embeddings(request: Request, body: EmbeddingRequest) -> dict[str, Any]:
-        info, _ = find_model(service, body.model)
+        info = find_model(service, body.model)
         texts = await wait_for_result(request, _prompts(service, info, body.input), seconds=seconds)
         return await wait_for_result(request, embed_texts(service, info, texts, body), seconds=seconds)
 
     return router
 
 
-def _names(info: ModelInfo) -> list[str]:
-    """A model with several target languages is listed once for each, as `name:es`: completions have no target field."""
-    several = len(info.targets) > 1
-    return [f"{info.id}:{target}" for target in info.targets] if several else [info.id]
+def _names(info: ModelInfo) -> dict[str, str]:
+    """The names of a model with their target languages. A model with several is listed once for each, as `name:es`:
+    completions have no target field."""
+    if len(info.targets) > 1:
+        return {f"{info.id}:{target}": target for target in info.targets}
+    return {info.id: next(iter(info.targets), "")}
 
 
-def find_model(service: TranslationService, name: str) -> tuple[ModelInfo, str]:
-    """The model of a name from `/v1/models`, and its target language."""
-    infos = service.registry.infos()
-    for info in infos:
-        targets = {f"{info.id}:{target}": target for target in info.targets}
-        if name in targets:
-            return info, targets[name]
+def _pivots(service: TranslationService) -> dict[str, Route]:
+    """Pairs of languages that two models translate through a third one, and no model alone, as `first+second`."""
+    languages, found = service.languages, dict[str, Route]()
+    for source in dict.fromkeys(info.source for info in service.registry.translation_models()):
+        for target in languages.reachable_targets(source):
+            route = languages.find_route(source, target)
+            if len(route) > 1:
+                names = (next(name for name, to in _names(info).items() if to == code) for info, code in route)
+                found["+".join(names)] = route
+    return found
+
+
+def _listed(service: TranslationService) -> dict[str, Route]:
+    """All models, then the pairs of them, by name; a model that has the name of a pair is meant by it."""
+    alone: dict[str, Route] = {
+        name: [(info, to)] for info in service.registry.infos() for name, to in _names(info).items()
+    }
+    return alone | {name: route for name, route in _pivots(service).items() if name not in alone}
+
+
+def find_route(service: TranslationService, name: str) -> Route:
+    """The model of a name from `/v1/models` with its target language, or the two models of a pair."""
+    listed = _listed(service)
+    if name in listed:
+        return listed[name]
+    for info in service.registry.infos():
+        targets = [each for each in listed if each in _names(info)]
         if name == info.id and len(targets) > 1:
             raise UsageError(f"{name} translates into several languages; say which: {' or '.join(targets)}")
-        if name == info.id:
-            return info, next(iter(info.targets), "")
-    known = [name for info in infos for name in _names(info)]
-    raise NotFoundError(f"there is no model {name!r}; there are: {', '.join(known) or 'none yet'}")
+        if name in (f"{info.id}:{target}" for target in info.targets):
+            return [(info, name.removeprefix(f"{info.id}:"))]
+    raise NotFoundError(f"there is no model {name!r}; there are: {', '.join(listed) or 'none yet'}")
+
+
+def find_model(service: TranslationService, name: str) -> ModelInfo:
+    """The model of a name from `/v1/models`, for what one model does alone."""
+    route = find_route(service, name)
+    if len(route) > 1:
+        raise UsageError(f"{name} translates through {route[0][1]} and does nothing else; name one model")
+    return route[0][0]
 
 
 def _check_generates(info: ModelInfo) -> ModelInfo:

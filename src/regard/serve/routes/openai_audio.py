@@ -42,7 +42,7 @@ def audio_router(service: TranslationService) -> APIRouter:
     ) -> Response:
         """What is said in an audio file (WAV, FLAC, OGG or MP3)."""
         _refuse_unknown({*(await request.form())})
-        info, _ = find_model(service, model)
+        info = find_model(service, model)
         _check_transcribes(info)
         if granularities and response_format != "verbose_json":
             raise UsageError("timestamp_granularities need response_format verbose_json")

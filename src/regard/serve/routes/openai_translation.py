@@ -9,16 +9,17 @@ from typing import Any
 from regard.inference.pipelines.translation import Translation
 from regard.inference.pipelines.translator import Translator
 from regard.serve.http.responses import error_response
-from regard.serve.models.registry import ModelInfo
+from regard.serve.models.language_routes import Route
+from regard.serve.models.translated_text import TranslatedText
 from regard.serve.models.translation_service import TranslationService
 from regard.serve.routes.openai_schemas import DONE_EVENT, CompletionRequest, choice, unknown_field, usage
 
 
 async def complete_translation(
-    service: TranslationService, info: ModelInfo, to: str, prompts: list[str], body: CompletionRequest
+    service: TranslationService, route: Route, prompts: list[str], body: CompletionRequest
 ) -> dict[str, Any]:
-    translated = await service.translate(info, to, prompts, body.search())
-    translator = service.registry.translator(info.id)
+    translated = await service.translate_along(route, prompts, body.search())
+    reader, translator = (service.registry.translator(info.id) for info, _ in (route[0], route[-1]))
     choices: list[dict[str, Any]] = []
     for each in translated:
         texts = [each.text, *each.alternatives(body.choices - 1)]
@@ -31,21 +32,26 @@ async def complete_translation(
         found = await service.engine.run(lambda: [_logprobs(each.sentences, top) for each in translated], accepted=True)
         for each_choice, values in zip(choices[:: body.choices], found, strict=True):
             each_choice["logprobs"] = {name: listed[: body.max_tokens] for name, listed in values.items()}
-    read = await service.engine.run(lambda: _count_source(translator, prompts), accepted=True)
+    read = await service.engine.run(lambda: _count_source(reader, prompts), accepted=True)
     lengths = [sum(len(sentence.tokens) for sentence in each.sentences) for each in translated]
     written = sum(min(length, body.max_tokens or length) for length in lengths)
     response = body.response_builder().response(choices, usage(read, written))
-    return response | unknown_field([each.unknown for each in translated])
+    return response | unknown_field([each.unknown for each in translated]) | _pivot_field(route, translated)
 
 
 async def stream_translation(
-    service: TranslationService, info: ModelInfo, to: str, prompt: str, body: CompletionRequest
+    service: TranslationService, route: Route, prompt: str, body: CompletionRequest
 ) -> AsyncIterator[str]:
     """Server-sent events: text that cannot change any more, then the finish reason, then the token usage."""
     builder, sent, reason = body.response_builder(), "", "stop"
-    translator = service.registry.translator(info.id)
+    (first, _), (last, to) = route[0], route[-1]
+    reader, translator = service.registry.translator(first.id), service.registry.translator(last.id)
     try:
-        async for growing in service.stream(info, to, prompt, body.search(), settled=True):
+        text = prompt
+        if len(route) > 1:
+            (way,) = await service.translate_along(route[:-1], [prompt])
+            text = way.text
+        async for growing in service.stream(last, to, text, body.search(), settled=True):
             cut, reason = _shorten(translator, growing.text, body, growing.truncated)
             if len(cut) > len(sent):
                 yield builder.delta(cut[len(sent) :])
@@ -54,7 +60,7 @@ async def stream_translation(
                 break
         yield builder.delta("", reason)
         if (body.stream_options or {}).get("include_usage"):
-            counts = await service.engine.run(lambda: _counts(translator, prompt, sent), accepted=True)
+            counts = await service.engine.run(lambda: _counts(reader, prompt, translator, sent), accepted=True)
             yield builder.event([], usage=usage(*counts))
     except Exception as error:
         if not sent:
@@ -93,8 +99,15 @@ def _count_source(translator: Translator, prompts: Sequence[str]) -> int:
     return sum(len(ids) for ids in translator.tokenizer.source.encode(prompts))
 
 
-def _counts(translator: Translator, prompt: str, answer: str) -> tuple[int, int]:
-    return _count_source(translator, [prompt]), len(translator.tokenizer.target.encode([answer])[0])
+def _counts(reader: Translator, prompt: str, writer: Translator, answer: str) -> tuple[int, int]:
+    return _count_source(reader, [prompt]), len(writer.tokenizer.target.encode([answer])[0])
+
+
+def _pivot_field(route: Route, translated: Sequence[TranslatedText]) -> dict[str, Any]:
+    """For an answer by two models: the language between, and the text in it for each prompt."""
+    if len(route) == 1:
+        return {}
+    return {"pivot": {"language": route[0][1], "texts": [each.way.text for each in translated if each.way is not None]}}
 
 
 def _logprobs(sentences: Sequence[Translation], top: int) -> dict[str, Any]:
