@@ -14,16 +14,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.attention import masks, short_rows
 from regard.attention.dropout import drop
 from regard.attention.places import Argument, Result
-
-Mask = Bool[Tensor, "#B #H #Tq #Tk"]  # True = may attend
-Bias = Float[Tensor, "#B #H #Tq #Tk"]  # added to the scores; masking is done by Mask
 
 
 def attend(
@@ -37,7 +34,10 @@ def attend(
     scale: float | None = None,
     dropout: float = 0.0,
 ) -> Float[Tensor, "B H Tq Kv"]:
-    """softmax(q kᵀ · scale + bias) v by torch's fused kernels, or by `short_rows` (Vaswani 2017, equation 1)."""
+    """softmax(q kᵀ · scale + bias) v by torch's fused kernels, or by `short_rows` (Vaswani 2017, equation 1).
+
+    Mask and bias broadcast to [B H Tq Tk]. A mask is bool, True = may attend; a bias is float and is added to scores.
+    """
     if groups := _groups(q.shape[0], mask, bias):
         parts = _divided(groups, q, k, v, mask, bias)
         return torch.cat([

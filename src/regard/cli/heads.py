@@ -120,8 +120,8 @@ def _write(table: HeadTable, output: Path) -> None:
         output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text(json.dumps(table.to_json()) + "\n", encoding="utf-8")
     else:
+        from regard.look.figure_files import save_figure
         from regard.look.head_figures import draw_effects
-        from regard.look.save import save_figure
 
         rows = {layer: [each.effect for each in table.effects if each.layer == layer] for layer in table.layers}
         title, note = f"{table.metric} without a head", f"worse by (all heads: {table.whole:.3f})"

@@ -5,7 +5,7 @@ A stack reads a grid [B N T D] of N agents at T steps. `AgentStack` is attention
 """
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal, NamedTuple, Protocol
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -156,20 +156,6 @@ class AgentMemory(NamedTuple):
         """The mean over the steps that were seen."""
         counted = self.seen[..., None].to(self.tokens.dtype)
         return (self.tokens * counted).sum(dim=2) / counted.sum(dim=2).clamp(min=1)
-
-
-class Stack(Protocol):
-    """Layers over a grid of agents and steps; with a memory, they also read it."""
-
-    def __call__(
-        self,
-        x: Float[Tensor, "R N T D"],
-        seen: Bool[Tensor, "B N T"],
-        first: int,
-        memory: AgentMemory | None = None,
-        *,
-        causal: bool = False,
-    ) -> Float[Tensor, "R N T D"]: ...
 
 
 class AgentStack(nn.Module):

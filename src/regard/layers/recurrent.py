@@ -173,10 +173,6 @@ class Recurrent(nn.Module):
                 if self.kind == "lstm" and name.startswith("bias_ih"):
                     nn.init.ones_(parameter.data[self.width : 2 * self.width])
 
-    @property
-    def output_width(self) -> int:
-        return self.width * self.directions
-
     def cell(self, layer: int, direction: int = 0) -> Cell:
         """The equations of one layer (direction 1 reads backwards) over this module's parameters."""
         return CELLS[self.kind](*(getattr(self.kernel, f"{name}_{_suffix(layer, direction)}") for name in NAMES))

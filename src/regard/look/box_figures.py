@@ -13,6 +13,7 @@ from matplotlib.patches import Rectangle
 from regard.data.images.reading import Pixels
 from regard.data.regions.drawing import class_colour
 from regard.look.charts import COLOURS
+from regard.look.figure_files import save_figure
 from regard.look.figures import INK, draw
 from regard.look.panels import Boxes, Point
 from regard.look.region_figures import draw_regions
@@ -83,7 +84,6 @@ def _show(axes: Axes, image: Pixels) -> None:
 def save_stages(detector: ObjectDetector, image: ImageSource, title: str, path: Path) -> Path:
     """Write the stages of a detector on one image as .png or .svg."""
     from regard.look.adapters.detection import whole_image
-    from regard.look.save import save_figure
 
     stages, shown = detector.stages(image), whole_image(detector, image)
     return save_figure(lambda: stages_figure(shown, stages, title), path)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
-import matplotlib
-from matplotlib import font_manager
 from matplotlib.figure import Figure
 
 from regard.errors import UsageError
 from regard.look.box_figures import draw_boxes
+from regard.look.figure_files import save_figure
 from regard.look.figures import View, draw
 from regard.look.house_figures import draw_house
 from regard.look.image_figures import draw_over_image
@@ -26,7 +23,6 @@ from regard.look.strip_figures import draw_strip
 from regard.look.structure_figures import draw_structure
 
 SUFFIXES = (".png", ".svg", ".html", ".json")
-DPI = 160
 # Figures of views other than the labelled matrix; `points` are the places of an image whose attention is drawn.
 FIGURES: dict[str, Callable[[AttentionReport, Sequence[Point]], Figure]] = {
     Grid.view: draw_over_image,
@@ -37,12 +33,6 @@ FIGURES: dict[str, Callable[[AttentionReport, Sequence[Point]], Figure]] = {
     Residues.view: draw_structure,
     "strip": draw_strip,
 }
-# Tried after DejaVu for scripts it lacks, when the system has them.
-FALLBACK_FONTS = (
-    "Noto Sans CJK JP", "Noto Sans CJK SC", "Noto Sans Devanagari", "Noto Sans Bengali", "Noto Sans Tamil",
-    "Noto Sans Thai", "Arial Unicode MS", "Hiragino Sans", "PingFang SC", "Microsoft YaHei", "Malgun Gothic",
-    "Nirmala UI",
-)  # fmt: skip
 
 
 def save(
@@ -84,26 +74,3 @@ def check_suffix(path: Path) -> str:
     if suffix not in SUFFIXES:
         raise UsageError(f"cannot write attention as {path.name!r}; name a file ending in .png, .svg, .html or .json")
     return suffix
-
-
-def save_figure(make: Callable[[], Figure], path: Path) -> Path:
-    """Write a figure as .png or .svg; equal figures give equal files. Matplotlib's global state stays as it is."""
-    if path.suffix.lower() not in (".png", ".svg"):
-        raise UsageError(f"cannot draw a figure to {path.name!r}; name a file ending in .png or .svg")
-    file_format = path.suffix.lower()[1:]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    style: dict[Any, Any] = {
-        "font.family": _font_families(),
-        "svg.fonttype": "none",  # words stay text: searchable, and drawn with the reader's fonts
-        "svg.hashsalt": "regard",  # ids inside the file do not depend on the time or the process
-    }
-    metadata = {"Date": None} if file_format == "svg" else {"Software": None}
-    with matplotlib.rc_context(style), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=r"Glyph .* missing from", category=UserWarning)
-        make().savefig(path, format=file_format, dpi=DPI, metadata=metadata)
-    return path
-
-
-def _font_families() -> list[str]:
-    installed = set(font_manager.get_font_names())
-    return ["DejaVu Sans", *(name for name in FALLBACK_FONTS if name in installed), "sans-serif"]

@@ -190,7 +190,7 @@ def test_every_pixel_has_the_class_of_its_largest_logit(segmenter_folder):
 
 
 def test_only_segmenters_name_pixels(make_classifier, segmenter_folder):
-    with pytest.raises(UsageError, match="segments no images; expected segmenter"):
+    with pytest.raises(UsageError, match="segments no images; expected a segmenter"):
         ImageSegmenter.load(make_classifier("vit"))
     with pytest.raises(UsageError, match="classifies no images"):
         ImageClassifier.load(segmenter_folder)

@@ -58,11 +58,6 @@ class Chain:
         """A chain of Cα atoms."""
         return cls.of(name, sequence, points[:, None], ("CA",))
 
-    @classmethod
-    def from_backbone(cls, name: str, sequence: str, backbone: Float[np.ndarray, "L 3 3"]) -> Chain:
-        """A chain of N, Cα and C atoms."""
-        return cls.of(name, sequence, backbone, ATOMS[:3])
-
     @property
     def backbone(self) -> tuple[Float[np.ndarray, "L 3 3"], Bool[np.ndarray, L]]:
         """N, Cα and C of every residue, and whether all three are known."""

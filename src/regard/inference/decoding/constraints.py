@@ -190,10 +190,6 @@ class Progress:
             (m.length for m in self._expected if m.next == token and m.length + 1 == len(m.form.tokens)), default=0
         )
 
-    def undone_by(self, token: int) -> bool:
-        """Whether a token continues the last word, so that a term is not said as a whole word."""
-        return bool(self.ended) and token in self.constraints.kinds.continuing
-
     def _confirmed(self, continuing: bool) -> Progress:
         """The progress if the next token continues the last word or not."""
         if not self.ended:

@@ -15,17 +15,15 @@ from torch import Tensor, nn
 
 from regard.attention import record
 from regard.attention.record import attention_names
-from regard.checkpoints import load_model
 from regard.data.folding.batches import FoldInputs, pad_inputs
 from regard.data.folding.examples import ProteinInput
 from regard.data.folding.settings import FoldingSettings
 from regard.data.proteins.alphabet import read_residues
 from regard.data.proteins.fasta import Alignment, given_proteins, read_alignment, read_proteins
 from regard.data.proteins.structures import Chain
-from regard.device import find_device
-from regard.errors import DataError, UsageError, with_article
+from regard.errors import DataError
 from regard.inference.insight.neurons import LayerNeurons, record_neurons
-from regard.models.catalog import models_run_by
+from regard.inference.pipelines.loading import load_for_pipeline
 from regard.models.evoformer import (
     Evoformer,
     EvoformerConfig,
@@ -103,12 +101,7 @@ class StructurePredictor:
     @classmethod
     def load(cls, folder: str | Path, *, device: str = "cpu", allow_pickle: bool = False) -> StructurePredictor:
         """Read a model folder."""
-        loaded = load_model(Path(folder), find_device(device), allow_pickle)
-        if loaded.name not in (expected := models_run_by(cls.pipeline)):
-            raise UsageError(
-                f"{folder} is {with_article(loaded.name)} model, which folds no proteins; "
-                f"expected {' or '.join(expected)}"
-            )
+        loaded = load_for_pipeline(cls.pipeline, folder, device, allow_pickle, cannot="folds no proteins")
         return cls(loaded.model, FoldingSettings.load(loaded.folder), name=Path(folder).name)
 
     def read(self, what: str | Path | bytes) -> list[FoldRequest]:

@@ -13,18 +13,16 @@ from jaxtyping import Bool, Float, Int
 from torch import nn
 
 from regard.attention import record
-from regard.checkpoints import load_model
 from regard.data.synthetic.walkers import built_in_walkers
 from regard.data.trajectories.batches import agent_noise
 from regard.data.trajectories.settings import SceneSettings
 from regard.data.trajectories.tracks import Tracks, far_away, filled, read_tracks
 from regard.data.trajectories.windows import agent_key
-from regard.device import find_device
-from regard.errors import DataError, UsageError, with_article
+from regard.errors import DataError, UsageError
 from regard.inference.insight.forced_pass import require_attention
 from regard.inference.insight.neurons import LayerNeurons, record_neurons
+from regard.inference.pipelines.loading import load_for_pipeline
 from regard.models.agentformer import AgentFormer, AgentFormerConfig
-from regard.models.catalog import models_run_by
 
 BUILT_IN = "builtin:walkers"
 LAYERS = ("encoder.*", "decoder.*")  # the future encoder reads a future that is known
@@ -88,12 +86,7 @@ class Forecaster:
     @classmethod
     def load(cls, folder: str | Path, *, device: str = "cpu", allow_pickle: bool = False) -> Forecaster:
         """Read a model folder."""
-        loaded = load_model(Path(folder), find_device(device), allow_pickle)
-        if loaded.name not in (expected := models_run_by(cls.pipeline)):
-            raise UsageError(
-                f"{folder} is {with_article(loaded.name)} model, which forecasts no tracks; "
-                f"expected {' or '.join(expected)}"
-            )
+        loaded = load_for_pipeline(cls.pipeline, folder, device, allow_pickle, cannot="forecasts no tracks")
         return cls(loaded.model, SceneSettings.load(loaded.folder), name=Path(folder).name)
 
     def forecast(

@@ -20,16 +20,14 @@ from torch.nn import functional
 
 from regard.attention import record
 from regard.attention.record import attention_names
-from regard.checkpoints import load_model
 from regard.data.images.reading import Pixels, Preprocessing, read_image
-from regard.device import find_device
-from regard.errors import CheckpointError, UsageError, with_article
+from regard.errors import CheckpointError, UsageError
 from regard.inference.fast.convert import fast_model, is_on_cpu
 from regard.inference.insight.neurons import LayerNeurons, record_neurons
+from regard.inference.pipelines.loading import load_for_pipeline
 from regard.inference.pipelines.text_encoder import Labelled
 from regard.layers.vision import Grid, ImageConfig, Windowed, weights_on_map
 from regard.layers.windows import WindowAttention
-from regard.models.catalog import models_run_by
 
 BATCH_IMAGES = 64
 DETAIL = 512  # pixels of a side of the displayed image
@@ -115,11 +113,7 @@ class ImagePipeline(ABC):
     @classmethod
     def load(cls: type[Reader], folder: str | Path, *, device: str = "cpu", allow_pickle: bool = False) -> Reader:
         """Read a model folder, ours or Hugging Face's."""
-        loaded = load_model(Path(folder), find_device(device), allow_pickle)
-        if loaded.name not in (expected := models_run_by(cls.pipeline)):
-            raise UsageError(
-                f"{folder} is {with_article(loaded.name)} model, which {cls.cannot}; expected {' or '.join(expected)}"
-            )
+        loaded = load_for_pipeline(cls.pipeline, folder, device, allow_pickle, cannot=cls.cannot)
         assert isinstance(loaded.config, ImageConfig)
         if loaded.config.channels not in (1, 3):
             raise CheckpointError(f"{folder} reads {loaded.config.channels} channels; files have 1 or 3")

@@ -13,15 +13,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.attention import record
-from regard.checkpoints import load_model
 from regard.data.arguments import all_texts
 from regard.data.proteins.alphabet import encode, read_residues
 from regard.data.proteins.interactions import InteractionSettings, padded_proteins
-from regard.device import find_device
-from regard.errors import DataError, UsageError, with_article
+from regard.errors import DataError, UsageError
 from regard.inference.insight.forced_pass import require_attention
 from regard.inference.insight.neurons import LayerNeurons, record_neurons
-from regard.models.catalog import models_run_by
+from regard.inference.pipelines.loading import load_for_pipeline
 from regard.models.interactor import Interactor
 
 RESIDUES = 1 << 16  # that are read at once
@@ -66,12 +64,8 @@ class InteractionPredictor:
     @classmethod
     def load(cls, folder: str | Path, *, device: str = "cpu", allow_pickle: bool = False) -> InteractionPredictor:
         """Read a model folder."""
-        loaded = load_model(Path(folder), find_device(device), allow_pickle)
-        if not isinstance(loaded.model, Interactor):
-            expected = " or ".join(models_run_by(cls.pipeline))
-            raise UsageError(
-                f"{folder} is {with_article(loaded.name)} model, not one of protein pairs; expected {expected}"
-            )
+        loaded = load_for_pipeline(cls.pipeline, folder, device, allow_pickle, cannot="reads no protein pairs")
+        assert isinstance(loaded.model, Interactor)
         return cls(loaded.model, InteractionSettings.load(loaded.folder), name=Path(folder).name)
 
     @torch.inference_mode()

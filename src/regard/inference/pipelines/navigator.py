@@ -15,7 +15,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.attention import record
-from regard.checkpoints import load_model
 from regard.data.arguments import all_texts
 from regard.data.batch import pad_rows
 from regard.data.paths.candidates import candidate_paths
@@ -25,11 +24,10 @@ from regard.data.paths.settings import PathSettings
 from regard.data.synthetic.houses import built_in_house
 from regard.data.tokenizers.text import TextTokenizer
 from regard.data.tokenizers.unknown_words import UnknownWord, unknown_words
-from regard.device import find_device
-from regard.errors import CheckpointError, DataError, UsageError, with_article
+from regard.errors import CheckpointError, DataError, UsageError
 from regard.inference.insight.forced_pass import require_attention
 from regard.inference.insight.neurons import LayerNeurons, record_neurons
-from regard.models.catalog import models_run_by
+from regard.inference.pipelines.loading import load_for_pipeline
 from regard.models.path_lstm import PathLstmConfig
 from regard.models.vilbert import VilbertConfig
 from regard.models.vlnbert import score_candidates
@@ -95,11 +93,7 @@ class Navigator:
     @classmethod
     def load(cls, folder: str | Path, *, device: str = "cpu", allow_pickle: bool = False) -> Navigator:
         """Read a model folder."""
-        loaded = load_model(Path(folder), find_device(device), allow_pickle)
-        if loaded.name not in (expected := models_run_by(cls.pipeline)):
-            raise UsageError(
-                f"{folder} is {with_article(loaded.name)} model, which ranks no paths; expected {' or '.join(expected)}"
-            )
+        loaded = load_for_pipeline(cls.pipeline, folder, device, allow_pickle, cannot="ranks no paths")
         tokenizer = TextTokenizer.load(loaded.folder)
         return cls(loaded.model, tokenizer, PathSettings.load(loaded.folder), name=Path(folder).name)
 

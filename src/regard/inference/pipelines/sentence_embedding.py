@@ -37,10 +37,6 @@ MODES = {  # of pooling, in the order in which older folders concatenate them
 ACTIVATIONS = (
     "Tanh", "Identity", "ReLU", "GELU", "SiLU", "Sigmoid", "ELU", "LeakyReLU", "Mish", "Softplus", "Softsign",
 )  # fmt: skip
-DENSE = {
-    "in_features", "out_features", "bias", "activation_function", "use_residual", "module_input_name",
-    "module_output_name",
-}  # fmt: skip
 PLAIN: dict[str, Any] = {  # what newer folders say of a plain text encoder
     "transformer_task": "feature-extraction",
     "module_output_name": "token_embeddings",

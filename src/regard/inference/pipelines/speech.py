@@ -14,15 +14,12 @@ from torch import nn
 
 from regard.attention import record
 from regard.attention.record import attention_names
-from regard.checkpoints import load_model
 from regard.data.audio.features import LogMelConfig, log_mel
 from regard.data.audio.reading import Samples
 from regard.data.speech.batches import padded_samples
 from regard.data.speech.features import Features, speech_features
 from regard.data.speech.store import in_16_bits
 from regard.data.tokenizers.text import TextTokenizer
-from regard.device import find_device
-from regard.errors import UsageError, with_article
 from regard.inference.decoding import ctc
 from regard.inference.decoding.folder_settings import read_decoding
 from regard.inference.decoding.search import Hypothesis
@@ -30,9 +27,9 @@ from regard.inference.decoding.settings import SearchSettings
 from regard.inference.decoding.speech import HeardTexts, Way, write_speech
 from regard.inference.fast.convert import fast_model
 from regard.inference.insight.neurons import LayerNeurons, record_neurons
+from regard.inference.pipelines.loading import load_for_pipeline
 from regard.inference.pipelines.transcription import Segment, TranscribeOptions, Transcriber, Word
 from regard.layers.conformer import SUBSAMPLED
-from regard.models.catalog import models_run_by
 from regard.models.conformer import Conformer
 
 LONGEST = 20.0  # seconds that the model hears at once
@@ -80,12 +77,7 @@ class SpeechRecognizer(Transcriber):
     @classmethod
     def load(cls, folder: str | Path, *, device: str = "cpu", allow_pickle: bool = False) -> SpeechRecognizer:
         """Read a model folder."""
-        loaded = load_model(Path(folder), find_device(device), allow_pickle)
-        known = models_run_by(cls.pipeline)
-        if loaded.name not in known:
-            raise UsageError(
-                f"{folder} is {with_article(loaded.name)} model; expected {with_article(' or '.join(known))}"
-            )
+        loaded = load_for_pipeline(cls.pipeline, folder, device, allow_pickle)
         return cls(
             loaded.model,
             TextTokenizer.load(loaded.folder),

@@ -14,22 +14,20 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.attention import record
-from regard.checkpoints import load_model
 from regard.data.arguments import all_texts
 from regard.data.batch import pad_rows
 from regard.data.tokenizers.text import Encoded, TextTokenizer
 from regard.data.tokenizers.unknown_words import UnknownWord, unknown_words, warn_of_unknown
-from regard.device import find_device
-from regard.errors import CheckpointError, DataError, UsageError, with_article
+from regard.errors import CheckpointError, DataError, UsageError
 from regard.inference.fast.convert import fast_model, is_on_cpu
 from regard.inference.insight.contacts import contact_probabilities
 from regard.inference.insight.forced_pass import require_attention
 from regard.inference.insight.predictions import TOP, TokenPrediction, TokenProbability, check_top
 from regard.inference.pipelines.batching import batches_by_length
 from regard.inference.pipelines.found_spans import FoundAnswer, TaggedWord, best_spans, tagged_words
+from regard.inference.pipelines.loading import load_for_pipeline
 from regard.inference.pipelines.sentence_embedding import MODES, SentenceModules, pool, read_sentence_modules
 from regard.models.bert import Bert, BertConfig, BertOutput
-from regard.models.catalog import models_run_by
 from regard.models.elmo import Elmo, ElmoConfig, ElmoOutput
 
 ANY_MASK = "[MASK]"
@@ -112,13 +110,8 @@ class TextEncoder:
     @classmethod
     def load(cls, folder: str | Path, *, device: str = "cpu", allow_pickle: bool = False) -> "TextEncoder":
         """Read a model folder, ours or Hugging Face's."""
-        loaded = load_model(Path(folder), find_device(device), allow_pickle)
-        if not isinstance(loaded.model, Bert | Elmo):
-            expected = " or ".join(models_run_by("text_encoder"))
-            raise UsageError(
-                f"{folder} is {with_article(loaded.name)} model, which reads no single texts; "
-                f"expected {with_article(expected)}"
-            )
+        loaded = load_for_pipeline("text_encoder", folder, device, allow_pickle, cannot="reads no single texts")
+        assert isinstance(loaded.model, Bert | Elmo)
         tokenizer = TextTokenizer.load(loaded.folder)
         sentences = read_sentence_modules(loaded.folder, _width(loaded.model.config), allow_pickle)
         return cls(loaded.model, tokenizer, name=Path(folder).name, sentences=sentences)

@@ -13,19 +13,17 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.attention import record
-from regard.checkpoints import load_model
 from regard.data.batch import pad_rows
 from regard.data.captions.reading import caption_words
 from regard.data.images.reading import Pixels
 from regard.data.tokenizers.text import TextTokenizer
 from regard.data.vision_language.finders import Boxes, FinderConfig, Regions, places
-from regard.device import find_device
-from regard.errors import UsageError, with_article
+from regard.errors import UsageError
 from regard.inference.insight.neurons import LayerNeurons, record_neurons
 from regard.inference.pipelines.images import DETAIL, ImageSource, open_image
+from regard.inference.pipelines.loading import load_for_pipeline
 from regard.inference.pipelines.region_readers import RegionReader, region_reader
 from regard.inference.pipelines.text_encoder import Labelled
-from regard.models.catalog import models_run_by
 from regard.models.vilbert import Head, Vilbert
 
 BATCH_PAIRS = 256
@@ -84,12 +82,8 @@ class VisionLanguageModel:
     @classmethod
     def load(cls, folder: str | Path, *, device: str = "cpu", allow_pickle: bool = False) -> VisionLanguageModel:
         """Read a model folder."""
-        loaded = load_model(Path(folder), find_device(device), allow_pickle)
-        if not isinstance(loaded.model, Vilbert):
-            expected = " or ".join(models_run_by(cls.pipeline))
-            raise UsageError(
-                f"{folder} is {with_article(loaded.name)} model, which compares no texts with images; use {expected}"
-            )
+        loaded = load_for_pipeline(cls.pipeline, folder, device, allow_pickle, cannot="compares no texts with images")
+        assert isinstance(loaded.model, Vilbert)
         tokenizer = TextTokenizer.load(loaded.folder)
         finder = region_reader(FinderConfig.load(loaded.folder), loaded.folder, device)
         return cls(loaded.model, tokenizer, finder, name=Path(folder).name)

@@ -15,12 +15,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.attention import record
-from regard.checkpoints import load_model
 from regard.data.audio.features import LogMelConfig, log_mel
 from regard.data.audio.reading import Samples
 from regard.data.tokenizers.text import TextTokenizer
-from regard.device import find_device
-from regard.errors import CheckpointError, UsageError, with_article
+from regard.errors import CheckpointError
 from regard.inference.decoding.folder_settings import CONFIG, GENERATION, read_decoding
 from regard.inference.decoding.search import Hypothesis, search
 from regard.inference.decoding.settings import SearchSettings, Vocabulary
@@ -29,9 +27,9 @@ from regard.inference.decoding.start import SearchStart
 from regard.inference.fast.convert import fast_model
 from regard.inference.insight.neurons import record_neurons
 from regard.inference.insight.time_warping import first_frames
+from regard.inference.pipelines.loading import load_for_pipeline
 from regard.inference.pipelines.speech import HeardAttention
 from regard.inference.pipelines.transcription import Segment, TranscribeOptions, Transcriber, Word
-from regard.models.catalog import models_run_by
 
 CROSS = "decoder.*.cross"
 FRAMES_READ = 2  # frames of the spectrogram for one vector of the encoder
@@ -75,12 +73,7 @@ class WhisperTranscriber(Transcriber):
     @classmethod
     def load(cls, folder: str | Path, *, device: str = "cpu", allow_pickle: bool = False) -> WhisperTranscriber:
         """Read a model folder."""
-        loaded = load_model(Path(folder), find_device(device), allow_pickle)
-        known = models_run_by(cls.pipeline)
-        if loaded.name not in known:
-            raise UsageError(
-                f"{folder} is {with_article(loaded.name)} model; expected {with_article(' or '.join(known))}"
-            )
+        loaded = load_for_pipeline(cls.pipeline, folder, device, allow_pickle)
         config: Any = loaded.config
         audio, tokenizer = LogMelConfig.load(loaded.folder), TextTokenizer.load(loaded.folder)
         if audio.mels != config.bands:

@@ -15,14 +15,12 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
-from regard.checkpoints import load_model
 from regard.data.arguments import all_texts
 from regard.data.formats.lines import read_lines, refuse
 from regard.data.tokenizers.text import TextTokenizer
 from regard.data.tokenizers.unknown_words import UnknownWord, warn_of_unknown
-from regard.device import find_device
-from regard.errors import DataError, UsageError, with_article
-from regard.models.catalog import models_run_by
+from regard.errors import DataError, UsageError
+from regard.inference.pipelines.loading import load_for_pipeline
 from regard.models.word2vec import Word2Vec
 
 
@@ -46,12 +44,8 @@ class WordVectors:
         """Read a model folder, or a file in word2vec's text format."""
         if Path(folder).is_file():
             return cls.read(Path(folder))
-        loaded = load_model(Path(folder), find_device(device), allow_pickle)
-        if not isinstance(loaded.model, Word2Vec):
-            raise UsageError(
-                f"{folder} is {with_article(loaded.name)} model; "
-                f"expected {with_article(models_run_by('word_vectors')[0])}"
-            )
+        loaded = load_for_pipeline("word_vectors", folder, device, allow_pickle)
+        assert isinstance(loaded.model, Word2Vec)
         library = TextTokenizer.load(loaded.folder).library
         special = {token.content for token in library.get_added_tokens_decoder().values()}
         known = {number: word for word, number in library.get_vocab().items() if word.strip() and word not in special}

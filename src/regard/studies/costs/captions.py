@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from regard.models.captioner import CaptionerConfig
 from regard.models.seq2seq import Seq2SeqConfig
-from regard.studies.costs import images
+from regard.studies.costs.image_bodies import body_costs
 from regard.studies.costs.parts import (
     Cost,
     Costs,
@@ -29,7 +29,7 @@ from regard.studies.costs.recurrent import bridge, deep_output, recurrent_decode
 
 def captioner(c: CaptionerConfig, source: int, target: int) -> Costs:
     """The captioner of `models/captioner.py` on one image and a caption of `target` words; `source` is not used."""
-    body, matrices = images.body_costs(c)
+    body, matrices = body_costs(c)
     cells, inner = c.grid_side**2, c.body_config().map_widths()[-1 - c.level]
     grid = linear(cells, inner, c.width) + Cost(cells * c.width, kept=cells * inner) + norm(cells, c.width)
     grid += masked(cells, c.width, c.dropout) + added(cells * c.width)

@@ -29,6 +29,7 @@ from regard.studies.costs import images
 from regard.studies.costs.agents import agents
 from regard.studies.costs.captions import captioner
 from regard.studies.costs.folding import evoformer
+from regard.studies.costs.image_bodies import detector, segmenter
 from regard.studies.costs.parts import (
     Cost,
     Costs,
@@ -284,6 +285,8 @@ COSTS: dict[str, Callable[[Any, int, int], Costs]] = {
     "elmo": elmo,
     "t5": t5,
     "captioner": captioner,
+    "segmenter": segmenter,
+    "detector": detector,
     "conformer": conformer,
     "path_lstm": path_lstm,
     "agentformer": agents,

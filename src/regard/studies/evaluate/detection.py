@@ -15,7 +15,7 @@ from regard.data.synthetic.shapes import scenes
 from regard.errors import DataError
 from regard.inference.pipelines.detection import AT_ONCE, Detected, ObjectDetector
 from regard.look.box_figures import precision_figure
-from regard.look.save import save_figure
+from regard.look.figure_files import save_figure
 from regard.studies.evaluate.catalog import Evaluation, EvaluationOptions
 from regard.training.evaluation.average_precision import AveragePrecision, average_precision, overlap
 from regard.training.recipe.files import SCENES

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -20,6 +20,7 @@ from regard.models.catalog import MODELS
 from regard.models.vilbert import Vilbert, VilbertConfig
 from regard.training.recipe.model_section import ModelSection
 
+C = TypeVar("C", bound=Config)
 # weights that a task may add to a model or drop, or that depend on its classes
 HEADS = ("output.", "pooler.", "masked.", "next_sentence.", "sampler.", "regions.label.", "regions.box.")
 
@@ -37,11 +38,14 @@ def initial_tokenizer(init: str) -> TextTokenizer:
     return TextTokenizer.load(initial_folder(init))
 
 
-def planned_config(section: ModelSection) -> Config:
+def planned_config(section: ModelSection, kind: type[C]) -> C:
     """The configuration of the model to train, before its vocabulary is known."""
     if section.init:
-        return identify(initial_folder(section.init))[1].replace(**section.overrides)
-    return section.config(source_vocab=8, target_vocab=8, pad=0)
+        config = identify(initial_folder(section.init))[1].replace(**section.overrides)
+    else:
+        config = section.config(source_vocab=8, target_vocab=8, pad=0)
+    assert isinstance(config, kind)
+    return config
 
 
 def build_model(section: ModelSection, tokenizer: TextTokenizer, **changes: Any) -> nn.Module:

@@ -45,7 +45,7 @@ class CaptioningTask(SupervisedTask[CaptionBatch]):
 
     def __init__(self, recipe: CaptioningRecipe, folder: Path, device: torch.device) -> None:
         self.recipe, self.device, training = recipe, device, recipe.training
-        self.config = _config(recipe)
+        self.config = planned_config(recipe.model, CaptionerConfig)
         self.corpus = _preparation(recipe).open(folder)
         self.summary = f"{self.corpus.summary}; from {recipe.data.train}"
         if training.validate_every and not len(self.corpus.valid):
@@ -136,15 +136,8 @@ class CaptioningTask(SupervisedTask[CaptionBatch]):
         return lambda batch: self.corpus.preprocessing.normalise(images.pixels(batch))
 
 
-def _config(recipe: CaptioningRecipe) -> CaptionerConfig:
-    """The configuration of the model to train; its vocabulary is not known yet."""
-    config = planned_config(recipe.model)
-    assert isinstance(config, CaptionerConfig)
-    return config
-
-
 def _preparation(recipe: CaptioningRecipe) -> CaptionPreparation:
-    config, init = _config(recipe), recipe.model.init
+    config, init = planned_config(recipe.model, CaptionerConfig), recipe.model.init
     return CaptionPreparation(
         recipe.data,
         recipe.tokenizer,

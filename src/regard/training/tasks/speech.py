@@ -38,7 +38,7 @@ class SpeechTask(SupervisedTask[SpeechBatch]):
 
     def __init__(self, recipe: SpeechRecipe, folder: Path, device: torch.device) -> None:
         self.recipe, self.device, training = recipe, device, recipe.training
-        self.config, self.corpus = _config(recipe), _preparation(recipe).open(folder)
+        self.config, self.corpus = planned_config(recipe.model, ConformerConfig), _preparation(recipe).open(folder)
         self.summary = f"{self.corpus.summary}; from {recipe.data.train}"
         if training.validate_every and not len(self.corpus.parts["valid"]):
             raise DataError(
@@ -117,15 +117,8 @@ class SpeechTask(SupervisedTask[SpeechBatch]):
         )
 
 
-def _config(recipe: SpeechRecipe) -> ConformerConfig:
-    """The configuration of the model to train; its vocabulary is not known yet."""
-    config = planned_config(recipe.model)
-    assert isinstance(config, ConformerConfig)
-    return config
-
-
 def _preparation(recipe: SpeechRecipe) -> SpeechPreparation:
-    config, init = _config(recipe), recipe.model.init
+    config, init = planned_config(recipe.model, ConformerConfig), recipe.model.init
     return SpeechPreparation(
         recipe.data,
         recipe.tokenizer,

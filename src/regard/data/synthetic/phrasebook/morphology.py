@@ -86,7 +86,6 @@ class Adjective:
     state: bool
     before: bool
     copula: Mapping[str, str]  # by language
-    graded: bool  # may be `very` so
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -272,7 +271,6 @@ def _adjective(english: str, entry: Mapping[str, Any]) -> Adjective:
         state=entry.get("state", False),
         before=entry.get("before", False),
         copula={code: entry[f"{code}_copula"] for code in LANGUAGES if f"{code}_copula" in entry},
-        graded=entry.get("graded", True),
     )
 
 
