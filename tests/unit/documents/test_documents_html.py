@@ -1,23 +1,25 @@
+"""HTML: only words and the attributes that people read change; tags keep their places among the words."""
+
 import html
 import os
 import re
 from collections import Counter
 from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
 
 import pytest
+from bs4 import BeautifulSoup
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from regard.documents.html import translate_html
 from regard.documents.markup import Translated
+from rewritten_documents import rewrite, shout
 
 
 def same(texts: list[str]) -> list[str]:
     return texts
-
-
-def shout(texts: list[str]) -> list[str]:
-    return [text.upper() for text in texts]
 
 
 def reverse(texts: list[str]) -> list[Translated]:
@@ -216,3 +218,90 @@ HOSTILE = {
 @pytest.mark.parametrize("document", HOSTILE.values(), ids=HOSTILE.keys())
 def test_hostile_pages_come_back_whole_and_not_in_hours(document: str):
     assert html.unescape(one(document, same)) == html.unescape(document)
+
+
+PAGE = """<!DOCTYPE html><html lang="en-GB"><head><title>a page</title>
+<meta name="description" content="one &amp; two"><meta property='og:description' content='say "hi"'>
+<meta http-equiv="Content-Language" content="en"><meta name="viewport" content="width=device-width">
+<link rel=stylesheet href=x.css><style>a{content:"b"}</style></head><body>
+<img src="a.png" alt="a cat" title=cat><input type=text placeholder='your name' value="kept">
+<input type="submit" value="send it"><a href="/x" aria-label="go home" data-x="kept">home
+<b title="in bold">page</b></a>
+<p lang="en">a <q lang="fr">mot</q></p>
+<div translate="no" title="kept">kept</div>
+<code title="kept">kept</code><textarea placeholder="write here">kept</textarea><option label="first">one</option>
+<script title="kept">var a = "<p alt='x'>"</script></body></html>"""
+
+
+def test_attributes_that_people_read(tmp_path: Path):
+    out = rewrite(tmp_path, "a.html", PAGE.encode())[0].decode()
+    soup, before = BeautifulSoup(out, "html.parser"), BeautifulSoup(PAGE, "html.parser")
+    assert soup.html["lang"] == soup.p["lang"] == "de"
+    assert soup.q["lang"] == "fr" and soup.q.text == "mot"
+    assert [meta.get("content") for meta in soup.find_all("meta")] == [
+        "ONE & TWO",
+        'SAY "HI"',
+        "de",
+        "width=device-width",
+    ]
+    assert (soup.img["alt"], soup.img["title"], soup.img["src"]) == ("A CAT", "CAT", "a.png")
+    assert [each.get("placeholder") for each in soup.find_all(["input", "textarea"])] == [
+        "YOUR NAME",
+        None,
+        "WRITE HERE",
+    ]
+    assert [each["value"] for each in soup.find_all("input")] == ["kept", "SEND IT"]
+    assert (soup.a["aria-label"], soup.b["title"], soup.option["label"]) == ("GO HOME", "IN BOLD", "FIRST")
+    for name in ("div", "code", "script", "style"):
+        assert str(soup.find(name)) == str(before.find(name))
+    assert [each.name for each in soup.find_all()] == [each.name for each in before.find_all()]
+    assert rewrite(tmp_path, "a.html", PAGE.encode(), same)[0].decode() == re.sub(
+        '(?<=lang=")en(-GB)?|(?<=content=")en(?=")', "de", PAGE
+    )
+
+
+@pytest.mark.parametrize(
+    ("page", "expected"),
+    [
+        ("<html><p>a</p></html>", '<html lang="de"><p>A</p></html>'),
+        ("<html xml:lang='en' LANG=en><p>a", "<html xml:lang='de' LANG=\"de\"><p>A"),
+        ("<p>a", "<p>A"),
+        ("<img alt=a>", '<img alt="A">'),
+        ("<img alt='it&#39;s'>", "<img alt='IT&#39;S'>"),
+        ("<img alt>", "<img alt>"),
+        ('<img alt="">', '<img alt="">'),
+        ('<img alt="%s {0} 12">', '<img alt="%s {0} 12">'),
+        ('<p>a <img alt="b c"> d', '<p>A <img alt="B C"> D'),
+        ('<p title="a. b.">x', '<p title="A. B.">X'),
+    ],
+)
+def test_attributes_are_written_as_they_were(tmp_path: Path, page: str, expected: str):
+    assert rewrite(tmp_path, "a.html", page.encode())[0].decode() == expected
+
+
+@pytest.mark.parametrize(
+    ("page", "expected"),
+    [
+        ("<p>the <b>red</b> house</p>", "<p>la <b>casa</b></p>"),
+        ('<p>the <a href="/r">red</a> house</p>', '<p>la <a href="/r">casa</a></p>'),
+        ("<p><b>red</b></p>", "<p><b>casa</b></p>"),
+    ],
+)
+def test_no_pair_of_tags_is_left_empty(tmp_path: Path, page: str, expected: str):
+    links = {3: [(0, 0), (2, 1)], 1: []}
+
+    def drop(texts: list[str]) -> list[Translated]:
+        return [Translated("la casa" if " " in text else "casa", links[len(text.split())]) for text in texts]
+
+    assert rewrite(tmp_path, "a.html", page.encode(), drop)[0].decode() == expected
+    nothing = rewrite(tmp_path, "a.html", page.encode(), lambda texts: [""] * len(texts))[0].decode()
+    assert "<b></b>" not in nothing
+    assert ("/r" in nothing) == ("/r" in page)
+
+
+def test_html_words_and_entities_are_as_in_a_browser(tmp_path: Path):
+    out = rewrite(tmp_path, "a.html", b"<p>caf&eacute; &copy; x &lt;b&gt;</p>")[0].decode()
+    assert html.unescape(BeautifulSoup(out, "html.parser").p.text) == "CAFÉ © X <b>"
+    for one, other in pairwise(["&copy;", "©", "&#169;"]):
+        pages = [rewrite(tmp_path, "a.html", f"<p>a {each} b".encode())[0] for each in (one, other)]
+        assert pages[0] == pages[1]

@@ -15,27 +15,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from regard.documents import office
-from regard.documents.document_job import Report
 from regard.documents.markup import Translated
 from regard.documents.translate import translate_document
 from regard.errors import DataError, UsageError
+from rewritten_documents import rewrite, shout
 
 FIELD = (
     '<w:r {0}><w:fldChar w:fldCharType="begin"/></w:r>', "<w:r {0}><w:instrText>{1}</w:instrText></w:r>",
     '<w:r {0}><w:fldChar w:fldCharType="separate"/></w:r>', "<w:r {0}><w:t>{2}</w:t></w:r>",
     '<w:r {0}><w:fldChar w:fldCharType="end"/></w:r>',
 )  # fmt: skip
-
-
-def shout(texts: list[str]) -> list[str]:
-    return [text.upper() for text in texts]
-
-
-def rewrite(folder: Path, name: str, raw: bytes, translate=shout) -> tuple[bytes, Report]:
-    path, out = folder / name, folder / f"out.{name}"
-    path.write_bytes(raw)
-    report = translate_document(path, out, translate, "en", "de")
-    return out.read_bytes(), report
 
 
 def saved(document) -> bytes:
