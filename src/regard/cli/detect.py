@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -88,14 +89,18 @@ def detect(
         taken: set[Path] = set()
         if output and output.suffix.lower() == ".json":
             _write(output, json.dumps(coco_document(kept, detector.labels), ensure_ascii=False).encode())
+            print(f"objects of {len(kept):,} images written to {output}", file=sys.stderr)
         elif output:
             for line, found in kept:
                 place = output if output.suffix.lower() == ".png" else free_name(output, line, ".png", taken)
                 _write(place, annotated_png(open_image(files.source(line)), found.objects, detector.labels))
+                print(f"{line} drawn to {place}", file=sys.stderr)
         if features:
             _write_features(features, detector, files, [line for line, _ in kept])
+            print(f"regions of {len(kept):,} images written to {features}", file=sys.stderr)
         if stages and kept:
             save_stages(detector, files.source(kept[0][0]), title(kept[0][0]), stages)
+            print(f"stages drawn to {stages}", file=sys.stderr)
 
     answer_lines(iter(names), lambda lines: detector.detect(files.sources(lines), score), show, skip_bad=skip_bad)
     finish()

@@ -89,7 +89,8 @@ def test_standard_input_has_an_image_or_names(make_captioner, detector, images, 
 
 def test_images_of_one_name_are_drawn_to_files_of_their_own(detector, images, tmp_path, capsys):
     out = tmp_path / "out"
-    said(capsys, "detect", images, "-m", detector, "-o", out)
+    told = said(capsys, "detect", images, "-m", detector, "-o", out).err
+    assert f"{images / 'one/a.png'} drawn to {out / 'a.png'}\n{images / 'two/a.png'} drawn to {out / 'a-2.png'}" in told
     assert sorted(path.name for path in out.iterdir()) == ["a-2.png", "a.png", "b.png"]
     assert (out / "a.png").read_bytes() != (out / "a-2.png").read_bytes()
 
