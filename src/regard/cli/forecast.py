@@ -73,7 +73,8 @@ def forecast(
         from regard.look.save import save
 
         save(forecast_report(forecaster, answer), output)
-    print(f"{len(answer.agents)} agents forecast to {output}", file=sys.stderr)
+    count = len(answer.agents)
+    print(f"{count} {'agent' if count == 1 else 'agents'} forecast to {output}", file=sys.stderr)
 
 
 def _rows(answer: Forecast) -> Iterator[str]:

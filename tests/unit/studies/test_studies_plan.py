@@ -166,6 +166,8 @@ def test_mistakes_about_a_cluster_are_explained(capsys):
         ("vilbert:tiny", "3 texts of 9 tokens with 5 regions each"),
         ("vlnbert:tiny", "3 texts of 9 tokens with 5 steps each"),
         ("path_lstm:tiny", "3 texts of 9 tokens with paths of 5 steps"),
+        ("agentformer:tiny", "3 scenes of 9 agents"),
+        ("conformer:tiny", "3 recordings of 9 frames with 5 tokens"),
         ("bert:tiny", "3 texts of 9 tokens"),
         ("gpt:tiny", "3 texts of 5 tokens"),
         ("transformer:tiny", "3 sentences of 9 source and 5 target tokens"),

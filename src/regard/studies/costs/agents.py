@@ -44,6 +44,7 @@ def agents(c: AgentFormerConfig, source: int, target: int) -> Costs:
         sentence_cache=0,
         hypothesis_cache=0,
         tokens=source,
+        reads="scenes of {source} agents",
     )
 
 

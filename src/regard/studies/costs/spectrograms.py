@@ -22,6 +22,7 @@ from regard.studies.costs.parts import (
 )
 
 KERNEL = 3  # frames that a convolution reads
+READS = "recordings of {source} frames with {target} tokens"  # of a spectrogram
 
 
 def whisper(c: WhisperConfig, source: int, target: int) -> Costs:
@@ -61,6 +62,7 @@ def whisper(c: WhisperConfig, source: int, target: int) -> Costs:
         scored=Scored(target, c.width, c.vocab),
         tokens=target,
         grows=True,
+        reads=READS,
     )
 
 

@@ -26,6 +26,7 @@ from regard.studies.costs.parts import (
     residual,
     streams,
 )
+from regard.studies.costs.spectrograms import READS
 
 
 def conformer(c: ConformerConfig, source: int, target: int) -> Costs:
@@ -38,7 +39,7 @@ def conformer(c: ConformerConfig, source: int, target: int) -> Costs:
     if c.ctc:
         parts["labels"] = linear(frames, width, c.vocab) + Cost(kept=frames * c.vocab) + curved(frames * c.vocab, 4)
     if not c.decoder_depth:
-        return Costs(parts, matrices, sentence_cache=0, hypothesis_cache=0, tokens=target)
+        return Costs(parts, matrices, sentence_cache=0, hypothesis_cache=0, tokens=target, reads=READS)
     parts |= _decoder(c, frames, target)
     matrices += [
         Matrix(f"decoder.decoder.{n}.{name}", c.heads, target, keys)
@@ -53,6 +54,7 @@ def conformer(c: ConformerConfig, source: int, target: int) -> Costs:
         scored=Scored(target, width, c.vocab),
         tokens=target,
         grows=True,
+        reads=READS,
     )
 
 
