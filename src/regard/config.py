@@ -112,10 +112,24 @@ def _explain(root: type[Config], error: pydantic.ValidationError, section: str) 
         if first["type"] == "tuple_type":
             wanted = f"should be a list, such as {json.dumps([first['input']], default=str)}"
         return f"{section}{name} = {came[:LONGEST_SHOWN]}: {wanted}"
-    known = list(known_keys(root))
-    matches = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
-    hint = f"did you mean {section + matches[0]!r}?" if matches else f"known keys: {', '.join(known)}"
-    return f"unknown key {section + name!r}; {hint}"
+    return f"unknown key {section + name!r}; {_known_key(section, name, list(known_keys(root)))}"
+
+
+def _known_key(section: str, name: str, known: list[str]) -> str:
+    """A hint for an unknown key: the most similar one of its table, or of all if there is no such table; else all.
+
+    Keys of a table are compared without its name, which they have in common however different they are.
+    """
+    table, _, own = name.rpartition(".")
+    beside = {key.rpartition(".")[2]: key for key in known if key.rpartition(".")[0] == table}
+    initials = "".join(word[:1] for word in own.split("_"))
+    if initials in beside:
+        return f"did you mean {section + beside[initials]!r}?"
+    near = difflib.get_close_matches(own, beside, n=1, cutoff=0.5)
+    matches = [beside[each] for each in near] if beside else difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+    if matches:
+        return f"did you mean {section + matches[0]!r}?"
+    return f"known keys: {', '.join(beside.values() or known)}"
 
 
 def _keys(root: type[Config], path: Sequence[int | str]) -> Iterator[str]:

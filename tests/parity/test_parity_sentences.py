@@ -213,8 +213,8 @@ def refused(folder, named):
 @pytest.mark.parametrize(
     ("module", "named"),
     [
-        (("WeightedLayerPooling", {}, None), "2_WeightedLayerPooling is a WeightedLayerPooling of sentence"),
-        (("CNN", {}, None), "is a CNN of sentence-transformers, which is not supported"),
+        (("WeightedLayerPooling", {}, None), "2_WeightedLayerPooling has type WeightedLayerPooling of sentence"),
+        (("CNN", {}, None), "has type CNN of sentence-transformers, which is not supported"),
         (dense(WIDTH, 3, "my.own.Activation"), r"activation my\.own\.Activation; known are Tanh"),
         (dense(WIDTH, 3, "torch.nn.modules.activation.MultiheadAttention"), "activation torch"),
         (dense(WIDTH + 1, 3), r"2_Dense/config\.json makes 3 numbers of 17; what comes has 16"),

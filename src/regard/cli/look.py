@@ -71,12 +71,14 @@ def look(
         return
     refuse_images((text, pair, other))
     import regard
+    from regard.data.arguments import refuse_missing_image
     from regard.data.tokenizers.base import well_formed
     from regard.inference.insight.interventions import changed, switched_off
     from regard.look.adapters.text import LENS_TOP, TextInspection, TextModel, inspect_text
     from regard.look.report import changed_facts
     from regard.look.save import save
 
+    refuse_missing_image(text)
     given = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
     generation: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     pipeline = regard.load(*(model or [str(built_in())]), device=device, allow_pickle=allow_pickle)

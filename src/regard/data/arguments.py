@@ -26,3 +26,10 @@ def refuse_images(texts: Iterable[str]) -> None:
     for text in texts:
         if text.lower().endswith(SUFFIXES) and len(text) <= LONGEST_PATH and Path(text).is_file():
             raise UsageError(f"{text} is the file of an image, but this model reads texts; choose a model of images")
+
+
+def refuse_missing_image(text: str) -> None:
+    """Refuse the name of an image that does not exist where nobody would mean it as a text: with a typo in its name, a
+    file would otherwise be looked at as the text of its name."""
+    if text.lower().endswith(SUFFIXES) and len(text.split()) == 1 and not Path(text).exists():
+        raise UsageError(f"{text}: there is no such image, and this model reads texts; choose a model of images")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from regard.data.arguments import refuse_images
+from regard.data.arguments import refuse_images, refuse_missing_image
 from regard.data.tokenizers.unknown_words import UnknownWord
 from regard.errors import UsageError
 from regard.inference.pipelines.catalog import load_pipeline
@@ -57,5 +57,6 @@ def look(model: Any, text: str | Path, pair: str = "", *, to: str = "", target: 
     if not isinstance(text, str):
         raise UsageError(f"{pipeline.name or 'this model'} reads texts, not {text!r:.60} ({type(text).__name__})")
     refuse_images((text, pair))
+    refuse_missing_image(text)
     inspection = inspect_text(pipeline, text, pair=pair, to=to, target=target, **generation)
     return Look(inspection.report(), text, inspection.said, pipeline.unknown_words(text))

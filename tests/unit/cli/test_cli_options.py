@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+import regard
 from regard.cli.main import run
 from regard.data.data_root import located, missing
+from regard.errors import UsageError
 from regard.training.recipe.files import recipe_names, shipped
 from regard.training.tasks.catalog import load_recipe
 
@@ -62,6 +64,19 @@ def test_a_picture_is_no_text(
     assert run([verb, "g.png", "-m", str(translator_folder), "--to", "es"]) == 2
     assert "g.png is the file of an image, but this model reads texts" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["g.png"]
+
+
+@pytest.mark.parametrize("name", ["missing.png", "DSC_0001.JPG", "no/such/photo.jpeg"])
+def test_the_name_of_an_image_that_is_not_there_is_no_text_to_look_at(
+    name: str, translator_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [name, "-m", str(translator_folder), "--to", "es", "-o", str(tmp_path / "x.html")]
+    assert run(["look", *arguments]) == 2
+    assert f"{name}: there is no such image" in capsys.readouterr().err
+    with pytest.raises(UsageError, match="there is no such image"):
+        regard.look(str(translator_folder), name, to="es")
+    assert not list(tmp_path.iterdir())
+    assert run(["look", f"open {name}", *arguments[1:]]) == 0  # a text may speak of one
 
 
 @pytest.mark.parametrize("claim", ["gradients", "scaling"])

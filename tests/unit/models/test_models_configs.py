@@ -97,7 +97,7 @@ WRONG = (
     ("phrasebook", "model.positions=rotary --set model.heads=128", "rotary positions need an even width"),
     ("scenes-vit", "model.heads=7", "model.heads = 7: must divide width = 64 evenly"),
     ("scenes-segmentation", "model.body_values.heads=[3,4]", "model.body_values.heads[0] = 3: must divide"),
-    ("phrasebook", "model.init=x", "model.preset = 'tiny': the shape comes from model.init"),
+    ("phrasebook", "model.init=x --set model.preset=tiny", "model.preset = 'tiny': the shape comes from model.init"),
     ("scenes-segmentation", "model.init=x", "model.init = 'x': is not for task 'segmentation'"),
     ("phrasebook", "training.betas=[0.9,1.5]", "training.betas = 1.5: should be less than 1"),
     ("phrasebook", "seed=-1", "seed = -1: should be greater than or equal to 0"),

@@ -10,12 +10,13 @@ from regard.training.recipe.files import recipe_names
 from regard.training.tasks.catalog import load_recipe
 from regard.training.tasks.translation_recipe import TranslationRecipe
 
+OWN = ("data.train=a.tsv", "data.source=en", "data.target=es")
 SMALL = {"data": {"train": "a.tsv", "source": "en", "target": "es"}}
 
 
 @pytest.mark.parametrize("name", recipe_names())
 def test_every_shipped_recipe_is_valid_and_survives_toml(name, tmp_path):
-    own = ["data.train=a.tsv", "data.source=en", "data.target=es"] if name.startswith(("pairs-", "adapt")) else []
+    own = [*OWN] if name.startswith(("pairs-", "adapt")) else []
     own += ["model={name='transformer',init='x'}", "decoding.beam=5"] if name == "adapt" else []
     recipe = load_recipe(name, own)
     for version in (recipe, recipe.resolved()):
@@ -27,6 +28,7 @@ def test_every_shipped_recipe_is_valid_and_survives_toml(name, tmp_path):
     ("change", "nearest"),
     [
         ("training.warm_up=3", "training.warmup"),
+        ("training.learning_rate=3", "training.lr"),  # not the most similar one with "training."
         ("trainin.steps=3", "training"),
         ("data.trian=x", "data.train"),
         ("tokenizer.sise=3", "tokenizer.size"),
@@ -39,6 +41,11 @@ def test_every_shipped_recipe_is_valid_and_survives_toml(name, tmp_path):
 def test_an_unknown_name_is_answered_with_the_nearest(change, nearest):
     with pytest.raises(ConfigError, match=f"did you mean '{nearest}'"):
         load_recipe("phrasebook", [change])
+
+
+def test_a_name_like_no_other_is_answered_with_those_of_its_table():
+    with pytest.raises(ConfigError, match=r"unknown key 'training.zzzz'; known keys: training\.\w+(, training\.\w+)+$"):
+        load_recipe("phrasebook", ["training.zzzz=3"])
 
 
 def test_an_unknown_recipe_is_answered_with_the_nearest(tmp_path):
@@ -154,3 +161,10 @@ def test_models_of_the_length_figure_differ_in_attention_alone():
     assert (attending.training, attending.tokenizer, attending.data) == (fixed.training, fixed.tokenizer, fixed.data)
     differences = set(attending.resolved().model.overrides.items()) ^ set(fixed.resolved().model.overrides.items())
     assert differences == {("attention", "additive"), ("attention", "none")}
+
+
+def test_a_folder_to_start_from_takes_the_place_of_the_recipe_s_preset() -> None:
+    assert load_recipe("pairs-transformer", [*OWN, "model.init=x"]).model.preset == ""
+    assert load_recipe("pairs-transformer", [*OWN, "model.init="]).model.preset == "small"
+    with pytest.raises(ConfigError, match=r"the shape comes from model\.init"):
+        load_recipe("pairs-transformer", [*OWN, "model.init=x", "model.preset=tiny"])

@@ -178,7 +178,7 @@ def _read_layers(modules: Sequence[tuple[str, Path]], width: int, allow_pickle: 
             case "Dropout":
                 pass  # has no effect outside training
             case _:
-                raise CheckpointError(f"{place} is a {kind} of sentence-transformers, which is not supported")
+                raise CheckpointError(f"{place} has type {kind} of sentence-transformers, which is not supported")
     return layers.eval().requires_grad_(False), width
 
 

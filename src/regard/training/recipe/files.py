@@ -84,9 +84,15 @@ def read_values(name_or_path: str, sets: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def changed(values: dict[str, Any], sets: Sequence[str]) -> dict[str, Any]:
-    """Recipe values with `section.key=value` changes made to them."""
+    """Recipe values with `section.key=value` changes made to them.
+
+    A model folder that is named by a change brings its shape with it, so the recipe's own preset gives way.
+    """
     for change in sets:
         _merge(values, change)
+    keys = {change.partition("=")[0].strip() for change in sets}
+    if "model.init" in keys and not keys & {"model", "model.preset"} and values["model"]["init"]:
+        values["model"].pop("preset", None)
     return values
 
 
