@@ -57,7 +57,7 @@ def test_an_image_is_dropped_and_described_word_by_word(open_lens, start_server,
     folder = make_captioner("hard")
     server, captioner = start_server([folder]), regard.load(folder)
     with open_lens(f"{server.url}/#picture") as page:
-        expect(page.locator("#picture-desk")).to_be_visible()
+        expect(page.locator("#picture-content")).to_be_visible()
         page.set_input_files("#picture-file", picture)
         view = page.locator("#picture-view")
         expect(view).to_have_attribute("data-state", "done")
@@ -76,7 +76,7 @@ def test_the_offline_page_shows_the_same(open_lens, make_captioner, picture, tmp
 def test_a_captioner_without_attention_only_speaks(open_lens, start_server, make_captioner, picture):
     server = start_server([make_captioner("blind")])
     with open_lens(f"{server.url}/#picture") as page:
-        expect(page.locator("#picture-desk")).to_be_visible()
+        expect(page.locator("#picture-content")).to_be_visible()
         page.set_input_files("#picture-file", picture)
         expect(page.locator("#picture-answer .caption")).not_to_be_empty()
         expect(page.locator("#picture-view")).to_be_hidden()

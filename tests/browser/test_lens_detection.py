@@ -44,7 +44,7 @@ def test_an_image_is_dropped_and_its_boxes_are_shown(open_lens, start_server, de
     (found,) = regard.load(detector).detect(picture, score=0.5)
     server = start_server([detector])
     with open_lens(f"{server.url}/#picture") as page:
-        expect(page.locator("#picture-desk")).to_be_visible()
+        expect(page.locator("#picture-content")).to_be_visible()
         page.set_input_files("#picture-file", picture)
         view = page.locator("#picture-view")
         expect(view).to_have_attribute("data-state", "done")

@@ -35,7 +35,7 @@ def check(view, navigator, answer):
 def test_an_instruction_is_followed_through_a_built_in_house(open_lens, start_server, make_navigator):
     server, navigator = start_server([make_navigator("vlnbert")]), regard.load(make_navigator("vlnbert"))
     with open_lens(f"{server.url}/#house") as page:
-        expect(page.locator("#house-desk")).to_be_visible()
+        expect(page.locator("#house-content")).to_be_visible()
         page.locator("#house-examples button").first.click()
         view = page.locator("#house-view")
         expect(view).to_have_attribute("data-state", "done")

@@ -52,7 +52,7 @@ def test_a_picture_is_dropped_named_and_looked_into(open_lens, start_server, mak
     server = start_server([make_classifier("vit")])
     classifier = regard.load(make_classifier("vit"))
     with open_lens(f"{server.url}/#picture") as page:
-        expect(page.locator("#picture-desk")).to_be_visible()
+        expect(page.locator("#picture-content")).to_be_visible()
         page.set_input_files("#picture-file", picture)
         view = page.locator("#picture-view")
         expect(view).to_have_attribute("data-state", "done")
@@ -66,7 +66,7 @@ def test_a_picture_is_dropped_named_and_looked_into(open_lens, start_server, mak
 def test_the_tab_says_when_no_model_looks_at_pictures(page, served):
     page.goto(f"{served.url}/#picture")
     expect(page.locator("#picture-none")).to_be_visible()
-    expect(page.locator("#picture-desk")).to_be_hidden()
+    expect(page.locator("#picture-content")).to_be_hidden()
 
 
 def test_the_offline_page_needs_no_server(context, make_classifier, picture, tmp_path):

@@ -52,7 +52,7 @@ def test_a_generated_chain_is_folded_beside_its_truth_and_turns(open_lens, start
     folder = make_folder_of_structures()
     server, predictor = start_server([folder]), regard.load(folder)
     with open_lens(f"{server.url}/#protein") as page:
-        expect(page.locator("#protein-desk")).to_be_visible()
+        expect(page.locator("#protein-content")).to_be_visible()
         page.locator("#protein-examples button").first.click()
         view = page.locator("#protein-view")
         expect(view).to_have_attribute("data-state", "done")

@@ -52,7 +52,7 @@ def test_a_built_in_scene_is_forecast_and_pointed_at(open_lens, start_server, ma
     forecaster = regard.load(folder)
     server = start_server([folder])
     with open_lens(f"{server.url}/#scene") as page:
-        expect(page.locator("#scene-desk")).to_be_visible()
+        expect(page.locator("#scene-content")).to_be_visible()
         page.locator("#scene-examples button").first.click()
         view = page.locator("#scene-view")
         expect(view).to_have_attribute("data-state", "done")

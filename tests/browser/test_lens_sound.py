@@ -52,7 +52,7 @@ def test_a_recording_is_dropped_heard_and_played_along(open_lens, start_server, 
     recognizer = tiny_recognizer(decoder_depth=1)
     server = start_server([save_recognizer(tmp_path / "tiny", recognizer)])
     with open_lens(f"{server.url}/#sound") as page:
-        expect(page.locator("#sound-desk")).to_be_visible()
+        expect(page.locator("#sound-content")).to_be_visible()
         page.set_input_files("#sound-file", recording)
         expect(page.locator("#sound-view")).to_have_attribute("data-state", "done")
         expect(page.locator("#sound-answer .caption")).to_have_text(recognizer.transcribe(recording)[0].text)

@@ -47,14 +47,14 @@ class Places(NamedTuple):
         return Places(self.agents.repeat(times), self.steps.repeat(times))
 
 
-class Sight(NamedTuple):
+class Visibility(NamedTuple):
     """Which tokens may look at which, and which pairs are of one agent."""
 
     mask: Bool[Tensor, "B 1 Tq Tk"]
     own: Bool[Tensor, "1 1 Tq Tk"]
 
 
-def sight(
+def visibility(
     queries: Places,
     keys: Places,
     seen: Bool[Tensor, "B Tk"],
@@ -62,8 +62,8 @@ def sight(
     reach: Reach = "all",
     *,
     causal: bool = False,
-) -> Sight:
-    """The sight of queries among keys that were `seen`; with `causal`, no token looks at a later step.
+) -> Visibility:
+    """What queries see of keys that were `seen`; with `causal`, no token looks at a later step.
 
     No row is empty: a token sees itself in any case, and those of agents that are not `present`, which are padding, see
     all tokens of their own.
@@ -74,7 +74,7 @@ def sight(
         allowed = allowed & (keys.steps <= queries.steps[:, None])
     absent = ~present[:, queries.agents]
     mask = (seen[:, None, :] & allowed) | (own & (together | absent[:, :, None]))
-    return Sight(mask[:, None], own[None, None])
+    return Visibility(mask[:, None], own[None, None])
 
 
 class TimedInput(nn.Module):
@@ -118,9 +118,9 @@ class AgentLayer(nn.Module):
     def forward(
         self,
         x: Float[Tensor, "R T D"],
-        within: Sight,
+        within: Visibility,
         memory: Memory | None = None,
-        across: Sight | None = None,
+        across: Visibility | None = None,
         cache: GrowingCache | None = None,
     ) -> Float[Tensor, "R T D"]:
         """R = B·K rows, K samples for each of B scenes, share the memory of their scene."""
@@ -185,8 +185,8 @@ class AgentStack(nn.Module):
         present = seen[:, :, -1] if memory is None else memory.present
         samples, rows = x.shape[0] // len(seen), x.flatten(1, 2)
         for layer, reach in zip(self.layers, self.reaches, strict=True):
-            within = sight(places, places, seen.flatten(1), present, reach, causal=causal)
-            within = Sight(within.mask.repeat_interleave(samples, dim=0), within.own)
+            within = visibility(places, places, seen.flatten(1), present, reach, causal=causal)
+            within = Visibility(within.mask.repeat_interleave(samples, dim=0), within.own)
             rows = layer(rows, within, *self.remembered(layer, memory, places, samples))
         return self.norm(rows).view_as(x)
 
@@ -198,13 +198,13 @@ class AgentStack(nn.Module):
 
     def remembered(
         self, layer: nn.Module, memory: AgentMemory | None, queries: Places, samples: int
-    ) -> tuple[Memory, Sight] | tuple[()]:
+    ) -> tuple[Memory, Visibility] | tuple[()]:
         """The memory as a layer reads it, and who sees what of it."""
         assert isinstance(layer, AgentLayer)
         if memory is None or layer.cross is None:
             return ()
         reach: Reach = "all" if self.social == "joint" else "agent"
-        across = sight(queries.repeated(samples), memory.places, memory.seen.flatten(1), memory.present, reach)
+        across = visibility(queries.repeated(samples), memory.places, memory.seen.flatten(1), memory.present, reach)
         return layer.cross.remember(memory.tokens.flatten(1, 2)), across
 
 
@@ -229,12 +229,12 @@ class Unrolled:
         keys, seen = Places.joined(self.places), present.repeat(1, len(self.places))
         reach: Reach = "all" if self.stack.social == "joint" else "agent"
         memory = self.memory
-        across = sight(now.repeated(self.samples), memory.places, memory.seen.flatten(1), present, reach)
+        across = visibility(now.repeated(self.samples), memory.places, memory.seen.flatten(1), present, reach)
         for layer, cache, remembered, own_reach in zip(
             self.stack.layers, self.caches, self.remembered, self.stack.reaches, strict=True
         ):
-            within = sight(now, keys, seen, present, own_reach)
-            within = Sight(within.mask.repeat_interleave(self.samples, dim=0), within.own)
+            within = visibility(now, keys, seen, present, own_reach)
+            within = Visibility(within.mask.repeat_interleave(self.samples, dim=0), within.own)
             x = layer(x, within, remembered, across, cache)
         out: Tensor = self.stack.norm(x)
         return out

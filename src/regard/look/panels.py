@@ -5,8 +5,8 @@ shows attention (the figures, the offline page, the lens, the JSON form) works o
 and for their JSON form, so a new modality needs no change here beyond its axis. To add one:
 
 1. Write a subclass of `Axis` and list it in `AXES`.
-2. Write `web/axes/VIEW.js` if a labelled matrix is not the right view of it (see `web/axes/grid.js`), and a figure in
-   `look/figures.py` if the same holds for PNG and SVG files.
+2. Write `web/axes/VIEW.js` if a labelled matrix is not the right view of it (see `web/axes/grid.js`), and a
+   figure, listed in `FIGURES` of `look/save.py`, if the same holds for PNG and SVG files.
 3. Write an adapter in `look/adapters/` that turns recorded weights into panels.
 """
 

@@ -11,7 +11,7 @@ from regard.data.synthetic.walkers import FORK, TURN, built_in_walkers
 from regard.data.trajectories.batches import SceneBatches, agent_noise
 from regard.data.trajectories.scenes import collection_files
 from regard.data.trajectories.tracks import filled, read_tracks
-from regard.data.trajectories.windows import Protocol, WindowStore, store_tracks, windows
+from regard.data.trajectories.windows import WindowProtocol, WindowStore, store_tracks, windows
 from regard.errors import DataError
 from regard.training.evaluation.displacement import BASELINES, Displacements, constant_velocity, measure, straight_line
 
@@ -89,7 +89,7 @@ def test_beside_semicolons_numbers_may_have_a_decimal_comma():
 def test_windows_of_map_coordinates_keep_millimetres():
     near = [(frame, str(agent), 0.1 * frame, agent + 0.001) for frame in range(6) for agent in range(2)]
     far = [(frame, agent, 6e6 + x, 5e5 + y) for frame, agent, x, y in near]
-    (here, *_), (there, *_) = (list(windows(read_tracks(written(each)), Protocol(3, 3))) for each in (near, far))
+    (here, *_), (there, *_) = (list(windows(read_tracks(written(each)), WindowProtocol(3, 3))) for each in (near, far))
     steps = [np.diff(each.positions.astype(np.float64), axis=1) for each in (here, there)]
     np.testing.assert_allclose(steps[1], steps[0], atol=1e-6)
     assert np.ptp(there.positions[:, 0, 1]) == pytest.approx(1, abs=1e-6)
@@ -114,7 +114,7 @@ def test_windows_are_those_of_a_plain_loop():
     by_time = {
         (time, agent): place for time, agent, place in zip(tracks.times, tracks.rows, tracks.positions, strict=True)
     }
-    found = list(windows(tracks, Protocol(3, 4)))
+    found = list(windows(tracks, WindowProtocol(3, 4)))
     expected = []
     for begin in range(24 - 7 + 1):
         whole = [a for a in range(len(tracks.agents)) if all((t, a) in by_time for t in range(begin, begin + 7))]
@@ -128,13 +128,13 @@ def test_windows_are_those_of_a_plain_loop():
 
 def test_present_agents_may_come_and_go():
     rows = [(t, "1", t, 0.0) for t in range(6)] + [(t, "2", 0.0, t) for t in (1, 2, 3)] + [(2, "3", 9, 9)]
-    (window, *_) = windows(read_tracks(written(rows)), Protocol(3, 3, agents="present"))
+    (window, *_) = windows(read_tracks(written(rows)), WindowProtocol(3, 3, agents="present"))
     assert window.seen.tolist() == [[True] * 6, [False, True, True, True, False, False]]
     assert window.positions[1, 0].tolist() == [0, 0]
 
 
 def test_a_store_comes_back(tmp_path):
-    store = store_tracks([built_in_walkers(1, 0), built_in_walkers(1, 1)], Protocol(8, 12, stride=5))
+    store = store_tracks([built_in_walkers(1, 0), built_in_walkers(1, 1)], WindowProtocol(8, 12, stride=5))
     store.save(tmp_path, "train")
     again = WindowStore.load(tmp_path, "train")
     assert len(again) == len(store) and again.names == store.names and (again.positions == store.positions).all()
@@ -152,7 +152,9 @@ def test_a_store_comes_back(tmp_path):
     ],
 )
 def test_the_protocol_gives_the_known_tracks_and_errors(scene, tracks, errors):
-    store = store_tracks([read_tracks(file) for file in collection_files(ETH_UCY, scene, "test")], Protocol(8, 12))
+    store = store_tracks(
+        [read_tracks(file) for file in collection_files(ETH_UCY, scene, "test")], WindowProtocol(8, 12)
+    )
     assert len(store.keys) == tracks
     past, future = torch.from_numpy(store.positions).split([8, 12], dim=1)
     away = (constant_velocity(past[None], 12)[0] - future).norm(dim=-1)
@@ -175,7 +177,7 @@ def test_a_straight_line_is_the_least_squares_fit():
 
 @pytest.fixture(scope="module")
 def store():
-    return store_tracks([built_in_walkers(1, number) for number in range(6)], Protocol(8, 12, stride=3))
+    return store_tracks([built_in_walkers(1, number) for number in range(6)], WindowProtocol(8, 12, stride=3))
 
 
 def test_training_batches_turn_scenes_and_keep_distances(store):

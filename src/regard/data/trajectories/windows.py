@@ -18,7 +18,7 @@ AgentChoice = Literal["complete", "present"]
 FEWEST_SEEN = 2  # steps of the past in which a present agent must be seen
 
 
-class Protocol(NamedTuple):
+class WindowProtocol(NamedTuple):
     """How windows are cut: the steps of past and future, and whom they have.
 
     `complete` agents are seen at every step. `present` agents are seen at the last step of the past and at another one
@@ -51,7 +51,7 @@ def agent_key(file: str, agent: str) -> int:
     return zlib.crc32(f"{Path(file).stem}/{agent}".encode())
 
 
-def windows(tracks: Tracks, protocol: Protocol) -> Iterator[Window]:
+def windows(tracks: Tracks, protocol: WindowProtocol) -> Iterator[Window]:
     """All windows of a file, in the order of time."""
     keys = np.array([agent_key(tracks.name, agent) for agent in tracks.agents], dtype=np.int64)
     for begin in range(0, tracks.last - protocol.steps + 2, protocol.stride):
@@ -119,6 +119,8 @@ class WindowStore:
 _ARRAYS = ("positions", "seen", "keys", "begins", "frames", "files")
 
 
-def store_tracks(files: Sequence[Tracks], protocol: Protocol, poll: Callable[[], None] = lambda: None) -> WindowStore:
+def store_tracks(
+    files: Sequence[Tracks], protocol: WindowProtocol, poll: Callable[[], None] = lambda: None
+) -> WindowStore:
     """All windows of some files."""
     return WindowStore.of((each for tracks in files for each in windows(tracks, protocol)), protocol.steps, poll)

@@ -345,8 +345,8 @@ def find_contexts(
     stored: dict[str, StoredExample] = {}
     for example, values in _again(reader, site, dictionary, examples, where[best > 0].unique().tolist()):
         units, key = reader.units(examples[example], site.name), str(example)
-        picture = _png(units.pixels) if isinstance(units, ImageUnits) else ""
-        stored[key] = StoredExample.pack(examples[example], list(reader.columns.values()), picture)
+        shown = _png(units.pixels) if isinstance(units, ImageUnits) else ""
+        stored[key] = StoredExample.pack(examples[example], list(reader.columns.values()), shown)
         for number in ((where == example) & (best > 0)).any(dim=0).nonzero()[:, 0].tolist():
             features[number].contexts.append(_context(key, units, values[:, number]))
     for feature in features:

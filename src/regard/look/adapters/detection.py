@@ -23,11 +23,11 @@ def inspect_detector(detector: ObjectDetector, given: GivenInput) -> Inspected:
     (found,) = detector.detect(given.file, LEAST)
     report = inspect_image(detector, given.file, given.title)
     whole = whole_image(detector, given.file)
-    picture = DATA_URL + base64.b64encode(png(whole)).decode()
+    data_url = DATA_URL + base64.b64encode(png(whole)).decode()
     if not attention_names(detector.model):
         details = {"boxes": detector.stages(given.file)}
         report = replace(report, image=whole, shown_as=Boxes.view, details=details)
-    return Inspected(report, {"objects": found.fractions(), "image": picture})
+    return Inspected(report, {"objects": found.fractions(), "image": data_url})
 
 
 def whole_image(detector: ObjectDetector, image: ImageSource) -> Pixels:

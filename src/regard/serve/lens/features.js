@@ -33,7 +33,7 @@ function showModels() {
   const offered = modelList.models.filter((model) => model.input === "features");
   fillSelect(byId("features-model"), offered.map(({ id }) => [id, id]), chosen());
   byId("features-none").hidden = offered.length > 0;
-  byId("features-desk").hidden = !offered.length;
+  byId("features-content").hidden = !offered.length;
 }
 
 function remember(number) {

@@ -22,7 +22,7 @@ function showModels() {
   const walking = modelList.models.filter((model) => model.input === "scene");
   fillSelect(byId("scene-model"), walking.map((model) => [model.id, modelLabel(model)]), byId("scene-model").value);
   byId("scene-none").hidden = walking.length > 0;
-  byId("scene-desk").hidden = !walking.length;
+  byId("scene-content").hidden = !walking.length;
   if (walking.length && !byId("scene-examples").childElementCount) showExamples();
 }
 

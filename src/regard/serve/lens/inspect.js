@@ -13,7 +13,7 @@ import { bytesOf } from "./look/weights.js";
 import { modelList, watchModels } from "./model_list.js";
 
 /** A tab for the models of one kind of input; the ids of its elements begin with its name. */
-class Desk {
+class FileTab {
   constructor(name, input, examples, example) {
     Object.assign(this, { name, input, examples, example, file: null, asked: 0 });
     onDrop(this.#part("drop"), ([first]) => this.take(first));
@@ -31,7 +31,7 @@ class Desk {
     const fitting = modelList.models.filter((model) => model.input === this.input);
     fillSelect(this.#part("model"), fitting.map((model) => [model.id, modelLabel(model)]), this.#part("model").value);
     this.#part("none").hidden = fitting.length > 0;
-    this.#part("desk").hidden = !fitting.length;
+    this.#part("content").hidden = !fitting.length;
     this.#showText();
     if (fitting.length && !this.#part("examples").childElementCount) this.#showExamples();
   }
@@ -83,11 +83,11 @@ class Desk {
 }
 
 export function startInspect() {
-  new Desk("picture", "image", "/api/inspect/examples", ({ caption, data }, number) => ({
+  new FileTab("picture", "image", "/api/inspect/examples", ({ caption, data }, number) => ({
     file: new File([bytesOf(data)], `example ${number + 1}.png`, { type: "image/png" }),
     content: make("img", { src: `data:image/png;base64,${data}`, alt: caption }),
   }));
-  new Desk("sound", "audio", "/api/inspect/sounds", ({ caption, data }, number) => ({
+  new FileTab("sound", "audio", "/api/inspect/sounds", ({ caption, data }, number) => ({
     file: new File([bytesOf(data)], `example ${number + 1}.wav`, { type: "audio/wav" }), content: caption,
   }));
 }

@@ -24,7 +24,7 @@ function showModels() {
   const walking = modelList.models.filter((model) => model.input === "house");
   fillSelect(byId("house-model"), walking.map((model) => [model.id, modelLabel(model)]), byId("house-model").value);
   byId("house-none").hidden = walking.length > 0;
-  byId("house-desk").hidden = !walking.length;
+  byId("house-content").hidden = !walking.length;
   if (walking.length && !byId("house-examples").childElementCount) showExamples();
 }
 

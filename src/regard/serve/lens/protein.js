@@ -24,7 +24,7 @@ function showModels() {
   const reading = modelList.models.filter((model) => model.input === "protein");
   fillSelect(byId("protein-model"), reading.map((model) => [model.id, modelLabel(model)]), byId("protein-model").value);
   byId("protein-none").hidden = reading.length > 0;
-  byId("protein-desk").hidden = !reading.length;
+  byId("protein-content").hidden = !reading.length;
   if (reading.length && !byId("protein-examples").childElementCount) showExamples();
 }
 

@@ -12,7 +12,7 @@ import { modelCalled, modelList, watchModels } from "./model_list.js";
 
 const CODES = "ar cs da de el en es fi fr he hi hu id it ja ko nl no pl pt ro ru sv tr uk vi zh".split(" "); // suggestions
 let files = [], progress, improvement, buttons, useModel;
-let listed = Promise.resolve(); // of the recipes: whoever is quicker with the form waits for them
+let listed = Promise.resolve(); // the list of recipes; a form that is sent earlier waits for it
 
 /** `use(id)` is called when the reader wants to translate with a model, `changed()` when models came or went. */
 export function startTrain(use, changed) {

@@ -153,8 +153,8 @@ def _encode(task: Task) -> Prepared:
 def _encode_torch(task: Task) -> Prepared:
     model, (tokens, mask) = _ours(task), _padded(task)
     assert isinstance(model, Bert)
-    twin = TorchBert(model).eval()
-    return _encoding(lambda: twin(tokens, mask), mask)
+    reference = TorchBert(model).eval()
+    return _encoding(lambda: reference(tokens, mask), mask)
 
 
 def _encode_transformers(task: Task) -> Prepared:

@@ -54,7 +54,7 @@ def patches(c: PatchesConfig, side: int) -> Cost:
     """The patch embedding of side x side patches. Non-overlapping patches are rows of one product; kept: the image."""
     cells = side**2
     made = _stem(c, side) if c.stem == "convolutions" else linear(cells, c.channels * c.patch**2, c.width)
-    return made + _picture(c) + streams(cells * c.width, 2)
+    return made + _input_image(c) + streams(cells * c.width, 2)
 
 
 def image_norm(pixels: int, channels: int) -> Cost:
@@ -110,7 +110,7 @@ def resnet(c: ResnetConfig, source: int = 0, target: int = 0) -> Costs:
     """The residual network of `models/resnet.py`."""
     large = c.stem == "large"
     side = halved(c.image_size) if large else c.image_size
-    stem = _picture(c) + convolution(side**2, c.channels, c.stem_width, 7 if large else 3, stride=2 if large else 1)
+    stem = _input_image(c) + convolution(side**2, c.channels, c.stem_width, 7 if large else 3, stride=2 if large else 1)
     if c.order == "post":
         stem += image_norm(side**2, c.stem_width) + rectified(side**2 * c.stem_width)
     if large:
@@ -158,7 +158,7 @@ def mvit(c: MvitConfig, source: int = 0, target: int = 0) -> Costs:
     """The multiscale Transformer of `models/mvit.py`."""
     extra = 1 if c.class_token else 0
     side = -(-c.image_size // c.patch_stride) if c.patch_kernel % 2 else c.image_size // c.patch_stride + 1
-    cells = convolution(side**2, c.channels, c.width, c.patch_kernel, bias=True) + _picture(c)
+    cells = convolution(side**2, c.channels, c.width, c.patch_kernel, bias=True) + _input_image(c)
     positions = (c.image_size // c.patch_stride) ** 2 + extra if c.positions == "absolute" else 0
     parts = {"patches": cells + Cost(c.width * (extra + positions))}
     matrices, outputs = list[Matrix](), c.width
@@ -177,7 +177,7 @@ def sagan(c: SaganConfig, source: int = 0, target: int = 0) -> Costs:
     """The two networks of `models/sagan.py`: one image is generated, and one is judged."""
     sides, classes = c.sides, c.classes if c.conditional else 1
     made = linear(1, c.latent, c.widths[0] * sides[0] ** 2) + Cost(kept=c.latent)
-    judged, inputs = _picture(c), c.widths[0]
+    judged, inputs = _input_image(c), c.widths[0]
     matrices = []
     for number, width in enumerate(c.widths):
         side = sides[number + 1]
@@ -208,7 +208,7 @@ def sagan(c: SaganConfig, source: int = 0, target: int = 0) -> Costs:
     return Costs({"generator": made, "critic": judged}, matrices, 0, 0)
 
 
-def _picture(c: ImageConfig) -> Cost:
+def _input_image(c: ImageConfig) -> Cost:
     return Cost(kept=c.channels * c.image_size**2)
 
 

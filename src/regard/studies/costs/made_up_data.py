@@ -42,7 +42,7 @@ def synthetic_recipe(
     count = BATCHES * batch
     if isinstance(config, ImageConfig):
         values["training"]["batch"] = batch
-        values["data"] = _pictures(folder, config, count)
+        values["data"] = _images(folder, config, count)
     else:
         size = getattr(config, "vocab", 0) or getattr(config, "target_vocab", 0)
         values["tokenizer"] = {**values.get("tokenizer", {}), "kind": "word", "size": size, "min_frequency": 1}
@@ -87,7 +87,7 @@ def _texts(folder: Path, task: str, words: _Words, count: int, source: int, targ
     return {"train": str(path), "block": target, "documents": "file"}
 
 
-def _pictures(folder: Path, config: ImageConfig, count: int) -> dict[str, Any]:
+def _images(folder: Path, config: ImageConfig, count: int) -> dict[str, Any]:
     """Grey noise in the format of MNIST."""
     random, side = np.random.default_rng(1), config.image_size
     pixels = random.integers(256, size=(count, side, side), dtype=np.uint8)

@@ -32,8 +32,8 @@ def evaluate_images(classifier: ImageClassifier, data: str, options: EvaluationO
     if unknown := [label for label in labels if label not in classifier.labels]:
         raise DataError(f"{data} has the class {unknown[0]!r}; the model knows {', '.join(classifier.labels)}")
     right, of_class, unread = Counter[str](), Counter[str](), list[str]()
-    pictures = _examples(classifier, data, options, unread)
-    while some := list(islice(pictures, BATCH_IMAGES)):
+    examples = _examples(classifier, data, options, unread)
+    while some := list(islice(examples, BATCH_IMAGES)):
         images = [image for image, _ in some]
         for answer, (_, number) in zip(classifier.classify(images), some, strict=True):
             of_class[labels[number]] += 1

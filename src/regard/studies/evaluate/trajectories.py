@@ -11,7 +11,7 @@ from regard.data.synthetic.walkers import built_in_walkers
 from regard.data.trajectories.batches import SceneBatch, SceneBatches
 from regard.data.trajectories.scenes import SCENES, collection_files, is_collection
 from regard.data.trajectories.tracks import Tracks, read_tracks
-from regard.data.trajectories.windows import Protocol, WindowStore, store_tracks
+from regard.data.trajectories.windows import WindowProtocol, WindowStore, store_tracks
 from regard.errors import DataError
 from regard.inference.pipelines.forecaster import BUILT_IN, Forecaster
 from regard.studies.evaluate.catalog import Evaluation, EvaluationOptions
@@ -84,7 +84,7 @@ def _store(forecaster: Forecaster, tracks: list[Tracks]) -> tuple[WindowStore, i
     """The windows to measure on, and the number of agents that each has at least."""
     config = forecaster.config
     for fewest in (2, 1):
-        store = store_tracks(tracks, Protocol(config.past, config.future, fewest=fewest))
+        store = store_tracks(tracks, WindowProtocol(config.past, config.future, fewest=fewest))
         if len(store):
             return store, fewest
     raise DataError(

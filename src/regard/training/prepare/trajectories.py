@@ -13,7 +13,7 @@ from regard.data.synthetic.walkers import built_in_walkers
 from regard.data.trajectories.scenes import collection_files
 from regard.data.trajectories.settings import SceneSettings
 from regard.data.trajectories.tracks import Tracks, read_tracks
-from regard.data.trajectories.windows import Protocol, WindowStore, store_tracks
+from regard.data.trajectories.windows import WindowProtocol, WindowStore, store_tracks
 from regard.errors import DataError
 from regard.training.recipe.trajectory_sections import ScenesOfTracksSection
 from regard.training.safeguards import Poll
@@ -72,7 +72,7 @@ class ScenePreparation:
             tracks = self._tracks(part, skipped)
             agents = data.agents if part == "train" else "complete"
             fewest, stride = (data.fewest, data.stride) if part == "train" else (min(2, data.fewest), 1)
-            store = store_tracks(tracks, Protocol(self.past, self.future, stride, fewest, agents), poll)
+            store = store_tracks(tracks, WindowProtocol(self.past, self.future, stride, fewest, agents), poll)
             if part == "train":
                 trained = tuple(Path(each.name).stem for each in tracks)
                 if not len(store):
