@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 
 import numpy as np
 import pytest
@@ -16,9 +17,12 @@ import regard
 from regard.attention.activations import record_activations
 from regard.checkpoints import save_model
 from regard.cli.main import run
+from regard.data.audio.reading import write_wav
+from regard.data.synthetic.speech import utterances
 from regard.errors import ConfigError, UsageError
 from regard.inference.pipelines.feature_dictionary import FeatureDictionary
-from regard.inference.pipelines.reading.base import Site, observe
+from regard.inference.pipelines.reading.base import Site, Source, fingerprint, observe
+from regard.inference.pipelines.reading.catalog import reader_of
 from regard.models.gpt import PRESETS, Gpt, GptConfig
 from regard.models.sparse_autoencoder import SparseAutoencoder, SparseAutoencoderConfig
 from regard.studies.costs.models import COSTS
@@ -28,6 +32,7 @@ from regard.training.metrics_log import METRICS, read_metrics
 from regard.training.prepare import activations
 from regard.training.tasks.catalog import load_recipe
 from regard.training.tasks.dictionary import DictionaryTask, resample
+from tiny_speech import AUDIO, save_recognizer, tiny_recognizer
 
 LOOP = (
     "training.device=cpu",
@@ -268,6 +273,7 @@ def read(tmp_path_factory, gpt_folder, translator_folder, make_encoder, make_cla
         if kind not in made:
             place = tmp_path_factory.mktemp(kind)
             (place / "text.txt").write_text("the fox saw the owl\nthe owl saw the fox\nwe are eating bread\n" * 8)
+            save_recognizer(place / "speech", tiny_recognizer(decoder_depth=1))
             for number, label in enumerate("abc" * 4):
                 (place / "images" / label).mkdir(parents=True, exist_ok=True)
                 pixels = np.random.default_rng(number).integers(256, size=(16, 16, 3), dtype=np.uint8)
@@ -280,6 +286,8 @@ def read(tmp_path_factory, gpt_folder, translator_folder, make_encoder, make_cla
                 "reader": (translator_folder, "encoder.0.residual", "phrasebook"),
                 "vit": (make_classifier("vit"), "encoder.1.residual", place / "images"),
                 "swin": (make_classifier("swin"), "stages.0.0.residual", place / "images"),
+                "speech": (place / "speech", "encoder.1.residual", "speech"),
+                "speaker": (place / "speech", "decoder.decoder.0.residual", "speech"),
             }[kind]
             own = ("model.features=24", "model.k=4", "data.count=24", "data.block=24", "data.to=", "data.split=0.25")
             steps = ("training.steps=12", "training.batch=16", "training.validate_every=12")
@@ -290,7 +298,9 @@ def read(tmp_path_factory, gpt_folder, translator_folder, make_encoder, make_cla
     return make
 
 
-@pytest.mark.parametrize("kind", ["gpt", "writer", "encoder", "translator", "reader", "vit", "swin"])
+@pytest.mark.parametrize(
+    "kind", ["gpt", "writer", "encoder", "translator", "reader", "vit", "swin", "speech", "speaker"]
+)
 def test_every_kind_of_model_can_be_read(kind, read):
     dictionary = regard.load(read(kind))
     assert isinstance(dictionary, FeatureDictionary)
@@ -427,3 +437,45 @@ def test_its_cost_is_what_torch_counts(activation):
     with torch.backends.mkldnn.flags(enabled=False, allow_tf32=None), FlopCounterMode(display=False) as counter:
         model(torch.randn(30, 12))
     assert costs.total.flops == counter.get_total_flops()
+
+
+def test_a_dictionary_of_other_weights_is_told(read, gpt_folder, tmp_path, capsys):
+    dictionary, model = regard.load(read("gpt")), regard.load(gpt_folder).model
+    assert dictionary.subject.weights == fingerprint(model)
+    with torch.no_grad():
+        next(model.parameters())[0, 0] += 1
+    trained_again = dictionary.subject.replace(weights=fingerprint(model))
+    with pytest.raises(UsageError, match=rf"the features of d are of another model than {gpt_folder}: its weights"):
+        _ = FeatureDictionary(dictionary.model, trained_again, dictionary.folder, name="d").reader
+    copied = shutil.copytree(gpt_folder, tmp_path / "copied")
+    assert run(["features", "--text", "the fox", "-m", str(read("gpt")), "--of", str(copied)]) == 0
+
+
+def test_frames_of_recordings_are_read_with_their_times_and_losses(read, tmp_path):
+    """Against a pass by hand over one recording; in a batch, padded frames do not count."""
+    (long, short) = utterances(part="test", count=2, seed=4, digits=(2, 3), rate=AUDIO.rate)
+    for number, said in enumerate((long, short)):
+        write_wav(tmp_path / f"{number}.wav", said.samples, AUDIO.rate)
+        (tmp_path / f"{number}.txt").write_text(said.text)
+    recognizer = regard.load(save_recognizer(tmp_path / "model", tiny_recognizer(decoder_depth=1)))
+    reader = reader_of(recognizer)
+    examples = list(reader.examples(Source(str(tmp_path))))
+    assert [len(samples) for samples, _ in examples] == [len(long.samples), len(short.samples)]
+    site = Site(reader.model, "encoder.1.residual")
+    together = observe(reader, site, examples, loss=True)
+    alone = [observe(reader, site, [each], loss=True) for each in examples]
+    torch.testing.assert_close(together.rows, torch.cat([each.rows for each in alone]), atol=1e-4, rtol=1e-4)
+    assert together.loss == pytest.approx(sum(each.loss for each in alone), rel=1e-4)
+    samples, ids = examples[0]
+    features = recognizer._features([samples.astype(np.float32) / 32767])
+    with torch.inference_mode():
+        heard = recognizer.model(features.values, None, torch.tensor([[recognizer.tokenizer.pad, *ids[:-1]]]))
+    logs, said = heard.frames[0].log_softmax(-1), torch.tensor(ids[None, :-1]).long()
+    by_labels = functional.ctc_loss(logs[:, None], said, [len(logs)], [len(ids) - 1], blank=0, reduction="sum")
+    by_decoder = functional.cross_entropy(heard.taught[0], torch.tensor(ids).long(), reduction="sum")
+    assert recognizer.tokenizer.pad == 0 and alone[0].loss == pytest.approx(float(by_labels + by_decoder), rel=1e-3)
+    units = reader.units(examples[0], site.name)
+    assert len(units) == len(alone[0].rows) == len(logs) and units.tokens[10].startswith(" 0.40s")
+    given = reader.given(str(tmp_path / "0.wav"))
+    assert np.array_equal(given[0], samples)
+    assert reader.answer(given, 0) == recognizer.transcribe(tmp_path / "0.wav")[0].text

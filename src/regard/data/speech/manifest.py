@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from regard.data.audio.reading import SUFFIXES, AudioSource
+from regard.data.audio.reading import SUFFIXES, AudioSource, Samples
 from regard.data.formats.archives import ARCHIVES, archive_members
 from regard.data.formats.lines import read_lines, refuse
 from regard.data.synthetic.speech import DIGITS
@@ -40,6 +40,14 @@ class Recording(NamedTuple):
     speaker: str = ""
     start: float = 0.0
     end: float | None = None
+
+    def part_of(self, samples: Samples, rate: int) -> Samples:
+        """The samples from `start` to `end` of those of the whole file."""
+        last = len(samples) if self.end is None else round(self.end * rate)
+        part = samples[round(self.start * rate) : last]
+        if not len(part) or last > len(samples) + rate // 10:
+            raise DataError(f"{self.name}: is only {len(samples) / rate:.2f} s long")
+        return part
 
 
 def read_recordings(path: str | Path) -> Iterator[Recording]:

@@ -28,7 +28,7 @@ from regard.device import find_device
 from regard.errors import CheckpointError, UsageError, with_article
 from regard.inference.insight.logit_lens import Unembeds
 from regard.inference.pipelines.catalog import load_pipeline
-from regard.inference.pipelines.reading.base import Example, ImageUnits, Reader, Site, Units, observe
+from regard.inference.pipelines.reading.base import Example, ImageUnits, Reader, Site, Units, fingerprint, observe
 from regard.inference.pipelines.reading.catalog import reader_of
 from regard.models.sparse_autoencoder import SparseAutoencoder
 
@@ -44,6 +44,7 @@ class Subject(Config):
 
     model: str
     place: str
+    weights: str = ""  # the fingerprint of the model; dictionaries of earlier versions have none
 
     def save(self, folder: Path) -> None:
         """Write it beside the weights."""
@@ -189,7 +190,13 @@ class FeatureDictionary:
             raise UsageError(
                 f"the features of {self.name} are of {model}, which is not there; name its folder with --of"
             )
-        return reader_of(load_pipeline(model, device=self._device))
+        reader = reader_of(load_pipeline(model, device=self._device))
+        if self.subject.weights not in ("", fingerprint(reader.model)):
+            raise UsageError(
+                f"the features of {self.name} are of another model than {model}: its weights are not those they were "
+                "learnt from; train the dictionary again, or name the folder of its model with --of"
+            )
+        return reader
 
     @cached_property
     def site(self) -> Site:

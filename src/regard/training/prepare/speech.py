@@ -188,12 +188,9 @@ class SpeechPreparation:
 
     def _part_of(self, recording: Recording, samples: Samples) -> Spoken:
         rate, text = self.audio.rate, " ".join(recording.text.split())
-        last = len(samples) if recording.end is None else round(recording.end * rate)
-        part = samples[round(recording.start * rate) : last]
         if not text:
             raise DataError(f"{recording.name}: has no text")
-        if not len(part) or last > len(samples) + rate // 10:
-            raise DataError(f"{recording.name}: is only {len(samples) / rate:.2f} s long")
+        part = recording.part_of(samples, rate)
         if len(part) > self.data.longest * rate:
             raise DataError(
                 f"{recording.name}: is {len(part) / rate:.1f} s long, but data.longest is {self.data.longest:g} s; cut "

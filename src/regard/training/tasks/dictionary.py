@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from regard.checkpoints.models import bare
 from regard.data.batch import VectorBatch
 from regard.inference.pipelines.feature_dictionary import Subject, find_contexts
-from regard.inference.pipelines.reading.base import Site
+from regard.inference.pipelines.reading.base import Site, fingerprint
 from regard.models.sparse_autoencoder import Coded, SparseAutoencoder, SparseAutoencoderConfig
 from regard.training.evaluation.dictionaries import measure_dictionary
 from regard.training.losses import Loss
@@ -140,7 +140,8 @@ class DictionaryTask(SupervisedTask[VectorBatch]):
 
     def save(self, folder: Path) -> None:
         """Write which model and place the dictionary is of."""
-        Subject(model=_lasting(self.recipe.data.model), place=self.site.name).save(folder)
+        weights = fingerprint(self.reader.model)
+        Subject(model=_lasting(self.recipe.data.model), place=self.site.name, weights=weights).save(folder)
 
     def finish(self, model: nn.Module, folder: Path) -> None:
         """Write the strongest contexts of every feature."""

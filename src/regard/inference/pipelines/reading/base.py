@@ -6,6 +6,7 @@ that examples of any kind lie in the same memory-mapped files.
 
 from __future__ import annotations
 
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,8 +28,9 @@ from regard.inference.pipelines.batching import batches_by_length
 
 B = TypeVar("B")
 Example = tuple[NDArray[Any], ...]  # one row for each column
-SAMPLES, PHRASEBOOK, SCENES = "samples", "phrasebook", "scenes"
-BUILT_IN = (SAMPLES, PHRASEBOOK, SCENES)  # data without files; samples are texts that a language model writes itself
+SAMPLES, PHRASEBOOK, SCENES, SPEECH = "samples", "phrasebook", "scenes", "speech"
+# Data without files; samples are texts that a language model writes itself.
+BUILT_IN = (SAMPLES, PHRASEBOOK, SCENES, SPEECH)
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Source:
 
 @dataclass(frozen=True)
 class TokenUnits:
-    """The positions of a text: its tokens, in a form to be shown."""
+    """The positions of a text, its tokens, or of a recording, its frames, in a form to be shown."""
 
     tokens: list[str]
 
@@ -188,6 +190,15 @@ def observe(reader: Reader[Any], site: Site, examples: Sequence[Example], *, los
             f"{list(real.shape)} positions; choose another place"
         )
     return Seen(vectors, real, summed, answers)
+
+
+def fingerprint(model: nn.Module) -> str:
+    """A number that tells the weights of models apart."""
+    found = 0
+    for name, weights in sorted(model.named_parameters()):
+        raw = weights.detach().cpu().contiguous().view(torch.uint8).numpy()
+        found = zlib.crc32(raw.tobytes(), zlib.crc32(name.encode(), found))
+    return f"{found:08x}"
 
 
 def side_of(place: Place | str) -> str:

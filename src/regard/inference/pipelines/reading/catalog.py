@@ -11,7 +11,9 @@ from regard.inference.pipelines.language_models import LanguageModel
 from regard.inference.pipelines.reading.base import Reader
 from regard.inference.pipelines.reading.images import ImageReader
 from regard.inference.pipelines.reading.pairs import PairReader
+from regard.inference.pipelines.reading.speech import SpeechReader
 from regard.inference.pipelines.reading.texts import EncoderReader, LanguageModelReader
+from regard.inference.pipelines.speech import SpeechRecognizer
 from regard.inference.pipelines.text_encoder import TextEncoder
 from regard.inference.pipelines.translator import Translator
 
@@ -20,6 +22,7 @@ READERS: dict[type[Any], Callable[[Any], Reader[Any]]] = {
     Translator: PairReader,
     TextEncoder: EncoderReader,
     ImageClassifier: ImageReader,
+    SpeechRecognizer: SpeechReader,
 }
 
 
