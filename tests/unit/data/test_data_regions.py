@@ -116,6 +116,9 @@ def test_another_format_is_refused(content, says, tmp_path):
         open_regions(path.rename(tmp_path / "train.csv"))
     with pytest.raises(DataError, match="has no annotations"):
         open_regions(tmp_path)
+    (tmp_path / "yolo.txt").write_text("0 0.5 0.5 0.1 0.1\n")
+    with pytest.raises(DataError, match=r"yolo\.txt names '0', but there is no file .*0\.xml; expected COCO's JSON"):
+        open_regions(tmp_path / "yolo.txt")
 
 
 def test_missing_images_and_unknown_classes_are_named(tmp_path):

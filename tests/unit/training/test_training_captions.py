@@ -154,7 +154,7 @@ def test_bad_images_and_captions_are_named(flickr, bad, capsys):
     assert run(["train", str(file), "--out", str(flickr / "run")]) == 1
     complaint = capsys.readouterr().err
     assert complaint.count("\n") == 1 and {"damaged": "1.png", "extra": "9.png", "missing": "1.png"}[bad] in complaint
-    assert "skip_bad" in complaint and not (flickr / "run" / "data").exists()
+    assert "data.skip_bad = true" in complaint and not (flickr / "run" / "data").exists()
     task = open_task(of_files(flickr, "data.skip_bad=true"), flickr / "data", torch.device("cpu"), lambda: None)
     assert "; 1 left out, the first: " in task.summary and len(task.corpus.skipped) == 1
 

@@ -75,7 +75,7 @@ def captioned_images(
 
     def report(problem: str) -> None:
         if not skip_bad:
-            raise DataError(f"{problem}; leave such files out with skip_bad")
+            raise DataError(f"{problem}; leave such files out with data.skip_bad = true")
         problems.append(problem)
 
     def files() -> Iterator[tuple[str, Callable[[], bytes], int]]:

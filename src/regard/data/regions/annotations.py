@@ -234,6 +234,8 @@ def _voc(path: Path, names: tuple[str, ...]) -> RegionFiles:
     files = [folder / f"{stem}.xml" for stem in stems] or sorted(folder.glob("*.xml"))
     if not files:
         raise DataError(f"{path} has no annotations; expected {FORMATS}")
+    if (missing := next((file for file in files if not file.is_file()), None)) is not None:
+        raise DataError(f"{path} names {missing.stem!r}, but there is no file {missing}; expected {FORMATS}")
     read = [_voc_file(file) for file in files]
     names = names or tuple(sorted({name for _, boxes in read for name, _, _ in boxes}))
     images = [

@@ -28,6 +28,8 @@ export class AgentsView {
     this.#buildLayers();
     this.#listen();
     onTheme(() => this.#draw());
+    this.parts.readout.textContent = this.#describe();
+    this.#list();
     this.#draw();
   }
 
@@ -39,7 +41,7 @@ export class AgentsView {
   #buildLayers() {
     const { layer, head, layers } = this.parts;
     layers.hidden = !this.panels.length;
-    layer.replaceChildren(make("option", { value: "", textContent: "the last that fits" }),
+    layer.replaceChildren(make("option", { value: "", textContent: "last layer" }),
       ...this.panels.map(({ name }, at) => make("option", { value: at, textContent: name })));
     const heads = Math.max(1, ...this.panels.map((panel) => panel.heads));
     head.replaceChildren(make("option", { value: MEAN, textContent: "mean of heads" }),
@@ -90,7 +92,7 @@ export class AgentsView {
   }
 
   #describe() {
-    if (!this.pointed || !this.table) return this.pointed ? "This model has no attention." : "";
+    if (!this.pointed || !this.table) return this.pointed ? "This model has no attention." : "Point at an agent at a step.";
     const { agents } = this.details, best = this.table.cells.reduce((most, cell) => (cell.weight > most.weight ? cell : most));
     return `Agent ${agents[this.pointed.agent]} (${when(this.pointed.step)}) looks most at agent ${agents[best.agent]} (${when(best.step)}): ${percent(best.weight)}`;
   }
@@ -100,7 +102,7 @@ export class AgentsView {
     const { agents } = this.details, sums = agents.map(() => 0);
     for (const { agent, weight } of this.table?.cells ?? []) sums[agent] += weight;
     const order = [...sums.keys()].sort((one, other) => sums[other] - sums[one]).slice(0, 12);
-    this.parts.layerName.textContent = this.table ? this.table.panel.name : "";
+    this.parts.layerName.textContent = this.table ? this.table.panel.name : "How the agent that you point at divides its attention.";
     this.parts.whom.replaceChildren(...(this.table ? order : []).map((agent) => make("li", { data: { agent } },
       make("b", { textContent: percent(sums[agent]) }), ` agent ${agents[agent]}${agent === this.pointed.agent ? " (itself)" : ""}`)));
   }
@@ -254,11 +256,11 @@ const markup = `
     <p class="hint">Thick: the past and the likeliest future; thin: samples; dashed: what happened. Point at an agent at a step, or move with the arrow keys: whom and when it looks at lights up.</p>
   </section>
   <section class="atlas" aria-labelledby="whom-name">
+    <h2 id="whom-name">Whom it looks at</h2>
     <div class="bar" data-part="layers">
       <label>Layer <select data-part="layer"></select></label>
       <label>Head <select data-part="head"></select></label>
     </div>
-    <h2 id="whom-name">Whom it looks at</h2>
     <p class="hint" data-part="layerName"></p>
     <ol class="ranked" data-part="whom"></ol>
   </section>`;

@@ -111,7 +111,7 @@ export class SpectrogramView {
   #describe() {
     const weights = this.table?.[this.chosen], shown = { panel: Number(this.parts.layer.value), head: Number(this.parts.head.value) };
     if (!weights) {
-      this.parts.readout.textContent = "";
+      this.parts.readout.textContent = this.tokens.length ? "" : "Nothing was heard.";
       if (this.table) announce(this.root, shown);
       return;
     }

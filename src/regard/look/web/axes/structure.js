@@ -180,7 +180,7 @@ export class StructureView {
   /** What is pointed at, in words. */
   #describe() {
     const { details, pointed, other } = this;
-    if (pointed === null) return "Point at a residue of the map or of the chain: what it looks at lights up.";
+    if (pointed === null) return "Point at a residue, here or in the chain.";
     const told = [`${this.#name(pointed)}: confidence ${details.confidence[pointed].toFixed(0)}`];
     if (other !== null && other !== pointed) {
       told.push(`to ${this.#name(other)} ${details.distances[pointed][other].toFixed(1)} Å`);
