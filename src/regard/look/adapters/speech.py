@@ -38,7 +38,7 @@ def inspect_speech(recognizer: SpeechRecognizer | WhisperTranscriber, given: Giv
     ]
     report = speech_report(
         given.title or str(given.file), recognizer.name, samples, recognizer.rate, seen.spectrogram, panels, seen.words,
-        seen.path, {"text": seen.text} if seen.text else {"text": "nothing was heard"},
+        seen.path, {"text": seen.text},
     )  # fmt: skip
     return Inspected(report, {key: report.details[key] for key in ("words", "seconds")} | {"text": seen.text})
 

@@ -33,7 +33,7 @@ async function inflate(base64) {
 function writeHeading() {
   const fact = (name, value) => make("li", {}, `${name} `, make("b", { textContent: value }));
   byId("title").textContent = report.title;
-  byId("facts").append(fact("model", report.model), ...Object.entries(report.meta).map(([name, value]) => fact(name, value)));
+  byId("facts").append(fact("model", report.model), ...Object.entries(report.meta).map(([name, value]) => fact(name, value || "–")));
 }
 
 function start() {
