@@ -107,7 +107,7 @@ def batches(items: Iterable[Item]) -> Iterator[list[Item]]:
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file for encoded_write that gets its name only when it is complete and synced to disk."""
+    """Open a file that gets its name only when it is complete and synced to disk."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         with partial.open("wb") as file:

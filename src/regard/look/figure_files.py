@@ -11,6 +11,7 @@ import matplotlib
 from matplotlib import font_manager
 from matplotlib.figure import Figure
 
+from regard.documents.document_job import atomic_write
 from regard.errors import UsageError
 
 DPI = 160
@@ -36,7 +37,9 @@ def save_figure(make: Callable[[], Figure], path: Path) -> Path:
     metadata = {"Date": None} if file_format == "svg" else {"Software": None}
     with matplotlib.rc_context(style), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"Glyph .* missing from", category=UserWarning)
-        make().savefig(path, format=file_format, dpi=DPI, metadata=metadata)
+        figure = make()
+        with atomic_write(path) as file:
+            figure.savefig(file, format=file_format, dpi=DPI, metadata=metadata)
     return path
 
 

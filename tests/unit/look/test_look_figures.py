@@ -1,6 +1,8 @@
 """Figures and JSON: the files open, contain the words, and no part of a word is interpreted as markup."""
 
+import errno
 import json
+import os
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -8,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from regard.errors import UsageError
+from regard.errors import DataError, UsageError
 from regard.look.figures import MIN_WIDTH, draw, heat_map
 from regard.look.panels import Panel, Tokens
 from regard.look.report import AttentionReport, from_json, to_json
@@ -154,3 +156,19 @@ def test_a_model_without_cross_attention_has_a_source_only() -> None:
         "t", "m", [Panel("encoder.0", "self", rows(1, 2, 2), Tokens(["a", "b"]), Tokens(["a", "b"]))]
     )
     assert (report.source, report.target) == (["a", "b"], [])
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg", "html", "json"])
+def test_a_full_disk_leaves_the_file_of_before_and_names_it(
+    bread: AttentionReport, suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    path = save(bread, tmp_path / f"map.{suffix}")
+    before = path.read_bytes()
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(DataError, match=rf"map\.{suffix}: not written \(No space left on device\)"):
+        save(bread, path, panels="decoder.*.cross", head=1)
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]
+    assert path.read_bytes() == before
