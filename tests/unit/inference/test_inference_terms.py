@@ -11,7 +11,6 @@ from regard.data.text.glossary import Glossary
 from regard.errors import DataError, UsageError
 from regard.inference.decoding.constraints import Constraint, Constraints, Form, TokenKinds
 from regard.inference.decoding.search import Hypothesis
-from regard.inference.insight.forced_pass import AlignmentSettings, Pass
 from regard.inference.pipelines.placed_terms import Draft
 from regard.inference.pipelines.terms import as_glossary
 from regard.inference.pipelines.translation import Translation
@@ -101,11 +100,10 @@ def test_a_term_replaces_the_word_that_looks_at_its_source() -> None:
     answer = Hypothesis([3, 5, 6, 9, 7], 0.0, 0.0, True)
     draft = Draft(0, "a b c", constraints, answer, given=0)
     assert not draft.is_right and draft.said == {0: (3, 4)}
-    weights = np.full((1, 6, 4), 0.1)
-    weights[0, :5, 0] = [0.9, 0.3, 0.8, 0.0, 0.1]  # the mark looks most, but is no word
-    weights[0, 3, 2] = 0.9
-    look = Pass({"cross": weights}, [0, 1, 2, -1], [0, 0, 1, 2, 3], 3, 4)
-    outline = draft.outline(look, AlignmentSettings(layer="cross", shift=False, head=0))
+    weights = np.full((5, 4), 0.1)
+    weights[:, 0] = [0.9, 0.3, 0.8, 0.0, 0.1]  # the mark looks most, but is no word
+    weights[3, 2] = 0.9
+    outline = draft.outline(weights, words_of=[0, 0, 1, 2, 3])
     assert outline.places == ((2, 3), (3, 4))
     assert draft.beginning(outline) == []
     right = replace(answer, tokens=[9, 5, 9])

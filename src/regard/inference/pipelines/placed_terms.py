@@ -7,7 +7,7 @@ outline of a second search: a term that it lacks belongs where a word looks at t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -15,7 +15,6 @@ from jaxtyping import Float
 
 from regard.inference.decoding.constraints import Constraints, Outline, Progress
 from regard.inference.decoding.search import Hypothesis
-from regard.inference.insight.forced_pass import AlignmentSettings, Pass
 
 FREE = 2  # tokens before the first missing term that may still change, for its article
 
@@ -48,6 +47,9 @@ class Draft:
             if token in self.constraints.relevant:
                 again |= place >= self.given and token in progress.forbidden
             after = progress.after(token, 0.0)
+            if after.met == progress.met:
+                progress = after
+                continue
             for number in range(len(self.constraints.each)):
                 if after.met >> number & 1 and not progress.met >> number & 1:
                     said[number] = place - progress.longest_before(token), place + 1
@@ -63,13 +65,18 @@ class Draft:
         first = 0 if again else min(missing) - FREE
         return self.answer.tokens[: max(self.given, first)]
 
-    def outline(self, look: Pass, by: AlignmentSettings) -> Outline:
-        """This answer as the outline of another one, with the places of terms by its attention."""
-        weights, each = look.rows(by), self.constraints.each
+    def with_tokens(self, tokens: list[int]) -> Draft:
+        """Another answer to the same sentence."""
+        return replace(self, answer=replace(self.answer, tokens=tokens))
+
+    def outline(self, weights: Float[np.ndarray, "T S"], words_of: Sequence[int]) -> Outline:
+        """This answer as the outline of another one, with the places of terms by the attention of its tokens;
+        `words_of` has the word of each token."""
+        each = self.constraints.each
         places = _said_places(self, weights)
         taken = {token for start, end in places.values() for token in range(start, end)}
         for number in sorted(set(range(len(each))) - places.keys()):
-            places[number] = self._place(weights[:, list(each[number].source)].sum(axis=1), look.target_words_of, taken)
+            places[number] = self._place(weights[:, list(each[number].source)].sum(axis=1), words_of, taken)
             taken |= set(range(*places[number]))
         return Outline(tuple(self.answer.tokens), tuple(places[number] for number in range(len(each))))
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from regard.data.text.glossary import Glossary
 from regard.errors import UsageError
 from regard.inference.decoding.constraints import Constraints
+from regard.inference.decoding.protocols import ExtendingModel
 from regard.inference.decoding.search import Hypothesis
 from regard.inference.decoding.settings import SearchSettings
+from regard.inference.decoding.speculative import SpeculativeModel
 from regard.inference.pipelines.placed_terms import Draft
+from regard.inference.pipelines.substitution import Steered, Substitution
 
 if TYPE_CHECKING:
     from regard.inference.pipelines.translator import Translator
@@ -88,17 +92,46 @@ class TermSearch:
         settings: SearchSettings,
     ) -> list[Hypothesis]:
         """Answers that follow drafts but have all their terms."""
-        by = self.translator.aligning()
-        sources, answers = [draft.source for draft in drafts], [draft.answer.tokens for draft in drafts]
-        looks = self.translator.passes(sources, answers, to=to, layers=by.layer)
-        outlines = [draft.outline(look, by) for draft, look in zip(drafts, looks, strict=True)]
-        found = self.translator.source_search.search(
-            [rows[draft.sentence] for draft in drafts],
-            [draft.beginning(outline) for draft, outline in zip(drafts, outlines, strict=True)],
+        steered = self._steered(drafts, [rows[draft.sentence] for draft in drafts], to, settings)
+        open_ones = [number for number, each in enumerate(steered) if each.answer is None]
+        searched = self.translator.source_search.search(
+            [rows[drafts[number].sentence] for number in open_ones],
+            [steered[number].beginning for number in open_ones],
             settings.replace(n_best=1, beam=min(settings.beam, OUTLINE_BEAM)),
-            [replace(draft.constraints, outline=each) for draft, each in zip(drafts, outlines, strict=True)],
+            [replace(drafts[number].constraints, outline=steered[number].outline) for number in open_ones],
         )
-        return [best for best, *_ in found]
+        found = dict(zip(open_ones, searched, strict=True))
+        return [each.answer or found[number][0] for number, each in enumerate(steered)]
+
+    def _steered(
+        self, drafts: Sequence[Draft], rows: Sequence[Sequence[int]], to: str, settings: SearchSettings
+    ) -> list[Steered]:
+        """Drafts with the places of their terms, and with their terms if the model can check that at once."""
+        by, translator = self.translator.aligning(), self.translator
+        if self.substitution is not None:
+            return self.substitution(drafts, rows, by, settings)
+        sources, answers = [draft.source for draft in drafts], [draft.answer.tokens for draft in drafts]
+        looks = translator.passes(sources, answers, to=to, layers=by.layer)
+        outlines = [
+            draft.outline(look.rows(by), look.target_words_of) for draft, look in zip(drafts, looks, strict=True)
+        ]
+        return [Steered(outline, draft.beginning(outline)) for draft, outline in zip(drafts, outlines, strict=True)]
+
+    @cached_property
+    def substitution(self) -> Substitution | None:
+        """What puts terms into free answers; None if the model reads one token at a time."""
+        model, tokenizer = self.translator.decoder, self.translator.tokenizer
+        model = model.model if isinstance(model, SpeculativeModel) else model
+        if not isinstance(model, ExtendingModel):
+            return None
+        return Substitution(
+            model,
+            self.translator.models[0],
+            tokenizer.target,
+            self.translator.vocabulary,
+            tokenizer.source.pad,
+            self.translator.device,
+        )
 
 
 def _by_score(answer: Hypothesis) -> tuple[bool, float]:
