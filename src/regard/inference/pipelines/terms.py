@@ -90,6 +90,8 @@ class TermEncoder:
         forms: list[Form] = []
         for texts, first in ((match.forms, False), (match.capitalised, True)):
             for text in texts:
+                if text not in match.term.targets and not match.term.kept and not self._writes(text):
+                    continue  # capitals that nobody listed
                 whole = not is_unspaced(text[-1]) and text[-1].isalnum()
                 tokens, joined = tuple(self._encode(text, match.term)), self._joined(text)
                 opening = 2 if tokens[0] == self.tokenizer.target.capital else 1
@@ -97,6 +99,10 @@ class TermEncoder:
                 if joined and joined != tokens:
                     forms.append(Form(joined, whole, first, joined=True))
         return tuple(dict.fromkeys(forms))
+
+    def _writes(self, form: str) -> bool:
+        (ids,) = self.tokenizer.target.encode([form])
+        return bool(ids) and self.tokenizer.target.unknown not in ids
 
     def _encode(self, form: str, term: Term) -> list[int]:
         target = self.tokenizer.target
