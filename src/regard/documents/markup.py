@@ -203,7 +203,8 @@ class _SplitSegment:
 
     @property
     def has_words(self) -> bool:
-        return any(map(str.isalnum, self.text))
+        """Whether there are letters: a price or a date alone, such as a cell of a table, is copied."""
+        return any(map(str.isalpha, self.text))
 
 
 def _split_segment(pieces: Sequence[Piece]) -> _SplitSegment:

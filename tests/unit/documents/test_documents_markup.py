@@ -41,7 +41,9 @@ def test_marks_follow_the_alignment(source: str, translation: str, links: str, e
     assert translate_one(source, translation, pairs) == expected
 
 
-@pytest.mark.parametrize("text", ["", "   ", "%s", "<b>{0}</b> %s", " \n%d\n", "...", "\ufffc"])
+@pytest.mark.parametrize(
+    "text", ["", "   ", "%s", "<b>{0}</b> %s", " \n%d\n", "...", "\ufffc", "12.50", "3 %s", "2026-11-18"]
+)
 def test_segments_without_words_are_copied_and_never_translated(text: str):
     def never(texts: list[str]) -> list[str]:
         raise AssertionError(texts)
