@@ -164,7 +164,8 @@ class Replicated(Engine):
             )
 
     def gradients(self, *, complete: bool) -> AbstractContextManager[None]:
-        return nullcontext() if complete else self.forward.no_sync()
+        # `forward` is the model itself where a bad step is computed again, which ends the run on every rank.
+        return nullcontext() if complete or self.forward is self.model else self.forward.no_sync()
 
 
 class Sharded(Engine):

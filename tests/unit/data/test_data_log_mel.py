@@ -114,8 +114,10 @@ def test_zeros_behind_a_row_change_none_of_its_frames():
     batch = torch.zeros(2, 9_000)
     batch[0, :4_000], batch[1] = short, long
     together = log_mel(batch, CONFORMER)
-    assert torch.equal(together[0, : CONFORMER.frames(4_000)], log_mel(short, CONFORMER)[: CONFORMER.frames(4_000)])
-    assert torch.equal(together[1], log_mel(long, CONFORMER))
+    frames = CONFORMER.frames(4_000)
+    # Some CPUs add the products of another number of rows in another order: the last bits may differ.
+    torch.testing.assert_close(together[0, :frames], log_mel(short, CONFORMER)[:frames], rtol=0, atol=1e-5)
+    torch.testing.assert_close(together[1], log_mel(long, CONFORMER), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("config", [CONFORMER, WHISPER])

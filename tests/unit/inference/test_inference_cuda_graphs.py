@@ -117,7 +117,7 @@ ALONE = [(name, settings, (1, 5)) for name, settings, counts in TOGETHER if coun
     ("name", "settings", "counts"), [*TOGETHER, *(pytest.param(*case, marks=pytest.mark.full) for case in ALONE)]
 )
 def test_captured_searches_answer_as_the_others_do(name, settings, counts):
-    model = MODELS[name](len(settings))
+    model = MODELS[name](len(settings)).double()  # with 32 bits, random weights leave hypotheses nearly equal
     runner = GraphModel(model, repeat)
     for count in counts:
         source, mask = ragged(count, count)

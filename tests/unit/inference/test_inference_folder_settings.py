@@ -105,7 +105,10 @@ def test_alternatives_and_streams_have_the_same_first_answer(translator_folder, 
             scores = [each.score for each in (answer, *answer.alternatives)]
             assert scores == sorted(scores, reverse=True) and len(scores) <= n_best
         *_, last = translator.stream(SENTENCES[1], to="es", n_best=n_best)
-        assert last.whole == several[1]
+        said, expected = ([each, *each.alternatives] for each in (last.whole, several[1]))
+        assert [each.text for each in said] == [each.text for each in expected]
+        # Some CPUs add the products of another number of sentences in another order: the last bits may differ.
+        assert [each.score for each in said] == pytest.approx([each.score for each in expected], rel=1e-6)
 
 
 def test_the_command_line_decodes_as_python_does(translator_folder, capsys):

@@ -86,7 +86,17 @@ def test_a_stream_ends_with_the_translation(served, ask, translator_folder):
         events = [json.loads(line.removeprefix("data: ")) for line in answer.iter_lines() if line]
     whole = ask("translate", text=asked["text"], beam=2)
     assert events[-1]["done"] is True and events[-2]["text"] == whole["translations"][0]["text"]
-    assert {**events[-1]["answer"], "milliseconds": 0} == {**whole, "milliseconds": 0}
+    assert alike({**events[-1]["answer"], "milliseconds": 0}, {**whole, "milliseconds": 0})
+
+
+def alike(one, other) -> bool:
+    """Whether two answers are equal but for the last bits of their scores: a stream searches sentence by sentence, and
+    some CPUs add the products of another number of rows in another order."""
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(alike(one[key], other[key]) for key in one)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(alike, one, other))
+    return one == (pytest.approx(other, rel=1e-5) if isinstance(one, float) else other)
 
 
 @pytest.mark.parametrize("path", ["translate", "translate/stream"])

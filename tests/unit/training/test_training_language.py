@@ -498,7 +498,7 @@ def test_an_init_that_does_not_fit_is_refused(tmp_path, init, table):
         ("tinyshakespeare-gpt-small", "training.metric=bleu", "does not measure"),
         ("tinyshakespeare-gpt-small", "model={name='bert'}", "cannot do task 'language'"),
         ("tinyshakespeare-gpt-small", "model.vocab=10", "comes from the tokenizer"),
-        ("tinyshakespeare-gpt-small", "model.init=x", "comes from model.init"),
+        ("tinyshakespeare-gpt-small", "model={name='gpt',preset='nano',init='x'}", "comes from model.init"),
         ("tinyshakespeare-gpt-small", "data.train=[]", "names no file"),
         ("glue-sst2-minilm", "model.widht=3", "did you mean 'width'"),
         ("glue-sst2-minilm", "training.metric=spearman", "does not fit data with labels"),

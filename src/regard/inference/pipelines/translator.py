@@ -329,7 +329,8 @@ class Translator(DecodingPipeline):
         if self.positions is None:
             return settings
         most = self.positions - 1  # the start token takes one position
-        return settings.replace(max_length=min(settings.max_length or settings.longest or most, most))
+        longest = min(settings.max_length or settings.longest or most, most)
+        return settings.replace(max_length=longest, min_length=min(settings.min_length, longest))
 
     def _fits(self, text: str) -> bool:
         """Whether the model can read a text at once; the beginning of a very long text is enough to say no."""
