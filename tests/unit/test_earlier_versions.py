@@ -72,6 +72,6 @@ def test_an_unfinished_run_ends_as_it_would_have(name: str, tmp_path: Path) -> N
     found, expected = load_file(out / "model.safetensors"), load_file(KEPT / "models" / name / "model.safetensors")
     assert found.keys() == expected.keys()
     for key, value in expected.items():
-        if key.endswith("key.bias"):  # the softmax ignores it: its gradient is rounding alone, which differs among CPUs
-            continue
-        np.testing.assert_allclose(found[key], value, rtol=1e-4, atol=1e-5)
+        # The softmax ignores biases of keys: their gradients are rounding errors, which differ among CPUs and
+        # move them by the learning rate (0.005) at most.
+        np.testing.assert_allclose(found[key], value, rtol=1e-4, atol=5e-3 if key.endswith("key.bias") else 1e-5)
