@@ -76,3 +76,25 @@ def test_the_offline_page_needs_no_server(context, make_navigator, tmp_path):
     page.goto(f"file://{tmp_path / 'look.html'}")
     check(page.locator("body"), navigator, answer)
     assert not troubles
+
+
+def test_what_scrolls_under_a_resting_pointer_does_not_replace_the_choice_of_a_key(context, make_navigator, tmp_path):
+    navigator = regard.load(make_navigator("vlnbert"))
+    (answer,) = navigator.navigate("Turn left and walk 5 metres.", "builtin:houses#0", "house-1-000-003")
+    save(navigation_report(navigator, answer), tmp_path / "look.html")
+    page = context.new_page()
+    page.goto(f"file://{tmp_path / 'look.html'}")
+    page.evaluate("document.body.style.paddingBottom = '2000px'")
+    words, readout = page.locator("[data-part=words] span"), page.locator("[data-part=readout]")
+    words.evaluate_all("all => all.forEach(each => Object.assign(each.style, { display: 'block', height: '60px' }))")
+    pieces = navigator.attention(answer.instruction, answer.house, answer.best.numbers, answer.heading).pieces
+    words.nth(1).hover()
+    page.locator("[data-part=canvas]").focus()
+    page.keyboard.press("ArrowRight")
+    chosen = re.compile("^Step 0 ")
+    expect(readout).to_have_text(chosen)
+    page.evaluate("scrollBy({ top: 60, behavior: 'instant' })")
+    page.evaluate("() => new Promise((done) => setTimeout(done, 500))")
+    expect(readout).to_have_text(chosen)
+    words.nth(4).hover()
+    expect(readout).to_have_text(re.compile(f"^“{re.escape(pieces[4])}” looks"))

@@ -39,3 +39,22 @@ export function onWidth(element, action) {
     if (width) action();
   }).observe(element);
 }
+
+/**
+ * After a key was pressed, a pointer points only once it has moved: moving the focus scrolls the page, and whatever
+ * comes to lie under a resting pointer would replace what the key chose.
+ */
+function keepChoicesOfKeys() {
+  let moved = true, last = null; // the last place of the pointer in the window
+  addEventListener("keydown", () => { moved = false; }, true);
+  addEventListener("pointerdown", () => { moved = true; }, true);
+  const filter = (event) => {
+    const place = `${event.clientX} ${event.clientY}`;
+    if (place !== last) moved = true;
+    last = place;
+    if (!moved) event.stopImmediatePropagation();
+  };
+  for (const kind of ["pointerover", "pointerenter", "pointermove", "pointerout", "pointerleave"]) addEventListener(kind, filter, true);
+}
+
+keepChoicesOfKeys();
