@@ -23,7 +23,7 @@ from regard.cli.options import (
 from regard.errors import DataError, UsageError
 
 if TYPE_CHECKING:
-    from regard.inference.pipelines.text_encoder import Labelled
+    from regard.inference.pipelines.labelled import Labelled
 
 
 def classify(

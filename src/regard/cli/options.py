@@ -12,7 +12,8 @@ import typer
 
 if TYPE_CHECKING:
     from regard.inference.pipelines.images import ImageClassifier
-    from regard.inference.pipelines.text_encoder import Labelled, TextEncoder
+    from regard.inference.pipelines.labelled import Labelled
+    from regard.inference.pipelines.text_encoder import TextEncoder
     from regard.inference.pipelines.text_generator import TextGenerator
     from regard.inference.pipelines.translator import Translator
     from regard.inference.pipelines.word_vectors import WordVectors

@@ -11,7 +11,8 @@ import regard
 from regard.checkpoints import load_model
 from regard.errors import CheckpointError, DataError, UsageError
 from regard.inference.conversion import convert
-from regard.inference.pipelines.text_encoder import FEW, TextEncoder
+from regard.inference.pipelines.text_encoder import TextEncoder
+from regard.inference.pipelines.text_reader import FEW
 
 TEXTS = ["we are eating bread", "", "the house is big .", "she reads", "we", "the bread, the house (big)"] * 3
 

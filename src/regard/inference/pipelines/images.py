@@ -24,8 +24,8 @@ from regard.data.images.reading import Pixels, Preprocessing, read_image
 from regard.errors import CheckpointError, UsageError
 from regard.inference.fast.convert import fast_model, is_on_cpu
 from regard.inference.insight.neurons import LayerNeurons, record_neurons
+from regard.inference.pipelines.labelled import Labelled
 from regard.inference.pipelines.loading import load_for_pipeline
-from regard.inference.pipelines.text_encoder import Labelled
 from regard.layers.vision import Grid, ImageConfig, Windowed, weights_on_map
 from regard.layers.windows import WindowAttention
 

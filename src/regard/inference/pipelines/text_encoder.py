@@ -1,38 +1,34 @@
 """Text in; sentence vectors, predictions of masked words, labels and attention out: encoders such as BERT and ELMo."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, cast
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from tokenizers.normalizers import Lowercase
 from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.attention import record
 from regard.data.arguments import all_texts
-from regard.data.batch import pad_rows
-from regard.data.tokenizers.text import Encoded, TextTokenizer
-from regard.data.tokenizers.unknown_words import UnknownWord, unknown_words, warn_of_unknown
-from regard.errors import CheckpointError, DataError, UsageError
-from regard.inference.fast.convert import fast_model, is_on_cpu
+from regard.data.tokenizers.text import TextTokenizer
+from regard.errors import DataError, UsageError
 from regard.inference.insight.contacts import contact_probabilities
 from regard.inference.insight.forced_pass import require_attention
 from regard.inference.insight.predictions import TOP, TokenPrediction, TokenProbability, check_top
 from regard.inference.pipelines.batching import batches_by_length
 from regard.inference.pipelines.found_spans import FoundAnswer, TaggedWord, best_spans, tagged_words
+from regard.inference.pipelines.labelled import Labelled
 from regard.inference.pipelines.loading import load_for_pipeline
 from regard.inference.pipelines.sentence_embedding import MODES, SentenceModules, pool, read_sentence_modules
+from regard.inference.pipelines.text_reader import ANY_MASK, TextReader
 from regard.models.bert import Bert, BertConfig, BertOutput
-from regard.models.elmo import Elmo, ElmoConfig, ElmoOutput
+from regard.models.elmo import Elmo, ElmoConfig
 
-ANY_MASK = "[MASK]"
 NEXT_SENTENCE = ("next", "other")  # whether the second of two texts follows the first; BERT's outputs in this order
-FEW = 64  # tokens; above this, the model itself is as fast as its fast version
 
 
 class Guess(NamedTuple):
@@ -44,23 +40,6 @@ class Guess(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Labelled:
-    """The labels of a text with their probabilities, best first; for a model that rates texts, the value instead."""
-
-    labels: dict[str, float]
-    value: float | None = None
-    unknown: list[UnknownWord] = field(default_factory=list)  # words of the text that the model does not know
-
-    @property
-    def label(self) -> str:
-        return next(iter(self.labels), "")
-
-    @property
-    def probability(self) -> float | None:
-        return next(iter(self.labels.values()), None)
-
-
-@dataclass(frozen=True)
 class SelfAttention:
     """The attention between the tokens of a text, in every recorded layer and head."""
 
@@ -69,23 +48,7 @@ class SelfAttention:
     weights: dict[str, Float[np.ndarray, "H T T"]]
 
 
-class Readers:
-    """A model and its fast version, which reads a short text on a CPU in less than half the time."""
-
-    def __init__(self, model: Bert | Elmo):
-        self.model, self.use_fast = model, is_on_cpu(model)
-
-    @cached_property
-    def fast(self) -> Bert | Elmo:
-        """The fast version, made when it is first needed, because it takes memory."""
-        return fast_model(self.model)
-
-    def of(self, tokens: Int[Tensor, "B T"]) -> Bert | Elmo:
-        """The faster one for these tokens."""
-        return self.fast if self.use_fast and tokens.numel() <= FEW else self.model
-
-
-class TextEncoder:
+class TextEncoder(TextReader):
     """A BERT-like model, or an ELMo, with its tokenizer."""
 
     def __init__(
@@ -96,16 +59,8 @@ class TextEncoder:
         name: str = "",
         sentences: SentenceModules | None = None,
     ):
-        self.model, self.tokenizer, self.name = model.eval(), tokenizer, name
+        super().__init__(model, tokenizer, name)
         self.sentences = sentences or SentenceModules()
-        self.config: BertConfig | ElmoConfig = model.config
-        self.device, self.readers = next(model.parameters()).device, Readers(self.model)
-        self.warns = True  # warn about texts that are mostly unknown, if the result cannot say so
-        if tokenizer.size > self.config.vocab:
-            raise CheckpointError(
-                f"the tokenizer of {name or 'this model'} has {tokenizer.size:,} tokens, but the model knows "
-                f"{self.config.vocab:,}; they do not belong together"
-            )
 
     @classmethod
     def load(cls, folder: str | Path, *, device: str = "cpu", allow_pickle: bool = False) -> "TextEncoder":
@@ -134,7 +89,7 @@ class TextEncoder:
         """
         if pooling not in ("", *MODES.values()):
             raise UsageError(f"pooling is {pooling!r}; known are {', '.join(MODES.values())}")
-        given, modes = _several(texts), (pooling,) if pooling else self.sentences.modes
+        given, modes = all_texts(texts), (pooling,) if pooling else self.sentences.modes
         rows = self._encode(self._prompted(given, prompt), truncate=truncate, longest=self.sentences.longest)
         self._warn_of_unknown([text for text, row in zip(given, rows, strict=True) if self._has_unknown(row)])
         skipped, layers = self._skipped(prompt), nn.Identity() if pooling else self.sentences.layers.to(self.device)
@@ -166,20 +121,6 @@ class TextEncoder:
             return 0
         ids = self.tokenizer.encode(self._prompted([""], prompt))[0].ids
         return len(ids) - (ids[-1] in self.tokenizer.specials.values())
-
-    def unknown_words(self, text: str, pair: str = "") -> list[UnknownWord]:
-        """The words of a text and its partner that become unknown tokens, without hidden words."""
-        for name in filter(None, (ANY_MASK, self.mask_name)):
-            text = text.replace(name, " " * len(name))
-        return unknown_words(f"{text}\t{pair}" if pair else text, self.tokenizer.reads)
-
-    def _has_unknown(self, row: Encoded) -> bool:
-        """A quick check whether a text may have unknown words; few texts have."""
-        return self.tokenizer.unknown in row.ids
-
-    def _warn_of_unknown(self, texts: Sequence[str]) -> None:
-        if self.warns:
-            warn_of_unknown(texts, self.unknown_words)
 
     def fill(self, text: str, top: int = 5) -> list[Guess]:
         """The most probable tokens for the one hidden word of a text, written [MASK]."""
@@ -238,11 +179,11 @@ class TextEncoder:
             raise UsageError(f"{self._who()} only says whether one text follows another; give pairs, or fine-tune it")
         if self.config.head not in ("classify", "pretraining"):
             raise UsageError(f"{self._who()} has the head {self.config.head!r}, not 'classify'; fine-tune it first")
-        pairs = None if pairs is None else _several(pairs)
-        rows = self._encode(_several(texts), pairs, truncate=truncate, longest=longest)
+        pairs = None if pairs is None else all_texts(pairs)
+        rows = self._encode(all_texts(texts), pairs, truncate=truncate, longest=longest)
         unknown = [
             self.unknown_words(*both) if self._has_unknown(row) else []
-            for row, *both in zip(rows, _several(texts), *([] if pairs is None else [pairs]), strict=True)
+            for row, *both in zip(rows, all_texts(texts), *([] if pairs is None else [pairs]), strict=True)
         ]
         answers: list[Labelled | None] = [None] * len(rows)
         for chosen in batches_by_length([len(row.ids) for row in rows]):
@@ -260,7 +201,7 @@ class TextEncoder:
         """The tag of every word of each text; words are what spaces separate. With `truncate`, words beyond the model's
         limit get its first tag."""
         self._require("tags")
-        given, names = _several(texts), self._label_names()
+        given, names = all_texts(texts), self._label_names()
         rows = self._encode(given, truncate=truncate)
         found: list[list[TaggedWord]] = [[] for _ in rows]
         for chosen in batches_by_length([len(row.ids) for row in rows]):
@@ -331,48 +272,6 @@ class TextEncoder:
         """The tokens of a text, or of a pair, as they are displayed."""
         return self.tokenizer.pieces(self._encode([text], None if pair is None else [pair], marked=marked)[0].ids)
 
-    def hides_words(self, *texts: str) -> bool:
-        """Whether any of these texts has a hidden word."""
-        return any(name in text for text in texts for name in (ANY_MASK, self.mask_name) if name)
-
-    @property
-    def mask_name(self) -> str:
-        """The tokenizer's mask token; empty if it has none."""
-        return "" if self.tokenizer.mask is None else self.tokenizer.pieces([self.tokenizer.mask])[0]
-
-    def _encode(
-        self,
-        texts: Sequence[str],
-        pairs: Sequence[str] | None = None,
-        *,
-        truncate: bool = False,
-        longest: int | None = None,
-        marked: bool = False,
-    ) -> list[Encoded]:
-        """Token ids for the model; a text that is too long is refused, unless it may be cut."""
-        longest = min(longest or self.config.longest, self.config.longest)
-        if marked and self.mask_name:
-            texts = [text.replace(ANY_MASK, self.mask_name) for text in texts]
-            pairs = None if pairs is None else [pair.replace(ANY_MASK, self.mask_name) for pair in pairs]
-        rows = self.tokenizer.encode(texts, pairs, longest=longest if truncate else None, marked=marked)
-        for text, row in zip(texts, rows, strict=True):
-            if len(row.ids) > longest:
-                raise DataError(
-                    f"the text that begins with {text[:40]!r} has {len(row.ids):,} tokens; this model reads at most "
-                    f"{longest:,}: break it into shorter texts, or let it be cut at the end (truncate)"
-                )
-        return rows
-
-    def _padded(self, rows: Sequence[Encoded]) -> tuple[Tensor, Tensor, Tensor]:
-        tokens, mask = pad_rows([row.ids for row in rows], self.tokenizer.pad)
-        segments, _ = pad_rows([row.segments for row in rows], 0)
-        segments = segments.clamp(max=max(0, self.config.segments - 1))  # some models read pairs with one segment
-        return tokens.to(self.device), mask.to(self.device), segments.to(self.device)
-
-    def _read(self, rows: Sequence[Encoded]) -> BertOutput | ElmoOutput:
-        tokens, *others = self._padded(rows)
-        return self.readers.of(tokens)(tokens, *others)
-
     def _hidden(self, text: str) -> tuple[str, str]:
         """The text with hidden words replaced by the tokenizer's mask token, and that token."""
         if isinstance(self.model, Elmo) or self.model.masked is None:
@@ -414,13 +313,6 @@ class TextEncoder:
         if self.config.head == "pretraining":
             return NEXT_SENTENCE
         return self.config.label_names or [f"LABEL_{number}" for number in range(self.config.labels)]
-
-    def _who(self) -> str:
-        return self.name or "this model"
-
-
-def _several(texts: str | Sequence[str]) -> Sequence[str]:
-    return all_texts(texts)
 
 
 def _width(config: BertConfig | ElmoConfig) -> int:

@@ -21,9 +21,9 @@ from regard.data.vision_language.finders import Boxes, FinderConfig, Regions, pl
 from regard.errors import UsageError
 from regard.inference.insight.neurons import LayerNeurons, record_neurons
 from regard.inference.pipelines.images import DETAIL, ImageSource, open_image
+from regard.inference.pipelines.labelled import Labelled
 from regard.inference.pipelines.loading import load_for_pipeline
 from regard.inference.pipelines.region_readers import RegionReader, region_reader
-from regard.inference.pipelines.text_encoder import Labelled
 from regard.models.vilbert import Head, Vilbert
 
 BATCH_PAIRS = 256

@@ -105,14 +105,14 @@ def _costs(info: ModelInfo) -> list[list[str]]:
             ["To train on it, with gradients and optimiser", byte_size(sum(plan.memory.values()))],
             [f"Attention weights of one {examples.one}", f"{entries:,}"],
         ]
-    use = "translate a sentence" if info.pipeline.ability == "translate" else "read a text"
+    verb, text = ("translate", "sentence") if info.pipeline.ability == "translate" else ("read", "text")
     return [
         *weights,
-        [f"To {use} {length}, forward", f"{scaled(plan.forward_flops)}FLOPs"],
+        [f"To {verb} a {text} {length}, forward", f"{scaled(plan.forward_flops)}FLOPs"],
         ["To train on it, with gradients and optimiser", byte_size(sum(plan.memory.values()))],
-        ["Attention weights of it", f"{entries:,}"],
-        ["Remembered of a source while decoding", byte_size(plan.cache["sentence"])],
-        ["Remembered of each hypothesis", byte_size(plan.cache["hypothesis"])],
+        [f"Attention weights of such a {text}", f"{entries:,}"],
+        ["Memory of a source while decoding", byte_size(plan.cache["sentence"])],
+        ["Memory of each hypothesis", byte_size(plan.cache["hypothesis"])],
     ]
 
 

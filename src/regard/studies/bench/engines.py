@@ -24,7 +24,7 @@ from regard.inference.decoding.search import search
 from regard.inference.decoding.settings import SearchSettings, Vocabulary
 from regard.inference.decoding.speculative import decoding_model
 from regard.inference.decoding.start import from_prompt, from_source
-from regard.inference.pipelines.text_encoder import Readers
+from regard.inference.pipelines.text_reader import Readers
 from regard.models.bert import Bert
 from regard.models.transformer import Transformer
 from regard.optional import needed
