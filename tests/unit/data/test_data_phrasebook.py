@@ -10,14 +10,23 @@ import pytest
 
 from regard.data.synthetic.phrasebook import part_of, phrases
 from regard.data.synthetic.phrasebook.everyday import Everyday
-from regard.data.synthetic.phrasebook.grammar import Clause, Named, NounPhrase, Place, Pronoun, Time
-from regard.data.synthetic.phrasebook.interpreter import Interpreter
+from regard.data.synthetic.phrasebook.grammar import (
+    Clause,
+    Named,
+    NounPhrase,
+    Place,
+    Pronoun,
+    Said,
+    Time,
+    english_article,
+)
+from regard.data.synthetic.phrasebook.interpreter import SILENT, Interpreter
 from regard.data.synthetic.phrasebook.manners import Manner
 from regard.data.synthetic.phrasebook.morphology import ENDINGS, LANGUAGES, Name, Noun, Slot, conjugate, lexicon, plural
 from regard.errors import DataError, UsageError
 
 COUNT = 13_000 if "REGARD_FAULT_COUNT" in os.environ else 2_000  # sentences drawn for each length and language
-BOOK = lexicon()
+BOOK, EVERYDAY = lexicon(), lexicon(everyday=True)
 NOUNS = {noun.english[0]: noun for kind in BOOK.nouns.values() for noun in kind}
 VERBS = {verb.english["base"]: verb for verbs in (*BOOK.verbs.values(), BOOK.reports) for verb in verbs}
 ADJECTIVES = {adjective.english: adjective for group in BOOK.adjectives.values() for adjective in group}
@@ -502,7 +511,7 @@ def test_no_everyday_sentence_is_in_two_parts_however_it_is_written():
 
 
 def test_made_up_names_are_rare_and_copied():
-    known = {name.english for name in (*BOOK.people, *BOOK.countries, *(city for city in BOOK.places[1]))}
+    known = {name.english for name in (*EVERYDAY.people, *EVERYDAY.countries, *EVERYDAY.places[1])}
     pattern = re.compile(r"[Mm]y name is (\w+)\.?$")
     drawn = [(pattern.search(pair.source), pair) for pair in everyday("pt", count=20_000, longest=5)]
     made = [(found[1], pair) for found, pair in drawn if found and found[1] not in known and found[1][0].isupper()]
@@ -550,14 +559,75 @@ def test_everyday_sentences_checked_by_hand(english, spanish, portuguese):
 
 
 def test_every_pattern_can_be_filled_and_says_the_same_slots_in_every_language():
-    draw = Everyday(Random(1).random, BOOK)
-    for patterns in BOOK.patterns.values():
+    draw = Everyday(Random(1).random, EVERYDAY)
+    for patterns in EVERYDAY.patterns.values():
         for pattern in patterns:
             for words in pattern.words.values():
                 named = [word.name for word in words if isinstance(word, Slot) and not word.forms]
                 assert sorted(named) == sorted(pattern.slots), pattern
             for slot in pattern.slots:
                 draw.fill(slot)
+
+
+SLOTS = [
+    (
+        "travelling",
+        "is {place} open {clock}?",
+        "está abierta la farmacia el domingo",
+        "a farmácia está aberta no domingo",
+    ),
+    ("shopping", "{device} does not work.", "mi cámara no funciona", "minha câmera não funciona"),
+    ("eating", "a glass of {drink}.", "un vaso de vino tinto", "um copo de vinho tinto"),
+    ("health", "my {parts} hurt.", "me duelen los pies", "meus pés doem"),
+    ("introductions", "I am here for {nights}.", "estoy aquí por dos semanas", "estou aqui por duas semanas"),
+]
+
+
+@pytest.mark.parametrize(("topic", "english", "spanish", "portuguese"), SLOTS, ids=[row[1] for row in SLOTS])
+def test_patterns_agree_with_what_fills_them(topic, english, spanish, portuguese):
+    words = {noun.english[0]: noun for kind in EVERYDAY.nouns.values() for noun in kind}
+    fillings = {
+        "place": NounPhrase(words["pharmacy"], determiner="the"),
+        "clock": Time("on", DAYS["Sunday"]),
+        "device": NounPhrase(words["camera"], determiner="my"),
+        "drink": NounPhrase(words["red wine"]),
+        "parts": NounPhrase(words["foot"], True),
+        "nights": Said("two weeks", {"es": "dos semanas", "pt": "duas semanas"}),
+    }
+    shown = [Slot(word[1:-1]) if word.startswith("{") else word for word in english[:-1].split()]
+    (pattern,) = (pattern for pattern in EVERYDAY.patterns[topic] if pattern.words["en"] == shown)
+    for language, expected in zip(LANGUAGES, (spanish, portuguese), strict=True):
+        speech = Interpreter(EVERYDAY.tongues[language])
+        speech.pattern(pattern, {slot: fillings[slot] for slot in pattern.slots})
+        speech.end(".")
+        assert speech.pair().target == expected
+
+
+def test_english_may_leave_out_that_and_the_others_do_not():
+    think = does(ME, "think", "present")
+    lost = Clause(YOU, None, "present", adjective=ADJECTIVES["lost"])
+    for connective, english in ((SILENT, "I think you are lost"), ("that", "I think that you are lost")):
+        spanish, portuguese = (said(language, think, (connective, lost)) for language in LANGUAGES)
+        assert spanish.source == portuguese.source == english
+        assert (spanish.target, portuguese.target) == ("creo que estás perdido", "acho que você está perdido")
+        assert {j for _, j in spanish.possible} == {0, 1, 2, 3}
+
+
+def test_the_sentences_of_the_lectures_have_no_everyday_words():
+    more = {noun.english[0] for kind in EVERYDAY.nouns.values() for noun in kind} - NOUNS.keys()
+    assert {"towel", "red wine", "subway station"} <= more
+    verbs = {form for verb in VERBS.values() for form in verb.english.values()}
+    single = {word for word in more if " " not in word} - verbs
+    sources = [pair.source for pair in phrases("es", part="train", count=4_000, seed=2)]
+    drawn = {word.strip("?,") for source in sources for word in source.split()}
+    assert not drawn & single
+
+
+@pytest.mark.parametrize(
+    ("following", "article"), [("apple", "an"), ("university", "a"), ("ATM", "an"), ("umbrella", "an"), ("TV", "a")]
+)
+def test_the_english_article_goes_by_the_sound(following, article):
+    assert english_article(following) == article
 
 
 def test_mistakes_are_explained():

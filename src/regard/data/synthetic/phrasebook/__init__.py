@@ -35,7 +35,8 @@ def phrases(
     """Draw `count` pairs with distinct sources of `min_words` to `max_words` English words, spread over these lengths.
 
     A hash of the source, plainly written, decides its part (5 % test, 5 % valid), so no sentence is in two parts,
-    whatever the seed and however it is written; set phrases alone, of which there are few, are all for training."""
+    whatever the seed and however it is written (everyday ones with or without a comma); set phrases alone, of which
+    there are few, are all for training."""
     if target not in LANGUAGES:
         raise UsageError(f"the phrasebook speaks {' and '.join(LANGUAGES)}, not {target!r}")
     if max_words < max(SHORTEST, min_words):
@@ -62,7 +63,7 @@ def _drawn(
     target: str, part: Part, random: Callable[[], float], lengths: tuple[int, int], everyday: bool
 ) -> Iterator[Pair | None]:
     """Sentences without end, None for those of another part."""
-    words, (shortest, longest), fixed = lexicon(), lengths, False
+    words, (shortest, longest), fixed = lexicon(everyday), lengths, False
     tongue = words.tongues[target]
     while True:
         length = shortest + int((longest - shortest + 1) * random())
@@ -70,7 +71,8 @@ def _drawn(
             speech, fixed = draw_everyday(random, words, tongue, length)
         else:
             speech = draw_sentence(random, words, tongue, length)
-        own = "train" if fixed else _part(_number(speech.plainly()))
+        plain = speech.plainly()
+        own = "train" if fixed else _part(_number(plain.replace(",", "") if everyday else plain))
         manner = draw_manner(random, speech.english[0], speech.sentences[-1].mark) if everyday else PLAIN
         yield speech.pair(manner) if own == part else None
 

@@ -27,7 +27,7 @@ from regard.data.synthetic.phrasebook.grammar import (
     Said,
     Time,
 )
-from regard.data.synthetic.phrasebook.interpreter import Interpreter, Word
+from regard.data.synthetic.phrasebook.interpreter import SILENT, Interpreter, Word
 from regard.data.synthetic.phrasebook.morphology import LANGUAGES, Lexicon, Modal, Name, Noun, Pattern, Tongue, Verb
 
 CONSONANTS = ("b", "d", "j", "k", "l", "m", "n", "r", "v", "w", "y", "z", "sh", "dr", "kr", "br")
@@ -36,9 +36,9 @@ MADE_PERSON, MADE_CITY, MADE_NOUN = 0.3, 0.25, 0.02
 
 # What a sentence is about: the patterns of a topic, or, where there is none of that name, a clause of the grammar.
 TOPICS = (
-    ("introductions", 14), ("shopping", 9), ("eating", 10), ("travelling", 16), ("times", 7), ("asking", 8),
-    ("wishing", 6), ("requests", 9), ("courtesies", 7), ("short", 4), ("being", 14), ("wish", 16),
-    ("modal", 20), ("clause", 100),
+    ("introductions", 15), ("shopping", 11), ("eating", 13), ("travelling", 21), ("times", 8), ("asking", 12),
+    ("wishing", 10), ("health", 7), ("requests", 9), ("courtesies", 9), ("short", 4), ("being", 16), ("wish", 16),
+    ("modal", 20), ("report", 7), ("clause", 100),
 )  # fmt: skip
 DRAWN = tuple(name for name, share in TOPICS for _ in range(share))
 GREETED, NAMED, OPENED, CLOSED, FOLLOWED, ALONE = 0.1, 0.05, 0.1, 0.1, 0.04, 0.06
@@ -76,6 +76,24 @@ BUSES = (
 )
 MONEY = (("euros", "euros", "euros"), ("dollars", "dólares", "dólares"), ("pesos", "pesos", "pesos"))
 SPANS = (("night", "noche", "noite"), ("day", "día", "dia"), ("week", "semana", "semana"))
+STRETCHES = (("minute", "minuto", "minuto"), ("hour", "hora", "hora"), *SPANS[1:], ("year", "año", "ano"))
+FEMININE = ("night", "week", "hour")
+SIZES = (
+    Said("big", {"es": "grande", "pt": "grande"}),
+    Said("small", {"es": "pequeño", "pt": "pequeno"}),
+    Said("long", {"es": "largo", "pt": "longo"}),
+    Said("short", {"es": "corto", "pt": "curto"}),
+)
+ALLERGENS = tuple(
+    Said(english, {"es": spanish, "pt": portuguese})
+    for english, spanish, portuguese in (
+        ("nuts", "los frutos secos", "nozes"), ("peanuts", "los cacahuetes", "amendoim"), ("milk", "la leche", "leite"),
+        ("eggs", "los huevos", "ovos"), ("fish", "el pescado", "peixe"), ("seafood", "el marisco", "frutos do mar"),
+        ("gluten", "el gluten", "glúten"), ("cheese", "el queso", "queijo"), ("cats", "los gatos", "gatos"),
+    )
+)  # fmt: skip
+HELPERS = ("doctor", "nurse", "lawyer", "dentist", "guide")
+WORKING = ("phone", "computer", "camera", "clock", "car", "key", "credit card", "lamp", "laptop", "charger", "watch")
 COUNTS = {  # feminine where it makes a difference
     "one": ("un", "um", "una", "uma"), "two": ("dos", "dois", "dos", "duas"), "three": ("tres", "três"),
     "four": ("cuatro", "quatro"), "five": ("cinco", "cinco"), "six": ("seis", "seis"), "seven": ("siete", "sete"),
@@ -175,11 +193,22 @@ class Everyday(Drawing):
             ended = speech.sentences.pop()  # something may follow it
             self.mark, speech.opened = ended.mark, ended.opened
             return False
+        if topic == "report":
+            self.opinion(speech)
+            return False
         clause = {"being": self.described, "wish": self.wish, "modal": self.wanting}[topic]()
         if self.random() < 0.3:
             clause, self.mark = self.asked(clause), "?"
         speech.add("", clause)
         return False
+
+    def opinion(self, speech: Interpreter) -> None:
+        """What someone says, thinks or knows, with `that` or, as English mostly has it, without."""
+        say, know, think = self.words.reports
+        subject = SUBJECTS[0] if self.random() < 0.5 else self.subject()
+        speech.add("", Clause(subject, self.pick((say, know, think, think, think)), "present"))
+        clause = self.pick((self.described, self.described, self.wish, self.wanting))()
+        speech.add("that" if self.random() < 0.4 else SILENT, clause)
 
     def early(self, speech: Interpreter) -> None:
         """When, before the sentence: `yesterday`, `last week`."""
@@ -360,7 +389,7 @@ class Everyday(Drawing):
             case "vehicle":
                 return NounPhrase(self.pick(nouns["vehicle"]), determiner=self.pick(("the", "the", "the", "this")))
             case "help":
-                noun = self.pick([noun for noun in nouns["person"] if noun.english[0] in ("doctor", "nurse", "lawyer")])
+                noun = self.pick([noun for noun in nouns["person"] if noun.english[0] in HELPERS])
                 return NounPhrase(noun, determiner="a")
             case "act":
                 return Deed(self.doing())
@@ -375,6 +404,17 @@ class Everyday(Drawing):
                 return self.date()
             case "clock":
                 return self.clock()
+            case "device":
+                return NounPhrase(self.device(), determiner=self.pick(("the", "the", "my", "this")))
+            case "stuff":
+                return NounPhrase(self.of("object", "clothes", "text"))
+            case "part" | "parts":
+                both = [noun for noun in nouns["body"] if slot == "part" or noun.number == "both"]
+                return NounPhrase(self.pick(both), slot == "parts")
+            case "ailment":
+                return NounPhrase(self.pick(nouns["ailment"]))
+            case "repast":
+                return NounPhrase(self.pick(nouns["repast"]))
         return self.figure(slot)
 
     def figure(self, slot: str) -> Said:
@@ -406,15 +446,24 @@ class Everyday(Drawing):
             case "price" | "money":
                 unit, amount = self.pick(MONEY), self.number(10_000)
                 return _counted(amount, unit)
-            case "nights":
-                one, *others = self.pick(SPANS)
-                feminine = one != "day"
+            case "size":
+                return self.pick(SIZES)
+            case "allergen":
+                return self.pick(ALLERGENS)
+            case "nights" | "long":
+                one, *others = self.pick(SPANS if slot == "nights" else STRETCHES)
+                feminine = one in FEMININE
                 amount = self.number(30, feminine) if self.random() < 0.8 else self.count("one", feminine)
                 plural = "" if amount.english == "one" else "s"
                 return _counted(amount, (one + plural, *(other + plural for other in others)))
             case "age" | "number":
                 return self.number(100)
         raise AssertionError(f"nothing fills {slot!r}")
+
+    def device(self) -> Noun:
+        """What works, or does not."""
+        objects = [noun for noun in self.words.nouns["object"] if noun.english[0] in WORKING]
+        return self.pick([*self.words.nouns["device"], *objects])
 
     def of(self, *kinds: str) -> Noun:
         return self.pick([noun for noun in self.words.nouns[self.pick(kinds)] if noun.number == "both"])

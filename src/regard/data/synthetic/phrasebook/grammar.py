@@ -127,6 +127,11 @@ def is_place(nominal: Nominal | None) -> bool:
     return isinstance(nominal, Named) and nominal.names[0].is_city
 
 
+def english_article(following: str) -> str:
+    """`a` or `an`, by the sound of what follows: an apple, an ATM, a university."""
+    return "an" if following[0] in "aeiouA" and not following.startswith("uni") else "a"
+
+
 def english_verb(clause: Clause, person: int) -> tuple[str, str]:
     """The English auxiliary, empty where there is none, and the main verb."""
     tense = clause.tense

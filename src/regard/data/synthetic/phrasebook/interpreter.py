@@ -23,6 +23,7 @@ from regard.data.synthetic.phrasebook.grammar import (
     Said,
     Time,
     agreement_of,
+    english_article,
     english_verb,
     is_person,
     person_of,
@@ -31,6 +32,7 @@ from regard.data.synthetic.phrasebook.manners import PLAIN, Manner, Sentence, wr
 from regard.data.synthetic.phrasebook.morphology import PLURAL_THIRD, THIRD, Forms, Name, Pattern, Slot, Tongue
 
 Numbers = tuple[int, ...]
+SILENT = "(that)"  # the connective that English leaves out and the others do not
 NONFINITE = {"progressive": "gerund", "soon": "infinitive", "perfect": "participle"}
 
 
@@ -82,7 +84,10 @@ class Interpreter:
         """Say one more clause; connectives and commas stand in the same places in both languages."""
         if comma:
             self.comma()
-        if connective:
+        if connective == SILENT:
+            before = (len(self.english) - 1,)
+            self.words += [Word(text, (), before) for text in self.tongue.connectives["that"].split()]
+        elif connective:
             numbers = self.say(connective)
             self.words += [Word(text, numbers) for text in self.tongue.connectives[connective].split()]
         self.words += self.clause(clause)
@@ -329,8 +334,8 @@ class Interpreter:
         if not determiner:
             return [], []
         if determiner == "a":
-            following = phrase.adjective.english if phrase.adjective else phrase.noun.english[0]
-            numbers = self.say("an" if following[0] in "aeiou" else "a")
+            following = (phrase.adjective or phrase.colour or phrase.noun).english
+            numbers = self.say(english_article(following if isinstance(following, str) else following[0]))
         else:
             numbers = self.say(determiner)
         if determiner.isdigit():

@@ -286,9 +286,8 @@ def _modal(english: str, entry: Mapping[str, Any], data: Mapping[str, Any]) -> M
 
 
 def _patterns() -> dict[str, list[Pattern]]:
-    data = tomllib.loads(files(__package__).joinpath("patterns.toml").read_text(encoding="utf-8"))
     found: dict[str, list[Pattern]] = {}
-    for use, rows in data.items():
+    for use, rows in _read("patterns.toml").items():
         for english, spanish, portuguese in rows:
             mark = english[-1] if english[-1] in "?!" else "."
             texts = {"en": english, "es": spanish, "pt": portuguese}
@@ -322,10 +321,24 @@ def _tongue(code: str, table: Mapping[str, Any]) -> Tongue:
     return Tongue(code=code, copulas=copulas, **tables)
 
 
+def _read(name: str) -> dict[str, Any]:
+    return tomllib.loads(files(__package__).joinpath(name).read_text(encoding="utf-8"))
+
+
+def _joined(table: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """Two tables as one: what both have is joined in turn, and the second one decides where they differ."""
+    both = {
+        key: _joined(table[key], value) if isinstance(table.get(key), dict) else value for key, value in more.items()
+    }
+    return {**table, **both}
+
+
 @cache
-def lexicon() -> Lexicon:
-    """Read the lexicon once."""
-    data = tomllib.loads(files(__package__).joinpath("lexicon.toml").read_text(encoding="utf-8"))
+def lexicon(everyday: bool = False) -> Lexicon:
+    """Read the lexicon once; everyday sentences have more words than the lectures'."""
+    data = _read("lexicon.toml")
+    if everyday:
+        data = _joined(data, _read("everyday.toml"))
     nouns = {
         kind: [_noun(word, entry, kind) for word, entry in entries.items()] for kind, entries in data["nouns"].items()
     }
