@@ -613,6 +613,28 @@ def test_english_may_leave_out_that_and_the_others_do_not():
         assert {j for _, j in spanish.possible} == {0, 1, 2, 3}
 
 
+COMPARED = [
+    ("es", "mis abrigos son más caros que esta camisa"),
+    ("pt", "meus casacos são mais caros do que esta camisa"),
+]
+
+
+@pytest.mark.parametrize(("language", "expected"), COMPARED)
+def test_comparisons_agree_with_what_is_compared(language, expected):
+    adjectives = {adjective.english: adjective for adjective in EVERYDAY.comparisons}
+    coats, adjective = a("my coat", plural=True), adjectives["more expensive"]
+    speech = Interpreter(EVERYDAY.tongues[language])
+    speech.add("", Clause(coats, None, "present", adjective=adjective, than=a("this shirt")))
+    speech.end(".")
+    assert (speech.pair().source, speech.pair().target) == ("my coats are more expensive than this shirt", expected)
+
+
+def test_a_relative_may_have_a_name():
+    clause = does(a("my sister")._replace(name=NAMES["Ana"]), "work", "present", place=Place("in", a("a hospital")))
+    assert said("es", clause).source == "my sister Ana works in a hospital"
+    assert said("es", clause).target == "mi hermana Ana trabaja en un hospital"
+
+
 def test_the_sentences_of_the_lectures_have_no_everyday_words():
     more = {noun.english[0] for kind in EVERYDAY.nouns.values() for noun in kind} - NOUNS.keys()
     assert {"towel", "red wine", "subway station"} <= more

@@ -38,11 +38,11 @@ MADE_PERSON, MADE_CITY, MADE_NOUN = 0.3, 0.25, 0.02
 TOPICS = (
     ("introductions", 15), ("shopping", 11), ("eating", 13), ("travelling", 21), ("times", 8), ("asking", 12),
     ("wishing", 10), ("health", 7), ("requests", 9), ("courtesies", 9), ("short", 4), ("being", 16), ("wish", 16),
-    ("modal", 20), ("report", 7), ("clause", 100),
+    ("orders", 9), ("modal", 20), ("report", 7), ("comparison", 6), ("clause", 100),
 )  # fmt: skip
 DRAWN = tuple(name for name, share in TOPICS for _ in range(share))
 GREETED, NAMED, OPENED, CLOSED, FOLLOWED, ALONE = 0.1, 0.05, 0.1, 0.1, 0.04, 0.06
-POLITE = ("requests", "wish", "modal", "eating", "travelling", "shopping")
+POLITE = ("requests", "orders", "wish", "modal", "eating", "travelling", "shopping")
 DAYTIME = (
     Said("tomorrow", {"es": "mañana", "pt": "amanhã"}),
     Said("tonight", {"es": "esta noche", "pt": "hoje à noite"}),
@@ -92,6 +92,31 @@ ALLERGENS = tuple(
         ("gluten", "el gluten", "glúten"), ("cheese", "el queso", "queijo"), ("cats", "los gatos", "gatos"),
     )
 )  # fmt: skip
+STEPS, CORNERS, VIEWS = (
+    tuple(Said(english, {"es": spanish, "pt": portuguese}) for english, spanish, portuguese in rows)
+    for rows in (
+        (
+            ("turn left", "gira a la izquierda", "vire à esquerda"),
+            ("turn right", "gira a la derecha", "vire à direita"),
+            ("go straight ahead", "sigue todo recto", "siga em frente"),
+            ("go straight on", "sigue todo recto", "siga em frente"),
+            ("cross the street", "cruza la calle", "atravesse a rua"),
+            ("cross the bridge", "cruza el puente", "atravesse a ponte"),
+            ("take the first left", "toma la primera a la izquierda", "pegue a primeira à esquerda"),
+            ("take the second right", "toma la segunda a la derecha", "pegue a segunda à direita"),
+        ),
+        (
+            ("the corner", "la esquina", "a esquina"),
+            ("the traffic lights", "el semáforo", "o semáforo"),
+            ("the next corner", "la próxima esquina", "a próxima esquina"),
+        ),
+        (
+            ("a balcony", "balcón", "varanda"), ("a view of the sea", "vista al mar", "vista para o mar"),
+            ("a shower", "ducha", "chuveiro"), ("two beds", "dos camas", "duas camas"),
+            ("a double bed", "cama doble", "cama de casal"),
+        ),
+    )
+)  # fmt: skip
 HELPERS = ("doctor", "nurse", "lawyer", "dentist", "guide")
 WORKING = ("phone", "computer", "camera", "clock", "car", "key", "credit card", "lamp", "laptop", "charger", "watch")
 COUNTS = {  # feminine where it makes a difference
@@ -100,7 +125,8 @@ COUNTS = {  # feminine where it makes a difference
     "eight": ("ocho", "oito"), "nine": ("nueve", "nove"), "ten": ("diez", "dez"), "eleven": ("once", "onze"),
     "twelve": ("doce", "doze"), "fifteen": ("quince", "quinze"), "twenty": ("veinte", "vinte"),
     "thirty": ("treinta", "trinta"), "forty": ("cuarenta", "quarenta"), "fifty": ("cincuenta", "cinquenta"),
-    "sixty": ("sesenta", "sessenta"), "hundred": ("cien", "cem"),
+    "sixty": ("sesenta", "sessenta"), "seventy": ("setenta", "setenta"), "eighty": ("ochenta", "oitenta"),
+    "ninety": ("noventa", "noventa"), "hundred": ("cien", "cem"),
 }  # fmt: skip
 MANY = tuple(COUNTS)[1:-1]
 HOURS = tuple(COUNTS)[1:12]
@@ -144,7 +170,7 @@ class Everyday(Drawing):
 
     def opening(self, speech: Interpreter, topic: str) -> None:
         """What comes before a sentence: a word and a comma, or `please` without one, as English often has it."""
-        if topic != "requests" and self.random() < 0.7:
+        if topic not in ("requests", "orders") and self.random() < 0.7:
             self.phrase_of(speech, "openers")
             speech.pause()
             return
@@ -196,7 +222,8 @@ class Everyday(Drawing):
         if topic == "report":
             self.opinion(speech)
             return False
-        clause = {"being": self.described, "wish": self.wish, "modal": self.wanting}[topic]()
+        drawn = {"being": self.described, "wish": self.wish, "modal": self.wanting, "comparison": self.compared}
+        clause = drawn[topic]()
         if self.random() < 0.3:
             clause, self.mark = self.asked(clause), "?"
         speech.add("", clause)
@@ -212,8 +239,8 @@ class Everyday(Drawing):
 
     def early(self, speech: Interpreter) -> None:
         """When, before the sentence: `yesterday`, `last week`."""
-        if self.random() < 0.5:
-            speech.words += speech.translate("yesterday")
+        if self.random() < 0.6:
+            speech.words += speech.translate(self.pick(("yesterday", "yesterday", "last night", "this morning")))
         else:
             speech.words += speech.time(Time("last", self.pick(self.words.days)))
         if self.random() < 0.4:
@@ -240,6 +267,16 @@ class Everyday(Drawing):
         if clause.adjective is None:
             return clause
         return clause._replace(degree=self.pick(("very", "very", "too", "", "", "")))
+
+    def compared(self) -> Clause:
+        """Something is more so than something else."""
+        adjective = self.pick(self.words.comparisons)
+        kind = self.pick(sorted(adjective.of))
+        subject, other = (self.noun(self.pick(self.words.nouns[kind]), "described") for _ in range(2))
+        if kind in ("person", "kin") and self.random() < 0.5:
+            subject = self.subject()
+        place = Named((self.city(),)) if kind == "place" and self.random() < 0.3 else other
+        return Clause(subject, None, "present", self.random() < 0.1, adjective=adjective, than=place)
 
     def wish(self) -> Clause:
         """Someone likes, needs, wants or has something."""
@@ -302,8 +339,16 @@ class Everyday(Drawing):
         return self.name(self.words.people, MADE_PERSON)
 
     def subject(self) -> Nominal:
-        """All persons alike: a verb has a form of its own for most of them."""
+        """All persons alike: a verb has a form of its own for most of them; and a relative by name."""
+        if self.random() < 0.05:
+            kin = self.pick([noun for noun in self.words.nouns["kin"] if noun.english[0] != "family"])
+            return NounPhrase(kin, determiner=self.pick(("my", "my", "your", "our")), name=self.someone())
         return self.pick(PERSONS) if self.random() < 0.6 else super().subject()
+
+    def time(self, tense: str) -> Time:
+        if tense == "past" and self.random() < 0.2:
+            return Time("word", self.pick(("last night", "this morning")))
+        return Time("word", "tonight") if tense in ("future", "soon") and self.random() < 0.1 else super().time(tense)
 
     def person(self) -> Nominal:
         if not self.extra(0.4, always=0.2):
@@ -331,6 +376,9 @@ class Everyday(Drawing):
             phrase = phrase._replace(colour=self.pick(colours))
         if phrase.determiner in NUMBERS and self.random() < 0.3:
             return phrase._replace(determiner=str(2 + int(98 * self.random())))
+        rephrased = {"many": "a lot of", "a": "another", "": "some"}.get(phrase.determiner)
+        if rephrased and phrase.owner is None and phrase.plural != (rephrased == "another") and self.random() < 0.15:
+            return phrase._replace(determiner=rephrased)
         if phrase.determiner in ("this", "these") and self.random() < 0.4:
             return phrase._replace(determiner={"this": "that", "these": "those"}[phrase.determiner])
         return phrase
@@ -411,6 +459,12 @@ class Everyday(Drawing):
             case "part" | "parts":
                 both = [noun for noun in nouns["body"] if slot == "part" or noun.number == "both"]
                 return NounPhrase(self.pick(both), slot == "parts")
+            case "step" | "further":
+                return self.pick(STEPS)
+            case "corner":
+                return self.pick(CORNERS)
+            case "a_view":
+                return self.pick(VIEWS)
             case "ailment":
                 return NounPhrase(self.pick(nouns["ailment"]))
             case "repast":

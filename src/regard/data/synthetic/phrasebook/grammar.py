@@ -36,6 +36,7 @@ class NounPhrase(NamedTuple):
     adjective: Adjective | None = None
     relative: Clause | None = None
     colour: Adjective | None = None  # beside the other adjective, in English behind it: a small black dog
+    name: Name | None = None  # whose noun it is: my sister Ana
 
 
 Nominal = Pronoun | Named | NounPhrase
@@ -74,6 +75,7 @@ class Clause(NamedTuple):
     question: str = ""  # `whether` or the question word
     modal: Modal | None = None
     degree: str = ""  # how much of what the adjective says: `very`
+    than: Nominal | None = None  # what the adjective compares with: bigger than Rome
 
 
 class Deed(NamedTuple):

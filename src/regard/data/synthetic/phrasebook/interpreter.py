@@ -217,6 +217,8 @@ class Interpreter:
             quality = self.say(clause.adjective.many if agreement > 1 else clause.adjective.english)
             rest = [Word(word, quality) for word in clause.adjective.forms[tongue.code][agreement].split()]
             rest = [*rest, *degree] if clause.degree in tongue.behind else [*degree, *rest]
+            if clause.than is not None:
+                rest += [*self.translate("than"), *self.nominal(clause.than)]
         if isinstance(clause.object, Pronoun):
             clitic = [Word(tongue.clitics[clause.object.english], self.say(clause.object.english))]
         elif clause.object is not None:
@@ -311,6 +313,7 @@ class Interpreter:
         if words and not (adjective and adjective.before):
             words[-1] = words[-1]._replace(text=self.article(words[-1].text, head[0].text))
         words += head
+        words += self.name(phrase.name) if phrase.name else []
         words += after
         if phrase.relative is not None:
             pronoun = "who" if phrase.relative.subject is None else "that"

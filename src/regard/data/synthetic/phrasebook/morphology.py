@@ -177,6 +177,7 @@ class Lexicon:
     modals: Sequence[Modal]
     feelings: Sequence[Adjective]
     jobs: Sequence[Adjective]
+    comparisons: Sequence[Adjective]  # of everyday sentences: bigger
     countries: Sequence[Name]
     takers: Mapping[Noun, Sequence[Verb]]  # the verbs that may have this noun as their object
     adjectives: Mapping[str, Sequence[Adjective]]  # by the kind of noun
@@ -369,8 +370,9 @@ def lexicon(everyday: bool = False) -> Lexicon:
         )
 
     verbs = [verb(word, entry) for word, entry in data["verbs"].items()]
-    adjectives, feelings, jobs = (
-        [_adjective(word, entry) for word, entry in data[table].items()] for table in ("adjectives", "feelings", "jobs")
+    adjectives, feelings, jobs, comparisons = (
+        [_adjective(word, entry) for word, entry in data.get(table, {}).items()]
+        for table in ("adjectives", "feelings", "jobs", "comparisons")
     )
     suiting = {kind: [adjective for adjective in adjectives if kind in adjective.of] for kind in nouns}
     weekdays, periods, daily = (
@@ -385,6 +387,7 @@ def lexicon(everyday: bool = False) -> Lexicon:
         modals=[_modal(word, entry, data) for word, entry in data["modals"].items()],
         feelings=feelings,
         jobs=jobs,
+        comparisons=comparisons,
         countries=countries,
         patterns=_patterns(),
         takers={
