@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli.options import existing, finite, numbers
+from regard.data.whole_files import write_whole
 
 if TYPE_CHECKING:
     from regard.studies.bench.run import Result
@@ -59,7 +60,7 @@ def bench(
         results.append(result.to_json())
     if output:
         document = {"setting": setting, "model": model, "shape": "" if model else shape, "results": results}
-        output.write_text(json.dumps(document, indent=2) + "\n", "utf-8")
+        write_whole(output, json.dumps(document, indent=2) + "\n")
 
 
 def _lines(file: Path | None) -> list[str]:

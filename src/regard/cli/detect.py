@@ -13,6 +13,7 @@ import typer
 from regard.cli.answering import answer_lines
 from regard.cli.files import GivenFiles, Images, SkipBad, free_name, title
 from regard.cli.options import AllowPickle, AsJson, Device, Model, Without, switch_off
+from regard.data.whole_files import write_whole
 from regard.errors import UsageError, with_article
 
 if TYPE_CHECKING:
@@ -88,12 +89,12 @@ def detect(
         """Write the files, after all images were answered."""
         taken: set[Path] = set()
         if output and output.suffix.lower() == ".json":
-            _write(output, json.dumps(coco_document(kept, detector.labels), ensure_ascii=False).encode())
+            write_whole(output, json.dumps(coco_document(kept, detector.labels), ensure_ascii=False).encode())
             print(f"objects of {len(kept):,} images written to {output}", file=sys.stderr)
         elif output:
             for line, found in kept:
                 place = output if output.suffix.lower() == ".png" else free_name(output, line, ".png", taken)
-                _write(place, annotated_png(open_image(files.source(line)), found.objects, detector.labels))
+                write_whole(place, annotated_png(open_image(files.source(line)), found.objects, detector.labels))
                 print(f"{line} drawn to {place}", file=sys.stderr)
         if features:
             _write_features(features, detector, files, [line for line, _ in kept])
@@ -110,14 +111,6 @@ def _plain(each: Any) -> dict[str, Any]:
     return {"label": each.label, "score": round(each.score, 4), "box": [round(side, 1) for side in each.box]}
 
 
-def _write(path: Path, content: bytes) -> None:
-    from regard.documents.document_job import atomic_write
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(path) as file:
-        file.write(content)
-
-
 def _write_features(path: Path, detector: ObjectDetector, files: GivenFiles, names: list[str]) -> None:
     """One array of each kind for every image, named by its number: 0/boxes, 0/features, 0/probabilities."""
     import numpy as np
@@ -126,4 +119,4 @@ def _write_features(path: Path, detector: ObjectDetector, files: GivenFiles, nam
     for number, each in enumerate(detector.regions(files.sources(names))):
         table |= {f"{number}/{name}": getattr(each, name) for name in ("boxes", "features", "probabilities")}
     np.savez(content := io.BytesIO(), **table)
-    _write(path, content.getvalue())
+    write_whole(path, content.getvalue())

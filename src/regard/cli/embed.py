@@ -24,6 +24,7 @@ from regard.cli.options import (
     load_embedder,
     switch_off,
 )
+from regard.data.whole_files import write_whole
 from regard.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def embed(
             parts.work(lines, PART, lambda some: _npy(noted(some)), lambda places: _join(places, output), ranks.wait)
         unknown.tell()
         return
-    output.write_bytes(_npy(noted(list(lines))))
+    write_whole(output, _npy(noted(list(lines))))
     unknown.tell()
     _tell(output)
 

@@ -25,6 +25,7 @@ from regard.cli.options import (
     load_translator,
     load_writer,
 )
+from regard.data.whole_files import write_whole
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def evaluate(
         if quality or calibrate:
             results |= _estimates(translator, pairs, answers, model[0] if calibrate else "")
         if output:
-            output.write_text("".join(f"{answer.text}\n" for answer in answers), encoding="utf-8")
+            write_whole(output, "".join(f"{answer.text}\n" for answer in answers))
     if gold:
         other = load_translator([backward], device, allow_pickle) if backward else None
         results |= translation.evaluate_alignment(translator, by_hand, to, backward=other, merge=merge)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.options import AllowPickle, AsJson, Device, Model
+from regard.data.whole_files import write_whole
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
@@ -134,9 +135,8 @@ def _print_chosen(
 def _write(report: dict[str, Any], output: Path) -> None:
     from regard.look.feature_page import render_features
 
-    output.parent.mkdir(parents=True, exist_ok=True)
     text = render_features(report) if output.suffix.lower() == ".html" else json.dumps(report, ensure_ascii=False)
-    output.write_text(text, encoding="utf-8")
+    write_whole(output, text)
     print(f"{len(report['features'])} features written to {output}", file=sys.stderr)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +11,7 @@ import typer
 
 from regard.cli.files import GivenFiles
 from regard.cli.options import AllowPickle, AsJson, Device, Model, Without, switch_off
+from regard.data.whole_files import write_whole
 from regard.errors import UsageError, with_article
 
 if TYPE_CHECKING:
@@ -115,10 +115,7 @@ def _write(output: Path, predictions: list[Prediction]) -> None:
     """A PDB file of all chains, or JSON; whole or not at all."""
     from regard.data.proteins.structures import write_pdb
 
-    output.parent.mkdir(parents=True, exist_ok=True)
     if output.suffix.lower() in STRUCTURES:
         write_pdb(output, [each.chain for each in predictions], [each.confidence for each in predictions])
         return
-    temporary = output.with_name(f".{output.name}.{os.getpid()}")
-    temporary.write_text(json.dumps([_plain(each) for each in predictions], ensure_ascii=False), encoding="utf-8")
-    temporary.replace(output)
+    write_whole(output, json.dumps([_plain(each) for each in predictions], ensure_ascii=False))

@@ -12,6 +12,7 @@ import typer
 
 from regard.cli.files import GivenFiles
 from regard.cli.options import AllowPickle, AsJson, Device, Model, Without, finite, switch_off
+from regard.data.whole_files import write_whole
 
 if TYPE_CHECKING:
     from regard.inference.pipelines.forecaster import Forecast
@@ -66,8 +67,7 @@ def forecast(
     if output is None:
         return
     if output.suffix.lower() == ".csv":
-        output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text("".join(f"{row}\n" for row in _rows(answer)), encoding="utf-8")
+        write_whole(output, "".join(f"{row}\n" for row in _rows(answer)))
     else:
         from regard.look.adapters.trajectories import forecast_report
         from regard.look.save import save

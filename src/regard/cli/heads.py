@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.options import AllowPickle, AsJson, Device, Models, To, built_in
+from regard.data.whole_files import write_whole
 from regard.errors import UsageError, with_article
 
 if TYPE_CHECKING:
@@ -117,8 +118,7 @@ def _progress(done: int, total: int) -> None:
 
 def _write(table: HeadTable, output: Path) -> None:
     if output.suffix.lower() == ".json":
-        output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(json.dumps(table.to_json()) + "\n", encoding="utf-8")
+        write_whole(output, json.dumps(table.to_json()) + "\n")
     else:
         from regard.look.figure_files import save_figure
         from regard.look.head_figures import draw_effects

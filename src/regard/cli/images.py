@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.cli.files import GivenFiles, title
+from regard.data.whole_files import write_whole
 from regard.errors import UsageError, with_article
 
 if TYPE_CHECKING:
@@ -105,8 +106,7 @@ def make_images(
         given: list[Path | None] = [*map(Path, prompts)] or [None]
         rows = [pipeline.paint(each, keep=keep if each else 0.0, count=count, settings=chosen) for each in given]
         images, columns = torch.cat(rows), count
-    output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_bytes(png(grid(images, columns)))
+    write_whole(output, png(grid(images, columns)))
     print(f"{len(images)} images drawn to {output}", file=sys.stderr)
 
 

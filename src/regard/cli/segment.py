@@ -12,6 +12,7 @@ from regard.cli.answering import answer_lines
 from regard.cli.files import GivenFiles, Images, SkipBad, free_name
 from regard.cli.images import load_segmenter
 from regard.cli.options import AllowPickle, AsJson, Device, Model, Without, switch_off
+from regard.data.whole_files import write_whole
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def segment(
         if found is None:
             return "null" if as_json else ""
         mask = output if single else free_name(output, line, ".png", written)
-        mask.write_bytes(mask_png(found.mask))
+        write_whole(mask, mask_png(found.mask))
         if as_json:
             return json.dumps({"image": line, "mask": str(mask), "shares": found.shares}, ensure_ascii=False)
         return f"{mask}\t{', '.join(f'{name} {share:.1%}' for name, share in found.shares.items())}"

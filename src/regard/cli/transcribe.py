@@ -55,7 +55,7 @@ def transcribe(
     """
     from regard.data.audio.reading import SUFFIXES as AUDIO
     from regard.data.audio.reading import audio_info
-    from regard.documents.document_job import atomic_write
+    from regard.data.whole_files import write_whole
 
     given = GivenFiles(audio, AUDIO)
     names = list(given.names())
@@ -85,9 +85,7 @@ def transcribe(
             print(written, end="", flush=True)
         else:
             place = output if folder is None else free_name(folder, file, ENDINGS[form], taken)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            with atomic_write(place) as out:
-                out.write(written.encode())
+            write_whole(place, written)
             print(f"{file} transcribed to {place}", file=sys.stderr)
     tell_skipped(skipped, len(names))
 

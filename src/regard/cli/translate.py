@@ -254,7 +254,9 @@ def _lines(path: str, language: str, encoding: str) -> Iterator[str]:
 
 
 def _writer(output: Path | None) -> AbstractContextManager[IO[str]]:
-    return output.open("w", encoding="utf-8") if output else nullcontext(sys.stdout)
+    from regard.data.whole_files import atomic_text
+
+    return atomic_text(output) if output else nullcontext(sys.stdout)
 
 
 def _answers(

@@ -7,7 +7,6 @@ are not repeated. When all processes have finished, the first joins the parts in
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
+from regard.data.whole_files import write_whole
 from regard.errors import UsageError
 from regard.processes import Share
 
@@ -60,7 +60,7 @@ class Parts:
         for number, chunk in enumerate(_chunks(items, size)):
             places.append(self.folder / f"part-{number:08d}")
             if number % self.share.count == self.share.rank and not places[-1].exists():
-                _write(places[-1], do(chunk))
+                write_whole(places[-1], do(chunk))
         wait()
         if self.share.rank == 0:
             join(places)
@@ -70,7 +70,7 @@ class Parts:
         plan = json.dumps(self.about, sort_keys=True)
         self.folder.mkdir(parents=True, exist_ok=True)
         if not (self.folder / PLAN).exists():
-            _write(self.folder / PLAN, plan.encode())
+            write_whole(self.folder / PLAN, plan.encode())
         elif (self.folder / PLAN).read_text(encoding="utf-8") != plan:
             raise UsageError(
                 f"{self.folder} holds parts of another input or of other options; repeat the command that began them, "
@@ -82,13 +82,3 @@ def _chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
     stream = iter(items)
     while chunk := list(islice(stream, size)):
         yield chunk
-
-
-def _write(file: Path, content: bytes) -> None:
-    """Write a file atomically."""
-    temporary = file.with_name(f".{file.name}.{os.getpid()}")
-    with temporary.open("wb") as out:
-        out.write(content)
-        out.flush()
-        os.fsync(out.fileno())
-    temporary.replace(file)

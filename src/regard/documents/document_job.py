@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import os
 import re
 import tempfile
 import warnings
@@ -13,11 +11,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from regard.data.formats.encodings import UTF8, missing_characters, read_encoded
+from regard.data.whole_files import atomic_write
 from regard.documents.markup import Translate, Translated
-from regard.errors import DataError
 
 BATCH = 256  # segments handed to the translator at once
 SPOOL = 1 << 26  # bytes of output kept in memory until its encoding is decided
@@ -103,26 +101,6 @@ def batches(items: Iterable[Item]) -> Iterator[list[Item]]:
     iterator = iter(items)
     while batch := list(islice(iterator, BATCH)):
         yield batch
-
-
-@contextmanager
-def atomic_write(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file that gets its name only when it is complete and synced to disk."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("wb") as file:
-            if path.suffix == ".gz":
-                with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as packed:
-                    yield cast(IO[bytes], packed)
-            else:
-                yield file
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    except OSError as error:
-        raise DataError(f"{path}: not written ({error.strerror or error})") from None
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 @contextmanager

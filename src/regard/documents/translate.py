@@ -16,7 +16,7 @@ from regard.data.formats.pairs import find_key, parse_object, sides, text_of
 from regard.data.formats.tables import format_of
 from regard.data.work_files import Parts
 from regard.documents.android import translate_android
-from regard.documents.document_job import BATCH, DocumentJob, Report, atomic_write, batches, encoded_write
+from regard.documents.document_job import BATCH, DocumentJob, Report, batches, encoded_write
 from regard.documents.html import stated_encoding, translate_html
 from regard.documents.json_messages import translate_arb, translate_json, translate_xcstrings
 from regard.documents.markdown import translate_markdown

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from regard.data.whole_files import atomic_write
 from regard.errors import UsageError
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # told apart by colour-blind people too
@@ -51,6 +52,12 @@ def line_chart(
     axes.grid(axis="y", alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)
+    return save_chart(figure, path)
+
+
+def save_chart(figure: Figure, path: Path) -> Path:
+    """Write a chart as .svg or .png, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
+    with atomic_write(path) as file:
+        figure.savefig(file, format=path.suffix.lower()[1:], dpi=150)
     return path

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from regard.documents.document_job import atomic_write
+from regard.data.whole_files import write_whole
 from regard.errors import UsageError
 from regard.look.box_figures import draw_boxes
 from regard.look.figure_files import save_figure
@@ -56,22 +56,16 @@ def save(
     chosen = panels is not None or head is not None
     if chosen:
         report = report.select(panels or "*", head)
-    path.parent.mkdir(parents=True, exist_ok=True)
     if suffix == ".html":
-        _write(path, render_page(report))
+        write_whole(path, render_page(report))
     elif suffix == ".json":
-        _write(path, json.dumps(to_json(report), ensure_ascii=False))
+        write_whole(path, json.dumps(to_json(report), ensure_ascii=False))
     elif report.view in FIGURES:
         save_figure(lambda: FIGURES[report.view](report, points), path)
     else:
         shown: View = view or ("alignment" if report.alignment and not chosen else "heads")
         save_figure(lambda: draw(report, shown), path)
     return path
-
-
-def _write(path: Path, text: str) -> None:
-    with atomic_write(path) as file:
-        file.write(text.encode())
 
 
 def check_suffix(path: Path) -> str:

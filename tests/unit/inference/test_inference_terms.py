@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 
 import regard
+from regard.data.formats.pairs import Pair
 from regard.data.text.glossary import Glossary
+from regard.data.tokenizers.pair import TokenizerConfig, train_pair_tokenizer
 from regard.errors import DataError, UsageError
 from regard.inference.decoding.constraints import Constraint, Constraints, Form, TokenKinds
 from regard.inference.decoding.search import Hypothesis
 from regard.inference.pipelines.placed_terms import Draft
-from regard.inference.pipelines.terms import as_glossary
+from regard.inference.pipelines.terms import TermEncoder, as_glossary
 from regard.inference.pipelines.translation import Translation
 from regard.inference.pipelines.translator import Translator
 
@@ -121,3 +123,18 @@ def test_what_cannot_be_done_is_told_in_a_line(translator: Translator) -> None:
         translator.translate(TEXTS[0], to="es", glossary=TERMS, sample=True)
     with pytest.raises(UsageError, match="a Glossary or a mapping"):
         as_glossary("g.tsv")
+
+
+def test_capitals_that_the_vocabulary_lacks_are_left_out() -> None:
+    """A term is refused for what the glossary lists, not for the capitals that it may have in some places."""
+    pairs = [Pair("we eat bread", "comemos pan"), Pair("the bread", "el pan")] * 5
+    config = TokenizerConfig.parse({"kind": "character", "size": 40, "min_frequency": 1})
+    encoder = TermEncoder(train_pair_tokenizer(pairs, config, "en", ["es"]))
+    target, glossary = encoder.tokenizer.target, Glossary.of({"bread": "pan"})
+    assert target.unknown in target.encode(["Pan"])[0]
+    encoder.check(glossary)
+    for text in ("bread", "Bread", "BREAD"):
+        (constraint,) = encoder.constraints(text, glossary.find(text), "es").each
+        assert {target.decode(form.tokens) for form in constraint.forms} == {"pan"}
+    with pytest.raises(DataError, match="the model cannot write 'Pan'"):
+        encoder.check(Glossary.of({"bread": "pan|Pan"}))

@@ -200,7 +200,7 @@ def test_what_cannot_be_adapted_is_refused_in_one_line(translator_folder, pairs,
     assert "which is no folder" in _refused(tmp_path, capsys, *data, "model.init=nowhere")
     assert "holds no model" in _refused(tmp_path, capsys, *data, f"model.init={tmp_path / 'empty'}")
     assert "is no translator" in _refused(tmp_path, capsys, *data, f"model.init={gpt}")
-    assert "1 usable pairs (none was dropped)" in _refused(
+    assert "data.train has 1 usable pair (none was dropped)" in _refused(
         tmp_path, capsys, base, f"data.train={one}", "data.target=es", "data.valid=" + str(one)
     )
     assert "does not fit these pairs" in _refused(tmp_path, capsys, base, f"data.train={greek}", "data.target=es")

@@ -7,7 +7,6 @@ first. Residues that the file's sequence has but its coordinates lack are part o
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from jaxtyping import Bool, Float, Int
 
 from regard.data.formats.lines import open_bytes
 from regard.data.proteins.alphabet import NAMES, read_residues
+from regard.data.whole_files import write_whole
 from regard.errors import DataError
 from regard.optional import needed
 
@@ -218,7 +218,4 @@ def write_pdb(
         serial += int(chain.known.sum()) + 1
     if serial > 100_000:
         raise DataError(f"{serial:,} atoms do not fit into a PDB file (99,999); write fewer chains to a file")
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text("".join([*texts, "END\n"]), encoding="ascii")
-    temporary.replace(path)
+    write_whole(Path(path), "".join([*texts, "END\n"]))

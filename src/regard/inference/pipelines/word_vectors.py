@@ -19,6 +19,7 @@ from regard.data.arguments import all_texts
 from regard.data.formats.lines import read_lines, refuse
 from regard.data.tokenizers.text import TextTokenizer
 from regard.data.tokenizers.unknown_words import UnknownWord, warn_of_unknown
+from regard.data.whole_files import atomic_text
 from regard.errors import DataError, UsageError
 from regard.inference.pipelines.loading import load_for_pipeline
 from regard.models.word2vec import Word2Vec
@@ -70,7 +71,7 @@ class WordVectors:
 
     def write(self, path: Path) -> None:
         """Write word2vec's text format; `read`, gensim and the original program read it."""
-        with path.open("w", encoding="utf-8", newline="\n") as file:
+        with atomic_text(path) as file:
             print(*self.vectors.shape, file=file)
             for word, vector in zip(self.words, self.vectors.tolist(), strict=True):
                 print(word, *(f"{number:.9g}" for number in vector), file=file)

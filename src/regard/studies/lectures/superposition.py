@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 from torch.nn import functional
 
-from regard.look.charts import COLOURS, check_name
+from regard.look.charts import COLOURS, check_name, save_chart
 
 REPRESENTED = 0.5  # a feature with a direction at least this long is represented
 WARM_UP, RATE = 0.1, 0.03  # the share of the steps in which the learning rate rises, and what it rises to
@@ -118,9 +118,7 @@ def draw_superposition(path: Path, found: Superposition) -> Path:
             bottom.set_ylim(0, 1.3)
     axes[0, 0].set_ylabel("WᵀW")
     axes[1, 0].set_ylabel("directions" if found.directions.shape[1] == 2 else "length of each direction")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
-    return path
+    return save_chart(figure, path)
 
 
 def _draw_directions(axes: Axes, directions: Float[Tensor, "2 n"]) -> None:

@@ -173,8 +173,9 @@ class PairPreparation:
         if not counts["train"]:
             raise DataError(f"no training pair is left after filtering: {dropped}; loosen [data.filters]")
         if self.init and counts["train"] < FEWEST:
+            usable = "1 usable pair" if counts["train"] == 1 else f"{counts['train']} usable pairs"
             raise DataError(
-                f"data.train has {counts['train']} usable pairs ({dropped or 'none was dropped'}); "
+                f"data.train has {usable} ({dropped or 'none was dropped'}); "
                 f"to adapt a model give at least {FEWEST}, better 500"
             )
         report: dict[str, int] = {**keep.report, **{part: counts[part] for part in PAIR_PARTS}}
