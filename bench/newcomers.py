@@ -2,7 +2,7 @@
 
 Each line of a list holds an English sentence and, after tabs, its acceptable Spanish and Portuguese translations as a
 pattern: `[a/b]` is a choice, `(a)` or `(a/b)` may be left out. `first.tsv` was written before the phrasebook learnt to
-greet, `second.tsv` after it, `third.tsv` long after it and from other phrase books. None is used in training.
+greet, `second.tsv` after it, the others later, by people who had not read the grammar. None is used in training.
 """
 
 from __future__ import annotations

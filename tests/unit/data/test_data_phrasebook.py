@@ -613,6 +613,20 @@ def test_english_may_leave_out_that_and_the_others_do_not():
         assert {j for _, j in spanish.possible} == {0, 1, 2, 3}
 
 
+@pytest.mark.parametrize(
+    ("clause", "english"),
+    [
+        (does(WE, "buy", "perfect", a("the ticket")), "we've already bought the ticket"),
+        (does(WE, "have", "present", a("the ticket")), "we have the ticket"),
+    ],
+)
+def test_have_is_contracted_in_the_perfect_alone(clause, english):
+    speech = Interpreter(BOOK.tongues["es"])
+    speech.add("", clause)
+    speech.end(".")
+    assert speech.pair(Manner(contract=True)).source == english
+
+
 COMPARED = [
     ("es", "mis abrigos son más caros que esta camisa"),
     ("pt", "meus casacos são mais caros do que esta camisa"),

@@ -46,6 +46,8 @@ POLITE = ("requests", "orders", "wish", "modal", "eating", "travelling", "shoppi
 DAYTIME = (
     Said("tomorrow", {"es": "mañana", "pt": "amanhã"}),
     Said("tonight", {"es": "esta noche", "pt": "hoje à noite"}),
+    Said("tomorrow morning", {"es": "mañana por la mañana", "pt": "amanhã de manhã"}),
+    Said("tomorrow evening", {"es": "mañana por la noche", "pt": "amanhã à noite"}),
 )
 TELLABLE = (
     Said("your name", {"es": "tu nombre", "pt": "seu nome"}),
@@ -130,7 +132,7 @@ COUNTS = {  # feminine where it makes a difference
 }  # fmt: skip
 MANY = tuple(COUNTS)[1:-1]
 HOURS = tuple(COUNTS)[1:12]
-WHERE = ("near", "behind", "in front of", "next to")
+WHERE = ("near", "behind", "in front of", "next to", "opposite")
 
 
 def draw_everyday(random: Callable[[], float], words: Lexicon, tongue: Tongue, length: int) -> tuple[Interpreter, bool]:
@@ -411,6 +413,9 @@ class Everyday(Drawing):
             case "place" | "shop":
                 noun = self.pick(nouns["place"])
                 return NounPhrase(noun, determiner="the") if slot == "place" else NounPhrase(noun)
+            case "places":
+                noun = self.pick([noun for noun in nouns["place"] if noun.number == "both"])
+                return NounPhrase(noun, True, "the")
             case "a_place":
                 return NounPhrase(self.pick(nouns["place"]), determiner="a")
             case "where" | "there":

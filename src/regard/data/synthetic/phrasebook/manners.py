@@ -17,6 +17,8 @@ CONTRACTED = {
     ("can", "not"): "can't",
     ("let", "us"): "let's",
 }
+PERFECT = ("been", "never", "already", "had", "lost", "lived")  # `have` is contracted before these alone
+CONTRACTED_PERFECT = CONTRACTED | {(who, "have"): f"{who}'ve" for who in ("I", "you", "we", "they")}
 JOINED = {("can", "not"): "cannot"}  # also by those who never contract
 CURLED = 0.1  # of the apostrophes
 LOUD = 0.08  # of the statements
@@ -114,7 +116,9 @@ def _contracted(english: Sequence[str], ends: Collection[int], manner: Manner) -
     words, moved = list[str](), list[int]()
     for place, word in enumerate(english):
         pair = (english[place - 1], word) if place and place not in ends else ("", "")
-        short = CONTRACTED.get(pair, "") if manner.contract and (place + 1 not in ends or word == "not") else ""
+        perfect = place + 1 < len(english) and english[place + 1] in PERFECT
+        table = CONTRACTED_PERFECT if perfect else CONTRACTED
+        short = table.get(pair, "") if manner.contract and (place + 1 not in ends or word == "not") else ""
         short = short or JOINED.get(pair, "")
         if short and words[-1] == pair[0]:
             words[-1] = short.replace("'", "’") if manner.curly else short
