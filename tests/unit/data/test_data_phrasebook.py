@@ -512,7 +512,7 @@ def test_no_everyday_sentence_is_in_two_parts_however_it_is_written():
 
 def test_made_up_names_are_rare_and_copied():
     known = {name.english for name in (*EVERYDAY.people, *EVERYDAY.countries, *EVERYDAY.places[1])}
-    pattern = re.compile(r"[Mm]y name is (\w+)\.?$")
+    pattern = re.compile(r"(?:[Mm]y|[Hh]is|[Hh]er) name is (\w+)\.?$")
     drawn = [(pattern.search(pair.source), pair) for pair in everyday("pt", count=20_000, longest=5)]
     made = [(found[1], pair) for found, pair in drawn if found and found[1] not in known and found[1][0].isupper()]
     assert len({name for name, _ in made}) == len(made) > 3
@@ -573,7 +573,7 @@ SLOTS = [
     (
         "travelling",
         "is {place} open {clock}?",
-        "está abierta la farmacia el domingo",
+        "la farmacia está abierta el domingo",
         "a farmácia está aberta no domingo",
     ),
     ("shopping", "{device} does not work.", "mi cámara no funciona", "minha câmera não funciona"),

@@ -21,11 +21,12 @@ from regard.data.formats.pairs import Pair
 from regard.data.synthetic.phrasebook.drawing import draw_sentence
 from regard.data.synthetic.phrasebook.everyday import draw_everyday
 from regard.data.synthetic.phrasebook.manners import PLAIN, draw_manner
-from regard.data.synthetic.phrasebook.morphology import LANGUAGES, lexicon
+from regard.data.synthetic.phrasebook.morphology import LANGUAGES, Lexicon, lexicon
 from regard.errors import DataError, UsageError
 
 Part = Literal["train", "valid", "test"]
 SHORTEST, PATIENCE = 2, 20_000
+MARKS = str.maketrans("", "", ",.?!")
 SALT = b"regard 61"  # with it, both sentences of the lectures are held out for `test`
 
 
@@ -35,8 +36,7 @@ def phrases(
     """Draw `count` pairs with distinct sources of `min_words` to `max_words` English words, spread over these lengths.
 
     A hash of the source, plainly written, decides its part (5 % test, 5 % valid), so no sentence is in two parts,
-    whatever the seed and however it is written (everyday ones with or without a comma); set phrases alone, of which
-    there are few, are all for training."""
+    whatever the seed and however it is written; set phrases alone, of which there are few, are all for training."""
     if target not in LANGUAGES:
         raise UsageError(f"the phrasebook speaks {' and '.join(LANGUAGES)}, not {target!r}")
     if max_words < max(SHORTEST, min_words):
@@ -65,16 +65,26 @@ def _drawn(
     """Sentences without end, None for those of another part."""
     words, (shortest, longest), fixed = lexicon(everyday), lengths, False
     tongue = words.tongues[target]
+    phrases_alone = _set_phrases(words) if everyday else ()  # which the grammar may say, too
     while True:
         length = shortest + int((longest - shortest + 1) * random())
         if everyday:
             speech, fixed = draw_everyday(random, words, tongue, length)
         else:
             speech = draw_sentence(random, words, tongue, length)
-        plain = speech.plainly()
-        own = "train" if fixed else _part(_number(plain.replace(",", "") if everyday else plain))
+        plain = _unmarked(speech.plainly()) if everyday else speech.plainly()
+        own = "train" if fixed or plain in phrases_alone else _part(_number(plain))
         manner = draw_manner(random, speech.english[0], speech.sentences[-1].mark) if everyday else PLAIN
         yield speech.pair(manner) if own == part else None
+
+
+def _set_phrases(words: Lexicon) -> frozenset[str]:
+    patterns = (pattern for group in words.patterns.values() for pattern in group if not pattern.slots)
+    return frozenset(_unmarked(" ".join(map(str, pattern.words["en"]))) for pattern in patterns)
+
+
+def _unmarked(text: str) -> str:
+    return text.translate(MARKS)
 
 
 def part_of(source: str) -> Part:

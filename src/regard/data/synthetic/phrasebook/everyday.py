@@ -148,13 +148,14 @@ class Everyday(Drawing):
     def talk(self, speech: Interpreter, length: int) -> bool:
         if self.random() < ALONE:
             return self.greeting(speech)
-        if self.random() < GREETED:
+        greeted = self.random() < GREETED
+        if greeted:
             self.greeted(speech)
         topic = self.pick(DRAWN)
         opened = self.random() < OPENED
         if opened:
             self.opening(speech, topic)
-        fixed = self.sentence(speech, topic, length) and not opened and not speech.sentences
+        fixed = self.sentence(speech, topic, length) and not opened and not greeted
         mark, end = self.mark, len(speech.english)
         if self.random() < (2 * CLOSED if topic in POLITE else CLOSED / 2):
             speech.comma()
