@@ -14,6 +14,7 @@ from regard.data.formats.encodings import UTF8, Stated, find_encoding, given_enc
 from regard.data.formats.languages import NAMES
 from regard.data.formats.pairs import find_key, parse_object, sides, text_of
 from regard.data.formats.tables import format_of
+from regard.data.whole_files import atomic_write
 from regard.data.work_files import Parts
 from regard.documents.android import translate_android
 from regard.documents.document_job import BATCH, DocumentJob, Report, batches, encoded_write

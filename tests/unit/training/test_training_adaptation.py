@@ -210,12 +210,48 @@ def test_what_cannot_be_adapted_is_refused_in_one_line(translator_folder, pairs,
     assert "cannot translate into 'it'" in _refused(tmp_path, capsys, base, *data, "data.old={it='phrasebook'}")
 
 
-def test_a_tokenizer_that_is_larger_than_its_model_is_refused(translator_folder, pairs, tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"source_vocab": 50, "target_vocab": 50}, "a source_vocab of 50; they do not belong together"),
+        ({"source_vocab": 9000, "target_vocab": 9000}, "a source_vocab of 9,000; they do not belong together"),
+        ({"pad": 5}, "pads with token 0, but its model with 5; they do not belong together"),
+    ],
+)
+def test_a_tokenizer_of_another_model_is_refused(changes, said, translator_folder, pairs, tmp_path, capsys):
     loaded, tokenizer = load_model(translator_folder), PairTokenizer.load(translator_folder)
-    config = loaded.config.replace(source_vocab=50, target_vocab=50)
-    save_model(tmp_path / "odd", "transformer", type(loaded.model)(config), tokenizer.save)
-    line = _refused(tmp_path, capsys, f"model.init={tmp_path / 'odd'}", f"data.train={pairs}", "data.target=es")
-    assert "do not belong together" in line
+    model = type(loaded.model)(loaded.config.replace(**changes))
+    save_model(tmp_path / "odd", "transformer", model, tokenizer.save)
+    assert said in _refused(tmp_path, capsys, f"model.init={tmp_path / 'odd'}", f"data.train={pairs}", "data.target=es")
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "said"),
+    [
+        ("tokenizer.json", None, "odd has no tokenizer.json, a part of its tokenizer"),
+        (
+            "tokenizer_config.json",
+            None,
+            "odd holds no tokenizer: neither tokenizer_config.json nor source.spm is there",
+        ),
+        (
+            "tokenizer.json",
+            '{"model":{"type":"BPE","vocab":{"a":0},"merges":[]}}',
+            "is no translator's: it lacks '<pad>'",
+        ),
+        ("tokenizer.json", "{}", "cannot read the tokenizer in"),
+        ("tokenizer_config.json", '{"targets":["es"],"joint":true}', "is no translator's: it lacks 'source'"),
+    ],
+)
+def test_a_tokenizer_that_cannot_be_read_is_refused(file, content, said, translator_folder, pairs, tmp_path, capsys):
+    tokenizer = PairTokenizer.load(translator_folder)
+
+    def write(folder):
+        tokenizer.save(folder)
+        (folder / file).unlink() if content is None else (folder / file).write_text(content)
+
+    save_model(tmp_path / "odd", "transformer", load_model(translator_folder).model, write)
+    assert said in _refused(tmp_path, capsys, f"model.init={tmp_path / 'odd'}", f"data.train={pairs}", "data.target=es")
 
 
 def test_the_recipe_needs_a_base_for_what_only_an_adaptation_has():

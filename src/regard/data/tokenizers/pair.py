@@ -190,6 +190,10 @@ class PairTokenizer:
             return from_files({name: (folder / name).read_bytes() for name in names})
         except CheckpointError:
             raise
+        except FileNotFoundError as error:
+            raise CheckpointError(f"{folder} has no {Path(error.filename).name}, a part of its tokenizer") from None
+        except KeyError as error:
+            raise CheckpointError(f"the tokenizer in {folder} is no translator's: it lacks {error}") from None
         except Exception as error:  # `tokenizers` raises bare Exception for a damaged file
             raise CheckpointError(f"cannot read the tokenizer in {folder}: {error}") from error
 

@@ -25,7 +25,8 @@ from regard.models.catalog import MODELS
 from regard.training.prepare.initial_model import initial_folder
 from regard.training.recipe.text_sections import PairsSection
 
-VOCABULARIES = ("source_vocab", "target_vocab")
+VOCABULARIES, PADDING = ("source_vocab", "target_vocab"), "pad"
+UNUSED_ROWS = 256  # that a model may have beside its tokens, or a tenth of all: some are rounded up
 
 
 def translator_folder(init: str) -> Path:
@@ -63,7 +64,7 @@ def write_base(init: str, folder: Path, data: PairsSection, *, frozen: bool) -> 
 
 def _tokenizer(folder: Path, data: PairsSection) -> PairTokenizer:
     """The tokenizer of sentence pairs, or that of a model that answers prompts, which name the languages."""
-    if PairTokenizer.is_in(folder):
+    if PairTokenizer.is_in(folder) or find_pipeline(folder) == TRANSLATOR:
         return PairTokenizer.load(folder)
     try:
         return from_files(prompted_files(TextTokenizer.load(folder).files, data.source, data.targets))
@@ -99,12 +100,18 @@ def _copy_rows(given: Tensor, into: Tensor, like: list[int]) -> None:
 
 
 def _check_fit(init: str, loaded: LoadedModel, tokenizer: PairTokenizer) -> None:
+    """Refuse a tokenizer of another model, as far as sizes and the id of padding tell."""
+    advice = "they do not belong together: copy the whole model folder again"
     for (key, known), needed in zip(_vocabularies(loaded.config).items(), _sizes(tokenizer), strict=True):
-        if needed > known:
+        if needed > known or known - needed > max(UNUSED_ROWS, known // 10):
             raise CheckpointError(
-                f"the tokenizer of {init} has {needed:,} tokens, but its model has a {key} of {known:,}; they do not "
-                "belong together: copy the whole model folder again"
+                f"the tokenizer of {init} has {needed:,} tokens, but its model has a {key} of {known:,}; {advice}"
             )
+    ours, theirs = tokenizer.source.pad, getattr(loaded.config, PADDING)
+    if ours != theirs:
+        raise CheckpointError(
+            f"the tokenizer of {init} pads with token {ours:,}, but its model with {theirs:,}; {advice}"
+        )
 
 
 def _vocabularies(config: Config) -> dict[str, int]:
