@@ -275,11 +275,13 @@ class Everyday(Drawing):
         """Something is more so than something else."""
         adjective = self.pick(self.words.comparisons)
         kind = self.pick(sorted(adjective.of))
-        subject, other = (self.noun(self.pick(self.words.nouns[kind]), "described") for _ in range(2))
+        subject: Nominal = self.noun(self.pick(self.words.nouns[kind]), "described")
+        other: Nominal = self.noun(self.pick(self.words.nouns[kind]), "described")
         if kind in ("person", "kin") and self.random() < 0.5:
             subject = self.subject()
-        place = Named((self.city(),)) if kind == "place" and self.random() < 0.3 else other
-        return Clause(subject, None, "present", self.random() < 0.1, adjective=adjective, than=place)
+        elif kind == "place" and self.random() < 0.3:
+            other = Named((self.city(),))
+        return Clause(subject, None, "present", self.random() < 0.1, adjective=adjective, than=other)
 
     def wish(self) -> Clause:
         """Someone likes, needs, wants or has something."""
