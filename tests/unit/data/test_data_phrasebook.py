@@ -16,13 +16,22 @@ from regard.data.synthetic.phrasebook.grammar import (
     NounPhrase,
     Place,
     Pronoun,
-    Said,
     Time,
     english_article,
 )
 from regard.data.synthetic.phrasebook.interpreter import SILENT, Interpreter
 from regard.data.synthetic.phrasebook.manners import Manner
-from regard.data.synthetic.phrasebook.morphology import ENDINGS, LANGUAGES, Name, Noun, Slot, conjugate, lexicon, plural
+from regard.data.synthetic.phrasebook.morphology import (
+    ENDINGS,
+    LANGUAGES,
+    Name,
+    Noun,
+    Said,
+    Slot,
+    conjugate,
+    lexicon,
+    plural,
+)
 from regard.errors import DataError, UsageError
 
 COUNT = 13_000 if "REGARD_FAULT_COUNT" in os.environ else 2_000  # sentences drawn for each length and language

@@ -24,11 +24,20 @@ from regard.data.synthetic.phrasebook.grammar import (
     NounPhrase,
     Place,
     Pronoun,
-    Said,
     Time,
 )
 from regard.data.synthetic.phrasebook.interpreter import SILENT, Interpreter, Word
-from regard.data.synthetic.phrasebook.morphology import LANGUAGES, Lexicon, Modal, Name, Noun, Pattern, Tongue, Verb
+from regard.data.synthetic.phrasebook.morphology import (
+    LANGUAGES,
+    Lexicon,
+    Modal,
+    Name,
+    Noun,
+    Pattern,
+    Said,
+    Tongue,
+    Verb,
+)
 
 CONSONANTS = ("b", "d", "j", "k", "l", "m", "n", "r", "v", "w", "y", "z", "sh", "dr", "kr", "br")
 ENDINGS = ("", "", "n", "l", "r", "s", "x", "m", "rd", "nko")
@@ -43,82 +52,11 @@ TOPICS = (
 DRAWN = tuple(name for name, share in TOPICS for _ in range(share))
 GREETED, NAMED, OPENED, CLOSED, FOLLOWED, ALONE = 0.1, 0.05, 0.1, 0.1, 0.04, 0.06
 POLITE = ("requests", "orders", "wish", "modal", "eating", "travelling", "shopping")
-DAYTIME = (
-    Said("tomorrow", {"es": "mañana", "pt": "amanhã"}),
-    Said("tonight", {"es": "esta noche", "pt": "hoje à noite"}),
-    Said("tomorrow morning", {"es": "mañana por la mañana", "pt": "amanhã de manhã"}),
-    Said("tomorrow evening", {"es": "mañana por la noche", "pt": "amanhã à noite"}),
-)
-TELLABLE = (
-    Said("your name", {"es": "tu nombre", "pt": "seu nome"}),
-    Said("the truth", {"es": "la verdad", "pt": "a verdade"}),
-    Said("the price", {"es": "el precio", "pt": "o preço"}),
-    Said("the time", {"es": "la hora", "pt": "a hora"}),
-)
-COLOURS = tuple(
-    Said(english, {"es": spanish, "pt": portuguese})
-    for english, spanish, portuguese in (
-        ("red", "rojo", "vermelho"), ("blue", "azul", "azul"), ("green", "verde", "verde"),
-        ("white", "blanco", "branco"), ("black", "negro", "preto"), ("yellow", "amarillo", "amarelo"),
-        ("brown", "marrón", "marrom"), ("grey", "gris", "cinza"),
-    )
-)  # fmt: skip
 PERSONS = tuple(dict.fromkeys(SUBJECTS))
-HUES = frozenset(colour.english for colour in COLOURS)
-WEATHER = (Said("cold", {"es": "frío", "pt": "frio"}), Said("hot", {"es": "calor", "pt": "calor"}))
-WELL = (
-    Said("well", {"es": "bien", "pt": "bem"}),
-    Said("very well", {"es": "muy bien", "pt": "muito bem"}),
-    Said("badly", {"es": "mal", "pt": "mal"}),
-)
-BUSES = (
-    Said("bus", {"es": "autobús", "pt": "ônibus"}),
-    Said("train", {"es": "tren", "pt": "trem"}),
-    Said("plane", {"es": "avión", "pt": "avião"}),
-)
 MONEY = (("euros", "euros", "euros"), ("dollars", "dólares", "dólares"), ("pesos", "pesos", "pesos"))
 SPANS = (("night", "noche", "noite"), ("day", "día", "dia"), ("week", "semana", "semana"))
 STRETCHES = (("minute", "minuto", "minuto"), ("hour", "hora", "hora"), *SPANS[1:], ("year", "año", "ano"))
 FEMININE = ("night", "week", "hour")
-SIZES = (
-    Said("big", {"es": "grande", "pt": "grande"}),
-    Said("small", {"es": "pequeño", "pt": "pequeno"}),
-    Said("long", {"es": "largo", "pt": "longo"}),
-    Said("short", {"es": "corto", "pt": "curto"}),
-)
-ALLERGENS = tuple(
-    Said(english, {"es": spanish, "pt": portuguese})
-    for english, spanish, portuguese in (
-        ("nuts", "los frutos secos", "nozes"), ("peanuts", "los cacahuetes", "amendoim"), ("milk", "la leche", "leite"),
-        ("eggs", "los huevos", "ovos"), ("fish", "el pescado", "peixe"), ("seafood", "el marisco", "frutos do mar"),
-        ("gluten", "el gluten", "glúten"), ("cheese", "el queso", "queijo"), ("cats", "los gatos", "gatos"),
-    )
-)  # fmt: skip
-STEPS, CORNERS, VIEWS = (
-    tuple(Said(english, {"es": spanish, "pt": portuguese}) for english, spanish, portuguese in rows)
-    for rows in (
-        (
-            ("turn left", "gira a la izquierda", "vire à esquerda"),
-            ("turn right", "gira a la derecha", "vire à direita"),
-            ("go straight ahead", "sigue todo recto", "siga em frente"),
-            ("go straight on", "sigue todo recto", "siga em frente"),
-            ("cross the street", "cruza la calle", "atravesse a rua"),
-            ("cross the bridge", "cruza el puente", "atravesse a ponte"),
-            ("take the first left", "toma la primera a la izquierda", "pegue a primeira à esquerda"),
-            ("take the second right", "toma la segunda a la derecha", "pegue a segunda à direita"),
-        ),
-        (
-            ("the corner", "la esquina", "a esquina"),
-            ("the traffic lights", "el semáforo", "o semáforo"),
-            ("the next corner", "la próxima esquina", "a próxima esquina"),
-        ),
-        (
-            ("a balcony", "balcón", "varanda"), ("a view of the sea", "vista al mar", "vista para o mar"),
-            ("a shower", "ducha", "chuveiro"), ("two beds", "dos camas", "duas camas"),
-            ("a double bed", "cama doble", "cama de casal"),
-        ),
-    )
-)  # fmt: skip
 HELPERS = ("doctor", "nurse", "lawyer", "dentist", "guide")
 WORKING = ("phone", "computer", "camera", "clock", "car", "key", "credit card", "lamp", "laptop", "charger", "watch")
 COUNTS = {  # feminine where it makes a difference
@@ -144,6 +82,10 @@ def draw_everyday(random: Callable[[], float], words: Lexicon, tongue: Tongue, l
 
 class Everyday(Drawing):
     """Random everyday sentences."""
+
+    def __init__(self, random: Callable[[], float], words: Lexicon):
+        super().__init__(random, words)
+        self.hues = frozenset(colour.english for colour in words.said["colour"])
 
     def talk(self, speech: Interpreter, length: int) -> bool:
         if self.random() < ALONE:
@@ -376,8 +318,17 @@ class Everyday(Drawing):
                 phrase.noun, english=(word, word + "s"), forms=forms, feminine=dict.fromkeys(LANGUAGES, False)
             )
             phrase = phrase._replace(noun=made)
-        adjective, colours = phrase.adjective, [each for each in self.words.beside[noun.kind] if each.english in HUES]
-        if adjective and colours and adjective.english not in HUES and not adjective.before and self.random() < 0.25:
+        adjective, colours = (
+            phrase.adjective,
+            [each for each in self.words.beside[noun.kind] if each.english in self.hues],
+        )
+        if (
+            adjective
+            and colours
+            and adjective.english not in self.hues
+            and not adjective.before
+            and self.random() < 0.25
+        ):
             phrase = phrase._replace(colour=self.pick(colours))
         if phrase.determiner in NUMBERS and self.random() < 0.3:
             return phrase._replace(determiner=str(2 + int(98 * self.random())))
@@ -467,12 +418,6 @@ class Everyday(Drawing):
             case "part" | "parts":
                 both = [noun for noun in nouns["body"] if slot == "part" or noun.number == "both"]
                 return NounPhrase(self.pick(both), slot == "parts")
-            case "step" | "further":
-                return self.pick(STEPS)
-            case "corner":
-                return self.pick(CORNERS)
-            case "a_view":
-                return self.pick(VIEWS)
             case "ailment":
                 return NounPhrase(self.pick(nouns["ailment"]))
             case "repast":
@@ -480,20 +425,10 @@ class Everyday(Drawing):
         return self.figure(slot)
 
     def figure(self, slot: str) -> Said:
-        """Something with a number in it, or one of a few words."""
+        """Something with a number in it, or what the lexicon has for this slot."""
         match slot:
-            case "coming":
-                return self.pick(DAYTIME)
-            case "tellable":
-                return self.pick(TELLABLE)
-            case "colour":
-                return self.pick(COLOURS)
-            case "well":
-                return self.pick(WELL)
-            case "weather":
-                return self.pick(WEATHER)
-            case "bus":
-                return self.pick(BUSES)
+            case "further":
+                return self.pick(self.words.said["step"])
             case "hour":
                 return self.count(self.pick(HOURS), feminine=True)
             case "minutes":
@@ -508,10 +443,6 @@ class Everyday(Drawing):
             case "price" | "money":
                 unit, amount = self.pick(MONEY), self.number(10_000)
                 return _counted(amount, unit)
-            case "size":
-                return self.pick(SIZES)
-            case "allergen":
-                return self.pick(ALLERGENS)
             case "nights" | "long":
                 one, *others = self.pick(SPANS if slot == "nights" else STRETCHES)
                 feminine = one in FEMININE
@@ -520,7 +451,7 @@ class Everyday(Drawing):
                 return _counted(amount, (one + plural, *(other + plural for other in others)))
             case "age" | "number":
                 return self.number(100)
-        raise AssertionError(f"nothing fills {slot!r}")
+        return self.pick(self.words.said[slot])
 
     def device(self) -> Noun:
         """What works, or does not."""

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from regard.data.synthetic.phrasebook.morphology import PERSONS, PLURAL_THIRD, THIRD, Adjective, Modal, Name, Noun, Verb
+from regard.data.synthetic.phrasebook.morphology import (
+    PERSONS,
+    PLURAL_THIRD,
+    THIRD,
+    Adjective,
+    Modal,
+    Name,
+    Noun,
+    Said,
+    Verb,
+)
 
 ENGLISH_BE = {"present": ("am", "are", "is", "are", "are"), "past": ("was", "were", "was", "were", "were")}
 
@@ -84,13 +93,6 @@ class Deed(NamedTuple):
 
     clause: Clause
     form: str = "infinitive"
-
-
-class Said(NamedTuple):
-    """Words with one translation each language: numbers, hours, prices."""
-
-    english: str
-    forms: Mapping[str, str]
 
 
 Filling = Nominal | Deed | Said | Time | Place

@@ -20,7 +20,6 @@ from regard.data.synthetic.phrasebook.grammar import (
     NounPhrase,
     Place,
     Pronoun,
-    Said,
     Time,
     agreement_of,
     english_article,
@@ -29,7 +28,7 @@ from regard.data.synthetic.phrasebook.grammar import (
     person_of,
 )
 from regard.data.synthetic.phrasebook.manners import PLAIN, Manner, Sentence, write
-from regard.data.synthetic.phrasebook.morphology import PLURAL_THIRD, THIRD, Forms, Name, Pattern, Slot, Tongue
+from regard.data.synthetic.phrasebook.morphology import PLURAL_THIRD, THIRD, Forms, Name, Pattern, Said, Slot, Tongue
 
 Numbers = tuple[int, ...]
 SILENT = "(that)"  # the connective that English leaves out and the others do not

@@ -144,6 +144,13 @@ class Tongue:
     softened: Mapping[str, str]  # words that change before an i-sound
 
 
+class Said(NamedTuple):
+    """Words with one translation each language: numbers, hours, prices."""
+
+    english: str
+    forms: Mapping[str, str]
+
+
 class Slot(NamedTuple):
     """A place in a pattern: what fills it, and what is written right behind that (a comma, `'s`).
 
@@ -185,6 +192,7 @@ class Lexicon:
     described: Sequence[str]  # kinds of nouns that have adjectives; people stand for three
     places: tuple[Sequence[Noun | Name], ...]
     patterns: Mapping[str, Sequence[Pattern]]  # of everyday speech, by what they are for
+    said: Mapping[str, Sequence[Said]]  # what fills a slot of a pattern as it is
     days: Sequence[Noun]
     every: Sequence[Noun]
     months: Sequence[Mapping[str, str]]
@@ -390,6 +398,10 @@ def lexicon(everyday: bool = False) -> Lexicon:
         comparisons=comparisons,
         countries=countries,
         patterns=_patterns(),
+        said={
+            slot: [Said(english, dict(zip(LANGUAGES, others, strict=True))) for english, *others in rows]
+            for slot, rows in data.get("said", {}).items()
+        },
         takers={
             noun: [verb for verb in verbs if verb.tenses["past"] and any(noun in group for group in verb.objects)]
             for kind in nouns.values()
