@@ -318,17 +318,9 @@ class Everyday(Drawing):
                 phrase.noun, english=(word, word + "s"), forms=forms, feminine=dict.fromkeys(LANGUAGES, False)
             )
             phrase = phrase._replace(noun=made)
-        adjective, colours = (
-            phrase.adjective,
-            [each for each in self.words.beside[noun.kind] if each.english in self.hues],
-        )
-        if (
-            adjective
-            and colours
-            and adjective.english not in self.hues
-            and not adjective.before
-            and self.random() < 0.25
-        ):
+        adjective, hues = phrase.adjective, self.hues
+        colours = [each for each in self.words.beside[noun.kind] if each.english in hues]
+        if adjective and colours and adjective.english not in hues and not adjective.before and self.random() < 0.25:
             phrase = phrase._replace(colour=self.pick(colours))
         if phrase.determiner in NUMBERS and self.random() < 0.3:
             return phrase._replace(determiner=str(2 + int(98 * self.random())))
