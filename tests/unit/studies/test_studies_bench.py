@@ -15,7 +15,7 @@ from regard.checkpoints import load_model
 from regard.cli.main import run
 from regard.data.batch import collate
 from regard.errors import UsageError
-from regard.inference.pipelines import text_encoder
+from regard.inference.pipelines import text_reader
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.studies.bench import engines
 from regard.studies.bench.engines import ENGINES, Task
@@ -161,7 +161,7 @@ def test_the_floor_counts_what_torch_counts(job: str, beam: int, tmp_path: Path)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engines, "_ours", lambda _: loaded)
         patch.setattr(engines, "decoding_model", lambda model, *_: model)  # torch cannot count compiled code
-        patch.setattr(text_encoder, "fast_model", lambda model: model)
+        patch.setattr(text_reader, "fast_model", lambda model: model)
         engine = ENGINES[job]["regard"](task)
     with FlopCounterMode(display=False) as counter:
         engine.answer()

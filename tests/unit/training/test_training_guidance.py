@@ -102,7 +102,7 @@ def test_links_travel_with_the_pairs_the_same_with_workers(tmp_path):
 
 
 def test_a_guided_model_aligns_better_and_says_which_head_does(tmp_path):
-    rates, few = {}, ("data.phrasebook.count=600", "data.phrasebook.max_words=6", "training.steps=70")
+    rates, few = {}, ("data.phrasebook.count=1000", "data.phrasebook.max_words=6", "training.steps=110")
     for guide in (0.0, 0.5):
         folder = train(recipe(f"training.guide={guide}", *few, "data.phrasebook.valid_count=10"), tmp_path / str(guide))
         translator = Translator.load(folder)
