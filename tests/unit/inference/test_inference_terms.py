@@ -20,9 +20,9 @@ from regard.inference.pipelines.translator import Translator
 
 TEXTS = [
     "we are eating bread",
-    "She is reading a book in the house.",
-    "they sleep",
-    "the bread is in the house",
+    "We like the house and the book.",
+    "we sleep",
+    "the house and the bread",
     "bread, bread and bread",
 ]
 TERMS = Glossary.of({"bread": "tortilla", "house": "el hogar|hogares", "book": "book"})
@@ -50,7 +50,7 @@ def test_every_term_is_said_once_and_other_sentences_stay_as_they_are(translator
     plain = translator.translate(TEXTS, to="es", beam=beam)
     steered = translator.translate(TEXTS, to="es", beam=beam, glossary=TERMS)
     for before, after in zip(plain, steered, strict=True):
-        assert after.finished or not before.finished  # the small model of the tests does not always end
+        assert after.finished
         assert_said(after)
         assert before.text != after.text or not after.terms
     assert (plain[2].text, plain[2].score) == (steered[2].text, steered[2].score)
