@@ -14,6 +14,7 @@ import typer
 from regard.cli.options import (
     AllowPickle,
     AsJson,
+    DataRoot,
     Device,
     Models,
     Passes,
@@ -24,6 +25,8 @@ from regard.cli.options import (
     input_of,
     load_translator,
     load_writer,
+    located_file,
+    use_data_root,
 )
 from regard.data.whole_files import write_whole
 from regard.errors import UsageError
@@ -41,7 +44,9 @@ ON_ONE_LINE = 5  # numbers
 def evaluate(
     data: Annotated[
         str,
-        typer.Argument(help="Held-out pairs, labelled texts or images: a path, `phrasebook` or `scenes`."),
+        typer.Argument(
+            help="Held-out pairs, labelled texts or images: a path, data:NAME as in recipes, `phrasebook` or `scenes`."
+        ),
     ] = "",
     model: Models = [],  # noqa: B006 - typer's way to say "none given"
     to: To = "",
@@ -90,15 +95,18 @@ def evaluate(
     device: Device = "cpu",
     precision: Precision = "fp32",
     allow_pickle: AllowPickle = False,
+    data_root: DataRoot = "",
 ) -> None:
     """Measure a translator on held-out pairs (BLEU, chrF, exact match) or its alignments against gold (AER), or a
     language model on a text (perplexity), or a classifier on labelled images (accuracy) or texts (GLUE's metrics).
 
     Example: regard evaluate ../shared/data/multi30k/test_2016_flickr -m runs/en-de --beam 5
-    Example: regard evaluate ../shared/data/glue/RTE/dev.tsv.gz -m runs/glue-rte-minilm
+    Example: regard evaluate data:glue/RTE/dev.tsv.gz -m runs/glue-rte-minilm
     """
     from regard.studies.evaluate import translation
 
+    use_data_root(data_root)
+    data, gold, text = located_file(data), located_file(gold), located_file(text)
     if text:
         if data or gold or len(model) != 1:
             raise UsageError("--text measures one language model: give it with -m, and no pairs and no --gold")

@@ -214,6 +214,18 @@ def use_data_root(folder: str) -> None:
         os.environ[VARIABLE] = folder
 
 
+def located_file(name: str) -> str:
+    """The path of `data:NAME`, which must be below the data root, also of a part of it (`data:NAME#PART`); any other
+    name as it is."""
+    from regard.data.data_root import located, missing
+    from regard.errors import DataError
+
+    path: str = located(name)
+    if path != name and (message := missing(path.partition("#")[0])):
+        raise DataError(message)
+    return path
+
+
 def existing(path: str) -> Path:
     """The path; raises an error if no file is there."""
     from regard.errors import UsageError

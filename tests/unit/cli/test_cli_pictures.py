@@ -70,6 +70,17 @@ def test_evaluate_on_a_folder_of_classes(make_classifier, tmp_path, capsys):
     assert run(["evaluate", "-m", str(make_classifier("vit"))]) == 2
 
 
+def test_evaluate_finds_data_as_recipes_do(make_classifier, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("REGARD_DATA", "elsewhere")
+    (tmp_path / "set" / "a").mkdir(parents=True)
+    Image.new("RGB", (16, 16)).save(tmp_path / "set" / "a" / "x.png")
+    command = ["evaluate", "data:set", "-m", str(make_classifier("vit")), "--json"]
+    assert run(command) == 1
+    assert "elsewhere/set is not there; the data root is elsewhere: set REGARD_DATA" in capsys.readouterr().err
+    assert run([*command, "--data-root", str(tmp_path)]) == 0
+    assert json.loads(capsys.readouterr().out)["pictures"] == 1
+
+
 def test_look_writes_files_and_refuses_in_words(make_classifier, files, tmp_path, capsys):
     folder = str(make_classifier("vit"))
     assert run(["look", files[0], "-m", folder, "-o", str(tmp_path / "o.json"), "--layers", "encoder.0.*"]) == 0
