@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from regard.attention.core import attention_weights
 from regard.cli.main import app, run
+from regard.studies.lectures import pretraining
 from regard.studies.lectures.claim import ClaimOptions
 from regard.studies.lectures.claims import CLAIMS, find_claim
 from regard.studies.lectures.contest import Contest, Found, Longer
@@ -160,6 +161,20 @@ def test_a_longer_training_has_more_steps():
 
 def test_every_claim_that_trains_has_a_judgement_tested():
     assert {claim.name for claim in CLAIMS if claim.trains} == BETTER.keys() | {"do-not-supervise"}
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_no_labelled_sentence_is_both_learnt_and_tested(seed, monkeypatch):
+    drawn, draw = [], pretraining._labelled
+
+    def spied(*args):
+        drawn.append(draw(*args))
+        return drawn[-1]
+
+    monkeypatch.setattr(pretraining, "_labelled", spied)
+    Acceptability("gpt", pretrained=False)(seed, 1)
+    (learnt, _), (tested, _) = drawn
+    assert not {tuple(row) for row in learnt.tolist()} & {tuple(row) for row in tested.tolist()}
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from regard.studies.lectures.fitting import fit
 from regard.studies.lectures.language import BEGIN, END, FIRST, NOUNS, PAD, TARGET_VOCAB, draw_pair
 
 WORDS, LABELLED, TESTED, BATCH = (3, 8), 128, 400, 32
+TEST_SEED = 1_000_003  # of no training; Random takes the absolute value of a negative one
 MASK, MASKED = TARGET_VOCAB, 0.3  # a token of its own, and the share of words that are hidden
 SIZES = {"width": 64, "heads": 4, "depth": 2, "ffn_width": 128, "vocab": TARGET_VOCAB + 1, "dropout": 0.0}
 Model = Bert | Gpt
@@ -49,7 +50,7 @@ class Acceptability:
         judge = _Judge(model)
         fit(judge, _labelled_batches(seed), lambda batch: functional.cross_entropy(judge(batch[0]), batch[1]),
             steps=min(steps, self.tuned_steps), rate=self.tuned_rate)  # fmt: skip
-        texts, labels = _labelled(Random(-1), TESTED)
+        texts, labels = _labelled(Random(TEST_SEED), TESTED)
         with torch.no_grad():
             return {"judged rightly": float((judge(texts).argmax(dim=1) == labels).float().mean())}
 
