@@ -108,6 +108,24 @@ def test_losses_are_their_formulas():
     assert likeness(samples, 5.0)[1, 2] == pytest.approx(expected.item(), rel=1e-3)
 
 
+def test_likeness_is_exact_far_from_the_origin_in_half_precision():
+    torch.manual_seed(0)
+    samples = 20 + torch.randn(1, 6, 2, 12, 2) / 4
+    rows = samples[0, :, 1].flatten(1).double()
+    expected = (-(torch.pdist(rows) ** 2) / 5.0).exp().mean()
+    with torch.autocast("cpu", torch.bfloat16):  # as the loss of a recipe with precision = "bf16"
+        assert likeness(samples, 5.0)[0, 1] == pytest.approx(expected.item(), rel=1e-3)
+
+
+def test_the_validation_loss_does_not_depend_on_earlier_draws(tmp_path):
+    task = open_task(load_recipe("walkers-agentformer", SMALL), tmp_path / "data", CPU, lambda: None)
+    model = task.build().eval()
+    torch.manual_seed(1)
+    first = task.validate(model, lambda: None)
+    torch.randn(3)
+    assert task.validate(model, lambda: None) == first
+
+
 def test_a_batch_is_learnt(tmp_path):
     task = open_task(load_recipe("walkers-agentformer", SMALL), tmp_path / "data", CPU, lambda: None)
     torch.manual_seed(0)

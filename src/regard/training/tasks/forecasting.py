@@ -22,6 +22,8 @@ from regard.training.safeguards import Poll
 from regard.training.tasks.base import Forward, SupervisedTask, Values, loader_options
 from regard.training.tasks.forecasting_recipe import ForecastRecipe, PathError, SamplerRecipe, ScenesRecipe
 
+VALIDATION_SEED = 0
+
 
 class ScenesTask(SupervisedTask[SceneBatch]):
     """Windows of scenes: a past, and the future of every agent."""
@@ -66,6 +68,7 @@ class ScenesTask(SupervisedTask[SceneBatch]):
     def _measured(self, model: nn.Module, batches: SceneBatches, poll: Poll) -> Values:
         assert isinstance(model, AgentFormer)
         config, losses = self.config, []
+        torch.manual_seed(VALIDATION_SEED)  # the loss draws latent vectors; every step of training seeds its own
 
         def predict(batch: SceneBatch, noise: Tensor) -> tuple[Tensor, Tensor]:
             loss = self.loss(model, batch)
@@ -154,13 +157,14 @@ def path_errors(
 
 
 def likeness(samples: Float[Tensor, "B K N F 2"], scale: float) -> Float[Tensor, "B N"]:
-    """exp(-squared distance / scale), the mean over pairs of different samples of an agent."""
+    """exp(-squared distance / scale), the mean over pairs of different samples of an agent.
+
+    Differences are taken before squares: |a|² + |b|² - 2 a·b would lose metres in the products of tf32 and bf16.
+    """
     rows = samples.transpose(1, 2).flatten(3)
-    squares = (rows**2).sum(dim=-1)
-    away = squares[..., :, None] + squares[..., None, :] - 2 * rows @ rows.transpose(-2, -1)
-    count = rows.shape[2]
-    alike = (-away.clamp(min=0.0) / scale).exp().sum(dim=(-2, -1)) - count  # a sample and itself are left out
-    return alike / max(1, count * (count - 1))
+    first, second = torch.triu_indices(rows.shape[2], rows.shape[2], 1, device=rows.device)
+    away = (rows[:, :, first] - rows[:, :, second]).square().sum(dim=-1)
+    return (-away / scale).exp().sum(dim=-1) / max(1, len(first))
 
 
 def model_config(recipe: ScenesRecipe) -> AgentFormerConfig:
