@@ -182,9 +182,10 @@ class Detector(nn.Module):
         if images.is_cuda:  # convolutions are faster so, and regions are read from maps without a copy
             images = images.contiguous(memory_format=torch.channels_last)
         maps: list[Tensor] = self.pyramid(self.body.features(images))  # type: ignore[operator]
-        if self.config.pooled:
-            maps = [*maps, functional.max_pool2d(maps[-1], 1, stride=2)]
-        return maps, [round(images.shape[2] / each.shape[2]) for each in maps], sizes
+        strides = [round(images.shape[2] / each.shape[2]) for each in maps]
+        if self.config.pooled:  # its cells lie two apart, also where the last of an odd number stands alone
+            maps, strides = [*maps, functional.max_pool2d(maps[-1], 1, stride=2)], [*strides, 2 * strides[-1]]
+        return maps, strides, sizes
 
     def _read(self, maps: list[Tensor], strides: list[int]) -> tuple[list[Tensor], list[int]]:
         """The maps that regions are read from: all but the one that only anchors use."""

@@ -38,6 +38,19 @@ def test_every_body_detects_and_learns(preset, changes):
     assert (found.scores.diff(dim=1) <= 0).all()
 
 
+def test_anchors_of_the_pooled_map_stand_on_the_cells_that_it_has():
+    """Its cells are every second one of the map before it, whatever the sides of the image."""
+    body = {"norm": "group", "widths": (8, 8, 8, 8), "stem_width": 8}
+    model = made("small", width=8, body_values=body).eval()
+    with torch.no_grad():
+        maps, strides, _ = model._maps(torch.randn(1, 3, 96, 160), None)
+        scored = model.proposals(maps, strides)
+    assert [tuple(each.shape[2:]) for each in maps[-2:]] == [(3, 5), (2, 3)]
+    centres = [(each[:, :2] + each[:, 2:]) / 2 for each in scored.anchors.split(scored.counts)]
+    coarse, pooled = (each.view(*one.shape[2:], -1, 2) for each, one in zip(centres[-2:], maps[-2:], strict=True))
+    torch.testing.assert_close(pooled, coarse[::2, ::2], atol=0.5, rtol=0)  # sides are rounded to pixels
+
+
 def test_images_without_objects_are_learnt_from_too():
     losses = made()(torch.randn(1, 3, 64, 64), truth=truth([[[0, 0, 0, 0]]], [[0]]))
     assert torch.isfinite(torch.stack(losses)).all() and losses.anchor_boxes.item() == losses.boxes.item() == 0
