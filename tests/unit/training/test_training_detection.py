@@ -112,6 +112,16 @@ def test_wrong_boxes_are_of_four_kinds(cells, tmp_path):
     assert kinds == {"right": 1, "twice": 1, "another class": 1, "wrong place": 1, "background": 1, "missed": 1}
 
 
+def test_boxes_on_objects_left_out_of_scores_are_no_mistakes():
+    from regard.data.regions.found import FoundBoxes, TrueBoxes
+
+    true = TrueBoxes(np.array([[0.0, 0, 10, 10], [30, 30, 60, 60]]), np.array([0, 0]), np.array([False, True]))
+    boxes = np.array([[0.0, 0, 10, 10], [32, 32, 42, 42], [45, 45, 55, 55], [0, 0, 10, 9]])
+    found = FoundBoxes(boxes, np.zeros(4, dtype=np.int64), np.array([0.9, 0.8, 0.7, 0.6]))
+    kinds = error_kinds([(true, found)], least=0.5)
+    assert kinds == {"right": 1, "twice": 1, "another class": 0, "wrong place": 0, "background": 0, "missed": 0}
+
+
 def test_measured_pairs_are_of_every_scene(tmp_path):
     out = train(load_recipe("scenes-detector", [MODEL, *COMMON, "data.scenes={count=8,valid_count=2,test_count=2}",
                                                 "training.validate_every=0"]), tmp_path / "run")  # fmt: skip

@@ -21,7 +21,7 @@ from regard.training.evaluation.average_precision import AveragePrecision, avera
 from regard.training.recipe.files import SCENES
 
 LEAST = 0.5  # score of the boxes whose kinds are counted
-MISSED = "missed"
+MISSED, IGNORED = "missed", "ignored"
 RIGHT, NEAR = 0.5, 0.1  # IoU of a right box, and of one in the wrong place
 
 
@@ -56,7 +56,8 @@ def error_kinds(pairs: Sequence[tuple[TrueBoxes, FoundBoxes]], least: float = LE
     """Found boxes of at least this score by what they are (Hoiem et al. 2012), and how many objects were missed.
 
     A box is right if its IoU with a free object of its class is at least .5. Otherwise it is there twice, of another
-    class, in the wrong place (IoU of .1 or more with an object of its class), or on the background.
+    class, in the wrong place (IoU of .1 or more with an object of its class), or on the background. A box that only
+    fits an object that is left out of scores is left out too.
     """
     counts = dict.fromkeys(("right", "twice", "another class", "wrong place", "background", MISSED), 0)
     for truth, found in pairs:
@@ -65,6 +66,8 @@ def error_kinds(pairs: Sequence[tuple[TrueBoxes, FoundBoxes]], least: float = LE
         for number in chosen[np.argsort(-found.scores[chosen], kind="stable")]:
             own = overlap(found.boxes[number : number + 1], truth.boxes, truth.ignored)[0]
             kind, place = _kind(own, truth, int(found.labels[number]), free)
+            if kind == IGNORED:
+                continue
             counts[kind] += 1
             if kind == "right":
                 free[place] = False
@@ -74,12 +77,13 @@ def error_kinds(pairs: Sequence[tuple[TrueBoxes, FoundBoxes]], least: float = LE
 
 def _kind(own: NDArray[np.float64], truth: TrueBoxes, label: int, free: NDArray[np.bool_]) -> tuple[str, int]:
     """What a found box is, by its overlaps with the true ones, and the true box it overlaps most among those."""
-    same = truth.labels == label
+    same, counted = truth.labels == label, ~truth.ignored
     for kind, allowed, needed in (
         ("right", same & free, RIGHT),
-        ("twice", same, RIGHT),
-        ("another class", ~same, RIGHT),
-        ("wrong place", same, NEAR),
+        (IGNORED, same & truth.ignored, RIGHT),
+        ("twice", same & counted, RIGHT),
+        ("another class", ~same & counted, RIGHT),
+        ("wrong place", same & counted, NEAR),
     ):
         overlaps = np.where(allowed, own, 0.0)
         if len(own) and overlaps.max() >= needed:
