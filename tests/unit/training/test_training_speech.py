@@ -99,6 +99,18 @@ def test_a_speaker_can_be_left_out(tmp_path, joined):
         opened(tmp_path / "b", f"data.train={tmp_path / 'r'}", "data.held_out_speaker=zoe")
 
 
+@pytest.mark.parametrize("kind", ["character", "word"])
+def test_the_tokens_of_joined_recordings_are_those_of_their_text(tmp_path, kind):
+    digits(tmp_path / "r", {"ann": 20})
+    sets = [f"data.train={tmp_path / 'r'}", *JOINED, "tokenizer.size=300", "tokenizer.min_frequency=1"]
+    corpus = opened(tmp_path, *sets, f"tokenizer.kind={kind}").corpus
+    for rows in corpus.parts.values():
+        for each in map(rows.utterance, range(len(rows))):
+            assert " " in each.text and corpus.tokenizer.decode(each.ids) == each.text
+    with pytest.raises(DataError, match=r"'zero' twice are not its own .* set tokenizer\.kind = 'word'"):
+        opened(tmp_path / "pieces", *sets, "tokenizer.kind=bpe")  # a piece after a space is another one
+
+
 def test_without_speakers_held_out_recordings_are_divided(tmp_path):
     digits(tmp_path / "r", {"ann": 20, "bob": 20})
     parts = opened(tmp_path, f"data.train={tmp_path / 'r'}").corpus.parts

@@ -70,6 +70,7 @@ class SpokenRows:
     end: int
     seed: int
     varied: bool
+    between: tuple[int, ...] = ()  # the tokens between the texts of a string
 
     def __len__(self) -> int:
         if not len(self.rows):
@@ -122,7 +123,9 @@ class SpokenRows:
         pieces: list[NDArray[np.int16]] = []
         for row in chosen:
             pieces += [self._pause(rng, level), self.store.samples(row, speed)]
-        ids = [token for row in chosen for token in self._ids(row)[:-1]]
+        ids = self._ids(chosen[0])[:-1]
+        for row in chosen[1:]:
+            ids += [*self.between, *self._ids(row)[:-1]]
         text = " ".join(self.store.rows[row].text for row in chosen)
         samples = np.concatenate([*pieces, self._pause(rng, level)])
         return Said(samples, [*ids, self.end], text, self.store.rows[chosen[0]].speaker)

@@ -78,7 +78,8 @@ class SpeechPreparation:
         for part, (store, rows) in self._divided(folder).items():
             varied = part == "train"
             seed = self.seed if varied else self.seed + 1 + PARTS.index(part)
-            parts[part] = SpokenRows(store, rows, self.audio.rate, join, counts[part], end, seed, varied)
+            between = self._between(tokenizer, store)
+            parts[part] = SpokenRows(store, rows, self.audio.rate, join, counts[part], end, seed, varied, between)
         if not len(parts["train"]):
             raise DataError(f"{self.data.train}: there is no recording to learn from")
         skipped = json.loads((folder / SKIPPED).read_text(encoding="utf-8"))
@@ -95,13 +96,30 @@ class SpeechPreparation:
         texts = [row.text for row in stores["train"].rows]
         if not texts:
             raise DataError(f"{self.data.train}: there is no recording to learn from")
+        if self.data.join.longest:  # the vocabulary must have what stands between the words of strings
+            texts = [" ".join(texts[place : place + 2]) for place in range(0, len(texts), 2)]
         tokenizer = self.tokenizer or train_vocabulary(texts, self.vocabulary, "terminated")
+        self._between(tokenizer, stores["train"])  # fails before anything is kept
         tokenizer.save(folder / TOKENIZER)
         for store in stores.values():
             ids = [each.ids for each in tokenizer.encode([row.text for row in store.rows])]
             self._refuse_misfits(store, ids, skipped)
             SpeechStore.write_tokens(store.folder, ids)
         (folder / SKIPPED).write_text(json.dumps(skipped, ensure_ascii=False), encoding="utf-8")
+
+    def _between(self, tokenizer: TextTokenizer, store: SpeechStore) -> tuple[int, ...]:
+        """The tokens of the space between the texts of a string; none if words have no spaces of their own."""
+        if not self.data.join.longest or not len(store):
+            return ()
+        text = store.rows[0].text
+        alone, twice = (each.ids[:-1] for each in tokenizer.encode([text, f"{text} {text}"]))
+        between = twice[len(alone) : len(twice) - len(alone)]
+        if twice != [*alone, *between, *alone] or tokenizer.unknown in between:
+            raise DataError(
+                f"data.join makes strings of recordings, but the tokens of {text!r} twice are not its own with those of "
+                "a space between; set tokenizer.kind = 'word' or 'character', or start from a model of strings"
+            )
+        return tuple(between)
 
     def _places(self, folder: Path) -> Iterator[tuple[Part, Path]]:
         return ((part, place) for part in PARTS if (place := folder / f"{STORE}-{part}").is_dir())
@@ -125,7 +143,7 @@ class SpeechPreparation:
         return np.flatnonzero(needed > self._frames(store)).tolist()
 
     def _needed(self, ids: Ids) -> int:
-        """Frames for the labels; in a string one more, since the next recording may begin with the same label."""
+        """Frames for the labels; in a string one more, for the space, or a blank before another of the same label."""
         return needed_frames(np.asarray(ids).tolist()[:-1]) + bool(self.data.join.longest)
 
     def _frames(self, store: SpeechStore) -> NDArray[np.int64]:
