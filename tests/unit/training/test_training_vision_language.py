@@ -23,7 +23,7 @@ from regard.models.vilbert import PRESETS, Vilbert, VilbertConfig
 from regard.training.evaluation.scores import recalls
 from regard.training.loop import train
 from regard.training.recipe.files import recipe_names
-from regard.training.tasks.catalog import load_recipe
+from regard.training.tasks.catalog import load_recipe, open_task
 
 TINY = (
     "model.preset=tiny", "model.width=32", "model.region_width=32", "model.link_width=32", "data.regions.side=4",
@@ -76,6 +76,15 @@ def test_a_run_continues_exactly(task, tmp_path):
     states = [load_file(newest_complete(out) / "train_state" / "state.safetensors") for out in (whole, cut)]
     assert states[0].keys() == states[1].keys()
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+def test_validation_does_not_depend_on_the_size_of_batches(trained, tmp_path):
+    model, found = regard.load(trained / "p").model, []
+    for batch in (3, 12):
+        recipe = load_recipe("scenes-vilbert", [*TINY, f"training.batch={batch}"])
+        task = open_task(recipe, tmp_path / "data", torch.device("cpu"), lambda: None)
+        found.append(task.validate(model, lambda: None))
+    assert found[0] == pytest.approx(found[1], rel=1e-4)
 
 
 def test_fine_tuning_starts_from_the_body_of_the_pretrained_model(trained):

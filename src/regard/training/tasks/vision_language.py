@@ -68,24 +68,24 @@ class VisionLanguageTask(RegionTextTask):
             shown = masked.exchanged(rows).to(self.device)
             sums[8] += (self.output(model, shown).score > 0).eq(shown.targets == 0).sum().cpu()
         words, regions, match, pairs, word_count, words_right, region_count, regions_right, matched = sums.tolist()
-        values = {
-            "loss": (words + regions + match) / pairs,
-            "words_loss": words / pairs,
-            "regions_loss": regions / pairs,
-        }
-        values |= {"accuracy": words_right / max(1, word_count), "match": matched / pairs}
+        word_count, region_count = max(1, word_count), max(1, region_count)
+        words, regions = words / word_count, regions / region_count
+        values = {"loss": words + regions + match / pairs, "words_loss": words, "regions_loss": regions}
+        values |= {"accuracy": words_right / word_count, "match": matched / pairs}
         if store.classes is not None:
-            values["regions"] = regions_right / max(1, region_count)
+            values["regions"] = regions_right / region_count
         return values
 
     def _counted(self, output: VilbertOutput, batch: RegionTextBatch) -> Tensor:
-        """The losses times the pairs, the pairs, and how many masked words and regions there are and are right."""
+        """The losses summed over what they are means of, so that no figure depends on the size of batches; the pairs;
+        and how many masked words and regions there are and are right."""
         assert output.region_logits is not None and isinstance(output.word_logits, Tensor)
         assert batch.labels_mask is not None and batch.region_labels_mask is not None
         assert batch.region_targets is not None
         pairs, masked, chosen = len(batch.targets), batch.labels_mask, batch.region_labels_mask
         words = (output.word_logits.argmax(-1) == batch.labels) & masked
         regions = (output.region_logits.argmax(-1) == batch.region_targets.argmax(-1)) & chosen
-        losses = [each.double() * pairs for each in self._losses(output, batch)]
         counts = [masked.sum(), words.sum(), chosen.sum(), regions.sum()]
+        words_loss, regions_loss, match = (each.double() for each in self._losses(output, batch))
+        losses = [words_loss * counts[0], regions_loss * counts[2], match * pairs]
         return torch.stack([*losses, losses[0].new_tensor(pairs), *(each.double() for each in counts)])
