@@ -192,6 +192,9 @@ def test_evaluate_prints_what_was_measured_on_and_baselines(folder, tmp_path, ca
     assert run(["evaluate", "builtin:walkers", "-m", str(folder), "--count", "40", "--samples", "2", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["best of 2"]["ade"] <= found["best of 2, all agents together"]["ade"] <= found["mean of 2"]["ade"]
+    (tmp_path / "a.txt").write_text((tmp_path / "one.csv").read_text())  # the model was trained on a_train
+    assert run(["evaluate", str(tmp_path / "a.txt"), "-m", str(folder), "--samples", "2", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["note"] == "the model was trained on a"
     (tmp_path / "short.csv").write_text("0,1,0,0\n1,1,1,1")
     assert run(["evaluate", str(tmp_path / "short.csv"), "-m", str(folder)]) == 1
     assert "seen for 20 steps without a gap" in capsys.readouterr().err

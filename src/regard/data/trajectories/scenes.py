@@ -22,6 +22,11 @@ def is_collection(folder: str | Path) -> bool:
     return all((Path(folder) / name).is_dir() for name, _ in FOLDERS.values())
 
 
+def whole_file(name: str) -> str:
+    """The name of the file that a file for training is a part of, or its own; both without an ending."""
+    return name.removesuffix(FOLDERS["train"][1])
+
+
 def collection_files(folder: str | Path, left_out: str, part: Part) -> list[str]:
     """The files of a part: whole files of the scene that is left out to test on, and parts of all others."""
     if left_out not in SCENES:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from regard.data.synthetic.walkers import built_in_walkers
 from regard.data.trajectories.batches import SceneBatch, SceneBatches
-from regard.data.trajectories.scenes import SCENES, collection_files, is_collection
+from regard.data.trajectories.scenes import SCENES, collection_files, is_collection, whole_file
 from regard.data.trajectories.tracks import Tracks, read_tracks
 from regard.data.trajectories.windows import WindowProtocol, WindowStore, store_tracks
 from regard.errors import DataError
@@ -45,7 +45,7 @@ def evaluate_forecasts(forecaster: Forecaster, data: str, options: EvaluationOpt
         "tracks": len(store.keys),
         "protocol": f"{config.past} + {config.future} steps, stride 1, {fewest} agents or more, k = {samples}",
     }
-    known = {Path(name).stem for name in store.names} & set(forecaster.settings.trained)
+    known = {Path(name).stem for name in store.names} & set(map(whole_file, forecaster.settings.trained))
     if known:
         scores["note"] = f"the model was trained on {', '.join(sorted(known))}"
     scores |= {title: found[name] for name, title in names.items()}
