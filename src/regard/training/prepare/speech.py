@@ -116,8 +116,8 @@ class SpeechPreparation:
         between = twice[len(alone) : len(twice) - len(alone)]
         if twice != [*alone, *between, *alone] or tokenizer.unknown in between:
             raise DataError(
-                f"data.join makes strings of recordings, but the tokens of {text!r} twice are not its own with those of "
-                "a space between; set tokenizer.kind = 'word' or 'character', or start from a model of strings"
+                f"data.join makes strings of recordings, but the tokens of {text!r} twice are not its own with those "
+                "of a space between; set tokenizer.kind = 'word' or 'character', or start from a model of strings"
             )
         return tuple(between)
 
