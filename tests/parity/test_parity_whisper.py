@@ -122,7 +122,7 @@ def written_by(theirs, features, prompt, *, times, **asked):
 def test_texts_are_those_of_transformers(pair, times, beam, seed):
     """Greedy and beam search after forced tokens, with suppressed tokens and the rules of times."""
     theirs, ours = pair
-    features = ours._features(sounds(4, seed=seed))
+    features = ours.features(sounds(4, seed=seed))
     prompt = ours._prompt("pt", [], times=times)
     expected = written_by(theirs, features, prompt, times=times, num_beams=beam, max_new_tokens=12)
     memory = ours.fast.encode(features)
@@ -161,7 +161,7 @@ def test_the_rules_of_times_are_those_of_transformers(pair):
 
 def test_languages_are_detected_as_by_transformers(pair):
     theirs, ours = pair
-    features = ours._features(sounds(6, seed=5))
+    features = ours.features(sounds(6, seed=5))
     with torch.inference_mode():
         expected = theirs.detect_language(input_features=features.transpose(1, 2))
     found = ours.detect(ours.fast.encode(features))
@@ -172,7 +172,7 @@ def test_the_whole_way_is_that_of_transformers(pair, monkeypatch):
     """Their own `generate`, which makes the prompt of a language, of a task, and of an earlier text."""
     theirs, ours = pair
     (samples,) = sounds(1, seed=7)
-    features = ours._features([samples])
+    features = ours.features([samples])
     for language, earlier in (("en", []), ("de", []), ("en", ours._ids(" a b c"))):
         given = {"prompt_ids": torch.tensor([ours.tokens.previous, *earlier])} if earlier else {}
         with torch.inference_mode():
@@ -190,7 +190,7 @@ def test_the_whole_way_is_that_of_transformers(pair, monkeypatch):
 
 def test_the_cached_steps_are_the_forward_pass(pair):
     _, ours = pair
-    features = ours._features(sounds(2, seed=3))
+    features = ours.features(sounds(2, seed=3))
     inputs = torch.randint(40, (2, 8))
     with torch.inference_mode():
         whole = ours.model(features, inputs)
@@ -241,7 +241,7 @@ def test_where_it_looked_is_the_attention_of_transformers(pair, monkeypatch):
     ids = written.hypotheses[0].tokens
     theirs.set_attn_implementation("eager")
     with torch.inference_mode():
-        features = ours._features([samples]).transpose(1, 2)
+        features = ours.features([samples]).transpose(1, 2)
         inputs = torch.tensor([[*prompt, *ids]])
         expected = theirs(input_features=features, decoder_input_ids=inputs, output_attentions=True).cross_attentions
     theirs.set_attn_implementation("sdpa")

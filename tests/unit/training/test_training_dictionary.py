@@ -33,6 +33,7 @@ from regard.training.prepare import activations
 from regard.training.tasks.catalog import load_recipe
 from regard.training.tasks.dictionary import DictionaryTask, resample
 from tiny_speech import AUDIO, save_recognizer, tiny_recognizer
+from tiny_whisper import sounds, whisper_folder
 
 LOOP = (
     "training.device=cpu",
@@ -265,7 +266,7 @@ def activations_replaced(site, change):
 
 
 @pytest.fixture(scope="module")
-def read(tmp_path_factory, gpt_folder, translator_folder, make_encoder, make_classifier):
+def read(tmp_path_factory, gpt_folder, translator_folder, make_encoder, make_classifier, make_writer, make_captioner):
     """A short dictionary of each kind of model, by its kind; each is trained once."""
     made = {}
 
@@ -274,6 +275,11 @@ def read(tmp_path_factory, gpt_folder, translator_folder, make_encoder, make_cla
             place = tmp_path_factory.mktemp(kind)
             (place / "text.txt").write_text("the fox saw the owl\nthe owl saw the fox\nwe are eating bread\n" * 8)
             save_recognizer(place / "speech", tiny_recognizer(decoder_depth=1))
+            whisper_folder(place / "whisper")
+            (place / "sounds").mkdir()
+            for number, samples in enumerate(sounds(8)):
+                write_wav(place / "sounds" / f"{number}.wav", samples, 16_000)
+                (place / "sounds" / f"{number}.txt").write_text("a b c"[: number + 1])
             for number, label in enumerate("abc" * 4):
                 (place / "images" / label).mkdir(parents=True, exist_ok=True)
                 pixels = np.random.default_rng(number).integers(256, size=(16, 16, 3), dtype=np.uint8)
@@ -288,6 +294,12 @@ def read(tmp_path_factory, gpt_folder, translator_folder, make_encoder, make_cla
                 "swin": (make_classifier("swin"), "stages.0.0.residual", place / "images"),
                 "speech": (place / "speech", "encoder.1.residual", "speech"),
                 "speaker": (place / "speech", "decoder.decoder.0.residual", "speech"),
+                "t5": (make_writer("t5"), "encoder.0.residual", "builtin:reverse"),
+                "t5 answers": (make_writer("t5"), "decoder.1.residual", "builtin:reverse"),
+                "captioner": (make_captioner("soft"), "body.stages.1.blocks.0.residual", "scenes"),
+                "captions": (make_captioner("soft"), "decoder.recurrent.states", "scenes"),
+                "whisper": (place / "whisper", "encoder.0.residual", place / "sounds"),
+                "whispered": (place / "whisper", "decoder.1.residual", place / "sounds"),
             }[kind]
             own = ("model.features=24", "model.k=4", "data.count=24", "data.block=24", "data.to=", "data.split=0.25")
             steps = ("training.steps=12", "training.batch=16", "training.validate_every=12")
@@ -299,8 +311,12 @@ def read(tmp_path_factory, gpt_folder, translator_folder, make_encoder, make_cla
 
 
 @pytest.mark.parametrize(
-    "kind", ["gpt", "writer", "encoder", "translator", "reader", "vit", "swin", "speech", "speaker"]
-)
+    "kind",
+    [
+        "gpt", "writer", "encoder", "translator", "reader", "vit", "swin", "speech", "speaker", "t5", "t5 answers",
+        "captioner", "captions", "whisper", "whispered",
+    ],
+)  # fmt: skip
 def test_every_kind_of_model_can_be_read(kind, read):
     dictionary = regard.load(read(kind))
     assert isinstance(dictionary, FeatureDictionary)
@@ -323,7 +339,9 @@ def test_a_wrong_place_or_model_is_one_line(gpt_folder, make_writer, tmp_path):
         train(recipe(gpt_folder, "decoder.9.residual", "samples"), tmp_path / "a")
     with pytest.raises(UsageError, match=r"matches 2 places, such as decoder\.0\.residual; name one of them"):
         train(recipe(gpt_folder, "decoder.*.residual", "samples"), tmp_path / "b")
-    with pytest.raises(UsageError, match="cannot read a TextToText yet; it reads: LanguageModel"):
+    with pytest.raises(
+        UsageError, match="'samples' is nothing that a T5 reads; give files, or what is built in for it"
+    ):
         train(recipe(make_writer("t5"), "decoder.0.residual", "samples"), tmp_path / "c")
     with pytest.raises(ConfigError, match=r"model\.k is 30, but there are 20 features"):
         recipe(gpt_folder, "decoder.0.residual", "samples", "model.features=20", "model.k=30")

@@ -103,7 +103,7 @@ class WhisperTranscriber(Transcriber):
 
     def encode(self, pieces: Sequence[Samples]) -> Float[Tensor, "S L D"]:
         """What the encoder makes of pieces, each with silence behind it up to the length that the model reads."""
-        return self.fast.encode(self._features(pieces))  # type: ignore[operator]
+        return self.fast.encode(self.features(pieces))  # type: ignore[operator]
 
     @torch.inference_mode()
     def detect(self, memory: Float[Tensor, "S L D"]) -> list[str]:
@@ -159,18 +159,26 @@ class WhisperTranscriber(Transcriber):
         neurons = {
             name: each.part(slice(-len(ids) - 1, -1), slice(looks[name].shape[-1])) for name, each in seen.items()
         }
-        return HeardAttention(text, spectrogram, tokens, self._step, looks, [], words, neurons)
+        return HeardAttention(text, spectrogram, tokens, self.step, looks, [], words, neurons)
+
+    @torch.inference_mode()
+    def words(self, samples: Samples, ids: Sequence[int], language: str) -> list[Word]:
+        """The words of a text that is said in samples, and when."""
+        seconds = len(samples) / self.rate
+        looks = self._looks(self.encode([samples])[0], ids, language, seconds)
+        return self._aligned(looks, [ids], seconds)[0]
 
     @property
     def _decoder(self) -> Any:
         return self.fast
 
     @property
-    def _step(self) -> float:
+    def step(self) -> float:
         """Seconds of one vector of the encoder, and of one time token."""
         return self.longest / self.places
 
-    def _features(self, pieces: Sequence[Samples]) -> Float[Tensor, "S F M"]:
+    def features(self, pieces: Sequence[Samples]) -> Float[Tensor, "S F M"]:
+        """The spectrograms of pieces, each with silence behind it."""
         padded = np.zeros((len(pieces), self.samples), dtype=np.float32)
         for row, piece in zip(padded, pieces, strict=True):
             row[: len(piece)] = piece
@@ -217,7 +225,7 @@ class WhisperTranscriber(Transcriber):
             if token is not None and token < self.tokens.first_time:
                 text.append(token)
                 continue
-            time = seconds if token is None else min((token - self.tokens.first_time) * self._step, seconds)
+            time = seconds if token is None else min((token - self.tokens.first_time) * self.step, seconds)
             if self.tokenizer.decode(text).strip():
                 spans.append((text, start, time))
             text, start = [], time
@@ -236,7 +244,7 @@ class WhisperTranscriber(Transcriber):
         prompt = self._prompt(language, [], times=False)
         inputs = torch.tensor([[*prompt, *ids]], device=self.device)
         decoder: Any = self.model
-        frames = max(1, min(round(seconds / self._step), self.places))
+        frames = max(1, min(round(seconds / self.step), self.places))
         with record(self.model, CROSS) as looks:
             decoder.extend(inputs, decoder.first_state(memory[None]))
         return {name: rows[0, :, len(prompt) - 1 :, :frames].float().cpu().numpy() for name, rows in looks.items()}
@@ -250,7 +258,7 @@ class WhisperTranscriber(Transcriber):
             (layer, head) for layer in range(len(layers) // 2, len(layers)) for head in range(len(layers[layer]))
         ]
         frames = first_frames(np.stack([layers[layer][head] for layer, head in chosen]))
-        begins = [min(float(frame) * self._step, seconds) for frame in frames]
+        begins = [min(float(frame) * self.step, seconds) for frame in frames]
         found, before = list[list[Word]](), 0
         for ids in texts:
             found.append(self._timed(ids, begins[before : before + len(ids) + 1]))

@@ -7,7 +7,7 @@ from itertools import islice
 from regard.errors import DataError
 from regard.inference.decoding.folder_settings import RECIPE
 from regard.inference.pipelines.feature_dictionary import FeatureDictionary
-from regard.inference.pipelines.reading.base import BUILT_IN, Source
+from regard.inference.pipelines.reading.base import Source, read_examples
 from regard.studies.evaluate.catalog import Evaluation, EvaluationOptions
 from regard.training.evaluation.dictionaries import measure_dictionary
 from regard.training.tasks.catalog import load_recipe
@@ -25,9 +25,9 @@ def evaluate_dictionary(dictionary: FeatureDictionary, data: str, options: Evalu
     source = Source(data, "test", count=options.count, seed=options.seed)
     if cut is not None:
         source = Source(data, "test", options.count, cut.block, cut.documents, cut.to, options.seed)
-    examples = list(islice(dictionary.reader.examples(source), options.count))
+    examples = list(islice(read_examples(dictionary.reader, source), options.count))
     if not examples:
-        raise DataError(f"{data} has nothing to read; expected data as in training, or {', '.join(BUILT_IN)}")
+        raise DataError(f"{data} has nothing to read; give data as in training")
     values = measure_dictionary(dictionary.reader, dictionary.site, dictionary.model, examples)
     names = {"dead": "dead (of these examples)", "loss": "mean square error"}
     return Evaluation({"examples": len(examples), **{names.get(key, key): value for key, value in values.items()}})

@@ -21,7 +21,16 @@ from torch import Tensor
 from regard.data.batch import VectorBatch
 from regard.data.example_store import ExampleStore
 from regard.inference.pipelines.catalog import load_pipeline
-from regard.inference.pipelines.reading.base import BUILT_IN, Example, Reader, Site, Source, no_examples, observe
+from regard.inference.pipelines.reading.base import (
+    Example,
+    Reader,
+    Site,
+    Source,
+    is_built_in,
+    no_examples,
+    observe,
+    read_examples,
+)
 from regard.inference.pipelines.reading.catalog import reader_of
 from regard.training.prepare.stages import Stages
 from regard.training.recipe.dictionary_sections import ReadSection
@@ -84,12 +93,12 @@ class ExamplePreparation:
         data = self.data
         source = Source(data.train, "train", data.count, data.block, data.documents, data.to, self.seed)
         yield source
-        if data.valid or data.train in BUILT_IN:
+        if data.valid or is_built_in(data.train):
             count = max(1, round(data.split * data.count))
             yield replace(source, path=data.valid or data.train, part="valid", count=count)
 
     def _write(self, reader: Reader[Any], source: Source, poll: Poll, place: Path) -> None:
-        found = _polled(reader.examples(source), poll)
+        found = _polled(read_examples(reader, source), poll)
         ExampleStore.write(place / source.part, found, reader.columns)
         if len(ExampleStore.open(place / source.part)) < 2:
             raise no_examples(source)

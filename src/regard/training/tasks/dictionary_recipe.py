@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from regard.inference.pipelines.reading.base import BUILT_IN
+from regard.inference.pipelines.reading.base import is_built_in
 from regard.training.recipe.base import Recipe
 from regard.training.recipe.dictionary_sections import DictionaryTrainingSection, ReadSection
 from regard.training.recipe.metrics import LOSS, Metric
@@ -34,4 +34,4 @@ class DictionaryRecipe(Recipe):
     def files(self) -> list[str]:
         """The model that is read, and the files that it reads."""
         named = [self.data.model, self.data.train, self.data.valid]
-        return [path for path in named if path and path not in BUILT_IN and not path.startswith("hf:")]
+        return [path for path in named if path and not is_built_in(path) and not path.startswith("hf:")]

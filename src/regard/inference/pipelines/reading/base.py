@@ -14,23 +14,25 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn import functional
 
 from regard.attention.activations import record_activations
 from regard.attention.intervene import Apply
 from regard.attention.places import Computed, Place, find_places
 from regard.data.formats.plain_text import Documents
 from regard.data.parts import Part
-from regard.errors import DataError, UsageError
+from regard.errors import DataError, UsageError, with_article
 from regard.inference.pipelines.batching import batches_by_length
+from regard.layers.recurrent import Recurrent
 
 B = TypeVar("B")
 Example = tuple[NDArray[Any], ...]  # one row for each column
 SAMPLES, PHRASEBOOK, SCENES, SPEECH = "samples", "phrasebook", "scenes", "speech"
-# Data without files; samples are texts that a language model writes itself.
-BUILT_IN = (SAMPLES, PHRASEBOOK, SCENES, SPEECH)
+# Data without files; samples are texts that a language model writes itself. Names with a prefix are built in, too.
+BUILT_IN, PREFIX = (SAMPLES, PHRASEBOOK, SCENES, SPEECH), "builtin:"
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,8 @@ class Reader(ABC, Generic[B]):
 
     columns: ClassVar[Mapping[str, str]]  # the data type of each column
     reads_text: ClassVar[bool] = True  # whether `given` takes a text; otherwise the path of a file
+    built_in: ClassVar[Sequence[str]] = ()  # data that it reads without files
+    at_once: ClassVar[int] = 0  # examples that are read together; 0: as many as fit, by their lengths
     model: nn.Module
     device: torch.device
 
@@ -122,6 +126,9 @@ class Reader(ABC, Generic[B]):
 
     def batches(self, examples: Sequence[Example]) -> Iterator[list[int]]:
         """The numbers of examples that are read together."""
+        if self.at_once:
+            count, step = len(examples), self.at_once
+            return (list(range(first, min(first + step, count))) for first in range(0, count, step))
         return batches_by_length([self.length(example) for example in examples])
 
 
@@ -202,12 +209,47 @@ def fingerprint(model: nn.Module) -> str:
 
 
 def side_of(place: Place | str) -> str:
-    """Which text the positions of a place belong to: "source" in an encoder and in what a decoder looks at there."""
+    """What the positions of a place belong to: "source" in an encoder or the body of a model of images, and in what a
+    decoder looks at there."""
     name = place if isinstance(place, str) else place.name
-    crossing = ".cross." in name and name.endswith((".keys", ".values"))
-    return "source" if name.startswith("encoder") or crossing else "target"
+    crossing = ".cross." in f".{name}" and name.endswith((".keys", ".values"))
+    return "source" if name.startswith(("encoder", "body")) or crossing else "target"
+
+
+def summed_loss(logits: Any, labels: Int[Tensor, "*N"], counted: Bool[Tensor, "*N"]) -> tuple[float, int]:
+    """The cross-entropy of the labels that count, summed, and how many there are."""
+    total = functional.cross_entropy(logits[counted].float(), labels[counted], reduction="sum")
+    return float(total), int(counted.sum())
+
+
+def goes_by_steps(model: nn.Module) -> bool:
+    """Whether a model has a recurrent decoder. Trained on whole texts it computes its states without a call at each, so
+    that they can be seen and changed only while it goes step by step."""
+    decoder = getattr(model, "decoder", None)
+    return isinstance(decoder, nn.Module) and any(isinstance(each, Recurrent) for each in decoder.modules())
+
+
+def step_logits(model: Any, state: object, inputs: Int[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
+    """The logits of every next token, from a state before the first, one token at a time."""
+    return torch.cat([model.step(token, state) for token in inputs.split(1, dim=1)], dim=1)
+
+
+def is_built_in(path: str) -> bool:
+    """Whether data need no files."""
+    return path in BUILT_IN or path.startswith(PREFIX)
+
+
+def read_examples(reader: Reader[Any], source: Source) -> Iterator[Example]:
+    """The examples of some data; built-in data of another kind of model are refused."""
+    if is_built_in(source.path) and source.path not in reader.built_in:
+        known = ", ".join(reader.built_in) or "none"
+        raise UsageError(
+            f"{source.path!r} is nothing that {with_article(type(reader.model).__name__)} reads; give files, or what "
+            f"is built in for it: {known}"
+        )
+    return reader.examples(source)
 
 
 def no_examples(source: Source) -> DataError:
     """The error of data without a single example."""
-    return DataError(f"{source.path}: there is nothing to read for the {source.part} part; give other data")
+    return DataError(f"{source.path}: there is nothing to read for the {source.part} part; give other data, or a larger block")

@@ -6,23 +6,29 @@ from collections.abc import Callable
 from typing import Any
 
 from regard.errors import UsageError
+from regard.inference.pipelines.captioner import ImageCaptioner
 from regard.inference.pipelines.images import ImageClassifier
-from regard.inference.pipelines.language_models import LanguageModel
+from regard.inference.pipelines.language_models import LanguageModel, TextToText
 from regard.inference.pipelines.reading.base import Reader
+from regard.inference.pipelines.reading.captions import CaptionReader
 from regard.inference.pipelines.reading.images import ImageReader
-from regard.inference.pipelines.reading.pairs import PairReader
-from regard.inference.pipelines.reading.speech import SpeechReader
+from regard.inference.pipelines.reading.pairs import PairReader, PromptReader
+from regard.inference.pipelines.reading.speech import SpeechReader, WhisperReader
 from regard.inference.pipelines.reading.texts import EncoderReader, LanguageModelReader
 from regard.inference.pipelines.speech import SpeechRecognizer
 from regard.inference.pipelines.text_encoder import TextEncoder
 from regard.inference.pipelines.translator import Translator
+from regard.inference.pipelines.whisper import WhisperTranscriber
 
 READERS: dict[type[Any], Callable[[Any], Reader[Any]]] = {
     LanguageModel: LanguageModelReader,
     Translator: PairReader,
+    TextToText: PromptReader,
     TextEncoder: EncoderReader,
     ImageClassifier: ImageReader,
+    ImageCaptioner: CaptionReader,
     SpeechRecognizer: SpeechReader,
+    WhisperTranscriber: WhisperReader,
 }
 
 

@@ -1,23 +1,25 @@
-"""Reading images: classifiers, by the loss of the right class."""
+"""Reading images: what all models of images share, and classifiers, by the loss of the right class."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int, UInt8
+from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 from torch.nn import functional
 
 from regard.data.images.datasets import open_images
-from regard.data.synthetic.shapes import SHAPE_NAMES, scenes
+from regard.data.synthetic.shapes import SHAPE_NAMES, Scene, scenes
 from regard.errors import DataError, UsageError
-from regard.inference.pipelines.images import BATCH_IMAGES, ImageClassifier
-from regard.inference.pipelines.reading.base import SCENES, Example, ImageUnits, Reader, Site, Source, observe
+from regard.inference.pipelines.captioner import ImageCaptioner
+from regard.inference.pipelines.images import BATCH_IMAGES, ImageClassifier, ImagePipeline
+from regard.inference.pipelines.reading.base import SCENES, B, Example, ImageUnits, Reader, Site, Source, Units, observe
 
 
 class ImageInputs(NamedTuple):
@@ -27,35 +29,70 @@ class ImageInputs(NamedTuple):
     labels: Int[Tensor, B]
 
 
-class ImageReader(Reader[ImageInputs]):
+class PixelReader(Reader[B]):
+    """A model that reads images of one size; the first row of an example is its pixels."""
+
+    reads_text: ClassVar = False
+    built_in: ClassVar = (SCENES,)
+    at_once: ClassVar = BATCH_IMAGES
+
+    def __init__(self, pipeline: ImagePipeline | ImageCaptioner) -> None:
+        self.images, self.model, self.device = pipeline, pipeline.model, pipeline.device
+        config: Any = pipeline.model.config
+        self.shape = (config.channels, *pipeline.preprocessing.size)
+
+    def row(self, image: Image.Image | str) -> NDArray[np.uint8]:
+        """The pixels of an image, or of a file, at the size of the model."""
+        return self.images.pixels(image).ravel()
+
+    def pixels(self, examples: Sequence[Example]) -> UInt8[Tensor, "B C H W"]:
+        """The images of examples."""
+        return torch.from_numpy(np.stack([example[0].reshape(self.shape) for example in examples]))
+
+    def normalised(self, examples: Sequence[Example]) -> Float[Tensor, "B C H W"]:
+        """The images of examples as the model reads them."""
+        return self.images.preprocessing.normalise(self.pixels(examples).to(self.device))
+
+    def real(self, batch: B, place: str) -> Bool[Tensor, "B T"] | None:
+        return None
+
+    @torch.inference_mode()
+    def units(self, example: Example, place: str) -> Units:
+        """The map of a place, perhaps after a class token: places in a row are those of a square."""
+        shape = observe(self, Site(self.model, place), [example]).vectors.shape[1:-1]
+        pixels = example[0].reshape(self.shape)
+        if len(shape) == 2:
+            return ImageUnits(pixels, *shape)
+        side = int(shape[0] ** 0.5)
+        return ImageUnits(pixels, side, side, shape[0] - side * side)
+
+    def scenes(self, source: Source) -> Iterator[tuple[Image.Image, Scene]]:
+        """Drawn images with what is in them."""
+        for scene in scenes(part=source.part, count=source.count, seed=source.seed, size=self.shape[1]):
+            yield Image.fromarray(scene.pixels.transpose(1, 2, 0)), scene
+
+
+class ImageReader(PixelReader[ImageInputs]):
     """A classifier that reads images."""
 
     columns: ClassVar = {"pixels": "|u1", "label": "<i4"}
-    reads_text: ClassVar = False
 
     def __init__(self, pipeline: ImageClassifier) -> None:
-        self.pipeline, self.model, self.device = pipeline, pipeline.model, pipeline.device
-        size = pipeline.preprocessing.size
-        self.shape = (pipeline.config.channels, *size)
+        super().__init__(pipeline)
+        self.pipeline = pipeline
 
     def examples(self, source: Source) -> Iterator[Example]:
         for image, label in islice(self._labelled(source), source.count):
-            yield self.pipeline.pixels(image).ravel(), np.array([label], dtype=np.int32)
+            yield self.row(image), np.array([label], dtype=np.int32)
 
     def given(self, text: str) -> Example:
         """The image of a file; its class is the model's own guess."""
         (answer,) = self.pipeline.classify(text)
-        return self.pipeline.pixels(text).ravel(), np.array([self.pipeline.labels.index(answer.label)], dtype=np.int32)
+        return self.row(text), np.array([self.pipeline.labels.index(answer.label)], dtype=np.int32)
 
     def batch(self, examples: Sequence[Example]) -> ImageInputs:
-        pixels = np.stack([pixels.reshape(self.shape) for pixels, _ in examples])
         labels = torch.tensor([int(label[0]) for _, label in examples], device=self.device)
-        images = self.pipeline.preprocessing.normalise(torch.from_numpy(pixels).to(self.device))
-        return ImageInputs(images, labels)
-
-    def batches(self, examples: Sequence[Example]) -> Iterator[list[int]]:
-        numbers = list(range(len(examples)))
-        return (numbers[first : first + BATCH_IMAGES] for first in range(0, len(numbers), BATCH_IMAGES))
+        return ImageInputs(self.normalised(examples), labels)
 
     def run(self, batch: ImageInputs) -> object:
         return self.model(batch.images)
@@ -64,22 +101,8 @@ class ImageReader(Reader[ImageInputs]):
         logits = self.model(batch.images).float()
         return float(functional.cross_entropy(logits, batch.labels, reduction="sum")), len(batch.labels)
 
-    def real(self, batch: ImageInputs, place: str) -> None:
-        return None
-
-    @torch.inference_mode()
-    def units(self, example: Example, place: str) -> ImageUnits:
-        site = Site(self.model, place)
-        shape = observe(self, site, [example]).vectors.shape[1:-1]
-        pixels = example[0].reshape(self.shape)
-        if len(shape) == 2:
-            return ImageUnits(pixels, *shape)
-        rows = columns = int(shape[0] ** 0.5)  # tokens in a row: a square of patches, perhaps after a class token
-        return ImageUnits(pixels, rows, columns, shape[0] - rows * columns)
-
     def answer(self, example: Example, position: int) -> str:
-        pixels = torch.from_numpy(example[0].reshape(1, *self.shape).copy())
-        share, number = self.pipeline.probabilities(pixels)[0].max(dim=0)
+        share, number = self.pipeline.probabilities(self.pixels([example]))[0].max(dim=0)
         return f"{self.pipeline.labels[int(number)]} {float(share):.0%}"
 
     def output_names(self) -> Callable[[int], str]:
@@ -89,8 +112,8 @@ class ImageReader(Reader[ImageInputs]):
         known = self.pipeline.labels
         if source.path == SCENES:
             self._check(SHAPE_NAMES, source.path)
-            for scene in scenes(part=source.part, count=source.count, seed=source.seed, size=self.shape[1]):
-                yield Image.fromarray(scene.pixels.transpose(1, 2, 0)), known.index(SHAPE_NAMES[scene.label])
+            for image, scene in self.scenes(source):
+                yield image, known.index(SHAPE_NAMES[scene.label])
             return
         files = open_images(source.path)
         numbered = all(label.isdecimal() for label in files.labels)  # numbered classes; the model has names

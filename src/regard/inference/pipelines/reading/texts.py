@@ -14,12 +14,11 @@ from torch.nn import functional
 from regard.data.batch import pad_rows
 from regard.data.formats.plain_text import read_text
 from regard.data.tokenizers.text import TextTokenizer
-from regard.errors import UsageError, with_article
+from regard.errors import UsageError
 from regard.inference.pipelines.language_models import LanguageModel
-from regard.inference.pipelines.reading.base import SAMPLES, Example, Reader, Source, TokenUnits
+from regard.inference.pipelines.reading.base import SAMPLES, Example, Reader, Source, TokenUnits, summed_loss
 from regard.inference.pipelines.text_encoder import TextEncoder
 from regard.models.bert import Bert
-from regard.models.gpt import Gpt
 
 TEMPERATURE = 0.9  # of these texts
 AT_ONCE = 256  # of them that are written together
@@ -38,23 +37,18 @@ class TextInputs(NamedTuple):
 
 
 class LanguageModelReader(Reader[TextInputs]):
-    """A GPT that reads texts."""
+    """A language model that reads texts, each from its beginning."""
 
     columns: ClassVar = {"ids": "<i4"}
+    built_in: ClassVar = (SAMPLES,)
 
     def __init__(self, pipeline: LanguageModel) -> None:
-        if not isinstance(pipeline.model, Gpt):
-            raise UsageError(
-                f"{pipeline.name or 'this model'} is {with_article(type(pipeline.model).__name__)}, "
-                "which carries its state "
-                "through a text; a dictionary of features reads models that see a text at once, such as a Gpt"
-            )
         self.pipeline, self.model, self.device = pipeline, pipeline.model, pipeline.device
-        self.writer: Gpt = pipeline.model
-        self.tokenizer, self.longest = pipeline.tokenizer, pipeline.model.config.max_length
+        self.tokenizer = pipeline.tokenizer
+        self.longest = getattr(pipeline.config, "max_length", None)  # None: a recurrent model has no limit
 
     def examples(self, source: Source) -> Iterator[Example]:
-        block = min(source.block, self.longest)
+        block = min(source.block, self.longest or source.block)
         if source.path == SAMPLES:
             yield from self._written(source, block)
             return
@@ -73,7 +67,7 @@ class LanguageModelReader(Reader[TextInputs]):
 
     def loss(self, batch: TextInputs) -> tuple[float, int]:
         logits = self.model(batch.tokens, None if bool(batch.mask.all()) else batch.mask)
-        return _summed_loss(logits, batch)
+        return summed_loss(logits, batch.labels, batch.counted)
 
     def real(self, batch: TextInputs, place: str) -> Bool[Tensor, "B T"]:
         return batch.mask
@@ -108,9 +102,10 @@ class LanguageModelReader(Reader[TextInputs]):
     def _drawn(self, count: int, start: int, block: int, seed: int) -> Int[Tensor, "N T"]:
         random = torch.Generator(self.device).manual_seed(seed)
         tokens = torch.full((count, 1), start, device=self.device)
-        state, rows = self.writer.start(tokens, torch.ones_like(tokens, dtype=torch.bool)), [tokens]
+        writer: Any = self.model
+        state, rows = writer.start(tokens, torch.ones_like(tokens, dtype=torch.bool)), [tokens]
         for _ in range(block - 1):
-            likely = (self.writer.step(rows[-1], state)[:, 0].float() / TEMPERATURE).softmax(dim=-1)
+            likely = (writer.step(rows[-1], state)[:, 0].float() / TEMPERATURE).softmax(dim=-1)
             rows.append(torch.multinomial(likely, 1, generator=random))
         return torch.cat(rows, dim=1)
 
@@ -161,7 +156,7 @@ class EncoderReader(Reader[TextInputs]):
         return self.model(batch.tokens, batch.mask, factored=True)
 
     def loss(self, batch: TextInputs) -> tuple[float, int]:
-        return _summed_loss(self.model(batch.tokens, batch.mask).logits, batch)
+        return summed_loss(self.model(batch.tokens, batch.mask).logits, batch.labels, batch.counted)
 
     def real(self, batch: TextInputs, place: str) -> Bool[Tensor, "B T"]:
         return batch.mask
@@ -197,10 +192,3 @@ def _blocks(tokenizer: TextTokenizer, source: Source, block: int, opening: list[
             return
     if len(ids) > 1:
         yield [*opening, *ids]
-
-
-def _summed_loss(logits: Any, batch: TextInputs) -> tuple[float, int]:
-    """The cross-entropy of the labels that count, summed."""
-    counted = batch.counted
-    total = functional.cross_entropy(logits[counted].float(), batch.labels[counted], reduction="sum")
-    return float(total), int(counted.sum())

@@ -1,0 +1,200 @@
+"""Models while they read, beside passes by hand: losses, and the vectors that hooks of torch see."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.nn import functional
+
+import regard
+from regard.attention.intervene import intervene
+from regard.data.audio.features import log_mel
+from regard.data.audio.reading import write_wav
+from regard.errors import UsageError
+from regard.inference.pipelines.reading.base import ImageUnits, Site, Source, observe, read_examples
+from regard.inference.pipelines.reading.catalog import reader_of
+from regard.training.loop import train
+from regard.training.tasks.catalog import load_recipe
+from tiny_whisper import sounds, whisper_folder
+
+
+def check_site(reader, name, examples, expected):
+    """The vectors of a batch are those that a hook saw for each example alone, the loss is the same in a batch, and
+    neither changes if the place is given what it has; other values change the loss."""
+    site = Site(reader.model, name)
+    together, alone = observe(reader, site, examples, loss=True), [observe(reader, site, [each]) for each in examples]
+    torch.testing.assert_close(torch.cat([each.rows for each in alone]), torch.cat(expected), atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(together.rows, torch.cat(expected), atol=1e-4, rtol=1e-3)
+    batch = reader.batch(examples)
+    with torch.inference_mode(), intervene(site.model, site.replaced(lambda vectors: vectors.clone())):
+        assert reader.loss(batch)[0] == pytest.approx(together.loss, rel=1e-6)
+    with torch.inference_mode(), intervene(site.model, site.replaced(torch.zeros_like)):
+        assert reader.loss(batch)[0] != pytest.approx(together.loss, rel=1e-4)
+    for each, seen in zip(examples, alone, strict=True):
+        assert len(reader.units(each, name)) == len(seen.rows)
+    return together
+
+
+def hooked(module, run):
+    """What a module returns while something runs."""
+    seen = []
+    handle = module.register_forward_hook(lambda _, args, output: seen.append(output))
+    with torch.inference_mode():
+        run()
+    handle.remove()
+    return seen
+
+
+def entropy(logits, labels):
+    return float(functional.cross_entropy(logits, torch.as_tensor(np.array(labels), dtype=torch.long), reduction="sum"))
+
+
+def test_prompts_and_answers_of_a_t5(make_writer, tmp_path):
+    pipeline = regard.load(make_writer("t5"))
+    (tmp_path / "table.tsv").write_text("Say: the fox\tthe owl saw\nSay it: we are eating bread\tbread\n")
+    reader, model = reader_of(pipeline), pipeline.model
+    examples = list(reader.examples(Source(str(tmp_path / "table.tsv"))))
+    total, encoded, decoded = 0.0, [], []
+    for text, answer in (("Say: the fox", "the owl saw"), ("Say it: we are eating bread", "bread")):
+        source, target = (pipeline.read(each) for each in (text, answer))
+        inputs, mask = torch.tensor([[model.config.pad, *target[:-1]]]), torch.ones(1, len(source), dtype=torch.bool)
+
+        def run(source=source, mask=mask, inputs=inputs):
+            return model(torch.tensor([source]), mask, inputs)
+
+        encoded += [each[0] for each in hooked(model.encoder[1], run)]
+        decoded += [each[0] for each in hooked(model.decoder[0], run)]
+        with torch.inference_mode():
+            total += entropy(run()[0], target)
+    assert check_site(reader, "encoder.1.residual", examples, encoded).loss == pytest.approx(total, rel=1e-4)
+    seen = check_site(reader, "decoder.0.residual", examples, decoded)
+    assert seen.answers == sum(len(target) for _, target in examples)
+    given = reader.given("Say: the fox")
+    assert given[0].tolist() == examples[0][0].tolist()
+    assert reader.answer(given, 0) == pipeline.generate("Say: the fox", temperature=0.0).text.strip()
+    with pytest.raises(
+        UsageError, match=r"'samples' is nothing that a T5 reads; .* built in for it: builtin:translate"
+    ):
+        read_examples(reader, Source("samples"))
+
+
+@pytest.fixture(scope="module")
+def recurrent(tmp_path_factory):
+    """Folders of a recurrent translator with attention, trained for one step."""
+    folder = tmp_path_factory.mktemp("recurrent") / "rnn"
+    sizes = ("model.width=32", "model.embedding=16", "data.phrasebook.count=60", "data.phrasebook.test_count=2")
+    more = ("training.steps=1", "training.validate_every=0", "training.device=cpu", "data.phrasebook.max_words=6")
+    train(load_recipe("phrasebook-rnn", [*sizes, *more, "training.average=0", "training.metric=loss"]), folder)
+    return folder
+
+
+def test_states_of_a_recurrent_translator(recurrent):
+    """Its decoder is read step by step; a pass over the whole text gives the same loss."""
+    pipeline = regard.load(recurrent)
+    reader, (model,) = reader_of(pipeline), pipeline.models
+    examples = list(reader.examples(Source("phrasebook", count=3, block=30)))
+    encoded, decoded, total = [], [], 0.0
+    for source, target in examples:
+        tokens = torch.tensor(source[None], dtype=torch.long)
+        inputs = torch.tensor([[pipeline.vocabulary.start, *target[:-1]]])
+        mask = torch.ones_like(tokens, dtype=torch.bool)
+        seen = []
+
+        def run(tokens=tokens, mask=mask, inputs=inputs, seen=seen):
+            state = model.start(tokens, mask)
+            for token in inputs.unbind(1):
+                model.step(token[:, None], state)
+                seen.append(state.hidden[0, -1, 0])
+
+        encoded += [each[0][0] for each in hooked(model.encoder, run)]
+        decoded.append(torch.cat(seen))
+        with torch.inference_mode():
+            total += entropy(model(tokens, mask, inputs)[0], target)
+    assert check_site(reader, "encoder.states", examples, encoded).loss == pytest.approx(total, rel=1e-4)
+    check_site(reader, "decoder.states", examples, decoded)
+    assert len(reader.units(examples[0], "cross.keys")) == len(examples[0][0])
+
+
+def test_states_of_a_recurrent_language_model(make_writer):
+    pipeline = regard.load(make_writer("lstm"))
+    reader, model = reader_of(pipeline), pipeline.model
+    examples = [reader.given(text) for text in ("the fox saw the owl", "bread")]
+    states, total = [], 0.0
+    for (ids,) in examples:
+        tokens = torch.tensor(ids[None], dtype=torch.long)
+        states += [each[0][0] for each in hooked(model.decoder[-1], lambda tokens=tokens: model(tokens))]
+        with torch.inference_mode():
+            total += entropy(model(tokens)[0, :-1], ids[1:])
+    name = f"decoder.{len(model.decoder) - 1}.states"
+    assert check_site(reader, name, examples, states).loss == pytest.approx(total, rel=1e-4)
+    assert len(next(reader.examples(Source("samples", count=2, block=7)))[0]) <= 7
+
+
+@pytest.mark.parametrize("kind", ["soft", "heads"])
+def test_images_and_words_of_a_captioner(kind, make_captioner, tmp_path):
+    pipeline = regard.load(make_captioner(kind))
+    reader, model = reader_of(pipeline), pipeline.model
+    examples = list(reader.examples(Source("scenes", count=3)))
+    maps, words, total = [], [], 0.0
+    last = model.decoder.recurrent if kind == "soft" else model.decoder.decoder[1]
+    for pixels, ids in examples:
+        image = pipeline.preprocessing.normalise(torch.tensor(pixels.reshape(1, 3, 16, 16)))
+        inputs = torch.tensor([[pipeline.tokenizer.pad, *ids[:-1]]])
+
+        def steps(image=image, inputs=inputs):
+            state = model.start(image)
+            for token in inputs.unbind(1):
+                model.step(token[:, None], state)
+
+        def whole(image=image, inputs=inputs):
+            return model(image, inputs)
+
+        seen = hooked(last, steps if kind == "soft" else whole)
+        words.append(torch.cat([each[0][0] for each in seen]) if kind == "soft" else seen[0][0])
+        maps += [each[0].flatten(1).T for each in hooked(model.body.stages[1].blocks[0], whole)]
+        with torch.inference_mode():
+            total += entropy(whole()[0][0], ids)
+    body = check_site(reader, "body.stages.1.blocks.0.residual", examples, maps)
+    assert body.loss == pytest.approx(total, rel=1e-4)
+    name = "decoder.recurrent.states" if kind == "soft" else "decoder.decoder.1.residual"
+    check_site(reader, name, examples, words)
+    assert isinstance(reader.units(examples[0], "body.stages.1.blocks.0.residual"), ImageUnits)
+    Image.fromarray(examples[0][0].reshape(3, 16, 16).transpose(1, 2, 0)).save(tmp_path / "one.png")
+    given = reader.given(str(tmp_path / "one.png"))
+    assert np.array_equal(given[0], examples[0][0])
+    assert reader.answer(given, 0) == pipeline.caption(tmp_path / "one.png")[0].text
+
+
+def test_frames_and_tokens_of_a_whisper(tmp_path):
+    """What asks for a language has no loss, and silence behind a recording is read by the model but is no frame."""
+    pipeline = regard.load(whisper_folder(tmp_path / "model"))
+    for number, (seconds, text) in enumerate(((0.5, "a b c"), (0.3, "dog"))):
+        write_wav(tmp_path / f"{number}.wav", sounds(1, seconds, number)[0], pipeline.rate)
+        (tmp_path / f"{number}.txt").write_text(text)
+    reader, model, tokens = reader_of(pipeline), pipeline.model, pipeline.tokens
+    examples = list(reader.examples(Source(str(tmp_path), to="pt")))
+    frames, words, total = [], [], 0.0
+    for (samples, row), seconds, text in zip(examples, (0.5, 0.3), ("a b c", "dog"), strict=True):
+        asked = tokens.prompt("pt", [], times=False, places=40)
+        said = [*pipeline.tokenizer.library.encode(f" {text}", add_special_tokens=False).ids, tokens.end]
+        assert row.tolist() == [*asked, *said]
+        wave = np.zeros(8000, dtype=np.float32)
+        wave[: len(samples)] = samples / 32767
+        inputs = torch.tensor([[*asked, *said[:-1]]])
+
+        def run(wave=wave, inputs=inputs):
+            return model(log_mel(torch.from_numpy(wave), pipeline.audio)[None], inputs)
+
+        frames += [each[0, : round(seconds * 50)] for each in hooked(model.encoder[1], run)]
+        words += [each[0] for each in hooked(model.decoder[0], run)]
+        with torch.inference_mode():
+            total += entropy(run()[0, len(asked) - 1 :], said)
+    assert check_site(reader, "encoder.1.residual", examples, frames).loss == pytest.approx(total, rel=1e-4)
+    check_site(reader, "decoder.0.residual", examples, words)
+    shown = reader.units(examples[1], "encoder.1.residual").tokens
+    assert len(shown) == 15 and shown[10].startswith(" 0.20s") and any("dog" in each for each in shown)
+    given = reader.given(str(tmp_path / "0.wav"))
+    assert np.array_equal(given[0], examples[0][0])
+    assert reader.answer(given, 0) == pipeline.tokenizer.decode(given[1][reader.asked : -1].tolist()).strip()
+    with pytest.raises(UsageError, match="does not know the language 'xx'"):
+        list(reader.examples(Source(str(tmp_path), to="xx")))
