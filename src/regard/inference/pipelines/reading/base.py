@@ -252,4 +252,6 @@ def read_examples(reader: Reader[Any], source: Source) -> Iterator[Example]:
 
 def no_examples(source: Source) -> DataError:
     """The error of data without a single example."""
-    return DataError(f"{source.path}: there is nothing to read for the {source.part} part; give other data, or a larger block")
+    return DataError(
+        f"{source.path}: there is nothing to read for the {source.part} part; give other data, or a larger block"
+    )
