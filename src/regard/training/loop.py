@@ -23,7 +23,7 @@ from regard.training.metrics_log import MetricsLog, NoLog
 from regard.training.optimisation import Optimisation
 from regard.training.publishing import mean_of, publish_model, weights_of
 from regard.training.recipe.base import Recipe
-from regard.training.reporter import NoReporter, Reporter, shown
+from regard.training.reporter import Heartbeat, NoReporter, Reporter, shown
 from regard.training.run_checkpoints import RunCheckpoints
 from regard.training.run_folder import DATA, claim
 from regard.training.run_model import build_model, refuse_to_divide
@@ -47,7 +47,7 @@ def train(recipe: Recipe, out: Path, *, resume: bool = False) -> Path:
             start = ranks.lead(lambda: held.enter_context(claim(out, recipe, resume=resume)))
             seed_everything(recipe.seed)
             torch.set_float32_matmul_precision("high" if recipe.training.precision == "tf32" else "highest")
-            ranks.lead(lambda: kind.prepare(recipe, out / DATA, signals.check))
+            ranks.lead(lambda: kind.prepare(recipe, out / DATA, Heartbeat("preparing the data", signals.check)))
             task = ranks.after_first(lambda: kind.open(recipe, out / DATA, device))
             trainer = Trainer(recipe, task, out, device, signals, ranks)
             held.callback(trainer.log.close)
@@ -66,7 +66,7 @@ def prepare(recipe: Recipe, out: Path) -> str:
     recipe.refuse_missing()
     kind = TASKS[recipe.task].load()
     with Signals() as signals, claim(out, recipe, resume=(out / RECIPE).exists()) as start:
-        kind.prepare(recipe, out / DATA, signals.check)
+        kind.prepare(recipe, out / DATA, Heartbeat("preparing the data", signals.check))
         task = kind.open(recipe, out / DATA, torch.device("cpu"))
         start.keep()
         return task.summary
@@ -272,7 +272,7 @@ class Trainer(Generic[B]):
         model.eval()
         try:
             with self.updates.autocast():
-                return self.task.validate(model, self.signals.check)
+                return self.task.validate(model, Heartbeat("validating", self.signals.check, self.reporter.say))
         finally:
             model.train()
 
@@ -305,7 +305,7 @@ class Trainer(Generic[B]):
             self.reporter.say(f"mean of the last {len(last)} checkpoints  {shown(measured, self.recipe.metrics)}")
         model.eval()
         with self.updates.autocast():
-            tested = self.task.test(model, self.signals.check)
+            tested = self.task.test(model, Heartbeat("testing", self.signals.check, self.reporter.say))
         if tested:
             self.log.write(progress.step, "test", tested)
             if told := shown(tested, self.recipe.metrics):

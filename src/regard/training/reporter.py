@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from regard.training.recipe.metrics import Metric
+
+QUIET = 30.0  # seconds after which a run that takes no steps says what it does
 
 
 class NoReporter:
@@ -75,7 +78,27 @@ class Reporter:
         if self._bar:
             self._console.print(text, markup=False, highlight=False, soft_wrap=True)
         else:
-            print(text, file=sys.stderr, flush=True)
+            say_plainly(text)
+
+
+def say_plainly(text: str) -> None:
+    """One line on stderr."""
+    print(text, file=sys.stderr, flush=True)
+
+
+class Heartbeat:
+    """A `poll` that also tells how long work without steps has taken, every QUIET seconds."""
+
+    def __init__(self, work: str, poll: Callable[[], None], say: Callable[[str], None] = say_plainly) -> None:
+        self._work, self._poll, self._say = work, poll, say
+        self._began = self._told = time.monotonic()
+
+    def __call__(self) -> None:
+        self._poll()
+        now = time.monotonic()
+        if now - self._told >= QUIET:
+            self._told = now
+            self._say(f"{self._work}, {_duration(now - self._began)} so far")
 
 
 def _duration(seconds: float) -> str:

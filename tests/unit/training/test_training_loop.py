@@ -16,6 +16,7 @@ from regard.training.losses import Loss, cross_entropy
 from regard.training.metrics_log import MetricsLog, read_metrics
 from regard.training.publishing import weights_of
 from regard.training.recipe.metrics import BLEU, CHRF, LOSS
+from regard.training.reporter import Heartbeat
 from regard.training.run_folder import claim
 from regard.training.safeguards import Signals
 from regard.training.tasks.catalog import load_recipe
@@ -323,6 +324,23 @@ def test_where_bf16_would_crawl_training_goes_on_in_fp32(tmp_path, monkeypatch, 
     assert capsys.readouterr().err.count("this CPU has no bf16 arithmetic") == 1
     plain = train(tiny("training.precision=fp32"), tmp_path / "fp32")
     assert [row["loss"] for row in rows(asked, "train")] == [row["loss"] for row in rows(plain, "train")]
+
+
+def test_long_work_without_steps_is_told(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("regard.training.reporter.QUIET", 0.0)
+    train(tiny("training.steps=1", "training.validate_every=1"), tmp_path / "run")
+    told = capsys.readouterr().err.splitlines()
+    first = {work: told.index(f"{work}, 0:00 so far") for work in ("preparing the data", "validating", "testing")}
+    assert first["preparing the data"] < first["validating"] < first["testing"]
+
+
+def test_a_heartbeat_is_told_once_in_a_while_and_lets_signals_through(monkeypatch):
+    clock, said, polls = iter((0.0, 29.0, 31.0, 60.0, 92.0)), [], []
+    monkeypatch.setattr("regard.training.reporter.time.monotonic", lambda: next(clock))
+    beat = Heartbeat("validating", lambda: polls.append(1), said.append)
+    for _ in range(4):
+        beat()
+    assert (said, len(polls)) == (["validating, 0:31 so far", "validating, 1:32 so far"], 4)
 
 
 def test_a_folder_serves_one_run_at_a_time(tmp_path):
