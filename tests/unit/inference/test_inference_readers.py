@@ -10,10 +10,15 @@ import regard
 from regard.attention.intervene import intervene
 from regard.data.audio.features import log_mel
 from regard.data.audio.reading import write_wav
-from regard.errors import UsageError
+from regard.data.folding.batches import pad_inputs
+from regard.data.folding.examples import ProteinInput
+from regard.data.synthetic.chains import built_in_chain
+from regard.errors import DataError, UsageError
 from regard.inference.pipelines.reading.base import ImageUnits, Site, Source, observe, read_examples
 from regard.inference.pipelines.reading.catalog import reader_of
+from regard.models.evoformer import distance_edges
 from regard.training.loop import train
+from regard.training.structure_losses import distogram_loss
 from regard.training.tasks.catalog import load_recipe
 from tiny_whisper import sounds, whisper_folder
 
@@ -198,3 +203,77 @@ def test_frames_and_tokens_of_a_whisper(tmp_path):
     assert reader.answer(given, 0) == pipeline.tokenizer.decode(given[1][reader.asked : -1].tolist()).strip()
     with pytest.raises(UsageError, match="does not know the language 'xx'"):
         list(reader.examples(Source(str(tmp_path), to="xx")))
+
+
+@pytest.mark.parametrize("decoder", ["parallel", "autoregressive"])
+def test_agents_at_steps_of_a_forecaster(decoder, make_forecaster, tmp_path):
+    pipeline = regard.load(make_forecaster(decoder=decoder))
+    reader, model = reader_of(pipeline), pipeline.model
+    examples = sorted(reader.examples(Source("builtin:walkers", count=9)), key=lambda each: len(each[1]))[::8]
+    assert len(examples[0][1]) < len(examples[1][1])  # in a batch, the first has agents that are padding
+    pasts, futures, total = [], [], 0.0
+    for row, seen in examples:
+        tracks, there = torch.tensor(row).view(1, -1, 20, 2), torch.tensor(seen).view(1, -1, 20).bool()
+        assert there.all()
+
+        def run(tracks=tracks, there=there):
+            return model.forecast(tracks[:, :, :8], there[:, :, :8], torch.zeros(1, 0, tracks.shape[1], 8))[1]
+
+        pasts += [each[0] for each in hooked(model.encoder.layers[1], run)]
+        futures.append(torch.cat([each[0] for each in hooked(model.decoder.layers[0], run)]))
+        with torch.inference_mode():
+            total += float((run() - tracks[:, :, 8:]).square().sum())
+    past = check_site(reader, "encoder.layers.1.residual", examples, pasts)
+    assert past.loss == pytest.approx(total, rel=1e-4)
+    assert past.answers == sum(len(seen) for _, seen in examples) * 12 // 20
+    check_site(reader, "decoder.layers.0.residual", examples, futures)
+    agents = len(examples[0][1]) // 20
+    assert reader.units(examples[0], "encoder.layers.1.residual").tokens[8:10] == [" 2@-7", " 2@-6"]
+    second = " 1@+2" if decoder == "parallel" else " 2@+1"
+    assert reader.units(examples[0], "decoder.layers.0.residual").tokens[:2] == [" 1@+1", second]
+    given = reader.given("builtin:walkers#3")
+    (told,) = pipeline.forecast("builtin:walkers#3")
+    moved = (told.likeliest[:, -1] - told.past[:, -1]).round(1)
+    assert reader.answer(given, 0).startswith(f"1: {moved[0, 0]:+.1f} {moved[0, 1]:+.1f} m, 2: ")
+    assert agents >= 2 and len(reader.units(given, "decoder.layers.0.residual")) == 12 * len(told.agents)
+
+
+def test_residues_and_pairs_of_a_model_of_structures(make_folder_of_structures):
+    pipeline = regard.load(make_folder_of_structures(recycles=0))
+    reader, model = reader_of(pipeline), pipeline.model
+    examples = sorted(reader.examples(Source("builtin:chains", count=3)), key=lambda each: len(each[1]))[::2]
+    assert len(examples[0][1]) < len(examples[1][1])
+    chains = [built_in_chain(1, 3 * number) for number in range(3)]
+    chains = [next(each for each in chains if len(each) == len(numbers)) for _, numbers, *_ in examples]
+    rows, pairs, places, total = [], [], [], 0.0
+    for chain in chains:
+        given = ProteinInput.of("one", chain.sequence)
+
+        def run(given=given):
+            return model(*pad_inputs([given], 4))
+
+        seen = hooked(model.blocks[1], run)
+        rows += [state[0].flatten(0, 1) for state, _ in seen]
+        pairs += [between[0].flatten(0, 1) for _, between in seen]
+        places.append(torch.cat([each[0] for each in hooked(model.structure.after_transition, run)]))
+        with torch.inference_mode():
+            answer = run()
+        points, ca = torch.tensor(chain.contact_points()[0]), torch.tensor(chain.atoms[:, 1])
+        edges = distance_edges(answer.distances.shape[-1])
+        known = torch.ones(1, len(chain), dtype=torch.bool)
+        total += float(distogram_loss(answer.distances, points[None], known, edges)) * len(chain) ** 2
+        wrong = (torch.cdist(answer.frames.translation[-1], answer.frames.translation[-1]) - torch.cdist(ca, ca)).abs()
+        total += float(wrong.clamp(max=10).sum()) / 10
+    seen = check_site(reader, "blocks.1.residual_pairs", examples, pairs)
+    assert seen.loss == pytest.approx(total, rel=1e-3) and seen.answers == sum(len(chain) ** 2 for chain in chains)
+    check_site(reader, "blocks.1.residual", examples, rows)
+    check_site(reader, "structure.residual", examples, places)
+    given, letters = reader.given("mktayiakqrqisfv"), "MKTAYIAKQRQISFV"
+    assert reader.units(given, "blocks.1.residual").tokens[:3] == [" M1", " K2", " T3"]
+    assert reader.units(given, "blocks.1.residual_pairs").tokens[15:17] == [" K2:M1", " K2:K2"]
+    (folded,) = pipeline.fold(letters)
+    assert reader.answer(given, 0).startswith(f"confidence {folded.mean_confidence:.0f}%, contacts ")
+    with pytest.raises(UsageError, match="which is not one vector for each of"):
+        observe(reader, Site(model, "blocks.0.column.attention.heads"), examples)
+    with pytest.raises(DataError, match="expected the letters of amino acids"):
+        reader.given("/etc/passwd")

@@ -123,7 +123,7 @@ class StructurePredictor:
         for request in requests:
             self.refuse_too_long(request.given)
         found: dict[int, Prediction] = {}
-        for some in _batches([request.given for request in requests]):
+        for some in pair_batches([len(request.given) for request in requests]):
             poll()
             inputs = pad_inputs([requests[number].given for number in some], self.settings.rows)
             for number, prediction in zip(some, self._answers(inputs, [requests[n] for n in some]), strict=True):
@@ -256,11 +256,11 @@ def _is_file(text: str) -> bool:
     return 0 < len(text.strip()) <= LONGEST_NAME and Path(text).exists()
 
 
-def _batches(proteins: Sequence[ProteinInput]) -> Iterator[list[int]]:
-    """The numbers of proteins, shortest first, in groups that are computed together."""
+def pair_batches(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """The numbers of chains, shortest first, in groups whose pairs of residues are computed together."""
     group: list[int] = []
-    for number in sorted(range(len(proteins)), key=lambda each: len(proteins[each])):
-        if group and (len(group) + 1) * len(proteins[number]) ** 2 > PAIRS_AT_ONCE:
+    for number in sorted(range(len(lengths)), key=lambda each: lengths[each]):
+        if group and (len(group) + 1) * lengths[number] ** 2 > PAIRS_AT_ONCE:
             yield group
             group = []
         group.append(number)

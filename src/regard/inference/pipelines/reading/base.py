@@ -116,9 +116,9 @@ class Reader(ABC, Generic[B]):
     def answer(self, example: Example, position: int) -> str:
         """What the model says to an example; a language model continues it from a position on."""
 
-    @abstractmethod
     def output_names(self) -> Callable[[int], str]:
         """The names of the model's logits: tokens or classes."""
+        return str
 
     def length(self, example: Example) -> int:
         """The size by which examples are batched."""

@@ -7,14 +7,18 @@ from typing import Any
 
 from regard.errors import UsageError
 from regard.inference.pipelines.captioner import ImageCaptioner
+from regard.inference.pipelines.folding import StructurePredictor
+from regard.inference.pipelines.forecaster import Forecaster
 from regard.inference.pipelines.images import ImageClassifier
 from regard.inference.pipelines.language_models import LanguageModel, TextToText
 from regard.inference.pipelines.reading.base import Reader
 from regard.inference.pipelines.reading.captions import CaptionReader
+from regard.inference.pipelines.reading.chains import ChainReader
 from regard.inference.pipelines.reading.images import ImageReader
 from regard.inference.pipelines.reading.pairs import PairReader, PromptReader
 from regard.inference.pipelines.reading.speech import SpeechReader, WhisperReader
 from regard.inference.pipelines.reading.texts import EncoderReader, LanguageModelReader
+from regard.inference.pipelines.reading.tracks import TrackReader
 from regard.inference.pipelines.speech import SpeechRecognizer
 from regard.inference.pipelines.text_encoder import TextEncoder
 from regard.inference.pipelines.translator import Translator
@@ -29,6 +33,8 @@ READERS: dict[type[Any], Callable[[Any], Reader[Any]]] = {
     ImageCaptioner: CaptionReader,
     SpeechRecognizer: SpeechReader,
     WhisperTranscriber: WhisperReader,
+    Forecaster: TrackReader,
+    StructurePredictor: ChainReader,
 }
 
 
