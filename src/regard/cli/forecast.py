@@ -79,10 +79,12 @@ def forecast(
 
 def _rows(answer: Forecast) -> Iterator[str]:
     """The rows of a CSV file."""
+    from regard.data.trajectories.tracks import frame_text
+
     yield HEADER
     futures = [*((str(number), each) for number, each in enumerate(answer.samples)), ("likeliest", answer.likeliest)]
     for name, future in futures:
         for agent, track in zip(answer.agents, future, strict=True):
             quoted = f'"{agent}"' if "," in agent else agent
             for step, (x, y) in enumerate(track, 1):
-                yield f"{answer.frame + step * answer.step:g},{quoted},{name},{x:.3f},{y:.3f}"
+                yield f"{frame_text(answer.frame + step * answer.step)},{quoted},{name},{x:.3f},{y:.3f}"

@@ -10,7 +10,7 @@ from regard.data.data_root import data_root
 from regard.data.synthetic.walkers import FORK, TURN, built_in_walkers
 from regard.data.trajectories.batches import SceneBatches, agent_noise
 from regard.data.trajectories.scenes import collection_files
-from regard.data.trajectories.tracks import filled, read_tracks
+from regard.data.trajectories.tracks import filled, frame_text, read_tracks
 from regard.data.trajectories.windows import WindowProtocol, WindowStore, store_tracks, windows
 from regard.errors import DataError
 from regard.training.evaluation.displacement import BASELINES, Displacements, constant_velocity, measure, straight_line
@@ -26,7 +26,16 @@ def written(rows, separator="\t", header=""):
 
 @pytest.mark.parametrize(
     ("separator", "header"),
-    [("\t", ""), (" ", ""), ("   ", ""), (",", "frame,agent,x,y"), (";", "Time;ID;pos_x;pos_y")],
+    [
+        ("\t", ""),
+        (" ", ""),
+        ("   ", ""),
+        (",", "frame,agent,x,y"),
+        (";", "Time;ID;pos_x;pos_y"),
+        (", ", ""),
+        (" , ", "frame , agent , x , y"),
+        (",", "timestamp,trackId,xCenter,yCenter"),
+    ],
 )
 def test_columns_may_be_separated_and_named_in_many_ways(separator, header):
     tracks = read_tracks(written(ROWS, separator, header))
@@ -81,9 +90,32 @@ def test_wrong_files_are_refused_with_the_place(text, words):
         read_tracks(text, name="scene.csv")
 
 
-def test_beside_semicolons_numbers_may_have_a_decimal_comma():
-    tracks = read_tracks(b"frame;agent;x;y\n0;1;1,5;2,25\n1;1;2;3\n")
+@pytest.mark.parametrize("separator", [b";", b"\t"])
+def test_between_semicolons_and_tabs_numbers_may_have_a_decimal_comma(separator):
+    tracks = read_tracks(b"frame;agent;x;y\n0;1;1,5;2,25\n1;1;2;3\n".replace(b";", separator))
     assert tracks.positions.tolist() == [[1.5, 2.25], [2, 3]]
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        lambda time: f"{time / 30:.3f}", lambda time: f"{time / 30:.2f}", lambda time: f"{int(12.5 * time)}",
+        lambda time: f"{0.4 * time + 0.02 * np.sin(5 * time):.6f}", lambda time: f"{1.7e9 + 0.4 * time:.1f}",
+    ],
+)  # fmt: skip
+def test_times_that_are_rounded_or_measured_leave_no_gap(frame):
+    shown = [time for time in range(300) if time not in (100, 101, 250)]
+    tracks = read_tracks(written([(frame(time), agent, time, agent) for time in shown for agent in (1, 2)], ","))
+    assert tracks.times.tolist() == [time for time in shown for _ in range(2)]
+    assert tracks.positions[:, 0].tolist() == tracks.times.tolist()
+    assert tracks.frame(299) == pytest.approx(float(frame(299)), abs=0.2 * tracks.step)
+
+
+def test_large_frames_are_written_with_all_digits():
+    rows = [(1_700_000_000_400 + 400 * time, 1, time, 0) for time in range(3)]
+    again = read_tracks(read_tracks(written(rows)).to_csv().encode())
+    assert (again.first, again.step, again.last) == (1_700_000_000_400, 400, 2)
+    assert [frame_text(frame) for frame in (1234567.0, 0.4 * 3, 1 / 3, 0.0)] == ["1234567", "1.2", "0.333333", "0"]
 
 
 def test_windows_of_map_coordinates_keep_millimetres():

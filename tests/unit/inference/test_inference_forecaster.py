@@ -113,6 +113,14 @@ def test_attention_is_between_agents_at_steps(make_forecaster, decoder):
         forecaster.attention(answer, 2)
 
 
+def test_a_frame_is_found_by_the_seconds_that_a_file_has(forecaster):
+    rows = "".join(f"{1.7e9 + 0.4 * time:.1f},1,{time},0\n" for time in range(12)).encode()
+    (answer,) = forecaster.forecast(rows, at=1_700_000_003.6, samples=1)
+    assert answer.past[0, -1].tolist() == [9, 0] and answer.truth[0, :2].tolist() == [[10, 0], [11, 0]]
+    with pytest.raises(DataError, match=r"no frame 1700000003.4; they go from 1700000000 to 1700000004.4 in steps of"):
+        forecaster.forecast(rows, at=1_700_000_003.4)
+
+
 def test_mistakes_are_explained(forecaster, tmp_path):
     with pytest.raises(DataError, match="has no frame 205; they go from 0 to 390 in steps of 10"):
         forecaster.forecast(SCENE, at=205.0)

@@ -1,8 +1,8 @@
 """Files of tracks: one row for each agent that is seen in a frame, as frame, agent, x, y.
 
 ETH/UCY's text files and any CSV are read: columns are separated by commas, semicolons, tabs or spaces, with or without
-a header; beside semicolons, numbers may have a decimal comma. Times are counted in steps, the most common distance
-between frames that follow each other.
+a header; between semicolons or tabs, numbers may have a decimal comma. Times are counted in steps, the most common
+distance between frames that follow each other.
 """
 
 from __future__ import annotations
@@ -20,12 +20,16 @@ from jaxtyping import Bool, Float, Int
 from regard.errors import DataError
 
 COLUMNS: dict[str, tuple[str, ...]] = {  # names that a header may use
-    "frame": ("frame", "frame_id", "frameid", "time", "t", "step"),
-    "agent": ("agent", "agent_id", "id", "ped", "ped_id", "pedestrian", "pedestrian_id", "track", "track_id"),
-    "x": ("x", "pos_x", "x_m", "world_x"),
-    "y": ("y", "pos_y", "y_m", "world_y"),
-}
-SEPARATOR = re.compile(r"[,\t]|(?<=\S) +")
+    "frame": ("frame", "frame_id", "frameid", "frame_number", "time", "t", "timestamp", "step"),
+    "agent": (
+        "agent", "agent_id", "agentid", "id", "ped", "ped_id", "pedestrian", "pedestrian_id", "person_id", "track",
+        "track_id", "trackid", "object_id",
+    ),
+    "x": ("x", "pos_x", "x_m", "world_x", "xcenter"),
+    "y": ("y", "pos_y", "y_m", "world_y", "ycenter"),
+}  # fmt: skip
+SEPARATOR = re.compile(r"\s*,\s*|\s+")
+SCATTERED = 0.1  # share of the frames beyond which their distances scatter, and the step is the mean of them
 FARTHEST = 1e8  # metres: farther than any place on Earth is from another
 NEAR = 4096.0  # metres: nearer to zero, single precision keeps millimetres
 
@@ -55,7 +59,7 @@ class Tracks:
     def to_csv(self) -> str:
         """The rows of a file, with a header."""
         rows = zip(self.times, self.rows, self.positions, strict=True)
-        lines = [f"{self.frame(time):g},{self.agents[agent]},{x:.4f},{y:.4f}" for time, agent, (x, y) in rows]
+        lines = [f"{frame_text(self.frame(time))},{self.agents[agent]},{x:.4f},{y:.4f}" for time, agent, (x, y) in rows]
         return "\n".join(["frame,agent,x,y", *lines, ""])
 
     def window(self, begin: int, steps: int) -> tuple[Int[np.ndarray, " N"], np.ndarray, np.ndarray]:
@@ -66,6 +70,11 @@ class Tracks:
         positions = np.full((len(agents), steps, 2), np.nan)
         positions[inverse, self.times[low:high] - begin] = self.positions[low:high]
         return agents, positions, ~np.isnan(positions[..., 0])
+
+
+def frame_text(frame: float) -> str:
+    """A frame as it would be written in a file: all digits of large numbers, at most six decimals."""
+    return f"{frame:.6f}".rstrip("0").rstrip(".")
 
 
 class _Row(NamedTuple):
@@ -120,9 +129,10 @@ def _rows(text: str, name: str, bad: list[str] | None) -> Iterator[_Row]:
 
 
 def _fields(line: str) -> list[str]:
-    if ";" in line:
-        return [field.strip().strip('"').replace(",", ".") for field in line.strip().split(";")]
-    return [field.strip().strip('"') for field in SEPARATOR.split(line.strip())]
+    for separator in (";", "\t"):
+        if separator in line.strip():
+            return [field.strip().strip('"').replace(",", ".") for field in line.strip().split(separator)]
+    return [field.strip('"') for field in SEPARATOR.split(line.strip())]
 
 
 def _columns(fields: Sequence[str], where: str) -> tuple[Sequence[int], bool]:
@@ -165,8 +175,7 @@ def _agent_name(text: str) -> str:
 
 def _tracks(rows: list[_Row], name: str, every: int, bad: list[str] | None) -> Tracks:
     frames = np.unique([row.frame for row in rows])
-    gaps, counts = np.unique(np.diff(frames).round(9), return_counts=True)
-    step = float(gaps[counts.argmax()]) if len(gaps) else 1.0
+    step = _step(frames)
     last = round((frames[-1] - frames[0]) / step)
     shift = last % every
     kept: dict[tuple[int, str], _Row] = {}
@@ -196,16 +205,28 @@ def _tracks(rows: list[_Row], name: str, every: int, bad: list[str] | None) -> T
     )  # fmt: skip
 
 
+def _step(frames: Float[np.ndarray, " F"]) -> float:
+    """The distance between frames that follow each other: the most common one. Where distances scatter around it, as
+    those of seconds that were rounded do, it is their mean: a step that is a little wrong would leave out times."""
+    gaps = np.diff(frames).round(9)
+    if not len(gaps):
+        return 1.0
+    values, counts = np.unique(gaps, return_counts=True)
+    common = values[counts.argmax()]
+    near = gaps[np.abs(gaps - common) < common / 2]
+    return float(near.mean() if np.mean(near != common) > SCATTERED else common)
+
+
 def _contradiction(row: _Row, other: _Row, step: float) -> str:
     """Why two rows cannot both be right."""
     if other.frame != row.frame:
         return (
-            f"frames {other.frame:g} (line {other.line}) and {row.frame:g} are less than a step apart; most frames are "
-            f"{step:g} apart, and all must be"
+            f"frames {frame_text(other.frame)} (line {other.line}) and {frame_text(row.frame)} are less than a step "
+            f"apart; most frames are {frame_text(step)} apart, and all must be"
         )
     return (
-        f"agent {row.agent} is at ({row.x:g}, {row.y:g}) in frame {row.frame:g}, but at ({other.x:g}, {other.y:g}) by "
-        f"line {other.line}; an agent is at one place at a time"
+        f"agent {row.agent} is at ({row.x:g}, {row.y:g}) in frame {frame_text(row.frame)}, but at "
+        f"({other.x:g}, {other.y:g}) by line {other.line}; an agent is at one place at a time"
     )
 
 

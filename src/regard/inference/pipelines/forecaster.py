@@ -16,7 +16,7 @@ from regard.attention import record
 from regard.data.synthetic.walkers import built_in_walkers
 from regard.data.trajectories.batches import agent_noise
 from regard.data.trajectories.settings import SceneSettings
-from regard.data.trajectories.tracks import Tracks, far_away, filled, read_tracks
+from regard.data.trajectories.tracks import Tracks, far_away, filled, frame_text, read_tracks
 from regard.data.trajectories.windows import agent_key
 from regard.errors import DataError, UsageError
 from regard.inference.insight.forced_pass import require_attention
@@ -26,6 +26,7 @@ from regard.models.agentformer import AgentFormer, AgentFormerConfig
 
 BUILT_IN = "builtin:walkers"
 LAYERS = ("encoder.*", "decoder.*")  # the future encoder reads a future that is known
+ROUNDED = 0.2  # of a step: how far a frame may be from its time, since times in files are rounded or measured
 LIKELIEST = -1  # in place of the number of a sample
 SceneFile = str | Path | bytes | Tracks
 
@@ -114,7 +115,9 @@ class Forecaster:
         numbers, positions, seen = tracks.window(now - c.past + 1, c.past + c.future)
         present = seen[:, c.past - 1]
         if not present.any():
-            raise DataError(f"{tracks.name}: no agent is seen in frame {tracks.frame(now):g}; name another one")
+            raise DataError(
+                f"{tracks.name}: no agent is seen in frame {frame_text(tracks.frame(now))}; name another one"
+            )
         names = [tracks.agents[number] for number in numbers[present]]
         keys = np.array([agent_key(tracks.name, each) for each in names], dtype=np.int64)
         past, truth = positions[present, : c.past], positions[present, c.past :]
@@ -212,11 +215,11 @@ def find_scene(reference: SceneFile, every: int = 1, name: str = "") -> Tracks:
 
 def _time_of(tracks: Tracks, frame: float) -> int:
     time = round((frame - tracks.first) / tracks.step)
-    if tracks.frame(time) != frame or not 0 <= time <= tracks.last:
-        nearest = tracks.frame(min(max(time, 0), tracks.last))
+    if abs(tracks.frame(time) - frame) > ROUNDED * tracks.step or not 0 <= time <= tracks.last:
+        nearest, end = tracks.frame(min(max(time, 0), tracks.last)), tracks.frame(tracks.last)
         raise DataError(
-            f"{tracks.name} has no frame {frame:g}; they go from {tracks.first:g} to {tracks.frame(tracks.last):g} in "
-            f"steps of {tracks.step:g}: the nearest is {nearest:g}"
+            f"{tracks.name} has no frame {frame_text(frame)}; they go from {frame_text(tracks.first)} to "
+            f"{frame_text(end)} in steps of {frame_text(tracks.step)}: the nearest is {frame_text(nearest)}"
         )
     return time
 

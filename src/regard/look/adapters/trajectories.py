@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from regard.attention.record import attention_names
+from regard.data.trajectories.tracks import frame_text
 from regard.errors import UsageError
 from regard.inference.pipelines.forecaster import LIKELIEST, Forecast, Forecaster, find_scene
 from regard.look.adapters.given import GivenInput, Inspected
@@ -57,9 +58,9 @@ def forecast_report(
                 f"the attention of {len(answer.agents)} agents has {size:,} weights; a report holds at most "
                 f"{MOST_WEIGHTS:,}: cut the scene, or write a .csv"
             )
-    meta = {"agents": str(len(answer.agents)), "samples": str(len(answer.samples)), "frame": f"{answer.frame:g}"}
+    meta = {"agents": str(len(answer.agents)), "samples": str(len(answer.samples)), "frame": frame_text(answer.frame)}
     details = {**answer.to_json(), "sample": sample}
-    title = title or f"{Path(answer.name).stem} from frame {answer.frame:g}"
+    title = title or f"{Path(answer.name).stem} from frame {frame_text(answer.frame)}"
     return AttentionReport(
         title, forecaster.name, panels, meta=meta | {"looked at": shown}, shown_as=Agents.view, details=details
     )
