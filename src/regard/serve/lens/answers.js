@@ -7,9 +7,11 @@ import { drawBoxes } from "./look/axes/boxes.js";
 const SHOWN = 5, SHOWN_OBJECTS = 12; // classes, objects
 const ANSWER_SIDE = 400; // pixels of an image with boxes
 
+// A JavaScript object has labels that are numbers first, whatever their order in the answer; so they are sorted here.
+const bestFirst = (found) => Object.entries(found).sort(([, one], [, other]) => other - one);
 const labels = (named) => ({ labels: found }) => [
   make("h3", { className: "answer-name", id: "picture-answer-name", textContent: named }),
-  make("ol", { className: "labels", "aria-labelledby": "picture-answer-name" }, ...Object.entries(found).slice(0, SHOWN).map(bar)),
+  make("ol", { className: "labels", "aria-labelledby": "picture-answer-name" }, ...bestFirst(found).slice(0, SHOWN).map(bar)),
 ];
 
 /** A name, a bar and a share. */
@@ -43,7 +45,7 @@ function compared({ text, labels: answers, probabilities: regions, score, probab
   if (answers) return labels(text)({ labels: answers });
   if (regions) {
     const named = regions.map((share, number) => [number ? `region ${number}` : "whole image", share]);
-    return labels(`“${text}” means`)({ labels: Object.fromEntries(named.sort((one, other) => other[1] - one[1])) });
+    return labels(`“${text}” means`)({ labels: Object.fromEntries(named) });
   }
   const fit = probability == null ? `score ${score.toFixed(2)}; compare it with other texts` : `${percent(probability)} that it belongs to the image`;
   return [make("h3", { className: "answer-name", textContent: `“${text}”` }), make("p", { className: "caption", textContent: fit })];
