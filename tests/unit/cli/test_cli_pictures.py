@@ -187,7 +187,7 @@ def test_compare_measures_what_was_planned(capsys, tmp_path):
 
 
 def test_what_does_not_fit_into_memory_is_planned_but_not_measured(capsys, monkeypatch):
-    monkeypatch.setattr(growth, "_free_bytes", lambda _: 3e6)
+    monkeypatch.setattr(growth, "free_bytes", lambda _: 3e6)
     assert run(["compare", "pictures", "--sides", "32,64"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines if "more than there is" in line] == ["everywhere,"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from regard.data.folding.settings import FoldingSettings
 from regard.data.proteins.alphabet import read_residues
 from regard.data.proteins.fasta import Alignment, given_proteins, read_alignment, read_proteins
 from regard.data.proteins.structures import Chain
+from regard.device import free_bytes
 from regard.errors import DataError
 from regard.inference.insight.neurons import LayerNeurons, record_neurons
 from regard.inference.pipelines.loading import load_for_pipeline
@@ -38,7 +38,6 @@ PAIRS_AT_ONCE = 1 << 16  # of residues, in all chains of a batch
 PERCENT = 100.0
 ALIGNMENTS = (".a3m", ".afa")  # suffixes of files that are one alignment; other files have sequences to fold
 COLUMN, STRUCTURE, TRIANGLES = "column.attention", "structure", ("starting.attention", "ending.attention")
-MEMORY = Path("/proc/meminfo")
 LONGEST_NAME = 255  # bytes of a file's name; longer texts are sequences
 NOT_CLAIMED = "a model of tens of chains: no claim of folding; see the confidence"
 
@@ -208,17 +207,6 @@ def inference_bytes(c: EvoformerConfig, residues: int, rows: int) -> int:
     pair = 2 * c.pair_width + max(outer, 4 * c.triangle_width + 5 * heads, (1 + 2 * c.growth) * c.pair_width)
     each = c.width * (3 + 2 * c.growth) + 6 * c.heads * c.head_width
     return FLOAT * (residues**2 * pair + rows * residues * each)
-
-
-def free_bytes(device: torch.device) -> int:
-    """The memory that is free on a device, as far as the system tells."""
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    try:
-        lines = MEMORY.read_text(encoding="ascii").splitlines()
-        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
-    except (OSError, StopIteration):
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 class _Read(NamedTuple):

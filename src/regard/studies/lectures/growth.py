@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from regard.device import free_bytes
 from regard.errors import UsageError
 from regard.models.catalog import MODELS
 from regard.studies.costs.live_memory import peak_bytes
@@ -56,7 +56,7 @@ def _measured(way: str, side: int, device: torch.device) -> Growth:
     name, values = WAYS[way]
     config = MODELS[name].config.parse({**COMMON, **values, "image_size": side})
     planned, tokens = FLOAT * COSTS[name](config, 0, 0).total.kept, (side // PATCH) ** 2
-    if BACKWARD * planned > _free_bytes(device):
+    if BACKWARD * planned > free_bytes(device):
         return Growth(way, side, tokens, planned, None, None)
     torch.manual_seed(0)
     model, picture = MODELS[name].model(config).to(device), torch.rand(1, 3, side, side, device=device)
@@ -78,11 +78,3 @@ def _seconds(step: Callable[[], None], device: torch.device) -> float:
             torch.cuda.synchronize(device)
         times.append(time.perf_counter() - begin)
     return median(times[1:] or times)  # the first run is a warm-up
-
-
-def _free_bytes(device: torch.device) -> float:
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    memory = Path("/proc/meminfo")
-    lines = memory.read_text().splitlines() if memory.exists() else []
-    return next((1024 * float(line.split()[1]) for line in lines if line.startswith("MemAvailable")), float("inf"))
