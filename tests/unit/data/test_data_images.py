@@ -42,6 +42,8 @@ def test_what_is_transparent_lies_on_white():
     assert read_image(saved(clear, "PNG")).getpixel((0, 0)) == (255, 255, 255)
     paletted = Image.new("P", (2, 2))
     assert read_image(saved(paletted, "GIF", transparency=0)).getpixel((1, 1)) == (255, 255, 255)
+    grey = Image.new("L", (2, 2))
+    assert read_image(saved(grey, "PNG", transparency=0)).convert("RGB").getpixel((1, 1)) == (255, 255, 255)
 
 
 def test_sixteen_bits_keep_their_brightness():

@@ -7,7 +7,7 @@ import tarfile
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 
 from regard.data.regions.annotations import open_regions
 from regard.data.regions.augmentation import BoxAugmentation
@@ -61,6 +61,66 @@ def test_coco_and_voc_say_the_same(tmp_path):
         np.testing.assert_array_equal(second.boxes, [[2, 3, 12, 11], [12, 1, 18, 15]])
         assert second.labels.tolist() == first[1].labels.tolist() == [1, 0]
         assert second.ignored.tolist() == first[1].ignored.tolist() == [False, True]
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_boxes_of_photographs_on_their_side_stay_on_their_objects(orientation, tmp_path):
+    """A box is drawn into the stored pixels; where the size says that they were annotated, it must be found again."""
+    pixels = np.zeros((16, 20, 3), np.uint8)
+    pixels[3:11, 2:12] = 255
+    exif = Image.Exif()
+    exif[0x112] = orientation
+    (tmp_path / "train_images").mkdir()
+    for name in ("a.png", "b.png"):
+        Image.fromarray(pixels).save(tmp_path / "train_images" / name, exif=exif)
+    shown = np.asarray(ImageOps.exif_transpose(Image.open(tmp_path / "train_images" / "a.png")))[..., 0]
+    (top, bottom), (left, right) = ((places.min(), places.max() + 1) for places in np.nonzero(shown))
+    upright = [int(left), int(top), int(right - left), int(bottom - top)]
+    for size, box in (((20, 16), [2, 3, 10, 8]), (shown.shape[::-1], upright)):
+        if size == (20, 16) and 2 <= orientation <= 4:
+            box = upright  # nothing tells that the stored pixels were meant
+        images = [{"id": 7, "file_name": "a.png", "width": size[0], "height": size[1]}]
+        (found,) = open_regions(coco(tmp_path, [box], images=images)).examples()
+        assert found.boxes.tolist() == [[left, top, right, bottom]]
+
+
+def test_boxes_of_an_image_of_another_size_are_refused(tmp_path):
+    write_images(tmp_path / "train_images")
+    images = [{"id": 7, "file_name": "a.png", "width": 40, "height": 32}, {"id": 3, "file_name": "b.png"}]
+    told = r"a\.png: is annotated as 40 x 32 pixels but has 20 x 16, so its boxes do not fit it"
+    with pytest.raises(DataError, match=told):
+        list(open_regions(coco(tmp_path, images=images)).examples())
+    skipped: list[str] = []
+    (left,) = open_regions(coco(tmp_path, images=images)).examples(skipped)
+    assert left.file == "b.png" and len(skipped) == 1
+    images[0] |= {"width": 16, "height": 20}  # no EXIF entry explains it
+    with pytest.raises(DataError, match="annotated as 16 x 20"):
+        list(open_regions(coco(tmp_path, images=images)).examples())
+    images[0] |= {"width": 0, "height": None}  # not known
+    assert len(list(open_regions(coco(tmp_path, images=images)).examples())) == 2
+
+
+def test_odd_files_of_pascal_voc(tmp_path):
+    write_images(tmp_path / "JPEGImages")
+    (tmp_path / "Annotations").mkdir()
+    xml = XML.format(name=" a.png\n").replace("<object>", "<size><width>0</width><height/></size><object>", 1)
+    file = tmp_path / "Annotations" / "a.xml"
+    file.write_text(xml.replace("dog", " dog\n"))
+    files = open_regions(tmp_path)
+    assert files.names == ("cat", "dog") and len(next(iter(files.examples())).boxes) == 2
+    file.write_text(xml.replace("<name>dog</name>", ""))
+    with pytest.raises(DataError, match=r"a\.xml is no annotation of Pascal VOC .*an object has no name"):
+        open_regions(tmp_path)
+    file.write_text(xml.replace("<width>0</width><height/>", "<width>10</width><height>8</height>"))
+    with pytest.raises(DataError, match="annotated as 10 x 8 pixels but has 20 x 16"):
+        list(open_regions(tmp_path).examples())
+
+
+def test_a_byte_order_mark_is_no_part_of_the_annotations(tmp_path):
+    write_images(tmp_path / "train_images")
+    path = coco(tmp_path)
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert open_regions(path).names == ("cat", "dog")
 
 
 def test_images_may_lie_in_an_archive(tmp_path):

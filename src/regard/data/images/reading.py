@@ -91,9 +91,10 @@ def _eight_bits(image: Image.Image, name: str) -> Image.Image:
         return Image.fromarray((np.asarray(image).clip(0, 65535) >> 8).astype(np.uint8))
     if image.mode == "F":
         raise DataError(f"{name} has pixels that are fractions, whose white is unknown; save it with 8 or 16 bits")
-    if image.mode in ("1", "L"):
+    transparent = "A" in image.getbands() or "transparency" in image.info
+    if image.mode in ("1", "L") and not transparent:
         return image.convert("L")
-    if "A" in image.getbands() or "transparency" in image.info:
+    if transparent:
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
     return image.convert("RGB")
 

@@ -21,6 +21,7 @@ from PIL import Image
 
 from regard.data.formats.archives import ARCHIVES
 from regard.data.images.reading import SUFFIXES, read_image
+from regard.data.regions.upright import Corners, annotated_side, upright
 from regard.errors import DataError
 
 ROUNDING = 1.0  # pixels by which a box may exceed its image; it is cut off there
@@ -33,17 +34,18 @@ Fetch = Callable[[str], bytes]
 class Box(NamedTuple):
     """One annotated box: x1, y1, x2, y2, its class, and whether it is left out of training and of scores."""
 
-    corners: tuple[float, float, float, float]
+    corners: Corners
     label: int
     ignored: bool = False
 
 
 class Annotated(NamedTuple):
-    """The file of an image, its number in the annotations, and its boxes."""
+    """The file of an image, its number in the annotations, its boxes, and its width and height if they are named."""
 
     file: str
     number: int
     boxes: tuple[Box, ...]
+    size: tuple[int, int] | None = None
 
 
 class RegionExample(NamedTuple):
@@ -71,12 +73,12 @@ class RegionFiles:
         """Every image with its boxes. What is wrong with one is an error, or is added to `skipped` and left out."""
         for each in self.images:
             try:
-                image = read_image(self.fetch(each.file), f"{self.path}: {each.file}")
+                image, boxes = self._read(each)
             except DataError as error:
                 _refuse(str(error), skipped)
                 continue
             good = []
-            for number, box in enumerate(each.boxes, start=1):
+            for number, box in enumerate(boxes, start=1):
                 if problem := _problem(box.corners, image.size):
                     _refuse(f"{self.path}: {each.file}: box {number} of {len(each.boxes)} {problem}", skipped)
                 else:
@@ -93,6 +95,18 @@ class RegionFiles:
                 np.array([box.label for box in good], dtype=np.int64),
                 np.array([box.ignored for box in good], dtype=bool),
             )
+
+    def _read(self, annotated: Annotated) -> tuple[Image.Image, Sequence[Box]]:
+        """An image and its boxes, both upright."""
+        data, name = self.fetch(annotated.file), f"{self.path}: {annotated.file}"
+        image = read_image(data, name)
+        try:
+            side = annotated_side(data, image, annotated.size)
+        except DataError as error:
+            raise DataError(f"{name}: {error}") from None
+        if side is None:
+            return image, annotated.boxes
+        return image, [box._replace(corners=upright(box.corners, side, image.size)) for box in annotated.boxes]
 
 
 def _refuse(problem: str, skipped: list[str] | None) -> None:
@@ -136,9 +150,10 @@ def open_regions(path: str | Path, images: str | Path = "", names: Sequence[str]
 
 def _coco(path: Path, images: Path, names: tuple[str, ...]) -> RegionFiles:
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(path.read_bytes())
         categories = sorted((int(each["id"]), str(each["name"])) for each in data["categories"])
         files = {int(each["id"]): str(each["file_name"]) for each in data["images"]}
+        sizes = {int(each["id"]): _size(each.get("width"), each.get("height")) for each in data["images"]}
         annotations = [_coco_box(each) for each in data["annotations"]]
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(
@@ -158,14 +173,20 @@ def _coco(path: Path, images: Path, names: tuple[str, ...]) -> RegionFiles:
         path,
         names,
         tuple(numbers.get(name, -1) for name in names),
-        [Annotated(file, number, tuple(boxes[number])) for number, file in sorted(files.items())],
+        [Annotated(file, number, tuple(boxes[number]), sizes[number]) for number, file in sorted(files.items())],
         fetcher(images),
     )
 
 
-def _coco_box(each: dict[str, Any]) -> tuple[int, int, tuple[float, float, float, float], bool]:
+def _coco_box(each: dict[str, Any]) -> tuple[int, int, Corners, bool]:
     x, y, width, height = map(float, each["bbox"])
     return int(each["image_id"]), int(each["category_id"]), (x, y, x + width, y + height), bool(each.get("iscrowd", 0))
+
+
+def _size(width: Any, height: Any) -> tuple[int, int] | None:
+    """The width and height of an image; None where a file leaves them out, or has zeros in their place."""
+    found = int(width or 0), int(height or 0)
+    return found if all(found) else None
 
 
 def _images_of(path: Path) -> Path:
@@ -237,28 +258,33 @@ def _voc(path: Path, names: tuple[str, ...]) -> RegionFiles:
     if (missing := next((file for file in files if not file.is_file()), None)) is not None:
         raise DataError(f"{path} names {missing.stem!r}, but there is no file {missing}; expected {FORMATS}")
     read = [_voc_file(file) for file in files]
-    names = names or tuple(sorted({name for _, boxes in read for name, _, _ in boxes}))
+    names = names or tuple(sorted({name for _, boxes, _ in read for name, _, _ in boxes}))
     images = [
-        Annotated(image, number, tuple(Box(corners, _known(name, names, file), hard) for name, corners, hard in boxes))
-        for number, (file, (image, boxes)) in enumerate(zip(files, read, strict=True), start=1)
+        Annotated(
+            image, number, tuple(Box(corners, _known(name, names, file), hard) for name, corners, hard in boxes), size
+        )
+        for number, (file, (image, boxes, size)) in enumerate(zip(files, read, strict=True), start=1)
     ]
     return RegionFiles(path, names, tuple(range(1, len(names) + 1)), images, fetcher(root / "JPEGImages"))
 
 
-def _voc_file(path: Path) -> tuple[str, list[tuple[str, tuple[float, float, float, float], bool]]]:
-    """The image of an annotation, and names, boxes and whether they are difficult. VOC counts pixels from 1."""
+def _voc_file(path: Path) -> tuple[str, list[tuple[str, Corners, bool]], tuple[int, int] | None]:
+    """The image of an annotation, names, boxes and whether they are difficult, and its size. VOC counts pixels from
+    1."""
     try:
         root = etree.parse(str(path), etree.XMLParser(resolve_entities=False, no_network=True)).getroot()
-        image = root.findtext("filename") or path.stem
-        boxes = []
+        image = (root.findtext("filename") or path.stem).strip()
+        size, boxes = _size(root.findtext("size/width"), root.findtext("size/height")), []
         for each in root.iterfind("object"):
             x1, y1, x2, y2 = (float(each.find("bndbox").findtext(side)) for side in ("xmin", "ymin", "xmax", "ymax"))
-            boxes.append((str(each.findtext("name")), (x1 - 1, y1 - 1, x2, y2), each.findtext("difficult") == "1"))
+            if not (name := (each.findtext("name") or "").strip()):
+                raise ValueError("an object has no name")
+            boxes.append((name, (x1 - 1, y1 - 1, x2, y2), each.findtext("difficult") == "1"))
     except (OSError, etree.XMLSyntaxError, AttributeError, TypeError, ValueError) as error:
         raise DataError(f"{path} is no annotation of Pascal VOC ({error!r:.80})") from None
     if root.tag != "annotation":
         raise DataError(f"{path} is no annotation of Pascal VOC: its root is <{root.tag}>")
-    return image if PurePosixPath(image).suffix.lower() in SUFFIXES else f"{path.stem}.jpg", boxes
+    return image if PurePosixPath(image).suffix.lower() in SUFFIXES else f"{path.stem}.jpg", boxes, size
 
 
 def _known(name: str, names: Sequence[str], path: Path) -> int:
