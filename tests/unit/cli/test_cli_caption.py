@@ -11,9 +11,10 @@ from PIL import Image
 import regard
 from regard.cli.main import run
 from regard.data.synthetic.shapes import scenes
-from regard.inference.pipelines.captioner import ImageCaptioner
+from regard.data.tokenizers.training import VocabularyConfig, train_vocabulary
+from regard.inference.pipelines.captioner import Caption, ImageCaptioner
 from regard.look.report import from_json
-from regard.studies.evaluate.captions import mass_inside, named_things
+from regard.studies.evaluate.captions import Looks, mass_inside, named_things, tokens_of_words
 
 
 @pytest.fixture
@@ -101,6 +102,22 @@ def test_files_are_measured_and_bad_ones_named(make_captioner, files, tmp_path, 
     assert run(["evaluate", str(captions), "-m", str(make_captioner("soft")), "--beam", "2", "--json"]) == 1
     said = capsys.readouterr()
     assert json.loads(said.out)["images"] == 2 and "2.png" in said.err and "exact" in said.out
+
+
+@pytest.mark.parametrize("kind", ["word", "bpe"])
+def test_attention_is_measured_at_the_tokens_of_the_named_words(kind):
+    (scene,) = scenes(part="test", count=1, seed=1, size=32)
+    vocabulary = VocabularyConfig.parse({"kind": kind, "size": 270, "min_frequency": 1})
+    tokenizer = train_vocabulary([scene.caption], vocabulary, "terminated")
+    ids = tokenizer.encode([scene.caption])[0].ids[:-1]
+    words = [[tokenizer.decode([ids[place]]) for place in places] for places in tokens_of_words(tokenizer, ids)]
+    assert ["".join(each).strip() for each in words] == scene.caption.split()
+    looks, (thing, named) = Looks(tokenizer), next(named_things(scene, scene.caption.split()))
+    named = [place for word in named for place in tokens_of_words(tokenizer, ids)[word]]
+    weights = np.zeros((1, len(ids), scene.owners.size))
+    weights[:, named] = (scene.owners == thing + 1).ravel() / (scene.owners == thing + 1).sum()  # all on its pixels
+    looks.add([scene], [Caption(scene.caption, 0.0, True, ids)], [({"cross": weights}, [])])
+    assert looks.masses["cross"][0] == pytest.approx(1)
 
 
 def test_the_mass_inside_a_shape_by_hand():

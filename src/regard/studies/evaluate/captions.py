@@ -16,6 +16,7 @@ from PIL import Image
 
 from regard.data.captions.reading import captioned_images
 from regard.data.synthetic.shapes import Scene, scenes
+from regard.data.tokenizers.text import TextTokenizer
 from regard.errors import DataError
 from regard.inference.pipelines.captioner import Caption, ImageCaptioner
 from regard.inference.pipelines.images import BATCH_IMAGES
@@ -38,7 +39,7 @@ def evaluate_captions(captioner: ImageCaptioner, data: str, options: EvaluationO
     """BLEU-1 to 4, CIDEr-D, ROUGE-L and exact captions; the same of a constant caption and of exchanged images."""
     unread: list[str] = []
     settings = captioner.settings.replace(n_best=1, **({} if options.beam is None else {"beam": options.beam}))
-    found, references, looks = list[Caption](), list[Sequence[str]](), Looks()
+    found, references, looks = list[Caption](), list[Sequence[str]](), Looks(captioner.tokenizer)
     stream = _examples(captioner, data, options, unread)
     while some := list(islice(stream, BATCH_IMAGES)):
         pixels = torch.from_numpy(np.stack([captioner.pixels(each.image) for each in some]))
@@ -83,7 +84,8 @@ def _examples(
 class Looks:
     """How much of the attention falls on a shape while it is named, and how much of the image the shape covers."""
 
-    def __init__(self) -> None:
+    def __init__(self, tokenizer: TextTokenizer) -> None:
+        self.tokenizer = tokenizer
         self.masses: dict[str, list[float]] = {}
         self.areas: list[float] = []
 
@@ -95,7 +97,9 @@ class Looks:
     ) -> None:
         """Measure the words that name shapes: size, colour and shape of every object that is in the scene."""
         for scene, caption, (layers, _) in zip(drawn, captions, seen, strict=True):
-            for thing, places in named_things(scene, caption.text.split()):
+            tokens = tokens_of_words(self.tokenizer, caption.ids)
+            for thing, words in named_things(scene, caption.text.split()):
+                places = [place for word in words for place in tokens[word]]
                 assert scene.owners is not None
                 inside = scene.owners == thing + 1
                 self.areas.append(float(inside.mean()))
@@ -114,6 +118,16 @@ class Looks:
             kind = f"attention on it, {name}"
             found |= {kind: mass, f"{kind}, times its area": mass / max(area, 1e-9)}
         return found
+
+
+def tokens_of_words(tokenizer: TextTokenizer, ids: Sequence[int]) -> list[list[int]]:
+    """The places of the tokens of every word of a text."""
+    found: list[list[int]] = []
+    for place in range(len(ids)):
+        words = max(1, len(tokenizer.decode(ids[: place + 1]).split()))
+        found += [[] for _ in range(words - len(found))]
+        found[words - 1].append(place)
+    return found
 
 
 def named_things(scene: Scene, words: Sequence[str]) -> Iterator[tuple[int, range]]:
