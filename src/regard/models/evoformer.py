@@ -4,8 +4,8 @@ Paper: Jumper et al. 2021 (AlphaFold 2); `to_pairs = "products"` without columns
 2022), which reads one sequence. Presets: tiny (tests, generated chains), small (tens of chains, one GPU), base (the
 paper's sizes).
 Deviations: the backbone alone, without side chains and angles; no templates, no extra alignment, no features of
-deletions; recycling reads the distances of CA atoms; `couplings` may give the pairs a coupling score that was computed
-from the alignment.
+deletions; recycling reads the distances of CA atoms; dropout on pairs shares its masks along the dimensions of ESMFold;
+`couplings` may give the pairs a coupling score that was computed from the alignment.
 """
 
 from typing import Any, Literal, NamedTuple
