@@ -8,14 +8,19 @@ from torch.nn import functional
 
 import regard
 from regard.attention.intervene import intervene
+from regard.checkpoints import save_model
 from regard.data.audio.features import log_mel
 from regard.data.audio.reading import write_wav
 from regard.data.folding.batches import pad_inputs
 from regard.data.folding.examples import ProteinInput
+from regard.data.images.reading import Preprocessing
 from regard.data.synthetic.chains import built_in_chain
+from regard.data.synthetic.shapes import SHAPE_NAMES, scenes
 from regard.errors import DataError, UsageError
 from regard.inference.pipelines.reading.base import ImageUnits, Site, Source, observe, read_examples
 from regard.inference.pipelines.reading.catalog import reader_of
+from regard.layers.proposals import Truth
+from regard.models.catalog import MODELS
 from regard.models.evoformer import distance_edges
 from regard.training.loop import train
 from regard.training.structure_losses import distogram_loss
@@ -277,3 +282,71 @@ def test_residues_and_pairs_of_a_model_of_structures(make_folder_of_structures):
         observe(reader, Site(model, "blocks.0.column.attention.heads"), examples)
     with pytest.raises(DataError, match="expected the letters of amino acids"):
         reader.given("/etc/passwd")
+
+
+def test_maps_of_a_segmenter(tmp_path):
+    torch.manual_seed(0)
+    entry, names = MODELS["segmenter"], ("background", *SHAPE_NAMES)
+    model = entry.model(entry.config.parse({**entry.presets["tiny"], "classes": len(names), "class_names": names}))
+    preprocessing = Preprocessing(size=(32, 32), resize=32, mean=(0.5,) * 3, std=(0.5,) * 3)
+    save_model(tmp_path / "model", "segmenter", model, preprocessing.save)
+    pipeline = regard.load(tmp_path / "model")
+    reader, model = reader_of(pipeline), pipeline.model
+    examples = list(reader.examples(Source("scenes", count=2)))
+    maps, total = [], 0.0
+    for scene in scenes(part="train", count=2, seed=1, size=32):
+        image = preprocessing.normalise(torch.from_numpy(scene.pixels)[None])
+        maps += [each[0].flatten(0, 1) for each in hooked(model.body.stages[0][1], lambda image=image: model(image))]
+        with torch.inference_mode():
+            total += entropy(model(image)[0].flatten(1).T, scene.mask.ravel())
+    seen = check_site(reader, "body.stages.0.1.residual", examples, maps)
+    assert seen.loss == pytest.approx(total, rel=1e-4) and seen.answers == 2 * 32 * 32
+    Image.fromarray(examples[0][0].reshape(3, 32, 32).transpose(1, 2, 0)).save(tmp_path / "one.png")
+    given = reader.given(str(tmp_path / "one.png"))
+    (shares,) = (each.shares for each in pipeline.segment(tmp_path / "one.png"))
+    first, share = next(iter(shares.items()))
+    assert reader.answer(given, 0).startswith(f"{first} {share:.0%}")
+    with pytest.raises(UsageError, match="masks of images are known of 'scenes' alone"):
+        list(reader.examples(Source(str(tmp_path))))
+
+
+@pytest.mark.parametrize("kind", ["tiny", "tiny-vit"])
+def test_maps_of_a_detector(kind, tmp_path):
+    """Losses are those of its training with the same draws; images of different canvases are read apart."""
+    torch.manual_seed(0)
+    entry = MODELS["detector"]
+    model = entry.model(entry.config.parse({**entry.presets[kind], "class_names": SHAPE_NAMES}))
+    preprocessing = Preprocessing(size=(64, 64), resize=64, mean=(0.5,) * 3, std=(0.5,) * 3)
+    save_model(tmp_path / "model", "detector", model, preprocessing.save)
+    pipeline = regard.load(tmp_path / "model")
+    reader, model = reader_of(pipeline), pipeline.model
+    examples = list(reader.examples(Source("scenes", count=2)))
+    drawn = list(scenes(part="train", count=2, seed=1, size=64))
+    images = preprocessing.normalise(torch.from_numpy(np.stack([scene.pixels for scene in drawn])))
+    most = max(len(scene.things) for scene in drawn) + 1
+    boxes, labels = torch.zeros(2, most, 4), torch.zeros(2, most, dtype=torch.long)
+    for row, scene in enumerate(drawn):
+        for number, thing in enumerate(scene.things):
+            boxes[row, number] = 64 * torch.tensor(thing.box)
+            labels[row, number] = 1 + SHAPE_NAMES.index(thing.shape)
+    module, name = (
+        (model.body.stages[1].blocks[0], "body.stages.1.blocks.0.residual")
+        if kind == "tiny"
+        else (model.body.encoder[1], "body.encoder.1.residual")
+    )
+    (seen,) = hooked(module, lambda: model(images))
+    maps = seen.movedim(1, -1).flatten(1, 2) if kind == "tiny" else seen
+    torch.manual_seed(0)
+    with torch.inference_mode():
+        total = float(sum(each.sum() for each in model(images, None, Truth(boxes, labels))))
+    assert check_site(reader, name, examples, list(maps)).loss == pytest.approx(total, rel=1e-4)
+    Image.fromarray(np.zeros((40, 120, 3), np.uint8)).save(tmp_path / "wide.png")
+    wide = reader.given(str(tmp_path / "wide.png"))
+    assert list(reader.batches([examples[0], wide, examples[1]])) == [[0, 2], [1]]
+    units = reader.units(wide, name)
+    assert reader.image(wide).shape == (3, 32, 64) and units.columns == 2 * units.rows and units.extra == 0
+    assert reader.answer(wide, 0) == (", ".join(
+        f"{each.label} {each.score:.0%}" for each in pipeline.detect(str(tmp_path / "wide.png"), 0.5)[0].objects[:4]
+    ) or "no object")  # fmt: skip
+    with pytest.raises(UsageError, match="has a vector for each box, and boxes depend on the pass"):
+        observe(reader, Site(model, "regions.hidden"), examples)

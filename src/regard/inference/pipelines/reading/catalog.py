@@ -7,14 +7,16 @@ from typing import Any
 
 from regard.errors import UsageError
 from regard.inference.pipelines.captioner import ImageCaptioner
+from regard.inference.pipelines.detection import ObjectDetector
 from regard.inference.pipelines.folding import StructurePredictor
 from regard.inference.pipelines.forecaster import Forecaster
-from regard.inference.pipelines.images import ImageClassifier
+from regard.inference.pipelines.images import ImageClassifier, ImageSegmenter
 from regard.inference.pipelines.language_models import LanguageModel, TextToText
 from regard.inference.pipelines.reading.base import Reader
 from regard.inference.pipelines.reading.captions import CaptionReader
 from regard.inference.pipelines.reading.chains import ChainReader
-from regard.inference.pipelines.reading.images import ImageReader
+from regard.inference.pipelines.reading.detection import BoxReader
+from regard.inference.pipelines.reading.images import ImageReader, MaskReader
 from regard.inference.pipelines.reading.pairs import PairReader, PromptReader
 from regard.inference.pipelines.reading.speech import SpeechReader, WhisperReader
 from regard.inference.pipelines.reading.texts import EncoderReader, LanguageModelReader
@@ -30,6 +32,8 @@ READERS: dict[type[Any], Callable[[Any], Reader[Any]]] = {
     TextToText: PromptReader,
     TextEncoder: EncoderReader,
     ImageClassifier: ImageReader,
+    ImageSegmenter: MaskReader,
+    ObjectDetector: BoxReader,
     ImageCaptioner: CaptionReader,
     SpeechRecognizer: SpeechReader,
     WhisperTranscriber: WhisperReader,

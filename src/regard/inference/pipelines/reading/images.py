@@ -1,4 +1,4 @@
-"""Reading images: what all models of images share, and classifiers, by the loss of the right class."""
+"""Reading images: what all models of images share; classifiers and segmenters, by the loss of the right classes."""
 
 from __future__ import annotations
 
@@ -15,18 +15,30 @@ from torch import Tensor
 from torch.nn import functional
 
 from regard.data.images.datasets import open_images
+from regard.data.images.reading import Pixels
 from regard.data.synthetic.shapes import SHAPE_NAMES, Scene, scenes
 from regard.errors import DataError, UsageError
 from regard.inference.pipelines.captioner import ImageCaptioner
-from regard.inference.pipelines.images import BATCH_IMAGES, ImageClassifier, ImagePipeline
-from regard.inference.pipelines.reading.base import SCENES, B, Example, ImageUnits, Reader, Site, Source, Units, observe
+from regard.inference.pipelines.images import BATCH_IMAGES, ImageClassifier, ImagePipeline, ImageSegmenter, Segmented
+from regard.inference.pipelines.reading.base import (
+    SCENES,
+    B,
+    Example,
+    ImageUnits,
+    Reader,
+    Site,
+    Source,
+    Units,
+    observe,
+    summed_loss,
+)
 
 
 class ImageInputs(NamedTuple):
     """Images as the model reads them, and their classes."""
 
     images: Float[Tensor, "B C H W"]
-    labels: Int[Tensor, B]
+    labels: Int[Tensor, "B ..."]  # of every image, or of every pixel
 
 
 class PixelReader(Reader[B]):
@@ -45,9 +57,13 @@ class PixelReader(Reader[B]):
         """The pixels of an image, or of a file, at the size of the model."""
         return self.images.pixels(image).ravel()
 
+    def image(self, example: Example) -> Pixels:
+        """The image of an example."""
+        return example[0].reshape(self.shape)
+
     def pixels(self, examples: Sequence[Example]) -> UInt8[Tensor, "B C H W"]:
         """The images of examples."""
-        return torch.from_numpy(np.stack([example[0].reshape(self.shape) for example in examples]))
+        return torch.from_numpy(np.stack([self.image(example) for example in examples]))
 
     def normalised(self, examples: Sequence[Example]) -> Float[Tensor, "B C H W"]:
         """The images of examples as the model reads them."""
@@ -58,13 +74,15 @@ class PixelReader(Reader[B]):
 
     @torch.inference_mode()
     def units(self, example: Example, place: str) -> Units:
-        """The map of a place, perhaps after a class token: places in a row are those of a square."""
+        """The map of a place, perhaps after a class token: places in a row are those of a map as the image is."""
         shape = observe(self, Site(self.model, place), [example]).vectors.shape[1:-1]
-        pixels = example[0].reshape(self.shape)
+        pixels = self.image(example)
         if len(shape) == 2:
             return ImageUnits(pixels, *shape)
-        side = int(shape[0] ** 0.5)
-        return ImageUnits(pixels, side, side, shape[0] - side * side)
+        aspect = pixels.shape[1] / pixels.shape[2]
+        rows = int((shape[0] * aspect) ** 0.5 + 1e-6)
+        columns = round(rows / aspect)
+        return ImageUnits(pixels, rows, columns, shape[0] - rows * columns)
 
     def scenes(self, source: Source) -> Iterator[tuple[Image.Image, Scene]]:
         """Drawn images with what is in them."""
@@ -128,3 +146,45 @@ class ImageReader(PixelReader[ImageInputs]):
     def _check(self, labels: Sequence[str], path: str) -> None:
         if unknown := [label for label in labels if label not in self.pipeline.labels]:
             raise UsageError(f"{path} has the class {unknown[0]!r}; the model knows {', '.join(self.pipeline.labels)}")
+
+
+class MaskReader(PixelReader[ImageInputs]):
+    """A segmenter that reads images and the class of every pixel."""
+
+    columns: ClassVar = {"pixels": "|u1", "mask": "|u1"}
+
+    def __init__(self, pipeline: ImageSegmenter) -> None:
+        super().__init__(pipeline)
+        self.pipeline = pipeline
+
+    def examples(self, source: Source) -> Iterator[Example]:
+        if source.path != SCENES:
+            raise UsageError(f"{source.path}: masks of images are known of {SCENES!r} alone; give that")
+        for image, scene in self.scenes(source):
+            yield self.row(image), scene.mask.ravel()
+
+    def given(self, text: str) -> Example:
+        """The image of a file; the classes of its pixels are the model's own guesses."""
+        row = self.row(text)
+        return row, self._classes((row,)).astype(np.uint8).ravel()
+
+    def batch(self, examples: Sequence[Example]) -> ImageInputs:
+        masks = np.stack([mask.reshape(self.shape[1:]) for _, mask in examples]).astype(np.int64)
+        return ImageInputs(self.normalised(examples), torch.from_numpy(masks).to(self.device))
+
+    def run(self, batch: ImageInputs) -> object:
+        return self.model(batch.images)
+
+    def loss(self, batch: ImageInputs) -> tuple[float, int]:
+        logits = self.model(batch.images).movedim(1, -1)
+        return summed_loss(logits, batch.labels, torch.ones_like(batch.labels, dtype=torch.bool))
+
+    def answer(self, example: Example, position: int) -> str:
+        """The share of the image that each class covers."""
+        covered = Segmented(self._classes(example), tuple(self.pipeline.labels)).shares
+        return ", ".join(f"{label} {share:.0%}" for label, share in covered.items())
+
+    @torch.inference_mode()
+    def _classes(self, example: Example) -> NDArray[np.uint8]:
+        logits: Tensor = self.pipeline.fast(self.normalised([example]))
+        return logits[0].argmax(dim=0).to(torch.uint8).cpu().numpy()
