@@ -63,6 +63,22 @@ def test_images_are_found_beside_their_captions(tmp_path):
     assert images_beside(tmp_path / "annotations" / "captions_val2014.json") == tmp_path / "val2014"
 
 
+@pytest.mark.parametrize(
+    ("annotation", "told"),
+    [
+        ({"image_id": 2, "caption": "A dog"}, "annotation 2 is of image 2, which the file does not list"),
+        ({"image_id": "a", "caption": None}, "annotation 2 has the caption None; expected a text"),
+        ({"image_id": "a"}, "not COCO's JSON of captions .KeyError"),
+    ],
+)
+def test_a_wrong_annotation_is_named(annotation, told, tmp_path):
+    document = {"images": [{"id": "a", "file_name": "a.png"}], "annotations": [{"image_id": "a", "caption": "A cat"}]}
+    document["annotations"].append(annotation)
+    (tmp_path / "captions.json").write_text(json.dumps(document))
+    with pytest.raises(DataError, match=told):
+        read_captions(tmp_path / "captions.json")
+
+
 def test_an_archive_is_read_in_one_pass(tmp_path):
     captions = tmp_path / "x_captions.tsv"
     captions.write_text("b.png\t0\tA cat\na.png\t0\tA dog\na.png\t1\tTwo dogs\n")

@@ -150,6 +150,12 @@ def _coco(path: Path) -> Iterator[tuple[str, str]]:
             raise DataError(f"{path} is not JSON ({error}); {EXPECTED}") from None
     try:
         names: Mapping[Any, str] = {each["id"]: each["file_name"] for each in document["images"]}
-        return iter([(names[each["image_id"]], str(each["caption"])) for each in document["annotations"]])
+        captions = [(each["image_id"], each["caption"]) for each in document["annotations"]]
     except (KeyError, TypeError) as error:
         raise DataError(f"{path} is not COCO's JSON of captions ({error!r} is not as expected); {EXPECTED}") from None
+    for number, (image, text) in enumerate(captions, 1):
+        if image not in names:
+            raise DataError(f"{path}: annotation {number} is of image {image!r}, which the file does not list")
+        if not isinstance(text, str):
+            raise DataError(f"{path}: annotation {number} has the caption {text!r}; expected a text")
+        yield names[image], text
