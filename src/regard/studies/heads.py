@@ -6,7 +6,7 @@ but not what it always says.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -33,6 +33,11 @@ from regard.models.gpt import Gpt
 
 By = Literal["zero", "mean"]
 LOSS = "loss"
+OF_GROUP = " / "  # between the name of a group of scores and that of a score
+NO_SCORES = ("minutes", "unknown")  # what evaluations tell beside their scores
+LESS_IS_BETTER = (
+    "ade", "alignment_error_rate", "cer", "distance loss", "error", "fde", "recordings with an error", "rmsd", "wer",
+)  # fmt: skip
 
 
 class Measure(NamedTuple):
@@ -218,18 +223,23 @@ def _summed_loss(
 
 
 def score(name: str, evaluate: Callable[[], Mapping[str, object]]) -> Measure:
-    """A score of an evaluation, of which more is better; without a name, its first one."""
+    """A score of an evaluation by its name, or by the last part of its name; without a name, the first one."""
+    found = dict(_scores(evaluate()))
+    chosen = next((each for each in found if name in ("", each, _last(each))), None)
+    if chosen is None:
+        asked = f"no metric {name!r}" if name else "no metric"
+        raise UsageError(f"there is {asked} here; there are: {', '.join(found) or 'none'}")
+    return Measure(chosen, _last(chosen) not in LESS_IS_BETTER, lambda: dict(_scores(evaluate()))[chosen], evaluate)
 
-    def numbers() -> dict[str, float]:
-        return {key: value for key, value in evaluate().items() if isinstance(value, float)}
 
-    found = {} if name else numbers()
-    chosen = name or next(iter(found), "")
+def _scores(found: Mapping[str, object], before: str = "") -> Iterator[tuple[str, float]]:
+    """The scores of an evaluation by name; that of a score of a group follows that of the group."""
+    for name, value in found.items():
+        if isinstance(value, Mapping):
+            yield from _scores(value, f"{before}{name}{OF_GROUP}")
+        elif isinstance(value, float) and name not in NO_SCORES:
+            yield before + name, value
 
-    def value() -> float:
-        scores = numbers()
-        if chosen not in scores:
-            raise UsageError(f"there is no metric {chosen!r} here; there are: {', '.join(scores) or 'none'}")
-        return scores[chosen]
 
-    return Measure(chosen, True, value, evaluate)
+def _last(name: str) -> str:
+    return name.rpartition(OF_GROUP)[2]

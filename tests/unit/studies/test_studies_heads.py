@@ -6,13 +6,18 @@ import pytest
 import torch
 from torch import nn
 
+import regard
 from regard.attention.activations import record_activations
 from regard.cli.main import run
 from regard.data.formats.pairs import GoldPair
+from regard.errors import UsageError
+from regard.inference.insight.interventions import without_heads
 from regard.inference.pipelines.language_models import LanguageModel
 from regard.inference.pipelines.translator import Translator
+from regard.studies.evaluate.catalog import EvaluationOptions
+from regard.studies.evaluate.trajectories import evaluate_forecasts
 from regard.studies.evaluate.translation import error_rates_by_reading, held_out_pairs
-from regard.studies.heads import head_table, text_loss
+from regard.studies.heads import head_table, score, text_loss
 
 
 @pytest.fixture
@@ -95,6 +100,40 @@ def test_heads_of_a_translator_by_loss_or_a_metric(translator_folder, capsys):
     assert any(abs(each["effect"]) > 1e-4 for each in found["heads"])
     assert run([*common, "--layers", "decoder.1.cross", "--metric", "chrf"]) == 0
     assert json.loads(capsys.readouterr().out)["metric"] == "chrf"
+
+
+@pytest.mark.parametrize(
+    ("asked", "metric", "more_is_better"),
+    [
+        ("", "wer", False),
+        ("cer", "cer", False),
+        ("accuracy", "accuracy", True),
+        ("spl", "new houses / this model / spl", True),
+        ("error", "new houses / this model / error", False),
+    ],
+)
+def test_a_score_knows_its_name_and_which_way_is_worse(asked, metric, more_is_better):
+    group = {"this model": {"success": 0.5, "error": 4.0, "spl": 0.4}, "random": {"success": 0.1, "error": 9.0}}
+    scores = {"recordings": 3, "minutes": 0.5, "unknown": 0.1, "wer": 0.2, "cer": 0.1, "accuracy": 0.9}
+    measure = score(asked, lambda: {"note": "no images", **scores, "new houses": group})
+    assert (measure.name, measure.more_is_better) == (metric, more_is_better)
+    assert measure.value() in (0.2, 0.1, 0.9, 0.4, 4.0)
+    with pytest.raises(UsageError, match="no metric 'minutes' here; there are: wer, cer, accuracy, new houses / this"):
+        score("minutes", lambda: {**scores, "new houses": group})
+
+
+def test_a_head_that_an_error_grows_without_is_a_needed_one(make_forecaster, capsys):
+    folder = make_forecaster(width=16)
+    forecaster, options = regard.load(folder), EvaluationOptions(folder, 40, 1)
+    whole = evaluate_forecasts(forecaster, "builtin:walkers", options).scores["likeliest"]["ade"]
+    with without_heads(forecaster, ["decoder.layers.1.cross:0"]):
+        alone = evaluate_forecasts(forecaster, "builtin:walkers", options).scores["likeliest"]["ade"]
+    asked = ["heads", "builtin:walkers", "-m", str(folder), "--count", "40", "--layers", "decoder.layers.1.cross"]
+    assert run([*asked, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["metric"] == "likeliest / ade" and found["whole"] == pytest.approx(whole)
+    effects = {each["head"]: each["effect"] for each in found["heads"]}
+    assert effects[0] == pytest.approx(alone - whole) and effects[0] != 0
 
 
 def test_the_alignment_error_of_every_head_stands_beside_its_effect(translator_folder, gpt_folder, tmp_path, capsys):
