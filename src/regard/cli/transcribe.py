@@ -79,8 +79,10 @@ def transcribe(
                 raise found
             skipped.append(file)
             print(f"regard: skipped: {found}", file=sys.stderr)
+            if output is None and form == "text" and not timestamps:
+                print()  # a line for each file, so that lines and files go together
             continue
-        written = _written(file, found, form, timestamps)
+        written = _written(file, found, form, timestamps, named=output is None and len(names) > 1)
         if output is None:
             print(written, end="", flush=True)
         else:
@@ -124,7 +126,8 @@ def _options(language: str, prompt: str, words: bool) -> TranscribeOptions:
     return TranscribeOptions(language=language, prompt=prompt, words=words)
 
 
-def _written(file: str, found: Transcript, form: Format, timestamps: bool) -> str:
+def _written(file: str, found: Transcript, form: Format, timestamps: bool, *, named: bool) -> str:
+    """The content of a file, or what is printed; `named`: segments are told apart by the name of their file."""
     from regard.documents.subtitles import Cue, write_srt, write_vtt
 
     if form == "json":
@@ -134,4 +137,5 @@ def _written(file: str, found: Transcript, form: Format, timestamps: bool) -> st
         return write_srt(cues) if form == "srt" else write_vtt(cues)
     if not timestamps:
         return found.text + "\n"
-    return "".join(f"{each.start:.2f}\t{each.end:.2f}\t{each.text.strip()}\n" for each in found.segments)
+    first = f"{file}\t" if named else ""
+    return "".join(f"{first}{each.start:.2f}\t{each.end:.2f}\t{each.text.strip()}\n" for each in found.segments)

@@ -95,6 +95,7 @@ def test_odd_audio_is_read_with_one_warning(tmp_path):
         ("quiet.wav", saved(np.zeros(48_000)), "quiet.wav is silent"),
         ("loud.wav", saved(loud), r"loud.wav is clipped: \d+.\d% of its samples"),
         ("cut.wav", saved(tone(440))[:9000], "cut.wav is shorter than its header says"),
+        ("scale.wav", saved(32768 * tone(440), subtype="FLOAT"), "samples of up to 16,384, where full scale is 1"),
     ):
         path = tmp_path / name
         path.write_bytes(content)
@@ -103,6 +104,9 @@ def test_odd_audio_is_read_with_one_warning(tmp_path):
         assert len(told) == 1 and len(samples)
     with warnings.catch_warnings(action="error"):
         read_audio(saved(tone(440, loudness=1.0)), 16_000)  # loud, but every peak is round
+        read_audio(saved(tone(440, loudness=1.5), subtype="FLOAT"), 16_000)  # louder than full scale, but not cut off
+        for subtype in ("PCM_U8", "PCM_24", "ALAW"):  # an odd number of bytes is padded, not cut off
+            read_audio(saved(tone(440)[:15_999], subtype=subtype), 16_000)
 
 
 def test_silence_of_opposite_channels_is_told():

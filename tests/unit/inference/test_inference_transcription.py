@@ -156,6 +156,8 @@ def test_the_command_writes_lines_times_and_json(talk, capsys):
     assert run(["transcribe", "one.wav", "-m", "x", "--timestamps", "--beam", "5", "--language", "en"]) == 0
     assert capsys.readouterr().out == "0.00\t1.00\tl1.\n1.00\t2.00\tl2.\n"
     assert talk.options.timestamps and talk.options.settings.beam == 5 and talk.options.language == "en"
+    assert run(["transcribe", "one.wav", "two.wav", "-m", "x", "--timestamps"]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == ["one.wav\t1.00\t2.00\tl2.", "two.wav\t0.00\t1.00\tl3."]
     assert run(["transcribe", "one.wav", "-m", "x", "--format", "json", "--words"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["audio"] == "one.wav" and found["segments"][1]["words"][0] == {
@@ -194,5 +196,5 @@ def test_mistakes_are_one_line_and_nothing_is_written(talk, tmp_path, capsys, ar
 def test_bad_files_can_be_skipped(talk, capsys):
     assert run(["transcribe", "bad.wav", "two.wav", "-m", "x", "--skip-bad"]) == 0
     said = capsys.readouterr()
-    assert said.out == "l3.\n" and "skipped 1 of 2 files: bad.wav" in said.err
+    assert said.out == "\nl3.\n" and "skipped 1 of 2 files: bad.wav" in said.err
     assert run(["transcribe", "bad.wav", "-m", "x", "--skip-bad"]) == 1

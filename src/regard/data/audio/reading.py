@@ -7,6 +7,7 @@ A file is read in blocks, so that hours of audio need no more memory than their 
 from __future__ import annotations
 
 import io
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,6 +31,8 @@ FORMATS = ("WAV", "WAVEX", "RF64", "W64", "FLAC", "OGG", "MP3", "MPEG", "AIFF") 
 BLOCK_SECONDS = 30
 RATES = (1_000, 768_000)  # what a header may say
 SILENT = 1e-4  # a peak below this (-80 dB) is silence
+TOO_LOUD = 2.0  # fractions go from -1 to 1; a peak above this was meant on another scale
+CONTRADICTED = re.compile(r": (\d+) \(should be (\d+)\)")
 FULL_SCALE = 0.99  # samples at least this loud may be clipped
 CLIPPED_RUN = 4  # that many full samples in a row are clipped, not just loud
 CLIPPED_SHARE = 1e-3  # of all samples, from which on a warning is given
@@ -75,7 +78,7 @@ def stream_audio(source: AudioSource, rate: int, name: str = "") -> Iterator[Sam
             found.add(block, file.samplerate)
             yield resampler.push(block.mean(axis=1, dtype=np.float32))
         yield resampler.finish()
-        found.warn(cut="should be" in file.extra_info)  # libsndfile notes sizes in a header that the file contradicts
+        found.warn(cut=_is_cut(file.extra_info))
 
 
 def write_wav(path: Path, samples: Samples, rate: int) -> None:
@@ -126,6 +129,11 @@ def _open(source: AudioSource, name: str) -> soundfile.SoundFile:
         ) from None
 
 
+def _is_cut(notes: str) -> bool:
+    """Whether a header promises more than the file has, by what libsndfile notes about its sizes."""
+    return any(int(said) > int(there) for said, there in CONTRADICTED.findall(notes))
+
+
 def _blocks(file: soundfile.SoundFile, name: str) -> Iterator[NDArray[np.float32]]:
     """Blocks [samples, channels] of finite numbers; at least one sample."""
     import soundfile
@@ -169,6 +177,11 @@ class _Findings:
     def warn(self, *, cut: bool) -> None:
         if self.peak < SILENT:
             warnings.warn(f"{self.name} is silent: its loudest sample is {self.peak:.1g} of 1", stacklevel=3)
+        elif self.peak > TOO_LOUD:
+            warnings.warn(
+                f"{self.name} has samples of up to {self.peak:,.0f}, where full scale is 1; divide them by theirs",
+                stacklevel=3,
+            )
         elif self.clipped > CLIPPED_SHARE * self.values:
             share = self.clipped / self.values
             warnings.warn(
@@ -181,8 +194,8 @@ class _Findings:
 
 
 def _runs(channel: NDArray[np.float32]) -> NDArray[np.intp]:
-    """The places of samples at full scale within a run of such samples of one sign."""
-    full = np.sign(channel) * (np.abs(channel) >= FULL_SCALE)
+    """The places of samples at full scale within a run of such samples of one sign; fractions above 1 are not cut."""
+    full = np.sign(channel) * (np.abs(channel) >= FULL_SCALE) * (np.abs(channel) <= 1)
     same = np.ones(max(len(full) - CLIPPED_RUN + 1, 0), dtype=bool)
     for later in range(1, CLIPPED_RUN):
         same &= full[later : later + len(same)] == full[: len(same)]
