@@ -33,7 +33,8 @@ def check(view, recognizer, recording):
         expect(readout).to_have_text(re.compile(f"^“{panel.queries.texts[number]}”"))
         found = LOOKED.search(readout.inner_text())
         weights = panel.weights[:, number].mean(axis=0)
-        best = round(float(found[3]) / (report.details["seconds"] / len(weights)))
+        best = round(float(found[3]) / panel.keys.seconds)
+        assert float(found[3]) == pytest.approx(best * panel.keys.seconds, abs=0.006)  # where that frame begins
         assert weights[best] == pytest.approx(weights.max(), abs=0.01)
         assert float(found[4]) == pytest.approx(100 * weights.max(), abs=0.8)
         assert float(found[2]) == pytest.approx(report.details["path"][number][1], abs=0.006)

@@ -84,11 +84,14 @@ export class SpectrogramView {
     else this.#draw();
   }
 
+  /** The frames of the chosen layer: how many, and the seconds of one; together they may be a little longer than the sound. */
+  get #frames() { return this.report.axes[this.report.panels[Number(this.parts.layer.value)].axes[1]]; }
+
   /** The weights of the chosen layer and head: for every token, one weight for each frame. */
   async #table() {
     const number = Number(this.parts.layer.value), panel = this.report.panels[number];
     if (!panel) return null;
-    const bytes = await this.weightsOf(number), frames = this.report.axes[panel.axes[1]].count, head = Number(this.parts.head.value);
+    const bytes = await this.weightsOf(number), frames = this.#frames.count, head = Number(this.parts.head.value);
     const heads = head === MEAN ? [...Array(panel.heads).keys()] : [head], rows = this.tokens.length;
     return this.tokens.map((_, token) => Float32Array.from({ length: frames }, (_, frame) =>
       heads.reduce((sum, each) => sum + (bytes[(each * rows + token) * frames + frame] / 255) ** 2, 0) / heads.length));
@@ -115,7 +118,7 @@ export class SpectrogramView {
       if (this.table) announce(this.root, shown);
       return;
     }
-    const best = weights.indexOf(Math.max(...weights)), seconds = this.details.seconds / weights.length;
+    const best = weights.indexOf(Math.max(...weights)), { seconds } = this.#frames;
     announce(this.root, { ...shown, query: this.chosen, key: best });
     const span = this.details.path[this.chosen], said = span ? `, said at ${span[1].toFixed(2)} s,` : "";
     this.parts.readout.textContent = `“${this.tokens[this.chosen]}”${said} looked most at ${(best * seconds).toFixed(2)} s (${percent(weights[best])})`;
@@ -146,7 +149,7 @@ export class SpectrogramView {
   #veil(context, width, top) {
     const weights = this.table?.[this.chosen];
     if (!weights) return;
-    const most = Math.max(...weights, 1e-9), step = width / weights.length;
+    const most = Math.max(...weights, 1e-9), step = (this.#frames.seconds / this.details.seconds) * width;
     weights.forEach((weight, frame) => {
       context.fillStyle = `rgb(8 12 24 / ${0.8 * (1 - (weight / most) ** CONTRAST)})`;
       context.fillRect(Math.round(frame * step), top, Math.round((frame + 1) * step) - Math.round(frame * step), SPECTRUM);
