@@ -27,7 +27,7 @@ def words_of(feature: Feature) -> list[str]:
     if not feature.contexts[0].tokens:
         return [f"image {context.example} place {context.position}" for context in feature.contexts[:WORDS]]
     counted = Counter(context.tokens[context.at] for context in feature.contexts)
-    return [token for token, _ in counted.most_common(WORDS)]
+    return [token.strip() or token for token, _ in counted.most_common(WORDS)]
 
 
 def list_features(dictionary: FeatureDictionary) -> list[dict[str, Any]]:
@@ -106,6 +106,10 @@ def _lit(context: dict[str, Any]) -> str:
     if context["tokens"]:
         pairs = zip(context["tokens"], context["values"], strict=True)
         return "".join(f"[{token}]" if value > 0 else token for token, value in pairs)
+    if context["boxes"]:
+        pairs = zip(context["boxes"], context["values"], strict=True)
+        lit = ("-".join(f"{side:.2f}" for side in box) for box, value in pairs if value > 0)
+        return f"image {context['example']}, boxes {', '.join(lit)}"
     most, columns = max(context["values"]) or 1.0, context["columns"]
     values = context["values"][-context["rows"] * columns :]
     cells = [CELLS[min(len(CELLS) - 1, int(len(CELLS) * value / most))] for value in values]

@@ -1,5 +1,7 @@
 """Models while they read, beside passes by hand: losses, and the vectors that hooks of torch see."""
 
+from dataclasses import asdict
+
 import numpy as np
 import pytest
 import torch
@@ -15,13 +17,31 @@ from regard.data.folding.batches import pad_inputs
 from regard.data.folding.examples import ProteinInput
 from regard.data.images.reading import Preprocessing
 from regard.data.synthetic.chains import built_in_chain
+from regard.data.synthetic.scene_texts import ANSWERS, phrases, questions
 from regard.data.synthetic.shapes import SHAPE_NAMES, scenes
+from regard.data.tokenizers.training import VocabularyConfig, train_vocabulary
+from regard.data.vision_language.finders import FinderConfig, overlapping, places
 from regard.errors import DataError, UsageError
-from regard.inference.pipelines.reading.base import ImageUnits, Site, Source, observe, read_examples
+from regard.inference.pipelines.feature_dictionary import find_contexts
+from regard.inference.pipelines.reading.base import (
+    BoxUnits,
+    ImageUnits,
+    Site,
+    Source,
+    TokenUnits,
+    observe,
+    read_examples,
+)
 from regard.inference.pipelines.reading.catalog import reader_of
+from regard.inference.pipelines.region_readers import region_reader
+from regard.inference.pipelines.vision_language import VisionLanguageModel
 from regard.layers.proposals import Truth
 from regard.models.catalog import MODELS
 from regard.models.evoformer import distance_edges
+from regard.models.sparse_autoencoder import SparseAutoencoder, SparseAutoencoderConfig
+from regard.models.vilbert import PRESETS as VILBERTS
+from regard.models.vilbert import Vilbert, VilbertConfig
+from regard.studies.features import lines_of
 from regard.training.loop import train
 from regard.training.structure_losses import distogram_loss
 from regard.training.tasks.catalog import load_recipe
@@ -350,3 +370,94 @@ def test_maps_of_a_detector(kind, tmp_path):
     ) or "no object")  # fmt: skip
     with pytest.raises(UsageError, match="has a vector for each box, and boxes depend on the pass"):
         observe(reader, Site(model, "regions.hidden"), examples)
+
+
+@pytest.fixture(scope="module")
+def scene_words():
+    texts = [
+        text
+        for scene in scenes(part="train", count=40, seed=1, size=16)
+        for text in (scene.caption, *(each.text for make in (phrases, questions) for each in make(scene)))
+    ]
+    return train_vocabulary(texts, VocabularyConfig.parse({"kind": "wordpiece", "size": 200}), "enclosed")
+
+
+@pytest.mark.parametrize("head", ["score", "pretraining", "point", "answer"])
+def test_words_and_regions_of_a_vilbert(head, scene_words, tmp_path):
+    torch.manual_seed(0)
+    values = {**VILBERTS["tiny"], "vocab": scene_words.size, "pad": scene_words.pad, "head": head}
+    answers = {"labels": len(ANSWERS), "label_names": ANSWERS} if head == "answer" else {}
+    finder = FinderConfig(most=4)
+    model = Vilbert(VilbertConfig.parse({**values, **answers, "initial_gain": 2.0}))
+    pipeline = VisionLanguageModel(model, scene_words, region_reader(finder))
+    reader = reader_of(pipeline)
+    examples = list(reader.examples(Source("scenes", count=8)))
+    drawn = list(scenes(part="train", count=8, seed=1, size=64))
+    texts = [scene_words.decode(ids.tolist()) for ids, *_ in examples]
+    if head in ("score", "pretraining"):  # every second text is read with the image before it
+        assert [int(target[0]) for *_, target, _ in examples] == [1, 0] * 4
+        assert texts[1] == drawn[1].caption
+    words, regions, total = [], [], 0.0
+    for number, ((*_, target, pixels), text) in enumerate(zip(examples, texts, strict=True)):
+        scene = drawn[number - number % 2 if head in ("score", "pretraining") else number]
+        image = Image.fromarray(scene.pixels.transpose(1, 2, 0))
+        assert np.array_equal(pixels, np.asarray(image.resize((96, 96))).transpose(2, 0, 1).ravel())
+        found, right = finder.read(image), int(target[0])
+        ids = torch.tensor([scene_words.encode([text])[0].ids])
+        inputs = (
+            ids, torch.ones_like(ids).bool(), torch.tensor(found.features[None]).float(),
+            torch.tensor(places(found.boxes)[None]), torch.ones(1, len(found.boxes), dtype=torch.bool),
+        )  # fmt: skip
+
+        def run(inputs=inputs):
+            return model(*inputs)
+
+        words += [each[0] for each in hooked(model.words.encoder[1], run)]
+        regions += [each[0] for each in hooked(model.links[0].regions, run)]
+        with torch.inference_mode():
+            output = run()
+        if head in ("point", "answer"):
+            total += entropy(output.logits, [right])
+            options = {each.text: each.target for each in (phrases if head == "point" else questions)(scene)}
+            meant = options[text]
+            assert right == (
+                overlapping(found.boxes, scene.things[meant].box) if head == "point" else ANSWERS.index(meant)
+            )
+        else:
+            total -= float(functional.logsigmoid(output.score if right else -output.score))
+    assert check_site(reader, "words.encoder.1.residual", examples, words).loss == pytest.approx(total, rel=1e-3)
+    check_site(reader, "links.0.regions.residual", examples, regions)
+    assert isinstance(reader.units(examples[0], "links.0.words.cross.keys"), BoxUnits)
+    assert isinstance(reader.units(examples[0], "links.0.regions.cross.keys"), TokenUnits)
+    Image.fromarray(drawn[0].pixels.transpose(1, 2, 0)).save(tmp_path / "one.png")
+    given = reader.given(f"{tmp_path / 'one.png'}:{texts[0]}")
+    assert all(np.array_equal(one, other) for one, other in zip(given[:3], examples[0][:3], strict=True))
+    expected = {
+        "point": lambda: pipeline.point(tmp_path / "one.png", texts[0])[0].region,
+        "answer": lambda: pipeline.answer(tmp_path / "one.png", texts[0])[0].label,
+    }.get(head, lambda: f"{pipeline.match(tmp_path / 'one.png', texts[0])[0].score:+.2f}")()
+    assert str(expected) in reader.answer(given, 0)
+    with pytest.raises(UsageError, match="write FILE:TEXT"):
+        reader.given("one.png")
+
+
+def test_features_of_regions_are_boxes_on_their_images(scene_words):
+    torch.manual_seed(0)
+    values = {**VILBERTS["tiny"], "vocab": scene_words.size, "pad": scene_words.pad, "head": "point"}
+    pipeline = VisionLanguageModel(
+        Vilbert(VilbertConfig.parse(values)), scene_words, region_reader(FinderConfig(most=4))
+    )
+    reader, site = reader_of(pipeline), Site(pipeline.model, "regions.1.residual")
+    examples = list(reader.examples(Source("scenes", count=6)))
+    rows = torch.cat([observe(reader, site, [each]).rows for each in examples])
+    dictionary = SparseAutoencoder(SparseAutoencoderConfig(width=rows.shape[1], features=12, k=3))
+    dictionary.initialise(rows)
+    found = find_contexts(reader, site, dictionary.eval(), examples)
+    feature = max(found.features, key=lambda each: each.largest)
+    context = feature.contexts[0]
+    boxes = examples[int(context.example)][1].reshape(-1, 4)
+    assert len(context.values) == len(boxes) and found.examples[context.example].image
+    np.testing.assert_allclose(context.boxes, boxes, atol=1e-4)
+    box = "-".join(f"{side:.2f}" for side in boxes[context.at])
+    told = {"number": 0, "name": "", "share": 0.1, "largest": 1.0, "contexts": [asdict(context)], "outputs": None}
+    assert box in "\n".join(lines_of({**told, "effects": []}))

@@ -160,6 +160,13 @@ class TextTokenizer:
         """The display form of each id with visible white space, for tokens that are shown alone."""
         return [piece.translate(VISIBLE) for piece in self.pieces(ids)]
 
+    def running(self, ids: Sequence[int]) -> list[str]:
+        """The display form of each id in a text: if no token has spaces, those that begin a word get one."""
+        shown = self.shown(ids)
+        if isinstance(self.library.decoder, decoders.WordPiece):
+            return [token.removeprefix("##") if token.startswith("##") else f" {token}" for token in shown]
+        return [f" {token}" for token in shown] if self.library.decoder is None else shown
+
     def spelled(self, token: int) -> tuple[str, bool]:
         """The text of a token, and whether it continues the word before it."""
         (piece,) = self.pieces([token])

@@ -28,7 +28,17 @@ from regard.device import find_device
 from regard.errors import CheckpointError, UsageError, with_article
 from regard.inference.insight.logit_lens import Unembeds
 from regard.inference.pipelines.catalog import load_pipeline
-from regard.inference.pipelines.reading.base import Example, ImageUnits, Reader, Site, Units, fingerprint, observe
+from regard.inference.pipelines.reading.base import (
+    BoxUnits,
+    Example,
+    ImageUnits,
+    Reader,
+    Site,
+    TokenUnits,
+    Units,
+    fingerprint,
+    observe,
+)
 from regard.inference.pipelines.reading.catalog import reader_of
 from regard.models.sparse_autoencoder import SparseAutoencoder
 
@@ -62,7 +72,7 @@ class Subject(Config):
 class Context:
     """A stretch of an example in which a feature is active: the value at every position, the strongest at `at`.
 
-    Of a text, it has tokens; of an image, rows and columns of values, the last of all.
+    Of a text, it has tokens; of an image, rows and columns of values, the last of all, or the box of every value.
     """
 
     example: str  # its key among all examples
@@ -72,6 +82,7 @@ class Context:
     tokens: list[str] = field(default_factory=list)
     rows: int = 0
     columns: int = 0
+    boxes: list[list[float]] = field(default_factory=list)
 
     @property
     def strongest(self) -> float:
@@ -352,7 +363,7 @@ def find_contexts(
     stored: dict[str, StoredExample] = {}
     for example, values in _again(reader, site, dictionary, examples, where[best > 0].unique().tolist()):
         units, key = reader.units(examples[example], site.name), str(example)
-        shown = _png(units.pixels) if isinstance(units, ImageUnits) else ""
+        shown = "" if isinstance(units, TokenUnits) else _png(units.pixels)
         stored[key] = StoredExample.pack(examples[example], list(reader.columns.values()), shown)
         for number in ((where == example) & (best > 0)).any(dim=0).nonzero()[:, 0].tolist():
             features[number].contexts.append(_context(key, units, values[:, number]))
@@ -375,6 +386,8 @@ def _context(example: str, units: Units, values: Float[Tensor, T]) -> Context:
     row, at = [round(value, 4) for value in values.tolist()], int(values.argmax())
     if isinstance(units, ImageUnits):
         return Context(example, row, at, at, rows=units.rows, columns=units.columns)
+    if isinstance(units, BoxUnits):
+        return Context(example, row, at, at, boxes=[[round(side, 4) for side in box] for box in units.boxes])
     first, last = max(0, at - AROUND), min(len(row), at + AROUND + 1)
     return Context(example, row[first:last], at - first, at, tokens=units.tokens[first:last])
 

@@ -111,7 +111,7 @@ class VisionLanguageModel:
     def scores(self, images: Sequence[Regions], texts: Sequence[str]) -> Float[np.ndarray, "I T"]:
         """How well every text fits every image."""
         self.require("pretraining", "score")
-        tokens, mask = (each.to(self.device) for each in pad_rows(self._ids(texts), self.tokenizer.pad))
+        tokens, mask = (each.to(self.device) for each in pad_rows(self.ids(texts), self.tokenizer.pad))
         found = np.empty((len(images), len(texts)), dtype=np.float32)
         for row, image in zip(found, images, strict=True):
             regions = self._padded([image])  # once for all texts
@@ -151,9 +151,9 @@ class VisionLanguageModel:
     def attention(self, image: ImageSource, text: str, *, layers: str = "*") -> RegionAttention:
         """Every head of the layers whose names match, while the model reads a text and an image."""
         opened = open_image(image)
-        regions, ids = self.regions(opened), self._ids([text])
+        regions, ids = self.regions(opened), self.ids([text])
         with record(self.model, layers) as looks, record_neurons(self.model, layers) as seen:
-            self.model(*self._inputs(ids, [regions]))
+            self.model(*self.inputs(ids, [regions]))
         weights = {name: looks[name][0].float().cpu().numpy() for name in looks}
         opened.thumbnail((DETAIL, DETAIL))
         pixels = np.ascontiguousarray(np.asarray(opened.convert("RGB")).transpose(2, 0, 1))
@@ -169,14 +169,14 @@ class VisionLanguageModel:
     @torch.inference_mode()
     def _probabilities(self, images: Sequence[Regions], texts: Sequence[str], of: Sequence[int]) -> list[list[float]]:
         """The probabilities of each text with the image whose number is beside it, some pairs at a time."""
-        ids, found = self._ids(texts), list[list[float]]()
+        ids, found = self.ids(texts), list[list[float]]()
         for begin in range(0, len(texts), BATCH_PAIRS):
             some = slice(begin, begin + BATCH_PAIRS)
-            logits: Tensor = self.model(*self._inputs(ids[some], [images[image] for image in of[some]])).logits
+            logits: Tensor = self.model(*self.inputs(ids[some], [images[image] for image in of[some]])).logits
             found += logits.float().softmax(dim=-1).tolist()
         return found
 
-    def _ids(self, texts: Sequence[str]) -> list[list[int]]:
+    def ids(self, texts: Sequence[str]) -> list[list[int]]:
         """The tokens of texts, in lower case and without punctuation as captions are learnt."""
         if empty := [text for text in texts if not caption_words(text)]:
             raise UsageError(f"{empty[0]!r} says nothing; give a text")
@@ -186,7 +186,8 @@ class VisionLanguageModel:
                 raise UsageError(f"{text[:40]!r}… has {len(row)} tokens; the model reads {self.config.longest}")
         return rows
 
-    def _inputs(self, ids: Sequence[list[int]], images: Sequence[Regions]) -> list[Tensor]:
+    def inputs(self, ids: Sequence[list[int]], images: Sequence[Regions]) -> list[Tensor]:
+        """What the model reads of texts and images side by side, padded."""
         tokens = (each.to(self.device) for each in pad_rows(ids, self.tokenizer.pad))
         return [*tokens, *self._padded(images)]
 

@@ -3,7 +3,7 @@
 import { colour, inkOn, onTheme } from "./colours.js";
 import { make, partsOf } from "./dom.js";
 import { percent, spokenToken } from "./format.js";
-import { drawUnderVeil } from "./overlay.js";
+import { drawBoxes, drawUnderVeil } from "./overlay.js";
 
 const SIDE = 150; // pixels of an image
 const MARKUP = `
@@ -35,9 +35,11 @@ function imageContext(context, images) {
   const canvas = make("canvas", { role: "img", "aria-label": `image ${context.example}` });
   const cells = context.rows * context.columns;
   const image = new Image();
-  image.onload = () => drawUnderVeil(canvas, image, SIDE, { grid: [context.rows, context.columns], weights: context.values.slice(-cells) });
+  image.onload = () => cells
+    ? drawUnderVeil(canvas, image, SIDE, { grid: [context.rows, context.columns], weights: context.values.slice(-cells) })
+    : drawBoxes(canvas, image, SIDE, context.boxes, context.values);
   image.src = `data:image/png;base64,${images[context.example]}`;
-  const elsewhere = context.at < context.values.length - cells ? " at the class token" : "";
+  const elsewhere = cells && context.at < context.values.length - cells ? " at the class token" : "";
   return make("li", {}, canvas, make("span", { className: "value", textContent: context.values[context.at].toFixed(2) + elsewhere }));
 }
 
@@ -115,7 +117,7 @@ export class FeatureBrowser {
   }
 
   #draw(feature) {
-    const images = feature.contexts.some((each) => each.rows);
+    const images = feature.contexts.some((each) => each.rows || each.boxes?.length);
     const parts = [
       make("h2", { textContent: headingOf(feature) }),
       make("p", { className: "hint", textContent: `active at ${percent(feature.share)} of the positions, largest value ${feature.largest.toFixed(2)}` }),

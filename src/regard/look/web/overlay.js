@@ -1,16 +1,32 @@
 // The weights of the cells of an image as a veil over it: light where it is looked at.
 
-import { prepare } from "./colours.js";
+import { colour, prepare } from "./colours.js";
 
 const VEIL = 0.86, CONTRAST = 0.8; // opacity over a cell of weight 0, and the exponent with which it falls
 
-/** Draw an image, `side` pixels wide, under the veil of some weights; without weights, the image alone. */
-export function drawUnderVeil(canvas, image, side, { grid: [rows, columns], weights }) {
+function drawImage(canvas, image, side) {
   const [width, height] = [side, Math.round((side * image.height) / image.width)];
   const context = prepare(canvas, width, height);
   Object.assign(canvas.style, { width: `${width}px`, height: "auto" }); // keeps its shape where there is less room
   context.imageSmoothingEnabled = width < image.width; // the pixels of small images are enlarged as squares
   context.drawImage(image, 0, 0, width, height);
+  return { context, width, height };
+}
+
+/** Draw an image, `side` pixels wide, with the boxes of positive weight, the heaviest on top. */
+export function drawBoxes(canvas, image, side, boxes, weights) {
+  const { context, width, height } = drawImage(canvas, image, side);
+  const peak = Math.max(...weights, 0) || 1;
+  const lit = boxes.map((box, at) => ({ box, share: weights[at] / peak })).filter(({ share }) => share > 0);
+  for (const { box: [left, top, right, bottom], share } of lit.sort((one, other) => one.share - other.share)) {
+    Object.assign(context, { strokeStyle: colour(share), lineWidth: 1 + 2 * share });
+    context.strokeRect(left * width + 1, top * height + 1, (right - left) * width - 2, (bottom - top) * height - 2);
+  }
+}
+
+/** Draw an image, `side` pixels wide, under the veil of some weights; without weights, the image alone. */
+export function drawUnderVeil(canvas, image, side, { grid: [rows, columns], weights }) {
+  const { context, width, height } = drawImage(canvas, image, side);
   const peak = weights.reduce((most, each) => Math.max(most, each), 0) || 1;
   weights.forEach((weight, at) => {
     const [row, column] = [Math.floor(at / columns), at % columns];

@@ -71,7 +71,18 @@ class ImageUnits:
         return self.extra + self.rows * self.columns
 
 
-Units = TokenUnits | ImageUnits
+@dataclass(frozen=True)
+class BoxUnits:
+    """The positions of an image that is read as regions: left, top, right, bottom of each, as shares of its sides."""
+
+    pixels: NDArray[np.uint8]  # [C H W]
+    boxes: list[list[float]]
+
+    def __len__(self) -> int:
+        return len(self.boxes)
+
+
+Units = TokenUnits | ImageUnits | BoxUnits
 
 
 class Reader(ABC, Generic[B]):

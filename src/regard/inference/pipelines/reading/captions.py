@@ -76,7 +76,7 @@ class CaptionReader(PixelReader[CaptionInputs]):
     def units(self, example: Example, place: str) -> Units:
         if side_of(place) == "source":
             return super().units(example, place)
-        return TokenUnits(self.tokenizer.shown([self.tokenizer.pad, *example[1][:-1].tolist()]))
+        return TokenUnits(self.tokenizer.running([self.tokenizer.pad, *example[1][:-1].tolist()]))
 
     def answer(self, example: Example, position: int) -> str:
         """The caption of the image."""

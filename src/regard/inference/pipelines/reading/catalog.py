@@ -21,9 +21,11 @@ from regard.inference.pipelines.reading.pairs import PairReader, PromptReader
 from regard.inference.pipelines.reading.speech import SpeechReader, WhisperReader
 from regard.inference.pipelines.reading.texts import EncoderReader, LanguageModelReader
 from regard.inference.pipelines.reading.tracks import TrackReader
+from regard.inference.pipelines.reading.vision_language import RegionTextReader
 from regard.inference.pipelines.speech import SpeechRecognizer
 from regard.inference.pipelines.text_encoder import TextEncoder
 from regard.inference.pipelines.translator import Translator
+from regard.inference.pipelines.vision_language import VisionLanguageModel
 from regard.inference.pipelines.whisper import WhisperTranscriber
 
 READERS: dict[type[Any], Callable[[Any], Reader[Any]]] = {
@@ -37,6 +39,7 @@ READERS: dict[type[Any], Callable[[Any], Reader[Any]]] = {
     ImageCaptioner: CaptionReader,
     SpeechRecognizer: SpeechReader,
     WhisperTranscriber: WhisperReader,
+    VisionLanguageModel: RegionTextReader,
     Forecaster: TrackReader,
     StructurePredictor: ChainReader,
 }

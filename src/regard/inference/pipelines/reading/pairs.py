@@ -175,7 +175,7 @@ class PromptReader(SourceReader):
         return self.pipeline.read(text)
 
     def pieces(self, ids: Sequence[int], side: str) -> list[str]:
-        return self.pipeline.tokenizer.shown(list(ids))
+        return self.pipeline.tokenizer.running(ids)
 
     def given(self, text: str) -> Example:
         """A prompt with the model's own answer."""

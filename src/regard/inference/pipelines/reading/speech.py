@@ -146,7 +146,7 @@ class SpeechReader(RecordingReader[SpeechInputs]):
     def units(self, example: Example, place: str) -> TokenUnits:
         """The time of every frame with the label it is given, or the tokens that a decoder is fed."""
         if side_of(place) != "source":
-            return TokenUnits(self.tokenizer.pieces([self.tokenizer.pad, *example[1][:-1].tolist()]))
+            return TokenUnits(self.tokenizer.running([self.tokenizer.pad, *example[1][:-1].tolist()]))
         batch = self.batch([example])
         heard = self.model(batch.values, batch.mask)
         count = int(batch.frames.sum())
@@ -224,7 +224,7 @@ class WhisperReader(RecordingReader[WhisperInputs]):
     def units(self, example: Example, place: str) -> TokenUnits:
         """The time of every vector with the word that is said then, or the tokens that the decoder is fed."""
         if side_of(place) != "source":
-            return TokenUnits(self.tokenizer.pieces(example[1][:-1].tolist()))
+            return TokenUnits(self.tokenizer.running(example[1][:-1].tolist()))
         times = [self.pipeline.step * frame for frame in range(self.length(example))]
         names = {token: name for name, token in self.pipeline.tokens.languages.items()}
         language = next((names[token] for token in example[1][: self.asked].tolist() if token in names), "")

@@ -73,7 +73,7 @@ class LanguageModelReader(Reader[TextInputs]):
         return batch.mask
 
     def units(self, example: Example, place: str) -> TokenUnits:
-        return TokenUnits(self.tokenizer.shown(example[0].tolist()))
+        return TokenUnits(self.tokenizer.running(example[0].tolist()))
 
     def answer(self, example: Example, position: int) -> str:
         prompt = self.tokenizer.decode(example[0][: position + 1].tolist())
@@ -162,7 +162,7 @@ class EncoderReader(Reader[TextInputs]):
         return batch.mask
 
     def units(self, example: Example, place: str) -> TokenUnits:
-        return TokenUnits(self.tokenizer.shown(example[0].tolist()))
+        return TokenUnits(self.tokenizer.running(example[0].tolist()))
 
     @torch.inference_mode()
     def answer(self, example: Example, position: int) -> str:
