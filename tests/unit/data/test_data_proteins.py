@@ -145,6 +145,23 @@ def test_missing_residues_and_atoms_are_masked_and_told(tmp_path):
     assert known.all() and (points == second.atoms[:, 1]).all()
 
 
+@pytest.mark.parametrize("together", [True, False])
+def test_of_alternative_places_the_first_is_read(tmp_path, together):
+    """Some programs write all atoms of one conformation before those of the next."""
+    pytest.importorskip("gemmi")
+    lines = [
+        (alternative, _atom_line(1, atom, "SER", "A", number, (number + 50 * (alternative == "B"), column, 0)))
+        for number in (1, 2) for alternative in ("A", "B") for column, atom in enumerate(("N", "CA", "C", "CB"))
+    ]  # fmt: skip
+    marked = [line[:16] + alternative + line[17:] for alternative, line in lines]
+    if together:
+        marked.sort(key=lambda line: (line[22:26], line[12:16], line[16]))
+    (tmp_path / "a.pdb").write_text("\n".join([*marked, "END", ""]))
+    (chain,) = read_structure(tmp_path / "a.pdb")
+    assert chain.sequence == "SS" and chain.known.all()
+    assert chain.atoms[:, :, 0].tolist() == [[1] * 4, [2] * 4] and chain.atoms[0, :, 1].tolist() == [0, 1, 2, 3]
+
+
 def test_a_chain_is_chosen_by_name(tmp_path):
     pytest.importorskip("gemmi")
     file = _incomplete(tmp_path)

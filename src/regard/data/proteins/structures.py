@@ -146,12 +146,14 @@ def _chain(library: ModuleType, structure: Any, name: str, polymer: Any, where: 
         numbers = increasing([residue.seqid.num for residue in residues])
     atoms, known = np.zeros((len(names), len(ATOMS), 3), np.float32), np.zeros((len(names), len(ATOMS)), bool)
     for row, residue in zip(rows, residues, strict=True):
-        for atom in residue.first_conformer():
-            if atom.name in ATOMS:
-                place = (atom.pos.x, atom.pos.y, atom.pos.z)
-                if not all(map(math.isfinite, place)):
-                    raise DataError(f"{where}: atom {atom.name} of residue {residue.seqid} has no finite place")
-                atoms[row, ATOMS.index(atom.name)], known[row, ATOMS.index(atom.name)] = place, True
+        for atom in residue:
+            column = ATOMS.index(atom.name) if atom.name in ATOMS else None
+            if column is None or known[row, column]:  # of alternative places the first, wherever the others stand
+                continue
+            place = (atom.pos.x, atom.pos.y, atom.pos.z)
+            if not all(map(math.isfinite, place)):
+                raise DataError(f"{where}: atom {atom.name} of residue {residue.seqid} has no finite place")
+            atoms[row, column], known[row, column] = place, True
     letters, changed = _letters(library, names, where)
     lacking = int((~known[:, :3].all(axis=1)).sum())
     incomplete = (f"{lacking} of {len(names)} residues lack N, CA or C",) if lacking else ()
