@@ -143,6 +143,10 @@ def test_states_of_a_recurrent_translator(recurrent):
     assert check_site(reader, "encoder.states", examples, encoded).loss == pytest.approx(total, rel=1e-4)
     check_site(reader, "decoder.states", examples, decoded)
     assert len(reader.units(examples[0], "cross.keys")) == len(examples[0][0])
+    forwards = reader.units(examples[0], "encoder.states").tokens
+    model.config = model.config.replace(reverse_source=True)
+    assert reader.units(examples[0], "encoder.states").tokens == forwards[::-1]
+    assert reader.units(examples[0], "cross.keys").tokens == forwards
 
 
 def test_states_of_a_recurrent_language_model(make_writer):
@@ -461,3 +465,44 @@ def test_features_of_regions_are_boxes_on_their_images(scene_words):
     box = "-".join(f"{side:.2f}" for side in boxes[context.at])
     told = {"number": 0, "name": "", "share": 0.1, "largest": 1.0, "contexts": [asdict(context)], "outputs": None}
     assert box in "\n".join(lines_of({**told, "effects": []}))
+
+
+@pytest.mark.parametrize("kind", ["one", "value"])
+def test_texts_with_labels(kind, make_encoder, tmp_path):
+    names = {"labels": 3, "label_names": ["bad", "fine", "good"]} if kind == "one" else {"labels": 1}
+    pipeline = regard.load(make_encoder("classify", label_kind=kind, **names))
+    reader, model = reader_of(pipeline), pipeline.model
+    targets = ("good", "bad") if kind == "one" else ("1.5", "-2")
+    (tmp_path / "table.tsv").write_text(f"the fox\tthe owl saw\t{targets[0]}\nthe owl\t{targets[1]}\n")
+    examples = list(reader.examples(Source(str(tmp_path / "table.tsv"))))
+    states, total = [], 0.0
+    for text, pair, target in (("the fox", ["the owl saw"], targets[0]), ("the owl", None, targets[1])):
+        (row,) = pipeline.tokenizer.encode([text], pair)
+        ids, segments = torch.tensor([row.ids]), torch.tensor([row.segments])
+
+        def run(ids=ids, segments=segments):
+            return model(ids, torch.ones_like(ids).bool(), segments)
+
+        states += [each[0] for each in hooked(model.encoder[0], run)]
+        with torch.inference_mode():
+            logits = run().logits
+        right = names.get("label_names", []).index(target) if kind == "one" else float(target)
+        total += entropy(logits, [right]) if kind == "one" else float((logits[0, 0] - right) ** 2)
+    assert check_site(reader, "encoder.0.residual", examples, states).loss == pytest.approx(total, rel=1e-4)
+    (told,) = pipeline.classify("the owl")
+    shown = f"{told.label} {told.probability:.0%}" if kind == "one" else f"{told.value:.2f}"
+    assert reader.answer(reader.given("the owl"), 0) == shown
+    for line, message in (
+        ("the owl", "1 columns; expected text TAB label"),
+        ("the owl\tgreat", "the label 'great' is none of the model's" if kind == "one" else "'great' is no number"),
+    ):
+        (tmp_path / "bad.tsv").write_text(f"{line}\n")
+        with pytest.raises(DataError, match=message):
+            list(reader.examples(Source(str(tmp_path / "bad.tsv"))))
+
+
+@pytest.mark.parametrize("head", ["none", "tags"])
+def test_an_encoder_without_a_loss_is_refused(head, make_encoder):
+    more = {"labels": 3} if head == "tags" else {}
+    with pytest.raises(UsageError, match="guesses no hidden words and gives texts no label, so nothing says what"):
+        reader_of(regard.load(make_encoder(head, **more)))

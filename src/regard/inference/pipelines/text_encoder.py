@@ -201,7 +201,7 @@ class TextEncoder(TextReader):
         """The tag of every word of each text; words are what spaces separate. With `truncate`, words beyond the model's
         limit get its first tag."""
         self._require("tags")
-        given, names = all_texts(texts), self._label_names()
+        given, names = all_texts(texts), self.label_names()
         rows = self._encode(given, truncate=truncate)
         found: list[list[TaggedWord]] = [[] for _ in rows]
         for chosen in batches_by_length([len(row.ids) for row in rows]):
@@ -306,10 +306,11 @@ class TextEncoder(TextReader):
         if self.config.label_kind == "value" or self.config.labels == 1:
             return Labelled({}, value=scores[0].item())
         shares = scores.sigmoid() if self.config.label_kind == "several" else scores.softmax(dim=-1)
-        names = self._label_names()
+        names = self.label_names()
         return Labelled({names[i]: shares[i].item() for i in shares.argsort(descending=True, stable=True).tolist()})
 
-    def _label_names(self) -> Sequence[str]:
+    def label_names(self) -> Sequence[str]:
+        """The names of the labels."""
         if self.config.head == "pretraining":
             return NEXT_SENTENCE
         return self.config.label_names or [f"LABEL_{number}" for number in range(self.config.labels)]

@@ -19,7 +19,7 @@ from regard.inference.pipelines.reading.detection import BoxReader
 from regard.inference.pipelines.reading.images import ImageReader, MaskReader
 from regard.inference.pipelines.reading.pairs import PairReader, PromptReader
 from regard.inference.pipelines.reading.speech import SpeechReader, WhisperReader
-from regard.inference.pipelines.reading.texts import EncoderReader, LanguageModelReader
+from regard.inference.pipelines.reading.texts import LanguageModelReader, encoder_reader
 from regard.inference.pipelines.reading.tracks import TrackReader
 from regard.inference.pipelines.reading.vision_language import RegionTextReader
 from regard.inference.pipelines.speech import SpeechRecognizer
@@ -32,7 +32,7 @@ READERS: dict[type[Any], Callable[[Any], Reader[Any]]] = {
     LanguageModel: LanguageModelReader,
     Translator: PairReader,
     TextToText: PromptReader,
-    TextEncoder: EncoderReader,
+    TextEncoder: encoder_reader,
     ImageClassifier: ImageReader,
     ImageSegmenter: MaskReader,
     ObjectDetector: BoxReader,

@@ -93,6 +93,8 @@ class SourceReader(Reader[Batch]):
         source, target = (ids.tolist() for ids in example)
         side = side_of(place)
         shown = source if side == "source" else [self.decoding.vocabulary.start, *target[:-1]]
+        if place.startswith("encoder") and getattr(self.model.config, "reverse_source", False):
+            shown = shown[::-1]  # some recurrent encoders read a sentence from its end
         return TokenUnits(self.pieces(shown, side))
 
     def output_names(self) -> Callable[[int], str]:
