@@ -25,8 +25,8 @@ def fold(
     protein: Annotated[
         list[str],
         typer.Argument(
-            help="Sequences, FASTA files, A3M files (the alignment of a family, query first), folders of them, or - "
-            "for FASTA on stdin."
+            help="Sequences, FASTA files, A3M files (the alignment of a family, query first), structures (their "
+            "sequences), folders of them, or - for FASTA on stdin."
         ),
     ],
     model: Model,

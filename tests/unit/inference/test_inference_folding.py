@@ -130,6 +130,17 @@ def structure(tmp_path):
     return tmp_path / "true.pdb"
 
 
+def test_the_sequence_of_a_structure_is_folded(make_folder_of_structures, structure, capsys):
+    from regard.data.proteins.structures import read_chain
+
+    folder = str(make_folder_of_structures())
+    assert run(["fold", str(structure), "-m", folder, "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert "the sequence alone is read" in err
+    (alone,) = regard.load(folder).fold(read_chain(structure).sequence)
+    assert json.loads(out)["places"][7] == pytest.approx(alone.places[7].tolist(), abs=2e-3)
+
+
 def test_look_shows_predicted_beside_true_distances(make_folder_of_structures, structure, tmp_path, capsys):
     folder = str(make_folder_of_structures())
     for suffix in ("json", "png", "html", "svg"):

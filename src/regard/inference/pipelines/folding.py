@@ -19,7 +19,8 @@ from regard.data.folding.examples import ProteinInput
 from regard.data.folding.settings import FoldingSettings
 from regard.data.proteins.alphabet import read_residues
 from regard.data.proteins.fasta import Alignment, given_proteins, read_alignment, read_proteins
-from regard.data.proteins.structures import Chain
+from regard.data.proteins.structures import SUFFIXES as STRUCTURES
+from regard.data.proteins.structures import Chain, read_structure
 from regard.device import free_bytes
 from regard.errors import DataError
 from regard.inference.insight.neurons import LayerNeurons, record_neurons
@@ -104,8 +105,8 @@ class StructurePredictor:
         return cls(loaded.model, FoldingSettings.load(loaded.folder), name=Path(folder).name)
 
     def read(self, what: str | Path | bytes) -> list[FoldRequest]:
-        """What a text or a file asks for: a sequence, the sequences of a FASTA file or of its bytes, or an alignment
-        (A3M)."""
+        """What a text or a file asks for: a sequence, the sequences of a FASTA file or of its bytes, an alignment
+        (A3M), or the sequences of a structure (mmCIF, PDB)."""
         return [
             FoldRequest(ProteinInput.of(name, sequence, alignment, coupled=self.config.couplings), told)
             for name, sequence, alignment, told in _read(what)
@@ -232,6 +233,9 @@ def _read(what: str | Path | bytes) -> Iterator[_Read]:
     elif set(path.suffixes) & set(ALIGNMENTS):
         alignment = read_alignment(path)
         yield _Read(alignment.names[0], alignment.query, alignment, ())
+    elif set(path.suffixes) & set(STRUCTURES):
+        for chain in read_structure(path):
+            yield _Read(chain.name, chain.sequence, None, ("of the structure, the sequence alone is read",))
     else:
         for name, sequence, told in read_proteins(path):
             yield _Read(name, sequence, None, told)
