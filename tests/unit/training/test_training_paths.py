@@ -127,6 +127,20 @@ def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path, task):
         assert torch.equal(resumed[name], tensor), name
 
 
+def test_pairs_that_all_do_not_match_are_learnt_from(tmp_path):
+    recipe = load_recipe("houses-vlnbert-pairs", [TINY, *SMALL, "training.batch=1"])
+    task = open_task(recipe, tmp_path / "data", CPU, lambda: None)
+    batches = (batch for _, batch in task.batches({"epoch": 0, "index": 0}))
+    batch, model = next(each for each in batches if each.mismatched.all()), task.build().eval()
+    loss = task.loss(model, batch)
+    assert not batch.labels_mask.any() and loss.tokens == batch.tokens == 1
+    read = model(batch.words, batch.words_mask, batch.features, batch.places, batch.step_mask)
+    wanted = torch.nn.functional.cross_entropy(read.match, batch.mismatched)
+    assert loss.total.item() == pytest.approx(wanted.item())  # nothing else is known of them
+    (loss.total / batch.tokens).backward()
+    assert all(torch.isfinite(each.grad).all() for each in model.parameters() if each.grad is not None)
+
+
 def test_files_are_read_and_bad_paths_are_counted_and_named(tmp_path, capsys):
     houses = list(built_in_houses(1, 4))
     (tmp_path / "connectivity").mkdir()

@@ -60,8 +60,8 @@ class HiddenBatch(TensorBatch):
 
     @property
     def tokens(self) -> int:
-        """Hidden words."""
-        return int(self.labels_mask.sum())
+        """Hidden words; 1 if there is none, so that a mean over them is a number."""
+        return max(1, int(self.labels_mask.sum()))
 
 
 @dataclass(frozen=True, eq=False)

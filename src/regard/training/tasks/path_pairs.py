@@ -41,10 +41,11 @@ class PathPairsTask(PathTask[HiddenBatch]):
         return self.new_model(self.recipe, "pretraining")
 
     def loss(self, model: Forward, batch: HiddenBatch) -> Loss:
-        """The sum of the mean losses of words, steps and matches, times the number of hidden words."""
+        """The sum of the mean losses of words, steps and matches, times the number of hidden words, or 1 if there is
+        none because all paths were exchanged."""
         output = _read(model, batch, factored=self.factored)
         assert output.word_logits is not None and output.match is not None
-        masked, hidden = batch.labels_mask.sum(), batch.hidden.sum()
+        masked, hidden = batch.labels_mask.sum().clamp(min=1), batch.hidden.sum()
         words = cross_entropy(output.word_logits, batch.labels, batch.labels_mask)
         steps = _step_errors(output, batch).sum() / hidden.clamp(min=1)
         match = functional.cross_entropy(output.match.float(), batch.mismatched)
