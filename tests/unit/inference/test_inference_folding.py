@@ -14,6 +14,8 @@ from regard.data.synthetic.chains import built_in_chain
 from regard.errors import DataError
 from regard.inference.pipelines import folding
 from regard.inference.pipelines.folding import inference_bytes
+from regard.look.adapters.catalog import inspect_input
+from regard.look.adapters.given import GivenInput
 from regard.look.panels import Residues
 from regard.look.report import from_json, to_json
 from regard.studies.costs.live_memory import peak_bytes
@@ -139,6 +141,13 @@ def test_the_sequence_of_a_structure_is_folded(make_folder_of_structures, struct
     assert "the sequence alone is read" in err
     (alone,) = regard.load(folder).fold(read_chain(structure).sequence)
     assert json.loads(out)["places"][7] == pytest.approx(alone.places[7].tolist(), abs=2e-3)
+
+
+@pytest.mark.parametrize(("name", "content"), [("a.fasta", b">x\nAC1\n"), ("a.fasta", b""), ("a.pdb", b"nothing")])
+def test_errors_of_uploads_name_the_file_and_no_folder(predictor, name, content):
+    with pytest.raises(DataError) as told:
+        inspect_input(predictor, GivenInput(content, name))
+    assert str(told.value).startswith(name) and "/" not in str(told.value).split(";")[0]
 
 
 def test_look_shows_predicted_beside_true_distances(make_folder_of_structures, structure, tmp_path, capsys):

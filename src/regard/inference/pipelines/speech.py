@@ -103,7 +103,7 @@ class SpeechRecognizer(Transcriber):
     @torch.inference_mode()
     def attention(self, samples: Samples) -> HeardAttention:
         """What the model hears in samples, and what it looks at for every token."""
-        heard = self.write([samples], self.settings)
+        heard, seconds = self.write([samples], self.settings), len(samples) / self.rate
         ids, spectrogram = heard.texts[0][0].tokens, log_mel(torch.from_numpy(samples), self.audio).numpy()
         spans = self._spans(ids, heard.frames[0]) if heard.frames else []
         features, tokens = self._features([samples]), self.tokenizer.shown(ids)
@@ -121,10 +121,10 @@ class SpeechRecognizer(Transcriber):
                 weights[name] = np.stack([rows[:, some].mean(axis=1) for some in frames], axis=1)
                 neurons[name] = seen[name].mean_over(frames)
         path = [
-            (token, self._seconds(span.first), self._seconds(span.last), span.score)
+            (token, self._seconds(span.first), min(self._seconds(span.last), seconds), span.score)
             for token, span in zip(tokens, spans, strict=False)
         ]
-        words = self._words(ids, heard.frames[0]) if heard.frames else []
+        words = self._words(ids, heard.frames[0], seconds) if heard.frames else []
         text = self.tokenizer.decode(ids).strip()
         return HeardAttention(text, spectrogram, tokens, self._seconds(1), weights, path, words, neurons)
 
@@ -142,12 +142,13 @@ class SpeechRecognizer(Transcriber):
         text = self.tokenizer.decode(found.tokens).strip()
         if not text:
             return []
-        timed = [] if frames is None else self._words(found.tokens, frames)
-        start, end = (timed[0].start, min(timed[-1].end, seconds)) if timed else (0.0, seconds)
+        timed = [] if frames is None else self._words(found.tokens, frames, seconds)
+        start, end = (timed[0].start, timed[-1].end) if timed else (0.0, seconds)
         return [Segment(text, start, end, timed if words else [], found.score)]
 
-    def _words(self, ids: Sequence[int], frames: Float[np.ndarray, "T V"]) -> list[Word]:
-        """The words of a text and when they are said, from the frames of its tokens."""
+    def _words(self, ids: Sequence[int], frames: Float[np.ndarray, "T V"], seconds: float) -> list[Word]:
+        """The words of a text and when they are said, from the frames of its tokens; the last frame may reach beyond
+        the end of the audio, the words do not."""
         found: dict[int, list[ctc.Span]] = {}
         spans = self._spans(ids, frames)
         texts = [self.tokenizer.decode(ids[: place + 1]) for place in range(len(ids))]
@@ -156,7 +157,7 @@ class SpeechRecognizer(Transcriber):
                 found.setdefault(len(text.split()) - 1, []).append(span)
         words = texts[-1].split() if texts else []
         return [
-            Word(words[number], self._seconds(some[0].first), self._seconds(some[-1].last),
+            Word(words[number], self._seconds(some[0].first), min(self._seconds(some[-1].last), seconds),
                  float(np.mean([span.score for span in some])))
             for number, some in found.items()
         ]  # fmt: skip

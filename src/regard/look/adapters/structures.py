@@ -83,7 +83,10 @@ def _read(predictor: StructurePredictor, given: GivenInput) -> tuple[FoldRequest
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / (Path(given.title).name or "protein.fasta")
             path.write_bytes(given.file)
-            return _of_file(predictor, path)
+            try:
+                return _of_file(predictor, path)
+            except DataError as error:  # the file has the name that it came with, and the folder is nobody's concern
+                raise DataError(str(error).replace(f"{folder}/", "")) from None
     return _of_file(predictor, given.file)
 
 
