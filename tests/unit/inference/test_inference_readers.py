@@ -9,13 +9,16 @@ from PIL import Image
 from torch.nn import functional
 
 import regard
+from regard.attention.activations import record_activations
 from regard.attention.intervene import intervene
 from regard.checkpoints import save_model
 from regard.data.audio.features import log_mel
 from regard.data.audio.reading import write_wav
 from regard.data.folding.batches import pad_inputs
 from regard.data.folding.examples import ProteinInput
+from regard.data.images.palette import Palette
 from regard.data.images.reading import Preprocessing
+from regard.data.proteins.interactions import InteractionSettings
 from regard.data.synthetic.chains import built_in_chain
 from regard.data.synthetic.scene_texts import ANSWERS, phrases, questions
 from regard.data.synthetic.shapes import SHAPE_NAMES, scenes
@@ -23,6 +26,8 @@ from regard.data.tokenizers.training import VocabularyConfig, train_vocabulary
 from regard.data.vision_language.finders import FinderConfig, overlapping, places
 from regard.errors import DataError, UsageError
 from regard.inference.pipelines.feature_dictionary import find_contexts
+from regard.inference.pipelines.image_generation import PixelGenerator
+from regard.inference.pipelines.interactions import InteractionPredictor
 from regard.inference.pipelines.reading.base import (
     BoxUnits,
     ImageUnits,
@@ -38,6 +43,7 @@ from regard.inference.pipelines.vision_language import VisionLanguageModel
 from regard.layers.proposals import Truth
 from regard.models.catalog import MODELS
 from regard.models.evoformer import distance_edges
+from regard.models.gpt import Gpt, GptConfig
 from regard.models.sparse_autoencoder import SparseAutoencoder, SparseAutoencoderConfig
 from regard.models.vilbert import PRESETS as VILBERTS
 from regard.models.vilbert import Vilbert, VilbertConfig
@@ -506,3 +512,110 @@ def test_an_encoder_without_a_loss_is_refused(head, make_encoder):
     more = {"labels": 3} if head == "tags" else {}
     with pytest.raises(UsageError, match="guesses no hidden words and gives texts no label, so nothing says what"):
         reader_of(regard.load(make_encoder(head, **more)))
+
+
+def test_pixels_of_a_model_that_writes_images(tmp_path):
+    torch.manual_seed(0)
+    colours = torch.tensor([[0.0, 0, 0], [255, 0, 0], [0, 255, 0], [255, 255, 255]])
+    model = Gpt(GptConfig(vocab=5, width=16, heads=2, depth=2, max_length=256, ffn_width=24))
+    pipeline = PixelGenerator(model, Palette(colours), 16)
+    reader = reader_of(pipeline)
+    examples = list(reader.examples(Source("scenes", count=2)))
+    states, total = [], 0.0
+    for scene in scenes(part="train", count=2, seed=1, size=16):
+        away = (torch.tensor(scene.pixels).float().flatten(1).T[:, None] - colours).norm(dim=-1)
+        tokens = away.argmin(dim=1)
+        inputs = torch.cat([torch.tensor([4]), tokens[:-1]])[None]
+        states += [each[0] for each in hooked(model.decoder[0], lambda inputs=inputs: model(inputs))]
+        with torch.inference_mode():
+            total += entropy(model(inputs)[0], tokens.tolist())
+    seen = check_site(reader, "decoder.0.residual", examples, states)
+    assert seen.loss == pytest.approx(total, rel=1e-4) and seen.answers == 2 * 256
+    units = reader.units(examples[0], "decoder.0.residual")
+    assert (units.rows, units.columns, units.extra) == (16, 16, 0)
+    assert reader.answer(examples[0], 3).split(", ")[1].startswith("#")
+    Image.fromarray(examples[1][0].reshape(3, 16, 16).transpose(1, 2, 0)).save(tmp_path / "one.png")
+    assert np.array_equal(reader.given(str(tmp_path / "one.png"))[0], examples[1][0])
+
+
+def test_pieces_of_two_proteins(tmp_path):
+    torch.manual_seed(0)
+    entry = MODELS["interactor"]
+    model = entry.model(entry.config.parse(entry.presets["tiny"]))
+    settings = InteractionSettings(split="pairs", held_out=0.1, tested=0.1, counts={})
+    pipeline = InteractionPredictor(model, settings)
+    reader = reader_of(pipeline)
+    proteins = {"a": "MKTAYIAKQRQISFVKSHFS" * 4, "b": "GSSGSSG", "c": "ARNDCQEGHILKMFPSTWYV"}
+    (tmp_path / "sequences.tsv").write_text("".join(f"{name}\t{each}\n" for name, each in proteins.items()))
+    (tmp_path / "pairs.tsv").write_text("a\tb\t1\nc\ta\t0\n")
+    examples = list(reader.examples(Source(str(tmp_path / "pairs.tsv"))))
+    tokens, looked_at, total = [], [], 0.0
+    for one, other, label in (("a", "b", 1.0), ("c", "a", 0.0)):
+        sizes = [-(-len(proteins[each]) // 16) for each in (one, other)]
+
+        def run(one=one, other=other):
+            return pipeline._scores([(proteins[one], proteins[other])])
+
+        (seen,) = hooked(model.links[0], run)
+        tokens.append(torch.cat([seen[side, :size] for side, size in enumerate(sizes)]))
+        with record_activations(model, "links.0.cross.keys") as recorded:
+            run()
+        keys = recorded["links.0.cross.keys"].transpose(1, 2).flatten(2)  # the first row looks at the second protein
+        looked_at.append(torch.cat([keys[1 - side, :size] for side, size in enumerate(sizes)]).detach())
+        score = run().detach()
+        total += float(functional.binary_cross_entropy_with_logits(score, torch.tensor([label]), reduction="sum"))
+    assert check_site(reader, "links.0.residual", examples, tokens).loss == pytest.approx(total, rel=1e-4)
+    check_site(reader, "links.0.cross.keys", examples, looked_at)
+    assert reader.units(examples[1], "links.0.residual").tokens[:3] == [
+        " 1:ARNDCQEGHILKMFPS", " 1:TWYV", " 2:MKTAYIAKQRQISFVK"
+    ]  # fmt: skip
+    given = reader.given(f"{proteins['a']}:{proteins['b'].lower()}")
+    (told,) = pipeline.interact(proteins["a"], proteins["b"])
+    assert reader.answer(given, 0) == f"binds {told.probability:.1%}"
+    with pytest.raises(UsageError, match="write SEQUENCE:SEQUENCE"):
+        reader.given("MKT")
+
+
+@pytest.mark.parametrize("kind", ["vlnbert", "path_lstm"])
+def test_words_and_steps_of_a_model_of_paths(kind, make_navigator):
+    pipeline = regard.load(make_navigator(kind))
+    reader, model = reader_of(pipeline), pipeline.model
+    examples = list(reader.examples(Source("builtin:houses", count=30)))[::13]
+    assert len({len(ids) for ids, *_ in examples}) > 1
+    words, steps, total = [], [], 0.0
+    read, walked = (model.words.encoder[0], model.regions[0]) if kind == "vlnbert" else (model.words, model.steps)
+    for ids, features, places_, mask in examples:
+        several = torch.tensor(mask).view(4, -1).bool()
+        several = several[several.any(dim=1)]
+        tokens = torch.tensor(ids[None], dtype=torch.long).expand(len(several), -1)
+        shown = [torch.tensor(each).view(4, several.shape[1], -1)[: len(several)] for each in (features, places_)]
+
+        def run(tokens=tokens, shown=shown, several=several):
+            return model(tokens, torch.ones_like(tokens).bool(), *shown, several)
+
+        found = [hooked(module, run)[0] for module in (read, walked)]
+        one, other = found if kind == "vlnbert" else [each[0] for each in found]
+        words.append(one.flatten(0, 1))
+        steps.append(other[several])
+        with torch.inference_mode():
+            total -= float(run().score.log_softmax(dim=0)[0])
+    names = (
+        ("words.encoder.0.residual", "regions.0.residual") if kind == "vlnbert" else ("words.states", "steps.states")
+    )
+    site = Site(model, names[1])
+    if kind == "vlnbert":
+        assert check_site(reader, names[0], examples, words).loss == pytest.approx(total, rel=1e-4)
+        check_site(reader, names[1], examples, steps)
+    else:  # its score comes from the last states by another way
+        seen = observe(reader, site, examples, loss=True)
+        assert seen.loss == pytest.approx(total, rel=1e-4)
+        torch.testing.assert_close(seen.rows, torch.cat(steps), atol=1e-4, rtol=1e-3)
+    units = reader.units(examples[0], names[1]).tokens
+    assert units[:2] == [" 1.0", " 1.1"] and len(units) == len(steps[0])
+    assert len(reader.units(examples[0], names[0])) == len(words[0])
+    given = reader.given("builtin:houses#0|house-1-000-000|turn left and stop")
+    (told,) = pipeline.navigate("turn left and stop", "builtin:houses#0", "house-1-000-000")
+    best = [path.probability for path in told.paths[:4]]
+    assert reader.answer(given, 0) == f"path 1 {best[0] / sum(best):.0%}"
+    with pytest.raises(UsageError, match=r"write HOUSE\|START\|INSTRUCTION"):
+        reader.given("turn left")

@@ -15,7 +15,7 @@ from torch.nn import functional
 from regard.attention import record
 from regard.checkpoints import load_model
 from regard.data.images.palette import Palette
-from regard.data.images.reading import Preprocessing, read_image
+from regard.data.images.reading import Pixels, Preprocessing
 from regard.device import find_device
 from regard.errors import CheckpointError, UsageError, with_article
 from regard.inference.decoding.protocols import TokenSourceModel
@@ -23,7 +23,7 @@ from regard.inference.decoding.search import search
 from regard.inference.decoding.settings import SearchSettings, Vocabulary
 from regard.inference.decoding.start import from_prompt
 from regard.inference.fast.convert import fast_model
-from regard.inference.pipelines.images import ImageAttention, layer_attention
+from regard.inference.pipelines.images import ImageAttention, ImageSource, layer_attention, open_image
 from regard.models.gpt import Gpt
 from regard.models.sagan import Sagan
 
@@ -34,6 +34,8 @@ class PixelGenerator:
     def __init__(self, model: Gpt, palette: Palette, side: int, *, name: str = "") -> None:
         self.model, self.palette, self.side, self.name = model.eval(), palette, side, name
         self.start, self.device = len(palette), next(model.parameters()).device
+        zeros, ones = (0.0,) * palette.channels, (1.0,) * palette.channels
+        self.preprocessing = Preprocessing(size=(side, side), resize=side, mean=zeros, std=ones)
         self.decoder = cast(TokenSourceModel, fast_model(self.model))
         if model.config.vocab != self.start + 1:
             raise CheckpointError(
@@ -97,13 +99,14 @@ class PixelGenerator:
         found = [layer_attention(name, weights, self.model, {}) for name, weights in seen.items()]
         return ImageAttention(self.palette.decode(pixels[None], self.side)[0].cpu().numpy(), found, in_order=True)
 
+    def pixels(self, image: ImageSource) -> Pixels:
+        """An image [C H W] at the model's size."""
+        return self.preprocessing.pixels(open_image(image))
+
     def _known(self, image: Path | None) -> Tensor:
         if image is None:
             return torch.empty(0, dtype=torch.long, device=self.device)
-        zeros, ones = (0.0,) * self.palette.channels, (1.0,) * self.palette.channels
-        preprocessing = Preprocessing(size=(self.side, self.side), resize=self.side, mean=zeros, std=ones)
-        pixels = torch.from_numpy(preprocessing.pixels(read_image(image)))
-        return self.palette.encode(pixels[None].to(self.device))[0]
+        return self.palette.encode(torch.from_numpy(self.pixels(image))[None].to(self.device))[0]
 
 
 class ClassImageGenerator:

@@ -119,6 +119,10 @@ class Reader(ABC, Generic[B]):
     def real(self, batch: B, place: str) -> Bool[Tensor, "B T"] | None:
         """Which positions at a place are no padding; None if all."""
 
+    def arranged(self, vectors: Float[Tensor, "N *T D"], place: str) -> Float[Tensor, "B *T D"]:
+        """The vectors of a place with one row for each example, where the model reads an example in several rows."""
+        return vectors
+
     @abstractmethod
     def units(self, example: Example, place: str) -> Units:
         """The positions at a place, as people see them."""
@@ -197,7 +201,7 @@ def observe(reader: Reader[Any], site: Site, examples: Sequence[Example], *, los
             reader.run(batch)
     if site.name not in recorded:
         raise UsageError(f"{site.name} was not used while the model read its examples; choose another place")
-    vectors = site.vectors(recorded[site.name]).float()
+    vectors = reader.arranged(site.vectors(recorded[site.name]).float(), site.name)
     real = reader.real(batch, site.name)
     shape = vectors.shape[:-1]
     if real is None:

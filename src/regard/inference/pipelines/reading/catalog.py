@@ -10,14 +10,19 @@ from regard.inference.pipelines.captioner import ImageCaptioner
 from regard.inference.pipelines.detection import ObjectDetector
 from regard.inference.pipelines.folding import StructurePredictor
 from regard.inference.pipelines.forecaster import Forecaster
+from regard.inference.pipelines.image_generation import PixelGenerator
 from regard.inference.pipelines.images import ImageClassifier, ImageSegmenter
+from regard.inference.pipelines.interactions import InteractionPredictor
 from regard.inference.pipelines.language_models import LanguageModel, TextToText
+from regard.inference.pipelines.navigator import Navigator
 from regard.inference.pipelines.reading.base import Reader
 from regard.inference.pipelines.reading.captions import CaptionReader
 from regard.inference.pipelines.reading.chains import ChainReader
 from regard.inference.pipelines.reading.detection import BoxReader
-from regard.inference.pipelines.reading.images import ImageReader, MaskReader
+from regard.inference.pipelines.reading.images import ImageReader, MaskReader, WrittenPixelReader
+from regard.inference.pipelines.reading.interactions import InteractionReader
 from regard.inference.pipelines.reading.pairs import PairReader, PromptReader
+from regard.inference.pipelines.reading.paths import PathReader
 from regard.inference.pipelines.reading.speech import SpeechReader, WhisperReader
 from regard.inference.pipelines.reading.texts import LanguageModelReader, encoder_reader
 from regard.inference.pipelines.reading.tracks import TrackReader
@@ -36,12 +41,15 @@ READERS: dict[type[Any], Callable[[Any], Reader[Any]]] = {
     ImageClassifier: ImageReader,
     ImageSegmenter: MaskReader,
     ObjectDetector: BoxReader,
+    PixelGenerator: WrittenPixelReader,
     ImageCaptioner: CaptionReader,
     SpeechRecognizer: SpeechReader,
     WhisperTranscriber: WhisperReader,
     VisionLanguageModel: RegionTextReader,
     Forecaster: TrackReader,
+    Navigator: PathReader,
     StructurePredictor: ChainReader,
+    InteractionPredictor: InteractionReader,
 }
 
 

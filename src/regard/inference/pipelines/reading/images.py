@@ -1,10 +1,11 @@
-"""Reading images: what all models of images share; classifiers and segmenters, by the loss of the right classes."""
+"""Reading images: what all models of images share; classifiers and segmenters, by the loss of the right classes, and
+models that write images, by that of every pixel."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from regard.data.images.reading import Pixels
 from regard.data.synthetic.shapes import SHAPE_NAMES, Scene, scenes
 from regard.errors import DataError, UsageError
 from regard.inference.pipelines.captioner import ImageCaptioner
+from regard.inference.pipelines.image_generation import PixelGenerator
 from regard.inference.pipelines.images import BATCH_IMAGES, ImageClassifier, ImagePipeline, ImageSegmenter, Segmented
 from regard.inference.pipelines.reading.base import (
     SCENES,
@@ -48,10 +50,9 @@ class PixelReader(Reader[B]):
     built_in: ClassVar = (SCENES,)
     at_once: ClassVar = BATCH_IMAGES
 
-    def __init__(self, pipeline: ImagePipeline | ImageCaptioner) -> None:
+    def __init__(self, pipeline: ImagePipeline | ImageCaptioner | PixelGenerator) -> None:
         self.images, self.model, self.device = pipeline, pipeline.model, pipeline.device
-        config: Any = pipeline.model.config
-        self.shape = (config.channels, *pipeline.preprocessing.size)
+        self.shape = (pipeline.preprocessing.channels, *pipeline.preprocessing.size)
 
     def row(self, image: Image.Image | str) -> NDArray[np.uint8]:
         """The pixels of an image, or of a file, at the size of the model."""
@@ -137,10 +138,7 @@ class ImageReader(PixelReader[ImageInputs]):
         numbered = all(label.isdecimal() for label in files.labels)  # numbered classes; the model has names
         if not numbered:
             self._check(files.labels, source.path)
-        for found in files.examples:
-            if isinstance(found, str):
-                raise DataError(f"{found}; remove it from {source.path}")
-            image, label = found
+        for image, label in _readable(files.examples, source.path):
             yield image, label if numbered else known.index(files.labels[label])
 
     def _check(self, labels: Sequence[str], path: str) -> None:
@@ -188,3 +186,60 @@ class MaskReader(PixelReader[ImageInputs]):
     def _classes(self, example: Example) -> NDArray[np.uint8]:
         logits: Tensor = self.pipeline.fast(self.normalised([example]))
         return logits[0].argmax(dim=0).to(torch.uint8).cpu().numpy()
+
+
+class PixelInputs(NamedTuple):
+    """Images as colours of a palette, and what a model is fed to predict them."""
+
+    inputs: Int[Tensor, "B T"]
+    colours: Int[Tensor, "B T"]
+
+
+class WrittenPixelReader(PixelReader[PixelInputs]):
+    """A model that writes images pixel by pixel. A position is that of the pixel which is predicted there."""
+
+    columns: ClassVar = {"pixels": "|u1"}
+
+    def __init__(self, pipeline: PixelGenerator) -> None:
+        super().__init__(pipeline)
+        self.pipeline = pipeline
+
+    def examples(self, source: Source) -> Iterator[Example]:
+        files = _readable(open_images(source.path).examples, source.path) if source.path != SCENES else None
+        for image, _ in islice(files or self.scenes(source), source.count):
+            yield (self.row(image),)
+
+    def given(self, text: str) -> Example:
+        return (self.row(text),)
+
+    def batch(self, examples: Sequence[Example]) -> PixelInputs:
+        colours = self.pipeline.palette.encode(self.pixels(examples).to(self.device))
+        return PixelInputs(functional.pad(colours[:, :-1], (1, 0), value=self.pipeline.start), colours)
+
+    def run(self, batch: PixelInputs) -> object:
+        return self.model(batch.inputs, factored=True)
+
+    def loss(self, batch: PixelInputs) -> tuple[float, int]:
+        return summed_loss(self.model(batch.inputs), batch.colours, torch.ones_like(batch.colours, dtype=torch.bool))
+
+    @torch.inference_mode()
+    def answer(self, example: Example, position: int) -> str:
+        """How well the image is predicted, and the colour of the pixel at the position."""
+        batch = self.batch([example])
+        total, count = self.loss(batch)
+        likely = self.model(batch.inputs)[0, position].float().softmax(dim=-1)
+        share, number = likely[: len(self.pipeline.palette)].max(dim=0)
+        return f"{total / count:.3f} nats a pixel, {self.output_names()(int(number))} {float(share):.0%}"
+
+    def output_names(self) -> Callable[[int], str]:
+        """Colours as they are written in CSS; of grey images, one number."""
+        colours = [*self.pipeline.palette.colours.round().int().tolist(), []]
+        return lambda number: "#" + "".join(f"{part:02x}" for part in colours[number])
+
+
+def _readable(examples: Iterable[tuple[Image.Image, int] | str], path: str) -> Iterator[tuple[Image.Image, int]]:
+    """Labelled images; one that cannot be read is an error."""
+    for found in examples:
+        if isinstance(found, str):
+            raise DataError(f"{found}; remove it from {path}")
+        yield found
