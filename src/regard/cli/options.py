@@ -216,14 +216,18 @@ def use_data_root(folder: str) -> None:
 
 def located_file(name: str) -> str:
     """The path of `data:NAME`, which must be below the data root, also of a part of it (`data:NAME#PART`); any other
-    name as it is."""
-    from regard.data.data_root import located, missing
+    name as it is, unless it is that of a file which is only there."""
+    from regard.data.data_root import PREFIX, data_root, is_there, located, missing
     from regard.errors import DataError
+    from regard.training.recipe.files import PHRASEBOOK, SCENES
 
-    path: str = located(name)
-    if path != name and (message := missing(path.partition("#")[0])):
-        raise DataError(message)
-    return path
+    path, file = located(name), name.partition("#")[0]
+    if path != name:
+        if message := missing(path.partition("#")[0]):
+            raise DataError(message)
+    elif file and file not in (PHRASEBOOK, SCENES) and not is_there(file) and is_there(f"{data_root()}/{file}"):
+        raise DataError(f"there is no {file!r} here; what is below the data root is called {PREFIX}{name}")
+    return str(path)
 
 
 def existing(path: str) -> Path:

@@ -79,6 +79,9 @@ def test_evaluate_finds_data_as_recipes_do(make_classifier, tmp_path, monkeypatc
     assert "elsewhere/set is not there; the data root is elsewhere: set REGARD_DATA" in capsys.readouterr().err
     assert run([*command, "--data-root", str(tmp_path)]) == 0
     assert json.loads(capsys.readouterr().out)["pictures"] == 1
+    command[1] = "set#part"
+    assert run([*command, "--data-root", str(tmp_path)]) == 1
+    assert "no 'set' here; what is below the data root is called data:set#part" in capsys.readouterr().err
 
 
 def test_look_writes_files_and_refuses_in_words(make_classifier, files, tmp_path, capsys):

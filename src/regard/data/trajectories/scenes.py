@@ -30,7 +30,7 @@ def whole_file(name: str) -> str:
 def collection_files(folder: str | Path, left_out: str, part: Part) -> list[str]:
     """The files of a part: whole files of the scene that is left out to test on, and parts of all others."""
     if left_out not in SCENES:
-        raise DataError(f"data.leave_out is {left_out!r}; the scenes are {', '.join(SCENES)}")
+        raise DataError(f"ETH/UCY has no scene {left_out!r}; the scenes are {', '.join(SCENES)}")
     if not is_collection(folder):
         raise DataError(f"{folder} has not the folders all, train and val; expected ETH/UCY as its README describes it")
     place, suffix = FOLDERS[part]
