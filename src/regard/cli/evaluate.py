@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 LAYERS = "layers"  # key of the alignment error rates by layer
 ON_ONE_LINE = 5  # numbers
+LONGEST = 60  # words of a sentence of the phrasebook
 
 
 def evaluate(
@@ -51,10 +52,12 @@ def evaluate(
     model: Models = [],  # noqa: B006 - typer's way to say "none given"
     to: To = "",
     beam: Annotated[int | None, typer.Option(help="Beam width. Default: the model's own.")] = None,
-    count: Annotated[int, typer.Option(min=1, help="How many sentences of the phrasebook, per target language.")] = 500,
+    count: Annotated[
+        int, typer.Option(min=1, help="Built-in data: how many; of the phrasebook, per target language.")
+    ] = 500,
     min_words: Annotated[int, typer.Option(min=1, help="Phrasebook: shortest sentences.")] = 1,
-    max_words: Annotated[int, typer.Option(min=1, help="Phrasebook: longest sentences.")] = 60,
-    seed: Annotated[int, typer.Option(min=0, help="Phrasebook: which draw.")] = 1,
+    max_words: Annotated[int, typer.Option(min=1, help="Phrasebook: longest sentences.")] = LONGEST,
+    seed: Annotated[int, typer.Option(min=0, help="Built-in data: which draw.")] = 1,
     gold: Annotated[
         str, typer.Option(help="Hand-made alignments, TSV: source, target, links (i-j sure, ipj possible).")
     ] = "",
@@ -85,8 +88,9 @@ def evaluate(
         int | None, typer.Option(min=1, help="With --text: tokens from one window to the next. Default: half a window.")
     ] = None,
     samples: Annotated[
-        int, typer.Option(min=1, max=1000, help="Futures that a forecaster draws; the best of them is measured.")
-    ] = 20,
+        int | None,
+        typer.Option(min=1, max=1000, help="Futures that a forecaster draws; the best is measured. Default: 20."),
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", help="Write the translations, or curves of precision (.png, .svg), here."),
@@ -97,8 +101,9 @@ def evaluate(
     allow_pickle: AllowPickle = False,
     data_root: DataRoot = "",
 ) -> None:
-    """Measure a translator on held-out pairs (BLEU, chrF, exact match) or its alignments against gold (AER), or a
-    language model on a text (perplexity), or a classifier on labelled images (accuracy) or texts (GLUE's metrics).
+    """Measure a translator on held-out pairs (BLEU, chrF, exact match) or its alignments against gold (AER), a language
+    model on a text (perplexity), and any other model by the metrics of its kind: images, texts, captions, boxes,
+    speech, paths, tracks, structures, pairs of proteins, dictionaries.
 
     Example: regard evaluate ../shared/data/multi30k/test_2016_flickr -m runs/en-de --beam 5
     Example: regard evaluate data:glue/RTE/dev.tsv.gz -m runs/glue-rte-minilm
@@ -117,6 +122,13 @@ def evaluate(
             raise UsageError("--precision is for models that write or translate; this one is measured in fp32")
         if not data:
             raise UsageError("say what to measure on: a file as in data.test, a table of labelled texts, or `scenes`")
+        of_translators = {
+            "--to": to, "--min-words": min_words > 1, "--max-words": max_words != LONGEST, "--gold": gold,
+            "--backward": backward, "--layers": layers, "--strip-accents": strip_accents, "--quality": quality,
+            "--calibrate": calibrate, "--passes": passes, "--reverse": reverse, "--stride": stride,
+        }  # fmt: skip
+        if wrong := next((option for option, value in of_translators.items() if value), ""):
+            raise UsageError(f"{wrong} is for models that translate or write; {model[0]} does not, so leave it out")
         _print_evaluations(model, data, count, seed, beam, samples, output, device, allow_pickle, as_json)
         return
     if len(model) == 1 and (read := input_of(model[0])) != "text":
@@ -189,7 +201,7 @@ def _print_evaluations(
     count: int,
     seed: int,
     beam: int | None,
-    samples: int,
+    samples: int | None,
     output: Path | None,
     device: str,
     allow_pickle: bool,
@@ -199,7 +211,7 @@ def _print_evaluations(
     import regard
     from regard.checkpoints.folder import resolve
     from regard.checkpoints.hub import local_folder
-    from regard.studies.evaluate.catalog import DRAWN, EvaluationOptions
+    from regard.studies.evaluate.catalog import DRAWN, SAMPLED, SEARCHED, EvaluationOptions
 
     results: dict[str, dict[str, object]] = {}
     unread: dict[str, None] = {}
@@ -210,7 +222,11 @@ def _print_evaluations(
             raise UsageError(
                 "-o is for translations, or for the precision of one model that finds objects; leave it out"
             )
-        options = EvaluationOptions(resolve(local_folder(model)), count, seed, beam, output, samples)
+        for option, value, takes in (("--beam", beam, SEARCHED), ("--samples", samples, SAMPLED)):
+            if value is not None and getattr(pipeline, "pipeline", "") not in takes:
+                raise UsageError(f"{option} does not apply to {model}; leave it out")
+        drawn = {} if samples is None else {"samples": samples}
+        options = EvaluationOptions(resolve(local_folder(model)), count, seed, beam, output, **drawn)
         found = evaluation(pipeline, data, options)
         results[model], unread = found.scores, unread | dict.fromkeys(found.unread)
     for each in unread:

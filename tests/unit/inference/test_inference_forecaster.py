@@ -183,6 +183,22 @@ def test_a_model_without_attention_is_drawn_all_the_same(make_forecaster, tmp_pa
         forecaster.attention(answer)
 
 
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        (["--beam", "3"], "--beam does not apply to"),
+        (["--to", "es"], "--to is for models that translate or write"),
+        (["--quality"], "--quality is for models that translate or write"),
+        (["--gold", "links.tsv"], "--gold is for models that translate or write"),
+        (["--stride", "3"], "--stride is for models that translate or write"),
+        (["--max-words", "9"], "--max-words is for models that translate or write"),
+    ],
+)
+def test_evaluate_refuses_options_that_would_do_nothing(folder, option, words, capsys):
+    assert run(["evaluate", "builtin:walkers", "-m", str(folder), "--count", "40", *option]) == 2
+    assert words in capsys.readouterr().err
+
+
 def test_evaluate_prints_what_was_measured_on_and_baselines(folder, tmp_path, capsys):
     (tmp_path / "one.csv").write_text("\n".join(f"{t},1,{0.3 * t},0" for t in range(25)))
     assert run(["evaluate", str(tmp_path / "one.csv"), "-m", str(folder), "--samples", "2"]) == 0

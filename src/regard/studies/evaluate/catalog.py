@@ -47,7 +47,10 @@ EVALUATIONS: dict[str, str] = {  # "module.function" of this folder
     "interactions": "interactions.evaluate_interactions",
     "feature_dictionary": "dictionaries.evaluate_dictionary",
 }
-DRAWN = ("object_detector",)  # the pipelines whose evaluation draws a figure to `output`
+# The pipelines whose evaluation draws a figure to `output`, searches with a `beam`, or draws `samples`.
+DRAWN, SEARCHED, SAMPLED = (
+    ("object_detector",), ("image_captioner", "speech_recognizer", "whisper_transcriber"), ("forecaster",),
+)  # fmt: skip
 
 
 def find_evaluation(pipeline: str) -> Evaluate | None:
