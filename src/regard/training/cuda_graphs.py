@@ -3,13 +3,17 @@
 A step of a small model is a thousand kernels of microseconds each. Launching them from Python takes longer than running
 them. Captured as one graph, from augmentation to the optimiser, a step is one launch. A graph reads its batch, the
 number of tokens and the learning rates from fixed addresses.
+
+Before a graph is used, its loss and the norm of its gradients are compared with those of the same step launched kernel
+by kernel: a compiler and a capture can each be right and wrong together (seen with Swin V2 in bf16, torch 2.11).
 """
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Generic, Protocol, TypeVar
 
 import torch
@@ -20,7 +24,10 @@ from regard.data.batch import TensorBatch
 WARM = 3  # ordinary steps of a shape before its capture; they compile kernels and initialise libraries
 MOST = 64  # the most shapes that are captured; steps of other shapes launch every kernel
 
+TOLERANCE = 0.02  # relative: sums of bf16 products in another order differ by less
+
 Work = Callable[[], None]
+Measure = Callable[[Work], Sequence[float]]  # runs work without a lasting effect; its loss and its gradients' norm
 B = TypeVar("B", bound=TensorBatch)
 
 
@@ -56,8 +63,10 @@ class CudaGraphs:
 class CapturedUpdate(Generic[B]):
     """An update from a batch and its number of tokens, captured for each shape of a batch."""
 
-    def __init__(self, update: Callable[[B, Tensor], None], device: torch.device, capture: Capture):
-        self.update, self.capture = update, capture
+    def __init__(
+        self, update: Callable[[B, Tensor], None], device: torch.device, capture: Capture, measure: Measure
+    ) -> None:
+        self.update, self.capture, self.measure = update, capture, measure
         self.tokens = torch.zeros((), device=device)
         self.taken: Counter[Hashable] = Counter()  # steps by shape
         self.replays: dict[Hashable, tuple[B, Work]] = {}
@@ -78,10 +87,34 @@ class CapturedUpdate(Generic[B]):
         replay()
 
     def _capture(self, batch: B) -> None:
-        """Capture the update for this shape; capturing does not run it."""
+        """Capture the update for this shape, if its graph does what launched kernels do."""
         place = batch.clone()
+
+        def work() -> None:
+            self.update(place, self.tokens)
+
         try:
-            self.replays[batch.shape] = place, self.capture(lambda: self.update(place, self.tokens))
+            expected = self.measure(lambda: self.capture.warm(work))  # first: later the graph has its memory
+            replay = self.capture(work)
+            found = self.measure(replay)
         except RuntimeError as error:  # out of memory, or an operation that needs the host
-            self.failed = True
-            warnings.warn(f"training continues without CUDA graphs, whose capture failed: {error}", stacklevel=2)
+            self._give_up(f"whose capture failed: {error}")
+            return
+        if not _agree(expected, found):
+            told = [f"loss {loss:.5g}, gradients of norm {norm:.5g}" for loss, norm in (found, expected)]
+            self._give_up(f"since a captured step is wrong ({told[0]}; launched kernel by kernel: {told[1]})")
+            return
+        self.replays[batch.shape] = place, replay
+
+    def _give_up(self, reason: str) -> None:
+        self.failed = True
+        kept = ", but for shapes that were captured before" if self.replays else ""
+        warnings.warn(f"training continues without CUDA graphs{kept}, {reason}", stacklevel=2)
+
+
+def _agree(expected: Sequence[float], found: Sequence[float]) -> bool:
+    """Whether two measurements are equal but for rounding; what is not finite must be so in both."""
+    return all(
+        math.isclose(one, other, rel_tol=TOLERANCE, abs_tol=1e-9) or not (math.isfinite(one) or math.isfinite(other))
+        for one, other in zip(expected, found, strict=True)
+    )

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from regard.data.batch import TensorBatch
 from regard.device import multiplies_bf16
-from regard.training.cuda_graphs import CapturedUpdate, CudaGraphs
+from regard.training.cuda_graphs import CapturedUpdate, CudaGraphs, Work
 from regard.training.distributed import Engine, Ranks, full
 from regard.training.losses import Loss
 from regard.training.optim import guarded_step
@@ -50,9 +50,10 @@ class Updates(Generic[B]):
         self.seed, self.clip, self.device = recipe.seed, recipe.training.clip or math.inf, window.sums.device
         self.bf16 = recipe.training.half and multiplies_bf16(self.device)
         self.captured: CapturedUpdate[B] | None = None
+        self.last = torch.zeros(2, device=self.device)  # loss and norm of the gradients, of an update that is captured
         if can_be_captured(recipe, task, self.device, ranks):
             self.captured = CapturedUpdate(
-                lambda batch, tokens: self.update([batch], tokens), self.device, CudaGraphs(self.device)
+                lambda batch, tokens: self.update([batch], tokens), self.device, CudaGraphs(self.device), self.measured
             )
 
     def run(self, batches: Sequence[B], tokens: int) -> None:
@@ -75,6 +76,7 @@ class Updates(Generic[B]):
                 total = total + torch.stack([loss.total, loss.tokens.float()])
             self.window.add(total, bad.maximum((~torch.isfinite(total[0])).float()))
             return
+        norms = torch.zeros((), device=self.device)
         for group, losses in self.phases(batches):
             summed = self.backward(group, losses, tokens)
             self.ranks.add_up(summed)
@@ -82,8 +84,24 @@ class Updates(Generic[B]):
             bad = bad.maximum((~torch.isfinite(norm + summed[0])).float())
             rate = self.rate(group) if self.captured is None else self.optimisation.rates[group]
             guarded_step(self.optimisation.optimizers[group], rate, bad)
-            total = total + summed
+            total, norms = total + summed, norms + norm
+        if self.captured is not None:
+            self.last.copy_(torch.stack([total[0], norms]))
         self.window.add(total, bad)
+
+    def measured(self, work: Work) -> list[float]:
+        """The loss and the norm of the gradients of a captured or launched update, which changes nothing: an update
+        that is marked as bad leaves the weights, and all else that it writes is restored."""
+        window = self.window
+        written = [window.sums, window.stopped, *self.engine.model.buffers(), *self.task.carried.values()]
+        before = [each.clone() for each in written]
+        window.stopped.fill_(1)
+        seed_draws(self.seed, self.progress.step, 0, 0)
+        work()
+        for each, old in zip(written, before, strict=True):
+            each.copy_(old)
+        seed_draws(self.seed, self.progress.step, 0, 0)  # as it was before: the update itself comes next
+        return self.last.tolist()
 
     def rate(self, group: str) -> float:
         """The learning rate of a group of parameters in this step."""

@@ -90,7 +90,9 @@ def trainer_of(name, folder):
 
 def replaying(trainer, capture):
     updates = trainer.updates
-    updates.captured = CapturedUpdate(lambda batch, tokens: updates.update([batch], tokens), CPU, capture)
+    updates.captured = CapturedUpdate(
+        lambda batch, tokens: updates.update([batch], tokens), CPU, capture, updates.measured
+    )
     return trainer
 
 
@@ -103,11 +105,13 @@ def run(trainer, steps):
 
 
 def expected_work(task, steps):
-    """The number of warm-up steps and of captured shapes: a shape is captured after it has occurred WARM times."""
+    """The number of launched steps and of captured shapes: a shape is captured after it has occurred WARM times, and
+    launched once more to be compared with."""
     batches = itertools.islice(task.batches({"epoch": 0, "index": 0}), steps)
     counts = Counter(batch.shape for _, batch in batches).values()
     assert len(counts) > 1 and max(counts) > WARM + 1  # otherwise the test would show little
-    return sum(min(count, WARM) for count in counts), sum(count > WARM for count in counts)
+    captured = sum(count > WARM for count in counts)
+    return sum(min(count, WARM) for count in counts) + captured, captured
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))
@@ -133,6 +137,41 @@ def test_a_capture_that_fails_costs_no_step(tmp_path):
         assert torch.equal(found[key], value), key
 
 
+class Wrong(Playback):
+    """The second graph replays its step with weights that are not the model's, as a defect of a compiler might."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def __call__(self, work):
+        work, second = super().__call__(work), self.captured == 2
+
+        def replay():
+            weights = list(self.model.parameters())
+            kept = [weight.detach().clone() for weight in weights]
+            with torch.no_grad():
+                for weight in weights:
+                    weight.mul_(1 + second)
+            work()
+            with torch.no_grad():
+                for weight, old in zip(weights, kept, strict=True):
+                    weight.copy_(old)
+
+        return replay if second else work
+
+
+@pytest.mark.parametrize("name", ["scenes-vit", "scenes-captioner-hard"])
+def test_a_graph_that_computes_something_else_is_found_and_not_used(tmp_path, name):
+    trainer = trainer_of(name, tmp_path / "wrong")
+    with pytest.warns(UserWarning, match="but for shapes that were captured before, since a captured step is wrong"):
+        found = run(replaying(trainer, Wrong(trainer.model)), 20)
+    assert len(trainer.updates.captured.replays) == 1
+    expected = run(trainer_of(name, tmp_path / "plain"), 20)
+    for key, value in expected.items():
+        assert torch.equal(found[key], value), key
+
+
 def test_a_step_that_is_not_finite_is_noticed_when_it_is_replayed(tmp_path):
     trainer = replaying(trainer_of("scenes-vit", tmp_path / "run"), Playback())
     run(trainer, 12)
@@ -146,7 +185,9 @@ def test_a_step_that_is_not_finite_is_noticed_when_it_is_replayed(tmp_path):
 
 def test_only_so_many_shapes_are_captured():
     seen, capture = [], Playback()
-    repeated = CapturedUpdate(lambda batch, tokens: seen.append((len(batch.rows), float(tokens))), CPU, capture)
+    repeated = CapturedUpdate(
+        lambda batch, tokens: seen.append((len(batch.rows), float(tokens))), CPU, capture, lambda work: (0.0, 0.0)
+    )
     for _ in range(WARM + 2):
         for size in range(1, MOST + 4):
             repeated(ImageBatch(torch.arange(size), torch.zeros(size, 2), None), 10 * size)
