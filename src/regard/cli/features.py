@@ -22,7 +22,9 @@ WRITTEN = (".html", ".json")
 def features(
     numbers: Annotated[list[int] | None, typer.Argument(help="Features to tell more of. Default: a list.")] = None,
     model: Model = "",
-    text: Annotated[str, typer.Option(help="Which features are active on this text, or the image of this file.")] = "",
+    text: Annotated[
+        str, typer.Option(help="Which features are active on this text, or on the image or recording of this file.")
+    ] = "",
     value: Annotated[
         float | None,
         typer.Option(help="With a number and --text: answer with the feature at this value; 0 switches it off."),

@@ -263,9 +263,15 @@ def test_agents_at_steps_of_a_forecaster(decoder, make_forecaster, tmp_path):
     assert past.answers == sum(len(seen) for _, seen in examples) * 12 // 20
     check_site(reader, "decoder.layers.0.residual", examples, futures)
     agents = len(examples[0][1]) // 20
-    assert reader.units(examples[0], "encoder.layers.1.residual").tokens[8:10] == [" 2@-7", " 2@-6"]
+    tokens = reader.units(examples[0], "encoder.layers.1.residual").tokens
+    assert [token[:5] for token in tokens[8:10]] == [" 2@-7", " 2@-6"]
     second = " 1@+2" if decoder == "parallel" else " 2@+1"
-    assert reader.units(examples[0], "decoder.layers.0.residual").tokens[:2] == [" 1@+1", second]
+    tokens = reader.units(examples[0], "decoder.layers.0.residual").tokens
+    assert [token[:5] for token in tokens[:2]] == [" 1@+1", second]
+    walk = np.array([[0, 0], [1, 0], [1, 1], [1, 1], [0, 1], [0, 0], [2, -2], [1, -3]], dtype=np.float32)
+    seen = np.array([1] * 7 + [0], dtype=np.uint8)
+    walk, seen = np.pad(walk, ((0, 12), (0, 0))).ravel(), np.pad(seen, (0, 12))
+    assert "".join(token[-1] for token in reader.units((walk, seen), "encoder.layers.0.input").tokens) == "→→↑·←↓↘"
     given = reader.given("builtin:walkers#3")
     (told,) = pipeline.forecast("builtin:walkers#3")
     moved = (told.likeliest[:, -1] - told.past[:, -1]).round(1)

@@ -197,6 +197,27 @@ def test_activations_are_streamed_within_the_buffer_and_every_vector_comes_once(
     assert (torch.cdist(direct, torch.cat(held), compute_mode="donot_use_mm_for_euclid_dist").amin(dim=1) < 1e-4).all()
 
 
+def test_what_fits_the_buffer_is_read_once_and_shuffled_anew_in_every_epoch(planted, tmp_path, monkeypatch):
+    model, text, _ = planted
+    opened = recipe(model, "decoder.0.residual", text, "data.count=20", "data.buffer=5000", "training.batch=50")
+    DictionaryTask.prepare(opened, tmp_path / "data", lambda: None)
+    task = DictionaryTask.open(opened, tmp_path / "data", torch.device("cpu"))
+    calls, read = [], task.stream.read
+    monkeypatch.setattr(task.stream, "read", lambda chosen: calls.append(chosen) or read(chosen))
+    epochs = {0: [], 1: []}
+    for place, batch in task.batches({}):
+        if place["epoch"] == 2:
+            break
+        epochs[place["epoch"]].append(batch.vectors)
+    assert len(calls) == 1
+    one, two = (torch.cat(each) for each in epochs.values())
+    assert not torch.equal(one, two)
+    every = read(range(len(task.train)))
+    for each in (one, two):  # all vectors of the examples, but for those that fill no batch
+        away = torch.cdist(each, every, compute_mode="donot_use_mm_for_euclid_dist")
+        assert len(each) == len(every) // 50 * 50 and (away.amin(dim=1) < 1e-5).all()
+
+
 @pytest.mark.parametrize("activation", ["topk", "relu"])
 def test_a_run_that_resumes_continues_bit_for_bit(activation, planted, tmp_path):
     model, text, _ = planted

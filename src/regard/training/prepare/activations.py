@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, overload
 
@@ -138,13 +138,18 @@ class ActivationStream:
         self.examples.store.let_go()
         return torch.cat(rows).clone()  # a tensor that autograd may use, not one of inference mode
 
+    @cached_property
+    def _whole(self) -> Float[Tensor, "N D"]:
+        """The vectors of all examples, where these fit the buffer: every epoch has the same, and they are read once."""
+        return self.read(range(len(self.examples)))
+
     def _parts(self, epoch: int) -> list[np.ndarray]:
         """Every example once, in random order and in parts that fit the buffer."""
         order = np.random.default_rng([self.seed, epoch]).permutation(len(self.examples))
         return np.split(order, range(self.at_once, len(order), self.at_once))
 
     def _shuffled(self, chosen: np.ndarray, epoch: int, part: int) -> Float[Tensor, "N D"]:
-        vectors = self.read(chosen.tolist())
+        vectors = self._whole if len(chosen) == len(self.examples) else self.read(chosen.tolist())
         order = np.random.default_rng([self.seed, epoch, part]).permutation(len(vectors))
         return vectors[torch.from_numpy(order).to(vectors.device)]
 

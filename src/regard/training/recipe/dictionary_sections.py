@@ -15,13 +15,13 @@ class ReadSection(Config):
 
     model: str  # a model folder, or hf:owner/name
     place: str  # as `places` and the error of a wrong name list them
-    train: str  # texts, pairs or images; `phrasebook`, `scenes`, or `samples`: what a language model writes itself
+    train: str  # files, or built-in data; `samples`: what a language model writes itself
     valid: str = ""
     split: float = pydantic.Field(default=0.05, gt=0, lt=1)  # share that is held out if valid is not given
     count: PositiveInt = 10_000  # the most examples that are read
     block: PositiveInt = 128  # tokens of the longest text
     documents: Documents = "blank"  # what separates them
-    to: str = ""  # the target language of pairs, for a translator with several
+    to: str = ""  # the target language of pairs, for a translator with several; the language of recordings
     buffer: PositiveInt = 65_536  # vectors that are shuffled together, and the most in memory
     contexts: PositiveInt = 2_000  # examples among which the strongest of every feature are found
 

@@ -20,6 +20,7 @@ from regard.inference.pipelines.forecaster import BUILT_IN, Forecaster, find_sce
 from regard.inference.pipelines.reading.base import Example, Reader, Source, TokenUnits, side_of
 
 STRIDE = 4  # steps from one window of a scene to the next
+ARROWS, STANDING = "→↗↑↖←↙↓↘", 0.05  # directions of a move, and metres of one that is hardly any
 
 
 class TrackReader(Reader[SceneBatch]):
@@ -73,14 +74,19 @@ class TrackReader(Reader[SceneBatch]):
         return (there.transpose(1, 2) if self._step_by_step else there).flatten(1)
 
     def units(self, example: Example, place: str) -> TokenUnits:
-        """The number of each agent and the step, counted from the last of the past."""
-        seen = example[1].reshape(-1, self.past + self.future).astype(bool)
+        """The number of each agent, the step, counted from the last of the past, and where the agent walks to."""
+        steps = self.past + self.future
+        positions, seen = example[0].reshape(-1, steps, 2), example[1].reshape(-1, steps).astype(bool)
         if side_of(place) == "source":
-            where = [(agent, step) for agent in range(len(seen)) for step in range(self.past) if seen[agent, step]]
-            return TokenUnits([f" {agent + 1}@{step - self.past + 1}" for agent, step in where])
-        where = [(agent, step) for agent in range(len(seen)) for step in range(self.future)]
-        where = sorted(where, key=lambda each: each[1]) if self._step_by_step else where
-        return TokenUnits([f" {agent + 1}@+{step + 1}" for agent, step in where])
+            where = np.argwhere(seen[:, : self.past]).tolist()
+        else:
+            where = np.argwhere(np.ones((len(seen), self.future))).tolist()
+            where = sorted(where, key=lambda each: each[1]) if self._step_by_step else where
+            where = [[agent, step + self.past] for agent, step in where]
+        return TokenUnits([
+            f" {agent + 1}@{step - self.past + 1:+d}{_arrow(positions[agent], seen[agent], step)}"
+            for agent, step in where
+        ])  # fmt: skip
 
     @torch.inference_mode()
     def answer(self, example: Example, position: int) -> str:
@@ -105,6 +111,18 @@ class TrackReader(Reader[SceneBatch]):
             part = PARTS.index(source.part)
             return (built_in_walkers(source.seed, len(PARTS) * number + part) for number in count())
         return iter([read_tracks(source.path, every=self.pipeline.settings.every)])
+
+
+def _arrow(positions: Float[np.ndarray, "T 2"], seen: Bool[np.ndarray, T], step: int) -> str:
+    """The direction of the last move, east to the right and north up; a point if there is hardly any, nothing if it is
+    not known."""
+    before, after = (step - 1, step) if step else (0, 1)
+    if not (seen[before] and seen[after]):
+        return ""
+    east, north = (positions[after] - positions[before]).tolist()
+    if np.hypot(east, north) < STANDING:
+        return "·"
+    return ARROWS[round(np.arctan2(north, east) / (2 * np.pi) * len(ARROWS)) % len(ARROWS)]
 
 
 def _row(positions: Float[np.ndarray, "N T 2"], seen: Bool[np.ndarray, "N T"]) -> Example:
