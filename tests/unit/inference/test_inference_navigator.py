@@ -175,6 +175,10 @@ def test_evaluate_names_bad_paths(folder, tmp_path, capsys):
     assert run(["evaluate", str(tmp_path / "paths.json"), "-m", str(folder), "--json"]) == 1
     captured = capsys.readouterr()
     assert "path 2: house home: the path jumps" in captured.err and "1 paths, 1 instructions" in captured.out
+    (tmp_path / "paths.json").write_text(json.dumps([{**entry, "scan": "nowhere"}, {**entry, "instructions": [""]}]))
+    assert run(["evaluate", str(tmp_path / "paths.json"), "-m", str(folder)]) == 1
+    told = capsys.readouterr().err
+    assert "no path to measure on; 2 are left out, the first because" in told and "there is no house 'nowhere'" in told
 
 
 def test_plan_and_models_know_them(capsys):

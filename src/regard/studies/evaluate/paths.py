@@ -38,6 +38,8 @@ def evaluate_paths(navigator: Navigator, data: str, options: EvaluationOptions) 
         houses = read_houses(graphs_beside(data))
         routes = read_routes(data, houses, unread)
     groups = {name: found for name, found in _groups(navigator, routes, _is_own(data, options.folder)) if found}
+    if not groups and unread:
+        raise DataError(f"{data}: has no path to measure on; {len(unread)} are left out, the first because {unread[0]}")
     if not groups:
         raise DataError(f"{data}: has no path to measure on: all are in houses that the model was trained on")
     scores: dict[str, object] = {"note": NOTE}
