@@ -115,6 +115,29 @@ def test_samples_are_taken_as_they_are():
     assert Loudness().transcribe(wave(3, 4))[0].text == "l3. l4."
 
 
+@pytest.mark.parametrize("kind", [np.int16, np.int32, np.uint8, np.float64])
+def test_samples_of_any_kind_are_as_loud_as_they_are_meant(kind):
+    samples = wave(3, 7).astype(np.float64)
+    if kind != np.float64:
+        limits = np.iinfo(kind)
+        middle = 0 if limits.min else 128
+        samples = (samples * (limits.max - middle) + middle).round()
+    assert Loudness().transcribe(samples.astype(kind))[0].text == "l3. l7."
+
+
+@pytest.mark.parametrize(
+    ("samples", "told"),
+    [
+        (np.zeros((100, 2), np.float32), r"shape \(100, 2\); expected one channel"),
+        (np.zeros(0, np.float32), "there are no samples"),
+        (np.array([0.0, np.nan]), "sample 1 is no number"),
+    ],
+)
+def test_samples_that_are_none_are_refused(samples, told):
+    with pytest.raises(DataError, match=told):
+        Loudness().transcribe(samples)
+
+
 def test_silence_is_not_heard():
     transcriber = Loudness()
     with pytest.warns(UserWarning, match="silent"):

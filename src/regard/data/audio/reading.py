@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,6 +79,23 @@ def stream_audio(source: AudioSource, rate: int, name: str = "") -> Iterator[Sam
             yield resampler.push(block.mean(axis=1, dtype=np.float32))
         yield resampler.finish()
         found.warn(cut=_is_cut(file.extra_info))
+
+
+def given_samples(samples: NDArray[Any]) -> Samples:
+    """Samples that a caller has already, as a file would give them: whole numbers become fractions of full scale."""
+    if samples.ndim != 1:
+        raise DataError(
+            f"the samples have the shape {samples.shape}; expected one channel: mix them down, .mean(axis=1)"
+        )
+    if not len(samples):
+        raise DataError("there are no samples; expected at least one")
+    if np.issubdtype(samples.dtype, np.integer):
+        limits = np.iinfo(samples.dtype)
+        middle = 0 if limits.min else limits.max // 2 + 1
+        samples = (samples.astype(np.float64) - middle) / (limits.max - middle + 1)
+    if not np.isfinite(samples).all():
+        raise DataError(f"sample {int(np.isfinite(samples).argmin()):,} is no number (NaN, infinite)")
+    return samples.astype(np.float32, copy=False)
 
 
 def write_wav(path: Path, samples: Samples, rate: int) -> None:

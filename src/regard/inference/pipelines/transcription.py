@@ -14,15 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from regard.config import Config
 from regard.data.audio.cutting import Piece, cut_at_silence
-from regard.data.audio.reading import SILENT, AudioSource, Samples, stream_audio
+from regard.data.audio.reading import SILENT, AudioSource, Samples, given_samples, stream_audio
 from regard.data.formats.languages import find_language
 from regard.errors import DataError, UsageError
 from regard.inference.decoding.settings import SearchSettings
 
-Audio = AudioSource | Samples  # a file, the bytes of one, or samples at the rate of the model
+Audio = AudioSource | NDArray[Any]  # a file, the bytes of one, or samples at the rate of the model
 
 BATCH_PIECES = 8  # pieces that are heard at once
 DIGITS = 3  # of seconds in JSON
@@ -118,8 +119,8 @@ class Transcriber(ABC):
     def transcribe(
         self, audio: Audio | Sequence[Audio], *, options: TranscribeOptions | None = None, **changes: Any
     ) -> list[Transcript]:
-        """A transcript of every recording: a path, the bytes of a file, or samples at the rate of the model. `changes`
-        are single values of the options."""
+        """A transcript of every recording: a path, the bytes of a file, or samples at the rate of the model, from -1 to
+        1 or whole numbers of any depth. `changes` are single values of the options."""
         several: Sequence[Audio] = [audio] if isinstance(audio, str | Path | bytes | np.ndarray) else audio
         chosen = (options or TranscribeOptions()).replace(**changes)
         found = []
@@ -144,8 +145,7 @@ class Transcriber(ABC):
         for source in audio:
             files.append(file := _File())
             try:
-                name = next(called, "")
-                blocks = [source] if isinstance(source, np.ndarray) else stream_audio(source, self.rate, name)
+                blocks = self._blocks(source, next(called, ""))
                 for piece in cut_at_silence(blocks, self.rate, self.longest):
                     file.samples = piece.start + len(piece.samples)
                     batch.append((file, piece))
@@ -161,6 +161,12 @@ class Transcriber(ABC):
         self._hear(batch, options)
         for file in files:
             yield file.result(self.rate, options)
+
+    def _blocks(self, source: Audio, name: str) -> Iterable[Samples]:
+        """Samples at the rate of the model; `name` is that of bytes."""
+        if isinstance(source, np.ndarray):
+            return [given_samples(source)]
+        return stream_audio(source, self.rate, name)
 
     def checked(self, options: TranscribeOptions) -> TranscribeOptions:
         """The options, with the model's own code for the language; refuses what the model cannot do."""
