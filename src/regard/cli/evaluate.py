@@ -26,6 +26,7 @@ from regard.cli.options import (
     load_translator,
     load_writer,
     located_file,
+    refuse_given,
     use_data_root,
 )
 from regard.data.whole_files import write_whole
@@ -127,8 +128,7 @@ def evaluate(
             "--backward": backward, "--layers": layers, "--strip-accents": strip_accents, "--quality": quality,
             "--calibrate": calibrate, "--passes": passes, "--reverse": reverse, "--stride": stride,
         }  # fmt: skip
-        if wrong := next((option for option, value in of_translators.items() if value), ""):
-            raise UsageError(f"{wrong} is for models that translate or write; {model[0]} does not, so leave it out")
+        refuse_given(of_translators, f"is for models that translate or write, and {model[0]} does not")
         _print_evaluations(model, data, count, seed, beam, samples, output, device, allow_pickle, as_json)
         return
     if len(model) == 1 and (read := input_of(model[0])) != "text":
@@ -218,13 +218,13 @@ def _print_evaluations(
     for model in models:
         evaluation, pipeline = _find_evaluation(model), regard.load(model, device=device, allow_pickle=allow_pickle)
         assert evaluation is not None
-        if output and (len(models) > 1 or getattr(pipeline, "pipeline", "") not in DRAWN):
+        kind = getattr(pipeline, "pipeline", "")
+        if output and (len(models) > 1 or kind not in DRAWN):
             raise UsageError(
                 "-o is for translations, or for the precision of one model that finds objects; leave it out"
             )
-        for option, value, takes in (("--beam", beam, SEARCHED), ("--samples", samples, SAMPLED)):
-            if value is not None and getattr(pipeline, "pipeline", "") not in takes:
-                raise UsageError(f"{option} does not apply to {model}; leave it out")
+        others = {"--beam": kind not in SEARCHED and beam, "--samples": kind not in SAMPLED and samples}
+        refuse_given(others, f"does not apply to {model}")
         drawn = {} if samples is None else {"samples": samples}
         options = EvaluationOptions(resolve(local_folder(model)), count, seed, beam, output, **drawn)
         found = evaluation(pipeline, data, options)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.options import AllowPickle, AsJson, Device, Models, To, built_in
+from regard.cli.options import AllowPickle, AsJson, Device, Models, To, built_in, refuse_given
 from regard.data.whole_files import write_whole
 from regard.errors import UsageError, with_article
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 BY = ("zero", "mean")
 DRAWN = (".png", ".svg", ".json")
+LONGEST = 60  # words of a sentence of the phrasebook
 
 
 def heads(
@@ -37,7 +38,7 @@ def heads(
     layers: Annotated[str, typer.Option(help="Pattern of layers, such as 'decoder.*.cross'.")] = "*",
     count: Annotated[int, typer.Option(min=1, help="Most texts or pairs that are measured on.")] = 100,
     seed: Annotated[int, typer.Option(min=0, help="Built-in data: which draw.")] = 1,
-    max_words: Annotated[int, typer.Option(min=1, help="phrasebook: longest sentence, in words.")] = 60,
+    max_words: Annotated[int, typer.Option(min=1, help="phrasebook: longest sentence, in words.")] = LONGEST,
     align: Annotated[
         bool, typer.Option("--align", help="Translators: beside every cross head, the alignment error of its weights.")
     ] = False,
@@ -71,8 +72,10 @@ def heads(
     pairs = None
     if isinstance(pipeline, Translator):
         pairs = held_out_pairs(pipeline, data, to, count=count, seed=seed, max_words=max_words)[:count]
-    elif align:
-        raise UsageError(f"{names[0]} is {with_article(type(pipeline).__name__)}; --align is for translators")
+    else:
+        of_translators = {"--align": align, "--to": to, "--max-words": max_words != LONGEST}
+        kind = with_article(type(pipeline).__name__)
+        refuse_given(of_translators, f"is for translators, and {names[0]} is {kind}")
     rates = head_alignment(pipeline, pairs) if align and isinstance(pipeline, Translator) and pairs is not None else {}
     measure = _measure(pipeline, names[0], data, metric, pairs, count, seed)
     table = head_table(pipeline, measure, layers=layers, by="mean" if by == "mean" else "zero", progress=_progress)

@@ -11,7 +11,20 @@ import typer
 
 from regard.cli.answering import Unknown, refuse_images
 from regard.cli.images import look_at_file
-from regard.cli.options import AllowPickle, Changes, Device, Models, To, Without, built_in, finite, input_of
+from regard.cli.options import (
+    AllowPickle,
+    Changes,
+    Device,
+    Models,
+    To,
+    Without,
+    built_in,
+    finite,
+    input_of,
+    refuse_given,
+)
+
+LISTED = 10  # tokens of a prediction
 
 
 def look(
@@ -31,7 +44,7 @@ def look(
     top_k: Annotated[int | None, typer.Option(help="Draw from the k most probable tokens only.")] = None,
     top_p: Annotated[float | None, typer.Option(help="Draw from the most probable tokens of this mass.")] = None,
     seed: Annotated[int | None, typer.Option(help="Same seed, same text.")] = None,
-    top: Annotated[int, typer.Option(min=1, help="How many tokens to list for each prediction.")] = 10,
+    top: Annotated[int, typer.Option(min=1, help="How many tokens to list for each prediction.")] = LISTED,
     layers: Annotated[str, typer.Option(help="Pattern of layers, such as 'decoder.*.cross'.")] = "*",
     head: Annotated[int | None, typer.Option(min=0, help="One head only, counted from 0.")] = None,
     at: Annotated[
@@ -64,12 +77,18 @@ def look(
     if len(model) == 1 and input_of(model[0]) != "text":
         from regard.inference.insight.interventions import switched_off
 
+        of_texts = {
+            "--target": target, "--to": to, "--max-tokens": max_tokens is not None, "--top": top != LISTED,
+            "--temperature": temperature is not None, "--top-k": top_k, "--top-p": top_p, "--seed": seed is not None,
+        }  # fmt: skip
+        refuse_given(of_texts, f"is for models that read texts, and {model[0]} reads a file")
         look_at_file(
             text, pair, model[0], output, layers, head, at or [], switched_off(without) + change, other, logit_lens,
             device, allow_pickle,
         )  # fmt: skip
         return
     refuse_images((text, pair, other))
+    refuse_given({"--at": bool(at)}, "names a place of an image, and this model reads texts")
     import regard
     from regard.data.arguments import refuse_missing_image
     from regard.data.tokenizers.base import well_formed

@@ -12,7 +12,7 @@ import typer
 
 from regard.cli.answering import given_texts
 from regard.cli.files import STDIN, GivenFiles, SkipBad, files_in, tell_skipped
-from regard.cli.options import AllowPickle, AsJson, Device, Model, Without, switch_off
+from regard.cli.options import AllowPickle, AsJson, Device, Model, Without, refuse_given, switch_off
 from regard.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ def match(
     from regard.checkpoints.hub import local_folder
     from regard.inference.pipelines.vision_language import VisionLanguageModel
 
+    refuse_given({"--top": images is None and top != TOP}, "counts the images of --images, which is not given")
     if images is None and not given:
         raise UsageError("give an image and at least one text, or a folder with --images and a text")
     image, *texts = given or () if images is None else (STDIN, *(given or ()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Protocol, runtime_checkable
 
@@ -106,6 +107,15 @@ def switch_off(context: typer.Context, pipeline: object, heads: list[str]) -> No
 
     if heads:
         context.with_resource(without_heads(pipeline, heads))
+
+
+def refuse_given(options: Mapping[str, object], why: str) -> None:
+    """Refuse the first of some options, by name, that is not as if it had not been given: it would do nothing."""
+    from regard.errors import UsageError
+
+    for name, value in options.items():
+        if value not in (None, "", False, 0):
+            raise UsageError(f"{name} {why}; leave it out")
 
 
 def is_image_model(name: str) -> bool:

@@ -109,6 +109,15 @@ def segmenter(tmp_path):
     return str(save_model(tmp_path / "segmenter", "segmenter", model) or tmp_path / "segmenter")
 
 
+@pytest.mark.parametrize(
+    "option", [["--target", "x"], ["--max-tokens", "0"], ["--seed", "0"], ["--top", "3"], ["--to", "es"]]
+)
+def test_look_refuses_options_that_an_image_does_not_need(make_classifier, files, option, tmp_path, capsys):
+    out = tmp_path / "look.html"
+    assert run(["look", str(files[0]), "-m", str(make_classifier("vit")), "-o", str(out), *option]) == 2
+    assert f"{option[0]} is for models that read texts" in capsys.readouterr().err and not out.exists()
+
+
 def test_segment_writes_masks_names_bad_files_and_goes_on(segmenter, files, tmp_path, capsys):
     out = tmp_path / "masks"
     assert run(["segment", *files, files[0], "-m", segmenter, "-o", str(out)]) == 1

@@ -152,4 +152,4 @@ def test_the_alignment_error_of_every_head_stands_beside_its_effect(translator_f
         assert each["alignment_error_rate"] == pytest.approx(min(read))
     (tmp_path / "texts.txt").write_text("one two three\n")
     assert run(["heads", str(tmp_path / "texts.txt"), "-m", str(gpt_folder), "--align"]) == 2
-    assert "--align is for translators" in capsys.readouterr().err
+    assert "--align is for translators, and" in capsys.readouterr().err
