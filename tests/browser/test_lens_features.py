@@ -1,13 +1,20 @@
 """The Features tab: features listed, searched, named, switched off and turned up; the features of a text."""
 
+import base64
+import io
 import json
 import os
 from collections.abc import Callable
+from dataclasses import asdict
 
+import numpy as np
+from PIL import Image
 from playwright.sync_api import Page, expect
 
 import regard
 from regard.cli.main import run
+from regard.inference.pipelines.feature_dictionary import Context
+from regard.look.feature_page import render_features
 
 
 def shot(page: Page, name: str) -> None:
@@ -59,3 +66,34 @@ def test_the_offline_page_shows_images_and_what_the_model_says(open_lens: Callab
         expect(page.locator(".features button").last).to_have_attribute("aria-current", "true")
         expect(page.locator(".effects tbody tr").first).to_be_visible()
         shot(page, "features-offline")
+
+
+def test_features_of_regions_are_drawn_as_boxes(open_lens: Callable, tmp_path):
+    white = io.BytesIO()
+    Image.fromarray(np.full((50, 50, 3), 255, np.uint8)).save(white, "PNG")
+    context = Context(
+        "0", [2.0, 0.0, 1.0], 0, 0, boxes=[[0.5, 0.5, 1.0, 1.0], [0.0, 0.0, 1.0, 1.0], [0.0, 0.0, 0.4, 0.4]]
+    )
+    feature = {"number": 3, "name": "", "share": 0.1, "largest": 2.0, "words": [], "outputs": None, "effects": []}
+    report = {
+        "dictionary": "d", "model": "m", "place": "regions.0.residual", "vectors": 9,
+        "images": {"0": base64.b64encode(white.getvalue()).decode()},
+        "features": [{**feature, "contexts": [asdict(context)]}],
+    }  # fmt: skip
+    (tmp_path / "page.html").write_text(render_features(report))
+    with open_lens(f"file://{tmp_path / 'page.html'}") as page:
+        canvas = page.locator(".contexts.images canvas")
+        expect(canvas).to_be_visible()
+        page.wait_for_function("document.querySelector('.contexts canvas').style.width === '150px'")
+        # shares of the sides: in the heaviest box, beside the boxes, in the other box, and twice at the edge of a box
+        points = [[0.75, 0.75], [0.7, 0.2], [0.2, 0.2], [0.503, 0.75], [0.398, 0.2]]
+        drawn = canvas.evaluate(
+            """(canvas) => {
+            const { width, height } = canvas;
+            return [width, height, [...canvas.getContext("2d").getImageData(0, 0, width, height).data]];
+            }"""
+        )
+        pixels = np.array(drawn[2]).reshape(drawn[1], drawn[0], 4)
+        light = [int(pixels[int(y * drawn[1]), int(x * drawn[0]), :3].min()) for x, y in points]
+        assert light[0] == 255 and light[1] < 50 and 90 < light[2] < 200 and max(light[3:]) < 140
+        shot(page, "features-boxes")

@@ -625,3 +625,8 @@ def test_words_and_steps_of_a_model_of_paths(kind, make_navigator):
     assert reader.answer(given, 0) == f"path 1 {best[0] / sum(best):.0%}"
     with pytest.raises(UsageError, match=r"write HOUSE\|START\|INSTRUCTION"):
         reader.given("turn left")
+
+
+def test_a_pipeline_that_nothing_reads_is_told_what_is_read():
+    with pytest.raises(UsageError, match="cannot read an object; it reads: LanguageModel, Translator, TextToText"):
+        reader_of(object())

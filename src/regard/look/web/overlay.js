@@ -1,6 +1,6 @@
 // The weights of the cells of an image as a veil over it: light where it is looked at.
 
-import { colour, prepare } from "./colours.js";
+import { prepare } from "./colours.js";
 
 const VEIL = 0.86, CONTRAST = 0.8; // opacity over a cell of weight 0, and the exponent with which it falls
 
@@ -13,14 +13,25 @@ function drawImage(canvas, image, side) {
   return { context, width, height };
 }
 
-/** Draw an image, `side` pixels wide, with the boxes of positive weight, the heaviest on top. */
+const veil = (share) => `rgb(8 12 24 / ${VEIL * (1 - share ** CONTRAST)})`;
+
+/** Draw an image, `side` pixels wide, under a veil with its boxes of positive weight above it, the heaviest on top. */
 export function drawBoxes(canvas, image, side, boxes, weights) {
   const { context, width, height } = drawImage(canvas, image, side);
   const peak = Math.max(...weights, 0) || 1;
   const lit = boxes.map((box, at) => ({ box, share: weights[at] / peak })).filter(({ share }) => share > 0);
+  context.fillStyle = veil(0);
+  context.fillRect(0, 0, width, height);
   for (const { box: [left, top, right, bottom], share } of lit.sort((one, other) => one.share - other.share)) {
-    Object.assign(context, { strokeStyle: colour(share), lineWidth: 1 + 2 * share });
-    context.strokeRect(left * width + 1, top * height + 1, (right - left) * width - 2, (bottom - top) * height - 2);
+    const place = [left * width, top * height, (right - left) * width, (bottom - top) * height];
+    const part = [left * image.width, top * image.height, (right - left) * image.width, (bottom - top) * image.height];
+    context.drawImage(image, ...part, ...place);
+    context.fillStyle = veil(share);
+    context.fillRect(...place);
+    for (const [strokeStyle, lineWidth] of [["rgb(8 12 24)", 3], ["white", 1]]) { // seen on light and dark images
+      Object.assign(context, { strokeStyle, lineWidth });
+      context.strokeRect(place[0] + 2, place[1] + 2, place[2] - 4, place[3] - 4);
+    }
   }
 }
 
@@ -32,7 +43,7 @@ export function drawUnderVeil(canvas, image, side, { grid: [rows, columns], weig
     const [row, column] = [Math.floor(at / columns), at % columns];
     const [left, right] = [column, column + 1].map((each) => Math.round((each * width) / columns));
     const [top, bottom] = [row, row + 1].map((each) => Math.round((each * height) / rows));
-    context.fillStyle = `rgb(8 12 24 / ${VEIL * (1 - (weight / peak) ** CONTRAST)})`;
+    context.fillStyle = veil(weight / peak);
     context.fillRect(left, top, right - left, bottom - top);
   });
   return { context, width, height };

@@ -37,6 +37,7 @@ from regard.training.recipe.dictionary_sections import ReadSection
 from regard.training.run_state import LoaderPlace
 from regard.training.safeguards import Poll
 
+FEWEST = 2  # examples of a part
 PROBED = 256  # examples that show the width of a place, and the vectors at which a dictionary begins
 
 
@@ -94,13 +95,13 @@ class ExamplePreparation:
         source = Source(data.train, "train", data.count, data.block, data.documents, data.to, self.seed)
         yield source
         if data.valid or is_built_in(data.train):
-            count = max(1, round(data.split * data.count))
+            count = max(FEWEST, round(data.split * data.count))
             yield replace(source, path=data.valid or data.train, part="valid", count=count)
 
     def _write(self, reader: Reader[Any], source: Source, poll: Poll, place: Path) -> None:
         found = _polled(read_examples(reader, source), poll)
         ExampleStore.write(place / source.part, found, reader.columns)
-        if len(ExampleStore.open(place / source.part)) < 2:
+        if len(ExampleStore.open(place / source.part)) < FEWEST:
             raise no_examples(source)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from regard.errors import UsageError
+from regard.errors import UsageError, with_article
 from regard.inference.pipelines.captioner import ImageCaptioner
 from regard.inference.pipelines.detection import ObjectDetector
 from regard.inference.pipelines.folding import StructurePredictor
@@ -59,4 +59,4 @@ def reader_of(pipeline: Any) -> Reader[Any]:
         if isinstance(pipeline, kind):
             return reader(pipeline)
     known = ", ".join(kind.__name__ for kind in READERS)
-    raise UsageError(f"a dictionary of features cannot read a {type(pipeline).__name__} yet; it reads: {known}")
+    raise UsageError(f"a dictionary of features cannot read {with_article(type(pipeline).__name__)}; it reads: {known}")
