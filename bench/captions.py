@@ -1,6 +1,8 @@
-"""Pictures of captions with their maps, chosen by number: every n-th image of a file of captions, for several models.
+"""Pictures of captions with their maps, chosen by number: every n-th image of a file of captions, or of the built-in
+test scenes, for several models.
 
 Example: python bench/captions.py ../shared/data/flickr8k/dev_captions.tsv.gz -m runs/soft -m runs/hard -o images
+Example: python bench/captions.py scenes -m runs/scenes-captioner -m runs/scenes-captioner-hard -o images --sheet 20
 """
 
 from __future__ import annotations
@@ -13,10 +15,14 @@ import typer
 from PIL import Image
 
 import regard
-from regard.data.captions.reading import captioned_images
+from regard.data.captions.reading import CaptionedImage, captioned_images
+from regard.data.synthetic.shapes import scenes
 from regard.inference.pipelines.captioner import ImageCaptioner
 from regard.look.adapters.captions import caption_report
 from regard.look.save import save
+from regard.training.recipe.files import SCENES
+
+SCENE_COUNT, SCENE_SIZE = 500, 64
 
 
 def main(
@@ -29,15 +35,17 @@ def main(
     device: str = "cpu",
 ) -> None:
     """Write NUMBER-MODEL.png for every chosen image and model, and captions.json with what was said."""
-    found = list(captioned_images(data, problems=[], skip_bad=True))
+    found = _scenes() if data == SCENES else list(captioned_images(data, problems=[], skip_bad=True))
     chosen = range(0, len(found), max(1, len(found) // count))[:count]
     output.mkdir(parents=True, exist_ok=True)
     said: dict[str, dict[str, object]] = {
         str(number): {"image": found[number].name, "references": found[number].captions} for number in chosen
     }
+    names = []
     for folder in model:
         captioner = regard.load(folder, device=device)
         assert isinstance(captioner, ImageCaptioner)
+        names.append(captioner.name)
         for number in chosen:
             image, name, _ = found[number]
             (caption,) = captioner.caption(image, beam=beam)
@@ -47,14 +55,24 @@ def main(
     (output / "captions.json").write_text(json.dumps(said, indent=1, ensure_ascii=False), encoding="utf-8")
     if sheet:
         shown = chosen[:: max(1, len(chosen) // sheet)][:sheet]
-        rows = [sorted(output.glob(f"{number:03d}-*.png")) for number in shown]
-        write_sheet(rows, output / "sheet.png")
+        rows = [[output / f"{number:03d}-{name}.png" for name in names] for number in shown]
+        write_sheet([[file for file in row if file.exists()] for row in rows], output / "sheet.png")
 
 
-def write_sheet(rows: list[list[Path]], path: Path, width: int = 900, colours: int = 128) -> None:
-    """Images side by side, each row under the one before, with few colours, so that the file stays small."""
+def _scenes() -> list[CaptionedImage]:
+    drawn = enumerate(scenes(part="test", count=SCENE_COUNT, seed=1, size=SCENE_SIZE))
+    return [
+        CaptionedImage(Image.fromarray(scene.pixels.transpose(1, 2, 0)), f"scene {number}", list(scene.captions))
+        for number, scene in drawn
+    ]
+
+
+def write_sheet(rows: list[list[Path]], path: Path, width: int = 800, colours: int = 128) -> None:
+    """Images side by side, each row under the one before, all at one scale, at which the widest has `width` pixels; with
+    few colours, so that the file stays small."""
     found = [[Image.open(file).convert("RGB") for file in row] for row in rows]
-    scaled = [[image.resize((width, image.height * width // image.width)) for image in row] for row in found]
+    factor = width / max(image.width for row in found for image in row)
+    scaled = [[image.resize((int(image.width * factor), int(image.height * factor))) for image in row] for row in found]
     heights = [max(image.height for image in row) for row in scaled]
     whole = Image.new("RGB", (width * max(map(len, scaled)), sum(heights)), "white")
     for number, row in enumerate(scaled):
