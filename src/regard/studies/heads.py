@@ -41,7 +41,8 @@ LESS_IS_BETTER = (
 
 
 class Measure(NamedTuple):
-    """What is measured: its name, whether more is better, the value, and the inputs run one at a time for means."""
+    """What is measured: its name, whether more is better, the value, and a run over the inputs for the means of heads,
+    one at a time where they can be."""
 
     name: str
     more_is_better: bool
