@@ -452,7 +452,8 @@ def test_words_and_regions_of_a_vilbert(head, scene_words, tmp_path):
         "point": lambda: pipeline.point(tmp_path / "one.png", texts[0])[0].region,
         "answer": lambda: pipeline.answer(tmp_path / "one.png", texts[0])[0].label,
     }.get(head, lambda: f"{pipeline.match(tmp_path / 'one.png', texts[0])[0].score:+.2f}")()
-    assert str(expected) in reader.answer(given, 0)
+    text, _, said = reader.answer(given, 0).rpartition(": ")
+    assert text == texts[0] and str(expected) in said
     with pytest.raises(UsageError, match="write FILE:TEXT"):
         reader.given("one.png")
 
@@ -622,7 +623,7 @@ def test_words_and_steps_of_a_model_of_paths(kind, make_navigator):
     given = reader.given("builtin:houses#0|house-1-000-000|turn left and stop")
     (told,) = pipeline.navigate("turn left and stop", "builtin:houses#0", "house-1-000-000")
     best = [path.probability for path in told.paths[:4]]
-    assert reader.answer(given, 0) == f"path 1 {best[0] / sum(best):.0%}"
+    assert reader.answer(given, 0) == f"turn left and stop: path 1 {best[0] / sum(best):.0%}"
     with pytest.raises(UsageError, match=r"write HOUSE\|START\|INSTRUCTION"):
         reader.given("turn left")
 

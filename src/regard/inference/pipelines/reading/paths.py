@@ -90,9 +90,9 @@ class PathReader(Reader[PathBatch]):
 
     @torch.inference_mode()
     def answer(self, example: Example, position: int) -> str:
-        """The path that is chosen; in examples, path 1 is the one that succeeds."""
+        """The instruction and the path that is chosen; in examples, path 1 is the one that succeeds."""
         share, number = self._scores(self.batch([example]))[0].softmax(dim=-1).max(dim=0)
-        return f"path {int(number) + 1} {float(share):.0%}"
+        return f"{self.tokenizer.decode(example[0].tolist())}: path {int(number) + 1} {float(share):.0%}"
 
     def _scores(self, batch: PathBatch) -> Float[Tensor, "B C"]:
         return score_candidates(

@@ -110,13 +110,13 @@ class RegionTextReader(Reader[PairInputs]):
 
     @torch.inference_mode()
     def answer(self, example: Example, position: int) -> str:
-        """How well the text fits, which box it means, or the answer."""
-        output = self._output(self.batch([example]))
+        """The text, and how well it fits, which box it means, or the answer."""
+        output, text = self._output(self.batch([example])), self.tokenizer.decode(example[0].tolist())
         if self.head in ("pretraining", "score"):
-            return f"fits {float(output.score):+.2f}"
+            return f"{text}: fits {float(output.score):+.2f}"
         assert output.logits is not None
         share, number = output.logits[0].float().softmax(dim=-1).max(dim=0)
-        return f"{self.output_names()(int(number))} {float(share):.0%}"
+        return f"{text}: {self.output_names()(int(number))} {float(share):.0%}"
 
     def output_names(self) -> Callable[[int], str]:
         return self.pipeline.labels.__getitem__ if self.head == "answer" else lambda number: f"region {number}"
