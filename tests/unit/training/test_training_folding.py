@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from regard.data.folding.examples import examples_of
+from regard.data.proteins.structures import write_pdb
 from regard.data.synthetic.chains import built_in_chain
 from regard.errors import ConfigError, DataError
 from regard.training.evaluation.structures import (
@@ -73,6 +74,26 @@ def test_other_folds_hold_out_other_chains(tmp_path):
         open_task(
             load_recipe("chains-evoformer", [*SMALL, "data.fold=7"]), tmp_path / "7", torch.device("cpu"), lambda: None
         )
+
+
+def test_chains_of_one_name_are_held_out_together(tmp_path):
+    pytest.importorskip("gemmi")
+    (tmp_path / "files").mkdir()
+    for number in range(3):
+        for suffix in ("pdb", "ent"):  # the same entry, twice
+            write_pdb(tmp_path / "files" / f"x{number}.{suffix}", [built_in_chain(1, number, (20, 20))])
+
+    def opened(count):
+        sets = [*SMALL, f"data.train={tmp_path / 'files'}", f"data.held_out={count}"]
+        recipe = load_recipe("chains-evoformer", sets)
+        return open_task(recipe, tmp_path / str(count), torch.device("cpu"), lambda: None).corpus.settings
+
+    for count, kept in ((1, 4), (2, 2)):
+        found = opened(count)
+        assert (len(found.trained), len(found.validated)) == (kept, 6 - kept)
+        assert not set(found.trained) & set(found.validated)
+    with pytest.raises(DataError, match=r"has 3 chains, of which fold 0 of data.held_out = 3 leaves none to train"):
+        opened(3)
 
 
 def test_what_is_not_known_does_not_count(tmp_path):

@@ -111,9 +111,9 @@ class FoldingPreparation:
         return chosen[: data.count or None]
 
     def _held_out(self, names: Sequence[str]) -> set[str]:
-        """The chains of the chosen fold, in the order of the SHA-256 of their names."""
+        """The chains of the chosen fold, by the SHA-256 of their names; those of one name stay together."""
         data = self.data
-        order = sorted(names, key=lambda name: hashlib.sha256(name.encode()).digest())
+        order = sorted(set(names), key=lambda name: hashlib.sha256(name.encode()).digest())
         aside = set(order[data.fold * data.held_out : (data.fold + 1) * data.held_out])
         if data.held_out and (not aside or len(aside) == len(order)):
             raise DataError(
