@@ -14,7 +14,7 @@ from regard.data.synthetic.shapes import scenes
 from regard.data.tokenizers.training import VocabularyConfig, train_vocabulary
 from regard.inference.pipelines.captioner import Caption, ImageCaptioner
 from regard.look.report import from_json
-from regard.studies.evaluate.captions import Looks, mass_inside, named_things, tokens_of_words
+from regard.studies.evaluate.captions import Looks, mass_inside, named_things
 
 
 @pytest.fixture
@@ -110,10 +110,12 @@ def test_attention_is_measured_at_the_tokens_of_the_named_words(kind):
     vocabulary = VocabularyConfig.parse({"kind": kind, "size": 270, "min_frequency": 1})
     tokenizer = train_vocabulary([scene.caption], vocabulary, "terminated")
     ids = tokenizer.encode([scene.caption])[0].ids[:-1]
-    words = [[tokenizer.decode([ids[place]]) for place in places] for places in tokens_of_words(tokenizer, ids)]
-    assert ["".join(each).strip() for each in words] == scene.caption.split()
+    numbers, words = tokenizer.word_numbers(ids), [""] * len(scene.caption.split())
+    for token, number in zip(ids, numbers, strict=True):
+        words[number] += tokenizer.decode([token])
+    assert [each.strip() for each in words] == scene.caption.split()
     looks, (thing, named) = Looks(tokenizer), next(named_things(scene, scene.caption.split()))
-    named = [place for word in named for place in tokens_of_words(tokenizer, ids)[word]]
+    named = [place for place, number in enumerate(numbers) if number in named]
     weights = np.zeros((1, len(ids), scene.owners.size))
     weights[:, named] = (scene.owners == thing + 1).ravel() / (scene.owners == thing + 1).sum()  # all on its pixels
     looks.add([scene], [Caption(scene.caption, 0.0, True, ids)], [({"cross": weights}, [])])

@@ -174,6 +174,10 @@ class TextTokenizer:
             return piece.removeprefix("##"), piece.startswith("##")
         return piece.replace(SPACE, " ").strip(), not piece.startswith(SPACE)
 
+    def word_numbers(self, ids: Sequence[int]) -> list[int]:
+        """The number of the word, of those with spaces between them, that each token of a text belongs to."""
+        return [max(0, len(self.decode(ids[: place + 1]).split()) - 1) for place in range(len(ids))]
+
     def words_of(self, text: str, pair: str | None = None, *, marked: bool = False) -> list[int]:
         """For each id of `encode`, the index of its whitespace word; the second text's words are numbered after the
         first's. -1 for special tokens."""

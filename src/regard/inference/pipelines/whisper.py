@@ -267,10 +267,8 @@ class WhisperTranscriber(Transcriber):
 
     def _timed(self, ids: Sequence[int], begins: Sequence[float]) -> list[Word]:
         """The words of a text, from when its tokens begin; the last number is when the text ends."""
-        texts = [self.tokenizer.decode(ids[: place + 1]) for place in range(len(ids))]
-        numbers = [max(0, len(text.split()) - 1) for text in texts]  # the word that each token belongs to
-        found = []
-        for number, word in enumerate(texts[-1].split()):
+        numbers, found = self.tokenizer.word_numbers(ids), []
+        for number, word in enumerate(self.tokenizer.decode(ids).split()):
             places = [place for place, each in enumerate(numbers) if each == number]
             first, last = (places[0], places[-1]) if places else (len(ids) - 1, len(ids) - 1)
             found.append(Word(word, begins[first], begins[last + 1]))

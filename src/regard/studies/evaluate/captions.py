@@ -97,9 +97,9 @@ class Looks:
     ) -> None:
         """Measure the words that name shapes: size, colour and shape of every object that is in the scene."""
         for scene, caption, (layers, _) in zip(drawn, captions, seen, strict=True):
-            tokens = tokens_of_words(self.tokenizer, caption.ids)
+            numbers = self.tokenizer.word_numbers(caption.ids)
             for thing, words in named_things(scene, caption.text.split()):
-                places = [place for word in words for place in tokens[word]]
+                places = [place for place, number in enumerate(numbers) if number in words]
                 assert scene.owners is not None
                 inside = scene.owners == thing + 1
                 self.areas.append(float(inside.mean()))
@@ -118,16 +118,6 @@ class Looks:
             kind = f"attention on it, {name}"
             found |= {kind: mass, f"{kind}, times its area": mass / max(area, 1e-9)}
         return found
-
-
-def tokens_of_words(tokenizer: TextTokenizer, ids: Sequence[int]) -> list[list[int]]:
-    """The places of the tokens of every word of a text."""
-    found: list[list[int]] = []
-    for place in range(len(ids)):
-        words = max(1, len(tokenizer.decode(ids[: place + 1]).split()))
-        found += [[] for _ in range(words - len(found))]
-        found[words - 1].append(place)
-    return found
 
 
 def named_things(scene: Scene, words: Sequence[str]) -> Iterator[tuple[int, range]]:
