@@ -68,8 +68,10 @@ def _scenes() -> list[CaptionedImage]:
 
 
 def write_sheet(rows: list[list[Path]], path: Path, width: int = 800, colours: int = 128) -> None:
-    """Images side by side, each row under the one before, all at one scale, at which the widest has `width` pixels; with
-    few colours, so that the file stays small."""
+    """Images side by side, each row under the one before, all at one scale, at which the widest has `width` pixels.
+
+    Few colours keep the file small.
+    """
     found = [[Image.open(file).convert("RGB") for file in row] for row in rows]
     factor = width / max(image.width for row in found for image in row)
     scaled = [[image.resize((int(image.width * factor), int(image.height * factor))) for image in row] for row in found]
