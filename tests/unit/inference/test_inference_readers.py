@@ -1,5 +1,6 @@
 """Models while they read, beside passes by hand: losses, and the vectors that hooks of torch see."""
 
+import json
 from dataclasses import asdict
 
 import numpy as np
@@ -20,6 +21,7 @@ from regard.data.images.palette import Palette
 from regard.data.images.reading import Preprocessing
 from regard.data.proteins.interactions import InteractionSettings
 from regard.data.synthetic.chains import built_in_chain
+from regard.data.synthetic.facts import facts
 from regard.data.synthetic.scene_texts import ANSWERS, phrases, questions
 from regard.data.synthetic.shapes import SHAPE_NAMES, scenes
 from regard.data.tokenizers.training import VocabularyConfig, train_vocabulary
@@ -514,11 +516,91 @@ def test_texts_with_labels(kind, make_encoder, tmp_path):
             list(reader.examples(Source(str(tmp_path / "bad.tsv"))))
 
 
-@pytest.mark.parametrize("head", ["none", "tags"])
+@pytest.mark.parametrize("head", ["none", "classify"])
 def test_an_encoder_without_a_loss_is_refused(head, make_encoder):
-    more = {"labels": 3} if head == "tags" else {}
-    with pytest.raises(UsageError, match="guesses no hidden words and gives texts no label, so nothing says what"):
+    more = {"labels": 3, "label_kind": "several"} if head == "classify" else {}
+    with pytest.raises(UsageError, match="guesses no hidden words and has no head that says one thing about a text"):
         reader_of(regard.load(make_encoder(head, **more)))
+
+
+def test_words_with_tags(make_encoder, tmp_path):
+    names = ["O", "B-X", "I-X"]
+    pipeline = regard.load(make_encoder("tags", labels=3, label_names=names))
+    reader, model = reader_of(pipeline), pipeline.model
+    (tmp_path / "tags.txt").write_text("the O\nfox B-X\n\nthe O\nowl B-X\nsaw I-X\n")
+    examples = list(reader.examples(Source(str(tmp_path / "tags.txt"))))
+    states, total = [], 0.0
+    for text, tags in (("the fox", [0, 1]), ("the owl saw", [0, 1, 2])):
+        ids = torch.tensor([pipeline.tokenizer.encode([text])[0].ids])
+
+        def run(ids=ids):
+            return model(ids, torch.ones_like(ids).bool(), torch.zeros_like(ids))
+
+        states += [each[0] for each in hooked(model.encoder[0], run)]
+        words = np.array(pipeline.tokenizer.words_of(text))
+        with torch.inference_mode():
+            logits = run().logits[0]
+        total += entropy(logits[[int(np.flatnonzero(words == word)[0]) for word in range(len(tags))]], tags)
+    seen = check_site(reader, "encoder.0.residual", examples, states)
+    assert seen.loss == pytest.approx(total, rel=1e-4) and seen.answers == 5
+    (told,) = pipeline.tag("the owl saw")
+    given = reader.given("the owl saw")
+    for place, word in enumerate(told, 1):
+        assert reader.answer(given, place).partition(": ")[2].startswith(f"{word.tag} ")
+    (tmp_path / "bad.txt").write_text("the O\nfox B-Y\n")
+    with pytest.raises(DataError, match="the tag 'B-Y' is none of the model's: O, B-X, I-X"):
+        list(reader.examples(Source(str(tmp_path / "bad.txt"))))
+
+
+def test_questions_with_answers(make_encoder, tmp_path):
+    pipeline = regard.load(make_encoder("answer", labels=2))
+    reader, model = reader_of(pipeline), pipeline.model
+    texts = [("the owl", "the fox saw the owl", "saw the", 8), ("the fox", "the owl", "", 0)]
+    asked = [
+        {
+            "context": text,
+            "qas": [{"question": question, "answers": [{"text": right, "answer_start": at}] * bool(right)}],
+        }
+        for question, text, right, at in texts
+    ]
+    (tmp_path / "squad.json").write_text(json.dumps({"data": [{"paragraphs": asked}]}))
+    examples = list(reader.examples(Source(str(tmp_path / "squad.json"))))
+    states, total = [], 0.0
+    for question, text, right, _ in texts:
+        (row,) = pipeline.tokenizer.encode([question], [text])
+        ids, segments = torch.tensor([row.ids]), torch.tensor([row.segments])
+
+        def run(ids=ids, segments=segments):
+            return model(ids, torch.ones_like(ids).bool(), segments)
+
+        states += [each[0] for each in hooked(model.encoder[1], run)]
+        first = 6 if right else 0  # [CLS] the owl [SEP] the fox saw the owl [SEP]
+        with torch.inference_mode():
+            begin, end = run().logits[0].T
+        total += entropy(begin[None], [first]) + entropy(end[None], [first + bool(right)])
+    seen = check_site(reader, "encoder.1.residual", examples, states)
+    assert seen.loss == pytest.approx(total, rel=1e-4) and seen.answers == 4
+    given = reader.given("the owl? the fox saw the owl")
+    with torch.inference_mode():
+        first, last = model(torch.tensor(given[0][None]).long(), torch.ones(1, len(given[0]), dtype=torch.bool),
+                            torch.tensor(given[1][None]).long()).logits[0].argmax(dim=0).tolist()  # fmt: skip
+    assert reader.answer(given, 0) == (pipeline.tokenizer.decode(given[0][first : last + 1].tolist()) or "no answer")
+    with pytest.raises(UsageError, match=r"write QUESTION\? TEXT"):
+        reader.given("the owl")
+
+
+def test_built_in_facts_have_tags_and_answers(make_encoder):
+    """Of every fact, the tokens that are tagged and the answer's are those of its words."""
+    (fact,) = facts("train", 1, 1)
+    tags = sorted(set(fact.tagged.tags))
+    tagging = reader_of(regard.load(make_encoder("tags", labels=len(tags), label_names=tags, max_length=256)))
+    ids, _, targets = next(tagging.examples(Source("builtin:facts", count=1, block=256)))
+    assert len(targets) == len(ids) and [tags[int(each)] for each in targets if each >= 0] == fact.tagged.tags
+    answering = reader_of(regard.load(make_encoder("answer", labels=2, max_length=256)))
+    _, _, (first, last) = next(answering.examples(Source("builtin:facts", count=1, block=256)))
+    tokenizer, asked = answering.tokenizer, fact.question
+    begin, end = (tokenizer.spans(asked.question, asked.context)[int(place)] for place in (first, last))
+    assert asked.context[begin[1] : end[2]] == asked.answers[0]
 
 
 def test_pixels_of_a_model_that_writes_images(tmp_path):

@@ -21,10 +21,11 @@ from regard.inference.pipelines.reading.chains import ChainReader
 from regard.inference.pipelines.reading.detection import BoxReader
 from regard.inference.pipelines.reading.images import ImageReader, MaskReader, WrittenPixelReader
 from regard.inference.pipelines.reading.interactions import InteractionReader
+from regard.inference.pipelines.reading.labels import encoder_reader
 from regard.inference.pipelines.reading.pairs import PairReader, PromptReader
 from regard.inference.pipelines.reading.paths import PathReader
 from regard.inference.pipelines.reading.speech import SpeechReader, WhisperReader
-from regard.inference.pipelines.reading.texts import LanguageModelReader, encoder_reader
+from regard.inference.pipelines.reading.texts import LanguageModelReader
 from regard.inference.pipelines.reading.tracks import TrackReader
 from regard.inference.pipelines.reading.vision_language import RegionTextReader
 from regard.inference.pipelines.speech import SpeechRecognizer

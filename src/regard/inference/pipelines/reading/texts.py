@@ -1,26 +1,23 @@
-"""Reading texts: language models, by the loss of every next token, and encoders, by that of hidden words or labels."""
+"""Reading texts: language models, by the loss of every next token, and encoders, by that of hidden words."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.nn import functional
 
 from regard.data.batch import pad_rows
-from regard.data.formats.lines import read_lines, refuse
 from regard.data.formats.plain_text import read_text
 from regard.data.tokenizers.text import TextTokenizer
-from regard.errors import DataError, UsageError
+from regard.errors import UsageError
 from regard.inference.pipelines.language_models import LanguageModel
 from regard.inference.pipelines.reading.base import SAMPLES, Example, Reader, Source, TokenUnits, summed_loss
 from regard.inference.pipelines.text_encoder import TextEncoder
-from regard.models.bert import Bert, BertConfig
 
 TEMPERATURE = 0.9  # of these texts
 AT_ONCE = 256  # of them that are written together
@@ -172,102 +169,6 @@ class EncoderReader(Reader[TextInputs]):
 
     def output_names(self) -> Callable[[int], str]:
         return lambda number: self.tokenizer.shown([number])[0]
-
-
-class LabelledInputs(NamedTuple):
-    """Texts or pairs of texts, padded on the right, and their labels or values."""
-
-    tokens: Int[Tensor, "B T"]
-    mask: Bool[Tensor, "B T"]
-    segments: Int[Tensor, "B T"] | None
-    targets: Float[Tensor, B]
-
-
-class LabelReader(Reader[LabelledInputs]):
-    """A BERT that reads texts with labels or values: tables of text TAB label, or of text TAB text TAB label."""
-
-    columns: ClassVar = {"ids": "<i4", "segments": "<i4", "target": "<f4"}
-
-    def __init__(self, pipeline: TextEncoder, config: BertConfig) -> None:
-        self.pipeline, self.model, self.device = pipeline, pipeline.model, pipeline.device
-        self.tokenizer, self.config, self.valued = pipeline.tokenizer, config, config.label_kind == "value"
-        self.labels = [] if self.valued else list(pipeline.label_names())
-
-    def examples(self, source: Source) -> Iterator[Example]:
-        longest = min(source.block, self.config.longest)
-        for number, line in enumerate(islice(read_lines(source.path, refuse), source.count), 1):
-            texts, target = self._parsed(line.split("\t"), f"{source.path}, line {number}")
-            yield self._row(texts, target, longest)
-
-    def given(self, text: str) -> Example:
-        """A text; its label is not known."""
-        return self._row([text], 0.0, self.config.longest)
-
-    def batch(self, examples: Sequence[Example]) -> LabelledInputs:
-        tokens, mask = (part.to(self.device) for part in pad_rows([ids for ids, _, _ in examples], self.tokenizer.pad))
-        kinds = self.config.segments
-        segments = pad_rows([each for _, each, _ in examples], 0)[0].clamp(max=max(0, kinds - 1)).to(self.device)
-        targets = torch.tensor([float(target[0]) for _, _, target in examples], device=self.device)
-        return LabelledInputs(tokens, mask, segments if kinds else None, targets)
-
-    def run(self, batch: LabelledInputs) -> object:
-        return self.model(*batch[:3])
-
-    def loss(self, batch: LabelledInputs) -> tuple[float, int]:
-        """The cross-entropy of labels, or the square error of values."""
-        logits: Tensor = self.model(*batch[:3]).logits.float()
-        if self.valued:
-            return float((logits[:, 0] - batch.targets).square().sum()), len(logits)
-        return float(functional.cross_entropy(logits, batch.targets.long(), reduction="sum")), len(logits)
-
-    def real(self, batch: LabelledInputs, place: str) -> Bool[Tensor, "B T"]:
-        return batch.mask
-
-    def units(self, example: Example, place: str) -> TokenUnits:
-        return TokenUnits(self.tokenizer.running(example[0].tolist()))
-
-    @torch.inference_mode()
-    def answer(self, example: Example, position: int) -> str:
-        logits: Tensor = self.model(*self.batch([example])[:3]).logits[0].float()
-        if self.valued:
-            return f"{float(logits[0]):.2f}"
-        share, number = logits.softmax(dim=-1).max(dim=0)
-        return f"{self.labels[int(number)]} {float(share):.0%}"
-
-    def output_names(self) -> Callable[[int], str]:
-        return str if self.valued else self.labels.__getitem__
-
-    def _parsed(self, cells: Sequence[str], where: str) -> tuple[Sequence[str], float]:
-        *texts, label = (cell.strip() for cell in cells)
-        if len(texts) not in (1, 2):
-            raise DataError(f"{where}: {len(cells)} columns; expected text TAB label, or text TAB text TAB label")
-        if self.valued:
-            try:
-                return texts, float(label)
-            except ValueError:
-                raise DataError(f"{where}: {label!r} is no number, which this model gives to texts") from None
-        if label not in self.labels:
-            raise DataError(f"{where}: the label {label!r} is none of the model's: {', '.join(self.labels)}")
-        return texts, float(self.labels.index(label))
-
-    def _row(self, texts: Sequence[str], target: float, longest: int) -> Example:
-        text, *pair = texts
-        (found,) = self.tokenizer.encode([text], pair or None, longest=longest)
-        ids, segments = (np.array(each, dtype=np.int32) for each in (found.ids, found.segments))
-        return ids, segments, np.array([target], dtype=np.float32)
-
-
-def encoder_reader(pipeline: TextEncoder) -> EncoderReader | LabelReader:
-    """The reader of an encoder by its head."""
-    model = pipeline.model
-    if isinstance(model, Bert) and model.masked is not None and pipeline.tokenizer.mask is not None:
-        return EncoderReader(pipeline)
-    if isinstance(model, Bert) and model.config.head == "classify" and model.config.label_kind != "several":
-        return LabelReader(pipeline, model.config)
-    raise UsageError(
-        f"{pipeline.name or 'this model'} guesses no hidden words and gives texts no label, so nothing says what an "
-        "activation is worth; read a BERT with a masked head, or one that classifies"
-    )
 
 
 def _blocks(tokenizer: TextTokenizer, source: Source, block: int, opening: list[int]) -> Iterator[list[int]]:
