@@ -162,9 +162,10 @@ def likeness(samples: Float[Tensor, "B K N F 2"], scale: float) -> Float[Tensor,
     Differences are taken before squares: |a|² + |b|² - 2 a·b would lose metres in the products of tf32 and bf16.
     """
     rows = samples.transpose(1, 2).flatten(3)
-    first, second = torch.triu_indices(rows.shape[2], rows.shape[2], 1, device=rows.device)
-    away = (rows[:, :, first] - rows[:, :, second]).square().sum(dim=-1)
-    return (-away / scale).exp().sum(dim=-1) / max(1, len(first))
+    away = (rows[:, :, :, None] - rows[:, :, None]).square().sum(dim=-1)
+    count = rows.shape[2]
+    alike = (-away / scale).exp().sum(dim=(-2, -1)) - count  # a sample and itself are left out
+    return alike / max(1, count * (count - 1))
 
 
 def model_config(recipe: ScenesRecipe) -> AgentFormerConfig:
