@@ -49,7 +49,8 @@ def draw_strip(report: AttentionReport, points: Sequence[Point] = ()) -> Figure:
                 axis.set_title(said if which == 0 else "", fontsize=7, color=INK, loc="left")
     title = wrap(f"{report.title}  {facts(report)}", LETTERS * axes.shape[1])
     figure.suptitle("\n".join(title), fontsize=9, color=INK)
-    figure.tight_layout(pad=0.3, rect=(0, 0, 1, 1 - (0.2 + 0.15 * len(title)) / figure.get_figheight()))
+    room = 1 - (0.2 + 0.15 * len(title)) / figure.get_figheight()
+    figure.tight_layout(pad=0.3, h_pad=1.4, rect=(0, 0, 1, room))  # h_pad: the words above each row
     return figure
 
 

@@ -8,6 +8,7 @@ import zlib
 
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from PIL import Image
 
 import regard
@@ -18,6 +19,7 @@ from regard.look.panels import Boxes, Grid, Panel, Tokens
 from regard.look.region_figures import brightness
 from regard.look.report import AttentionReport, to_json
 from regard.look.save import save
+from regard.look.strip_figures import draw_strip
 
 
 @pytest.fixture
@@ -113,3 +115,17 @@ def test_a_place_is_as_bright_as_the_most_looked_at_box_that_covers_it():
         x, y = (column + 0.5) / side, (row + 0.5) / side
         covering = [w for w, (x1, y1, x2, y2) in zip(weights, boxes, strict=True) if x1 <= x <= x2 and y1 <= y <= y2]
         assert found[row, column] == max(covering)
+
+
+@pytest.mark.parametrize("words", [5, 10, 20])
+def test_words_above_a_row_of_images_do_not_reach_into_the_row_before(words):
+    layer = Panel(
+        "decoder.cross", "cross", np.full((1, words, 4), 0.25), Tokens([f"word{n}" for n in range(words)]), Grid(2, 2)
+    )
+    report = AttentionReport("a title", "model", [layer], image=np.zeros((3, 8, 8), dtype=np.uint8))
+    canvas = FigureCanvasAgg(draw_strip(report))
+    canvas.draw()
+    images = [axis.get_window_extent() for axis in canvas.figure.axes if axis.images]
+    titles = [axis.get_title(loc="left") and axis._left_title.get_window_extent() for axis in canvas.figure.axes]
+    assert sum(bool(title) for title in titles) == words
+    assert not any(title.overlaps(image) for title in titles if title for image in images)
