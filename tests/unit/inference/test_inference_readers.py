@@ -41,9 +41,11 @@ from regard.inference.pipelines.reading.base import (
 )
 from regard.inference.pipelines.reading.catalog import reader_of
 from regard.inference.pipelines.region_readers import region_reader
+from regard.inference.pipelines.text_encoder import TextEncoder
 from regard.inference.pipelines.vision_language import VisionLanguageModel
 from regard.layers.proposals import Truth
 from regard.models.catalog import MODELS
+from regard.models.elmo import Elmo, ElmoConfig
 from regard.models.evoformer import distance_edges
 from regard.models.gpt import Gpt, GptConfig
 from regard.models.sparse_autoencoder import SparseAutoencoder, SparseAutoencoderConfig
@@ -713,3 +715,29 @@ def test_words_and_steps_of_a_model_of_paths(kind, make_navigator):
 def test_a_pipeline_that_nothing_reads_is_told_what_is_read():
     with pytest.raises(UsageError, match="cannot read an object; it reads: LanguageModel, Translator, TextToText"):
         reader_of(object())
+
+
+def test_an_elmo_reads_both_ways(scene_words, tmp_path):
+    torch.manual_seed(0)
+    model = Elmo(ElmoConfig(vocab=scene_words.size, width=12, depth=2, filters=((1, 4), (2, 8))))
+    model.learn_spelling(scene_words.pieces(range(scene_words.size)))
+    pipeline = TextEncoder(model, scene_words)
+    reader = reader_of(pipeline)
+    (tmp_path / "texts.txt").write_text("a large red circle\n\na small ring left of it\n")
+    examples = list(reader.examples(Source(str(tmp_path / "texts.txt"))))
+    assert len(examples) == 2
+    states, total = [], 0.0
+    for (ids,) in examples:
+        tokens = torch.tensor(ids[None], dtype=torch.long)
+        states += [each[0][0] for each in hooked(model.backwards[1], lambda tokens=tokens: model(tokens))]
+        with torch.inference_mode():
+            output = model(tokens)
+        total += entropy(output.logits[0, :-1], ids[1:]) + entropy(output.previous[0, 1:], ids[:-1])
+    seen = check_site(reader, "backwards.1.states", examples, states)
+    assert seen.loss == pytest.approx(total, rel=1e-4) and seen.answers == 2 * sum(len(ids) - 1 for (ids,) in examples)
+    tokens = reader.units(examples[0], "forwards.0.states").tokens
+    assert (
+        "".join(tokens) == " a large red circle"
+        and reader.units(examples[0], "backwards.1.states").tokens == tokens[::-1]
+    )
+    assert reader.answer(reader.given("a red ring"), 1).startswith("next ")

@@ -6,7 +6,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -21,9 +21,10 @@ from regard.data.formats.tagged_words import TaggedText, read_tagged
 from regard.data.synthetic.facts import FACTS, facts
 from regard.errors import DataError, UsageError
 from regard.inference.pipelines.reading.base import Example, Reader, Source, TokenUnits, summed_loss
-from regard.inference.pipelines.reading.texts import EncoderReader
+from regard.inference.pipelines.reading.texts import BothWaysReader, EncoderReader, in_order
 from regard.inference.pipelines.text_encoder import TextEncoder
 from regard.models.bert import Bert, BertConfig
+from regard.models.elmo import ElmoConfig
 
 NOTHING = -1.0  # in place of the tag of a token that begins no word
 
@@ -39,11 +40,11 @@ class HeadInputs(NamedTuple):
 
 
 class HeadReader(Reader[HeadInputs]):
-    """A BERT with a head that was trained for a task."""
+    """A BERT, or an ELMo, with a head that was trained for a task."""
 
     columns: ClassVar = {"ids": "<i4", "segments": "<i4", "targets": "<f4"}
 
-    def __init__(self, pipeline: TextEncoder, config: BertConfig) -> None:
+    def __init__(self, pipeline: TextEncoder, config: BertConfig | ElmoConfig) -> None:
         self.pipeline, self.model, self.device = pipeline, pipeline.model, pipeline.device
         self.tokenizer, self.config = pipeline.tokenizer, config
 
@@ -86,13 +87,13 @@ class HeadReader(Reader[HeadInputs]):
         return batch.mask
 
     def units(self, example: Example, place: str) -> TokenUnits:
-        return TokenUnits(self.tokenizer.running(example[0].tolist()))
+        return TokenUnits(in_order(self.tokenizer.running(example[0].tolist()), place))
 
 
 class LabelReader(HeadReader):
     """Texts with a label or a value: tables of text TAB label, or of text TAB text TAB label."""
 
-    def __init__(self, pipeline: TextEncoder, config: BertConfig) -> None:
+    def __init__(self, pipeline: TextEncoder, config: BertConfig | ElmoConfig) -> None:
         super().__init__(pipeline, config)
         self.valued = config.label_kind == "value"
         self.labels = [] if self.valued else list(pipeline.label_names())
@@ -221,13 +222,15 @@ class SpanReader(HeadReader):
 HEADS: dict[str, type[HeadReader]] = {"classify": LabelReader, "tags": TagReader, "answer": SpanReader}
 
 
-def encoder_reader(pipeline: TextEncoder) -> EncoderReader | HeadReader:
+def encoder_reader(pipeline: TextEncoder) -> Reader[Any]:
     """The reader of an encoder by its head."""
-    model = pipeline.model
+    model, config = pipeline.model, pipeline.config
     if isinstance(model, Bert) and model.masked is not None and pipeline.tokenizer.mask is not None:
         return EncoderReader(pipeline)
-    if isinstance(model, Bert) and model.config.head in HEADS and model.config.label_kind != "several":
-        return HEADS[model.config.head](pipeline, model.config)
+    if config.head == "language":
+        return BothWaysReader(pipeline)
+    if config.head in HEADS and config.label_kind != "several":
+        return HEADS[config.head](pipeline, config)
     raise UsageError(
         f"{pipeline.name or 'this model'} guesses no hidden words and has no head that says one thing about a text, so "
         "nothing says what an activation is worth; read a BERT with a head for hidden words, labels, tags or answers"

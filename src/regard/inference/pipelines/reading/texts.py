@@ -171,6 +171,61 @@ class EncoderReader(Reader[TextInputs]):
         return lambda number: self.tokenizer.shown([number])[0]
 
 
+class BothWaysReader(Reader[TextInputs]):
+    """An ELMo that reads texts, by the loss of every next and of every previous token. Its backward half has the last
+    token first."""
+
+    columns: ClassVar = {"ids": "<i4"}
+
+    def __init__(self, pipeline: TextEncoder) -> None:
+        self.pipeline, self.model, self.device = pipeline, pipeline.model, pipeline.device
+        self.tokenizer, self.longest = pipeline.tokenizer, pipeline.config.longest
+
+    def examples(self, source: Source) -> Iterator[Example]:
+        for ids in _blocks(self.tokenizer, source, min(source.block, self.longest), []):
+            yield (np.array(ids, dtype=np.int32),)
+
+    def given(self, text: str) -> Example:
+        (found,) = self.tokenizer.encode([text], longest=self.longest)
+        return (np.array(found.ids, dtype=np.int32),)
+
+    def batch(self, examples: Sequence[Example]) -> TextInputs:
+        tokens, mask = (part.to(self.device) for part in pad_rows([ids for (ids,) in examples], self.tokenizer.pad))
+        return TextInputs(tokens, mask, tokens.roll(-1, 1), mask & functional.pad(mask, (0, 1))[:, 1:])
+
+    def run(self, batch: TextInputs) -> object:
+        return self.model(batch.tokens, batch.mask, factored=True)
+
+    def loss(self, batch: TextInputs) -> tuple[float, int]:
+        output: Any = self.model(batch.tokens, batch.mask)
+        ahead, count = summed_loss(output.logits, batch.labels, batch.counted)
+        following = batch.counted.roll(1, 1)  # tokens that have one before them
+        back, more = summed_loss(output.previous, batch.tokens.roll(1, 1), following)
+        return ahead + back, count + more
+
+    def real(self, batch: TextInputs, place: str) -> Bool[Tensor, "B T"]:
+        return batch.mask
+
+    def units(self, example: Example, place: str) -> TokenUnits:
+        return TokenUnits(in_order(self.tokenizer.running(example[0].tolist()), place))
+
+    @torch.inference_mode()
+    def answer(self, example: Example, position: int) -> str:
+        """The most probable tokens after and before the position."""
+        batch = self.batch([example])
+        output: Any = self.model(batch.tokens, batch.mask)
+        names = [self.output_names()(int(each[0, position].argmax())) for each in (output.logits, output.previous)]
+        return f"next {names[0]}, before {names[1]}"
+
+    def output_names(self) -> Callable[[int], str]:
+        return lambda number: self.tokenizer.shown([number])[0]
+
+
+def in_order(tokens: list[str], place: str) -> list[str]:
+    """Tokens in the order in which a place has them: a recurrent network that reads backwards has the last first."""
+    return tokens[::-1] if place.startswith("backwards") else tokens
+
+
 def _blocks(tokenizer: TextTokenizer, source: Source, block: int, opening: list[int]) -> Iterator[list[int]]:
     """Documents as blocks of tokens, each after the token that opens a text; no block has parts of two documents."""
     room, ids, count = block - len(opening), list[int](), 0
