@@ -27,6 +27,7 @@ from regard.data.synthetic.shapes import SHAPE_NAMES, scenes
 from regard.data.tokenizers.training import VocabularyConfig, train_vocabulary
 from regard.data.vision_language.finders import FinderConfig, overlapping, places
 from regard.errors import DataError, UsageError
+from regard.inference.pipelines.catalog import PIPELINES
 from regard.inference.pipelines.feature_dictionary import find_contexts
 from regard.inference.pipelines.image_generation import PixelGenerator
 from regard.inference.pipelines.interactions import InteractionPredictor
@@ -39,7 +40,7 @@ from regard.inference.pipelines.reading.base import (
     observe,
     read_examples,
 )
-from regard.inference.pipelines.reading.catalog import reader_of
+from regard.inference.pipelines.reading.catalog import READERS, reader_of
 from regard.inference.pipelines.region_readers import region_reader
 from regard.inference.pipelines.text_encoder import TextEncoder
 from regard.inference.pipelines.vision_language import VisionLanguageModel
@@ -741,3 +742,8 @@ def test_an_elmo_reads_both_ways(scene_words, tmp_path):
         and reader.units(examples[0], "backwards.1.states").tokens == tokens[::-1]
     )
     assert reader.answer(reader.given("a red ring"), 1).startswith("next ")
+
+
+def test_every_pipeline_is_read_or_known_not_to_be():
+    unread = {key for key, entry in PIPELINES.items() if entry.load_class() not in READERS}
+    assert unread == {"word_vectors", "image_generator", "feature_dictionary"}
