@@ -203,6 +203,8 @@ def test_images_and_words_of_a_captioner(kind, make_captioner, tmp_path):
     assert body.loss == pytest.approx(total, rel=1e-4)
     name = "decoder.recurrent.states" if kind == "soft" else "decoder.decoder.1.residual"
     check_site(reader, name, examples, words)
+    begin, *fed = reader.units(examples[0], name).tokens
+    assert begin == "<s>" and "".join(fed).split() == reader.tokenizer.decode(examples[0][1]).split()
     assert isinstance(reader.units(examples[0], "body.stages.1.blocks.0.residual"), ImageUnits)
     Image.fromarray(examples[0][0].reshape(3, 16, 16).transpose(1, 2, 0)).save(tmp_path / "one.png")
     given = reader.given(str(tmp_path / "one.png"))

@@ -24,6 +24,8 @@ from regard.attention.intervene import Apply
 from regard.attention.places import Computed, Place, find_places
 from regard.data.formats.plain_text import Documents
 from regard.data.parts import Part
+from regard.data.tokenizers.pair import START
+from regard.data.tokenizers.text import TextTokenizer
 from regard.errors import DataError, UsageError, with_article
 from regard.inference.pipelines.batching import batches_by_length
 from regard.layers.recurrent import Recurrent
@@ -235,6 +237,12 @@ def summed_loss(logits: Any, labels: Int[Tensor, "*N"], counted: Bool[Tensor, "*
     """The cross-entropy of the labels that count, summed, and how many there are."""
     total = functional.cross_entropy(logits[counted].float(), labels[counted], reduction="sum")
     return float(total), int(counted.sum())
+
+
+def fed_tokens(tokenizer: TextTokenizer, ids: Sequence[int]) -> TokenUnits:
+    """What a decoder is fed to write a text: all of its tokens but the last, after the sign that it begins, which has
+    the id of padding and is shown as what it is."""
+    return TokenUnits([START, *tokenizer.running(ids[:-1])])
 
 
 def goes_by_steps(model: nn.Module) -> bool:

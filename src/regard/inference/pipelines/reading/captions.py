@@ -18,8 +18,8 @@ from regard.inference.pipelines.reading.base import (
     SCENES,
     Example,
     Source,
-    TokenUnits,
     Units,
+    fed_tokens,
     goes_by_steps,
     side_of,
     step_logits,
@@ -76,7 +76,7 @@ class CaptionReader(PixelReader[CaptionInputs]):
     def units(self, example: Example, place: str) -> Units:
         if side_of(place) == "source":
             return super().units(example, place)
-        return TokenUnits(self.tokenizer.running([self.tokenizer.pad, *example[1][:-1].tolist()]))
+        return fed_tokens(self.tokenizer, example[1].tolist())
 
     def answer(self, example: Example, position: int) -> str:
         """The caption of the image."""

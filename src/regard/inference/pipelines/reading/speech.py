@@ -21,7 +21,17 @@ from regard.data.speech.manifest import read_recordings
 from regard.data.speech.store import FULL, in_16_bits
 from regard.data.synthetic.speech import utterances
 from regard.inference.decoding.ctc import needed_frames
-from regard.inference.pipelines.reading.base import SPEECH, B, Example, Reader, Source, TokenUnits, side_of, summed_loss
+from regard.inference.pipelines.reading.base import (
+    SPEECH,
+    B,
+    Example,
+    Reader,
+    Source,
+    TokenUnits,
+    fed_tokens,
+    side_of,
+    summed_loss,
+)
 from regard.inference.pipelines.speech import SpeechRecognizer
 from regard.inference.pipelines.transcription import BATCH_PIECES, TranscribeOptions
 from regard.inference.pipelines.whisper import WhisperTranscriber
@@ -146,7 +156,7 @@ class SpeechReader(RecordingReader[SpeechInputs]):
     def units(self, example: Example, place: str) -> TokenUnits:
         """The time of every frame with the label it is given, or the tokens that a decoder is fed."""
         if side_of(place) != "source":
-            return TokenUnits(self.tokenizer.running([self.tokenizer.pad, *example[1][:-1].tolist()]))
+            return fed_tokens(self.tokenizer, example[1].tolist())
         batch = self.batch([example])
         heard = self.model(batch.values, batch.mask)
         count = int(batch.frames.sum())
