@@ -76,7 +76,7 @@ class Updates(Generic[B]):
                 total = total + torch.stack([loss.total, loss.tokens.float()])
             self.window.add(total, bad.maximum((~torch.isfinite(total[0])).float()))
             return
-        norms = torch.zeros((), device=self.device)
+        norms = list[Tensor]()
         for group, losses in self.phases(batches):
             summed = self.backward(group, losses, tokens)
             self.ranks.add_up(summed)
@@ -84,9 +84,10 @@ class Updates(Generic[B]):
             bad = bad.maximum((~torch.isfinite(norm + summed[0])).float())
             rate = self.rate(group) if self.captured is None else self.optimisation.rates[group]
             guarded_step(self.optimisation.optimizers[group], rate, bad)
-            total, norms = total + summed, norms + norm
+            total = total + summed
+            norms.append(norm)
         if self.captured is not None:
-            self.last.copy_(torch.stack([total[0], norms]))
+            self.last.copy_(torch.stack([total[0], torch.stack(norms).sum()]))
         self.window.add(total, bad)
 
     def measured(self, work: Work) -> list[float]:
