@@ -43,7 +43,7 @@ types: $(VENV)/.ready-dev
 # The long counts of docs/reliability.md; about an hour on two cores.
 faults: $(VENV)/.ready-dev
 	REGARD_FAULT_COUNT=200 OMP_NUM_THREADS=1 $(BIN)/python -m pytest --timeout 7200 --workers 2 tests/faults \
-		tests/unit/inference/test_inference_search.py tests/unit/data tests/unit/documents/test_documents_html.py \
+		tests/unit/search/test_search_beam.py tests/unit/data tests/unit/documents/test_documents_html.py \
 		tests/recipes/test_recipe_runs.py tests/browser/test_lens_first_and_long.py
 	REGARD_FAULT_COUNT=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest --timeout 7200 --workers 2 -m "full or hypothesis" tests/unit tests/parity
 	REGARD_FAULT_COUNT=1 $(MAKE) --no-print-directory kernels
@@ -53,7 +53,7 @@ faults: $(VENV)/.ready-dev
 # can run are named.
 processors: $(VENV)/.ready-dev
 	$(BIN)/python tests/processors/run.py
-	REGARD_FAULT_COUNT=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest --workers 2 tests/unit/inference/test_inference_levels.py
+	REGARD_FAULT_COUNT=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest --workers 2 tests/unit/runtime/test_runtime_levels.py
 
 bench: $(VENV)/.ready-dev
 	$(BIN)/regard bench translate --shape small

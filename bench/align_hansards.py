@@ -12,10 +12,10 @@ from pathlib import Path
 
 from regard.data.formats.pairs import GoldPair, Pair
 from regard.data.text.pair_store import PairStore, encode_corpus
-from regard.data.text.word_aligner import Aligner
 from regard.data.tokenizers.pair import PairTokenizer
-from regard.inference.insight.word_alignment import Link, alignment_score, flip
-from regard.studies.evaluate.translation import gold_pairs
+from regard.families.translation.evaluate import gold_pairs
+from regard.families.translation.word_aligner import Aligner
+from regard.families.translation.word_alignment import Link, alignment_score, flip
 
 
 def main() -> None:

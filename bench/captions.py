@@ -15,10 +15,10 @@ import typer
 from PIL import Image
 
 import regard
-from regard.data.captions.reading import CaptionedImage, captioned_images
+from regard.data.captions import CaptionedImage, captioned_images
 from regard.data.synthetic.shapes import scenes
-from regard.inference.pipelines.captioner import ImageCaptioner
-from regard.look.adapters.captions import caption_report
+from regard.families.captions.pipeline import ImageCaptioner
+from regard.families.captions.view import caption_report
 from regard.look.save import save
 from regard.training.recipe.files import SCENES
 

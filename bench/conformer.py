@@ -26,8 +26,14 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from regard.layers.conformer import SUBSAMPLED, ConformerBlock, Subsampling
-from regard.models.conformer import PRESETS, Conformer, ConformerConfig
+from regard.families.speech.conformer import (
+    PRESETS,
+    SUBSAMPLED,
+    Conformer,
+    ConformerBlock,
+    ConformerConfig,
+    Subsampling,
+)
 from regard.training.cuda_graphs import CudaGraphs
 from regard.training.losses import ctc
 

@@ -19,8 +19,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from regard.layers.proposals import Truth
-from regard.models.detector import PRESETS, Detector, DetectorConfig
+from regard.families.detection.model import PRESETS, Detector, DetectorConfig
+from regard.families.detection.proposals import Truth
 from regard.training.cuda_graphs import CudaGraphs
 
 CLASSES, BOXES, WARM, CALLS = 90, 8, 6, 6

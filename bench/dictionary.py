@@ -25,12 +25,11 @@ import torch
 from torch import Tensor
 
 import regard
-from regard.models.sparse_autoencoder import SparseAutoencoder
-from regard.training.evaluation.dictionaries import measure_dictionary
+from regard.families.dictionaries.model import SparseAutoencoder
+from regard.families.dictionaries.recipe import DictionaryRecipe
+from regard.families.dictionaries.task import DictionaryTask, measure_dictionary
 from regard.training.loop import train
-from regard.training.tasks.catalog import load_recipe
-from regard.training.tasks.dictionary import DictionaryTask
-from regard.training.tasks.dictionary_recipe import DictionaryRecipe
+from regard.training.recipe.load import load_recipe
 
 SHOWN = ("l0", "explained_variance", "loss_recovered", "loss_recovered_mean", "dead")
 CHECKED = 2000  # vectors on which the two forms of one dictionary are compared

@@ -10,7 +10,7 @@ import math
 import sys
 from pathlib import Path
 
-from regard.training.evaluation.structures import interval, mean
+from regard.families.folding.metrics import interval, mean
 
 
 def main() -> None:

@@ -26,9 +26,9 @@ from sacrebleu.metrics import BLEU
 
 import regard
 from regard.data.formats.pairs import Pair, read_pairs
-from regard.data.text.glossary import Glossary
 from regard.errors import DataError
-from regard.inference.pipelines.translator import Translator
+from regard.families.translation.glossary import Glossary
+from regard.families.translation.translator import Translator
 
 MARKS = ".,;:!?¿¡\"'()"
 MOST_PAIRS, MOST_TERMS, LEAST_DICE, LETTERS = 20_000, 3, 0.3, 4

@@ -30,17 +30,17 @@ from torch import nn
 
 from kernels import kernels
 from regard.checkpoints import export_marian, export_model
-from regard.inference.decoding.cuda_graphs import GraphModel, cuda_graph
-from regard.inference.decoding.search import search
-from regard.inference.decoding.settings import SearchSettings, Vocabulary
-from regard.inference.decoding.start import from_prompt, from_source
-from regard.inference.fast.convert import GPU_PRECISIONS, fast_model
-from regard.models.gpt import PRESETS as GPTS
-from regard.models.gpt import Gpt, GptConfig
-from regard.models.t5 import PRESETS as T5S
-from regard.models.t5 import T5, T5Config
-from regard.models.transformer import PRESETS as TRANSFORMERS
-from regard.models.transformer import Transformer, TransformerConfig
+from regard.families.language.gpt import PRESETS as GPTS
+from regard.families.language.gpt import Gpt, GptConfig
+from regard.families.language.t5 import PRESETS as T5S
+from regard.families.language.t5 import T5, T5Config
+from regard.families.translation.transformer import PRESETS as TRANSFORMERS
+from regard.families.translation.transformer import Transformer, TransformerConfig
+from regard.runtime.convert import GPU_PRECISIONS, fast_model
+from regard.search.cuda_graphs import GraphModel, cuda_graph
+from regard.search.search import search
+from regard.search.settings import SearchSettings, Vocabulary
+from regard.search.start import from_prompt, from_source
 
 Answers = list[list[int]]
 AIMS = {("gpt2", 1, 1): 1000, ("marian", 1, 1): 1000, ("marian", 64, 1): 60_000, ("marian", 64, 5): 40_000}

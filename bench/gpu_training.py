@@ -29,17 +29,17 @@ from torch import nn
 
 from kernels import kernels
 from regard.data.batch import Batch, TextBatch
-from regard.models.gpt import PRESETS as GPTS
-from regard.models.gpt import Gpt, GptConfig
-from regard.models.transformer import PRESETS as TRANSFORMERS
-from regard.models.transformer import Transformer, TransformerConfig
+from regard.families.language.gpt import PRESETS as GPTS
+from regard.families.language.gpt import Gpt, GptConfig
+from regard.families.language.modelling import BlockTask
+from regard.families.language.recipe import LanguageRecipe
+from regard.families.translation.recipe import TranslationRecipe
+from regard.families.translation.task import TranslationTask
+from regard.families.translation.transformer import PRESETS as TRANSFORMERS
+from regard.families.translation.transformer import Transformer, TransformerConfig
 from regard.training import loop
 from regard.training.losses import Loss, cross_entropy
 from regard.training.safeguards import Signals
-from regard.training.tasks.language_modelling import BlockTask
-from regard.training.tasks.language_modelling_recipe import LanguageRecipe
-from regard.training.tasks.translation import TranslationTask
-from regard.training.tasks.translation_recipe import TranslationRecipe
 
 AIMS = {"gpt2": 600_000, "transformer": 900_000}
 SHAPES = {"gpt2": (32, 1024), "transformer": (1024, 32)}  # rows, and tokens of each

@@ -27,7 +27,7 @@ from torch import nn
 from torch.nn import functional
 
 from regard.checkpoints import load_model
-from regard.inference.fast.convert import fast_model
+from regard.runtime.convert import fast_model
 from regard.studies.costs.machine import describe
 from regard.training.optim import adamw, guarded_step
 from turns import Times, interleaved

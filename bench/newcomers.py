@@ -13,7 +13,7 @@ import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 
-from regard.inference.pipelines.translator import Translator
+from regard.families.translation.translator import Translator
 
 LISTS = Path(__file__).parent / "newcomers"
 LANGUAGES = ("es", "pt")

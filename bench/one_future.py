@@ -17,9 +17,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.data.trajectories.windows import WindowStore
-from regard.training.tasks.catalog import load_recipe, open_task
-from regard.training.tasks.forecasting import ForecastTask
+from regard.families.trajectories.data import WindowStore
+from regard.families.trajectories.task import ForecastTask
+from regard.training.recipe.load import load_recipe, open_task
 
 PAST, FUTURE, BATCH, WIDTH = 8, 12, 512, 128
 SCENES = ("eth", "hotel", "univ", "zara1")

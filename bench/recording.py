@@ -24,13 +24,13 @@ from torch import nn
 from regard.attention import record
 from regard.attention.activations import record_activations
 from regard.attention.intervene import WithoutHead, intervene
-from regard.inference.decoding.search import Hypothesis, search
-from regard.inference.decoding.settings import SearchSettings, Vocabulary
-from regard.inference.decoding.start import from_prompt, from_source
-from regard.models.gpt import PRESETS as GPTS
-from regard.models.gpt import Gpt, GptConfig
-from regard.models.transformer import PRESETS as TRANSFORMERS
-from regard.models.transformer import Transformer, TransformerConfig
+from regard.families.language.gpt import PRESETS as GPTS
+from regard.families.language.gpt import Gpt, GptConfig
+from regard.families.translation.transformer import PRESETS as TRANSFORMERS
+from regard.families.translation.transformer import Transformer, TransformerConfig
+from regard.search.search import Hypothesis, search
+from regard.search.settings import SearchSettings, Vocabulary
+from regard.search.start import from_prompt, from_source
 from regard.studies.costs.machine import describe
 from turns import Times, interleaved
 

@@ -27,7 +27,7 @@ from statistics import median
 import torch
 
 from regard.data.synthetic.phrasebook import phrases
-from regard.studies.demo import demo_folder
+from regard.families.translation.demo import demo_folder
 
 LONGEST = 12  # words
 

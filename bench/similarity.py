@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from regard.checkpoints.hub import local_folder
-from regard.inference.pipelines.text_encoder import TextEncoder
+from regard.families.language.encoder import TextEncoder
 
 FILE = "../shared/data/glue/STS-B/dev.tsv.gz"
 

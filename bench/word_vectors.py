@@ -27,10 +27,10 @@ from gensim.test.utils import datapath
 
 from regard.data.formats.lines import read_lines
 from regard.data.tokenizers.text import TextTokenizer
-from regard.training import word_updates
+from regard.families.language import words as word_updates
+from regard.families.language.recipe import WordsRecipe
 from regard.training.optim import schedule
-from regard.training.tasks.catalog import load_recipe, open_task
-from regard.training.tasks.word_vectors_recipe import WordsRecipe
+from regard.training.recipe.load import load_recipe, open_task
 
 RATES = {"skipgram": 0.025, "cbow": 0.05}  # of ours; gensim's is its default, 0.025
 JUDGED = {"WordSim-353": "wordsim353.tsv", "SimLex-999": "simlex999.txt"}

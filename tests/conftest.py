@@ -27,32 +27,31 @@ import forked
 import shape_checks
 from regard.checkpoints import export_model, save_model
 from regard.checkpoints.folder import write_folder
-from regard.data.folding.settings import FoldingSettings
 from regard.data.images.reading import Preprocessing
-from regard.data.paths.candidates import CandidateConfig
-from regard.data.paths.settings import LengthPrior, PathSettings
-from regard.data.synthetic.houses import built_in_house, built_in_routes
 from regard.data.synthetic.shapes import scenes
 from regard.data.tokenizers.training import VocabularyConfig, train_vocabulary
-from regard.data.trajectories.settings import SceneSettings
-from regard.inference.pipelines.catalog import load_pipeline
-from regard.inference.pipelines.feature_dictionary import Subject, find_contexts
-from regard.inference.pipelines.reading.base import Example, Site, observe
-from regard.inference.pipelines.reading.catalog import reader_of
-from regard.inference.pipelines.reading.images import ImageReader
-from regard.models.bert import Bert, BertConfig
-from regard.models.catalog import MODELS
-from regard.models.gpt import LLAMA, Gpt, GptConfig
-from regard.models.lstm import Lstm, LstmConfig
-from regard.models.sparse_autoencoder import SparseAutoencoder, SparseAutoencoderConfig
-from regard.models.t5 import T5, T5Config
+from regard.families.catalog import MODELS
+from regard.families.dictionaries.model import SparseAutoencoder, SparseAutoencoderConfig
+from regard.families.dictionaries.pipeline import Subject, find_contexts
+from regard.families.folding.data import FoldingSettings
+from regard.families.images.reader import ImageReader
+from regard.families.language.bert import Bert, BertConfig
+from regard.families.language.gpt import LLAMA, Gpt, GptConfig
+from regard.families.language.lstm import Lstm, LstmConfig
+from regard.families.language.t5 import T5, T5Config
+from regard.families.loading import load_pipeline
+from regard.families.navigation.data import LengthPrior, PathSettings
+from regard.families.navigation.features import CandidateConfig
+from regard.families.navigation.synthetic import built_in_house, built_in_routes
+from regard.families.trajectories.tracks import SceneSettings
+from regard.look.reader import Example, Site, observe, reader_of
 from regard.serve.app import create_app
 from regard.serve.jobs.runner import TrainingJobs
 from regard.serve.models.registry import ModelRegistry
 from regard.serve.run import listen
 from regard.serve.settings import ServeSettings
 from regard.training.loop import train
-from regard.training.tasks.catalog import load_recipe
+from regard.training.recipe.load import load_recipe
 from workers import pytest_addoption, pytest_runtestloop  # noqa: F401  (pytest finds its hooks here)
 
 # `make test` draws the same examples every time, so its result is reproducible; `make faults` draws new and more ones.

@@ -19,7 +19,7 @@ from typing import IO
 import pytest
 
 PROCESSES = multiprocessing.get_context("forkserver")
-PRELOADED = ["regard.training.loop", "regard.cli.main", "regard.cli.train", "regard.training.tasks.translation"]
+PRELOADED = ["regard.training.loop", "regard.cli.main", "regard.cli.train", "regard.families.translation.task"]
 PRELOADED += ["torch._dynamo", "tensorboardX", "pytest", "regard.serve.run"]
 
 

@@ -4,7 +4,7 @@ import numpy as np
 from jaxtyping import Float
 from playwright.sync_api import Page, expect
 
-from regard.inference.insight.neurons import LayerNeurons
+from regard.look.neurons import LayerNeurons
 
 
 def check_score(

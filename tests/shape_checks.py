@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from functools import reduce, wraps
 from inspect import getattr_static
-from typing import Any
+from typing import Any, Self
 
 from beartype import beartype
 
@@ -27,6 +27,8 @@ def check(function: Callable[..., Any]) -> Callable[..., Any]:
     function inside a function is a new one at every call, and its checker takes longer to write than the call.
     """
     if "<locals>" in function.__qualname__ and not ALL:
+        return function
+    if function.__annotations__.get("return") in ("Self", Self):  # beartype knows Self only where it sees the class
         return function
     checked, name = None, f"{function.__module__}:{function.__qualname__}"
 

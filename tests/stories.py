@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.data.data_root import data_root
+from regard.data.sources import data_root
 
 SOURCE = Path(data_root()) / "stories260k"
 TEXT = "Once upon a time, there was a little girl named Lily. She loved to play outside in the park."

@@ -5,11 +5,11 @@ from pathlib import Path
 import torch
 
 from regard.checkpoints import save_model
-from regard.data.audio.features import LogMelConfig
 from regard.data.tokenizers.training import VocabularyConfig, train_vocabulary
-from regard.inference.decoding.settings import SearchSettings
-from regard.inference.pipelines.speech import SpeechRecognizer
-from regard.models.conformer import PRESETS, Conformer, ConformerConfig
+from regard.families.speech.conformer import PRESETS, Conformer, ConformerConfig
+from regard.families.speech.features import LogMelConfig
+from regard.families.speech.pipeline import SpeechRecognizer
+from regard.search.settings import SearchSettings
 
 AUDIO = LogMelConfig(rate=8000, n_fft=256, window=200, hop=80, mels=40)
 WORDS = "zero one two three four five six seven eight nine"

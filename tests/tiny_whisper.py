@@ -9,9 +9,9 @@ import soundfile
 import torch
 
 from regard.checkpoints import export_model
-from regard.data.audio.features import WHISPER
 from regard.data.tokenizers.text import TextTokenizer
-from regard.models.whisper import Whisper, WhisperConfig
+from regard.families.speech.features import WHISPER
+from regard.families.speech.whisper import Whisper, WhisperConfig
 
 WORDS = "abcdefghijklmnopqrstuvwxyz"
 LANGUAGES = ("en", "pt", "de")

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from regard.inference.pipelines.catalog import Pipeline
+    from regard.families.loading import Pipeline
 
 __all__ = ["load", "look"]
 
@@ -37,7 +37,7 @@ def load(*folders: str | Path, device: str = "cpu", allow_pickle: bool = False, 
     translators with the same tokenizer translate as an ensemble. `precision` is for models that write or translate:
     fp32 is exact; int8 on a CPU, bf16 and fp16 on a GPU are faster and less exact.
     """
-    from regard.inference.pipelines.catalog import load_pipeline
+    from regard.families.loading import load_pipeline
 
     return load_pipeline(*folders, device=device, allow_pickle=allow_pickle, precision=precision)
 

@@ -8,7 +8,7 @@ from PIL import Image
 from playwright.sync_api import expect
 
 import regard
-from regard.look.adapters.captions import caption_report
+from regard.families.captions.view import caption_report
 from regard.look.save import save
 
 LOOKED = re.compile(r"“(.+)” looked most at row (\d), column (\d) \((\S+)%\); gate β (\S+)")

@@ -10,10 +10,10 @@ from playwright.sync_api import expect
 
 import regard
 from regard.checkpoints import save_model
+from regard.families.catalog import MODELS
 from regard.look.panels import Boxes, Panel, Tokens
 from regard.look.report import AttentionReport
 from regard.look.save import save
-from regard.models.catalog import MODELS
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from playwright.sync_api import Page, expect
 
 import regard
 from regard.cli.main import run
-from regard.inference.pipelines.feature_dictionary import Context
-from regard.look.feature_page import render_features
+from regard.families.dictionaries.page import render_features
+from regard.families.dictionaries.pipeline import Context
 
 
 def shot(page: Page, name: str) -> None:

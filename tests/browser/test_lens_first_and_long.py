@@ -13,7 +13,7 @@ from playwright.sync_api import BrowserContext, expect
 from regard.checkpoints import save_model
 from regard.data.formats.pairs import Pair
 from regard.data.tokenizers.pair import TokenizerConfig, train_pair_tokenizer
-from regard.models.transformer import Transformer, TransformerConfig
+from regard.families.translation.transformer import Transformer, TransformerConfig
 
 LETTERS = string.ascii_lowercase[:20]
 WORDS = [first + second for first in LETTERS for second in LETTERS]

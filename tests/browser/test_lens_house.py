@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import expect
 
 import regard
-from regard.look.adapters.paths import navigation_report
+from regard.families.navigation.view import navigation_report
 from regard.look.save import save
 
 LOOKS = re.compile(r"“(.+)” looks most at step (\d+) \((\S+)%\)")

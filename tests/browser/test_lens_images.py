@@ -8,7 +8,7 @@ from PIL import Image
 from playwright.sync_api import expect
 
 import regard
-from regard.look.adapters.images import inspect_image
+from regard.families.images.view import inspect_image
 from regard.look.save import save
 
 PLACE = re.compile(r"The place at row (\d), column (\d) looks most at row (\d), column (\d) \((\S+)%\)")

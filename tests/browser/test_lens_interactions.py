@@ -9,9 +9,9 @@ from playwright.sync_api import expect
 
 import regard
 from regard.checkpoints import save_model
-from regard.data.proteins.interactions import InteractionSettings, ProteinPairs
-from regard.look.adapters.proteins import residue_weights
-from regard.models.catalog import MODELS
+from regard.families.catalog import MODELS
+from regard.families.proteins.data import InteractionSettings, ProteinPairs
+from regard.families.proteins.view import residue_weights
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 import regard
-from regard.look.adapters.structures import structure_report
+from regard.families.folding.view import structure_report
 from regard.look.save import save
 from score_cards import check_score
 

@@ -11,10 +11,10 @@ from PIL import Image
 from playwright.sync_api import Page, expect
 
 import regard
-from regard.data.audio.reading import write_wav
-from regard.data.synthetic.speech import utterances
-from regard.inference.insight.interventions import without_heads
-from regard.look.adapters.text import inspect_text
+from regard.families.language.view import inspect_text
+from regard.families.speech.audio import write_wav
+from regard.families.speech.manifest import utterances
+from regard.look.interventions import without_heads
 from regard.look.save import save
 from tiny_speech import save_recognizer, tiny_recognizer
 

@@ -11,8 +11,8 @@ from regard.checkpoints import save_model
 from regard.data.images.reading import png
 from regard.data.synthetic.shapes import scenes
 from regard.data.tokenizers.training import VocabularyConfig, train_vocabulary
-from regard.data.vision_language.finders import FinderConfig
-from regard.models.catalog import MODELS
+from regard.families.catalog import MODELS
+from regard.families.vision_language.finders import FinderConfig
 
 TEXT = "a large ring"
 ANSWERS = ("yes", "no", "3", "0")

@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import expect
 
 import regard
-from regard.look.adapters.trajectories import forecast_report
+from regard.families.trajectories.view import forecast_report
 from regard.look.save import save
 from score_cards import check_score
 

@@ -5,10 +5,10 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from regard.data.audio.reading import write_wav
-from regard.data.synthetic.speech import utterances
-from regard.look.adapters.given import GivenInput
-from regard.look.adapters.speech import inspect_speech
+from regard.families.speech.audio import write_wav
+from regard.families.speech.manifest import utterances
+from regard.families.speech.view import inspect_speech
+from regard.look.given import GivenInput
 from regard.look.save import save
 from tiny_speech import save_recognizer, tiny_recognizer
 

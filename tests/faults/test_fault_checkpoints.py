@@ -19,7 +19,7 @@ import torch
 from forked import PROCESSES
 from regard import checkpoints
 from regard.errors import CheckpointError
-from regard.models.transformer import Transformer, TransformerConfig
+from regard.families.translation.transformer import Transformer, TransformerConfig
 
 COUNT = int(os.environ.get("REGARD_FAULT_COUNT", "10"))
 SMALL = TransformerConfig(

@@ -16,7 +16,7 @@ from regard.checkpoints import load_model, newest_complete, verify
 from regard.errors import RegardError, UsageError
 from regard.training.loop import train
 from regard.training.metrics_log import read_metrics
-from regard.training.tasks.catalog import load_recipe
+from regard.training.recipe.load import load_recipe
 
 COUNT = int(os.environ.get("REGARD_FAULT_COUNT", "1"))
 SETS = [

@@ -14,7 +14,7 @@ import pytest
 
 import regard
 from regard.data.synthetic.phrasebook import phrases
-from regard.inference.pipelines.translator import Translator
+from regard.families.translation.translator import Translator
 
 COUNT = int(os.environ.get("REGARD_FAULT_COUNT", "24"))
 REGARD = [sys.executable, "-m", "regard"]

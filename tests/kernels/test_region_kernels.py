@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from full_counts import combined
-from regard.layers import region_kernels, regions
+from regard.families.detection import region_kernels, regions
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -51,8 +51,8 @@ def test_sums_of_rows_and_their_gradients_are_torchs(channels, samples, count):
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="needs a GPU")
 def test_a_detector_on_a_gpu_finds_what_it_finds_on_a_cpu(monkeypatch):
-    from regard.layers.proposals import Truth
-    from regard.models.detector import PRESETS, Detector, DetectorConfig
+    from regard.families.detection.model import PRESETS, Detector, DetectorConfig
+    from regard.families.detection.proposals import Truth
 
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     torch.manual_seed(0)

@@ -12,10 +12,10 @@ from regard.checkpoints import load_model, save_model
 from regard.checkpoints.onnx import export_onnx
 from regard.data.tokenizers.pair import PairTokenizer
 from regard.errors import CheckpointError, UsageError
-from regard.models.bert import Bert, BertConfig
-from regard.models.gpt import LLAMA, Gpt, GptConfig
-from regard.models.lstm import Lstm, LstmConfig
-from regard.models.transformer import Transformer, TransformerConfig
+from regard.families.language.bert import Bert, BertConfig
+from regard.families.language.gpt import LLAMA, Gpt, GptConfig
+from regard.families.language.lstm import Lstm, LstmConfig
+from regard.families.translation.transformer import Transformer, TransformerConfig
 from regard.optional import needed
 
 pytest.importorskip("onnxscript")

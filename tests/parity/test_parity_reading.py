@@ -7,8 +7,8 @@ from regard.attention import record
 from regard.attention.activations import record_activations
 from regard.attention.intervene import Patch, WithoutHead, intervene
 from regard.checkpoints import load_model
-from regard.inference.pipelines.language_models import LanguageModel
-from regard.studies.heads import head_table, text_loss
+from regard.claims.heads import head_table, text_loss
+from regard.families.language.language_models import LanguageModel
 from stories import TEXT, stories_folder
 
 transformers = pytest.importorskip("transformers")

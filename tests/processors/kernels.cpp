@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <random>
 
-#include "../../src/regard/inference/fast/native.cpp"
+#include "../../src/regard/runtime/native.cpp"
 
 static std::mt19937 generator(1);
 

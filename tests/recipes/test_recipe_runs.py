@@ -10,8 +10,8 @@ from safetensors.torch import load_file
 from regard.checkpoints import load_model, newest_complete, verify
 from regard.training.loop import Trainer, train
 from regard.training.metrics_log import read_metrics
+from regard.training.recipe.load import load_recipe
 from regard.training.safeguards import SignalError
-from regard.training.tasks.catalog import load_recipe
 from regard.training.updates import Updates
 
 FAULTS = int(os.environ.get("REGARD_FAULT_COUNT", "1"))

@@ -17,9 +17,9 @@ from regard import checkpoints
 from regard.checkpoints import folder as folders
 from regard.checkpoints import models, weights
 from regard.errors import CheckpointError
-from regard.models.catalog import MODELS
-from regard.models.transformer import Transformer, TransformerConfig
-from regard.models.word2vec import Word2Vec
+from regard.families.catalog import MODELS
+from regard.families.language.word2vec import Word2Vec
+from regard.families.translation.transformer import Transformer, TransformerConfig
 
 SMALL = TransformerConfig(
     source_vocab=11, target_vocab=13, width=8, heads=2, encoder_depth=1, decoder_depth=1, ffn_width=8

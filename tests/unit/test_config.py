@@ -6,7 +6,7 @@ import pytest
 
 from regard.config import Config, SavedConfig, known_keys, required_keys
 from regard.errors import CheckpointError, ConfigError, with_article
-from regard.models.catalog import MODELS
+from regard.families.catalog import MODELS
 
 
 class Inner(Config):

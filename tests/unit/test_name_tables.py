@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from regard.checkpoints.tables import TABLES, NameTable, read_table
 from regard.config import Config
 from regard.errors import CheckpointError, ConfigError
-from regard.models.transformer import Transformer, TransformerConfig
+from regard.families.translation.transformer import Transformer, TransformerConfig
 
 SOURCE = Path("folder")
 

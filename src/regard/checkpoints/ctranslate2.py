@@ -17,8 +17,8 @@ from regard.attention.positions import Added, LearnedPositions
 from regard.checkpoints.folder import write_folder
 from regard.checkpoints.models import bare, own_tensors
 from regard.errors import CheckpointError
+from regard.families.translation.transformer import Transformer
 from regard.layers.blocks import DecoderLayer, EncoderLayer, FeedForward
-from regard.models.transformer import Transformer
 from regard.optional import needed
 
 EXTRA = "export"

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from regard.checkpoints.huggingface import export_tensors
 from regard.checkpoints.models import bare, own_tensors, write_json
 from regard.errors import CheckpointError
-from regard.models.transformer import TransformerConfig
+from regard.families.translation.transformer import TransformerConfig
 
 MARIAN_MODEL = "transformer"  # the catalog model with Marian's architecture
 READING = re.compile(r"(.*_embedding\.weight|output_weight|.*\.(query|key|value|up)\.weight)")  # [..., width]

@@ -19,7 +19,7 @@ from regard.checkpoints.tables import TABLES, NameTable, read_table
 from regard.checkpoints.weights import WEIGHTS, listing, read_weights, write_tensors
 from regard.config import Config
 from regard.errors import CheckpointError, ConfigError
-from regard.models.catalog import MODELS
+from regard.families.catalog import MODELS
 
 CONFIG = "config.json"
 

@@ -27,11 +27,11 @@ from regard.attention.positions import Added, Concatenated, SinusoidalPositions
 from regard.checkpoints.folder import write_folder
 from regard.checkpoints.models import bare, own_tensors
 from regard.errors import CheckpointError
+from regard.families.language.bert import Bert
+from regard.families.language.gpt import Gpt
+from regard.families.translation.transformer import Transformer
 from regard.layers.blocks import DecoderLayer
 from regard.layers.encoder_decoder import EncoderDecoderState
-from regard.models.bert import Bert
-from regard.models.gpt import Gpt
-from regard.models.transformer import Transformer
 from regard.optional import needed
 
 EXTRA = "export"

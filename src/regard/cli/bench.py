@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import existing, finite, numbers
-from regard.data.whole_files import write_whole
+from regard.data.files import write_whole
+from regard.verbs.options import existing, finite, numbers
 
 if TYPE_CHECKING:
-    from regard.studies.bench.run import Result
+    from regard.bench.run import Result
 
 
 def bench(
@@ -43,7 +43,7 @@ def bench(
 
     Example: regard bench translate -m runs/en-fr --batch 1,32 --beam 1,5 --json speed.json
     """
-    from regard.studies.bench.run import measure
+    from regard.bench.run import measure
     from regard.studies.costs.machine import describe
 
     setting = describe(threads)

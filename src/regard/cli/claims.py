@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import AsJson
+from regard.verbs.options import AsJson
 
 if TYPE_CHECKING:
-    from regard.studies.lectures.claim import Verdict
+    from regard.claims.claim import Verdict
 
 
 def claims(
@@ -37,9 +37,9 @@ def claims(
     Example: regard claims fixed-context -o length.svg
     Example: regard claims --all
     """
+    from regard.claims.claim import ClaimOptions
+    from regard.claims.claims import CLAIMS, find_claim
     from regard.errors import UsageError
-    from regard.studies.lectures.claim import ClaimOptions
-    from regard.studies.lectures.claims import CLAIMS, find_claim
 
     if names and every:
         raise UsageError("name claims or give --all, not both")
@@ -79,8 +79,8 @@ def claims(
 
 
 def _draw(output: Path, name: str, verdict: Verdict) -> None:
+    from regard.claims.drawing import draw_rows
     from regard.errors import UsageError
-    from regard.studies.lectures.drawing import draw_rows
 
     if verdict.chart is None:
         raise UsageError(f"the figures of {name!r} are a table, not an image; print them with --figures")

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.options import AsJson, Device, Sets, numbers
+from regard.verbs.options import AsJson, Device, Sets, numbers
 
 BINS = "1-10,11-20,21-30,31-40,41-50,51-60"
 LENGTHS = "32,64,128,256,512,1024"
@@ -86,10 +86,10 @@ def compare(
 
 
 def _models(names: list[str], data: str, to: str, count: int, show: int, as_json: bool, device: str) -> None:
-    from regard.cli.options import load_translator
     from regard.errors import UsageError
-    from regard.studies.evaluate.translation import held_out_pairs
-    from regard.studies.evaluate.versions import SHUFFLES, compare_versions, verdict
+    from regard.families.translation.evaluate import held_out_pairs
+    from regard.families.translation.versions import SHUFFLES, compare_versions, verdict
+    from regard.verbs.options import load_translator
 
     if len(names) != 2 or not data:
         raise UsageError("give the pairs, and the old and the new model: regard compare models PAIRS -m OLD -m NEW")
@@ -115,9 +115,9 @@ def _models(names: list[str], data: str, to: str, count: int, show: int, as_json
 
 
 def _length(names: list[str], output: Path | None, to: str, count: int, bins: str, as_json: bool, device: str) -> None:
-    from regard.cli.options import load_translator
+    from regard.claims.compare import scores_by_length
     from regard.errors import UsageError
-    from regard.studies.lectures.compare import scores_by_length
+    from regard.verbs.options import load_translator
 
     if not names:
         raise UsageError("name the models to compare: -m NAME=FOLDER, once for each")
@@ -146,7 +146,7 @@ def _length(names: list[str], output: Path | None, to: str, count: int, bins: st
 
 
 def _sequences(output: Path | None, lengths: list[int], width: int, as_json: bool) -> None:
-    from regard.studies.lectures.compare import rows_of, three_ways
+    from regard.claims.compare import rows_of, three_ways
 
     ways = three_ways(lengths, width=width)
     if as_json:
@@ -168,7 +168,7 @@ def _sequences(output: Path | None, lengths: list[int], width: int, as_json: boo
 
 def _data(names: list[str], output: Path | None, counts: list[int], sets: list[str], runs: Path, as_json: bool) -> None:
     from regard.errors import UsageError
-    from regard.studies.evaluate.images import accuracy_by_count
+    from regard.families.images.evaluate import accuracy_by_count
 
     recipes = {name or Path(recipe).stem: recipe for name, _, recipe in (each.rpartition("=") for each in names)}
     if not recipes:
@@ -189,9 +189,9 @@ def _data(names: list[str], output: Path | None, counts: list[int], sets: list[s
 
 
 def _pictures(output: Path | None, sides: list[int], device: str, as_json: bool) -> None:
+    from regard.claims.growth import attention_growth
     from regard.device import find_device
     from regard.studies.costs.units import byte_size
-    from regard.studies.lectures.growth import attention_growth
 
     rows = attention_growth(sides, find_device(device))
     if as_json:
@@ -217,7 +217,7 @@ def _pictures(output: Path | None, sides: list[int], device: str, as_json: bool)
 
 
 def _measured(what: str, output: Path | None, as_json: bool) -> None:
-    from regard.studies.lectures import measurements
+    from regard.claims import measurements
 
     if what == "gradients":
         rows = measurements.gradients_through_time([1, 5, 10, 20, 50])
@@ -227,13 +227,13 @@ def _measured(what: str, output: Path | None, as_json: bool) -> None:
         rows = measurements.saturation([4, 16, 64, 256, 1024])
     _print_rows(rows, as_json)
     if output:
-        from regard.studies.lectures.drawing import draw_rows
+        from regard.claims.drawing import draw_rows
 
         draw_rows(output, measurements.CHARTS[what], rows)
 
 
 def _superposition(output: Path | None, as_json: bool) -> None:
-    from regard.studies.lectures.superposition import draw_superposition, superposition, superposition_rows
+    from regard.claims.superposition import draw_superposition, superposition, superposition_rows
 
     found = superposition(SPARSITIES)
     _print_rows(superposition_rows(found), as_json)

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.answering import Unknown
-from regard.cli.options import built_in
+from regard.verbs.answering import Unknown
+from regard.verbs.options import built_in
 
 
 def demo(
@@ -20,12 +20,12 @@ def demo(
 
     Example: regard demo "the red house is big"
     """
-    from regard.inference.pipelines.translator import Translator
-    from regard.look.adapters.text import inspect_translation
+    from regard.families.language.view import inspect_translation
+    from regard.families.translation.demo import EXAMPLES, about
+    from regard.families.translation.evaluate import evaluate_pairs, held_out_pairs
+    from regard.families.translation.translator import Translator
     from regard.look.save import save
     from regard.look.terminal import print_alignment
-    from regard.studies.demo import EXAMPLES, about
-    from regard.studies.evaluate.translation import evaluate_pairs, held_out_pairs
 
     folder = built_in()
     translator = Translator.load(folder)

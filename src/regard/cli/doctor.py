@@ -7,10 +7,10 @@ from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, requires, version
 from typing import TYPE_CHECKING
 
-from regard.cli.options import AsJson
+from regard.verbs.options import AsJson
 
 if TYPE_CHECKING:
-    from regard.studies.bench.precisions import Form
+    from regard.bench.precisions import Form
 
 
 def doctor(as_json: AsJson = False) -> None:
@@ -26,8 +26,8 @@ def doctor(as_json: AsJson = False) -> None:
 
     from regard import cpu
     from regard.attention import attend, attention_weights
+    from regard.bench import precisions
     from regard.errors import RegardError
-    from regard.studies.bench import precisions
 
     (packages, missing), forms = _packages(), precisions.forms()
     q, k, v = (torch.randn(2, 4, 9, 16) for _ in range(3))

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import (
+from regard.data.files import write_whole
+from regard.errors import UsageError
+from regard.verbs.options import (
     AllowPickle,
     AsJson,
     DataRoot,
@@ -29,14 +31,12 @@ from regard.cli.options import (
     refuse_given,
     use_data_root,
 )
-from regard.data.whole_files import write_whole
-from regard.errors import UsageError
 
 if TYPE_CHECKING:
     from regard.data.formats.pairs import Pair
-    from regard.inference.pipelines.translation import Translation
-    from regard.inference.pipelines.translator import Translator
-    from regard.studies.evaluate.catalog import Evaluate
+    from regard.families.contract import Evaluate
+    from regard.families.translation.translation import Translation
+    from regard.families.translation.translator import Translator
 
 LAYERS = "layers"  # key of the alignment error rates by layer
 ON_ONE_LINE = 5  # numbers
@@ -109,7 +109,7 @@ def evaluate(
     Example: regard evaluate ../shared/data/multi30k/test_2016_flickr -m runs/en-de --beam 5
     Example: regard evaluate data:glue/RTE/dev.tsv.gz -m runs/glue-rte-minilm
     """
-    from regard.studies.evaluate import translation
+    from regard.families.translation import evaluate as translation
 
     use_data_root(data_root)
     data, gold, text = located_file(data), located_file(gold), located_file(text)
@@ -175,7 +175,7 @@ def _estimates(
     """Correlations of the estimates of quality with chrF; with `calibrated`, fit the estimate of this model folder."""
     from regard.checkpoints.folder import resolve
     from regard.checkpoints.hub import local_folder
-    from regard.studies.evaluate.quality import calibrate, quality_correlations, sentence_chrf
+    from regard.families.translation.evaluate import calibrate, quality_correlations, sentence_chrf
 
     scores = sentence_chrf(answers, pairs)
     if calibrated:
@@ -189,10 +189,11 @@ def _find_evaluation(model: str) -> Evaluate | None:
     """The evaluation of a model in the catalog; None for the others."""
     from regard.checkpoints.folder import resolve
     from regard.checkpoints.hub import local_folder
-    from regard.inference.pipelines.catalog import find_pipeline
-    from regard.studies.evaluate.catalog import find_evaluation
+    from regard.families.catalog import PIPELINES
+    from regard.families.loading import find_pipeline
 
-    return find_evaluation(find_pipeline(resolve(local_folder(model))))
+    entry = PIPELINES[find_pipeline(resolve(local_folder(model)))]
+    return entry.load(entry.evaluate) if entry.evaluate else None
 
 
 def _print_evaluations(
@@ -211,19 +212,20 @@ def _print_evaluations(
     import regard
     from regard.checkpoints.folder import resolve
     from regard.checkpoints.hub import local_folder
-    from regard.studies.evaluate.catalog import DRAWN, SAMPLED, SEARCHED, EvaluationOptions
+    from regard.families.catalog import PIPELINES
+    from regard.families.contract import EvaluationOptions
 
     results: dict[str, dict[str, object]] = {}
     unread: dict[str, None] = {}
     for model in models:
         evaluation, pipeline = _find_evaluation(model), regard.load(model, device=device, allow_pickle=allow_pickle)
         assert evaluation is not None
-        kind = getattr(pipeline, "pipeline", "")
-        if output and (len(models) > 1 or kind not in DRAWN):
+        taken = PIPELINES[pipeline.pipeline].evaluate_options
+        if output and (len(models) > 1 or "output" not in taken):
             raise UsageError(
                 "-o is for translations, or for the precision of one model that finds objects; leave it out"
             )
-        others = {"--beam": kind not in SEARCHED and beam, "--samples": kind not in SAMPLED and samples}
+        others = {"--beam": "beam" not in taken and beam, "--samples": "samples" not in taken and samples}
         refuse_given(others, f"does not apply to {model}")
         drawn = {} if samples is None else {"samples": samples}
         options = EvaluationOptions(resolve(local_folder(model)), count, seed, beam, output, **drawn)

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.options import AllowPickle, AsJson, Device, Models, To, built_in, refuse_given
-from regard.data.whole_files import write_whole
+from regard.data.files import write_whole
 from regard.errors import UsageError, with_article
+from regard.verbs.options import AllowPickle, AsJson, Device, Models, To, built_in, refuse_given
 
 if TYPE_CHECKING:
+    from regard.claims.heads import HeadTable, Measure
     from regard.data.formats.pairs import Pair
-    from regard.studies.heads import HeadTable, Measure
 
 BY = ("zero", "mean")
 DRAWN = (".png", ".svg", ".json")
@@ -63,9 +63,9 @@ def heads(
     if output is not None and output.suffix.lower() not in DRAWN:
         raise UsageError(f"cannot write the table as {output.name!r}; name a file ending in .png, .svg or .json")
     import regard
-    from regard.inference.pipelines.translator import Translator
-    from regard.studies.evaluate.translation import held_out_pairs
-    from regard.studies.heads import head_alignment, head_table
+    from regard.claims.heads import head_alignment, head_table
+    from regard.families.translation.evaluate import held_out_pairs
+    from regard.families.translation.translator import Translator
 
     names = model or [str(built_in())]
     pipeline = regard.load(*names, device=device, allow_pickle=allow_pickle)
@@ -90,13 +90,14 @@ def _measure(
 ) -> Measure:
     from regard.checkpoints.folder import resolve
     from regard.checkpoints.hub import local_folder
+    from regard.claims.heads import LOSS, pair_loss, score, text_loss
     from regard.data.formats.plain_text import read_text
-    from regard.inference.pipelines.catalog import find_pipeline
-    from regard.inference.pipelines.language_models import LanguageModel
-    from regard.inference.pipelines.translator import Translator
-    from regard.studies.evaluate.catalog import EvaluationOptions, find_evaluation
-    from regard.studies.evaluate.translation import evaluate_pairs
-    from regard.studies.heads import LOSS, pair_loss, score, text_loss
+    from regard.families.catalog import PIPELINES
+    from regard.families.contract import EvaluationOptions
+    from regard.families.language.language_models import LanguageModel
+    from regard.families.loading import find_pipeline
+    from regard.families.translation.evaluate import evaluate_pairs
+    from regard.families.translation.translator import Translator
 
     if isinstance(pipeline, LanguageModel):
         if metric not in ("", LOSS):
@@ -107,10 +108,10 @@ def _measure(
             return pair_loss(pipeline, pairs)
         return score(metric, lambda: evaluate_pairs(pipeline, pairs)[0])
     folder = resolve(local_folder(name))
-    evaluation = find_evaluation(find_pipeline(folder))
-    if evaluation is None:
+    entry = PIPELINES[find_pipeline(folder)]
+    if not entry.evaluate:
         raise UsageError(f"{name} is {with_article(type(pipeline).__name__)}, which has no evaluation")
-    options = EvaluationOptions(folder, count, seed)
+    options, evaluation = EvaluationOptions(folder, count, seed), entry.load(entry.evaluate)
     return score(metric, lambda: evaluation(pipeline, data, options).scores)
 
 

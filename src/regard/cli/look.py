@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from regard.cli.answering import Unknown, refuse_images
-from regard.cli.images import look_at_file
-from regard.cli.options import (
+from regard.families.images.verbs import look_at_file
+from regard.verbs.answering import Unknown, refuse_images
+from regard.verbs.options import (
     AllowPickle,
     Changes,
     Device,
@@ -75,7 +75,7 @@ def look(
     Example: regard look "In a shocking finding," -m hf:openai-community/gpt2 --logit-lens -o gpt.json
     """
     if len(model) == 1 and input_of(model[0]) != "text":
-        from regard.inference.insight.interventions import switched_off
+        from regard.look.interventions import switched_off
 
         of_texts = {
             "--target": target, "--to": to, "--max-tokens": max_tokens is not None, "--top": top != LISTED,
@@ -92,8 +92,8 @@ def look(
     import regard
     from regard.data.arguments import refuse_missing_image
     from regard.data.tokenizers.base import well_formed
-    from regard.inference.insight.interventions import changed, switched_off
-    from regard.look.adapters.text import LENS_TOP, TextInspection, TextModel, inspect_text
+    from regard.families.language.view import LENS_TOP, TextInspection, TextModel, inspect_text
+    from regard.look.interventions import changed, switched_off
     from regard.look.report import changed_facts
     from regard.look.save import save
 

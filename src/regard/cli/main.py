@@ -10,90 +10,54 @@ from importlib.metadata import version
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from regard.cli import (
-    answer,
-    bench,
-    caption,
-    claims,
-    classify,
-    compare,
-    convert,
-    data,
-    demo,
-    detect,
-    doctor,
-    embed,
-    evaluate,
-    features,
-    fill,
-    fold,
-    forecast,
-    generate,
-    heads,
-    interact,
-    look,
-    match,
-    models,
-    navigate,
-    neighbours,
-    plan,
-    segment,
-    serve,
-    tag,
-    train,
-    transcribe,
-    translate,
-)
 from regard.errors import RegardError
+from regard.families.catalog import VERBS, imported
 from regard.processes import Share
 
 HELP = {"help_option_names": ["-h", "--help"]}
 WrongUsage: Any = typer.BadParameter.__base__  # base class of all argument errors, which typer does not export
 
-app = typer.Typer(
-    name="regard",
-    help="Attention models you can train, run fast, and look into.",
-    context_settings=HELP,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-)
-for verb in (
-    demo.demo,
-    train.train,
-    translate.translate,
-    generate.generate,
-    fill.fill,
-    embed.embed,
-    neighbours.neighbours,
-    classify.classify,
-    tag.tag,
-    answer.answer,
-    segment.segment,
-    caption.caption,
-    transcribe.transcribe,
-    navigate.navigate,
-    forecast.forecast,
-    detect.detect,
-    fold.fold,
-    match.match,
-    interact.interact,
-    evaluate.evaluate,
-    look.look,
-    heads.heads,
-    features.features,
-    plan.plan,
-    compare.compare,
-    claims.claims,
-    convert.convert,
-    serve.serve,
-    bench.bench,
-    models.models,
-    doctor.doctor,
-):
-    app.command(context_settings=HELP)(verb)
-app.add_typer(data.data, name="data", context_settings=HELP)
+OWN = {  # verbs that belong to no family: module of this package, whose function has the name of the verb
+    "demo": "demo", "train": "train", "evaluate": "evaluate", "look": "look", "heads": "heads", "plan": "plan",
+    "compare": "compare", "claims": "claims", "convert": "convert", "serve": "serve", "bench": "bench",
+    "models": "models", "doctor": "doctor",
+}  # fmt: skip
+
+
+class Verbs(TyperGroup):
+    """Verbs by name; the module of a verb is imported when it is called for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*OWN, *VERBS]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name in OWN:
+            verb = imported(f"regard.cli.{OWN[cmd_name]}.{cmd_name}")
+        elif cmd_name in VERBS:
+            verb = imported(VERBS[cmd_name])
+        else:
+            return None
+        return _command(cmd_name, verb)
+
+
+@cache
+def _command(name: str, verb: Any) -> Any:
+    """A verb with its options; typer builds them anew at every call, which takes a while."""
+    if isinstance(verb, typer.Typer):
+        group = typer.main.get_group(verb)
+        group.name = name
+        return group
+    alone = typer.Typer(**STYLE)
+    alone.command(name, context_settings=HELP)(verb)
+    return typer.main.get_command(alone)
+
+
+STYLE: dict[str, Any] = {
+    "context_settings": HELP, "add_completion": False, "rich_markup_mode": None, "pretty_exceptions_enable": False
+}  # fmt: skip
+app = typer.Typer(name="regard", cls=Verbs, help="Attention models you can train, run fast, and look into.", **STYLE)
 
 
 @app.callback(invoke_without_command=True)

@@ -6,7 +6,7 @@ import json
 import sys
 import textwrap
 
-from regard.cli.options import AsJson, DataRoot, use_data_root
+from regard.verbs.options import AsJson, DataRoot, use_data_root
 
 INDENT = " " * 6
 
@@ -19,8 +19,8 @@ def models(as_json: AsJson = False, root: DataRoot = "") -> None:
 
     Example: regard models
     """
-    from regard.data.data_root import data_root
-    from regard.models.catalog import MODELS
+    from regard.data.sources import data_root
+    from regard.families.catalog import MODELS
     from regard.training.recipe.files import recipe_names, shipped
 
     use_data_root(root)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from regard.cli.options import AsJson, Sets, finite
+from regard.verbs.options import AsJson, Sets, finite
 
 if TYPE_CHECKING:
     from regard.studies.costs.cluster import ClusterPlan
@@ -117,10 +117,10 @@ def _measured_step(what: str, plan: Plan, sets: Sequence[str], device: str, thre
     from pathlib import Path
 
     from regard.errors import UsageError
-    from regard.models.catalog import MODELS
+    from regard.families.catalog import MODELS
     from regard.studies.costs.made_up_data import synthetic_recipe
     from regard.studies.costs.measured_step import measure_step
-    from regard.training.tasks.catalog import load_recipe
+    from regard.training.recipe.load import load_recipe
 
     if Path(what).is_dir():
         raise UsageError(f"{what} is a trained model; --measure trains a recipe or a preset, so name what it came from")

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.options import Device, Precision, existing
+from regard.verbs.options import Device, Precision, existing
 
 
 def serve(

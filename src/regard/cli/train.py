@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import DataRoot, Sets, use_data_root
 from regard.errors import UsageError
+from regard.verbs.options import DataRoot, Sets, use_data_root
 
 if TYPE_CHECKING:
     from regard.training.recipe.base import Recipe
@@ -31,8 +31,8 @@ def train(
     Example: regard train pairs-transformer --set data.train=my.tsv --set data.source=en --set data.target=fr
     """
     from regard.checkpoints.folder import is_sealed
-    from regard.training.tasks.catalog import load_recipe
-    from regard.training.tasks.translation_recipe import TranslationRecipe
+    from regard.families.translation.recipe import TranslationRecipe
+    from regard.training.recipe.load import load_recipe
 
     use_data_root(data_root)
     folder = out or Path("runs") / Path(recipe).stem

@@ -13,8 +13,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
+from regard.data.files import atomic_write
 from regard.data.formats.encodings import UTF8, missing_characters, read_encoded
-from regard.data.whole_files import atomic_write
 from regard.documents.markup import Translate, Translated
 
 BATCH = 256  # segments handed to the translator at once

@@ -9,13 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from regard.data.files import Parts, atomic_write
 from regard.data.formats import exchange
 from regard.data.formats.encodings import UTF8, Stated, find_encoding, given_encoding, read_encoded, text_codec
 from regard.data.formats.languages import NAMES
 from regard.data.formats.pairs import find_key, parse_object, sides, text_of
 from regard.data.formats.tables import format_of
-from regard.data.whole_files import atomic_write
-from regard.data.work_files import Parts
 from regard.documents.android import translate_android
 from regard.documents.document_job import BATCH, DocumentJob, Report, batches, encoded_write
 from regard.documents.html import stated_encoding, translate_html

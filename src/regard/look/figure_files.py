@@ -11,7 +11,7 @@ import matplotlib
 from matplotlib import font_manager
 from matplotlib.figure import Figure
 
-from regard.data.whole_files import atomic_write
+from regard.data.files import atomic_write
 from regard.errors import UsageError
 
 DPI = 160

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from regard.inference.insight.neurons import LayerNeurons
-from regard.inference.insight.predictions import TOP, TokenPrediction
+from regard.look.neurons import LayerNeurons
 from regard.look.panels import Axis, Kind, Panel
+from regard.look.predictions import TOP, TokenPrediction
 from regard.look.report import AttentionReport
 
 WORDS = ("target_words", "source_words")  # the axes of a word alignment: queries, keys

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, UInt8
 
-from regard.inference.insight.neurons import LayerNeurons
 from regard.look.bundle import bundle
+from regard.look.neurons import LayerNeurons
 from regard.look.panels import Tokens, axis_from_json
 from regard.look.report import AttentionReport, describe
 

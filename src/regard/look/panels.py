@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from regard.errors import UsageError
-from regard.inference.insight.neurons import LayerNeurons
+from regard.look.neurons import LayerNeurons
 
 Kind = Literal["self", "cross", "causal"]
 Point = tuple[float, float]  # x to the right and y down, as fractions of the image's width and height

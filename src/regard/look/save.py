@@ -3,37 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from matplotlib.figure import Figure
-
-from regard.data.whole_files import write_whole
+from regard.data.files import write_whole
 from regard.errors import UsageError
-from regard.look.box_figures import draw_boxes
+from regard.families.catalog import FIGURES, imported
 from regard.look.figure_files import save_figure
 from regard.look.figures import View, draw
-from regard.look.house_figures import draw_house
 from regard.look.image_figures import draw_over_image
 from regard.look.page import render_page
-from regard.look.panels import Agents, Boxes, Frames, Grid, Point, Residues, Steps
+from regard.look.panels import Grid, Point
 from regard.look.report import AttentionReport, to_json
-from regard.look.scene_figures import draw_scene
-from regard.look.speech_figures import draw_speech
-from regard.look.strip_figures import draw_strip
-from regard.look.structure_figures import draw_structure
 
 SUFFIXES = (".png", ".svg", ".html", ".json")
-# Figures of views other than the labelled matrix; `points` are the places of an image whose attention is drawn.
-FIGURES: dict[str, Callable[[AttentionReport, Sequence[Point]], Figure]] = {
-    Grid.view: draw_over_image,
-    Steps.view: draw_house,
-    Agents.view: draw_scene,
-    Boxes.view: draw_boxes,
-    Frames.view: draw_speech,
-    Residues.view: draw_structure,
-    "strip": draw_strip,
-}
 
 
 def save(
@@ -60,8 +43,10 @@ def save(
         write_whole(path, render_page(report))
     elif suffix == ".json":
         write_whole(path, json.dumps(to_json(report), ensure_ascii=False))
+    elif report.view == Grid.view:
+        save_figure(lambda: draw_over_image(report, points), path)
     elif report.view in FIGURES:
-        save_figure(lambda: FIGURES[report.view](report, points), path)
+        save_figure(lambda: imported(FIGURES[report.view])(report, points), path)
     else:
         shown: View = view or ("alignment" if report.alignment and not chosen else "heads")
         save_figure(lambda: draw(report, shown), path)

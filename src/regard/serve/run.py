@@ -16,12 +16,12 @@ import uvicorn
 
 from regard.checkpoints.folder import is_sealed
 from regard.errors import RegardError, UsageError
+from regard.families.translation.demo import demo_folder
 from regard.serve.app import create_app
 from regard.serve.jobs.runner import TrainingJobs
 from regard.serve.jobs.temp_folders import remove_abandoned_temp_folders
 from regard.serve.models.registry import ModelRegistry
 from regard.serve.settings import ServeSettings
-from regard.studies.demo import demo_folder
 
 FORCED_EXIT_WAIT = 1.0  # seconds to wait for the running batch after a second Ctrl-C
 BACKLOG = 2048  # connections that the system queues until the server accepts them

@@ -27,7 +27,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from regard.errors import UsageError
 from regard.processes import Share
-from regard.training.recipe.training_sections import Parallel
+from regard.training.recipe.sections import Parallel
 
 PATIENCE = timedelta(hours=2)  # how long ranks wait while the first prepares data, validates or publishes
 T = TypeVar("T")

@@ -16,8 +16,9 @@ from regard.checkpoints.models import fill
 from regard.data.batch import TensorBatch
 from regard.device import find_device
 from regard.errors import TrainingError
-from regard.inference.decoding.folder_settings import RECIPE
+from regard.families.catalog import TASKS
 from regard.layers.blocks import keep_half
+from regard.search.settings import RECIPE
 from regard.training.distributed import ALONE, Ranks, engine, joined
 from regard.training.metrics_log import MetricsLog, NoLog
 from regard.training.optimisation import Optimisation
@@ -30,8 +31,7 @@ from regard.training.run_model import build_model, refuse_to_divide
 from regard.training.run_state import LoaderPlace, seed_everything
 from regard.training.safeguards import SignalError, Signals, first_bad_module
 from regard.training.step_window import StepWindow
-from regard.training.tasks.base import Task
-from regard.training.tasks.catalog import TASKS
+from regard.training.task import Task
 from regard.training.updates import Updates, can_be_captured
 
 B = TypeVar("B", bound=TensorBatch)

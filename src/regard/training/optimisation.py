@@ -9,9 +9,9 @@ from torch import nn
 
 from regard.training.distributed import local
 from regard.training.optim import adamw, ema_update, schedule
-from regard.training.recipe.training_sections import TrainingSection
+from regard.training.recipe.sections import TrainingSection
 from regard.training.run_model import averaged_tensors
-from regard.training.tasks.base import Task
+from regard.training.task import Task
 
 
 class Optimisation:

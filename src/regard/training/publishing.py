@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from regard.checkpoints import load_model, model_card, publish, write_folder, write_model
 from regard.checkpoints.models import own_tensors
 from regard.config import Config
-from regard.inference.decoding.folder_settings import RECIPE
-from regard.inference.pipelines.catalog import use_line
+from regard.families.loading import use_line
+from regard.search.settings import RECIPE
 from regard.training.metrics_log import METRICS
 from regard.training.optim import mean_weights
 from regard.training.recipe.base import Recipe
-from regard.training.tasks.base import Task
-from regard.training.tasks.catalog import load_recipe
+from regard.training.recipe.load import load_recipe
+from regard.training.task import Task
 
 NEW_RECIPE = f"{RECIPE}.new"
 CARD = "README.md"

@@ -10,7 +10,7 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from regard.training.recipe.metrics import Metric
+from regard.training.recipe.sections import Metric
 
 QUIET = 30.0  # seconds after which a run that takes no steps says what it does
 

@@ -18,7 +18,7 @@ from regard.training.distributed import Engine, Ranks
 from regard.training.publishing import write_beside
 from regard.training.recipe.base import Recipe
 from regard.training.run_state import Progress, load_state, read_progress, save_state
-from regard.training.tasks.base import Task
+from regard.training.task import Task
 
 
 class RunCheckpoints:

@@ -18,7 +18,7 @@ import filelock
 
 from regard.checkpoints.folder import CHECKPOINTS, MANIFEST, tidy
 from regard.errors import UsageError
-from regard.inference.decoding.folder_settings import RECIPE
+from regard.search.settings import RECIPE
 from regard.training.metrics_log import BOARD, METRICS
 from regard.training.publishing import NEW_RECIPE, differences, write_recipe
 from regard.training.recipe.base import Recipe

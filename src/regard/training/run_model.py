@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from regard.errors import TrainingError, UsageError
 from regard.training.distributed import Ranks
 from regard.training.recipe.base import Recipe
-from regard.training.tasks.base import Task
+from regard.training.task import Task
 
 
 def build_model(task: Task[Any], device: torch.device) -> nn.Module:

@@ -20,7 +20,7 @@ from regard.training.optimisation import Optimisation
 from regard.training.recipe.base import Recipe
 from regard.training.run_state import Progress, seed_draws
 from regard.training.step_window import StepWindow
-from regard.training.tasks.base import Task
+from regard.training.task import Task
 
 B = TypeVar("B", bound=TensorBatch)
 

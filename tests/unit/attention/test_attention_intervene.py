@@ -12,15 +12,15 @@ from regard.attention.intervene import AddDirection, Apply, Patch, ReplaceWeight
 from regard.attention.places import places
 from regard.attention.record import attention_names
 from regard.errors import UsageError
-from regard.inference.decoding.search import search
-from regard.inference.decoding.settings import SearchSettings, Vocabulary
-from regard.inference.decoding.speculative import decoding_model
-from regard.inference.decoding.start import from_prompt, from_source
+from regard.families.catalog import MODELS
+from regard.families.language.gpt import LLAMA, Gpt, GptConfig
+from regard.families.translation.seq2seq import Seq2Seq, Seq2SeqConfig
+from regard.families.translation.transformer import Transformer, TransformerConfig
 from regard.layers.recurrent import Recurrent
-from regard.models.catalog import MODELS
-from regard.models.gpt import LLAMA, Gpt, GptConfig
-from regard.models.seq2seq import Seq2Seq, Seq2SeqConfig
-from regard.models.transformer import Transformer, TransformerConfig
+from regard.search.search import search
+from regard.search.settings import SearchSettings, Vocabulary
+from regard.search.speculative import decoding_model
+from regard.search.start import from_prompt, from_source
 from unit.test_checkpoints import given_to, tensors, tiny
 
 TEXT = {"vocab": 60, "width": 32, "heads": 4, "depth": 2, "ffn_width": 48, "max_length": 64}

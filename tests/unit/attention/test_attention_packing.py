@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from regard.attention import packing
 from regard.attention.packing import Packing, packing_for
-from regard.models.catalog import MODELS
+from regard.families.catalog import MODELS
 from regard.training.losses import cross_entropy
 
 SIZES = {"width": 16, "heads": 4, "ffn_width": 24}

@@ -3,7 +3,7 @@
 import torch
 
 from regard.attention import record
-from regard.models.transformer import Transformer, TransformerConfig
+from regard.families.translation.transformer import Transformer, TransformerConfig
 
 SHAPE = {"source_vocab": 11, "target_vocab": 11, "width": 16, "heads": 2, "encoder_depth": 2, "decoder_depth": 2}
 

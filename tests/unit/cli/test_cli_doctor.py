@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from regard import cpu, native
+from regard.bench import precisions
 from regard.cli.main import run
 from regard.device import multiplies_bf16
-from regard.inference.fast import compiled, linear
-from regard.inference.fast.linear import resolve_precision
-from regard.studies.bench import precisions
+from regard.runtime import compiled, linear
+from regard.runtime.linear import resolve_precision
 
 
 def told(capsys) -> dict:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from regard.cli.main import run
-from regard.inference.pipelines.text_encoder import TextEncoder
+from regard.families.language.encoder import TextEncoder
 
 
 class Typed:

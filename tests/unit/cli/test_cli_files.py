@@ -11,10 +11,10 @@ from PIL import Image
 import regard
 from regard.checkpoints import save_model
 from regard.cli.main import run
-from regard.data.audio.reading import write_wav
 from regard.data.images.reading import Preprocessing, read_image
-from regard.data.synthetic.speech import utterances
-from regard.models.catalog import MODELS
+from regard.families.catalog import MODELS
+from regard.families.speech.audio import write_wav
+from regard.families.speech.manifest import utterances
 from tiny_speech import save_recognizer, tiny_recognizer
 
 

@@ -10,8 +10,8 @@ import torch
 
 from regard.checkpoints import export_model
 from regard.cli.main import run
-from regard.inference.pipelines.language_models import LanguageModel
-from regard.models.gpt import Gpt, GptConfig
+from regard.families.language.gpt import Gpt, GptConfig
+from regard.families.language.language_models import LanguageModel
 
 tokenizers = pytest.importorskip("tokenizers")
 

@@ -8,10 +8,10 @@ from PIL import Image
 
 import regard
 from regard.cli.main import run
-from regard.data.data_root import located, missing
+from regard.data.sources import located, missing
 from regard.errors import UsageError
 from regard.training.recipe.files import recipe_names, shipped
-from regard.training.tasks.catalog import load_recipe
+from regard.training.recipe.load import load_recipe
 
 WRONG = (
     "look x --top -1", "look x --head -1", "look x --temperature nan", "look x --max-tokens -1",

@@ -10,12 +10,12 @@ from PIL import Image
 
 import regard
 from regard.checkpoints import save_model
+from regard.claims import growth
 from regard.cli.main import run
-from regard.data.images.palette import Palette
 from regard.data.images.reading import read_image
-from regard.models.catalog import MODELS
-from regard.studies.evaluate import images as studies
-from regard.studies.lectures import growth
+from regard.families.catalog import MODELS
+from regard.families.images import evaluate as studies
+from regard.families.images.generation import Palette
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from PIL import Image
 
 import regard
 from regard.cli.main import run
-from regard.data.audio.reading import write_wav
-from regard.data.synthetic.houses import built_in_house
-from regard.data.synthetic.speech import utterances
+from regard.families.navigation.synthetic import built_in_house
+from regard.families.speech.audio import write_wav
+from regard.families.speech.manifest import utterances
 from tiny_speech import save_recognizer, tiny_recognizer
 
 

@@ -12,7 +12,7 @@ from transformers import MarianMTModel
 import regard
 from regard.cli.main import run
 from regard.data.synthetic.phrasebook import phrases
-from regard.inference.insight.word_alignment import to_pharaoh
+from regard.families.translation.word_alignment import to_pharaoh
 
 SENTENCE = "we are eating bread"
 SMALL = (
@@ -203,7 +203,7 @@ def test_train_prints_the_folder_it_leaves(tmp_path: Path, capsys: pytest.Captur
 def test_demo_shows_the_lectures_sentences(
     translator_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("regard.studies.demo.demo_folder", lambda: translator_folder)
+    monkeypatch.setattr("regard.families.translation.demo.demo_folder", lambda: translator_folder)
     assert run(["demo", "the red house is big", "-o", str(tmp_path)]) == 0
     out = capsys.readouterr().out
     assert "we are eating bread" in out

@@ -15,8 +15,6 @@ from tokenizers import models, pre_tokenizers, trainers
 
 from regard.data.formats.plain_text import read_text, split_text
 from regard.data.text.masking import MaskedTexts, Masking, segments
-from regard.data.text.prompts import mixture, prompts, read_prompts
-from regard.data.text.span_corruption import corrupted, restored, sentinels
 from regard.data.text.token_blocks import (
     EncodedLine,
     NextInStreams,
@@ -28,6 +26,8 @@ from regard.data.text.token_blocks import (
 )
 from regard.data.tokenizers.training import VocabularyConfig, train_vocabulary
 from regard.errors import ConfigError, DataError, UsageError
+from regard.families.language.prompts import mixture, prompts, read_prompts
+from regard.families.language.spans import corrupted, restored, sentinels
 
 SENTENCES = ["the cat sat on the mat\n", "a dog chased the unbelievable cat\n", "who is unbelievably late?\n"] * 20
 

@@ -10,7 +10,7 @@ import pytest
 
 import regard
 from regard.cli.main import run
-from regard.data.whole_files import atomic_text, write_whole
+from regard.data.files import atomic_text, write_whole
 from regard.errors import DataError
 
 COMMANDS = Path(regard.__file__).parent / "cli"

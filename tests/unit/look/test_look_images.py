@@ -13,13 +13,13 @@ from PIL import Image
 
 import regard
 from regard.errors import UsageError
-from regard.look.adapters.images import inspect_image
+from regard.families.captions.view import draw_strip
+from regard.families.images.view import inspect_image
+from regard.families.vision_language.view import brightness
 from regard.look.page import quantise, render_page
 from regard.look.panels import Boxes, Grid, Panel, Tokens
-from regard.look.region_figures import brightness
 from regard.look.report import AttentionReport, to_json
 from regard.look.save import save
-from regard.look.strip_figures import draw_strip
 
 
 @pytest.fixture

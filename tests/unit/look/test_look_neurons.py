@@ -14,17 +14,16 @@ from PIL import Image
 import regard
 from regard.attention import record
 from regard.attention.activations import record_activations
-from regard.data.folding.batches import pad_inputs
-from regard.data.proteins.interactions import InteractionSettings, ProteinPairs
-from regard.data.synthetic.houses import built_in_house
-from regard.inference.pipelines.interactions import InteractionPredictor
-from regard.look.adapters.captions import caption_report
-from regard.look.adapters.catalog import inspect_input
-from regard.look.adapters.given import GivenInput
-from regard.look.adapters.text import inspect_text
+from regard.families.captions.view import caption_report
+from regard.families.catalog import MODELS
+from regard.families.folding.data import pad_inputs
+from regard.families.language.view import inspect_text
+from regard.families.navigation.synthetic import built_in_house
+from regard.families.proteins.data import InteractionSettings, ProteinPairs
+from regard.families.proteins.pipeline import InteractionPredictor
+from regard.look.given import GivenInput, inspect_input
 from regard.look.page import MAX_NEURONS, page_neurons, render_page
 from regard.look.report import from_json, to_json
-from regard.models.catalog import MODELS
 from tiny_speech import tiny_recognizer
 
 
@@ -180,7 +179,7 @@ def test_a_chain_of_many_residues_has_neurons_of_some_layers(make_folder_of_stru
     most = sum(
         each.size for name, each in whole.items() if not name.endswith(("starting.attention", "ending.attention"))
     )
-    monkeypatch.setattr("regard.inference.pipelines.folding.MOST_NEURONS", most)
+    monkeypatch.setattr("regard.families.folding.pipeline.MOST_NEURONS", most)
     some = predictor.attention(request.given)
     assert 0 < len(some.neurons) < len(some.weights) and sum(each.size for each in some.neurons.values()) <= most
 

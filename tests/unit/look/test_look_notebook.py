@@ -12,9 +12,8 @@ import pytest
 from PIL import Image
 
 import regard
-from regard.look.adapters.catalog import inspect_input
-from regard.look.adapters.given import GivenInput
-from regard.look.adapters.text import inspect_translation
+from regard.families.language.view import inspect_translation
+from regard.look.given import GivenInput, inspect_input
 from regard.look.page import render_page
 
 SENTENCE = "we are eating bread"

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from regard.errors import UsageError
-from regard.inference.insight.predictions import TokenPrediction, TokenProbability
 from regard.look.page import render_page
 from regard.look.panels import (
     AXES,
@@ -24,6 +23,7 @@ from regard.look.panels import (
     axis_from_json,
     axis_to_json,
 )
+from regard.look.predictions import TokenPrediction, TokenProbability
 from regard.look.report import AttentionReport, from_json, to_json
 from regard.look.save import save
 

@@ -9,7 +9,7 @@ from forked import run_code
 
 SCRIPT = """
 import torch
-from regard.models.catalog import MODELS
+from regard.families.catalog import MODELS
 
 torch.manual_seed(0)
 for name in "transformer", "t5", "gpt", "bert":
@@ -44,7 +44,7 @@ def test_one_graph_serves_every_length(tmp_path: Path):
 
 PICTURES = """
 import torch
-from regard.models.catalog import MODELS
+from regard.families.catalog import MODELS
 
 torch.manual_seed(0)
 for name, values in (

@@ -10,9 +10,9 @@ from regard.checkpoints.models import outline
 from regard.cli.main import run
 from regard.config import Config
 from regard.errors import ConfigError
-from regard.models.catalog import MODELS
+from regard.families.catalog import MODELS, TASKS
 from regard.training.recipe.files import recipe_names
-from regard.training.tasks.catalog import TASKS, load_recipe
+from regard.training.recipe.load import load_recipe
 
 SIZES = {"vocab": 8, "source_vocab": 8, "target_vocab": 8}
 WHOLE, BROKEN = (0, -1, 1, 3), (-1.0, math.nan, math.inf, -math.inf)

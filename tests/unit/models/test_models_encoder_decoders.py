@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from regard.models.catalog import MODELS
-from regard.models.t5 import V1_1
+from regard.families.catalog import MODELS
+from regard.families.language.t5 import V1_1
 
 SIZES = {
     "transformer": {"target_vocab": 13, "ffn_width": 32},

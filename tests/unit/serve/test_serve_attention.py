@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import regard
-from regard.inference.insight.interventions import without_heads
-from regard.inference.pipelines.language_models import LanguageModel
-from regard.look.adapters.text import inspect_text
+from regard.families.language.language_models import LanguageModel
+from regard.families.language.view import inspect_text
+from regard.look.interventions import without_heads
 from regard.look.page import quantise
 from regard.serve.models.attention_cache import AttentionCache, Question
 

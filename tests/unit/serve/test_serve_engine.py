@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from regard.errors import ConfigError, DataError, UsageError
-from regard.inference.decoding.settings import SearchSettings
+from regard.search.settings import SearchSettings
 from regard.serve.http.errors import BusyError, NotFoundError
 from regard.serve.models.asked_settings import AskedSettings
 from regard.serve.models.batching import Engine

@@ -12,10 +12,10 @@ from PIL import Image
 import regard
 from regard.checkpoints import save_model
 from regard.errors import UsageError
-from regard.inference.insight.interventions import without_heads
-from regard.inference.pipelines.navigator import find_house
+from regard.families.catalog import MODELS
+from regard.families.navigation.pipeline import find_house
+from regard.look.interventions import without_heads
 from regard.look.page import quantise
-from regard.models.catalog import MODELS
 from regard.serve.models import attention_cache
 from regard.serve.models.registry import ModelRegistry
 from regard.serve.routes import inspect

@@ -25,7 +25,7 @@ from regard.serve.jobs.runner import TrainingJobs
 from regard.serve.jobs.runs import stream_zip
 from regard.serve.models.registry import ModelRegistry
 from regard.training.loop import train
-from regard.training.tasks.catalog import load_recipe
+from regard.training.recipe.load import load_recipe
 
 PATIENCE = 120
 BOMB = '<?xml version="1.0"?><!DOCTYPE tmx [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;">]><tmx><body>&b;</body></tmx>'

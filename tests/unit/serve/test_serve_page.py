@@ -11,10 +11,10 @@ import pytest
 from PIL import Image
 
 import regard
-from regard.inference.decoding.search import SearchSettings
-from regard.inference.decoding.search_tree import ROOT, grow_tree, path_to
-from regard.look.adapters.text import inspect_translation, inspect_translator
+from regard.families.language.view import inspect_translation, inspect_translator
 from regard.look.page import quantise
+from regard.search.search import SearchSettings
+from regard.search.search_tree import ROOT, grow_tree, path_to
 from regard.serve.routes import documents
 
 SENTENCE = "we are eating bread"

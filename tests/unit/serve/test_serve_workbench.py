@@ -2,7 +2,7 @@
 
 import pytest
 
-from regard.studies.lectures.steps import attention_steps, lecture_example
+from regard.claims.steps import attention_steps, lecture_example
 
 
 @pytest.mark.parametrize("step", [1, 5, 8])

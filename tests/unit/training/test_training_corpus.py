@@ -4,8 +4,8 @@ import pytest
 import sentencepiece
 
 from regard.errors import DataError, RegardError
-from regard.training.prepare.pairs import PairPreparation
-from regard.training.tasks.translation_recipe import TranslationRecipe
+from regard.families.translation.prepare import PairPreparation
+from regard.families.translation.recipe import TranslationRecipe
 
 
 def corpus(tmp_path, lines, **data):
@@ -69,12 +69,12 @@ def test_a_preparation_that_was_cut_goes_on_after_its_last_stage(tmp_path, monke
     whole.mkdir()
     corpus(whole, lines, **split)
     cut = pytest.MonkeyPatch()
-    cut.setattr(f"regard.training.prepare.pairs.{fails}", lambda *_, **__: 1 / 0)
+    cut.setattr(f"regard.families.translation.prepare.{fails}", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         corpus(tmp_path, lines, **split)
     cut.undo()
     assert not (tmp_path / "data").exists()
-    monkeypatch.setattr("regard.training.prepare.pairs.read_pairs", lambda *_: 1 / 0)  # nothing is read again
+    monkeypatch.setattr("regard.families.translation.prepare.read_pairs", lambda *_: 1 / 0)  # nothing is read again
     corpus(tmp_path, lines, **split)
     assert (tmp_path / "data" / "manifest.json").read_bytes() == (whole / "data" / "manifest.json").read_bytes()
     assert not (tmp_path / "data.parts").exists()

@@ -23,7 +23,7 @@ from regard.cli.main import run
 from regard.errors import TrainingError
 from regard.training.loop import train
 from regard.training.metrics_log import read_metrics
-from regard.training.tasks.catalog import load_recipe
+from regard.training.recipe.load import load_recipe
 
 STEPS = 4  # of six batches each: ranks that disagree about one gradient part in the second step
 TINY = (

@@ -10,8 +10,8 @@ import regard
 from regard.attention.scores import Attended, ScoredAttention
 from regard.checkpoints import newest_complete
 from regard.errors import ConfigError
+from regard.families.translation.seq2seq import Seq2Seq, Seq2SeqConfig
 from regard.layers.grid_decoders import RecurrentGridDecoder
-from regard.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from regard.training.hard_attention import (
     BASELINE,
     DrawsLoss,
@@ -21,7 +21,7 @@ from regard.training.hard_attention import (
 )
 from regard.training.loop import train
 from regard.training.losses import cross_entropy
-from regard.training.tasks.catalog import load_recipe
+from regard.training.recipe.load import load_recipe
 
 PLACES, WORDS, VOCAB = 3, 2, 4
 LABELS, INPUTS = torch.tensor([[2, 3]]), torch.tensor([[0, 2]])

@@ -15,11 +15,11 @@ from regard.training.loop import Trainer, train
 from regard.training.losses import Loss, cross_entropy
 from regard.training.metrics_log import MetricsLog, read_metrics
 from regard.training.publishing import weights_of
-from regard.training.recipe.metrics import BLEU, CHRF, LOSS
+from regard.training.recipe.load import load_recipe
+from regard.training.recipe.sections import BLEU, CHRF, LOSS
 from regard.training.reporter import Heartbeat
 from regard.training.run_folder import claim
 from regard.training.safeguards import Signals
-from regard.training.tasks.catalog import load_recipe
 
 TINY = [
     "model.width=16", "model.heads=2", "model.encoder_depth=1", "model.decoder_depth=1", "model.ffn_width=32",

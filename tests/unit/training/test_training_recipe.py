@@ -6,9 +6,9 @@ import pytest
 
 from regard.config import known_keys
 from regard.errors import ConfigError, UsageError
+from regard.families.translation.recipe import TranslationRecipe
 from regard.training.recipe.files import recipe_names
-from regard.training.tasks.catalog import load_recipe
-from regard.training.tasks.translation_recipe import TranslationRecipe
+from regard.training.recipe.load import load_recipe
 
 OWN = ("data.train=a.tsv", "data.source=en", "data.target=es")
 SMALL = {"data": {"train": "a.tsv", "source": "en", "target": "es"}}

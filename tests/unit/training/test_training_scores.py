@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.training.evaluation.scores import accuracy, f1, matthews, pearson, ranks, spearman
+from regard.training.scores import accuracy, f1, matthews, pearson, ranks, spearman
 
 LABELS = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=40)
 VALUES = st.lists(st.tuples(st.integers(-5, 5), st.integers(-5, 5)), min_size=2, max_size=40)

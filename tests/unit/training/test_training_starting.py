@@ -7,8 +7,8 @@ import pytest
 from regard.cli.main import run
 from regard.errors import DataError, RegardError, UsageError
 from regard.training.loop import Trainer, prepare, train
+from regard.training.recipe.load import load_recipe
 from regard.training.run_folder import Start, claim
-from regard.training.tasks.catalog import load_recipe
 
 SETS = (
     "data.source=en", "data.target=es", "data.split=0.2", "tokenizer.size=120", "model.width=16", "model.heads=2",

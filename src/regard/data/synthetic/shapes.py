@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.parts import PARTS, Part
+from regard.data.sources import PARTS, Part
 from regard.errors import UsageError
 
 Plane = NDArray[np.float64]

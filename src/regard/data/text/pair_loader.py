@@ -9,9 +9,9 @@ import numpy as np
 
 from regard.data.batch import Batch, Ids, collate, rounded_up
 from regard.data.loader import Loader, Place, Rows
-from regard.data.text.bpe_dropout import PairSampler
 from regard.data.text.pair_store import PairStore
 from regard.errors import ConfigError, DataError
+from regard.families.translation.bpe_dropout import PairSampler
 
 IdPair = tuple[Ids, Ids]
 

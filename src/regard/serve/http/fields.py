@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from starlette.datastructures import UploadFile
 from starlette.requests import Request
 
-from regard.data.text.glossary import Glossary
 from regard.errors import UsageError
+from regard.families.translation.glossary import Glossary
 
 
 class Upload(NamedTuple):

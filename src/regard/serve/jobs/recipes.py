@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from functools import cache
 
 from regard.config import Config
-from regard.models.catalog import MODELS
+from regard.families.catalog import MODELS
+from regard.families.translation.recipe import TranslationTrainingSection
 from regard.studies.costs.plan import make_plan
 from regard.training.recipe.files import PHRASEBOOK, opening_comment, recipe_names, recipe_text, shipped_values
-from regard.training.recipe.model_section import ModelSection
-from regard.training.tasks.translation_recipe import TranslationTrainingSection
+from regard.training.recipe.sections import ModelSection
 
 DEMO_SETS = ("training.log_every=10", "training.validate_every=130")  # often enough to watch the progress
 ADAPT = "adapt"  # the recipe that improves a model, which is chosen instead of a recipe

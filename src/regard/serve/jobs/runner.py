@@ -21,6 +21,7 @@ from typing import Any
 
 from regard.checkpoints.folder import is_sealed
 from regard.errors import UsageError
+from regard.families.translation.demo import RECIPE as DEMO_RECIPE
 from regard.serve.http.errors import ConflictError, NotFoundError
 from regard.serve.jobs.comparison import SUGGESTIONS, RunComparison, compare_run
 from regard.serve.jobs.progress import LOG, Job, JobRecord, Run, read_job, summarize
@@ -28,8 +29,7 @@ from regard.serve.jobs.recipes import ADAPT, DEMO_SETS, has_builtin_data, needs_
 from regard.serve.jobs.runs import DEMO, RunFolders
 from regard.serve.jobs.temp_folders import removed_if_killed
 from regard.serve.jobs.training_data import check_language, count_pairs, save_pairs
-from regard.studies.demo import RECIPE as DEMO_RECIPE
-from regard.training.tasks.catalog import load_recipe
+from regard.training.recipe.load import load_recipe
 
 UPLOAD = "upload"
 LIMIT = 256 * 2**20  # bytes of training data

@@ -11,10 +11,10 @@ from pathlib import Path
 from regard.checkpoints import complete_checkpoints
 from regard.checkpoints.folder import is_sealed, newest_complete, publish
 from regard.errors import UsageError
+from regard.families.translation.demo import demo_folder
 from regard.serve.http.errors import ConflictError, NotFoundError, StorageFullError
 from regard.serve.jobs.progress import LOG, RECORD, JobRecord
 from regard.serve.jobs.temp_folders import remove_abandoned
-from regard.studies.demo import demo_folder
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,40}")
 DEMO = "demo"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from regard.config import Config
-from regard.inference.decoding.settings import SearchSettings
+from regard.search.settings import SearchSettings
 
 
 class AskedSettings(Config):

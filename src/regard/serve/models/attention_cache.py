@@ -12,17 +12,16 @@ from typing import Any
 import numpy as np
 
 from regard.errors import UsageError
-from regard.inference.insight.interventions import models_of, without_heads
-from regard.inference.insight.logit_lens import LogitLens, Unembeds
-from regard.inference.insight.neurons import Neurons, neurons
-from regard.inference.insight.predictions import TokenPrediction
-from regard.inference.pipelines.completion import Completion
-from regard.inference.pipelines.text_encoder import TextEncoder
-from regard.inference.pipelines.text_generator import TextGenerator
-from regard.inference.pipelines.translator import Translator
-from regard.look.adapters.text import TextInspection, inspect_completion, inspect_text
+from regard.families.language.encoder import TextEncoder
+from regard.families.language.generator import Completion, TextGenerator
+from regard.families.language.view import TextInspection, inspect_completion, inspect_text
+from regard.families.translation.translator import Translator
 from regard.look.inspection import WORDS, Layer
+from regard.look.interventions import models_of, without_heads
+from regard.look.logit_lens import LogitLens, Unembeds
+from regard.look.neurons import Neurons, neurons
 from regard.look.page import page_data, quantise
+from regard.look.predictions import TokenPrediction
 from regard.look.report import AttentionReport
 
 ALIGNMENT = "alignment"

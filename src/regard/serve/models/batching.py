@@ -13,8 +13,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from regard.data.text.glossary import NO_TERMS, Glossary
-from regard.inference.pipelines.translation import Translation
+from regard.families.translation.glossary import NO_TERMS, Glossary
+from regard.families.translation.translation import Translation
 from regard.serve.http.errors import BusyError
 from regard.serve.models.asked_settings import AS_THE_MODEL, AskedSettings
 from regard.serve.models.registry import ModelRegistry

@@ -22,17 +22,18 @@ from regard.config import Config
 from regard.data.formats.languages import find_language, style_of
 from regard.data.tokenizers.pair import PairTokenizer
 from regard.errors import CheckpointError, UsageError
-from regard.inference.fast.linear import check_precision
-from regard.inference.pipelines.catalog import PIPELINES, TRANSLATOR, PipelineEntry, find_pipeline
-from regard.inference.pipelines.text_encoder import TextEncoder
-from regard.inference.pipelines.translator import Translator
-from regard.inference.pipelines.word_vectors import WordVectors
-from regard.models.catalog import MODELS
+from regard.families.catalog import MODELS, PIPELINES
+from regard.families.contract import TRANSLATOR, PipelineEntry
+from regard.families.language.encoder import TextEncoder
+from regard.families.language.word_vectors import WordVectors
+from regard.families.loading import find_pipeline
+from regard.families.translation.translator import Translator
+from regard.runtime.linear import check_precision
 from regard.serve.http.errors import HTTPError, NotFoundError
 from regard.serve.settings import MIB
 
 if TYPE_CHECKING:
-    from regard.inference.pipelines.catalog import Pipeline
+    from regard.families.loading import Pipeline
 
 LANGUAGES_IN_NAME = re.compile(r"(?:^|[-_/])([a-z]{2,3})[-_]([a-z]{2,3})$")  # opus-mt-en-es
 

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from regard.data.formats.languages import same_language
-from regard.data.text.glossary import NO_TERMS, Glossary
 from regard.documents.kept_answers import MOST_MATCHES, KeptAnswers
 from regard.documents.memory import MemoryMatch, TranslationMemory
 from regard.documents.sentences import split_text
 from regard.errors import DataError
-from regard.inference.pipelines.remembered import said_again
-from regard.inference.pipelines.translation import Translation
+from regard.families.translation.glossary import NO_TERMS, Glossary
+from regard.families.translation.memory import said_again
+from regard.families.translation.translation import Translation
 from regard.serve.models.asked_settings import AS_THE_MODEL, AskedSettings
 from regard.serve.models.registry import ModelInfo, ModelRegistry
 from regard.serve.settings import ServeSettings

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from regard.data.tokenizers.unknown_words import UnknownWord
 from regard.documents.sentences import SplitText
-from regard.inference.insight.quality import Assessment
-from regard.inference.pipelines.translation import Translation, joined
+from regard.families.translation.quality import Assessment
+from regard.families.translation.translation import Translation, joined
 
 
 @dataclass(frozen=True)

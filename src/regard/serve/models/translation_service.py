@@ -10,17 +10,17 @@ from typing import Any, TypeVar
 
 from anyio import CapacityLimiter, to_thread
 
-from regard.data.text.glossary import NO_TERMS, Glossary
 from regard.data.tokenizers.base import well_formed
 from regard.data.tokenizers.unknown_words import UnknownWord, find_words
 from regard.documents.html import translate_html
 from regard.documents.markup import Translate, Translated
 from regard.documents.sentences import SplitText, split_text
 from regard.errors import UsageError
-from regard.inference.decoding.search import Search
-from regard.inference.insight.quality import Assessment
-from regard.inference.insight.word_alignment import Link, compose_links
-from regard.inference.pipelines.translation import Partial, Translation
+from regard.families.translation.glossary import NO_TERMS, Glossary
+from regard.families.translation.quality import Assessment
+from regard.families.translation.translation import Partial, Translation
+from regard.families.translation.word_alignment import Link, compose_links
+from regard.search.search import Search
 from regard.serve.http.errors import BusyError
 from regard.serve.jobs.document_files import TextCollector
 from regard.serve.models.asked_settings import AS_THE_MODEL, AskedSettings

@@ -12,10 +12,10 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response, StreamingResponse
 
-from regard.inference.insight.predictions import TOP
-from regard.inference.pipelines.text_generator import TextGenerator
-from regard.inference.pipelines.translation import Partial
+from regard.families.language.generator import TextGenerator
+from regard.families.translation.translation import Partial
 from regard.look.figures import View
+from regard.look.predictions import TOP
 from regard.look.report import AttentionReport
 from regard.look.save import save
 from regard.serve.http.events import server_sent_events

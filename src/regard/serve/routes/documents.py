@@ -12,8 +12,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import FileResponse, StreamingResponse
 
 from regard.data.formats.languages import same_language
-from regard.data.text.glossary import Glossary
 from regard.documents.markup import Translate, Translated
+from regard.families.translation.glossary import Glossary
 from regard.serve.http.events import server_sent_events
 from regard.serve.http.fields import optional_glossary, read_fields, required_file, required_text
 from regard.serve.http.responses import stream_events

@@ -9,15 +9,15 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from regard.errors import UsageError
-from regard.inference.pipelines.catalog import FEATURES
-from regard.inference.pipelines.feature_dictionary import FeatureDictionary
-from regard.inference.pipelines.reading.base import TokenUnits
+from regard.families.contract import FEATURES
+from regard.families.dictionaries.page import about, described, images_of, list_features
+from regard.families.dictionaries.pipeline import FeatureDictionary
+from regard.look.reader import TokenUnits
 from regard.serve.http.errors import ForbiddenError
 from regard.serve.http.responses import wait_for_result
 from regard.serve.models.registry import ModelInfo, ModelLoadError
 from regard.serve.models.translation_service import TranslationService
 from regard.serve.routes.libretranslate import ERRORS
-from regard.studies.features import about, described, images_of, list_features
 
 T = TypeVar("T")
 ACTIVE = 40  # features of a text that are listed

@@ -19,18 +19,17 @@ from pydantic import BaseModel, ConfigDict
 
 from regard.attention.record import attention_names
 from regard.data.images.reading import png, read_image
-from regard.data.proteins.structures import pdb_text
-from regard.data.speech.store import wav_bytes
-from regard.data.synthetic.chains import built_in_chain
-from regard.data.synthetic.houses import built_in_houses, built_in_routes
 from regard.data.synthetic.shapes import scenes
-from regard.data.synthetic.speech import utterances
-from regard.data.synthetic.walkers import built_in_walkers
 from regard.errors import UsageError
-from regard.inference.insight.interventions import models_of, without_heads
-from regard.inference.pipelines.catalog import IMAGE, TEXT
-from regard.look.adapters.catalog import inspect_input
-from regard.look.adapters.given import GivenInput
+from regard.families.contract import IMAGE, TEXT
+from regard.families.folding.data import built_in_chain
+from regard.families.folding.structures import pdb_text
+from regard.families.navigation.synthetic import built_in_houses, built_in_routes
+from regard.families.speech.data import wav_bytes
+from regard.families.speech.manifest import utterances
+from regard.families.trajectories.data import built_in_walkers
+from regard.look.given import GivenInput, inspect_input
+from regard.look.interventions import models_of, without_heads
 from regard.serve.http.errors import NotFoundError
 from regard.serve.http.responses import wait_for_result
 from regard.serve.models.attention_cache import AttentionCache, FileRecording

@@ -13,13 +13,13 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import FileResponse
 
 from regard.data.formats.languages import language_name, same_language, styled
-from regard.data.text.glossary import Glossary
 from regard.data.tokenizers.unknown_words import UnknownWord
 from regard.documents.html import translate_html
 from regard.documents.language_id import Detected
 from regard.documents.translate import SUFFIXES
 from regard.errors import DataError, UsageError
-from regard.inference.insight.quality import Assessment
+from regard.families.translation.glossary import Glossary
+from regard.families.translation.quality import Assessment
 from regard.serve.http.errors import ForbiddenError
 from regard.serve.http.fields import (
     optional_flag,

@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import APIRouter
 
 from regard.documents.translate import SUFFIXES
-from regard.inference.insight.forced_pass import kind_of
+from regard.look.forced_pass import kind_of
 from regard.serve.models.registry import ModelInfo
 from regard.serve.models.translation_service import TranslationService
 from regard.serve.routes.libretranslate import ERRORS

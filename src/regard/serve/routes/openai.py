@@ -11,10 +11,10 @@ from starlette.responses import StreamingResponse
 from regard.data.tokenizers.base import well_formed
 from regard.data.tokenizers.chat_template import chat_prompt
 from regard.errors import UsageError
-from regard.inference.pipelines.catalog import TEXT
-from regard.inference.pipelines.text_encoder import TextEncoder
-from regard.inference.pipelines.text_generator import TextGenerator
-from regard.inference.pipelines.translator import Translator
+from regard.families.contract import TEXT
+from regard.families.language.encoder import TextEncoder
+from regard.families.language.generator import TextGenerator
+from regard.families.translation.translator import Translator
 from regard.serve.http.errors import NotFoundError
 from regard.serve.http.responses import stream_events, wait_for_result
 from regard.serve.models.language_routes import Route

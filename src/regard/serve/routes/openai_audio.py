@@ -12,8 +12,8 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from regard.data.formats.languages import language_name
 from regard.documents.subtitles import Cue, write_srt, write_vtt
 from regard.errors import DataError, UsageError
-from regard.inference.pipelines.catalog import models_that
-from regard.inference.pipelines.transcription import DIGITS, TranscribeOptions, Transcriber, Transcript
+from regard.families.loading import models_that
+from regard.families.speech.pipeline import DIGITS, TranscribeOptions, Transcriber, Transcript
 from regard.serve.http.responses import wait_for_result
 from regard.serve.models.registry import ModelInfo
 from regard.serve.models.translation_service import TranslationService

@@ -7,10 +7,9 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any, cast
 
 from regard.errors import UsageError
-from regard.inference.pipelines.completion import Completion
-from regard.inference.pipelines.text_encoder import TextEncoder
-from regard.inference.pipelines.text_generator import TextGenerator
-from regard.inference.pipelines.word_vectors import WordVectors
+from regard.families.language.encoder import TextEncoder
+from regard.families.language.generator import Completion, TextGenerator
+from regard.families.language.word_vectors import WordVectors
 from regard.serve.http.responses import error_response
 from regard.serve.models.registry import ModelInfo
 from regard.serve.models.translation_service import TranslationService

@@ -6,8 +6,8 @@ from bisect import bisect_right
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from regard.inference.pipelines.translation import Translation
-from regard.inference.pipelines.translator import Translator
+from regard.families.translation.translation import Translation
+from regard.families.translation.translator import Translator
 from regard.serve.http.responses import error_response
 from regard.serve.models.language_routes import Route
 from regard.serve.models.translated_text import TranslatedText

@@ -14,13 +14,13 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
 from regard.data.formats.languages import same_language
-from regard.data.text.glossary import Glossary
 from regard.documents.language_id import Detected
 from regard.errors import UsageError
-from regard.inference.decoding.search_tree import Growth, path_to
-from regard.inference.pipelines.translation import Translation, joined
-from regard.inference.pipelines.translator import Translator
+from regard.families.translation.glossary import Glossary
+from regard.families.translation.translation import Translation, joined
+from regard.families.translation.translator import Translator
 from regard.look.page import quantise
+from regard.search.search_tree import Growth, path_to
 from regard.serve.http.events import server_sent_events
 from regard.serve.http.responses import stream_events, wait_for_result
 from regard.serve.models.asked_settings import AskedSettings

@@ -10,9 +10,9 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
+from regard.claims.steps import TYPE, AttentionLayer, Similarity, attention_steps, lecture_example
 from regard.errors import UsageError
 from regard.serve.routes.libretranslate import ERRORS
-from regard.studies.lectures.steps import TYPE, AttentionLayer, Similarity, attention_steps, lecture_example
 
 LARGEST = 12  # rows and columns that a reader can still follow
 Number = Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False)]

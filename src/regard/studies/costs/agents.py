@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from regard.models.agentformer import AgentFormerConfig
+from regard.families.trajectories.model import AgentFormerConfig
 from regard.studies.costs.parts import (
     Cost,
     Costs,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from regard.models.captioner import CaptionerConfig
-from regard.models.seq2seq import Seq2SeqConfig
+from regard.families.captions.model import CaptionerConfig
+from regard.families.translation.seq2seq import Seq2SeqConfig
 from regard.studies.costs.image_bodies import body_costs
 from regard.studies.costs.parts import (
     Cost,

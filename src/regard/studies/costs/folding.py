@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from regard.models.evoformer import RECYCLED_EDGES, SYMBOLS, EvoformerConfig
+from regard.families.folding.model import RECYCLED_EDGES, SYMBOLS, EvoformerConfig
 from regard.studies.costs.parts import (
     Cost,
     Costs,

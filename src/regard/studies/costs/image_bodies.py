@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from regard.models.bodies import BodyConfig
-from regard.models.detector import DetectorConfig
-from regard.models.segmenter import SegmenterConfig
+from regard.families.detection.model import DetectorConfig
+from regard.families.images.segmenter import SegmenterConfig
+from regard.layers.bodies import BodyConfig
 from regard.studies.costs import images
 from regard.studies.costs.images import INDEX, convolution, halved, head, image_norm
 from regard.studies.costs.parts import Cost, Costs, Matrix, activated, linear

@@ -11,13 +11,13 @@ from dataclasses import replace
 from math import isqrt
 from typing import Any
 
-from regard.layers.pixel_attention import neighbourhoods
+from regard.families.images.mvit import LayerShape, MvitConfig
+from regard.families.images.pixel_attention import neighbourhoods
+from regard.families.images.resnet import ResnetConfig
+from regard.families.images.sagan import SaganConfig
+from regard.families.images.swin import SwinConfig
+from regard.families.images.vit import VitConfig
 from regard.layers.vision import ImageConfig, PatchesConfig, stem_convolutions
-from regard.models.mvit import LayerShape, MvitConfig
-from regard.models.resnet import ResnetConfig
-from regard.models.sagan import SaganConfig
-from regard.models.swin import SwinConfig
-from regard.models.vit import VitConfig
 from regard.studies.costs.parts import (
     FLOAT,
     Cost,

@@ -17,11 +17,11 @@ import numpy as np
 from regard.config import Config
 from regard.data.images.datasets import IDX_IMAGES, IDX_LABELS
 from regard.errors import UsageError
+from regard.families.catalog import MODELS
 from regard.layers.vision import ImageConfig
-from regard.models.catalog import MODELS
 from regard.training.recipe.base import Recipe
 from regard.training.recipe.files import changed
-from regard.training.tasks.catalog import parse_recipe
+from regard.training.recipe.load import parse_recipe
 
 TASKS = ("translation", "prompts", "masked", "language", "images")  # tasks that data can be generated for
 LETTERS = string.ascii_lowercase

@@ -23,9 +23,10 @@ from typing import Any
 import torch
 
 from regard.data.batch import Batch, StreamBatch, TextBatch
-from regard.data.folding.batches import FoldBatch
 from regard.device import find_device
 from regard.errors import UsageError
+from regard.families.folding.data import FoldBatch
+from regard.families.images.recipe import PixelsRecipe
 from regard.studies.costs import machine, roofline, training_step
 from regard.studies.costs.live_memory import LiveBytes
 from regard.studies.costs.machine_limits import WorkTimer
@@ -34,11 +35,10 @@ from regard.studies.costs.parts import Kind, Piece
 from regard.studies.costs.plan import Plan
 from regard.training.loop import Trainer
 from regard.training.recipe.base import Recipe
-from regard.training.recipe.training_sections import ExampleTrainingSection
+from regard.training.recipe.load import open_task
+from regard.training.recipe.sections import ExampleTrainingSection
 from regard.training.run_state import seed_everything
 from regard.training.safeguards import Signals
-from regard.training.tasks.catalog import open_task
-from regard.training.tasks.pixel_modelling_recipe import PixelsRecipe
 
 ROUNDS = 5
 CANDIDATES = 8  # batches; the largest of them is used for all steps

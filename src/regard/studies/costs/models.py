@@ -19,12 +19,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from regard.models.bert import BertConfig
-from regard.models.gpt import GptConfig
-from regard.models.sparse_autoencoder import SparseAutoencoderConfig
-from regard.models.t5 import T5Config
-from regard.models.transformer import TransformerConfig
-from regard.models.word2vec import Word2VecConfig
+from regard.families.dictionaries.model import SparseAutoencoderConfig
+from regard.families.language.bert import BertConfig
+from regard.families.language.gpt import GptConfig
+from regard.families.language.t5 import T5Config
+from regard.families.language.word2vec import Word2VecConfig
+from regard.families.translation.transformer import TransformerConfig
 from regard.studies.costs import images
 from regard.studies.costs.agents import agents
 from regard.studies.costs.captions import captioner

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
-from regard.models.seq2seq import Seq2SeqConfig
-from regard.models.transformer import TransformerConfig
+from regard.families.translation.seq2seq import Seq2SeqConfig
+from regard.families.translation.transformer import TransformerConfig
 
 FLOAT = 4  # bytes of a float32
 

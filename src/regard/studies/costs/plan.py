@@ -12,18 +12,23 @@ from regard.checkpoints.models import identify
 from regard.config import Config
 from regard.data.tokenizers.pair import TokenizerConfig
 from regard.errors import UsageError, with_article
-from regard.models.catalog import MODELS
+from regard.families.catalog import MODELS
+from regard.families.images.recipe import PixelsRecipe
+from regard.families.trajectories.recipe import ScenesTrainingSection
+from regard.families.translation.recipe import TranslationTrainingSection
 from regard.studies.costs import training_step
 from regard.studies.costs.models import COSTS
 from regard.studies.costs.parts import FLOAT, Cost, Costs, Matrix
-from regard.training.prepare.initial_model import initial_folder
+from regard.training.initial_model import initial_folder
 from regard.training.recipe.files import changed
-from regard.training.recipe.model_section import FROM_TOKENIZER, ModelSection
-from regard.training.recipe.training_sections import ExampleTrainingSection, TextTrainingSection, TrainingSection
-from regard.training.tasks.catalog import load_recipe
-from regard.training.tasks.forecasting_recipe import ScenesTrainingSection
-from regard.training.tasks.pixel_modelling_recipe import PixelsRecipe
-from regard.training.tasks.translation_recipe import TranslationTrainingSection
+from regard.training.recipe.load import load_recipe
+from regard.training.recipe.sections import (
+    FROM_TOKENIZER,
+    ExampleTrainingSection,
+    ModelSection,
+    TextTrainingSection,
+    TrainingSection,
+)
 
 LENGTH = 32  # tokens of a sentence by default
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from regard.models.interactor import InteractorConfig
+from regard.families.proteins.model import InteractorConfig
 from regard.studies.costs.parts import (
     Cost,
     Costs,

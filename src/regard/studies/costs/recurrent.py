@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
+from regard.families.language.elmo import NOTHING, ElmoConfig
+from regard.families.language.lstm import LstmConfig
+from regard.families.navigation.path_lstm import PathLstmConfig
+from regard.families.translation.seq2seq import Seq2SeqConfig
 from regard.layers.recurrent import CELLS, Kind
-from regard.models.elmo import NOTHING, ElmoConfig
-from regard.models.lstm import LstmConfig
-from regard.models.path_lstm import PathLstmConfig
-from regard.models.seq2seq import Seq2SeqConfig
 from regard.studies.costs.parts import (
     Cost,
     Costs,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from regard.models.whisper import HALVED, WhisperConfig
+from regard.families.speech.whisper import HALVED, WhisperConfig
 from regard.studies.costs.parts import (
     Cost,
     Costs,

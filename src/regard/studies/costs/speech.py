@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from regard.layers.conformer import subsampled
-from regard.models.conformer import ConformerConfig
+from regard.families.speech.conformer import ConformerConfig, subsampled
 from regard.studies.costs.images import convolution, halved, rectified
 from regard.studies.costs.parts import (
     Cost,

@@ -16,7 +16,7 @@ from math import ceil
 
 from regard.studies.costs.parts import FLOAT, Costs, Kind, Piece, Scored
 from regard.training.losses import AT_A_TIME, LEAST_ROWS
-from regard.training.recipe.training_sections import AnswerTrainingSection, RDropTrainingSection, TrainingSection
+from regard.training.recipe.sections import AnswerTrainingSection, RDropTrainingSection, TrainingSection
 
 MOMENTS = 2  # of AdamW, per weight
 ADAMW, CLIP, AVERAGE = 7, 3, 3  # reads and writes per weight: 4 + 3, 2 + 1, 2 + 1

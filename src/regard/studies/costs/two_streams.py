@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from regard.models.vilbert import VilbertConfig
+from regard.families.vision_language.model import VilbertConfig
 from regard.studies.costs.parts import (
     Cost,
     Costs,

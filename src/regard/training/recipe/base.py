@@ -8,15 +8,13 @@ import pydantic
 import tomli_w
 
 from regard.config import Config, Seed
-from regard.data.data_root import missing
+from regard.data.sources import missing
 from regard.data.tokenizers.pair import TokenizerConfig
 from regard.data.tokenizers.training import VocabularyConfig
 from regard.errors import ConfigError, DataError
-from regard.models.catalog import models_for
+from regard.families.catalog import MODELS, models_for
 from regard.training.recipe.files import data_files
-from regard.training.recipe.metrics import Metric
-from regard.training.recipe.model_section import ModelSection
-from regard.training.recipe.training_sections import TrainingSection
+from regard.training.recipe.sections import Metric, ModelSection, TrainingSection
 
 
 class Recipe(Config):
@@ -33,11 +31,9 @@ class Recipe(Config):
 
     @pydantic.model_validator(mode="after")
     def _check_task(self) -> Self:
-        models = models_for(self.task)
-        if self.model.name not in models:
-            raise ConfigError(
-                f"model.name is {self.model.name!r}, which cannot do task {self.task!r}; use {' or '.join(models)}"
-            )
+        if self.task not in MODELS[self.model.name].tasks:
+            models = " or ".join(models_for(self.task))
+            raise ConfigError(f"model.name is {self.model.name!r}, which cannot do task {self.task!r}; use {models}")
         measured = {metric.name for metric in self.metrics}
         if self.training.metric not in measured:
             raise ConfigError(

@@ -6,36 +6,36 @@ import itertools
 import tomllib
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from regard.config import nearest
-from regard.data.data_root import is_there, located
-from regard.data.parts import PARTS
-from regard.data.text.prompts import BUILT_IN
+from regard.data.sources import PARTS, is_there, located
 from regard.errors import ConfigError, UsageError
+from regard.families.catalog import recipe_folders
 
+BUILT_IN = "builtin:"  # begins the names of generated data
 PHRASEBOOK, SCENES = "phrasebook", "scenes"  # data sets that are generated, so no files are needed
 OLD_PARTS = ("old", "old_valid")  # what the model of model.init was trained on
 
 
 def recipe_names() -> list[str]:
     """The recipes that come with the package."""
-    return list(_recipe_names())
+    return sorted(_recipe_files())
 
 
 @cache
-def _recipe_names() -> tuple[str, ...]:
-    return tuple(sorted(file.name.removesuffix(".toml") for file in _folder().iterdir() if file.name.endswith(".toml")))
+def _recipe_files() -> dict[str, Traversable]:
+    files = (file for folder in recipe_folders() for file in folder.iterdir())
+    return {file.name.removesuffix(".toml"): file for file in files if file.name.endswith(".toml")}
 
 
 def recipe_text(name: str) -> str:
     """The text of a recipe that comes with the package; it begins with a comment on its purpose."""
     if name not in recipe_names():
         raise UsageError(f"there is no shipped recipe {name!r}; {nearest(name, recipe_names())}")
-    return (_folder() / f"{name}.toml").read_text(encoding="utf-8")
+    return _recipe_files()[name].read_text(encoding="utf-8")
 
 
 def shipped_values(name: str) -> dict[str, Any]:
@@ -94,10 +94,6 @@ def changed(values: dict[str, Any], sets: Sequence[str]) -> dict[str, Any]:
     if "model.init" in keys and not keys & {"model", "model.preset"} and values["model"]["init"]:
         values["model"].pop("preset", None)
     return values
-
-
-def _folder() -> Traversable:
-    return resources.files("regard") / "recipes"
 
 
 def recipe_values(name_or_path: str, above: tuple[str, ...] = ()) -> dict[str, Any]:

@@ -1,0 +1,246 @@
+"""The effect of every head: how much worse a model becomes when one of its heads is switched off.
+
+A head is replaced by zero, or by the mean of its output over the same data, which removes what it says about an input
+but not what it always says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Any, Literal, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+
+from regard.attention.activations import record_activations
+from regard.attention.intervene import HEADS, WithoutHead, head_count, intervene
+from regard.attention.record import attention_names
+from regard.data.batch import collate, pad_rows
+from regard.data.formats.pairs import Pair
+from regard.errors import DataError, UsageError
+from regard.families.language.gpt import Gpt
+from regard.families.language.language_models import LanguageModel
+from regard.families.translation.translator import Translator
+from regard.families.translation.word_alignment import alignment_error_rate
+from regard.look.forced_pass import CROSS, Pass, readings
+from regard.look.interventions import models_of
+from regard.search.pipeline import batches_by_length
+
+By = Literal["zero", "mean"]
+LOSS = "loss"
+OF_GROUP = " / "  # between the name of a group of scores and that of a score
+NO_SCORES = ("minutes", "unknown")  # what evaluations tell beside their scores
+LESS_IS_BETTER = (
+    "ade", "alignment_error_rate", "cer", "distance loss", "error", "fde", "recordings with an error", "rmsd", "wer",
+)  # fmt: skip
+
+
+class Measure(NamedTuple):
+    """What is measured: its name, whether more is better, the value, and a run over the inputs for the means of heads,
+    one at a time where they can be."""
+
+    name: str
+    more_is_better: bool
+    value: Callable[[], float]
+    run_each: Callable[[], object]
+
+
+class HeadEffect(NamedTuple):
+    """A head, the metric without it, and by how much that is worse; `aer` is the alignment error of its weights."""
+
+    layer: str
+    head: int
+    value: float
+    effect: float
+    aer: float | None = None
+
+
+@dataclass(frozen=True)
+class HeadTable:
+    """The effects of the heads of a model, in the order of its layers."""
+
+    metric: str
+    whole: float
+    by: By
+    effects: Sequence[HeadEffect]
+
+    @property
+    def ranked(self) -> list[HeadEffect]:
+        """The most needed heads first."""
+        return sorted(self.effects, key=lambda each: -each.effect)
+
+    @property
+    def layers(self) -> list[str]:
+        return list(dict.fromkeys(each.layer for each in self.effects))
+
+    def to_json(self) -> dict[str, Any]:
+        """The table as plain values, the most needed heads first."""
+        heads = [
+            {"layer": e.layer, "head": e.head, self.metric: e.value, "effect": e.effect}
+            | ({} if e.aer is None else {"alignment_error_rate": e.aer})
+            for e in self.ranked
+        ]
+        return {"metric": self.metric, "whole": self.whole, "by": self.by, "heads": heads}
+
+    def __str__(self) -> str:
+        width = max(len(each.layer) for each in self.effects) + 6
+        lines = [f"{'all heads':{width}}{self.whole:10.4f}"]
+        for e in self.ranked:
+            aligned = "" if e.aer is None else f"  AER {e.aer:.3f}"
+            lines.append(f"{f'{e.layer}:{e.head}':{width}}{e.value:10.4f}{e.effect:+10.4f}{aligned}")
+        return "\n".join(lines)
+
+    def with_alignment(self, rates: Mapping[tuple[str, int], float]) -> HeadTable:
+        """The same table with the alignment error rates of heads beside their effects."""
+        effects = [each._replace(aer=rates.get((each.layer, each.head))) for each in self.effects]
+        return replace(self, effects=effects)
+
+
+@torch.inference_mode()
+def head_table(
+    pipeline: Any,
+    measure: Measure,
+    *,
+    layers: str = "*",
+    by: By = "zero",
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> HeadTable:
+    """Measure a pipeline as it is, and without each head of the layers whose names match; those of an ensemble are
+    switched off in all of its models."""
+    models = models_of(pipeline)
+    names = [name for name in attention_names(models[0]) if fnmatchcase(name, layers)]
+    if not names:
+        known = ", ".join(attention_names(models[0])) or "none"
+        raise UsageError(f"no attention layer matches {layers!r}; this model has: {known}")
+    whole, means = measure.value(), [_means(model, names, measure) if by == "mean" else {} for model in models]
+    heads = [(name, head) for name in names for head in range(head_count(models[0], name))]
+    effects = []
+    for done, (name, head) in enumerate(heads):
+        progress(done, len(heads))
+        with ExitStack() as stack:
+            for model, mean in zip(models, means, strict=True):
+                change = WithoutHead(name, head, mean[name][head] if by == "mean" else None)
+                stack.enter_context(intervene(model, change))
+            value = measure.value()
+        effects.append(HeadEffect(name, head, value, whole - value if measure.more_is_better else value - whole))
+    return HeadTable(measure.name, whole, by, effects)
+
+
+def _means(model: nn.Module, layers: Sequence[str], measure: Measure) -> dict[str, Float[Tensor, "H K"]]:
+    """The mean output of every head over all places of the data."""
+    with record_activations(model, [f"{layer}.{HEADS}" for layer in layers]) as seen:
+        measure.run_each()
+    means = {}
+    for layer in layers:
+        calls = seen.calls(f"{layer}.{HEADS}")
+        rows = [call if call.dim() == 4 else call[:, None] for call in calls]  # one head has no axis of heads
+        total = torch.stack([each.double().sum(dim=(0, 2)) for each in rows]).sum(dim=0)
+        means[layer] = (total / sum(each.shape[0] * each.shape[2] for each in rows)).float()
+    return means
+
+
+def head_alignment(translator: Translator, pairs: Sequence[Pair]) -> dict[tuple[str, int], float]:
+    """The alignment error rate of every head of the cross-attention against the gold links of pairs, read where the
+    target word is predicted or one step later, whichever is better."""
+    known = [pair for pair in pairs if pair.links is not None]
+    if not known:
+        raise DataError("these pairs have no gold links to align by; use phrasebook, or leave out --align")
+    passes: list[Pass] = []
+    for to in dict.fromkeys(pair.to for pair in known):
+        some = [pair for pair in known if pair.to == to]
+        passes += translator.passes([pair.source for pair in some], [pair.target for pair in some], to=to, layers=CROSS)
+    ordered = [pair for to in dict.fromkeys(pair.to for pair in known) for pair in known if pair.to == to]
+    sure = [pair.links or () for pair in ordered]
+    possible = [pair.possible or pair.links or () for pair in ordered]
+    rates: dict[tuple[str, int], float] = {}
+    for reading in readings(passes):
+        if reading.head is None and len(passes[0].weights[reading.layer]) > 1:
+            continue  # the mean of several heads
+        key = (reading.layer, reading.head or 0)
+        rate = alignment_error_rate([each.links(reading) for each in passes], sure, possible)
+        rates[key] = min(rate, rates.get(key, 1.0))
+    return rates
+
+
+# What is measured
+
+
+def text_loss(model: LanguageModel, texts: Sequence[str]) -> Measure:
+    """The mean loss of a token of texts, in nats; a text longer than the model's context is cut."""
+    if not isinstance(model.model, Gpt):
+        raise UsageError(f"{model.name or 'this model'} has no attention, so it has no heads")
+    longest = model.model.config.max_length
+    rows = [ids[: longest + 1] for ids in map(model.opened, texts)]
+    rows = [ids for ids in rows if len(ids) > 1]
+    if not rows:
+        raise DataError("the texts have no token to predict; give at least a word")
+    decoder = model.model
+
+    def loss(numbers: Sequence[int]) -> tuple[float, int]:
+        tokens, mask = (part.to(model.device) for part in pad_rows([rows[number] for number in numbers], 0))
+        logits = decoder(tokens[:, :-1], None if bool(mask.all()) else mask[:, :-1])
+        return _summed_loss(logits, tokens[:, 1:], mask[:, 1:])
+
+    return _loss_measure(loss, [len(row) for row in rows])
+
+
+def pair_loss(translator: Translator, pairs: Sequence[Pair]) -> Measure:
+    """The mean loss of a target token of pairs, in nats."""
+    if not pairs:
+        raise DataError("there is nothing to measure on: no pair came")
+    tokenizer, target = translator.tokenizer, translator.tokenizer.target
+    sources = [tokenizer.source_ids([pair.source], pair.to)[0] for pair in pairs]
+    targets = [[*ids, target.end] for ids in target.encode([pair.target for pair in pairs])]
+
+    def loss(numbers: Sequence[int]) -> tuple[float, int]:
+        chosen = [[rows[number] for number in numbers] for rows in (sources, targets)]
+        batch = collate(chosen[0], chosen[1], pad=target.pad, start=target.start).to(translator.device)
+        logits = translator.models[0](batch.source, batch.source_mask, batch.inputs)
+        return _summed_loss(logits, batch.labels, batch.labels_mask)
+
+    return _loss_measure(loss, [len(source) + len(row) for source, row in zip(sources, targets, strict=True)])
+
+
+def _loss_measure(loss: Callable[[Sequence[int]], tuple[float, int]], lengths: Sequence[int]) -> Measure:
+    loss = torch.inference_mode()(loss)
+
+    def value() -> float:
+        sums = [loss(batch) for batch in batches_by_length(lengths)]
+        return sum(total for total, _ in sums) / sum(tokens for _, tokens in sums)
+
+    return Measure(LOSS, False, value, lambda: [loss([number]) for number in range(len(lengths))])
+
+
+def _summed_loss(
+    logits: Float[Tensor, "B T V"], labels: Int[Tensor, "B T"], mask: Bool[Tensor, "B T"]
+) -> tuple[float, int]:
+    summed = functional.cross_entropy(logits[mask].float(), labels[mask], reduction="sum")
+    return float(summed), int(mask.sum())
+
+
+def score(name: str, evaluate: Callable[[], Mapping[str, object]]) -> Measure:
+    """A score of an evaluation by its name, or by the last part of its name; without a name, the first one."""
+    found = dict(_scores(evaluate()))
+    chosen = next((each for each in found if name in ("", each, _last(each))), None)
+    if chosen is None:
+        asked = f"no metric {name!r}" if name else "no metric"
+        raise UsageError(f"there is {asked} here; there are: {', '.join(found) or 'none'}")
+    return Measure(chosen, _last(chosen) not in LESS_IS_BETTER, lambda: dict(_scores(evaluate()))[chosen], evaluate)
+
+
+def _scores(found: Mapping[str, object], before: str = "") -> Iterator[tuple[str, float]]:
+    """The scores of an evaluation by name; that of a score of a group follows that of the group."""
+    for name, value in found.items():
+        if isinstance(value, Mapping):
+            yield from _scores(value, f"{before}{name}{OF_GROUP}")
+        elif isinstance(value, float) and name not in NO_SCORES:
+            yield before + name, value
+
+
+def _last(name: str) -> str:
+    return name.rpartition(OF_GROUP)[2]

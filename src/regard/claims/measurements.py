@@ -1,0 +1,92 @@
+"""The lectures' claims as repeatable measurements: gradients through time, the cost of heads, the need to scale."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from statistics import median
+
+import torch
+from torch import Tensor
+
+from regard.attention.core import attention_weights
+from regard.attention.multihead import MultiHeadAttention
+from regard.claims.claim import Chart, Row
+from regard.layers.recurrent import Cell, GRUCell, LSTMCell, RNNCell
+
+CHARTS = {
+    "gradients": Chart(
+        "How far gradients reach back", "steps_back", ("gradient",), "steps back", "gradient, relative to one step",
+        by="network", logarithmic=True,
+    ),
+    "heads": Chart("What more heads cost: one layer, width 512", "heads", ("seconds",), "heads", "seconds"),
+    "scaling": Chart(
+        "The share of attention that falls on one of 64 keys", "width", ("scaled", "unscaled"), "width of a head",
+        "largest weight, mean",
+    ),
+}  # fmt: skip
+
+
+def gradients_through_time(steps: Sequence[int], *, width: int = 32) -> list[Row]:
+    """|∂ last state / ∂ state n steps back|, relative to one step back.
+
+    A vanilla RNN near its linear range multiplies the gradient by its recurrent matrix at every step, so it explodes or
+    vanishes with the largest singular value. The LSTM's cell is only multiplied by the forget gate, and the GRU's state
+    by the update gate; both are open here.
+    """
+    torch.manual_seed(0)
+    rotation = torch.linalg.qr(torch.randn(width, width))[0]
+    no_input, open_forget, open_update = torch.zeros(width, 1), torch.zeros(4 * width), torch.zeros(3 * width)
+    open_forget[:width], open_forget[width : 2 * width] = -20.0, 20.0  # input gate closed, forget gate open
+    open_update[width : 2 * width] = 20.0
+    cells = {f"RNN, singular values {gain}": RNNCell(no_input, gain * rotation, *_zeros(width)) for gain in (1.2, 0.8)}
+    lstm = LSTMCell(torch.zeros(4 * width, 1), torch.zeros(4 * width, width), open_forget, torch.zeros(4 * width))
+    gru = GRUCell(torch.zeros(3 * width, 1), torch.zeros(3 * width, width), open_update, torch.zeros(3 * width))
+    rows: list[Row] = []
+    for name, cell in {**cells, "GRU, update gate open": gru, "LSTM, along the cell": lstm}.items():
+        norms = _gradient_norms(cell, width, max(steps))
+        rows += [{"network": name, "steps_back": back, "gradient": float(norms[back - 1] / norms[0])} for back in steps]
+    return rows
+
+
+def _zeros(width: int) -> tuple[Tensor, Tensor]:
+    return torch.zeros(width), torch.zeros(width)
+
+
+def _gradient_norms(cell: Cell, width: int, steps: int) -> Tensor:
+    """Gradient norms by the number of steps back, for the part of the state that carries the memory."""
+    states = [tuple(torch.full((1, width), 1e-4).requires_grad_() for _ in range(cell.parts))]
+    for _ in range(steps):
+        states.append(cell(torch.zeros(1, 1), states[-1]))
+    gradients = torch.autograd.grad(states[-1][-1].sum(), [state[-1] for state in states[:-1]])
+    return torch.stack([gradient.norm() for gradient in gradients]).flip(0)
+
+
+def cost_of_heads(heads: Sequence[int], *, width: int = 512, length: int = 128, repeats: int = 7) -> list[Row]:
+    """Parameters and time of one attention layer of fixed total width, by the number of heads."""
+    x = torch.randn(4, length, width)
+    rows: list[Row] = []
+    for count in heads:
+        layer = MultiHeadAttention(width, count)
+        times = []
+        for _ in range(repeats):
+            start = time.perf_counter()
+            layer(x).sum().backward()
+            times.append(time.perf_counter() - start)
+        parameters = sum(parameter.numel() for parameter in layer.parameters())
+        rows.append({"heads": count, "head_width": width // count, "parameters": parameters, "seconds": median(times)})
+    return rows
+
+
+def saturation(widths: Sequence[int], *, keys: int = 64) -> list[Row]:
+    """The softmax weight of the heaviest key as vectors get wider, with and without dividing by √width."""
+    torch.manual_seed(0)
+    rows: list[Row] = []
+    for width in widths:
+        q, k = torch.randn(1, 1, 256, width), torch.randn(1, 1, keys, width)
+        largest = {
+            name: float(attention_weights(q, k, scale=scale).amax(-1).mean())
+            for name, scale in (("scaled", None), ("unscaled", 1.0))
+        }
+        rows.append({"width": width, **largest})
+    return rows

@@ -1,0 +1,154 @@
+"""What a family brings: models, tasks, pipelines, figures and verbs.
+
+A family names its classes and functions as "module.name" inside its own package. Nothing of it is imported before it is
+used, so that reading one recipe imports one family, and `regard --help` imports no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from regard.config import Config
+    from regard.training.recipe.base import Recipe
+    from regard.training.task import Task
+
+TEXT, IMAGE, HOUSE, AUDIO, PROTEIN, SCENE = "text", "image", "house", "audio", "protein", "scene"  # inputs of pipelines
+FEATURES = "features"  # a dictionary reads another model, whatever that reads
+TRANSLATOR = "translator"  # the pipeline of every folder with a tokenizer of sentence pairs
+ANY_HEAD = ""  # key of `uses` for models whose head has no line of its own
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """Something of a family; names are "module.name" in the package of the family, which the family fills in."""
+
+    package: str = ""
+
+    def load(self, name: str) -> Any:
+        """Import what a name of this entry stands for."""
+        module, _, attribute = name.rpartition(".")
+        return getattr(import_module(f"{self.package}.{module}"), attribute)
+
+
+@dataclass(frozen=True)
+class ModelEntry(Entry):
+    """One model: its classes, title and presets, the pipeline that runs it, and the tasks that train it."""
+
+    class_name: str
+    config_name: str
+    title: str  # the usual name of the family
+    pipeline: str  # key of the pipeline that runs it, unless its folder says otherwise
+    tasks: tuple[str, ...] = ()  # names of the tasks that train it, the usual one first
+    vocabulary: Mapping[str, int] = field(default_factory=dict)  # tokens of published models by preset; "": all others
+
+    @cached_property
+    def model(self) -> type[nn.Module]:
+        """The class of the model."""
+        model: type[nn.Module] = self.load(self.class_name)
+        return model
+
+    @cached_property
+    def config(self) -> type[Config]:
+        """The class of its configuration."""
+        config: type[Config] = self.load(self.config_name)
+        return config
+
+    @cached_property
+    def presets(self) -> dict[str, dict[str, Any]]:
+        """The values of its named sizes; they stand beside the configuration."""
+        presets: dict[str, dict[str, Any]] = self.load(f"{self.config_name.rpartition('.')[0]}.PRESETS")
+        return presets
+
+
+@dataclass(frozen=True)
+class TaskEntry(Entry):
+    """One kind of training: the recipe it reads, and the class that does it."""
+
+    recipe_name: str
+    class_name: str
+
+    @cached_property
+    def recipe(self) -> type[Recipe]:
+        """The class of its recipe."""
+        recipe: type[Recipe] = self.load(self.recipe_name)
+        return recipe
+
+    @cached_property
+    def task(self) -> type[Task[Any]]:
+        """The task class."""
+        task: type[Task[Any]] = self.load(self.class_name)
+        return task
+
+
+@dataclass(frozen=True)
+class PipelineEntry(Entry):
+    """One pipeline: its class, what can be done with it, and what commands, server and model cards say of it."""
+
+    class_name: str
+    ability: str  # what it does, as a verb: "translate", "detect", ...
+    uses: Mapping[str, str]  # the line of a model card that runs the model, by the head of the model
+    input: str = TEXT  # what one input is; anything but a text comes as a file
+    takes_precision: bool = False  # whether it can run in int8, fp16 or bf16
+    answers: bool = False  # whether it writes an answer to its prompt; other writers continue the prompt
+    not_served: str = ""  # why the server does not serve it, as the end of a sentence; empty if it does
+    text_label: str = ""  # for models that read a file and a text: what the text is
+    for_images: str = ""  # the pipeline that takes its place where the model folder has image preprocessing
+    view: str = ""  # of pipelines that read files: (pipeline, GivenInput) -> Inspected
+    evaluate: str = ""  # (pipeline, data, EvaluationOptions) -> Evaluation
+    evaluate_options: tuple[str, ...] = ()  # which of output, beam and samples its evaluation has a use for
+    reader: str = ""  # pipeline -> Reader, for dictionaries of features
+    examples: str = ""  # () -> inputs that the page offers
+
+    def load_class(self) -> Any:
+        """Import the class."""
+        return self.load(self.class_name)
+
+
+@dataclass(frozen=True)
+class Family:
+    """A package with everything of one kind of model; FAMILY in its `__init__.py`."""
+
+    package: str
+    models: Mapping[str, ModelEntry] = field(default_factory=dict)
+    tasks: Mapping[str, TaskEntry] = field(default_factory=dict)
+    pipelines: Mapping[str, PipelineEntry] = field(default_factory=dict)
+    figures: Mapping[str, str] = field(default_factory=dict)  # draws a view of a report: (report, points) -> Figure
+    verbs: Mapping[str, str] = field(default_factory=dict)  # functions with typer's annotations, or typer apps
+
+    def __post_init__(self) -> None:
+        for part in ("models", "tasks", "pipelines"):
+            entries = {name: replace(entry, package=self.package) for name, entry in getattr(self, part).items()}
+            object.__setattr__(self, part, entries)
+        for part in ("figures", "verbs"):
+            paths = {name: f"{self.package}.{path}" for name, path in getattr(self, part).items()}
+            object.__setattr__(self, part, paths)
+
+
+@dataclass(frozen=True)
+class EvaluationOptions:
+    """What the command line says about an evaluation; an evaluation reads the options that apply to it."""
+
+    folder: Path  # of the model
+    count: int  # how many built-in examples are drawn
+    seed: int  # which draw of the built-in examples
+    beam: int | None = None  # None: the model's own beam width
+    output: Path | None = None  # a file for more than the scores: a detector's curves
+    samples: int = 20  # futures of which the best counts
+
+
+class Evaluation(NamedTuple):
+    """Metrics by name, and a message for each example that could not be read."""
+
+    scores: dict[str, object]
+    unread: Sequence[str] = ()
+
+
+Evaluate = Callable[[Any, str, EvaluationOptions], Evaluation]

@@ -1,0 +1,267 @@
+"""Regions of an image: anchors, non-maximum suppression, RoI align over a pyramid, and sampling for training.
+
+All functions take batches of images and have outputs of fixed shapes. Missing entries are masked, so that no step waits
+for the device.
+"""
+
+import math
+from collections.abc import Sequence
+from functools import cache
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn import functional
+
+from regard.families.detection.region_kernels import applies, suppress_on_gpu, weighted_rows_on_gpu
+
+MAX_LOG_SCALE = math.log(1000 / 16)  # larger predicted logarithms of a scale are clipped before exp
+BELOW, BETWEEN = -1, -2  # matches of boxes that overlap no truth enough, and of those that count neither way
+
+Boxes = Float[Tensor, "*B N 4"]
+Weights = tuple[float, float]  # of the shift of the centre, and of the logarithm of the scale
+
+
+def area(boxes: Boxes) -> Float[Tensor, "*B N"]:
+    """Width times height; 0 for boxes whose corners are swapped."""
+    return (boxes[..., 2:] - boxes[..., :2]).clamp(min=0).prod(dim=-1)
+
+
+def _overlap(first: Float[Tensor, "*B N 4"], second: Float[Tensor, "*B M 4"]) -> tuple[Tensor, Tensor]:
+    """Intersection and union of every pair, [*B N M]."""
+    low = torch.maximum(first[..., :, None, :2], second[..., None, :, :2])
+    high = torch.minimum(first[..., :, None, 2:], second[..., None, :, 2:])
+    both = (high - low).clamp(min=0).prod(dim=-1)
+    return both, area(first)[..., :, None] + area(second)[..., None, :] - both
+
+
+def iou(first: Float[Tensor, "*B N 4"], second: Float[Tensor, "*B M 4"]) -> Float[Tensor, "*B N M"]:
+    """Intersection over union of every pair; 0 where both boxes are empty."""
+    both, either = _overlap(first, second)
+    return torch.where(either > 0, both / either.clamp(min=torch.finfo(either.dtype).tiny), 0.0)
+
+
+def generalised_iou(first: Float[Tensor, "*B N 4"], second: Float[Tensor, "*B M 4"]) -> Float[Tensor, "*B N M"]:
+    """IoU minus the share of the smallest enclosing box that neither box covers (Rezatofighi et al. 2019)."""
+    both, either = _overlap(first, second)
+    low = torch.minimum(first[..., :, None, :2], second[..., None, :, :2])
+    high = torch.maximum(first[..., :, None, 2:], second[..., None, :, 2:])
+    around = (high - low).clamp(min=0).prod(dim=-1)
+    return both / either - (around - either) / around
+
+
+def encode(truth: Boxes, anchors: Boxes, weights: Weights) -> Boxes:
+    """True boxes relative to anchors: shifts of the centre and logarithms of the scales, times weights (Ren 2015)."""
+    (centre, size), (true_centre, true_size) = _centred(anchors), _centred(truth)
+    shift, scale = (true_centre - centre) / size, torch.log(true_size / size)
+    return torch.cat([shift * weights[0], scale * weights[1]], dim=-1)
+
+
+def decode(deltas: Boxes, anchors: Boxes, weights: Weights) -> Boxes:
+    """The boxes that `encode` described; scales are clipped at 1000 / 16."""
+    centre, size = _centred(anchors)
+    shift, scale = deltas[..., :2] / weights[0], deltas[..., 2:] / weights[1]
+    centre, half = centre + shift * size, 0.5 * size * torch.exp(scale.clamp(max=MAX_LOG_SCALE))
+    return torch.cat([centre - half, centre + half], dim=-1)
+
+
+def _centred(boxes: Boxes) -> tuple[Float[Tensor, "*B N 2"], Float[Tensor, "*B N 2"]]:
+    size = boxes[..., 2:] - boxes[..., :2]
+    return boxes[..., :2] + 0.5 * size, size
+
+
+def clip(boxes: Float[Tensor, "B N 4"], sizes: Float[Tensor, "B 2"]) -> Float[Tensor, "B N 4"]:
+    """Boxes cut off at the borders of their images, whose `sizes` are heights and widths."""
+    limits = sizes.flip(-1).repeat(1, 2)[:, None]
+    return torch.minimum(boxes.clamp(min=0), limits.to(boxes.dtype))
+
+
+def match(
+    overlaps: Float[Tensor, "*B M N"], real: Bool[Tensor, "*B M"], *, high: float, low: float, keep_best: bool
+) -> Int[Tensor, "*B N"]:
+    """For each of N boxes the number of the truth it overlaps most, or BELOW `low`, or BETWEEN `low` and `high`.
+
+    `real` marks the truths that are not padding. With `keep_best`, the boxes that overlap a truth most are matched even
+    below `high`, if they overlap at all.
+    """
+    overlaps = overlaps.masked_fill(~real[..., None], -1.0)
+    best, number = overlaps.max(dim=-2)
+    matched = number.masked_fill(best < high, BETWEEN).masked_fill(best < low, BELOW)
+    if not keep_best:
+        return matched
+    most = overlaps.amax(dim=-1, keepdim=True)
+    kept = ((overlaps == most) & (most > 0)).any(dim=-2)
+    return torch.where(kept, number, matched)
+
+
+SMALLEST = 1e-3  # pixels; proposals and detections with a shorter side are dropped
+
+
+@cache
+def anchors(
+    sizes: tuple[float, ...],
+    ratios: tuple[float, ...],
+    grid: tuple[int, int],
+    stride: tuple[int, int],
+    device: torch.device,
+) -> Float[Tensor, "N 4"]:
+    """Boxes of every size and ratio (height / width) around the top left corner of every cell, row by row.
+
+    Cached on the device, since a copy in every step would sync.
+    """
+    with torch.inference_mode(False):
+        side, ratio = torch.tensor(sizes), torch.tensor(ratios)
+        height = (ratio.sqrt()[:, None] * side).flatten()
+        width = ((1 / ratio.sqrt())[:, None] * side).flatten()
+        shapes = (torch.stack([-width, -height, width, height], dim=1) / 2).round()
+        y, x = (torch.arange(cells) * step for cells, step in zip(grid, stride, strict=True))
+        corners = torch.stack(torch.meshgrid(y, x, indexing="ij"), dim=-1).flip(-1).reshape(-1, 2)
+        return (corners.repeat(1, 2)[:, None] + shapes).reshape(-1, 4).to(device)
+
+
+def suppress(boxes: Float[Tensor, "P N 4"], counts: Int[Tensor, "P"], threshold: float) -> Bool[Tensor, "P N"]:
+    """Which boxes non-maximum suppression keeps, in P independent sets that are sorted by falling score.
+
+    Only the first `counts` boxes of a set take part. A box is dropped if its IoU with a kept box before it exceeds the
+    threshold.
+    """
+    if applies(boxes.device.type):
+        return suppress_on_gpu(boxes, counts, threshold)
+    most = int(counts.max()) if len(counts) else 0  # the sets are cut to what takes part, which saves most of the work
+    keep = boxes.new_zeros(boxes.shape[:2], dtype=torch.bool)
+    taking_part = torch.arange(most, device=boxes.device) < counts[:, None]
+    boxes = boxes[:, :most]
+    overlapping = (iou(boxes, boxes) > threshold).triu(diagonal=1)  # [P, better, worse]
+    kept = taking_part
+    while True:  # the fixed point is the result of the greedy algorithm: the n-th kept box is right after n rounds
+        again = taking_part & ~(overlapping & kept[:, :, None]).any(dim=1)
+        if torch.equal(again, kept):
+            keep[:, :most] = kept
+            return keep
+        kept = again
+
+
+def nms(
+    boxes: Float[Tensor, "N 4"], scores: Float[Tensor, "N"], classes: Int[Tensor, "N"], threshold: float
+) -> Int[Tensor, "K"]:
+    """The numbers of the boxes that are kept, best first; boxes of different classes do not suppress each other."""
+    order = scores.argsort(descending=True, stable=True)
+    found, place = classes.unique(return_inverse=True)
+    belongs = place[order] == torch.arange(len(found), device=boxes.device)[:, None]
+    first = (
+        (~belongs).to(torch.uint8).argsort(dim=1, stable=True)
+    )  # the boxes of a class, still in order of their scores
+    kept = suppress(boxes[order][first], belongs.sum(dim=1), threshold)
+    return order[torch.zeros_like(kept).scatter(1, first, kept).any(dim=0)]
+
+
+def large_enough(boxes: Float[Tensor, "*B N 4"]) -> Bool[Tensor, "*B N"]:
+    """Which boxes have sides that are not empty."""
+    return (boxes[..., 2:] - boxes[..., :2] >= SMALLEST).all(dim=-1)
+
+
+def pyramid_levels(boxes: Float[Tensor, "*B N 4"], finest: int, count: int) -> Int[Tensor, "*B N"]:
+    """The map of a pyramid that a box is read from: of its `count` maps, whose first has stride 2^`finest`, number
+    ⌊4 + log2(√area / 224)⌋ - `finest` (Lin et al. 2017, equation 1)."""
+    size = (boxes[..., 2:] - boxes[..., :2]).clamp(min=0).prod(dim=-1).sqrt()
+    level = torch.floor(4 + torch.log2(size.clamp(min=1e-6) / 224) + 1e-6)
+    return (level - finest).clamp(0, count - 1).long()
+
+
+def roi_align(
+    maps: Sequence[Float[Tensor, "B C _ _"]],
+    boxes: Float[Tensor, "B R 4"],
+    levels: Int[Tensor, "B R"],
+    scales: Sequence[float],
+    size: int,
+    ratio: int,
+    aligned: bool = False,
+) -> Float[Tensor, "B R size size C"]:
+    """Each box as size x size means of bilinear samples of one map (He et al. 2017), channels last.
+
+    `scales` are those from image to map. Every bin has ratio x ratio samples; -1: as many as it has pixels, which waits
+    for the device. `aligned` shifts boxes by half a pixel. Samples outside of a map have the value at its border, as in
+    torchvision's Python code. Its compiled code takes 0 farther out than a pixel, where clipped boxes have no samples.
+    """
+    batch, channels = maps[0].shape[:2]
+    rows = torch.cat([each.permute(0, 2, 3, 1).reshape(-1, channels) for each in maps])  # a row for each cell
+    cells = [each.shape[2] * each.shape[3] for each in maps]
+    starts = [batch * sum(cells[:number]) for number in range(len(maps))]
+    number = torch.arange(batch, device=boxes.device)[:, None]
+    start = _of_level(starts, levels) + number * _of_level(cells, levels)
+    scaled = boxes * _of_level(scales, levels, boxes.dtype)[..., None]
+    heights, widths = ([each.shape[side] for each in maps] for side in (2, 3))
+    y = _samples(scaled[..., 1::2], _of_level(heights, levels), size, ratio, aligned)
+    x = _samples(scaled[..., 0::2], wide := _of_level(widths, levels), size, ratio, aligned)
+    # [B R size size samples]: every pair of a row and a column
+    places = (y[0] * wide[..., None, None])[..., :, None, :, None] + x[0][..., None, :, None, :]
+    weights = y[1][..., :, None, :, None] * x[1][..., None, :, None, :]
+    places = start[..., None, None, None] + places.flatten(-2)
+    summed = weighted_rows(rows, places.flatten(0, 3), weights.flatten(-2).flatten(0, 3))
+    return summed.view(*boxes.shape[:2], size, size, channels)
+
+
+def _of_level(
+    values: Sequence[int] | Sequence[float], levels: Int[Tensor, "B R"], dtype: torch.dtype = torch.int64
+) -> Tensor:
+    """The value of each box's level."""
+    result = torch.full(levels.shape, values[0], device=levels.device, dtype=dtype)
+    for number, value in enumerate(values[1:], start=1):
+        result = result.masked_fill(levels == number, value)
+    return result
+
+
+def _samples(
+    ends: Float[Tensor, "B R 2"], cells: Int[Tensor, "B R"], size: int, ratio: int, aligned: bool
+) -> tuple[Int[Tensor, "B R size K"], Float[Tensor, "B R size K"]]:
+    """Along one side of the boxes: the two cells around every sample of every bin, and their weights in the mean."""
+    first, last = (ends - 0.5 if aligned else ends).unbind(dim=-1)
+    length = last - first if aligned else (last - first).clamp(min=1)
+    if ratio > 0:
+        count, most = torch.full_like(length, ratio), ratio
+    else:
+        count = torch.ceil(length / size).clamp(min=1)
+        most = int(count.max())
+    sample = torch.arange(most, device=ends.device)
+    within = (sample + 0.5) / count[..., None]
+    bins = torch.arange(size, device=ends.device)
+    place = first[..., None, None] + (bins[:, None] + within[..., None, :]) * (length / size)[..., None, None]
+    limit = cells[..., None, None]
+    used = sample < count[..., None, None]
+    place = place.clamp(min=0)
+    low = torch.minimum(place.floor().long(), limit - 1)
+    high = torch.minimum(low + 1, limit - 1)
+    part = torch.where(low >= limit - 1, 0.0, place - low)
+    weight = torch.stack([1 - part, part], dim=-1) * (used / count[..., None, None])[..., None]
+    return torch.stack([low, high], dim=-1).flatten(-2), weight.flatten(-2)
+
+
+def weighted_rows(
+    rows: Float[Tensor, "M C"], places: Int[Tensor, "N K"], weights: Float[Tensor, "N K"]
+) -> Float[Tensor, "N C"]:
+    """For each of N outputs the weighted sum of K rows."""
+    if applies(rows.device.type):
+        return weighted_rows_on_gpu(rows, places, weights)
+    return functional.embedding_bag(places, rows.float(), per_sample_weights=weights.float(), mode="sum").to(rows.dtype)
+
+
+def sample(
+    positive: Bool[Tensor, "B N"], negative: Bool[Tensor, "B N"], count: int, share: float
+) -> tuple[Int[Tensor, "B K"], Bool[Tensor, "B K"]]:
+    """`count` boxes of every image drawn at random, at most `share` of them positive; the mask is False where there
+    were not enough."""
+    count = min(count, positive.shape[1])
+    draw = torch.rand(positive.shape, device=positive.device)
+    most = max(1, int(count * share))
+    keys, numbers = torch.where(positive, 2 + draw, 0.0).topk(most, dim=1)
+    taken = keys > 0
+    others, other_numbers = torch.where(negative, 1 + draw, 0.0).topk(count, dim=1)
+    room = torch.arange(count, device=positive.device) < count - taken.sum(dim=1, keepdim=True)
+    keys = torch.cat([keys, others.masked_fill(~room, 0.0)], dim=1)
+    chosen, place = keys.topk(count, dim=1)
+    return torch.cat([numbers, other_numbers], dim=1).gather(1, place), chosen > 0
+
+
+def rows_at(values: Float[Tensor, "B N D"], numbers: Int[Tensor, "B K"]) -> Float[Tensor, "B K D"]:
+    """Some rows of every image."""
+    return values.gather(1, numbers[..., None].expand(-1, -1, values.shape[-1]))

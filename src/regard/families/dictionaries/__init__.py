@@ -1,0 +1,29 @@
+"""Sparse autoencoders: features of the activations of any other model."""
+
+from regard.families.contract import ANY_HEAD, FEATURES, Family, ModelEntry, PipelineEntry, TaskEntry
+
+FAMILY = Family(
+    __name__,
+    models={
+        "sparse_autoencoder": ModelEntry(
+            "model.SparseAutoencoder",
+            "model.SparseAutoencoderConfig",
+            "Sparse autoencoder",
+            "feature_dictionary",
+            ("dictionary",),
+        ),
+    },
+    tasks={
+        "dictionary": TaskEntry("recipe.DictionaryRecipe", "task.DictionaryTask"),
+    },
+    pipelines={
+        "feature_dictionary": PipelineEntry(
+            "pipeline.FeatureDictionary",
+            "name_features",
+            {ANY_HEAD: 'units, features = model.active("we are eating bread")'},
+            input=FEATURES,
+            evaluate="evaluate.evaluate_dictionary",
+        ),
+    },
+    verbs={"features": "verbs.features"},
+)

@@ -1,0 +1,28 @@
+"""Protein structures: an Evoformer (Jumper et al. 2021) for contacts and backbones; experimental."""
+
+from regard.families.contract import ANY_HEAD, PROTEIN, Family, ModelEntry, PipelineEntry, TaskEntry
+
+FAMILY = Family(
+    __name__,
+    models={
+        "evoformer": ModelEntry(
+            "model.Evoformer", "model.EvoformerConfig", "Evoformer", "structure_predictor", ("folding",)
+        ),
+    },
+    tasks={
+        "folding": TaskEntry("recipe.FoldingRecipe", "task.FoldingTask"),
+    },
+    pipelines={
+        "structure_predictor": PipelineEntry(
+            "pipeline.StructurePredictor",
+            "fold",
+            {ANY_HEAD: 'print(model.fold("MKTAYIAKQRQISFVKSHFSRQ")[0].mean_confidence)'},
+            input=PROTEIN,
+            view="view.inspect_structure",
+            evaluate="evaluate.evaluate_structures",
+            reader="reader.ChainReader",
+        ),
+    },
+    figures={"structure": "view.draw_structure"},
+    verbs={"fold": "verbs.fold"},
+)

@@ -1,0 +1,398 @@
+"""Batches of chains: cropped, with some rows of their alignments, of which some letters are hidden."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int, Int8
+from numpy.typing import NDArray
+from pydantic import PositiveInt
+from torch import Tensor
+
+from regard.config import SavedConfig
+from regard.data.batch import TensorBatch
+from regard.data.proteins.alphabet import GAP, MASK, RESIDUES, encode
+from regard.data.proteins.fasta import Alignment, read_alignment
+from regard.errors import DataError
+from regard.families.folding.couplings import coupling_scores, spread
+from regard.families.folding.structures import (
+    ATOMS,
+    SUFFIXES,
+    Chain,
+    read_chains,
+    read_family_alignments,
+    read_structure,
+)
+
+
+class FoldingSettings(SavedConfig):
+    """Written beside the weights of a model of structures."""
+
+    file_name: ClassVar[str] = "folding.json"
+
+    rows: PositiveInt  # of an alignment that are read at most
+    trained: tuple[str, ...]  # names of chains
+    validated: tuple[str, ...]
+    prior: tuple[float, ...]  # the share of contacts among training pairs, by the number of residues between them
+
+
+N_CA, CA_C, C_N = 1.458, 1.525, 1.329  # Å (Engh and Huber 1991)
+N_CA_C, CA_C_N, C_N_CA = (math.radians(each) for each in (111.0, 117.2, 121.7))
+SEGMENTS = {  # of each kind: its residues, torsion angles phi and psi in degrees, fewest and most residues
+    "helix": ("AELMQKRH", (-57.0, -47.0), (8, 16)),
+    "strand": ("VIYCWFT", (-119.0, 113.0), (4, 9)),
+}
+TURNS = {"G": (57.0, 47.0), "N": (-60.0, -30.0), "P": (-75.0, 150.0), "S": (-70.0, -20.0), "D": (-90.0, 0.0)}
+TURN = (2, 4)  # fewest and most residues
+ANGLES = {letter: angles for letters, angles, _ in SEGMENTS.values() for letter in letters} | TURNS
+
+
+def backbone_from_angles(
+    phi: Float[np.ndarray, L], psi: Float[np.ndarray, L], omega: Float[np.ndarray, L] | None = None
+) -> Float[np.ndarray, "L 3 3"]:
+    """N, Cα and C of a chain by its torsion angles in radians, each atom placed after the three before it.
+
+    omega[i] is the torsion of the bond before residue i, 180° if it is not given; phi[0], omega[0] and psi[-1] have no
+    effect.
+    """
+    flat = np.full(len(phi), math.pi) if omega is None else omega
+    start = np.array([[0, 0, 0], [N_CA, 0, 0], [N_CA - CA_C * math.cos(N_CA_C), CA_C * math.sin(N_CA_C), 0]])
+    atoms = list(start.astype(np.float64))
+    for number in range(1, len(phi)):
+        atoms.append(_placed(atoms, C_N, CA_C_N, psi[number - 1]))
+        atoms.append(_placed(atoms, N_CA, C_N_CA, flat[number]))
+        atoms.append(_placed(atoms, CA_C, N_CA_C, phi[number]))
+    return np.stack(atoms).reshape(len(phi), 3, 3)
+
+
+def _placed(atoms: list[np.ndarray], length: float, angle: float, torsion: float) -> np.ndarray:
+    """The next atom, by its bond length, bond angle and torsion angle with the last three."""
+    a, b, c = atoms[-3:]
+    forward = (c - b) / np.linalg.norm(c - b)
+    normal = np.cross(b - a, forward)
+    normal /= np.linalg.norm(normal)
+    side = np.cross(normal, forward)
+    out = math.sin(angle) * (math.cos(torsion) * side + math.sin(torsion) * normal)
+    return c + length * (-math.cos(angle) * forward + out)
+
+
+def ideal_cb(backbone: Float[np.ndarray, "L 3 3"]) -> Float[np.ndarray, "L 3"]:
+    """Where Cβ is in an ideal residue."""
+    n, ca, c = backbone[:, 0], backbone[:, 1], backbone[:, 2]
+    to_ca, to_c = ca - n, c - ca
+    return ca - 0.58273431 * np.cross(to_ca, to_c) + 0.56802827 * to_ca - 0.54067466 * to_c
+
+
+def chain_of(name: str, sequence: str) -> Chain:
+    """The chain whose torsion angles follow from its letters; other letters than those of `ANGLES` are a KeyError."""
+    phi, psi = np.radians(np.array([ANGLES[letter] for letter in sequence])).T
+    backbone = backbone_from_angles(phi, psi)
+    backbone = backbone - backbone[:, 1].mean(axis=0)
+    chain = Chain.of(name, sequence, np.concatenate([backbone, ideal_cb(backbone)[:, None]], axis=1), ATOMS)
+    glycine = [letter == "G" for letter in sequence], ATOMS.index("CB")  # it has no Cβ
+    chain.known[glycine], chain.atoms[glycine] = False, 0
+    return chain
+
+
+def built_in_chain(seed: int, number: int, length: tuple[int, int] = (24, 64)) -> Chain:
+    """One chain of segments with turns between them."""
+    rng = np.random.default_rng([seed, 1, number])
+    wanted, letters = int(rng.integers(length[0], length[1] + 1)), ""
+    while len(letters) < wanted:
+        pool, _, (fewest, most) = SEGMENTS[str(rng.choice(list(SEGMENTS)))]
+        letters += "".join(rng.choice(list(pool), int(rng.integers(fewest, most + 1))))
+        letters += "".join(rng.choice(list(TURNS), int(rng.integers(TURN[0], TURN[1] + 1))))
+    return chain_of(f"chain-{seed}-{number:04d}", letters[:wanted])
+
+
+def built_in_chains(seed: int, count: int, length: tuple[int, int] = (24, 64)) -> Iterator[Chain]:
+    """The first chains of a seed."""
+    return (built_in_chain(seed, number, length) for number in range(count))
+
+
+ARCHIVE, ALIGNMENT_SUFFIXES = ".npz", (".a3m", ".afa", ".fasta", ".fa")
+CHAINS, ALIGNMENTS = "_chains.npz", "_alignments.jsonl.gz"  # ends of the names of files that belong together
+FEWEST_KNOWN = 8  # residues with a backbone, below which a chain has no structure to learn from
+
+
+@dataclass(frozen=True, eq=False)
+class ProteinInput:
+    """A sequence, the rows of its alignment (the first is the sequence itself), and its coupling scores, if any."""
+
+    name: str
+    sequence: str
+    rows: Int8[np.ndarray, "N L"]
+    numbers: Int[np.ndarray, " L"]  # of residues along the chain; a jump is a gap
+    couplings: Float[np.ndarray, "L L"] | None = None
+
+    def __len__(self) -> int:
+        return len(self.sequence)
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        sequence: str,
+        alignment: Alignment | None = None,
+        numbers: Int[np.ndarray, " L"] | None = None,
+        *,
+        coupled: bool = False,
+    ) -> ProteinInput:
+        """With `coupled`, the coupling scores of the alignment are computed."""
+        rows = encode(sequence).astype(np.int8)[None] if alignment is None else alignment.rows
+        if rows.shape[1] != len(sequence):
+            raise DataError(
+                f"{name}: the alignment has {rows.shape[1]} columns, but the sequence {len(sequence)} residues; "
+                "expected an alignment whose first row is the sequence"
+            )
+        numbers = np.arange(len(sequence)) if numbers is None else numbers
+        return cls(name, sequence, rows, numbers, coupling_scores(rows) if coupled else None)
+
+
+@dataclass(frozen=True, eq=False)
+class FoldExample:
+    """A chain of known structure, and what is read of it."""
+
+    given: ProteinInput
+    chain: Chain
+
+
+def find_chains(path: str | Path) -> list[Chain]:
+    """The chains of an archive (.npz), of a structure file, or of all structure files of a folder."""
+    path = Path(path)
+    if path.is_dir():
+        files = sorted(file for file in path.iterdir() if set(file.suffixes) & set(SUFFIXES))
+        if not files:
+            raise DataError(f"{path}: has no structure; expected files ending in {', '.join(SUFFIXES)}, also .gz")
+        return [_named(chain, file) for file in files for chain in read_structure(file)]
+    if path.suffix == ARCHIVE:
+        return read_chains(path)
+    return [_named(chain, path) for chain in read_structure(path)]
+
+
+def _named(chain: Chain, file: Path) -> Chain:
+    name = f"{file.name.split('.')[0]}_{chain.name}"
+    return Chain(name, chain.sequence, chain.atoms, chain.known, chain.numbers, chain.resolution, chain.told)
+
+
+def find_alignments(path: str, chains: Sequence[Chain]) -> dict[str, Alignment]:
+    """The alignments of chains, by name: of a JSON Lines file of families, or of NAME.a3m in a folder."""
+    if not path:
+        return {}
+    place = Path(path)
+    if not place.is_dir():
+        return read_family_alignments(path, chains)
+    aligned = (file for file in sorted(place.iterdir()) if set(file.suffixes) & {*ALIGNMENT_SUFFIXES})
+    files = {file.name.split(".")[0]: file for file in aligned}
+    return {chain.name: read_alignment(files[chain.name]) for chain in chains if chain.name in files}
+
+
+def alignments_beside(path: str | Path) -> str:
+    """Where the alignments of chains are, if they are beside them: NAME_alignments.jsonl.gz of NAME_chains.npz, or
+    files in the same folder; empty if there are none."""
+    path = Path(path)
+    if path.is_dir():
+        return str(path) if any(set(file.suffixes) & {*ALIGNMENT_SUFFIXES} for file in path.iterdir()) else ""
+    beside = path.with_name(path.name.replace(CHAINS, ALIGNMENTS)) if path.name.endswith(CHAINS) else None
+    return str(beside) if beside is not None and beside.is_file() else ""
+
+
+def examples_of(
+    chains: Iterable[Chain],
+    alignments: dict[str, Alignment],
+    *,
+    coupled: bool,
+    poll: Callable[[], None] = lambda: None,
+) -> list[FoldExample]:
+    """Chains with what is read of them; `poll` may raise to stop."""
+    found = []
+    for chain in chains:
+        poll()
+        given = ProteinInput.of(chain.name, chain.sequence, alignments.get(chain.name), chain.numbers, coupled=coupled)
+        found.append(FoldExample(given, chain))
+    return found
+
+
+def unusable(chain: Chain, longest: int) -> str:
+    """Why a chain cannot be learnt from; empty if it can."""
+    if len(chain) > longest:
+        return f"{chain.name} has {len(chain)} residues, more than data.longest = {longest}"
+    known = int(chain.backbone[1].sum())
+    if known < FEWEST_KNOWN:
+        return f"{chain.name} has {known} residues with N, CA and C; at least {FEWEST_KNOWN} are needed"
+    return ""
+
+
+def save_examples(folder: Path, name: str, examples: Sequence[FoldExample]) -> None:
+    """Write examples as arrays, and their names and sequences as JSON."""
+    arrays: dict[str, np.ndarray] = {}
+    for number, each in enumerate(examples):
+        kept = {
+            "rows": each.given.rows, "numbers": each.given.numbers, "couplings": each.given.couplings,
+            "atoms": each.chain.atoms, "known": each.chain.known,
+        }  # fmt: skip
+        arrays |= {f"{number}/{key}": value for key, value in kept.items() if value is not None}
+    np.savez_compressed(folder / f"{name}.npz", allow_pickle=False, **arrays)
+    written = [[each.given.name, each.given.sequence] for each in examples]
+    (folder / f"{name}.json").write_text(json.dumps(written), encoding="utf-8")
+
+
+def load_examples(folder: Path, name: str) -> list[FoldExample]:
+    """The examples that `save_examples` wrote."""
+    found = []
+    with np.load(folder / f"{name}.npz", allow_pickle=False) as stored:
+        for number, (title, sequence) in enumerate(json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))):
+            given = ProteinInput(
+                title, sequence, stored[f"{number}/rows"], stored[f"{number}/numbers"],
+                stored.get(f"{number}/couplings"),
+            )  # fmt: skip
+            chain = Chain(title, sequence, stored[f"{number}/atoms"], stored[f"{number}/known"], given.numbers)
+            found.append(FoldExample(given, chain))
+    return found
+
+
+MASKED, REPLACED = 0.8, 0.1  # of the letters to be predicted: shares that are hidden, or another residue
+
+
+class FoldInputs(NamedTuple):
+    """What a model reads of B chains, padded; `couplings` is None if no chain has them."""
+
+    sequence: Int[Tensor, "B T"]
+    mask: Bool[Tensor, "B T"]
+    rows: Int[Tensor, "B N T"]
+    rows_mask: Bool[Tensor, "B N"]
+    numbers: Int[Tensor, "B T"]
+    couplings: Float[Tensor, "B T T"] | None
+
+    def to(self, device: torch.device) -> FoldInputs:
+        return FoldInputs(*(None if each is None else each.to(device) for each in self))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class FoldBatch(TensorBatch):
+    """B chains of known structure; what is not known of it is masked."""
+
+    sequence: Int[Tensor, "B T"]
+    mask: Bool[Tensor, "B T"]
+    rows: Int[Tensor, "B N T"]
+    rows_mask: Bool[Tensor, "B N"]
+    numbers: Int[Tensor, "B T"]
+    couplings: Float[Tensor, "B T T"] | None
+    labels: Int[Tensor, "B N T"]  # the rows without anything hidden
+    labels_mask: Bool[Tensor, "B N T"]  # letters to be predicted
+    backbone: Float[Tensor, "B T 3 3"]
+    backbone_mask: Bool[Tensor, "B T"]
+    points: Float[Tensor, "B T 3"]  # CB, or CA of glycine
+    points_mask: Bool[Tensor, "B T"]
+    recycles: Float[Tensor, "R 0"]  # R passes before the last; its shape tells, so that batches of a shape are alike
+
+    @property
+    def tokens(self) -> int:
+        """Chains."""
+        return len(self.sequence)
+
+    @property
+    def inputs(self) -> FoldInputs:
+        return FoldInputs(self.sequence, self.mask, self.rows, self.rows_mask, self.numbers, self.couplings)
+
+
+def pad_inputs(proteins: Sequence[ProteinInput], depth: int, length: int = 0, multiple: int = 1) -> FoldInputs:
+    """Proteins as tensors with at most `depth` rows each, evenly spread over their alignments."""
+    longest = max(length, *map(len, proteins)) if proteins else length
+    longest = -(-longest // multiple) * multiple
+    chosen = [each.rows[spread(len(each.rows), depth)] for each in proteins]
+    return _padded(proteins, chosen, max(map(len, chosen)), longest)
+
+
+def _padded(proteins: Sequence[ProteinInput], chosen: Sequence[NDArray[Any]], depth: int, length: int) -> FoldInputs:
+    count = len(proteins)
+    sequence, numbers = np.full((count, length), GAP, np.int64), np.zeros((count, length), np.int64)
+    mask, rows = np.zeros((count, length), bool), np.full((count, depth, length), GAP, np.int64)
+    rows_mask = np.zeros((count, depth), bool)
+    coupled = any(each.couplings is not None for each in proteins)
+    couplings = np.zeros((count, length, length), np.float32) if coupled else None
+    for at, (each, its) in enumerate(zip(proteins, chosen, strict=True)):
+        size = len(each)
+        sequence[at, :size], numbers[at, :size], mask[at, :size] = encode(each.sequence), each.numbers, True
+        rows[at, : len(its), :size], rows_mask[at, : len(its)] = its, True
+        if couplings is not None and each.couplings is not None:
+            couplings[at, :size, :size] = each.couplings
+    return FoldInputs(
+        torch.from_numpy(sequence), torch.from_numpy(mask), torch.from_numpy(rows), torch.from_numpy(rows_mask),
+        torch.from_numpy(numbers), None if couplings is None else torch.from_numpy(couplings),
+    )  # fmt: skip
+
+
+def cropped(example: FoldExample, start: int, end: int) -> FoldExample:
+    """A piece of a chain."""
+    given, chain = example.given, example.chain
+    couplings = None if given.couplings is None else given.couplings[start:end, start:end]
+    piece = type(given)(
+        given.name, given.sequence[start:end], given.rows[:, start:end], given.numbers[start:end], couplings
+    )
+    part = type(chain)(
+        chain.name, piece.sequence, chain.atoms[start:end], chain.known[start:end], chain.numbers[start:end]
+    )
+    return FoldExample(piece, part)
+
+
+def truth(examples: Sequence[FoldExample], length: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The backbones and contact points of chains, and which of them are known, padded."""
+    count = len(examples)
+    backbone, known = np.zeros((count, length, 3, 3), np.float32), np.zeros((count, length), bool)
+    points, seen = np.zeros((count, length, 3), np.float32), np.zeros((count, length), bool)
+    for at, each in enumerate(examples):
+        size = len(each.chain)
+        backbone[at, :size], known[at, :size] = each.chain.backbone
+        points[at, :size], seen[at, :size] = each.chain.contact_points()
+    # A residue without a backbone gets one, so that its frame, which does not count, is finite.
+    backbone[~known] = np.eye(3, dtype=np.float32)
+    found = tuple(torch.from_numpy(each) for each in (backbone, known, points, seen))
+    return found[0], found[1], found[2], found[3]
+
+
+@dataclass(frozen=True, eq=False)
+class FoldBatches:
+    """Makes training batches, all of one shape: pieces of `length` residues and `depth` rows, drawn anew each epoch."""
+
+    examples: list[FoldExample]
+    length: int
+    depth: int
+    hidden: float  # share of the letters to be predicted
+    most_recycles: int
+    seed: int
+
+    def __call__(self, rows: NDArray[np.integer[Any]], place: tuple[int, int]) -> FoldBatch:
+        pieces, chosen = [], []
+        for row in rows.tolist():
+            rng = np.random.default_rng([self.seed, place[0], row])
+            whole = self.examples[row]
+            start = int(rng.integers(max(0, len(whole.given) - self.length) + 1))
+            piece = cropped(whole, start, start + self.length)
+            pieces.append(piece)
+            others = 1 + rng.permutation(len(piece.given.rows) - 1)[: self.depth - 1]
+            chosen.append(piece.given.rows[np.concatenate([[0], np.sort(others)])])
+        inputs = _padded([each.given for each in pieces], chosen, self.depth, self.length)
+        rng = np.random.default_rng([self.seed, *place, len(rows), 1])
+        shown, guessed = self._hide(inputs, rng)
+        recycles = torch.zeros(int(rng.integers(self.most_recycles + 1)), 0)
+        return FoldBatch(
+            inputs.sequence, inputs.mask, shown, inputs.rows_mask, inputs.numbers, inputs.couplings,
+            inputs.rows, guessed, *truth(pieces, self.length), recycles,
+        )  # fmt: skip
+
+    def _hide(self, inputs: FoldInputs, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+        """Rows in which some letters are hidden, and which these are."""
+        there = (inputs.rows_mask[..., None] & inputs.mask[:, None]).numpy()
+        rows, guessed = inputs.rows.numpy(), (rng.random(there.shape) < self.hidden) & there
+        how, other = rng.random(there.shape), rng.integers(len(RESIDUES), size=there.shape)
+        shown = np.where(guessed & (how < MASKED), MASK, rows)
+        shown = np.where(guessed & (how >= MASKED) & (how < MASKED + REPLACED), other, shown)
+        return torch.from_numpy(shown), torch.from_numpy(guessed)

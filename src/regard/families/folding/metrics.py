@@ -1,0 +1,234 @@
+"""Measuring predicted structures: lDDT, RMSD, and the precision of contacts, beside what knows no structure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn import functional
+
+from regard.families.folding.data import FoldExample
+from regard.families.folding.model import CONTACT
+from regard.families.folding.point_attention import Frames
+
+CLAMP, SCALE = 10.0, 10.0  # ångströms
+FAPE_EPSILON = 1e-4
+LDDT_CUTOFF, LDDT_THRESHOLDS = 15.0, (0.5, 1.0, 2.0, 4.0)
+LDDT_EPSILON = 1e-10
+
+
+def aligned_errors(
+    predicted: Frames, true: Frames, mask: Bool[Tensor, "*B T"]
+) -> tuple[Float[Tensor, "*B T T"], Float[Tensor, "*B T T"]]:
+    """How far each CA atom is from its true place, seen from each residue's frame, and which of these count."""
+    points, targets = (each.invert(_for_each(each)) for each in (predicted, true))
+    errors = ((points - targets).square().sum(dim=-1) + FAPE_EPSILON).sqrt()
+    return errors, (mask[..., :, None] & mask[..., None, :]).to(errors.dtype)
+
+
+def fape(
+    predicted: Frames, true: Frames, mask: Bool[Tensor, "*B T"], clamp: float | None = CLAMP
+) -> Float[Tensor, "*B"]:
+    """The frame-aligned point error of CA atoms (algorithm 28), in units of 10 ångströms; `clamp` limits each error."""
+    errors, counted = aligned_errors(predicted, true, mask)
+    return _mean_error(errors if clamp is None else errors.clamp(max=clamp), counted, mask)
+
+
+def partly_clamped_fape(
+    predicted: Frames, true: Frames, mask: Bool[Tensor, "*B T"], unclamped: float
+) -> Float[Tensor, "*B"]:
+    """The same error, clamped, but for a share that is not."""
+    errors, counted = aligned_errors(predicted, true, mask)
+    mixed = (1 - unclamped) * errors.clamp(max=CLAMP) + unclamped * errors
+    return _mean_error(mixed, counted, mask)
+
+
+def _mean_error(errors: Tensor, counted: Tensor, mask: Tensor) -> Tensor:
+    count = mask.sum(dim=-1).to(errors.dtype) + FAPE_EPSILON
+    return (errors / SCALE * counted).sum(dim=(-1, -2)) / count.square()
+
+
+def _for_each(frames: Frames) -> Float[Tensor, "*B T T 3"]:
+    places = frames.translation
+    return places[..., None, :, :].expand(*places.shape[:-2], places.shape[-2], *places.shape[-2:])
+
+
+def distance_bins(points: Float[Tensor, "*B T 3"], edges: Float[Tensor, edges]) -> Int[Tensor, "*B T T"]:
+    """The bin of the distance of each pair of points."""
+    squared = (points[..., :, None, :] - points[..., None, :, :]).square().sum(dim=-1)
+    return (squared[..., None] > edges.square()).sum(dim=-1)
+
+
+def distogram_loss(
+    logits: Float[Tensor, "B T T bins"],
+    points: Float[Tensor, "B T 3"],
+    mask: Bool[Tensor, "B T"],
+    edges: Float[Tensor, edges],
+) -> Float[Tensor, B]:
+    """The mean cross-entropy of the binned distances of CB atoms."""
+    bins = distance_bins(points, edges)
+    each = functional.cross_entropy(logits.float().flatten(0, 2), bins.flatten(), reduction="none").view(bins.shape)
+    counted = (mask[:, :, None] & mask[:, None]).to(each.dtype)
+    return (each * counted).sum(dim=(1, 2)) / (counted.sum(dim=(1, 2)) + 1e-6)
+
+
+def lddt(
+    predicted: Float[Tensor, "*B T 3"], true: Float[Tensor, "*B T 3"], mask: Bool[Tensor, "*B T"]
+) -> Float[Tensor, "*B T"]:
+    """The lDDT of each CA atom (Mariani et al. 2013): of its distances to others within 15 Å, the mean share that is
+    right to within ½, 1, 2 and 4 Å. Without such others it is 1."""
+    near, far = (_distances(each) for each in (true, predicted))
+    others = ~torch.eye(mask.shape[-1], dtype=torch.bool, device=mask.device)
+    scored = ((near < LDDT_CUTOFF) & mask[..., :, None] & mask[..., None, :] & others).to(near.dtype)
+    wrong = (near - far).abs()
+    right = torch.stack([wrong < each for each in LDDT_THRESHOLDS]).to(near.dtype).mean(dim=0)
+    return (LDDT_EPSILON + (scored * right).sum(dim=-1)) / (LDDT_EPSILON + scored.sum(dim=-1))
+
+
+def _distances(points: Float[Tensor, "*B T 3"]) -> Float[Tensor, "*B T T"]:
+    apart = points[..., :, None, :] - points[..., None, :, :]
+    return (apart.square().sum(dim=-1) + LDDT_EPSILON).sqrt()
+
+
+def confidence_loss(
+    logits: Float[Tensor, "B T bins"], scores: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]
+) -> Float[Tensor, B]:
+    """The mean cross-entropy of the binned lDDT of each residue."""
+    count = logits.shape[-1]
+    bins = (scores * count).long().clamp(max=count - 1)
+    each = functional.cross_entropy(logits.float().flatten(0, 1), bins.flatten(), reduction="none").view(bins.shape)
+    return (each * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
+
+
+LONG_RANGE = 24  # residues from one to the other
+SHARE = 5  # the L / 5 most probable pairs are measured
+DRAWS = 10_000  # of the bootstrap
+COVERED = 0.95
+
+
+def long_range_precision(
+    scores: Float[np.ndarray, "T T"],
+    points: Float[np.ndarray, "T 3"],
+    known: Bool[np.ndarray, " T"],
+    *,
+    separation: int = LONG_RANGE,
+    share: int = SHARE,
+) -> float:
+    """The share of contacts among the L / 5 pairs of highest score; pairs of equal score count by their mean.
+
+    NaN if a chain has no such pair.
+    """
+    first, second = np.triu_indices(len(points), separation)
+    both = known[first] & known[second]
+    first, second = first[both], second[both]
+    if not len(first):
+        return math.nan
+    near = np.linalg.norm(points[first] - points[second], axis=-1) < CONTACT
+    chosen, wanted = scores[first, second], min(len(first), max(1, len(points) // share))
+    least = np.sort(chosen)[-wanted]
+    sure, tied = chosen > least, chosen == least
+    return float((near[sure].sum() + (wanted - sure.sum()) * near[tied].mean()) / wanted)
+
+
+class ChainScores(NamedTuple):
+    """One chain: lDDT, RMSD in Å after superposition, precision of long-range contacts, and the predicted lDDT."""
+
+    name: str
+    residues: int
+    rows: int
+    lddt: float
+    rmsd: float
+    precision: float
+    confidence: float
+
+
+def superposed(
+    moving: Float[np.ndarray, "T 3"], fixed: Float[np.ndarray, "T 3"], known: Bool[np.ndarray, " T"]
+) -> Float[np.ndarray, "T 3"]:
+    """Points turned and moved so that they lie best on others where both are known (Kabsch 1976)."""
+    here, there = moving[known].mean(axis=0), fixed[known].mean(axis=0)
+    u, _, vt = np.linalg.svd((moving[known] - here).T @ (fixed[known] - there))
+    turn = np.diag([1.0, 1.0, np.sign(np.linalg.det(u @ vt))])
+    return (moving - here) @ (u @ turn @ vt) + there
+
+
+def rmsd(moving: Float[np.ndarray, "T 3"], fixed: Float[np.ndarray, "T 3"], known: Bool[np.ndarray, " T"]) -> float:
+    """The root of the mean squared distance after superposition."""
+    apart = superposed(moving, fixed, known)[known] - fixed[known]
+    return float(np.sqrt((apart**2).sum(axis=-1).mean()))
+
+
+def score_chain(
+    example: FoldExample, places: Float[np.ndarray, "T 3"], contacts: Float[np.ndarray, "T T"], confidence: float
+) -> ChainScores:
+    """A prediction beside the truth: places of CA atoms, and probabilities of contacts."""
+    true, known = example.chain.atoms[:, 1], example.chain.known[:, 1]
+    points, seen = example.chain.contact_points()
+    each = lddt(*(torch.from_numpy(np.asarray(x)) for x in (places, true, known)))[torch.from_numpy(known)]
+    given = example.given
+    return ChainScores(
+        given.name, len(given), len(given.rows), float(each.mean()), rmsd(places, true, known),
+        long_range_precision(contacts, points, seen), confidence,
+    )  # fmt: skip
+
+
+def contact_prior(examples: Iterable[FoldExample]) -> tuple[float, ...]:
+    """The share of contacts among all pairs of chains, by the number of residues from one to the other."""
+    near, pairs = np.zeros(1), np.zeros(1)
+    for each in examples:
+        points, known = each.chain.contact_points()
+        size = len(points)
+        if size > len(near):
+            near, pairs = (np.pad(table, (0, size - len(table))) for table in (near, pairs))
+        first, second = np.triu_indices(size, 1)
+        both = known[first] & known[second]
+        apart = (second - first)[both]
+        close = np.linalg.norm(points[first] - points[second], axis=-1)[both] < CONTACT
+        near[:size] += np.bincount(apart, weights=close, minlength=size)[:size]
+        pairs[:size] += np.bincount(apart, minlength=size)[:size]
+    return tuple((near / np.maximum(pairs, 1)).round(6).tolist())
+
+
+def baselines(example: FoldExample, prior: Sequence[float]) -> dict[str, float]:
+    """The precision of long-range contacts that are chosen at random, by the distance along the chain, or by the
+    coupling scores of the alignment."""
+    points, known = example.chain.contact_points()
+    size = len(points)
+    apart = np.abs(np.arange(size)[:, None] - np.arange(size)[None])
+    table = np.zeros(max(size, len(prior)))
+    table[: len(prior)] = prior
+    scores = {"random": np.zeros((size, size)), "separation prior": table[apart]}
+    if example.given.couplings is not None:
+        scores["coupling scores alone"] = example.given.couplings
+    return {name: long_range_precision(each, points, known) for name, each in scores.items()}
+
+
+def interval(values: Sequence[float], seed: int = 1) -> tuple[float, float]:
+    """The bootstrap interval of a mean over chains: in 95 of 100 draws of as many chains it lies between the two."""
+    found = np.array([value for value in values if not math.isnan(value)])
+    if not len(found):
+        return math.nan, math.nan
+    drawn = np.random.default_rng(seed).choice(found, (DRAWS, len(found))).mean(axis=1)
+    low, high = np.quantile(drawn, [(1 - COVERED) / 2, (1 + COVERED) / 2])
+    return float(low), float(high)
+
+
+def mean(values: Iterable[float]) -> float:
+    """The mean of the values that there are; NaN if there is none."""
+    found = [value for value in values if not math.isnan(value)]
+    return sum(found) / len(found) if found else math.nan
+
+
+def summed_up(scores: Sequence[ChainScores]) -> Mapping[str, float]:
+    """Means over chains; without the precision if no chain is long enough for long-range contacts."""
+    parts: dict[str, Callable[[ChainScores], float]] = {
+        "lddt": lambda each: each.lddt, "rmsd": lambda each: each.rmsd, "precision": lambda each: each.precision,
+        "confidence": lambda each: each.confidence,
+    }  # fmt: skip
+    means = {name: mean(map(part, scores)) for name, part in parts.items()}
+    return {name: value for name, value in means.items() if not math.isnan(value)}

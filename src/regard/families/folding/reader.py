@@ -1,0 +1,162 @@
+"""Reading proteins: models of structures, by how wrong the distances between residues are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import count, islice
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from regard.data.proteins.alphabet import decode, read_residues
+from regard.data.sources import PARTS
+from regard.families.folding.couplings import spread
+from regard.families.folding.data import (
+    FoldExample,
+    FoldInputs,
+    ProteinInput,
+    alignments_beside,
+    built_in_chain,
+    examples_of,
+    find_alignments,
+    find_chains,
+    pad_inputs,
+    unusable,
+)
+from regard.families.folding.model import Folded, contact_probabilities, distance_edges, expected_lddt
+from regard.families.folding.pipeline import StructurePredictor, pair_batches
+from regard.families.folding.structures import Chain
+from regard.look.reader import PREFIX, Example, Reader, Source, TokenUnits, summed_loss
+
+CHAINS = f"{PREFIX}chains"
+STRUCTURE = "structure."  # begins the names of places whose positions are residues at every pass
+PAIRS = ("_pairs", "outgoing.hidden", "incoming.hidden", "pair_transition.hidden")  # end those of pairs of residues
+FARTHEST = 10.0  # ångströms: an error of a distance in space counts at most as much
+APART, SHOWN = 6, 3  # residues of a contact that is told, and how many are
+
+
+class ChainInputs(NamedTuple):
+    """Proteins as the model reads them, and the places of their CB and CA atoms as far as these are known."""
+
+    inputs: FoldInputs
+    points: Float[Tensor, "B T 3"]
+    backbone: Float[Tensor, "B T 3"]
+    known: Bool[Tensor, "B T"]
+
+
+class ChainReader(Reader[ChainInputs]):
+    """A model of structures that reads a protein in one pass, without recycling.
+
+    The positions of a block are the residues of every row of the alignment, or pairs of residues; those of the
+    structure module are the residues at each of its passes.
+    """
+
+    columns: ClassVar = {"rows": "|i1", "numbers": "<i4", "couplings": "<f4", "places": "<f4", "known": "|u1"}
+    built_in: ClassVar = (CHAINS,)
+
+    def __init__(self, pipeline: StructurePredictor) -> None:
+        self.pipeline, self.model, self.device = pipeline, pipeline.model, pipeline.device
+
+    def examples(self, source: Source) -> Iterator[Example]:
+        chains = [chain for chain in islice(self._chains(source), source.count) if not unusable(chain, source.block)]
+        alignments = find_alignments("" if source.path == CHAINS else alignments_beside(source.path), chains)
+        for chain in chains:
+            (example,) = examples_of([chain], alignments, coupled=self.pipeline.config.couplings)
+            yield self._packed(example.given, *_places(example))
+
+    def given(self, text: str) -> Example:
+        """A sequence, whose structure is not known."""
+        sequence = read_residues(text).sequence
+        given = ProteinInput.of("sequence", sequence, coupled=self.pipeline.config.couplings)
+        return self._packed(given, np.zeros((len(given), 6)), np.zeros(len(given)))
+
+    def batch(self, examples: Sequence[Example]) -> ChainInputs:
+        inputs = pad_inputs([_protein(each) for each in examples], self.pipeline.settings.rows)
+        places, known = torch.zeros(*inputs.mask.shape, 6), torch.zeros_like(inputs.mask)
+        for number, (_, _, _, atoms, there) in enumerate(examples):
+            places[number, : len(there)] = torch.tensor(atoms).view(-1, 6)
+            known[number, : len(there)] = torch.tensor(there).bool()
+        points, backbone = places.to(self.device).split(3, dim=-1)
+        return ChainInputs(inputs.to(self.device), points, backbone, known.to(self.device))
+
+    def batches(self, examples: Sequence[Example]) -> Iterator[list[int]]:
+        return pair_batches([len(example[1]) for example in examples])
+
+    def run(self, batch: ChainInputs) -> object:
+        return self._folded(batch)
+
+    def loss(self, batch: ChainInputs) -> tuple[float, int]:
+        """Of every pair of residues: the cross-entropy of the binned distance of CB atoms, and the error of the
+        distance of CA atoms in space as a share of 10 Å."""
+        folded, counted = self._folded(batch), batch.known[:, :, None] & batch.known[:, None]
+        bins = torch.bucketize(_distances(batch.points), distance_edges(folded.distances.shape[-1], self.device))
+        told, pairs = summed_loss(folded.distances, bins, counted)
+        wrong = (_distances(folded.frames.translation[-1]) - _distances(batch.backbone)).abs().clamp(max=FARTHEST)
+        return told + float(wrong[counted].sum()) / FARTHEST, pairs
+
+    def real(self, batch: ChainInputs, place: str) -> Bool[Tensor, "B ..."]:
+        mask, rows = batch.inputs.mask, batch.inputs.rows_mask
+        if place.startswith(STRUCTURE):
+            return mask.repeat(1, self.pipeline.config.passes)
+        if place.endswith(PAIRS):
+            return mask[:, :, None] & mask[:, None]
+        return rows[:, :, None] & mask[:, None]
+
+    def units(self, example: Example, place: str) -> TokenUnits:
+        """Residues with their numbers, in every row of the alignment or at every pass, or pairs of them."""
+        given = _protein(example)
+        names = [f" {letter}{number + 1}" for letter, number in zip(given.sequence, given.numbers, strict=True)]
+        if place.startswith(STRUCTURE):
+            return TokenUnits(names * self.pipeline.config.passes)
+        if place.endswith(PAIRS):
+            return TokenUnits([f"{one}:{other.strip()}" for one in names for other in names])
+        rows = [[f" {letter}{name[2:]}" for letter, name in zip(decode(row), names, strict=True)] for row in given.rows]
+        return TokenUnits([name for row in rows for name in row])
+
+    @torch.inference_mode()
+    def answer(self, example: Example, position: int) -> str:
+        """The mean confidence, and the most probable contacts of residues that are far apart in the chain."""
+        folded = self._folded(self.batch([example]))
+        near = contact_probabilities(folded.distances[0]).triu(APART)
+        best, numbers = near.flatten().topk(min(SHOWN, near.numel())), np.asarray(example[1]) + 1
+        contacts = [
+            f"{numbers[at // len(near)]}-{numbers[at % len(near)]} {share:.0%}"
+            for share, at in zip(best.values.tolist(), best.indices.tolist(), strict=True)
+        ]
+        return f"confidence {float(expected_lddt(folded.confidence).mean()):.0%}, contacts {', '.join(contacts)}"
+
+    def _folded(self, batch: ChainInputs) -> Folded:
+        folded: Folded = self.model(*batch.inputs, recycles=0)
+        return folded
+
+    def _chains(self, source: Source) -> Iterator[Chain]:
+        if source.path == CHAINS:
+            part = PARTS.index(source.part)
+            return (built_in_chain(source.seed, len(PARTS) * number + part) for number in count())
+        return iter(find_chains(source.path))
+
+    def _packed(self, given: ProteinInput, places: Float[np.ndarray, "L 6"], known: np.ndarray) -> Example:
+        rows = given.rows[spread(len(given.rows), self.pipeline.settings.rows)]
+        couplings = np.zeros(0) if given.couplings is None else given.couplings
+        kinds = zip((rows, given.numbers, couplings, places, known), self.columns.values(), strict=True)
+        return tuple(np.asarray(each).astype(kind).ravel() for each, kind in kinds)
+
+
+def _places(example: FoldExample) -> tuple[Float[np.ndarray, "L 6"], Bool[np.ndarray, L]]:
+    """CB and CA of every residue, and whether both are known."""
+    (points, seen), (backbone, known) = example.chain.contact_points(), example.chain.backbone
+    return np.concatenate([points, backbone[:, 1]], axis=1), seen & known
+
+
+def _protein(example: Example) -> ProteinInput:
+    rows, numbers, couplings = (np.asarray(each) for each in example[:3])
+    rows, size = rows.reshape(-1, len(numbers)), len(numbers)
+    between = couplings.reshape(size, size) if couplings.size else None
+    return ProteinInput("", decode(rows[0]), rows, numbers.astype(np.int64), between)
+
+
+def _distances(places: Float[Tensor, "B T 3"]) -> Float[Tensor, "B T T"]:
+    return (places[:, :, None] - places[:, None]).norm(dim=-1)

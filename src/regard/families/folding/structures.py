@@ -1,0 +1,296 @@
+"""Chains and alignments in archives: many chains in one NPZ file, many alignments in one JSON Lines file.
+
+The NPZ file has names, lengths, all sequences as one string, and the places of 14 atoms a residue in AlphaFold's order
+(N, CA, C, O, CB, ...), NaN where one is missing. A line of the JSON file has a family's rows, the chain it belongs to,
+and the residue of that chain at each column (-1: none).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import zipfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from regard.data.files import write_whole
+from regard.data.formats.lines import open_bytes, read_lines, refuse
+from regard.data.proteins.alphabet import GAP, NAMES, encode, read_residues
+from regard.data.proteins.fasta import Alignment
+from regard.errors import DataError
+from regard.optional import needed
+
+ATOMS = ("N", "CA", "C", "CB")
+SUFFIXES = (".cif", ".mmcif", ".pdb", ".ent")
+LARGEST = 512 << 20  # bytes of a file
+CHAIN_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+FARTHEST = 9999.9  # Å that fit into the columns of a PDB file
+FORMATS = "expected a structure as mmCIF or PDB"
+
+
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """A chain: its residues (20 letters and X), where their atoms are in Å, and which atoms are known."""
+
+    name: str
+    sequence: str
+    atoms: Float[np.ndarray, "L 4 3"]  # N, CA, C, CB; 0 where an atom is not known
+    known: Bool[np.ndarray, "L 4"]
+    numbers: Int[np.ndarray, L]  # of the residues, increasing; a jump is a gap in the chain
+    resolution: float = math.nan
+    told: tuple[str, ...] = ()  # what was changed while it was read
+
+    def __len__(self) -> int:
+        return len(self.sequence)
+
+    @classmethod
+    def of(cls, name: str, sequence: str, atoms: Float[np.ndarray, "L A 3"], names: Sequence[str]) -> Chain:
+        """A chain of which these atoms are known for all residues, numbered from 1."""
+        places, known = np.zeros((len(sequence), len(ATOMS), 3), np.float32), np.zeros((len(sequence), 4), bool)
+        columns = [ATOMS.index(each) for each in names]
+        places[:, columns], known[:, columns] = atoms, True
+        return cls(name, sequence, places, known, np.arange(1, len(sequence) + 1))
+
+    @classmethod
+    def trace(cls, name: str, sequence: str, points: Float[np.ndarray, "L 3"]) -> Chain:
+        """A chain of Cα atoms."""
+        return cls.of(name, sequence, points[:, None], ("CA",))
+
+    @property
+    def backbone(self) -> tuple[Float[np.ndarray, "L 3 3"], Bool[np.ndarray, L]]:
+        """N, Cα and C of every residue, and whether all three are known."""
+        return self.atoms[:, :3], np.logical_and.reduce(self.known[:, :3], axis=1)
+
+    def contact_points(self) -> tuple[Float[np.ndarray, "L 3"], Bool[np.ndarray, L]]:
+        """The points between which contacts are measured, Cβ or glycine's Cα, and whether they are known."""
+        column = np.where(np.array(list(self.sequence)) == "G", ATOMS.index("CA"), ATOMS.index("CB"))
+        rows = np.arange(len(self))
+        return self.atoms[rows, column], self.known[rows, column]
+
+
+def read_structure(path: str | Path) -> list[Chain]:
+    """All protein chains of a file."""
+    library = needed("gemmi", extra="proteins")
+    with open_bytes(Path(path)) as stream:
+        content = stream.read(LARGEST + 1)
+    if len(content) > LARGEST:
+        raise DataError(f"{path}: is larger than {LARGEST >> 20} MiB, too large for a structure")
+    structure = _parsed(library, content, str(path))
+    chains = list(_chains(library, structure, str(path)))
+    if not chains:
+        raise DataError(f"{path}: has no chain of amino acids; {FORMATS} of a protein")
+    return chains
+
+
+def read_chain(path: str | Path, chain: str = "") -> Chain:
+    """One chain of a file, by its name or the first."""
+    chains = read_structure(path)
+    if not chain:
+        return chains[0]
+    for each in chains:
+        if each.name == chain:
+            return each
+    raise DataError(f"{path}: has no protein chain {chain!r}; it has {', '.join(each.name for each in chains)}")
+
+
+def _parsed(library: ModuleType, content: bytes, where: str) -> Any:
+    text = content.decode("utf-8", "replace")
+    start = next((line for line in text.splitlines() if line.strip() and not line.startswith("#")), "")
+    try:
+        if start.lower().startswith("data_"):
+            structure = library.make_structure_from_block(library.cif.read_string(text)[0])
+        else:
+            _check_places(text, where)
+            structure = library.read_pdb_string(text)
+    except (RuntimeError, ValueError) as error:
+        told = str(error).replace("string:", "line ").splitlines()[0]
+        raise DataError(f"{where}: cannot be read ({told}); {FORMATS}") from None
+    if not len(structure) or not len(structure[0]):
+        raise DataError(f"{where}: has no atoms; {FORMATS}")
+    structure.setup_entities()
+    structure.assign_label_seq_id()
+    return structure
+
+
+def _check_places(text: str, where: str) -> None:
+    """Refuse coordinates that are no numbers: gemmi reads them as 0."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.startswith(("ATOM  ", "HETATM")):
+            try:
+                for start in (30, 38, 46):
+                    float(line[start : start + 8])
+            except ValueError:
+                raise DataError(f"{where}, line {number}: {line[30:54]!r} are no coordinates") from None
+
+
+def _chains(library: ModuleType, structure: Any, where: str) -> Iterator[Chain]:
+    told = (f"the first of {len(structure)} models",) if len(structure) > 1 else ()
+    peptides = (library.PolymerType.PeptideL, library.PolymerType.PeptideD)
+    for chain in structure[0]:
+        polymer = chain.get_polymer()
+        if len(polymer) and polymer.check_polymer_type() in peptides:
+            yield _chain(library, structure, chain.name, polymer, f"{where}, chain {chain.name}", told)
+
+
+def _chain(library: ModuleType, structure: Any, name: str, polymer: Any, where: str, told: tuple[str, ...]) -> Chain:
+    residues = list(polymer.first_conformer())
+    entity = structure.get_entity_of(polymer)
+    whole = [library.Entity.first_mon(each) for each in entity.full_sequence] if entity is not None else []
+    if whole and all(residue.label_seq is not None for residue in residues):
+        rows = [residue.label_seq - 1 for residue in residues]
+        names, numbers = whole, np.arange(1, len(whole) + 1)
+    else:
+        rows, names = list(range(len(residues))), [residue.name for residue in residues]
+        numbers = increasing([residue.seqid.num for residue in residues])
+    atoms, known = np.zeros((len(names), len(ATOMS), 3), np.float32), np.zeros((len(names), len(ATOMS)), bool)
+    for row, residue in zip(rows, residues, strict=True):
+        for atom in residue:
+            column = ATOMS.index(atom.name) if atom.name in ATOMS else None
+            if column is None or known[row, column]:  # of alternative places the first, wherever the others stand
+                continue
+            place = (atom.pos.x, atom.pos.y, atom.pos.z)
+            if not all(map(math.isfinite, place)):
+                raise DataError(f"{where}: atom {atom.name} of residue {residue.seqid} has no finite place")
+            atoms[row, column], known[row, column] = place, True
+    letters, changed = _letters(library, names, where)
+    lacking = int((~known[:, :3].all(axis=1)).sum())
+    incomplete = (f"{lacking} of {len(names)} residues lack N, CA or C",) if lacking else ()
+    return Chain(name, letters, atoms, known, numbers, structure.resolution or math.nan, (*told, *changed, *incomplete))
+
+
+def _letters(library: ModuleType, names: Sequence[str], where: str) -> tuple[str, tuple[str, ...]]:
+    """One letter for each residue name; a modified residue has the letter of its parent."""
+    letters, modified = [], set()
+    for each in names:
+        letter = library.find_tabulated_residue(each).one_letter_code
+        if letter.islower():
+            modified.add(f"{each} read as {NAMES.get(letter.upper(), letter.upper())}")
+        letters.append(letter.upper() if letter.strip() else "X")
+    found = read_residues("".join(letters), where)
+    return found.sequence, (*sorted(modified), *found.told)
+
+
+def increasing(numbers: Iterable[int]) -> Int[np.ndarray, L]:
+    """Residue numbers of a file, made to increase where insertion codes repeat them."""
+    result: list[int] = []
+    for number in numbers:
+        result.append(max(number, result[-1] + 1) if result else number)
+    return np.array(result, dtype=np.int64)
+
+
+def pdb_text(chain: Chain, values: Float[np.ndarray, L] | None = None, letter: str = "A", first: int = 1) -> str:
+    """The known atoms of a chain as the lines of a PDB file, with a value for each residue in the B column.
+
+    `first` is the number of the first atom.
+    """
+    shown = np.zeros(len(chain)) if values is None else np.asarray(values, dtype=np.float64)
+    if len(shown) != len(chain):
+        raise ValueError(f"{len(shown)} values came for {len(chain)} residues")
+    if not -1000 < int(chain.numbers.min()) <= int(chain.numbers.max()) < 10_000:
+        raise DataError(f"{chain.name}: residue {chain.numbers.max():,} does not fit into a PDB file (9,999)")
+    if not (np.isfinite(chain.atoms).all() and np.isfinite(shown).all()):
+        raise DataError(f"{chain.name}: a coordinate or a value for the B column is not finite")
+    if np.abs(chain.atoms).max(initial=0) > FARTHEST or np.abs(shown).max(initial=0) > 999:
+        raise DataError(f"{chain.name}: a coordinate or a value is too large for the columns of a PDB file")
+    lines, serial = [], first
+    for row, residue in enumerate(chain.sequence):
+        for column in np.flatnonzero(chain.known[row]):
+            x, y, z = chain.atoms[row, column].tolist()
+            atom = ATOMS[column]
+            lines.append(
+                f"ATOM  {serial:5d}  {atom:<3} {NAMES[residue]} {letter}{chain.numbers[row]:4d}    "
+                f"{x:8.3f}{y:8.3f}{z:8.3f}{1:6.2f}{shown[row]:6.2f}          {atom[0]:>2}  "
+            )
+            serial += 1
+    last = f"{NAMES[chain.sequence[-1]]} {letter}{chain.numbers[-1]:4d}"
+    return "\n".join([*lines, f"TER   {serial:5d}      {last}", ""])
+
+
+def write_pdb(
+    path: str | Path, chains: Sequence[Chain], values: Sequence[Float[np.ndarray, L] | None] | None = None
+) -> None:
+    """Write chains into a PDB file, named A, B, C and so on, atomically."""
+    if len(chains) > len(CHAIN_LETTERS):
+        raise DataError(f"{len(chains)} chains do not fit into a PDB file, which has {len(CHAIN_LETTERS)} names")
+    texts, serial = [], 1
+    for chain, shown, letter in zip(chains, values or [None] * len(chains), CHAIN_LETTERS, strict=False):
+        texts.append(pdb_text(chain, shown, letter, serial))
+        serial += int(chain.known.sum()) + 1
+    if serial > 100_000:
+        raise DataError(f"{serial:,} atoms do not fit into a PDB file (99,999); write fewer chains to a file")
+    write_whole(Path(path), "".join([*texts, "END\n"]))
+
+
+COLUMNS = (0, 1, 2, 4)  # of ATOMS among AlphaFold's 14 atoms
+KEYS = ("names", "lengths", "sequence", "xyz", "residue_index", "resolution")
+
+
+def read_chains(path: str | Path) -> list[Chain]:
+    """The chains of an NPZ file."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            names, lengths, sequence, xyz, numbers, resolution = (file[key] for key in KEYS)
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file") from None
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise DataError(
+            f"{path}: is no archive of chains ({error}); expected an NPZ file with {', '.join(KEYS)}"
+        ) from None
+    ends = np.cumsum(lengths)
+    whole = str(sequence)
+    if xyz.shape != (len(whole), 14, 3) or not len(ends) or ends[-1] != len(whole) or len(numbers) != len(whole):
+        raise DataError(f"{path}: its lengths, sequence {len(whole):,} and places {xyz.shape} do not agree")
+    chains = []
+    for name, start, end, measured in zip(names, ends - lengths, ends, resolution, strict=True):
+        atoms = xyz[start:end, COLUMNS]
+        known = np.isfinite(atoms).all(axis=-1)
+        found = read_residues(whole[start:end], f"{path}, {name}")
+        chains.append(Chain(
+            str(name), found.sequence, np.where(known[..., None], atoms, 0).astype(np.float32), known,
+            increasing(numbers[start:end].tolist()), float(measured), found.told,
+        ))  # fmt: skip
+    return chains
+
+
+def read_family_alignments(path: str | Path, chains: Iterable[Chain]) -> dict[str, Alignment]:
+    """The alignment of each chain that has one, laid over the residues of the chain; the first row is the chain itself.
+
+    A residue at which the family has no column is a gap in all other rows.
+    """
+    by_name = {chain.name: chain for chain in chains}
+    found: dict[str, Alignment] = {}
+    for number, line in enumerate(read_lines(path, refuse), 1):
+        where = f"{path}, line {number}"
+        try:
+            family: Any = json.loads(line)
+            chain = by_name.get(family["chain"])
+            if chain is not None:
+                found[chain.name] = _over_chain(chain, family, where)
+        except (ValueError, KeyError, TypeError, IndexError) as error:
+            raise DataError(
+                f"{where}: is no alignment ({error!r:.80}); expected an object with chain, rows and column_to_residue"
+            ) from None
+    return found
+
+
+def _over_chain(chain: Chain, family: dict[str, Any], where: str) -> Alignment:
+    residues = np.array(family["column_to_residue"], dtype=np.int64)
+    columns = residues >= 0
+    rows = np.full((len(family["rows"]) + 1, len(chain)), GAP, dtype=np.int8)
+    deletions = np.zeros(rows.shape, dtype=np.int32)
+    rows[0] = encode(chain.sequence)
+    for number, row in enumerate(family["rows"], 1):
+        if len(row) != len(residues):
+            raise DataError(f"{where}: row {number} has {len(row)} columns, expected {len(residues)}")
+    whole = read_residues("".join(family["rows"]), f"{where}, all rows together", gaps=True)
+    letters = encode(whole.sequence).reshape(-1, len(residues))
+    rows[1:, residues[columns]] = letters[:, columns]
+    skipped = np.cumsum(~columns & (letters != GAP), axis=1)[:, columns]
+    deletions[1:, residues[columns]] = np.diff(skipped, axis=1, prepend=0)
+    return Alignment([chain.name, *(f"{family['family']}/{number}" for number in range(1, len(rows)))], rows, deletions)

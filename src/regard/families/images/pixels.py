@@ -1,0 +1,173 @@
+"""Pixel modelling (iGPT, Chen et al. 2020): an image is a sequence of colours, whose every next pixel is predicted.
+
+A linear probe measures what the middle layer has learnt. It is a least-squares classifier with a little ridge on the
+mean features of that layer, where the paper fits a logistic regression: it needs no learning rate and no epochs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+
+from regard.data.batch import ImageBatch
+from regard.data.images.reading import grid, png
+from regard.errors import ConfigError
+from regard.families.catalog import MODELS
+from regard.families.images.generation import SAMPLE, Palette, PixelGenerator
+from regard.families.images.recipe import PixelsRecipe
+from regard.families.images.task import FrechetJudge
+from regard.families.language.gpt import Gpt, GptConfig
+from regard.search.settings import SearchSettings
+from regard.training.image_task import DeviceImages, ImagePreparation, ImageRows, image_loader, no_validation_images
+from regard.training.losses import Loss, cross_entropy
+from regard.training.safeguards import Poll
+from regard.training.task import Forward, SupervisedTask, Values
+
+RIDGE = 1e-2  # times the mean square of the features
+AT_ONCE = 250  # images that are completed together
+SHEET, SHOWN, WAYS = "completions.png", 10, 4
+
+
+class PixelTask(SupervisedTask[ImageBatch]):
+    """Images. The model predicts every pixel from those before it."""
+
+    recipe: PixelsRecipe
+
+    @classmethod
+    def prepare(cls, recipe: PixelsRecipe, folder: Path, poll: Poll) -> None:
+        """Decode the images to the size of the recipe."""
+        _preparation(recipe).prepare(folder, poll)
+
+    def __init__(self, recipe: PixelsRecipe, folder: Path, device: torch.device) -> None:
+        self.recipe, self.device, data = recipe, device, recipe.data
+        self.corpus = _preparation(recipe).open(folder)
+        if recipe.training.validate_every and not len(self.corpus.valid):
+            raise no_validation_images()
+        self.train, self.valid = DeviceImages(self.corpus.train, device), DeviceImages(self.corpus.valid, device)
+        found = Palette.fit(_some_pixels(self.corpus.train), data.colours, recipe.seed)
+        self.palette = Palette(found.colours.to(device))  # once, not in every step
+        self.start, self.side = len(self.palette), data.size
+        self.summary = f"{self.corpus.summary}; from {data.train}; in {len(self.palette)} colours"
+        self.loader = image_loader(self.corpus, recipe, device)
+        self.judge = FrechetJudge(data.judge, data.size, data.channels, device) if data.judge else None
+
+    def build(self) -> nn.Module:
+        """A model whose last token starts an image and is never predicted."""
+        vocabulary, pixels = self.start + 1, self.side**2
+        config = self.recipe.model.config(source_vocab=vocabulary, target_vocab=vocabulary, pad=self.start)
+        assert isinstance(config, GptConfig)
+        if config.positions == "learned" and config.max_length < pixels:
+            raise ConfigError(f"an image has {pixels} pixels, but the model {config.max_length} positions; raise "
+                              "model.max_length or lower data.size")  # fmt: skip
+        return MODELS[self.recipe.model.name].model(config.replace(unpredicted=1, tie=False))
+
+    def loss(self, model: Forward, batch: ImageBatch) -> Loss:
+        """The cross-entropy of pixels, the mean over each image."""
+        images = self.recipe.augmentation(self.train.pixels(batch).float() / 255, batch.draws).images
+        return self._error(model, self.palette.encode((images * 255).round().to(torch.uint8)))
+
+    def _error(self, model: Forward, tokens: Int[Tensor, "B T"]) -> Loss:
+        logits = model(self._shifted(tokens), factored=self.recipe.training.factored(self.device.type))
+        total = cross_entropy(logits, tokens, torch.ones_like(tokens, dtype=torch.bool)) / tokens.shape[1]
+        return Loss(total, torch.full((), len(tokens), device=self.device))
+
+    def _shifted(self, tokens: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
+        return functional.pad(tokens[:, :-1], (1, 0), value=self.start)
+
+    def validate(self, model: nn.Module, poll: Poll) -> Values:
+        """Nats per pixel. If the recipe asks for them, also the accuracy of a linear probe, and the Fréchet distance
+        between completed images and whole ones."""
+        return self._measured(model, self.valid, poll)
+
+    def test(self, model: nn.Module, poll: Poll) -> Values:
+        """The same on the test images; empty if the recipe has none."""
+        part = self.corpus.test
+        return self._measured(model, DeviceImages(part, self.device), poll) if len(part) else {}
+
+    def save(self, folder: Path) -> None:
+        """Write the palette beside the weights."""
+        self.palette.save(folder, self.side)
+
+    @torch.inference_mode()
+    def _measured(self, model: nn.Module, images: DeviceImages, poll: Poll) -> Values:
+        error = torch.zeros((), device=self.device, dtype=torch.float64)
+        for batch in images.in_order(self.recipe.training.batch):
+            poll()
+            error += self._error(model, self.palette.encode(images.pixels(batch))).total
+        values = {"loss": error.item() / len(images)}
+        if self.recipe.training.probe:
+            values["accuracy"] = self._probed(model, images, poll)
+        if self.judge is not None:
+            values["frechet"] = self._distance(self.judge, model, images.images, poll)
+        return values
+
+    def _distance(self, judge: FrechetJudge, model: nn.Module, images: ImageRows, poll: Poll) -> float:
+        """The Fréchet distance between whole images and the same ones completed."""
+        generator = self._generator(model)
+        some = DeviceImages(images.spread(self.recipe.training.validate_pictures), self.device)
+
+        def completed() -> Iterator[Tensor]:
+            for batch in some.in_order(AT_ONCE):
+                poll()
+                yield generator.complete(some.pixels(batch)).to(self.device)
+
+        return judge.distance((some.pixels(batch) for batch in some.in_order(AT_ONCE)), completed())
+
+    def _generator(self, model: nn.Module) -> PixelGenerator:
+        assert isinstance(model, Gpt)
+        return PixelGenerator(model, self.palette, self.side)
+
+    @torch.inference_mode()
+    def finish(self, model: nn.Module, folder: Path) -> None:
+        """A sheet of held-out images: the half that was given, four completions, and the whole."""
+        images = self.corpus.valid if len(self.corpus.valid) else self.corpus.train
+        some = DeviceImages(images.spread(SHOWN), self.device)
+        whole = some.pixels(next(some.in_order(SHOWN)))
+        given = whole.clone()
+        given[:, :, self.side // 2 :] = 0
+        generator = self._generator(model)
+        ways = [generator.complete(whole, settings=SearchSettings(sample=True, seed=number)) for number in range(WAYS)]
+        rows = torch.stack([given.cpu(), *ways, whole.cpu()], dim=1)
+        (folder / SHEET).write_bytes(png(grid(rows.flatten(0, 1), WAYS + 2)))
+
+    def _probed(self, model: nn.Module, images: DeviceImages, poll: Poll) -> float:
+        """The accuracy of a linear classifier of the middle layer's features."""
+        some = DeviceImages(self.corpus.train.spread(self.recipe.training.probe), self.device)
+        known, unknown = (self._features(model, each, poll) for each in (some, images))
+        targets = functional.one_hot(some.labels, len(self.corpus.names)).double()
+        gram = known.T @ known
+        gram.diagonal().add_(RIDGE * gram.diagonal().mean())
+        guessed = (unknown @ torch.linalg.solve(gram, known.T @ targets)).argmax(dim=1)
+        return (guessed == images.labels).double().mean().item()
+
+    def _features(self, model: nn.Module, images: DeviceImages, poll: Poll) -> Float[Tensor, "N D"]:
+        """The mean over all pixels after the middle layer, with a 1 appended for the intercept."""
+        kept: list[Tensor] = []
+        assert isinstance(model, Gpt)
+        middle = model.decoder[len(model.decoder) // 2]
+        hook = middle.register_forward_hook(lambda _, __, output: kept.append(output.mean(dim=1).double()))
+        try:
+            for batch in images.in_order(self.recipe.training.batch):
+                poll()
+                model(self._shifted(self.palette.encode(images.pixels(batch))))
+        finally:
+            hook.remove()
+        return functional.pad(torch.cat(kept), (0, 1), value=1.0)
+
+
+def _preparation(recipe: PixelsRecipe) -> ImagePreparation:
+    data = recipe.data
+    return ImagePreparation(data, data.size, data.channels, recipe.seed)
+
+
+def _some_pixels(images: ImageRows) -> np.ndarray:
+    """Pixels [N C] of images spread over the set."""
+    enough = images.rows[:: max(1, len(images) * images.store.pixels[0, 0].size // (4 * SAMPLE))]
+    pixels = images.store.pixels[enough]
+    return pixels.transpose(0, 2, 3, 1).reshape(-1, pixels.shape[1])

@@ -1,0 +1,146 @@
+"""Segmentation: the class of every pixel, learnt from masks (Long et al. 2015)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float, UInt8
+from torch import Tensor, nn
+from torch.nn import functional
+
+from regard.data.batch import ImageBatch
+from regard.errors import ConfigError
+from regard.families.catalog import MODELS
+from regard.families.images.pipeline import ImageClassifier
+from regard.families.images.recipe import ImagesRecipe, SegmentationRecipe
+from regard.training.image_task import DeviceImages, ImageTask, image_config
+from regard.training.initial_model import build_on_body, initialised
+from regard.training.losses import Loss, soft_cross_entropy
+from regard.training.safeguards import Poll
+from regard.training.scores import frechet, mean_overlap
+from regard.training.task import Forward, Values
+
+Pixels = UInt8[Tensor, "B C H W"]
+
+
+class FrechetJudge:
+    """A trained classifier whose features are compared."""
+
+    def __init__(self, folder: str, size: int, channels: int, device: torch.device) -> None:
+        self.classifier = ImageClassifier.load(folder, device=str(device))
+        known = self.classifier.config
+        if (known.image_size, known.channels) != (size, channels):
+            raise ConfigError(
+                f"data.judge is {folder!r}, which reads images of {known.image_size} pixels and {known.channels} "
+                f"channels; these have {size} and {channels}"
+            )
+
+    def distance(self, real: Iterable[Pixels], made: Iterable[Pixels]) -> float:
+        """The distance between two sets of images, each in batches."""
+        return frechet(*(np.concatenate([self._features(pixels) for pixels in each]) for each in (real, made)))
+
+    @torch.inference_mode()
+    def _features(self, pixels: Pixels) -> Float[np.ndarray, "B D"]:
+        """The mean of the classifier's last map, in full precision even if training uses bf16."""
+        judge = self.classifier
+        with torch.autocast(pixels.device.type, enabled=False):
+            maps = judge.model.features(judge.preprocessing.normalise(pixels))  # type: ignore[operator]
+        return maps[-1].mean(dim=(2, 3)).double().cpu().numpy()
+
+
+class ImageClassificationTask(ImageTask):
+    """Images that belong to one class each."""
+
+    recipe: ImagesRecipe
+
+    def __init__(self, recipe: ImagesRecipe, folder: Path, device: torch.device) -> None:
+        super().__init__(recipe, folder, device)
+        self.recipe = recipe
+
+    def build(self) -> nn.Module:
+        """A model that knows the names of the classes."""
+        section, names = self.recipe.model, self.corpus.names
+        if section.init:
+            return initialised(section, {"classes": len(names), "class_names": names})
+        config = image_config(section)
+        if config.classes != len(names):
+            raise ConfigError(f"model.classes is {config.classes}, but the images have {len(names)} classes")
+        return MODELS[section.name].model(config.replace(class_names=names))
+
+    def loss(self, model: Forward, batch: ImageBatch) -> Loss:
+        """Cross-entropy of the augmented images, summed."""
+        mixed = self.recipe.augmentation(self.train.pixels(batch).float() / 255, batch.draws)
+        labels = functional.one_hot(self.train.labels[batch.rows], len(self.corpus.names)).float()
+        targets = torch.lerp(mixed.partners(labels), labels, mixed.share[:, None])
+        smoothing = self.recipe.training.label_smoothing
+        targets = (1 - smoothing) * targets + smoothing / targets.shape[1]
+        logits: Tensor = model(self.corpus.preprocessing.normalise(mixed.images))
+        return Loss(soft_cross_entropy(logits, targets), torch.full((), len(targets), device=self.device))
+
+    @torch.inference_mode()
+    def measured(self, model: nn.Module, images: DeviceImages, poll: Poll) -> Values:
+        """Loss without smoothing, and accuracy."""
+        error = torch.zeros((), device=self.device, dtype=torch.float64)
+        right = torch.zeros((), device=self.device, dtype=torch.int64)
+        for batch in images.in_order(self.recipe.training.batch):
+            poll()
+            logits = model(self.read(batch, images)).float()
+            labels = images.labels[batch.rows]
+            error += functional.cross_entropy(logits, labels, reduction="sum")
+            right += (logits.argmax(dim=1) == labels).sum()
+        count = len(images)
+        return {"loss": error.item() / count, "accuracy": right.item() / count}
+
+
+BACKGROUND = "background"
+
+
+class SegmentationTask(ImageTask):
+    """Images whose every pixel belongs to a class; class 0 is the background."""
+
+    recipe: SegmentationRecipe
+
+    def __init__(self, recipe: SegmentationRecipe, folder: Path, device: torch.device) -> None:
+        super().__init__(recipe, folder, device)
+        self.recipe = recipe
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the classes of pixels."""
+        return BACKGROUND, *self.corpus.names
+
+    def build(self) -> nn.Module:
+        """A model that knows the names of the classes."""
+        config = image_config(self.recipe.model)
+        if config.classes != len(self.names):
+            raise ConfigError(f"model.classes is {config.classes}, but pixels have {len(self.names)} classes")
+        return build_on_body(self.recipe.model, config, self.names)
+
+    def loss(self, model: Forward, batch: ImageBatch) -> Loss:
+        """Cross-entropy, the mean over the pixels of each image."""
+        pixels, masks = self.train.pixels(batch).float() / 255, self.train.masks(batch)
+        changed = self.recipe.augmentation(pixels, batch.draws, masks)
+        assert changed.masks is not None
+        logits = model(self.corpus.preprocessing.normalise(changed.images)).float()
+        total = functional.cross_entropy(logits, changed.masks, reduction="sum") / changed.masks[0].numel()
+        return Loss(total, torch.full((), len(masks), device=self.device))
+
+    @torch.inference_mode()
+    def measured(self, model: nn.Module, images: DeviceImages, poll: Poll) -> Values:
+        """Loss and accuracy of pixels, and the mean intersection over union of classes."""
+        classes, error = len(self.names), torch.zeros((), device=self.device, dtype=torch.float64)
+        confusion = torch.zeros(classes * classes, device=self.device, dtype=torch.int64)
+        for batch in images.in_order(self.recipe.training.batch):
+            poll()
+            logits, masks = model(self.read(batch, images)).float(), images.masks(batch)
+            error += functional.cross_entropy(logits, masks, reduction="sum")
+            confusion += torch.bincount((masks * classes + logits.argmax(dim=1)).flatten(), minlength=classes**2)
+        table = confusion.view(classes, classes).cpu().numpy()
+        return {
+            "loss": error.item() / table.sum(),
+            "accuracy": float(np.trace(table) / table.sum()),
+            "iou": mean_overlap(table),
+        }

@@ -1,0 +1,227 @@
+"""Fine-tuning a pretrained model to predict labels or values of texts and of pairs of texts (Devlin et al. 2019)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from regard.checkpoints import write_folder
+from regard.data.batch import LabelledBatch, pad_rows
+from regard.data.loader import Loader, Place, Rows
+from regard.data.sources import PARTS, Part
+from regard.data.text.pair_loader import plan_batches
+from regard.data.tokenizers.text import Encoded
+from regard.data.tokenizers.unknown_words import unknown_tokens
+from regard.errors import DataError
+from regard.families.catalog import MODELS
+from regard.families.language.bert import BertConfig
+from regard.families.language.elmo import ElmoConfig
+from regard.families.language.formats import Example
+from regard.families.language.recipe import ClassificationRecipe
+from regard.families.translation.metrics import SAMPLES, Sample
+from regard.training.initial_model import build_model, initial_tokenizer
+from regard.training.losses import Loss, symmetric_divergence
+from regard.training.safeguards import Poll
+from regard.training.scores import Numbers, label_scores, value_scores
+from regard.training.task import Forward, Values, loader_options
+from regard.training.text_task import TextTask, no_validation
+
+CHUNK = 1000  # texts encoded together
+
+
+@dataclass(frozen=True)
+class LabelledTexts:
+    """Makes batches of encoded texts."""
+
+    rows: list[Encoded]
+    targets: list[float]
+    pad: int
+    segment_types: int  # the number of segment types that the model has
+    labelled: bool  # whether targets are label numbers
+
+    def __call__(self, rows: Rows, place: Place = (0, 0)) -> LabelledBatch:
+        some = [self.rows[row] for row in rows.tolist()]
+        inputs, mask = pad_rows([each.ids for each in some], self.pad)
+        segments, _ = pad_rows([each.segments for each in some], 0)
+        targets = torch.tensor([self.targets[row] for row in rows.tolist()])
+        segments = segments.clamp(max=max(0, self.segment_types - 1))
+        return LabelledBatch(inputs, mask, segments, targets.long() if self.labelled else targets)
+
+    def plan(self, batch_tokens: int, seed: int, epoch: int) -> list[Rows]:
+        lengths = np.array([len(row.ids) for row in self.rows])
+        return plan_batches(lengths, lengths, batch_tokens=batch_tokens, seed=seed, epoch=epoch)
+
+
+class TextClassificationTask(TextTask[LabelledBatch]):
+    """Texts, or pairs of texts, that have a label or a value."""
+
+    recipe: ClassificationRecipe
+
+    @classmethod
+    def prepare(cls, recipe: ClassificationRecipe, folder: Path, poll: Poll) -> None:
+        """Copy the examples, so that a resumed run learns from the same ones."""
+        if not folder.exists():
+            write_folder(folder, lambda temporary: _write(recipe, temporary, poll))
+
+    def __init__(self, recipe: ClassificationRecipe, folder: Path, device: torch.device) -> None:
+        self.recipe, self.device = recipe, device
+        self.tokenizer = initial_tokenizer(recipe.model.init)
+        self.model = self._model()
+        self.cut = 0
+        self.examples = {part: _read(folder, part) for part in PARTS}
+        self.texts = {part: self._encoded(examples) for part, examples in self.examples.items()}
+        self._refuse_unusable()
+        counts = {part: f"{len(examples):,}" for part, examples in self.examples.items()}
+        self.summary = (
+            f"{counts['train']} labelled texts from {recipe.data.train}; {counts['valid']} for validation, "
+            f"{counts['test']} for testing; {self.cut:,} cut to {self._longest()} tokens{self._unknown()}"
+        )
+        self.shown: list[Sample] = []
+        self.loader = Loader(self._plan, self.texts["train"], **loader_options(recipe.training, device))
+
+    def _unknown(self) -> str:
+        tokens = [token for row in self.texts["train"].rows for token in row.ids]
+        unknown = self.tokenizer.only_unknown
+        return "" if unknown is None else unknown_tokens({"text": tokens.count(unknown) / max(1, len(tokens))})
+
+    def build(self) -> nn.Module:
+        """The pretrained model with a new head."""
+        return self.model
+
+    def loss(self, model: Forward, batch: LabelledBatch) -> Loss:
+        """Cross-entropy of labels, or squared error of values, summed over the texts; R-Drop over two passes."""
+        weight, texts = self.recipe.training.r_drop, batch.mask.any(1).sum()
+        if not weight:
+            return Loss(self._error(self._answers(model, batch), batch.targets), texts)
+        first, second = self._answers(model, batch, passes=2).chunk(2)
+        both = self._error(first, batch.targets) + self._error(second, batch.targets)
+        return Loss(0.5 * (both + weight * self._difference(first, second)), texts)
+
+    def _error(self, answers: Tensor, targets: Tensor) -> Tensor:
+        if self.recipe.data.labels:
+            return functional.cross_entropy(answers, targets, reduction="sum")
+        return functional.mse_loss(answers[:, 0], targets, reduction="sum")
+
+    def _difference(self, first: Tensor, second: Tensor) -> Tensor:
+        """The term of R-Drop: the divergence of probabilities, or the squared difference of values."""
+        if self.recipe.data.labels:
+            return symmetric_divergence(first, second, None)
+        return functional.mse_loss(first, second, reduction="sum")
+
+    @staticmethod
+    def _answers(model: Forward, batch: LabelledBatch, passes: int = 1) -> Tensor:
+        read = (each.repeat(passes, 1) for each in (batch.inputs, batch.mask, batch.segments))
+        logits: Tensor = model(*read).logits
+        return logits.float()
+
+    def validate(self, model: nn.Module, poll: Poll) -> Values:
+        """The loss; for labels also accuracy, F1 and Matthews, for values Pearson and Spearman."""
+        return self._measured(model, "valid", poll)
+
+    def test(self, model: nn.Module, poll: Poll) -> Values:
+        """The same on the test texts; empty if the recipe has none."""
+        return self._measured(model, "test", poll) if self.examples["test"] else {}
+
+    def samples(self) -> Sequence[Sample]:
+        """Some of the texts that were measured, with the predictions."""
+        return self.shown
+
+    @torch.inference_mode()
+    def _measured(self, model: nn.Module, part: Part, poll: Poll) -> Values:
+        texts, error = self.texts[part], 0.0
+        answers = torch.empty(len(texts.rows), max(1, len(self.recipe.data.labels)))
+        for rows in texts.plan(self.recipe.training.batch_tokens, seed=0, epoch=0):
+            poll()
+            batch = texts(rows).to(self.device)
+            found = self._answers(model, batch)
+            error += self._error(found, batch.targets).item()
+            answers[rows] = found.cpu()
+        self._show(part, answers)
+        return {"loss": error / len(answers), **self._scores(answers, np.array(texts.targets))}
+
+    def _scores(self, answers: Tensor, true: Numbers) -> Values:
+        labels = self.recipe.data.labels
+        if not labels:
+            return value_scores(answers[:, 0].numpy(), true)
+        return label_scores(answers.argmax(-1).numpy(), true, len(labels))
+
+    def _show(self, part: Part, answers: Tensor) -> None:
+        examples = self.examples[part]
+        chosen = range(0, len(examples), max(1, len(examples) // SAMPLES))
+        self.shown = [
+            Sample(
+                source=" ||| ".join(filter(None, examples[i][:2])),
+                target=self._named(examples[i].target),
+                output=self._named(float(answers[i].argmax() if self.recipe.data.labels else answers[i, 0])),
+            )
+            for i in chosen
+        ][:SAMPLES]
+
+    def _named(self, target: float) -> str:
+        return self.recipe.data.labels[int(target)] if self.recipe.data.labels else f"{target:.3g}"
+
+    def _model(self) -> nn.Module:
+        labels = self.recipe.data.labels
+        pooler = {"pooler": True} if "pooler" in MODELS[self.recipe.model.name].config.model_fields else {}
+        return build_model(
+            self.recipe.model, self.tokenizer, head="classify", labels=max(1, len(labels)),
+            label_names=labels, label_kind="one" if labels else "value", **pooler,
+        )  # fmt: skip
+
+    @property
+    def _config(self) -> BertConfig | ElmoConfig:
+        assert isinstance(self.model.config, BertConfig | ElmoConfig)
+        return self.model.config
+
+    def _longest(self) -> int:
+        return min(self.recipe.data.longest, self._config.longest)
+
+    def _plan(self, epoch: int) -> list[Rows]:
+        return self.texts["train"].plan(self.recipe.training.batch_tokens, self.recipe.seed, epoch)
+
+    def _encoded(self, examples: list[Example]) -> LabelledTexts:
+        longest, paired = self._longest(), self.recipe.data.pair is not None
+        rows: list[Encoded] = []
+        stream = iter(examples)
+        while some := list(islice(stream, CHUNK)):
+            texts, pairs = [each.text for each in some], [each.pair for each in some]
+            whole = self.tokenizer.encode(texts, pairs if paired else None)
+            self.cut += sum(len(row.ids) > longest for row in whole)
+            rows += self.tokenizer.encode(texts, pairs if paired else None, longest=longest)
+        targets = [each.target for each in examples]
+        return LabelledTexts(rows, targets, self.tokenizer.pad, self._config.segments, bool(self.recipe.data.labels))
+
+    def _refuse_unusable(self) -> None:
+        data, targets = self.recipe.data, self.texts["train"].targets
+        if not targets:
+            raise DataError(f"{data.train} has no labelled text; give data.train some")
+        if unseen := [label for number, label in enumerate(data.labels) if number not in targets]:
+            raise DataError(
+                f"{data.train}: the label {unseen[0]!r} never occurs, so it cannot be learnt; leave it out of "
+                "data.labels, or add examples of it"
+            )
+        if self.recipe.training.validate_every and not self.examples["valid"]:
+            raise no_validation()
+
+
+def _write(recipe: ClassificationRecipe, folder: Path, poll: Poll) -> None:
+    data = recipe.data
+    for part in PARTS:
+        path: str = getattr(data, part)
+        with (folder / f"{part}.jsonl").open("w", encoding="utf-8", newline="\n") as file:
+            for example in data.table.read(path) if path else ():
+                poll()
+                print(json.dumps(example), file=file)
+
+
+def _read(folder: Path, part: Part) -> list[Example]:
+    with (folder / f"{part}.jsonl").open(encoding="utf-8", newline="\n") as file:
+        return [Example(*json.loads(line)) for line in file]

@@ -1,0 +1,373 @@
+"""Training a BERT to say something about parts of a text (Devlin et al. 2019): a tag for every word, or where in a text
+the answer to a question stands."""
+
+from __future__ import annotations
+
+import json
+import re
+import string
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from regard.checkpoints import write_folder
+from regard.data.batch import SpanBatch, TextBatch, pad_rows
+from regard.data.loader import Loader, Place, Rows
+from regard.data.sources import PARTS, Part
+from regard.data.text.pair_loader import plan_batches
+from regard.data.tokenizers.text import TextTokenizer
+from regard.data.tokenizers.training import train_vocabulary
+from regard.errors import ConfigError, DataError
+from regard.families.language.bert import Bert, BertConfig
+from regard.families.language.encoder import TextEncoder
+from regard.families.language.facts import FACTS, facts
+from regard.families.language.formats import Question, TaggedText, entities, read_questions, read_tagged
+from regard.families.language.recipe import AnswersRecipe, TagsRecipe, TokenHeadRecipe
+from regard.families.translation.metrics import SAMPLES, Sample
+from regard.training.initial_model import build_model, initial_tokenizer
+from regard.training.losses import Loss, cross_entropy
+from regard.training.safeguards import Poll
+from regard.training.task import Forward, Values, loader_options
+from regard.training.text_task import TextTask, no_validation
+
+
+def tag_scores(found: Sequence[list[str]], true: Sequence[list[str]]) -> dict[str, float]:
+    """The share of right tags, and F1 of whole phrases: kind, beginning and end must be right."""
+    same = sum(one == other for pair in zip(found, true, strict=True) for one, other in zip(*pair, strict=True))
+    guessed, right, both = 0, 0, 0
+    for one, other in zip(found, true, strict=True):
+        ours, theirs = entities(one), entities(other)
+        guessed, right, both = guessed + len(ours), right + len(theirs), both + len(ours & theirs)
+    words = sum(map(len, true))
+    return {"accuracy": same / max(1, words), "f1": 2 * both / max(1, guessed + right)}
+
+
+def answer_scores(found: Sequence[str], right: Sequence[list[str]]) -> dict[str, float]:
+    """The share of exactly right answers, and the mean F1 of their words, each against the best of the right answers.
+
+    An empty answer says that the text does not have one; it is right where no answer is. Case, punctuation and English
+    articles do not count.
+    """
+    pairs = [(answer, acceptable or [""]) for answer, acceptable in zip(found, right, strict=True)]
+    exact = [max(_words(answer) == _words(each) for each in acceptable) for answer, acceptable in pairs]
+    shared = [max(_overlap(answer, each) for each in acceptable) for answer, acceptable in pairs]
+    return {"exact": sum(exact) / max(1, len(exact)), "f1": sum(shared) / max(1, len(shared))}
+
+
+def _overlap(answer: str, right: str) -> float:
+    ours, theirs = _words(answer), _words(right)
+    if not ours or not theirs:
+        return float(ours == theirs)
+    both = sum((Counter(ours) & Counter(theirs)).values())
+    return 2 * both / (len(ours) + len(theirs))
+
+
+def _words(text: str) -> list[str]:
+    plain = "".join(letter for letter in text.lower() if letter not in string.punctuation)
+    return re.sub(r"\b(a|an|the)\b", " ", plain).split()
+
+
+TOKENIZER, OUTSIDE = "tokenizer", "O"
+E = TypeVar("E", TaggedText, Question)
+B = TypeVar("B", TextBatch, SpanBatch)
+
+
+class Row(NamedTuple):
+    """An encoded text and its labels: a number for each token (-1: none), or the first and last token of the answer."""
+
+    ids: list[int]
+    segments: list[int]
+    labels: list[int]
+
+
+@dataclass(frozen=True)
+class Rowed(Generic[B]):
+    """Makes batches of encoded texts."""
+
+    rows: list[Row]
+    pad: int
+    batch: Callable[[Tensor, Tensor, Tensor, Tensor], B]  # of inputs, mask, labels and segments
+
+    def __call__(self, rows: Rows, place: Place = (0, 0)) -> B:
+        some = [self.rows[row] for row in rows.tolist()]
+        inputs, mask = pad_rows([row.ids for row in some], self.pad)
+        segments, _ = pad_rows([row.segments for row in some], 0)
+        labels, _ = pad_rows([row.labels for row in some], -1)
+        return self.batch(inputs, mask, labels, segments)
+
+    def plan(self, batch_tokens: int, seed: int, epoch: int) -> list[Rows]:
+        lengths = np.array([len(row.ids) for row in self.rows])
+        return plan_batches(lengths, lengths, batch_tokens=batch_tokens, seed=seed, epoch=epoch)
+
+
+class TokenHeadTask(TextTask[B], Generic[E, B]):
+    """Texts with something to find in each; a subclass says what, and how it is measured."""
+
+    recipe: TokenHeadRecipe
+    head: str
+    example: type[E]
+
+    @classmethod
+    @abstractmethod
+    def read(cls, recipe: Any, path: str, part: Part) -> Iterator[E]:
+        """The examples of a file, or built-in ones."""
+
+    @classmethod
+    @abstractmethod
+    def texts(cls, example: E) -> tuple[str, ...]:
+        """The texts of an example, as the model reads them."""
+
+    @abstractmethod
+    def row(self, example: E) -> Row:
+        """An example as tokens and labels."""
+
+    @staticmethod
+    @abstractmethod
+    def batch(inputs: Tensor, mask: Tensor, labels: Tensor, segments: Tensor) -> B:
+        """A batch of padded rows; padded labels are -1."""
+
+    @abstractmethod
+    def error(self, logits: Tensor, batch: B) -> Tensor:
+        """The loss, summed over what the batch counts."""
+
+    @abstractmethod
+    def scored(self, encoder: TextEncoder, examples: Sequence[E]) -> tuple[Values, list[str]]:
+        """The scores of a model, and what it found in each text as a line."""
+
+    @abstractmethod
+    def labels(self) -> tuple[str, ...]:
+        """The names of the head's outputs; none if they are always the same."""
+
+    @classmethod
+    def prepare(cls, recipe: Any, folder: Path, poll: Poll) -> None:
+        """Copy the examples, and learn the vocabulary unless it comes with the model."""
+        if not folder.exists():
+            write_folder(folder, lambda temporary: cls._write(recipe, temporary, poll))
+
+    @classmethod
+    def _write(cls, recipe: TokenHeadRecipe, folder: Path, poll: Poll) -> None:
+        for part in PARTS:
+            path: str = getattr(recipe.data, part)
+            with (folder / f"{part}.jsonl").open("w", encoding="utf-8", newline="\n") as file:
+                for example in cls.read(recipe, path, part) if path else ():
+                    poll()
+                    print(json.dumps(example), file=file)
+        if recipe.model.init:
+            tokenizer = initial_tokenizer(recipe.model.init)
+        else:
+            texts = (text for example in cls._read(folder, "train") for text in cls.texts(example))
+            tokenizer = train_vocabulary(texts, recipe.tokenizer, "enclosed")
+        tokenizer.save(folder / TOKENIZER)
+
+    @classmethod
+    def _read(cls, folder: Path, part: Part) -> list[E]:
+        with (folder / f"{part}.jsonl").open(encoding="utf-8", newline="\n") as file:
+            return [cls.example(*json.loads(line)) for line in file]
+
+    def __init__(self, recipe: TokenHeadRecipe, folder: Path, device: torch.device) -> None:
+        self.recipe, self.device = recipe, device
+        self.tokenizer = TextTokenizer.load(folder / TOKENIZER)
+        self.examples: dict[Part, list[E]] = {part: self._read(folder, part) for part in PARTS}
+        self.model = self._model()
+        self.rowed: dict[Part, Rowed[B]] = {part: self._rowed(examples) for part, examples in self.examples.items()}
+        counts = {part: f"{len(examples):,}" for part, examples in self.examples.items()}
+        left = len(self.examples["train"]) - len(self.rowed["train"].rows)
+        self.summary = (
+            f"{counts['train']} texts from {recipe.data.train}; {counts['valid']} for validation, {counts['test']} for "
+            f"testing; {left:,} of more than {self._longest()} tokens left out"
+        )
+        if not self.rowed["train"].rows:
+            raise DataError(f"{recipe.data.train} has no text of at most {self._longest()} tokens to learn from")
+        if recipe.training.validate_every and not self.examples["valid"]:
+            raise no_validation()
+        self.shown: list[Sample] = []
+        self.loader = Loader(self._plan, self.rowed["train"], **loader_options(recipe.training, device))
+
+    def build(self) -> nn.Module:
+        """The model with the head of the task."""
+        return self.model
+
+    def loss(self, model: Forward, batch: B) -> Loss:
+        """The cross-entropy of what is to be found."""
+        return Loss(self.error(self._logits(model, batch), batch), torch.tensor(batch.tokens, device=self.device))
+
+    def validate(self, model: nn.Module, poll: Poll) -> Values:
+        """The loss and the scores of the task."""
+        return self._measured(model, "valid", poll)
+
+    def test(self, model: nn.Module, poll: Poll) -> Values:
+        """The same on the test texts; empty if the recipe has none."""
+        return self._measured(model, "test", poll) if self.examples["test"] else {}
+
+    def samples(self) -> Sequence[Sample]:
+        """Some of the texts that were measured, with what was found."""
+        return self.shown
+
+    @torch.inference_mode()
+    def _measured(self, model: nn.Module, part: Part, poll: Poll) -> Values:
+        total, tokens, examples = 0.0, 0, self.examples[part]
+        for rows in self.rowed[part].plan(self.recipe.training.batch_tokens, seed=0, epoch=0):
+            poll()
+            batch = self.rowed[part](rows).to(self.device)
+            total, tokens = total + self.error(self._logits(model, batch), batch).item(), tokens + batch.tokens
+        assert isinstance(model, Bert)
+        encoder = TextEncoder(model, self.tokenizer)
+        encoder.warns = False
+        scores, found = self.scored(encoder, examples)
+        chosen = range(0, len(examples), max(1, len(examples) // SAMPLES))
+        self.shown = [
+            Sample(source=" ||| ".join(self.texts(examples[i])), target=self.line(examples[i]), output=found[i])
+            for i in chosen
+        ][:SAMPLES]
+        return {"loss": total / max(1, tokens), **scores}
+
+    @abstractmethod
+    def line(self, example: E) -> str:
+        """What is to be found in a text, as a line."""
+
+    @staticmethod
+    def _logits(model: Forward, batch: TextBatch | SpanBatch) -> Tensor:
+        logits: Tensor = model(batch.inputs, batch.mask, batch.segments).logits
+        return logits.float()
+
+    def _model(self) -> nn.Module:
+        names = self.labels()
+        named = {"labels": len(names), "label_names": names} if names else {"labels": 2, "label_names": ()}
+        return build_model(self.recipe.model, self.tokenizer, head=self.head, **named)
+
+    @property
+    def _config(self) -> BertConfig:
+        assert isinstance(self.model.config, BertConfig)
+        return self.model.config
+
+    def _longest(self) -> int:
+        return min(self.recipe.data.longest, self._config.longest)
+
+    def _rowed(self, examples: Iterable[E]) -> Rowed[B]:
+        last = max(0, self._config.segments - 1)  # some models read pairs with one segment
+        rows = [self.row(example) for example in examples]
+        kept = [row._replace(segments=[min(s, last) for s in row.segments]) for row in rows]
+        return Rowed([row for row in kept if len(row.ids) <= self._longest()], self.tokenizer.pad, self.batch)
+
+    def _plan(self, epoch: int) -> list[Rows]:
+        return self.rowed["train"].plan(self.recipe.training.batch_tokens, self.recipe.seed, epoch)
+
+
+class TaggingTask(TokenHeadTask[TaggedText, TextBatch]):
+    """A tag for every word. The first token of a word carries its tag."""
+
+    recipe: TagsRecipe
+    head, example = "tags", TaggedText
+
+    @classmethod
+    def read(cls, recipe: TagsRecipe, path: str, part: Part) -> Iterator[TaggedText]:
+        """The texts of a CoNLL file, or built-in ones."""
+        if path == FACTS:
+            return (text.tagged for text in _drawn(recipe, part))
+        return read_tagged(path, recipe.data.column)
+
+    @classmethod
+    def texts(cls, example: TaggedText) -> tuple[str, ...]:
+        """The words with a space between two."""
+        return (example.text,)
+
+    def labels(self) -> tuple[str, ...]:
+        """The tags of the training texts; O is the first, if there is one."""
+        tags = {tag for example in self.examples["train"] for tag in example.tags}
+        for part, examples in self.examples.items():
+            if new := {tag for example in examples for tag in example.tags} - tags:
+                raise DataError(f"data.{part} has the tag {min(new)!r}, which never occurs in data.train; add texts")
+        if len(tags) < 2:
+            raise ConfigError(f"{self.recipe.data.train} has only the tag {min(tags, default='')!r}; see data.column")
+        return tuple(sorted(tags, key=lambda tag: (tag != OUTSIDE, tag)))
+
+    def row(self, example: TaggedText) -> Row:
+        """The tokens of the words, and the tag of each word at its first token."""
+        (encoded,), words = self.tokenizer.encode([example.text]), self.tokenizer.words_of(example.text)
+        numbers = {tag: number for number, tag in enumerate(self._config.label_names)}
+        firsts = [word if word >= 0 and word not in words[:place] else -1 for place, word in enumerate(words)]
+        return Row(*encoded, [numbers[example.tags[word]] if word >= 0 else -1 for word in firsts])
+
+    @staticmethod
+    def batch(inputs: Tensor, mask: Tensor, labels: Tensor, segments: Tensor) -> TextBatch:
+        """Only first tokens of words have a tag."""
+        return TextBatch(inputs, mask, labels.clamp(min=0), labels >= 0, segments)
+
+    def error(self, logits: Tensor, batch: TextBatch) -> Tensor:
+        """The cross-entropy of the tags."""
+        return cross_entropy(logits, batch.labels, batch.labels_mask)
+
+    def scored(self, encoder: TextEncoder, examples: Sequence[TaggedText]) -> tuple[Values, list[str]]:
+        """The share of right tags, and F1 of whole phrases."""
+        found = [
+            [word.tag for word in words] for words in encoder.tag([example.text for example in examples], truncate=True)
+        ]
+        return tag_scores(found, [example.tags for example in examples]), [" ".join(tags) for tags in found]
+
+    def line(self, example: TaggedText) -> str:
+        """The tags."""
+        return " ".join(example.tags)
+
+
+class AnsweringTask(TokenHeadTask[Question, SpanBatch]):
+    """Where in a text the answer to a question begins and ends; at the first token if the text does not have it."""
+
+    recipe: AnswersRecipe
+    head, example = "answer", Question
+
+    @classmethod
+    def read(cls, recipe: AnswersRecipe, path: str, part: Part) -> Iterator[Question]:
+        """The questions of a file as SQuAD has them, or built-in ones."""
+        if path == FACTS:
+            return (text.question for text in _drawn(recipe, part))
+        return read_questions(path)
+
+    @classmethod
+    def texts(cls, example: Question) -> tuple[str, ...]:
+        """The question and the text to read."""
+        return example.question, example.context
+
+    def labels(self) -> tuple[str, ...]:
+        """None: the outputs are always the beginning and the end."""
+        return ()
+
+    def row(self, example: Question) -> Row:
+        """The tokens of both texts, and the first and the last token of the answer."""
+        (encoded,) = self.tokenizer.encode([example.question], [example.context])
+        if not example.answers:
+            return Row(*encoded, [0, 0])
+        begin, end = example.begin, example.begin + len(example.answers[0])
+        spans = self.tokenizer.spans(example.question, example.context)
+        inside = [place for place, (side, i, j) in enumerate(spans) if side == 1 and i < end and j > begin]
+        return Row(*encoded, [inside[0], inside[-1]] if inside else [0, 0])
+
+    @staticmethod
+    def batch(inputs: Tensor, mask: Tensor, labels: Tensor, segments: Tensor) -> SpanBatch:
+        """The first and the last token of every answer."""
+        return SpanBatch(inputs, mask, segments, labels)
+
+    def error(self, logits: Tensor, batch: SpanBatch) -> Tensor:
+        """The mean cross-entropy of the first and of the last token, among all tokens of the texts."""
+        scores = logits.masked_fill(~batch.mask[..., None], -torch.inf).transpose(1, 2)  # [B 2 T]
+        return functional.cross_entropy(scores.flatten(0, 1), batch.spans.flatten(), reduction="sum") / 2
+
+    def scored(self, encoder: TextEncoder, examples: Sequence[Question]) -> tuple[Values, list[str]]:
+        """The share of exactly right answers, and F1 of their words."""
+        found = [encoder.answer(each.question, each.context, truncate=True)[0].text for each in examples]
+        return answer_scores(found, [example.answers for example in examples]), found
+
+    def line(self, example: Question) -> str:
+        """The first right answer."""
+        return example.answers[0] if example.answers else ""
+
+
+def _drawn(recipe: TokenHeadRecipe, part: Part) -> Iterator[Any]:
+    return facts(part, recipe.data.count if part == "train" else recipe.data.held_out, recipe.seed)

@@ -1,0 +1,70 @@
+"""From a model folder to the pipeline that runs it."""
+
+from __future__ import annotations
+
+from os import PathLike
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from regard.checkpoints.folder import resolve
+from regard.checkpoints.hub import local_folder
+from regard.checkpoints.models import identify
+from regard.config import Config
+from regard.data.images.reading import PREPROCESSING
+from regard.data.tokenizers.pair import PairTokenizer
+from regard.errors import UsageError
+from regard.families.catalog import MODELS, PIPELINES
+from regard.families.contract import ANY_HEAD, TRANSLATOR
+
+Pipeline: TypeAlias = Any  # the pipeline classes of all families, which only the catalog names
+
+
+def find_pipeline(folder: Path, model: str = "") -> str:
+    """The key of the pipeline that runs the model in a folder; `model` names it where the folder is not complete yet.
+
+    A tokenizer of sentence pairs makes any model a translator. Image preprocessing means that the tokens of a language
+    model are the colours of pixels.
+    """
+    if PairTokenizer.is_in(folder):
+        return TRANSLATOR
+    key = MODELS[model or identify(folder)[0]].pipeline
+    return PIPELINES[key].for_images or key if (folder / PREPROCESSING).is_file() else key
+
+
+def load_pipeline(
+    *folders: str | Path, device: str = "cpu", allow_pickle: bool = False, precision: str = "fp32"
+) -> Pipeline:
+    """The pipeline of one model folder or `hf:owner/name`, or of an ensemble of translators; see `regard.load`."""
+    for folder in folders:
+        if not isinstance(folder, str | PathLike):
+            raise UsageError(f"load takes model folders or hf:owner/name, not {folder!r:.60} ({type(folder).__name__})")
+    if not folders:
+        raise UsageError("load takes a model folder or hf:owner/name; none given")
+    places = [local_folder(folder) for folder in folders]
+    pipeline = PIPELINES[find_pipeline(resolve(places[0])) if len(places) == 1 else TRANSLATOR]
+    if precision != "fp32" and not pipeline.takes_precision:
+        name, _, _ = identify(resolve(places[0]))
+        raise UsageError(f"precision {precision} is for models that write or translate; {name} has fp32 alone")
+    options = {"precision": precision} if pipeline.takes_precision else {}
+    return pipeline.load_class().load(*places, device=device, allow_pickle=allow_pickle, **options)
+
+
+def ability_of(model: str | Path) -> str:
+    """What the model of a folder, or of `hf:owner/name`, can do."""
+    return PIPELINES[find_pipeline(resolve(local_folder(model)))].ability
+
+
+def input_of(model: str | Path) -> str:
+    """What the model of a folder, or of `hf:owner/name`, reads."""
+    return PIPELINES[find_pipeline(resolve(local_folder(model)))].input
+
+
+def models_that(ability: str) -> tuple[str, ...]:
+    """The names of the models whose pipeline has an ability."""
+    return tuple(name for name, entry in MODELS.items() if PIPELINES[entry.pipeline].ability == ability)
+
+
+def use_line(folder: Path, model: str, config: Config) -> str:
+    """The line of Python with which the card of a model folder shows its use."""
+    uses = PIPELINES[find_pipeline(folder, model)].uses
+    return uses.get(getattr(config, "head", ANY_HEAD), uses[ANY_HEAD])

@@ -1,0 +1,31 @@
+"""Navigation: VLN-BERT (Majumdar et al. 2020): which path through a house an instruction means."""
+
+from regard.families.contract import ANY_HEAD, HOUSE, Family, ModelEntry, PipelineEntry, TaskEntry
+
+FAMILY = Family(
+    __name__,
+    models={
+        "vlnbert": ModelEntry(
+            "vlnbert.VlnBert", "vlnbert.VlnbertConfig", "VLN-BERT", "navigator", ("paths", "path_pairs"), {"": 30_522}
+        ),
+        "path_lstm": ModelEntry("path_lstm.PathLstm", "path_lstm.PathLstmConfig", "Path LSTM", "navigator", ("paths",)),
+    },
+    tasks={
+        "path_pairs": TaskEntry("recipe.PathPairsRecipe", "task.PathPairsTask"),
+        "paths": TaskEntry("recipe.RankingRecipe", "task.RankingTask"),
+    },
+    pipelines={
+        "navigator": PipelineEntry(
+            "pipeline.Navigator",
+            "navigate",
+            {ANY_HEAD: 'print(model.navigate("turn left and stop", "builtin:houses#0", "house-1-000-000")[0].best)'},
+            input=HOUSE,
+            text_label="Instruction",
+            view="view.inspect_navigator",
+            evaluate="evaluate.evaluate_paths",
+            reader="reader.PathReader",
+        ),
+    },
+    figures={"house": "view.draw_house"},
+    verbs={"navigate": "verbs.navigate"},
+)

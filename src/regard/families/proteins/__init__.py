@@ -1,0 +1,27 @@
+"""Protein pairs: does one protein bind another, on seen and unseen proteins."""
+
+from regard.families.contract import ANY_HEAD, PROTEIN, Family, ModelEntry, PipelineEntry, TaskEntry
+
+FAMILY = Family(
+    __name__,
+    models={
+        "interactor": ModelEntry(
+            "model.Interactor", "model.InteractorConfig", "Protein pairs", "interactions", ("interactions",)
+        ),
+    },
+    tasks={
+        "interactions": TaskEntry("recipe.InteractionsRecipe", "task.InteractionTask"),
+    },
+    pipelines={
+        "interactions": PipelineEntry(
+            "pipeline.InteractionPredictor",
+            "interact",
+            {ANY_HEAD: 'print(model.interact("MSTAVLENPGLGRKLSDF", "MKLVNIGRALAEK")[0].probability)'},
+            input=PROTEIN,
+            view="view.inspect_interaction",
+            evaluate="evaluate.evaluate_interactions",
+            reader="reader.InteractionReader",
+        ),
+    },
+    verbs={"interact": "verbs.interact"},
+)

@@ -1,0 +1,51 @@
+"""Speech: Conformer (Gulati et al. 2020) with CTC, a decoder or both, and Whisper (Radford et al. 2022)."""
+
+from regard.families.contract import ANY_HEAD, AUDIO, Family, ModelEntry, PipelineEntry, TaskEntry
+
+FAMILY = Family(
+    __name__,
+    models={
+        "conformer": ModelEntry(
+            "conformer.Conformer",
+            "conformer.ConformerConfig",
+            "Conformer",
+            "speech_recognizer",
+            ("speech",),
+            {"": 1024},
+        ),
+        "whisper": ModelEntry(
+            "whisper.Whisper",
+            "whisper.WhisperConfig",
+            "Whisper",
+            "whisper_transcriber",
+            vocabulary={"": 51_865, "large-v3": 51_866, "turbo": 51_866},
+        ),
+    },
+    tasks={
+        "speech": TaskEntry("recipe.SpeechRecipe", "task.SpeechTask"),
+    },
+    pipelines={
+        "speech_recognizer": PipelineEntry(
+            "pipeline.SpeechRecognizer",
+            "transcribe",
+            {ANY_HEAD: 'print(model.transcribe("recording.wav")[0].text)'},
+            input=AUDIO,
+            view="view.inspect_speech",
+            evaluate="evaluate.evaluate_speech",
+            evaluate_options=("beam",),
+            reader="reader.SpeechReader",
+        ),
+        "whisper_transcriber": PipelineEntry(
+            "whisper_pipeline.WhisperTranscriber",
+            "transcribe",
+            {ANY_HEAD: 'print(model.transcribe("speech.wav")[0].text)'},
+            input=AUDIO,
+            view="view.inspect_speech",
+            evaluate="evaluate.evaluate_speech",
+            evaluate_options=("beam",),
+            reader="reader.WhisperReader",
+        ),
+    },
+    figures={"spectrogram": "view.draw_speech"},
+    verbs={"transcribe": "verbs.transcribe"},
+)

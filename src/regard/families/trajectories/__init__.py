@@ -1,0 +1,34 @@
+"""Trajectories: AgentFormer (Yuan et al. 2021): where walking agents will be, as joint samples."""
+
+from regard.families.contract import ANY_HEAD, SCENE, Family, ModelEntry, PipelineEntry, TaskEntry
+
+FAMILY = Family(
+    __name__,
+    models={
+        "agentformer": ModelEntry(
+            "model.AgentFormer",
+            "model.AgentFormerConfig",
+            "AgentFormer",
+            "forecaster",
+            ("forecasting", "forecast_sampler"),
+        ),
+    },
+    tasks={
+        "forecasting": TaskEntry("recipe.ForecastRecipe", "task.ForecastTask"),
+        "forecast_sampler": TaskEntry("recipe.SamplerRecipe", "task.SamplerTask"),
+    },
+    pipelines={
+        "forecaster": PipelineEntry(
+            "pipeline.Forecaster",
+            "forecast",
+            {ANY_HEAD: 'print(model.forecast("builtin:walkers#0", samples=20)[0].likeliest)'},
+            input=SCENE,
+            view="view.inspect_forecaster",
+            evaluate="evaluate.evaluate_forecasts",
+            evaluate_options=("samples",),
+            reader="reader.TrackReader",
+        ),
+    },
+    figures={"agents": "view.draw_scene"},
+    verbs={"forecast": "verbs.forecast"},
+)

@@ -1,0 +1,378 @@
+"""The built-in walkers: people who cross a square by known rules.
+
+A scene is a function of (seed, number). Everyone walks at a speed of their own towards a goal. Rules that a model can
+learn: at the fork, a circle about the middle of the square, some turn left and the others right by the same angle;
+pairs walk side by side; and who would come within a metre of another person gives way to the right.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from regard.data.batch import TensorBatch
+from regard.data.loader import Place, Rows
+from regard.data.sources import Part
+from regard.errors import DataError
+from regard.families.trajectories.tracks import Tracks, far_away, filled
+
+AgentChoice = Literal["complete", "present"]
+FEWEST_SEEN = 2  # steps of the past in which a present agent must be seen
+
+
+class WindowProtocol(NamedTuple):
+    """How windows are cut: the steps of past and future, and whom they have.
+
+    `complete` agents are seen at every step. `present` agents are seen at the last step of the past and at another one
+    before it; where they are not seen, they are masked.
+    """
+
+    past: int
+    future: int
+    stride: int = 1
+    fewest: int = 2  # agents of a window
+    agents: AgentChoice = "complete"
+
+    @property
+    def steps(self) -> int:
+        return self.past + self.future
+
+
+class Window(NamedTuple):
+    """Some agents of a file for a while."""
+
+    name: str  # the file
+    frame: float  # the first one
+    keys: Int[np.ndarray, " N"]  # numbers of the agents, the same wherever they are read
+    positions: Float[np.ndarray, "N T 2"]
+    seen: Bool[np.ndarray, "N T"]
+
+
+def agent_key(file: str, agent: str) -> int:
+    """A number for an agent of a file, which its random numbers depend on."""
+    return zlib.crc32(f"{Path(file).stem}/{agent}".encode())
+
+
+def windows(tracks: Tracks, protocol: WindowProtocol) -> Iterator[Window]:
+    """All windows of a file, in the order of time."""
+    keys = np.array([agent_key(tracks.name, agent) for agent in tracks.agents], dtype=np.int64)
+    for begin in range(0, tracks.last - protocol.steps + 2, protocol.stride):
+        agents, positions, seen = tracks.window(begin, protocol.steps)
+        chosen = seen.all(axis=1)
+        if protocol.agents == "present":
+            past = seen[:, : protocol.past]
+            chosen = past[:, -1] & (past.sum(axis=1) >= min(FEWEST_SEEN, protocol.past))
+        if chosen.sum() >= protocol.fewest:
+            whole = filled(positions[chosen] - far_away(positions[chosen]), seen[chosen])
+            yield Window(tracks.name, tracks.frame(begin), keys[agents[chosen]], whole, seen[chosen])
+
+
+@dataclass(frozen=True, eq=False)
+class WindowStore:
+    """W windows as arrays: their M tracks after each other, those of window w from `begins[w]` to `begins[w + 1]`."""
+
+    positions: Float[np.ndarray, "M T 2"]
+    seen: Bool[np.ndarray, "M T"]
+    keys: Int[np.ndarray, " M"]
+    begins: Int[np.ndarray, " W+1"]
+    frames: Float[np.ndarray, " W"]
+    files: Int[np.ndarray, " W"]  # numbers of `names`
+    names: list[str]
+
+    @classmethod
+    def of(cls, found: Iterable[Window], steps: int, poll: Callable[[], None] = lambda: None) -> WindowStore:
+        """The store of some windows."""
+        kept: list[Window] = []
+        for window in found:
+            poll()
+            kept.append(window)
+        names = list(dict.fromkeys(window.name for window in kept))
+        empty = Window("", 0.0, np.zeros(0, np.int64), np.zeros((0, steps, 2), np.float32), np.zeros((0, steps), bool))
+        _, _, keys, positions, seen = zip(*kept, empty, strict=True) if kept else ([], [], *([e] for e in empty[2:]))
+        return cls(
+            np.concatenate(positions), np.concatenate(seen), np.concatenate(keys),
+            np.cumsum([0, *(len(window.keys) for window in kept)]), np.array([window.frame for window in kept]),
+            np.array([names.index(window.name) for window in kept], dtype=np.int64), names,
+        )  # fmt: skip
+
+    def __len__(self) -> int:
+        return len(self.frames)
+
+    @property
+    def sizes(self) -> Int[np.ndarray, " W"]:
+        """The number of agents of each window."""
+        return np.diff(self.begins)
+
+    def tracks_of(self, window: int) -> slice:
+        """Where the tracks of a window are."""
+        return slice(int(self.begins[window]), int(self.begins[window + 1]))
+
+    def save(self, folder: Path, name: str) -> None:
+        np.savez(folder / f"{name}.npz", **{each: getattr(self, each) for each in _ARRAYS})
+        (folder / f"{name}.json").write_text(json.dumps(self.names, ensure_ascii=False), encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: Path, name: str) -> WindowStore:
+        with np.load(folder / f"{name}.npz", allow_pickle=False) as stored:
+            arrays = {each: stored[each] for each in _ARRAYS}
+        return cls(names=json.loads((folder / f"{name}.json").read_text(encoding="utf-8")), **arrays)
+
+
+_ARRAYS = ("positions", "seen", "keys", "begins", "frames", "files")
+
+
+def store_tracks(
+    files: Sequence[Tracks], protocol: WindowProtocol, poll: Callable[[], None] = lambda: None
+) -> WindowStore:
+    """All windows of some files."""
+    return WindowStore.of((each for tracks in files for each in windows(tracks, protocol)), protocol.steps, poll)
+
+
+SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)  # of agents that a batch is padded to, so that shapes recur
+
+
+@dataclass(frozen=True)
+class SceneBatch(TensorBatch):
+    """B scenes of up to N agents. Positions are in metres; masks are True where an agent is seen."""
+
+    past: Float[Tensor, "B N P 2"]
+    seen: Bool[Tensor, "B N P"]
+    future: Float[Tensor, "B N F 2"]
+    known: Bool[Tensor, "B N F"]
+
+    @property
+    def tokens(self) -> int:
+        """Agents whose future is known at some step."""
+        return max(1, int(self.known.any(dim=-1).sum()))
+
+    @property
+    def complete(self) -> Bool[Tensor, "B N"]:
+        """The agents that are seen at every step; errors are measured on these."""
+        return self.seen.all(dim=-1) & self.known.all(dim=-1)
+
+
+def padded_size(agents: int) -> int:
+    """The number of agents that a scene is padded to."""
+    return next((size for size in SIZES if size >= agents), agents)
+
+
+def agent_noise(keys: Int[np.ndarray, " N"], samples: int, latent: int, seed: int) -> Float[np.ndarray, "K N L"]:
+    """Standard normal numbers that depend on an agent and the seed alone, whoever else is there."""
+    drawn = [np.random.default_rng([seed, int(key)]).standard_normal((samples, latent)) for key in keys]
+    shape = (samples, len(keys), latent)
+    return np.stack(drawn, axis=1).astype(np.float32) if drawn else np.zeros(shape, dtype=np.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class SceneBatches:
+    """Turns windows of a store into batches.
+
+    In training (`seed` is given) every scene is turned by a random angle, enlarged by a random factor between the two
+    of `scale`, so that agents walk slower or faster, and, with `mirror`, half of them are mirrored; of scenes with more
+    than `most` agents, one at random and those nearest to it are taken. Batches then have `slots` places for agents,
+    and scenes that are missing at the end of an epoch are empty.
+    """
+
+    store: WindowStore
+    past: int
+    seed: int | None = None
+    slots: int = 0
+    most: int = 0
+    mirror: bool = False
+    scale: tuple[float, float] = (1.0, 1.0)
+
+    def plan(self, epoch: int) -> list[Rows]:
+        """The windows of each batch of an epoch: in random order, with similar numbers of agents."""
+        rng = np.random.default_rng([self.seed or 0, epoch])
+        order = rng.permutation(len(self.store))
+        sizes = np.array([padded_size(size) for size in self.capped(self.store.sizes[order])])
+        batches: list[Rows] = []
+        for size in np.unique(sizes):
+            rows, count = order[sizes == size], self.scenes(int(size))
+            batches += [rows[begin : begin + count] for begin in range(0, len(rows), count)]
+        return [batches[number] for number in rng.permutation(len(batches))]
+
+    def scenes(self, size: int) -> int:
+        """How many scenes of a size make a batch."""
+        return max(1, self.slots // size)
+
+    def capped(self, sizes: Int[np.ndarray, " W"]) -> Int[np.ndarray, " W"]:
+        return np.minimum(sizes, self.most) if self.most else sizes
+
+    def __call__(self, rows: Rows, place: Place) -> SceneBatch:
+        """The batch of some windows."""
+        rng = None if self.seed is None else np.random.default_rng([self.seed, *place, 1])
+        size = padded_size(int(self.capped(self.store.sizes[rows]).max()))
+        count = max(len(rows), self.scenes(size)) if self.slots else len(rows)
+        steps = self.store.positions.shape[1]
+        positions, seen = np.zeros((count, size, steps, 2), np.float32), np.zeros((count, size, steps), bool)
+        for number, row in enumerate(rows):
+            where = self.store.tracks_of(int(row))
+            chosen = np.arange(where.start, where.stop)
+            if rng is not None and self.most and len(chosen) > self.most:
+                chosen = self._nearest(chosen, rng)
+            positions[number, : len(chosen)] = self.store.positions[chosen]
+            seen[number, : len(chosen)] = self.store.seen[chosen]
+        if rng is not None:
+            positions = self._turned(positions, seen, rng)
+        there, place_of = torch.from_numpy(seen), torch.from_numpy(positions)
+        past = self.past
+        return SceneBatch(
+            place_of[:, :, :past].clone(), there[:, :, :past].clone(),
+            place_of[:, :, past:].clone(), there[:, :, past:].clone(),
+        )  # fmt: skip
+
+    def _nearest(self, tracks: Rows, rng: np.random.Generator) -> Rows:
+        """Of some tracks, one at random and those nearest to it at the last step of the past."""
+        last = self.store.positions[tracks, self.past - 1]
+        away = np.linalg.norm(last - last[rng.integers(len(tracks))], axis=-1)
+        return tracks[np.argsort(away, kind="stable")[: self.most]]
+
+    def _turned(
+        self, positions: Float[np.ndarray, "B N T 2"], seen: Bool[np.ndarray, "B N T"], rng: np.random.Generator
+    ) -> Float[np.ndarray, "B N T 2"]:
+        """Scenes turned and enlarged about the mean of their agents' last positions, so that numbers stay small."""
+        present = seen[:, :, self.past - 1, None]
+        last = (positions[:, :, self.past - 1] * present).sum(axis=1) / np.maximum(present.sum(axis=1), 1)
+        angle = rng.uniform(0, 2 * np.pi, len(positions))
+        flip = np.where(rng.random(len(positions)) < 0.5 * self.mirror, -1.0, 1.0)
+        turn = np.array([[np.cos(angle), np.sin(angle)], [-flip * np.sin(angle), flip * np.cos(angle)]])
+        smallest, largest = np.log(self.scale)
+        turn *= np.exp(rng.uniform(smallest, largest, len(positions)))  # twice as large as often as half as large
+        return np.einsum("bnti,ijb->bntj", positions - last[:, None, None], turn).astype(np.float32)
+
+    def noise(self, rows: Rows, samples: int, latent: int, seed: int = 0) -> Float[Tensor, "B K N L"]:
+        """The noise of every agent of some windows, padded as their batch is."""
+        size = padded_size(int(self.store.sizes[rows].max()))
+        noise = np.zeros((len(rows), samples, size, latent), np.float32)
+        for number, row in enumerate(rows):
+            keys = self.store.keys[self.store.tracks_of(int(row))]
+            noise[number, :, : len(keys)] = agent_noise(keys, samples, latent, seed)
+        return torch.from_numpy(noise)
+
+    def in_order(self, slots: int) -> Iterator[Rows]:
+        """All windows in batches of similar sizes, for measuring; no window is left out."""
+        order = np.argsort(self.store.sizes, kind="stable")
+        begin = 0
+        while begin < len(order):
+            size = padded_size(int(self.store.sizes[order[begin]]))
+            fitting: Sequence[int] = np.flatnonzero(self.store.sizes[order[begin:]] <= size).tolist()
+            count = min(len(fitting), max(1, slots // size))
+            yield order[begin : begin + count]
+            begin += count
+
+
+SCENES: dict[str, tuple[str, ...]] = {  # of ETH/UCY, and the files of each
+    "eth": ("biwi_eth",),
+    "hotel": ("biwi_hotel",),
+    "univ": ("students001", "students003"),
+    "zara1": ("crowds_zara01",),
+    "zara2": ("crowds_zara02",),
+}
+FOLDERS: dict[Part, tuple[str, str]] = {"train": ("train", "_train"), "valid": ("val", "_val"), "test": ("all", "")}
+
+
+def is_collection(folder: str | Path) -> bool:
+    """Whether a folder has the parts of ETH/UCY: all/, train/ and val/."""
+    return all((Path(folder) / name).is_dir() for name, _ in FOLDERS.values())
+
+
+def whole_file(name: str) -> str:
+    """The name of the file that a file for training is a part of, or its own; both without an ending."""
+    return name.removesuffix(FOLDERS["train"][1])
+
+
+def collection_files(folder: str | Path, left_out: str, part: Part) -> list[str]:
+    """The files of a part: whole files of the scene that is left out to test on, and parts of all others."""
+    if left_out not in SCENES:
+        raise DataError(f"ETH/UCY has no scene {left_out!r}; the scenes are {', '.join(SCENES)}")
+    if not is_collection(folder):
+        raise DataError(f"{folder} has not the folders all, train and val; expected ETH/UCY as its README describes it")
+    place, suffix = FOLDERS[part]
+    found = sorted((Path(folder) / place).glob(f"*{suffix}.txt"))
+    own = [file for file in found if (file.stem.removesuffix(suffix) in SCENES[left_out]) == (part == "test")]
+    if not own:
+        raise DataError(f"{folder}/{place} has no file of scene {left_out!r}; expected {SCENES[left_out][0]}.txt")
+    return [str(file) for file in own]
+
+
+STEP = 0.4  # seconds
+SIDE, FORK = 8.0, 2.5  # metres from the middle to where walkers start, and to the fork
+TURN = np.radians(40.0)  # at the fork, to the left or to the right
+SPEEDS = (0.9, 1.5)  # metres a second
+NEAR, AHEAD, ASIDE = 1.0, 0.3, 0.35  # metres to a person in front at which one gives way; by how much in a step
+PAIR = 0.7  # metres between two who walk together
+TOGETHER = 0.3  # share of arrivals that are pairs
+ARRIVALS = 4.0  # steps between two arrivals, in the mean
+NOISE = 0.01  # metres by which positions are noted wrongly
+
+
+class _Square:
+    """The people on the square: where they are, where they look, how fast they walk, and how they turn at the fork."""
+
+    def __init__(self) -> None:
+        self.names: list[int] = []
+        self.places, self.headings = np.zeros((0, 2)), np.zeros((0, 2))
+        self.speeds, self.turns = np.zeros(0), np.zeros(0)
+        self.count = 0
+
+    def arrive(self, rng: np.random.Generator) -> None:
+        """One person, or two who walk together, at the edge of the square."""
+        angle, speed, turn = rng.uniform(0, 2 * np.pi), rng.uniform(*SPEEDS), float(rng.choice((-TURN, TURN)))
+        heading = -np.array([np.cos(angle), np.sin(angle)])
+        together = 1 + (rng.random() < TOGETHER)
+        beside = PAIR * np.outer(np.arange(together), _right(heading))
+        self.names += range(self.count, self.count + together)
+        self.count += together
+        self.places = np.concatenate([self.places, beside - SIDE * heading])
+        self.headings = np.concatenate([self.headings, np.tile(heading, (together, 1))])
+        self.speeds, self.turns = np.append(self.speeds, [speed] * together), np.append(self.turns, [turn] * together)
+
+    def advance(self) -> None:
+        """One step of everyone; who has crossed the square leaves."""
+        turning = np.where(np.linalg.norm(self.places, axis=-1) < FORK, self.turns, 0.0)
+        cos, sin = np.cos(turning), np.sin(turning)
+        x, y = self.headings.T
+        self.headings = np.stack([cos * x - sin * y, sin * x + cos * y], axis=-1)
+        self.turns = self.turns * (turning == 0)
+        away = self.places[None] - self.places[:, None]
+        front = np.einsum("ijk,ik->ij", away, self.headings)
+        blocked = ((np.linalg.norm(away, axis=-1) < NEAR) & (front > AHEAD)).any(axis=1)
+        step = self.headings * (self.speeds * STEP)[:, None]
+        self.places = self.places + step + _right(self.headings) * (ASIDE * blocked)[:, None]
+        stays = np.linalg.norm(self.places, axis=-1) < SIDE + 1
+        self.names = [name for name, stay in zip(self.names, stays, strict=True) if stay]
+        self.places, self.headings = self.places[stays], self.headings[stays]
+        self.speeds, self.turns = self.speeds[stays], self.turns[stays]
+
+
+def _right(headings: np.ndarray) -> np.ndarray:
+    return np.stack([headings[..., 1], -headings[..., 0]], axis=-1)
+
+
+def built_in_walkers(seed: int, number: int, steps: int = 40) -> Tracks:
+    """One scene of `steps` steps."""
+    rng, square = np.random.default_rng([seed, 3, number]), _Square()
+    times, names, places = [], [], []
+    for time in range(-int(2 * SIDE / STEP), steps):
+        for _ in range(rng.poisson(1 / ARRIVALS)):
+            square.arrive(rng)
+        square.advance()
+        if time >= 0:
+            times += [time] * len(square.names)
+            names += square.names
+            places.append(square.places + rng.normal(0, NOISE, square.places.shape))
+    agents = sorted(set(names))
+    return Tracks(
+        f"walkers-{seed}-{number:03d}", [str(each) for each in agents], np.array(times), np.searchsorted(agents, names),
+        np.concatenate(places), 0.0, 10.0,
+    )  # fmt: skip

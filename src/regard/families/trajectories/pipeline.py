@@ -1,0 +1,236 @@
+"""A scene with walking agents in, samples of their future out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import nn
+
+from regard.attention import record
+from regard.errors import DataError, UsageError
+from regard.families.trajectories.data import agent_key, agent_noise, built_in_walkers
+from regard.families.trajectories.model import AgentFormer, AgentFormerConfig
+from regard.families.trajectories.tracks import SceneSettings, Tracks, far_away, filled, frame_text, read_tracks
+from regard.look.forced_pass import require_attention
+from regard.look.neurons import LayerNeurons, record_neurons
+from regard.search.pipeline import load_for_pipeline
+
+BUILT_IN = "builtin:walkers"
+LAYERS = ("encoder.*", "decoder.*")  # the future encoder reads a future that is known
+ROUNDED = 0.2  # of a step: how far a frame may be from its time, since times in files are rounded or measured
+LIKELIEST = -1  # in place of the number of a sample
+SceneFile = str | Path | bytes | Tracks
+
+
+@dataclass(frozen=True, eq=False)
+class Forecast:
+    """The agents that are present in a frame, their past, and samples of their future; positions are in metres.
+
+    `truth` is the future as far as the file has it, NaN elsewhere. A past position that was not seen is NaN.
+    """
+
+    name: str
+    agents: list[str]
+    frame: float  # the last one of the past
+    step: float  # frames from one step to the next
+    past: Float[np.ndarray, "N P 2"]
+    samples: Float[np.ndarray, "K N F 2"]
+    likeliest: Float[np.ndarray, "N F 2"]
+    truth: Float[np.ndarray, "N F 2"]
+    noise: Float[np.ndarray, "K N L"] = field(repr=False)
+
+    def future_of(self, sample: int) -> Float[np.ndarray, "N F 2"]:
+        """One sample of all agents, or the likeliest future."""
+        if not LIKELIEST <= sample < len(self.samples):
+            raise UsageError(f"sample is {sample}; there are samples 0 to {len(self.samples) - 1}")
+        return self.likeliest if sample == LIKELIEST else self.samples[sample]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; positions that are not known are null."""
+        return {
+            "scene": self.name, "frame": self.frame, "step": self.step, "agents": list(self.agents),
+            **{name: _plain(getattr(self, name)) for name in ("past", "samples", "likeliest", "truth")},
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SceneAttention:
+    """The attention of every recorded layer and head between tokens (agent, step), agent by agent.
+
+    `sides` names the queries and the keys of a layer: "past" or "future". `neurons` are what its scores are made of.
+    """
+
+    weights: dict[str, Float[np.ndarray, "H Tq Tk"]]
+    sides: dict[str, tuple[str, str]]
+    neurons: dict[str, LayerNeurons]
+
+
+class Forecaster:
+    """A model that forecasts tracks."""
+
+    pipeline: ClassVar = "forecaster"
+
+    def __init__(self, model: nn.Module, settings: SceneSettings, *, name: str = "") -> None:
+        assert isinstance(model, AgentFormer)
+        self.model, self.settings, self.name = model.eval(), settings, name
+        self.config, self.device = model.config, next(model.parameters()).device
+
+    @classmethod
+    def load(cls, folder: str | Path, *, device: str = "cpu", allow_pickle: bool = False) -> Forecaster:
+        """Read a model folder."""
+        loaded = load_for_pipeline(cls.pipeline, folder, device, allow_pickle, cannot="forecasts no tracks")
+        return cls(loaded.model, SceneSettings.load(loaded.folder), name=Path(folder).name)
+
+    def forecast(
+        self,
+        scenes: SceneFile | Sequence[SceneFile],
+        *,
+        at: float | None = None,
+        samples: int = 20,
+        seed: int = 0,
+        every: int | None = None,
+    ) -> list[Forecast]:
+        """Samples of the future of every agent that is present in frame `at`, by default the last one of each scene.
+
+        A scene is a file or the bytes of one, `Tracks`, or builtin:walkers#NUMBER. Of its frames, `every` so many are
+        read, by default as in training. The numbers of an agent depend on the seed and the names of scene and agent.
+        """
+        if samples < 1:
+            raise UsageError(f"samples is {samples}; expected at least 1")
+        given = [scenes] if isinstance(scenes, SceneFile) else list(scenes)
+        return [self._forecast(find_scene(each, every or self.settings.every), at, samples, seed) for each in given]
+
+    @torch.inference_mode()
+    def _forecast(self, tracks: Tracks, at: float | None, samples: int, seed: int) -> Forecast:
+        c, now = self.config, tracks.last if at is None else _time_of(tracks, at)
+        numbers, positions, seen = tracks.window(now - c.past + 1, c.past + c.future)
+        present = seen[:, c.past - 1]
+        if not present.any():
+            raise DataError(
+                f"{tracks.name}: no agent is seen in frame {frame_text(tracks.frame(now))}; name another one"
+            )
+        names = [tracks.agents[number] for number in numbers[present]]
+        keys = np.array([agent_key(tracks.name, each) for each in names], dtype=np.int64)
+        past, truth = positions[present, : c.past], positions[present, c.past :]
+        noise = agent_noise(keys, samples, c.latent, seed)
+        drawn, likeliest = self.model.forecast(*self._tensors(past), torch.from_numpy(noise).to(self.device)[None])
+        found, mean = (each[0].double().cpu().numpy() + far_away(past) for each in (drawn, likeliest))
+        return Forecast(tracks.name, names, tracks.frame(now), tracks.step, past, found, mean, truth, noise)
+
+    def _tensors(self, past: Float[np.ndarray, "N P 2"]) -> tuple[torch.Tensor, torch.Tensor]:
+        """The past as the model reads it: without steps that nobody was seen in at its beginning."""
+        seen = ~np.isnan(past[..., 0])
+        begin = min(int(seen.any(axis=0).argmax()), seen.shape[1] - 2)
+        whole = filled(past - far_away(past), seen)[:, begin:]
+        return torch.from_numpy(whole)[None].to(self.device), torch.from_numpy(seen[:, begin:])[None].to(self.device)
+
+    @torch.inference_mode()
+    def attention(self, scene: Forecast, sample: int = LIKELIEST, *, layers: str = "*") -> SceneAttention:
+        """The recorded attention of a forecast while one of its samples is decoded."""
+        require_attention(self.model, self.name)
+        scene.future_of(sample)  # refuses a wrong number
+        past, seen = self._tensors(scene.past)
+        agents, steps, c = past.shape[1], past.shape[2], self.config
+        chosen = [each for each in LAYERS if layers == "*"] or layers
+        with record_neurons(self.model, chosen, unrolled=True) as seen_neurons, record(self.model, chosen) as looks:
+            read = self.model.read(past, seen)
+            latents = read.prior.mean[:, None]
+            if sample != LIKELIEST:
+                latents = self.model.latents(read, torch.from_numpy(scene.noise).to(self.device)[None])
+                latents = latents[:, sample : sample + 1]
+            self.model.decode(read, latents)
+        weights, sides, neurons = {}, {}, {}
+        for name, each in looks.items():
+            sides[name] = _sides(name)
+            asking, asked = (_cells(side, agents, steps, c)[None] for side in sides[name])
+            neurons[name] = replace(seen_neurons[name], cells=(asking, asked))
+            counts = {"past": steps, "future": c.future}
+            found = each[0].float().cpu().numpy()
+            if c.decoder == "autoregressive" and sides[name][0] == "future":
+                found = _agent_by_agent(found, agents, own=sides[name][1] == "future")
+            weights[name] = _padded(found, agents, [counts[side] for side in sides[name]], sides[name], c.past)
+        return SceneAttention(weights, sides, neurons)
+
+
+def _cells(side: str, agents: int, steps: int, c: AgentFormerConfig) -> Int[np.ndarray, T]:
+    """The places, agent by agent, of tokens in the order in which the model has them; a past may be read in part."""
+    if side == "past":
+        return np.arange(agents * c.past).reshape(agents, c.past)[:, c.past - steps :].ravel()
+    grid = np.arange(agents * c.future).reshape(agents, c.future)
+    return (grid.T if c.decoder == "autoregressive" else grid).ravel()
+
+
+def _sides(name: str) -> tuple[str, str]:
+    """Whose tokens are the queries and the keys of a layer, by its name."""
+    if name.startswith("encoder"):
+        return "past", "past"
+    return ("future", "past") if name.endswith("cross") else ("future", "future")
+
+
+def _agent_by_agent(weights: Float[np.ndarray, "H Q K"], agents: int, *, own: bool) -> Float[np.ndarray, "H Q K"]:
+    """Rows, and with `own` also columns, that were decoded step by step in the order of agents."""
+    heads, rows, columns = weights.shape
+    weights = weights.reshape(heads, -1, agents, columns).transpose(0, 2, 1, 3).reshape(heads, rows, columns)
+    if own:
+        weights = weights.reshape(heads, rows, -1, agents).swapaxes(2, 3).reshape(heads, rows, columns)
+    return weights
+
+
+def _padded(
+    weights: Float[np.ndarray, "H Q K"], agents: int, counts: Sequence[int], sides: Sequence[str], steps: int
+) -> Float[np.ndarray, "H Q2 K2"]:
+    """Weights with zeros for the first steps of a past that was read in part."""
+    for axis, (count, side) in enumerate(zip(counts, sides, strict=True), 1):
+        if side == "past" and count < steps:
+            split = [*weights.shape[:axis], agents, count, *weights.shape[axis + 1 :]]
+            pad = [(0, 0)] * len(split)
+            pad[axis + 1] = (steps - count, 0)
+            grown = np.pad(weights.reshape(split), pad)
+            weights = grown.reshape(*weights.shape[:axis], agents * steps, *weights.shape[axis + 1 :])
+    return weights
+
+
+def find_scene(reference: SceneFile, every: int = 1, name: str = "") -> Tracks:
+    """A scene by the file of its tracks or its bytes, which `name` names, or by builtin:walkers#NUMBER."""
+    if isinstance(reference, Tracks):
+        return reference
+    if isinstance(reference, bytes):
+        return read_tracks(reference, every=every, name=name)
+    place, _, number = str(reference).partition("#")
+    if place == BUILT_IN:
+        if not (number or "0").isdecimal():
+            raise UsageError(f"{reference} is no built-in scene; write {BUILT_IN}#NUMBER")
+        return built_in_walkers(1, int(number or "0"))
+    return read_tracks(reference, every=every)
+
+
+def _time_of(tracks: Tracks, frame: float) -> int:
+    time = round((frame - tracks.first) / tracks.step)
+    if abs(tracks.frame(time) - frame) > ROUNDED * tracks.step or not 0 <= time <= tracks.last:
+        nearest, end = tracks.frame(min(max(time, 0), tracks.last)), tracks.frame(tracks.last)
+        raise DataError(
+            f"{tracks.name} has no frame {frame_text(frame)}; they go from {frame_text(tracks.first)} to "
+            f"{frame_text(end)} in steps of {frame_text(tracks.step)}: the nearest is {frame_text(nearest)}"
+        )
+    return time
+
+
+def _plain(positions: Float[np.ndarray, "*shape 2"]) -> Any:
+    """Positions as lists, rounded to millimetres; null where they are not known."""
+    known: Bool[np.ndarray, "*shape"] = ~np.isnan(positions[..., 0])
+    listed = positions.astype(np.float64).round(3).astype(object)
+    listed[~known] = None
+    return _joined(listed.tolist())
+
+
+def _joined(values: Any) -> Any:
+    """Lists in which an unknown position is one null."""
+    if isinstance(values, list) and values and not isinstance(values[0], list):
+        return None if values[0] is None else values
+    return [_joined(each) for each in values]

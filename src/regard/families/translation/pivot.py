@@ -1,0 +1,102 @@
+"""Translation through a pivot language: two translators, for a pair of languages that no one model has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from regard.data.formats.languages import find_language, same_language
+from regard.data.tokenizers.unknown_words import UnknownWord
+from regard.documents.memory import MemoryMatch
+from regard.errors import UsageError
+from regard.families.translation.quality import Assessment
+from regard.families.translation.translation import Translation
+from regard.families.translation.translator import Translator
+from regard.families.translation.word_alignment import Link, compose_links
+
+
+@dataclass(frozen=True)
+class PivotTranslation(Translation):
+    """A translation through a pivot language; `hops` are its two translations."""
+
+    hops: tuple[Translation, ...] = ()
+
+    @property
+    def truncated(self) -> bool:
+        return any(each.truncated for each in self.hops)
+
+    @property
+    def source_words(self) -> list[str]:
+        return self.hops[0].source_words
+
+    @cached_property
+    def unknown(self) -> list[UnknownWord]:
+        return self.hops[0].unknown
+
+    @cached_property
+    def assessment(self) -> Assessment:
+        """The product of both qualities, the doubts of the second hop, and what is wrong with either."""
+        first, second = (each.assessment for each in self.hops)
+        flags = list(dict.fromkeys([*first.flags, *second.flags]))
+        return Assessment(first.quality * second.quality, second.doubts, flags)
+
+    @cached_property
+    def attention(self) -> np.ndarray:
+        """Word-level weights through the words of the pivot: the product of the weights of both hops."""
+        first, second = (each.attention for each in self.hops)
+        return second @ first
+
+    @cached_property
+    def alignment(self) -> list[Link]:
+        """Links of source and target words by the words of the pivot; none if a model has no attention to align by."""
+        if any(each.translator is None or each.translator.alignment is None for each in self.hops):
+            return []
+        return compose_links(*(each.alignment for each in self.hops))
+
+
+class Pivot:
+    """Two translators, of which the second reads what the first says."""
+
+    def __init__(self, first: Translator, second: Translator):
+        reads, says = second.tokenizer.source_language, first.tokenizer.target_languages
+        pivot = find_language(says, reads)
+        if pivot is None:
+            raise UsageError(f"{second.name} reads {reads}, and {first.name} translates into {', '.join(says)}")
+        self.first, self.second, self.language, self.name = first, second, pivot, ""
+
+    def translate(self, texts: Sequence[str], *, to: str = "", n_best: int = 1, **options: Any) -> list[Translation]:
+        """Translate texts into the pivot language, and on from there; options are those of `Translator.translate`."""
+        ways = self.first.translate(list(texts), to=self.language, **options)
+        answers = self.second.translate([way.text for way in ways], to=to, n_best=n_best, **options)
+        return [_through(way, answer) for way, answer in zip(ways, answers, strict=True)]
+
+    def matches(self, text: str) -> list[MemoryMatch]:
+        """No matches: a translation memory is of one model's languages."""
+        return []
+
+
+def _through(way: Translation, answer: Translation) -> Translation:
+    values = {name: getattr(answer, name) for name in ("text", "score", "finished", "tokens", "to", "translator")}
+    others = [_through(way, other) for other in answer.alternatives]
+    return PivotTranslation(source=way.source, parts=answer.parts, alternatives=others, hops=(way, answer), **values)
+
+
+def find_route(translators: Sequence[Translator], source: str, target: str) -> tuple[Translator, ...]:
+    """The translator from one language into another or, if there is none, two through a pivot language."""
+    starts = [each for each in translators if same_language(each.tokenizer.source_language, source)]
+    for each in starts:
+        if find_language(each.tokenizer.target_languages, target):
+            return (each,)
+    for first, second in product(starts, translators):
+        reached = find_language(first.tokenizer.target_languages, second.tokenizer.source_language)
+        if reached and find_language(second.tokenizer.target_languages, target):
+            return first, second
+    pairs = ", ".join(
+        f"{each.tokenizer.source_language} to {'/'.join(each.tokenizer.target_languages)}" for each in translators
+    )
+    raise UsageError(f"these models do not lead from {source} to {target}, also not through a third language: {pairs}")

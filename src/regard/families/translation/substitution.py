@@ -1,0 +1,218 @@
+"""Terms put into free answers, and checked by the model in one pass.
+
+A search that follows an outline (constrained.py) mostly ends with the outline itself, with the terms in their places.
+So this answer is guessed, and the model reads all its tokens at once, as in speculative decoding: a search of width 1
+says each of them unless another token is more probable by more than the price of a deviation. Where one is, the model
+objects, and the search goes on from there. Of several forms of a term, the one that makes the answer most probable is
+taken.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+
+from regard.attention.record import record
+from regard.data.batch import pad_rows
+from regard.data.tokenizers.base import Tokenizer
+from regard.families.translation.terms import Draft
+from regard.families.translation.word_alignment import token_alignment
+from regard.look.forced_pass import AlignmentSettings
+from regard.search.constrained import DEVIATION
+from regard.search.constraints import Form, Outline
+from regard.search.pipeline import batches_by_length
+from regard.search.protocols import DecoderState, ExtendingModel
+from regard.search.search import Hypothesis
+from regard.search.settings import SearchSettings, Vocabulary
+
+MOST_FORMS = 8  # combinations of forms that are read; more are left to the search
+MOST_LOGITS = 2**24  # held at once
+READ_TOGETHER = 32  # answers of similar length, so that little of them is padding
+
+
+@dataclass(frozen=True)
+class Steered:
+    """A draft with the places of its terms, and the answer with its terms if the model does not object to it."""
+
+    outline: Outline
+    beginning: list[int]  # the tokens that are settled; the search goes on after them
+    answer: Hypothesis | None = None
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """An answer with its terms: its tokens, and which of them are terms that were put in."""
+
+    draft: int
+    tokens: list[int]
+    terms: tuple[tuple[int, int], ...]  # (first, last + 1)
+    own: tuple[float, ...] = ()  # the log-probability of every token, and of the end
+    best: tuple[float, ...] = ()  # that of the most probable token at the same places
+
+    @property
+    def total(self) -> float:
+        return sum(self.own)
+
+    @property
+    def order(self) -> float:
+        """What proposals for one draft are compared by."""
+        return self.total / len(self.own)
+
+    @property
+    def objection(self) -> int | None:
+        """The first place after a term where the model wants another token much more."""
+        places = enumerate(zip(self.best, self.own, strict=True))
+        wanted = {place for place, (best, own) in places if best - own > DEVIATION and place > self.terms[0][0]}
+        return min((place for place in wanted if not self._is_term(place)), default=None)
+
+    def _is_term(self, place: int) -> bool:
+        return any(first <= place < last for first, last in self.terms)
+
+
+class Substitution:
+    """Puts terms into drafts with the model that searches, if that model reads several tokens at once."""
+
+    def __init__(
+        self,
+        model: ExtendingModel,
+        recorded: nn.Module,
+        target: Tokenizer,
+        vocabulary: Vocabulary,
+        pad: int,
+        device: torch.device,
+    ):
+        self.model, self.recorded, self.target, self.vocabulary = model, recorded, target, vocabulary
+        self.pad, self.device = pad, device
+
+    @torch.inference_mode()
+    def __call__(
+        self,
+        drafts: Sequence[Draft],
+        rows: Sequence[Sequence[int]],
+        by: AlignmentSettings,
+        settings: SearchSettings,
+    ) -> list[Steered]:
+        """The drafts with their terms; `rows` are the tokens of their sources."""
+        found = dict[int, Steered]()
+        for places in batches_by_length([len(row) for row in rows]):
+            some, sources = [drafts[place] for place in places], [rows[place] for place in places]
+            source, mask = (part.to(self.device) for part in pad_rows(sources, self.pad))
+            state = self.model.start(source, mask)
+            outlines = self._outlines(some, state, by)
+            proposed = self._settled(some, outlines, state) if _is_plain(settings) else {}
+            for number, place in enumerate(places):
+                limit = settings.limit(len(rows[place]))
+                found[place] = self._steered(
+                    some[number], outlines[number], proposed.get(number), settings.length_penalty, limit
+                )
+        return [found[place] for place in range(len(drafts))]
+
+    def _outlines(self, drafts: Sequence[Draft], state: DecoderState, by: AlignmentSettings) -> list[Outline]:
+        """The places of terms, by the attention of the model while it says the drafts."""
+        inputs = self._padded([[self.vocabulary.start, *draft.answer.tokens] for draft in drafts])
+        with record(self.recorded, by.layer, stop=True) as looks:
+            self.model.extend(inputs, state.copy())
+        heads = looks[by.layer].float().cpu().numpy()
+        heads = heads if by.head is None else heads[:, by.head : by.head + 1]
+        outlines = []
+        for draft, weights in zip(drafts, heads, strict=True):
+            tokens = draft.answer.tokens
+            words_of = self.target.words_of(tokens, unknown=["?"] * tokens.count(self.target.unknown))
+            outlines.append(draft.outline(token_alignment(weights[:, : len(tokens) + 1], shift=by.shift), words_of))
+        return outlines
+
+    def _settled(
+        self, drafts: Sequence[Draft], outlines: Sequence[Outline], state: DecoderState
+    ) -> dict[int, Proposal]:
+        """The best proposal for every draft that can have one."""
+        each = enumerate(zip(drafts, outlines, strict=True))
+        listed = [one for number, (draft, outline) in each for one in _proposals(number, draft, outline)]
+        return _best_of(self._read(listed, state))
+
+    def _steered(
+        self, draft: Draft, outline: Outline, proposal: Proposal | None, penalty: float, limit: int
+    ) -> Steered:
+        if proposal is None or len(proposal.own) > limit:
+            return Steered(outline, draft.beginning(outline))
+        if (objection := proposal.objection) is not None:
+            return Steered(outline, proposal.tokens[:objection])
+        score = proposal.total / len(proposal.own) ** penalty
+        return Steered(outline, proposal.tokens, Hypothesis(proposal.tokens, score, proposal.total, finished=True))
+
+    def _read(self, proposals: Sequence[Proposal], state: DecoderState) -> list[Proposal]:
+        """Proposals with the log-probabilities of their tokens."""
+        found = list[Proposal]()
+        by_length = sorted(proposals, key=lambda each: len(each.tokens))
+        longest = len(by_length[-1].tokens) + 1 if by_length else 1
+        most = max(1, min(READ_TOGETHER, MOST_LOGITS // (longest * self.target.size)))
+        for first in range(0, len(by_length), most):
+            found += self._read_part(by_length[first : first + most], state.copy())
+        return found
+
+    def _read_part(self, proposals: Sequence[Proposal], state: DecoderState) -> Iterator[Proposal]:
+        answers = [each.tokens for each in proposals]
+        state.keep(torch.tensor([each.draft for each in proposals], device=self.device))
+        log_p = self.model.extend(self._padded([[self.vocabulary.start, *each] for each in answers]), state).float()
+        log_p = log_p.log_softmax(dim=-1)
+        log_p.index_fill_(2, torch.tensor(self.vocabulary.forbidden, device=self.device), -math.inf)
+        said = self._padded([[*each, self.vocabulary.end] for each in answers])
+        own, best = log_p.gather(2, said[:, :, None])[:, :, 0].tolist(), log_p.amax(dim=2).tolist()
+        for row, each in enumerate(proposals):
+            size = len(each.tokens) + 1
+            yield replace(each, own=tuple(own[row][:size]), best=tuple(best[row][:size]))
+
+    def _padded(self, rows: Sequence[Sequence[int]]) -> Int[Tensor, "R T"]:
+        return pad_rows(rows, self.vocabulary.pad)[0].to(self.device)
+
+
+def _proposals(number: int, draft: Draft, outline: Outline) -> list[Proposal]:
+    """A draft with the terms that it lacks in their places, in every form that fits; none where that is no answer."""
+    each, said = draft.constraints.each, set(draft.said.values())
+    places = zip(outline.places, each, strict=True)
+    missing = sorted((place, _fitting(draft, place[0], each.forms)) for place, each in places if place not in said)
+    if not draft.answer.finished or not 0 < math.prod(len(forms) for _, forms in missing) <= MOST_FORMS:
+        return []
+    found = []
+    for forms in product(*(forms for _, forms in missing)):
+        tokens, terms, done = list[int](), list[tuple[int, int]](), 0
+        for ((first, last), _), form in zip(missing, forms, strict=True):
+            tokens += draft.answer.tokens[done:first]
+            terms.append((len(tokens), len(tokens) + len(form.tokens)))
+            tokens += form.tokens
+            done = last
+        tokens += draft.answer.tokens[done:]
+        if draft.with_tokens(tokens).is_right:
+            found.append(Proposal(number, tokens, tuple(terms)))
+    return found
+
+
+def _fitting(draft: Draft, place: int, forms: Iterable[Form]) -> list[Form]:
+    """The forms that may stand at a place: capitals of a sentence's beginning only there, and joined forms only after
+    a mark. At the beginning, a form with a capital is taken if there is one."""
+    marks, before = draft.constraints.kinds.marks, draft.answer.tokens[:place]
+    after_mark = bool(before) and before[-1] in marks
+    beginning = all(token in marks for token in before)
+    found = [form for form in forms if form.joined <= after_mark and form.first <= (beginning or after_mark)]
+    return [form for form in found if form.first] or found if beginning else found
+
+
+def _best_of(proposals: Iterable[Proposal]) -> dict[int, Proposal]:
+    """The best proposal for every draft; the first of equal ones."""
+    best = dict[int, Proposal]()
+    for each in proposals:
+        if each.draft not in best or each.order > best[each.draft].order:
+            best[each.draft] = each
+    return best
+
+
+def _is_plain(settings: SearchSettings) -> bool:
+    """Whether the search takes the log-probabilities as the model gives them."""
+    s = settings
+    changed = s.no_repeat_ngram or s.presence_penalty or s.frequency_penalty or s.logit_bias or s.min_length
+    return not changed and s.repetition_penalty == 1

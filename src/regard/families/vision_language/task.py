@@ -1,0 +1,313 @@
+"""Pointing at the region that a phrase means, and answering questions: one right place or answer for each text."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from regard.checkpoints.models import identify
+from regard.config import Config
+from regard.data.batch import RegionTextBatch
+from regard.data.loader import Loader, Rows
+from regard.data.synthetic.scene_texts import ANSWERS
+from regard.data.text.masking import Masking
+from regard.errors import ConfigError, DataError
+from regard.families.vision_language.data import ChoiceMaker, MaskedPairMaker, PairMaker, RegionTexts
+from regard.families.vision_language.finders import PLACES, FinderConfig, save_finder
+from regard.families.vision_language.model import VilbertOutput
+from regard.families.vision_language.prepare import RegionTextPreparation, TextKind
+from regard.families.vision_language.recipe import RegionTextRecipe, RetrievalRecipe, VisionLanguageRecipe
+from regard.training.initial_model import build_two_streams, initial_folder
+from regard.training.losses import Loss, cross_entropy, divergence
+from regard.training.safeguards import Poll
+from regard.training.scores import recalls
+from regard.training.task import Forward, SupervisedTask, Values, loader_options
+
+
+class RegionTextTask(SupervisedTask[RegionTextBatch]):
+    """Texts and images as regions; the tokenizer and the way regions are found are saved beside the weights."""
+
+    kind: ClassVar[TextKind] = "captions"  # the texts that it learns from
+    head: ClassVar[str]  # of the model
+    recipe: RegionTextRecipe
+
+    @classmethod
+    def prepare(cls, recipe: RegionTextRecipe, folder: Path, poll: Poll) -> None:
+        """Find the regions of all images and encode the texts."""
+        _preparation(recipe, cls.kind).prepare(folder, poll)
+
+    def __init__(self, recipe: RegionTextRecipe, folder: Path, device: torch.device) -> None:
+        self.recipe, self.device = recipe, device
+        self.corpus = _preparation(recipe, self.kind).open(folder)
+        self.tokenizer, self.summary = self.corpus.tokenizer, f"{self.corpus.summary}; from {recipe.data.train}"
+        if recipe.training.validate_every and not len(self.corpus.valid):
+            raise DataError(
+                "there is no text about an image for validation; give data.valid, or switch validation off with "
+                "training.validate_every = 0"
+            )
+        self.loader = Loader(self._plan, self.maker(), **loader_options(recipe.training, device))
+
+    def pairs(self, store: RegionTexts) -> PairMaker:
+        """Batches of the texts of a store with their images."""
+        return PairMaker(store, self.tokenizer.pad, _longest(self.recipe))
+
+    @abstractmethod
+    def maker(self) -> Any:
+        """What makes training batches of the numbers of texts."""
+
+    def build(self) -> nn.Module:
+        """A model with the head of the task, for regions of the size that was prepared."""
+        features, classes = self.corpus.train.features.shape[2], self.corpus.train.classes
+        changes: dict[str, Any] = {"head": self.head, **self.head_values}
+        if not self.recipe.model.init:
+            changes |= {"region_features": features, "region_places": PLACES}
+            changes |= {"region_targets": "features"} if classes is None else {"region_classes": classes.shape[2]}
+        model = build_two_streams(self.recipe.model, self.recipe.words.init, self.tokenizer, **changes)
+        if (known := model.config.region_features) != features:  # type: ignore[union-attr]
+            raise ConfigError(
+                f"a region has {features} numbers, but the model of model.init reads {known}; set data.regions as there"
+            )
+        return model
+
+    @property
+    def head_values(self) -> dict[str, Any]:
+        """Values of the model's configuration that belong to the head."""
+        return {}
+
+    @staticmethod
+    def output(model: Forward, batch: RegionTextBatch) -> VilbertOutput:
+        """The output of the model for a batch."""
+        read: VilbertOutput = model(batch.inputs, batch.mask, batch.features.float(), batch.places, batch.region_mask)
+        return read
+
+    def in_order(self, store: RegionTexts, texts: Rows | None = None) -> list[Rows]:
+        """All texts, or some, in batches."""
+        rows = np.arange(len(store)) if texts is None else texts
+        return np.array_split(rows, -(-len(rows) // self.recipe.training.batch))
+
+    def validate(self, model: nn.Module, poll: Poll) -> Values:
+        """The metrics of the task on the validation texts."""
+        return self.measured(model, self.corpus.valid, poll)
+
+    def test(self, model: nn.Module, poll: Poll) -> Values:
+        """The same on the test texts; empty if the recipe has none."""
+        return self.measured(model, self.corpus.test, poll) if len(self.corpus.test) else {}
+
+    @abstractmethod
+    def measured(self, model: nn.Module, store: RegionTexts, poll: Poll) -> Values:
+        """The metrics of a model on some texts."""
+
+    def save(self, folder: Path) -> None:
+        """Write the tokenizer and how regions are found beside the weights."""
+        self.tokenizer.save(folder)
+        save_finder(self.recipe.data.regions, folder)
+
+    def _plan(self, epoch: int) -> list[Rows]:
+        order = np.random.default_rng([self.recipe.seed, epoch]).permutation(len(self.corpus.train))
+        batch = min(self.recipe.training.batch, len(order))
+        return np.split(order[: len(order) // batch * batch], len(order) // batch)
+
+
+def _preparation(recipe: RegionTextRecipe, kind: TextKind) -> RegionTextPreparation:
+    model = recipe.model
+    if model.init and not _same(FinderConfig.load(initial_folder(model.init)), recipe.data.regions):
+        raise ConfigError(f"{model.init} was trained with other regions; set [data.regions] as its regions.json says")
+    return RegionTextPreparation(
+        recipe.data, kind, model.init or recipe.words.init, recipe.tokenizer, _longest(recipe), recipe.seed
+    )
+
+
+def _same(first: FinderConfig, second: FinderConfig) -> bool:
+    """Whether regions are found in the same way; a copy of the model that finds them is in another folder."""
+    return bool(first.model) == bool(second.model) and first.at(second.model) == second
+
+
+def _longest(recipe: RegionTextRecipe) -> int:
+    """The most tokens of a text."""
+    if init := recipe.model.init or recipe.words.init:
+        config: Config = identify(initial_folder(init))[1]
+    else:
+        config = recipe.model.config(source_vocab=8, target_vocab=8, pad=0)
+    return min(recipe.data.longest, config.longest)  # type: ignore[attr-defined]
+
+
+VALIDATION_SEED = 0  # of the masks of every validation, the same for every run
+
+
+class VisionLanguageTask(RegionTextTask):
+    """Captions with their images or with others, both partly masked; the three losses have the weight 1."""
+
+    head = "pretraining"
+    recipe: VisionLanguageRecipe
+
+    def maker(self) -> MaskedPairMaker:
+        """Masked pairs of the training texts."""
+        return self._masked(self.corpus.train, self.recipe.seed)
+
+    def _masked(self, store: RegionTexts, seed: int) -> MaskedPairMaker:
+        data = self.recipe.data
+        return MaskedPairMaker(self.pairs(store), Masking(self.tokenizer, data.share), data.region_share, seed)
+
+    def loss(self, model: Forward, batch: RegionTextBatch) -> Loss:
+        """The sum of the three mean losses, times the number of pairs."""
+        words, regions, match = self._losses(self.output(model, batch), batch)
+        count = torch.full((), len(batch.targets), device=self.device)
+        return Loss(count * (words + regions + match), count)
+
+    def _losses(self, output: VilbertOutput, batch: RegionTextBatch) -> tuple[Tensor, Tensor, Tensor]:
+        assert output.word_logits is not None and output.region_logits is not None and output.match is not None
+        assert batch.labels is not None and batch.labels_mask is not None
+        assert batch.region_targets is not None and batch.region_labels_mask is not None
+        masked, chosen = batch.labels_mask, batch.region_labels_mask
+        words = cross_entropy(output.word_logits, batch.labels, masked) / masked.sum().clamp(min=1)
+        if self.corpus.train.classes is None:
+            errors = (output.region_logits.float() - batch.region_targets.float()).square().mean(dim=-1)
+            regions = errors.masked_fill(~chosen, 0.0).sum()
+        else:
+            regions = divergence(output.region_logits, batch.region_targets.float(), chosen)
+        match = functional.cross_entropy(output.match.float(), batch.targets)
+        return words, regions / chosen.sum().clamp(min=1), match
+
+    @torch.inference_mode()
+    def measured(self, model: nn.Module, store: RegionTexts, poll: Poll) -> Values:
+        """All losses, the accuracy of masked words and of the classes of masked regions, and of matches without masks.
+
+        For matches every second text is exchanged for one of another image.
+        """
+        masked, sums = self._masked(store, VALIDATION_SEED), torch.zeros(9, dtype=torch.float64)
+        for rows in self.in_order(store):
+            poll()
+            batch = masked(rows, (0, 0)).to(self.device)
+            sums[:8] += self._counted(self.output(model, batch), batch).cpu()
+            shown = masked.exchanged(rows).to(self.device)
+            sums[8] += (self.output(model, shown).score > 0).eq(shown.targets == 0).sum().cpu()
+        words, regions, match, pairs, word_count, words_right, region_count, regions_right, matched = sums.tolist()
+        word_count, region_count = max(1, word_count), max(1, region_count)
+        words, regions = words / word_count, regions / region_count
+        values = {"loss": words + regions + match / pairs, "words_loss": words, "regions_loss": regions}
+        values |= {"accuracy": words_right / word_count, "match": matched / pairs}
+        if store.classes is not None:
+            values["regions"] = regions_right / region_count
+        return values
+
+    def _counted(self, output: VilbertOutput, batch: RegionTextBatch) -> Tensor:
+        """The losses summed over what they are means of, so that no figure depends on the size of batches; the pairs;
+        and how many masked words and regions there are and are right."""
+        assert output.region_logits is not None and isinstance(output.word_logits, Tensor)
+        assert batch.labels_mask is not None and batch.region_labels_mask is not None
+        assert batch.region_targets is not None
+        pairs, masked, chosen = len(batch.targets), batch.labels_mask, batch.region_labels_mask
+        words = (output.word_logits.argmax(-1) == batch.labels) & masked
+        regions = (output.region_logits.argmax(-1) == batch.region_targets.argmax(-1)) & chosen
+        counts = [masked.sum(), words.sum(), chosen.sum(), regions.sum()]
+        words_loss, regions_loss, match = (each.double() for each in self._losses(output, batch))
+        losses = [words_loss * counts[0], regions_loss * counts[2], match * pairs]
+        return torch.stack([*losses, losses[0].new_tensor(pairs), *(each.double() for each in counts)])
+
+
+class RetrievalTask(RegionTextTask):
+    """Captions and images; the model scores how well the two fit."""
+
+    head = "score"
+    recipe: RetrievalRecipe
+
+    def maker(self) -> ChoiceMaker:
+        """Right pairs of the training texts, each with wrong ones."""
+        return self._choices(self.corpus.train, self.recipe.seed)
+
+    def _choices(self, store: RegionTexts, seed: int) -> ChoiceMaker:
+        return ChoiceMaker(self.pairs(store), self.recipe.data.choices, seed)
+
+    def loss(self, model: Forward, batch: RegionTextBatch) -> Loss:
+        """Cross-entropy of the right pair among the choices."""
+        scores = self.output(model, batch).score.float().view(len(batch.targets), -1)
+        total = functional.cross_entropy(scores, batch.targets, reduction="sum")
+        return Loss(total, torch.full((), len(scores), device=self.device))
+
+    @torch.inference_mode()
+    def measured(self, model: nn.Module, store: RegionTexts, poll: Poll) -> Values:
+        """The loss, and how often the right one is among the best 1, 5 and 10 of a pool, in both directions."""
+        choices, error = self._choices(store, VALIDATION_SEED), 0.0
+        for rows in self.in_order(store):
+            poll()
+            error += self.loss(model, choices(rows, (0, 0)).to(self.device)).total.item()
+        images = pool(store, self.recipe.data.pool)
+        texts = store.texts_of(images)
+        scores, makes = np.empty((len(texts), len(images)), dtype=np.float32), self.pairs(store)
+        features, places, real = (each.to(self.device) for each in makes.regions(images))  # once for all texts
+        for number, text in enumerate(texts.tolist()):
+            poll()
+            ids, mask = (each.expand(len(images), -1).to(self.device) for each in makes.padded([store.texts[text]]))
+            batch = RegionTextBatch(ids, mask, features, places, real, torch.from_numpy(images))
+            scores[number] = self.output(model, batch).score.float().cpu().numpy()
+        right = store.images[texts][:, None] == images[None]
+        found = {"caption_to_image": recalls(scores, right), "image_to_caption": recalls(scores.T, right.T)}
+        named = {f"{way}_{count}": value for way, shares in found.items() for count, value in shares.items()}
+        both = (named["caption_to_image_1"] + named["image_to_caption_1"]) / 2
+        return {"loss": error / len(store), "recall": both, **named}
+
+
+def pool(store: RegionTexts, size: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """The first `size` images, leaving out those with a text that an earlier one has: nobody could tell them apart."""
+    chosen: list[int] = []
+    seen: set[bytes] = set()
+    texts: dict[int, set[bytes]] = {}
+    for text, image in enumerate(store.images.tolist()):
+        texts.setdefault(image, set()).add(store.texts[text].tobytes())
+    for image, said in texts.items():
+        if len(chosen) < size and not said & seen:
+            chosen.append(image)
+            seen |= said
+    return np.array(chosen, dtype=np.int64)
+
+
+class TargetTask(RegionTextTask):
+    """Texts that have one right target among the outputs of the model."""
+
+    def maker(self) -> PairMaker:
+        """The training texts with their images."""
+        return self.pairs(self.corpus.train)
+
+    def loss(self, model: Forward, batch: RegionTextBatch) -> Loss:
+        """Cross-entropy of the right target."""
+        logits = self.output(model, batch).logits
+        assert logits is not None
+        total = functional.cross_entropy(logits.float(), batch.targets, reduction="sum")
+        return Loss(total, torch.full((), len(batch.targets), device=self.device))
+
+    @torch.inference_mode()
+    def measured(self, model: nn.Module, store: RegionTexts, poll: Poll) -> Values:
+        """The loss, and the share of right targets."""
+        pairs, error, right = self.pairs(store), 0.0, 0
+        for rows in self.in_order(store):
+            poll()
+            batch = pairs(rows).to(self.device)
+            logits = self.output(model, batch).logits
+            assert logits is not None
+            error += functional.cross_entropy(logits.float(), batch.targets, reduction="sum").item()
+            right += int((logits.argmax(-1) == batch.targets).sum())
+        return {"loss": error / len(store), "accuracy": right / len(store)}
+
+
+class PointingTask(TargetTask):
+    """Phrases, each of which means one region."""
+
+    kind = "phrases"
+    head = "point"
+
+
+class QuestionsTask(TargetTask):
+    """Questions, each of which has one of the known answers."""
+
+    kind = "questions"
+    head = "answer"
+
+    @property
+    def head_values(self) -> dict[str, Any]:
+        return {"labels": len(ANSWERS), "label_names": ANSWERS}

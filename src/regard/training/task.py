@@ -1,0 +1,176 @@
+"""Tasks define batches, losses and metrics. The loop uses tasks only through the interface in this module.
+
+A task has three stages. `prepare` writes its data to disk once per run, `open` reads them, and the loop then asks for a
+model, for batches and for their losses.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Generic, Protocol, Self, TypedDict, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from regard.data.batch import TensorBatch
+from regard.data.loader import Loader
+from regard.families.translation.metrics import Sample
+from regard.training.distributed import Ranks
+from regard.training.losses import Loss
+from regard.training.recipe.base import Recipe
+from regard.training.recipe.sections import TrainingSection
+from regard.training.run_state import LoaderPlace
+from regard.training.safeguards import Poll
+
+B = TypeVar("B", bound=TensorBatch)
+Forward = Callable[..., Any]  # a model as the loop calls it: plain, compiled, or wrapped for several processes
+Values = dict[str, float]  # measured metrics by name
+Optimizers = Mapping[str, torch.optim.Optimizer]  # by parameter group
+
+
+class Task(Protocol[B]):
+    """One kind of training on batches B.
+
+    A step has one or more phases. Each phase names the parameter group that its loss updates: one group for a
+    translator; a critic and then a generator for a GAN. A task that changes its weights many times in a batch has
+    `updates` instead.
+    """
+
+    summary: str  # describes the data, for the log and the model card
+    divisible: bool  # whether several processes may share the batches of a step
+    capturable: bool  # whether a step does the same work for all batches of a shape, as a CUDA graph needs
+    updates: bool  # whether the task changes the weights itself (`update`), without gradients and an optimiser
+
+    @property
+    def conclusion(self) -> str: ...  # after the test, more to tell people, as Markdown; empty for most tasks
+
+    @classmethod
+    def prepare(cls, recipe: Any, folder: Path, poll: Poll) -> None: ...  # writes `folder`, unless it exists
+    @classmethod
+    def open(cls, recipe: Any, folder: Path, device: torch.device) -> Self: ...  # reads what `prepare` wrote
+
+    @property
+    def carried(self) -> dict[str, Tensor]: ...  # state that a step passes to the next, saved with the run
+
+    def build(self) -> nn.Module: ...
+    def parameters(self, model: nn.Module) -> dict[str, list[nn.Parameter]]: ...
+    def rate(self, group: str) -> float: ...  # the learning rate of a group, as a multiple of the recipe's
+    def batches(self, place: LoaderPlace) -> Iterator[tuple[LoaderPlace, B]]: ...
+    def phases(self, model: Forward, batch: B) -> Iterator[tuple[str, Loss]]: ...
+    def after_step(self, step: int, model: nn.Module, batch: B, optimizers: Optimizers) -> None: ...
+    def update(self, model: nn.Module, batch: B, rate: float) -> Loss: ...  # in place; the loss is from before
+    def validate(self, model: nn.Module, poll: Poll) -> Values: ...
+    def samples(self) -> Sequence[Sample]: ...  # outputs of the last validation, to be shown to people
+    def test(self, model: nn.Module, poll: Poll) -> Values: ...
+    def save(self, folder: Path) -> None: ...
+    def finish(self, model: nn.Module, folder: Path) -> None: ...
+
+
+class LoaderTask(ABC, Generic[B]):
+    """Base of tasks whose batches come from one loader. It implements `Task` except for the phases."""
+
+    divisible, capturable, updates = True, True, False
+    recipe: Recipe
+    device: torch.device
+    summary: str
+    loader: Loader[B]
+
+    @property
+    def conclusion(self) -> str:
+        """Nothing beyond the metrics, unless a task overrides this."""
+        return ""
+
+    @classmethod
+    @abstractmethod
+    def prepare(cls, recipe: Any, folder: Path, poll: Poll) -> None:
+        """Write the data of a run into `folder`, unless it exists from before; `poll` may raise to stop."""
+
+    @abstractmethod
+    def __init__(self, recipe: Any, folder: Path, device: torch.device) -> None:
+        """Read what `prepare` wrote; writes nothing."""
+
+    @classmethod
+    def open(cls, recipe: Any, folder: Path, device: torch.device) -> Self:
+        """The task on prepared data."""
+        return cls(recipe, folder, device)
+
+    @cached_property
+    def carried(self) -> dict[str, Tensor]:
+        """No state, unless a task overrides this."""
+        return {}
+
+    @abstractmethod
+    def build(self) -> nn.Module:
+        """A new model, or one with the weights that the recipe starts from."""
+
+    def parameters(self, model: nn.Module) -> dict[str, list[nn.Parameter]]:
+        """All parameters, in one group."""
+        return {"model": list(model.parameters())}
+
+    def rate(self, group: str) -> float:
+        """1: every group learns at the recipe's rate."""
+        return 1.0
+
+    def batches(self, place: LoaderPlace) -> Iterator[tuple[LoaderPlace, B]]:
+        """Endless batches from a place on, each with the place after it."""
+        return self.loader.onward(place)
+
+    @abstractmethod
+    def phases(self, model: Forward, batch: B) -> Iterator[tuple[str, Loss]]:
+        """Phase by phase, the parameter group and the loss that updates it."""
+
+    def after_step(self, step: int, model: nn.Module, batch: B, optimizers: Optimizers) -> None:
+        """Nothing, unless a task changes weights in other ways than by gradients; `batch` is the last of the step."""
+
+    def update(self, model: nn.Module, batch: B, rate: float) -> Loss:
+        """Not called, unless a task sets `updates` and overrides this."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def validate(self, model: nn.Module, poll: Poll) -> Values:
+        """The metrics of the task on the validation data."""
+
+    @abstractmethod
+    def test(self, model: nn.Module, poll: Poll) -> Values:
+        """The same on the test data; empty if the recipe has none."""
+
+    def samples(self) -> Sequence[Sample]:
+        """No samples, unless a task overrides this."""
+        return []
+
+    @abstractmethod
+    def save(self, folder: Path) -> None:
+        """Write the files needed to use the weights beside them, such as a tokenizer."""
+
+    def finish(self, model: nn.Module, folder: Path) -> None:
+        """Nothing more is written beside a finished model."""
+
+
+class SupervisedTask(LoaderTask[B]):
+    """A task with one loss that updates all weights."""
+
+    def phases(self, model: Forward, batch: B) -> Iterator[tuple[str, Loss]]:
+        """One phase."""
+        yield "model", self.loss(model, batch)
+
+    @abstractmethod
+    def loss(self, model: Forward, batch: B) -> Loss:
+        """The loss of a batch, summed."""
+
+
+class LoaderOptions(TypedDict):
+    """Options of a loader, including this process's share of the batches."""
+
+    workers: int
+    pin: bool
+    rank: int
+    world: int
+
+
+def loader_options(training: TrainingSection, device: torch.device) -> LoaderOptions:
+    """The options of a loader in this process."""
+    ranks = Ranks.present()
+    return {"workers": training.workers, "pin": device.type == "cuda", "rank": ranks.rank, "world": ranks.count}
