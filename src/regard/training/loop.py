@@ -41,7 +41,7 @@ def train(recipe: Recipe, out: Path, *, resume: bool = False) -> Path:
     """Train by `recipe` into the folder `out`, or continue a run there; the finished model is in `out`."""
     recipe = recipe.resolved()
     recipe.refuse_missing()
-    device, kind = find_device(recipe.training.device), TASKS[recipe.task].load()
+    device, kind = find_device(recipe.training.device), TASKS[recipe.task].task
     with Signals() as signals, ExitStack() as held:
         with joined(device) as ranks:
             start = ranks.lead(lambda: held.enter_context(claim(out, recipe, resume=resume)))
@@ -64,7 +64,7 @@ def prepare(recipe: Recipe, out: Path) -> str:
     """Prepare the data of a recipe in `out`, where `train` with `resume` finds them; returns a summary of them."""
     recipe = recipe.resolved()
     recipe.refuse_missing()
-    kind = TASKS[recipe.task].load()
+    kind = TASKS[recipe.task].task
     with Signals() as signals, claim(out, recipe, resume=(out / RECIPE).exists()) as start:
         kind.prepare(recipe, out / DATA, Heartbeat("preparing the data", signals.check))
         task = kind.open(recipe, out / DATA, torch.device("cpu"))

@@ -212,7 +212,7 @@ def test_only_so_many_shapes_are_captured():
 )
 def test_which_steps_are_captured(name, overrides, captured):
     recipe = load_recipe(name, overrides)
-    task = StreamTask if recipe.model.name == "lstm" else TASKS[recipe.task].load()
+    task = StreamTask if recipe.model.name == "lstm" else TASKS[recipe.task].task
     assert (task.capturable and recipe.training.shapes_recur) == captured
 
 
