@@ -15,7 +15,7 @@ from regard.data.text.pair_store import PairStore, encode_corpus
 from regard.data.tokenizers.pair import PairTokenizer
 from regard.families.translation.evaluate import gold_pairs
 from regard.families.translation.word_aligner import Aligner
-from regard.families.translation.word_alignment import Link, alignment_score, flip
+from regard.look.word_alignment import Link, alignment_score, flip
 
 
 def main() -> None:

@@ -29,11 +29,12 @@ import torch
 from torch import nn
 
 from kernels import kernels
-from regard.checkpoints import export_marian, export_model
+from regard.checkpoints import export_model
 from regard.families.language.gpt import PRESETS as GPTS
 from regard.families.language.gpt import Gpt, GptConfig
 from regard.families.language.t5 import PRESETS as T5S
 from regard.families.language.t5 import T5, T5Config
+from regard.families.translation.marian import export_marian
 from regard.families.translation.transformer import PRESETS as TRANSFORMERS
 from regard.families.translation.transformer import Transformer, TransformerConfig
 from regard.runtime.convert import GPU_PRECISIONS, fast_model

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from regard.checkpoints import load_model, save_model
-from regard.checkpoints.onnx import export_onnx
 from regard.data.tokenizers.pair import PairTokenizer
 from regard.errors import CheckpointError, UsageError
 from regard.families.language.bert import Bert, BertConfig
 from regard.families.language.gpt import LLAMA, Gpt, GptConfig
 from regard.families.language.lstm import Lstm, LstmConfig
+from regard.families.translation.onnx import export_onnx
 from regard.families.translation.transformer import Transformer, TransformerConfig
 from regard.optional import needed
 
@@ -24,7 +24,7 @@ SCRIPT = """
 import sys
 from pathlib import Path
 from regard.checkpoints import load_model
-from regard.checkpoints.onnx import export_onnx
+from regard.families.translation.onnx import export_onnx
 from regard.cli.main import run
 
 translator, converted, *folders = map(Path, sys.argv[1:])

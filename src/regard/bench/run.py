@@ -23,14 +23,15 @@ import torch
 from torch import nn
 
 from regard.bench.engines import CTRANSLATE2, ENGINES, OURS, THEIRS, Answer, Task
-from regard.checkpoints import export_marian, export_model, load_model, save_model
-from regard.checkpoints.ctranslate2 import export_ctranslate2
+from regard.checkpoints import export_model, load_model, save_model
 from regard.checkpoints.hub import local_folder
 from regard.data.synthetic.phrasebook import phrases
 from regard.data.tokenizers.pair import PairTokenizer
 from regard.data.tokenizers.text import TextTokenizer
 from regard.errors import RegardError, UsageError, with_article
 from regard.families.catalog import MODELS
+from regard.families.translation.ctranslate2 import export_ctranslate2
+from regard.families.translation.marian import export_marian
 from regard.search.settings import Vocabulary
 from regard.studies.costs import machine, roofline
 

@@ -3,14 +3,12 @@
 from regard.checkpoints.card import model_card
 from regard.checkpoints.folder import complete_checkpoints, newest_complete, publish, resolve, verify, write_folder
 from regard.checkpoints.huggingface import export_model
-from regard.checkpoints.marian import export_marian
 from regard.checkpoints.models import LoadedModel, load_model, save_model, write_model
 from regard.checkpoints.weights import read_tensors, write_tensors
 
 __all__ = [
     "LoadedModel",
     "complete_checkpoints",
-    "export_marian",
     "export_model",
     "load_model",
     "model_card",

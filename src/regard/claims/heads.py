@@ -26,9 +26,9 @@ from regard.errors import DataError, UsageError
 from regard.families.language.gpt import Gpt
 from regard.families.language.language_models import LanguageModel
 from regard.families.translation.translator import Translator
-from regard.families.translation.word_alignment import alignment_error_rate
 from regard.look.forced_pass import CROSS, Pass, readings
 from regard.look.interventions import models_of
+from regard.look.word_alignment import alignment_error_rate
 from regard.search.pipeline import batches_by_length
 
 By = Literal["zero", "mean"]

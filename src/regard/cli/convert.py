@@ -31,7 +31,7 @@ def convert(
 
     Example: regard convert hf:Helsinki-NLP/opus-mt-en-de opus-en-de
     """
-    from regard.cli.conversion import convert as run
+    from regard.families.conversion import convert as run
 
     run(source, target, form, allow_pickle=allow_pickle)
     print(f"written to {target}", file=sys.stderr)

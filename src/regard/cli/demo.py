@@ -20,10 +20,10 @@ def demo(
 
     Example: regard demo "the red house is big"
     """
-    from regard.families.language.view import inspect_translation
     from regard.families.translation.demo import EXAMPLES, about
     from regard.families.translation.evaluate import evaluate_pairs, held_out_pairs
     from regard.families.translation.translator import Translator
+    from regard.families.translation.view import inspect_translation
     from regard.look.save import save
     from regard.look.terminal import print_alignment
 

@@ -92,10 +92,10 @@ def look(
     import regard
     from regard.data.arguments import refuse_missing_image
     from regard.data.tokenizers.base import well_formed
-    from regard.families.language.view import LENS_TOP, TextInspection, TextModel, inspect_text
     from regard.look.interventions import changed, switched_off
     from regard.look.report import changed_facts
     from regard.look.save import save
+    from regard.look.text import LENS_TOP, TextInspection, inspect_text
 
     refuse_missing_image(text)
     given = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
@@ -116,7 +116,6 @@ def look(
             print(report.logit_lens)
         if changes:
             report.meta.update(changed_facts([*without, *change], original, inspection.says()))
-    assert isinstance(pipeline, TextModel)  # inspect_text refuses the others
     Unknown(pipeline.unknown_words, typed=True).note(f"{text}\t{pair}" if pair else text)
     save(report, output, panels=None if layers == "*" else layers, head=head, view="heads")
     print(f"attention drawn to {output}", file=sys.stderr)

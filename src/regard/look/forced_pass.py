@@ -20,7 +20,7 @@ from regard.data.batch import collate
 from regard.data.formats.pairs import Pair
 from regard.data.tokenizers.pair import PairTokenizer
 from regard.errors import UsageError
-from regard.families.translation.word_alignment import (
+from regard.look.word_alignment import (
     Link,
     choose_layer,
     choose_layer_by_words,

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from regard.errors import UsageError
 from regard.families.catalog import PIPELINES
+from regard.families.contract import TEXT
 from regard.look.report import AttentionReport
 
 
@@ -42,7 +43,7 @@ class Inspected(NamedTuple):
 def inspect_input(pipeline: Any, given: GivenInput) -> Inspected | None:
     """The report of a model that reads files, and its answer; None if its family has no view of files."""
     entry = PIPELINES.get(pipeline.pipeline)
-    if entry is None or not entry.view:
+    if entry is None or entry.input == TEXT or not entry.view:
         return None
     inspected: Inspected = entry.load(entry.view)(pipeline, given)
     return inspected

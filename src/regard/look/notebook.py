@@ -10,12 +10,12 @@ from typing import Any
 from regard.data.arguments import refuse_images, refuse_missing_image
 from regard.data.tokenizers.unknown_words import UnknownWord
 from regard.errors import UsageError
-from regard.families.language.view import inspect_text
 from regard.families.loading import load_pipeline
 from regard.look.given import GivenInput, inspect_input
 from regard.look.page import render_page
 from regard.look.report import AttentionReport
 from regard.look.save import save
+from regard.look.text import inspect_text
 
 HEIGHT = 820  # pixels of the frame in a notebook
 

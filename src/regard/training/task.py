@@ -17,7 +17,6 @@ from torch import Tensor, nn
 
 from regard.data.batch import TensorBatch
 from regard.data.loader import Loader
-from regard.families.translation.metrics import Sample
 from regard.training.distributed import Ranks
 from regard.training.losses import Loss
 from regard.training.recipe.base import Recipe
@@ -29,6 +28,17 @@ B = TypeVar("B", bound=TensorBatch)
 Forward = Callable[..., Any]  # a model as the loop calls it: plain, compiled, or wrapped for several processes
 Values = dict[str, float]  # measured metrics by name
 Optimizers = Mapping[str, torch.optim.Optimizer]  # by parameter group
+
+
+SAMPLES = 8  # outputs kept to be shown
+
+
+class Sample(TypedDict):
+    """A held-out pair and the model's output for its source."""
+
+    source: str
+    target: str
+    output: str
 
 
 class Task(Protocol[B]):

@@ -13,10 +13,10 @@ from regard.attention import record
 from regard.checkpoints import model_card, save_model
 from regard.checkpoints.folder import new_folder
 from regard.checkpoints.models import identify
-from regard.cli.conversion import convert
 from regard.data.images.reading import Preprocessing, png
 from regard.errors import CheckpointError, DataError, UsageError
 from regard.families.catalog import MODELS
+from regard.families.conversion import convert
 from regard.families.images.generation import ClassImageGenerator, Palette, PixelGenerator
 from regard.families.images.pipeline import ImageAttention, ImageClassifier, ImageSegmenter, LayerAttention
 from regard.families.loading import use_line

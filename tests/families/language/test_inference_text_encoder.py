@@ -9,8 +9,8 @@ import torch
 
 import regard
 from regard.checkpoints import load_model
-from regard.cli.conversion import convert
 from regard.errors import CheckpointError, DataError, UsageError
+from regard.families.conversion import convert
 from regard.families.language.encoder import TextEncoder
 from regard.families.language.text_reader import FEW
 

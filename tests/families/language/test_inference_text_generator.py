@@ -11,8 +11,8 @@ from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
 import regard
 from regard.checkpoints import export_model, save_model
-from regard.cli.conversion import convert
 from regard.errors import CheckpointError, ConfigError, DataError, UsageError
+from regard.families.conversion import convert
 from regard.families.language import language_models
 from regard.families.language.gpt import LLAMA, Gpt, GptConfig
 from regard.families.language.language_models import LanguageModel, TextToText

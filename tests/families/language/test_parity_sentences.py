@@ -9,9 +9,9 @@ from safetensors.torch import save_file
 from torch.nn import functional
 
 import regard
-from regard.cli.conversion import convert
 from regard.cli.main import app
 from regard.errors import CheckpointError, DataError, UsageError
+from regard.families.conversion import convert
 
 transformers = pytest.importorskip("transformers")
 transformers.utils.logging.disable_progress_bar()

@@ -11,10 +11,10 @@ import torch
 from safetensors.torch import load_file
 
 import regard
-from regard.cli.conversion import convert
 from regard.cli.main import run
 from regard.data.text.token_blocks import EncodedLine, TokenStore
 from regard.errors import ConfigError, DataError, UsageError
+from regard.families.conversion import convert
 from regard.families.language import words as word_updates
 from regard.families.language.word2vec import Word2Vec, Word2VecConfig
 from regard.families.language.word_vectors import WordVectors

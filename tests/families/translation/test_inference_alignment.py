@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from regard.errors import DataError, UsageError
-from regard.families.translation.word_alignment import (
+from regard.look.word_alignment import (
     alignment_error_rate,
     alignment_score,
     choose_layer,

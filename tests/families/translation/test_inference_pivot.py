@@ -9,7 +9,7 @@ import pytest
 import regard
 from regard.errors import UsageError
 from regard.families.translation.pivot import Pivot, find_route
-from regard.families.translation.word_alignment import compose_links
+from regard.look.word_alignment import compose_links
 
 TEXTS = ["we are eating bread", "she is reading a long book"]
 

@@ -9,8 +9,8 @@ import torch
 from safetensors.torch import load_file
 
 import regard
-from regard.cli.conversion import convert
 from regard.data.synthetic.phrasebook import phrases
+from regard.families.conversion import convert
 from regard.training.loop import train
 from regard.training.recipe.load import load_recipe
 

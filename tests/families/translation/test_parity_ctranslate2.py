@@ -6,10 +6,10 @@ import pytest
 import torch
 
 import regard
-from regard.checkpoints.ctranslate2 import export_ctranslate2
 from regard.cli.main import run
 from regard.data.synthetic.phrasebook import phrases
 from regard.errors import CheckpointError
+from regard.families.translation.ctranslate2 import export_ctranslate2
 from regard.families.translation.transformer import Transformer, TransformerConfig
 from regard.search.search import search
 from regard.search.settings import SearchSettings, Vocabulary

@@ -4,12 +4,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from regard.checkpoints import export_marian, load_model, save_model
+from regard.checkpoints import load_model, save_model
 from regard.checkpoints.models import own_tensors
-from regard.cli.conversion import convert
 from regard.data.formats.pairs import Pair
 from regard.data.tokenizers.pair import PairTokenizer, TokenizerConfig, train_pair_tokenizer
 from regard.errors import CheckpointError
+from regard.families.conversion import convert
+from regard.families.translation.marian import export_marian
 from regard.families.translation.transformer import Transformer, TransformerConfig
 from regard.search.search import search
 from regard.search.settings import SearchSettings, Vocabulary

@@ -20,7 +20,7 @@ from regard.families.translation.evaluate import (
     text_scores,
 )
 from regard.families.translation.translator import Translator
-from regard.families.translation.word_alignment import alignment_error_rate, flip, links, merge_weights, symmetrise
+from regard.look.word_alignment import alignment_error_rate, flip, links, merge_weights, symmetrise
 
 
 @pytest.fixture(scope="module")

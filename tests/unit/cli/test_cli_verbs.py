@@ -12,7 +12,7 @@ from transformers import MarianMTModel
 import regard
 from regard.cli.main import run
 from regard.data.synthetic.phrasebook import phrases
-from regard.families.translation.word_alignment import to_pharaoh
+from regard.look.word_alignment import to_pharaoh
 
 SENTENCE = "we are eating bread"
 SMALL = (

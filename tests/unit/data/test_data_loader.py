@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from regard.data.formats.pairs import Pair
 from regard.data.text.pair_loader import PairLoader, plan_batches
 from regard.data.text.pair_store import EncodedPair, PairStore, encode_corpus
+from regard.data.tokenizers.bpe_dropout import PairSampler
 from regard.data.tokenizers.pair import TokenizerConfig, train_pair_tokenizer
 from regard.errors import ConfigError, DataError
-from regard.families.translation.bpe_dropout import PairSampler
 
 WORDS = ["we", "are", "eating", "bread", "reading", "singing", "rapidly", "where", "is", "the", "café", "house"]
 

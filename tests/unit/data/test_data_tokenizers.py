@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from regard.data.formats.pairs import Pair
 from regard.data.tokenizers.base import well_formed
+from regard.data.tokenizers.bpe_dropout import PairSampler, SubwordSampler
 from regard.data.tokenizers.pair import PairTokenizer, SubwordTokenizer, TokenizerConfig, train_pair_tokenizer
 from regard.errors import CheckpointError, ConfigError, UsageError
-from regard.families.translation.bpe_dropout import PairSampler, SubwordSampler
 
 SENTENCES = [
     ("we are eating bread", "estamos comiendo pan"),

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import regard
-from regard.cli.conversion import convert
 from regard.cli.main import run
+from regard.families.conversion import convert
 from regard.families.translation.translator import Translator
 from regard.search.search import SearchSettings
 from regard.search.settings import GENERATION, RECIPE, read_decoding, their_settings

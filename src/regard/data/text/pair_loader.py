@@ -10,8 +10,8 @@ import numpy as np
 from regard.data.batch import Batch, Ids, collate, rounded_up
 from regard.data.loader import Loader, Place, Rows
 from regard.data.text.pair_store import PairStore
+from regard.data.tokenizers.bpe_dropout import PairSampler
 from regard.errors import ConfigError, DataError
-from regard.families.translation.bpe_dropout import PairSampler
 
 IdPair = tuple[Ids, Ids]
 

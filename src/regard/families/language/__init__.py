@@ -47,6 +47,7 @@ FAMILY = Family(
             {ANY_HEAD: 'print(model.generate("Once upon a time").text)'},
             takes_precision=True,
             for_images="pixel_generator",
+            view="view.inspect_writer",
             reader="reader.LanguageModelReader",
         ),
         "text_to_text": PipelineEntry(
@@ -55,6 +56,7 @@ FAMILY = Family(
             {ANY_HEAD: 'print(model.generate("Translate EN-ES: we are eating bread").text)'},
             takes_precision=True,
             answers=True,
+            view="view.inspect_writer",
             reader="reader.PromptReader",
         ),
         "text_encoder": PipelineEntry(
@@ -68,6 +70,7 @@ FAMILY = Family(
                 "tags": 'print(model.tag("Anna lives in New York"))',
                 "answer": 'print(model.answer("Where does Anna live?", "Anna lives in New York.")[0].text)',
             },
+            view="view.inspect_encoder",
             evaluate="evaluate.evaluate_texts",
             reader="label_reader.encoder_reader",
         ),

@@ -19,6 +19,7 @@ FAMILY = Family(
             "translate",
             {ANY_HEAD: 'print(model.translate("we are eating bread").text)'},
             takes_precision=True,
+            view="view.inspect_translator",
             reader="reader.PairReader",
         ),
     },

@@ -29,7 +29,8 @@ from regard.families.translation.quality import (
 )
 from regard.families.translation.translation import Translation
 from regard.families.translation.translator import Translator
-from regard.families.translation.word_alignment import (
+from regard.look.forced_pass import CROSS, AlignmentSettings, Pass, readings
+from regard.look.word_alignment import (
     SymmetryMethod,
     alignment_error_rate,
     alignment_score,
@@ -38,7 +39,6 @@ from regard.families.translation.word_alignment import (
     merge_weights,
     symmetrise,
 )
-from regard.look.forced_pass import CROSS, AlignmentSettings, Pass, readings
 from regard.training.recipe.files import PHRASEBOOK
 
 Part = Literal["valid", "test"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
-from typing import NamedTuple, Protocol, TypedDict, cast
+from typing import NamedTuple, Protocol, cast
 
 import numpy as np
 import sacrebleu
@@ -22,6 +22,7 @@ from regard.search.start import from_source
 from regard.training.losses import cross_entropy
 from regard.training.recipe.sections import BLEU, CHRF
 from regard.training.safeguards import Poll
+from regard.training.task import SAMPLES, Sample
 
 DEFAULT = "13a"
 CHARACTERS = "char"
@@ -80,15 +81,6 @@ def table(domains: Mapping[str, Compared]) -> str:
 
 
 SENTENCES = 64  # decoded together
-SAMPLES = 8  # outputs kept to be shown
-
-
-class Sample(TypedDict):
-    """A held-out pair and the model's output for its source."""
-
-    source: str
-    target: str
-    output: str
 
 
 class TargetTokenizer(Protocol):

@@ -17,7 +17,7 @@ from regard.errors import UsageError
 from regard.families.translation.quality import Assessment
 from regard.families.translation.translation import Translation
 from regard.families.translation.translator import Translator
-from regard.families.translation.word_alignment import Link, compose_links
+from regard.look.word_alignment import Link, compose_links
 
 
 @dataclass(frozen=True)

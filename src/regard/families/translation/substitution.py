@@ -22,8 +22,8 @@ from regard.attention.record import record
 from regard.data.batch import pad_rows
 from regard.data.tokenizers.base import Tokenizer
 from regard.families.translation.terms import Draft
-from regard.families.translation.word_alignment import token_alignment
 from regard.look.forced_pass import AlignmentSettings
+from regard.look.word_alignment import token_alignment
 from regard.search.constrained import DEVIATION
 from regard.search.constraints import Form, Outline
 from regard.search.pipeline import batches_by_length

@@ -17,10 +17,10 @@ from regard.data.batch import Batch
 from regard.data.formats.filters import dropped_pairs
 from regard.data.formats.pairs import Pair
 from regard.data.text.pair_loader import PairLoader, Rehearsal
+from regard.data.tokenizers.bpe_dropout import PairSampler
 from regard.data.tokenizers.unknown_words import unknown_tokens
 from regard.errors import ConfigError, DataError, UsageError
 from regard.families.catalog import MODELS
-from regard.families.translation.bpe_dropout import PairSampler
 from regard.families.translation.metrics import Compared, PairEvaluation, Sample, flat, table
 from regard.families.translation.prepare import BASE, PairPreparation
 from regard.families.translation.recipe import TranslationRecipe

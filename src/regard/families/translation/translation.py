@@ -15,8 +15,8 @@ from regard.data.tokenizers.unknown_words import UnknownWord
 from regard.families.translation.glossary import NO_TERMS, Glossary
 from regard.families.translation.quality import Assessment, Flag
 from regard.families.translation.terms import TermUse, term_uses
-from regard.families.translation.word_alignment import Link
 from regard.look.forced_pass import AlignmentSettings, Pass
+from regard.look.word_alignment import Link
 
 if TYPE_CHECKING:
     from regard.families.translation.translator import Translator

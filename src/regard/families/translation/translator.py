@@ -24,8 +24,8 @@ from regard.families.translation.quality_estimators import QualityEstimator
 from regard.families.translation.source_search import SourceSearch, TermSearch
 from regard.families.translation.terms import TermEncoder, as_glossary
 from regard.families.translation.translation import AnswerText, Partial, Translation
-from regard.families.translation.word_alignment import Link
 from regard.look.forced_pass import ALIGNMENT, CROSS, AlignmentSettings, Pass, default_alignment, forced_passes, within
+from regard.look.word_alignment import Link
 from regard.search.pipeline import BATCH_SENTENCES, DecodingPipeline
 from regard.search.search import Hypothesis, Search
 from regard.search.settings import SearchSettings, Vocabulary, read_decoding

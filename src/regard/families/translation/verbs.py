@@ -93,7 +93,7 @@ def output_line(
 
 def _with_columns(answer: Translation, align: bool, quality: bool) -> str:
     """A translation, and after TABs what was asked for: its alignment, its quality with what is wrong."""
-    from regard.families.translation.word_alignment import to_pharaoh
+    from regard.look.word_alignment import to_pharaoh
 
     columns = [answer.text]
     columns += [to_pharaoh(answer.alignment)] if align else []
@@ -371,7 +371,7 @@ def _is_readable(translator: Translator, line: str, number: int) -> bool:
 
 
 def _draw(translator: Translator, answer: Translation, file: Path) -> None:
-    from regard.families.language.view import inspect_translation
+    from regard.families.translation.view import inspect_translation
     from regard.look.save import save
 
     save(inspect_translation(translator, answer).report(), file)

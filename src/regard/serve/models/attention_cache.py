@@ -14,7 +14,7 @@ import numpy as np
 from regard.errors import UsageError
 from regard.families.language.encoder import TextEncoder
 from regard.families.language.generator import Completion, TextGenerator
-from regard.families.language.view import TextInspection, inspect_completion, inspect_text
+from regard.families.language.view import inspect_completion
 from regard.families.translation.translator import Translator
 from regard.look.inspection import WORDS, Layer
 from regard.look.interventions import models_of, without_heads
@@ -23,6 +23,7 @@ from regard.look.neurons import Neurons, neurons
 from regard.look.page import page_data, quantise
 from regard.look.predictions import TokenPrediction
 from regard.look.report import AttentionReport
+from regard.look.text import TextInspection, inspect_text
 
 ALIGNMENT = "alignment"
 MAX_BYTES, MAX_RECORDINGS = 512 * 2**20, 256  # kept in the cache

@@ -19,7 +19,7 @@ from regard.errors import UsageError
 from regard.families.translation.glossary import NO_TERMS, Glossary
 from regard.families.translation.quality import Assessment
 from regard.families.translation.translation import Partial, Translation
-from regard.families.translation.word_alignment import Link, compose_links
+from regard.look.word_alignment import Link, compose_links
 from regard.search.search import Search
 from regard.serve.http.errors import BusyError
 from regard.serve.jobs.document_files import TextCollector

@@ -6,11 +6,8 @@ import json
 import shutil
 from pathlib import Path
 
-from regard.checkpoints import LoadedModel, export_marian, export_model, load_model, save_model
-from regard.checkpoints.ctranslate2 import export_ctranslate2
+from regard.checkpoints import LoadedModel, export_model, load_model, save_model
 from regard.checkpoints.hub import local_folder
-from regard.checkpoints.marian import MARIAN_MODEL
-from regard.checkpoints.onnx import export_onnx
 from regard.data.images.reading import PREPROCESSING
 from regard.data.tokenizers.huggingface import FILES
 from regard.data.tokenizers.huggingface_export import write_fast_tokenizer
@@ -23,6 +20,9 @@ from regard.families.language.sentence_embedding import sentence_files
 from regard.families.language.word_vectors import WordVectors
 from regard.families.loading import find_pipeline
 from regard.families.speech.features import PROCESSOR
+from regard.families.translation.ctranslate2 import export_ctranslate2
+from regard.families.translation.marian import MARIAN_MODEL, export_marian
+from regard.families.translation.onnx import export_onnx
 from regard.families.translation.quality import Calibration
 from regard.look.forced_pass import ALIGNMENT
 from regard.search.settings import GENERATION, RECIPE, read_decoding, their_settings
