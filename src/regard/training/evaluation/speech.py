@@ -20,7 +20,7 @@ from regard.data.speech.features import speech_features
 from regard.data.tokenizers.text import TextTokenizer
 from regard.inference.decoding.settings import SearchSettings
 from regard.inference.decoding.speech import write_speech
-from regard.training.evaluation.error_rates import word_edits
+from regard.training.evaluation.error_rates import error_rates
 from regard.training.evaluation.translation import SAMPLES, Sample
 from regard.training.losses import Loss
 from regard.training.safeguards import Poll
@@ -76,8 +76,8 @@ class SpeechEvaluation:
             frames += sum(map(len, heard.frames))
         references = [self.spoken.utterance(int(number)).text for number in self.heard]
         self.samples = _samples(found, references)
-        wrong = sum(one != other for one, other in zip(found, references, strict=True))
-        values = {"wer": word_edits(references, found).rate, "sentence_errors": wrong / len(found)}
+        rates = error_rates(references, found)
+        values = {"wer": rates.wer, "sentence_errors": rates.wrong_texts}
         return values | ({"blanks": blanks / frames} if frames else {})
 
     def _batches(self, rows: Rows) -> Iterator[SpeechBatch]:

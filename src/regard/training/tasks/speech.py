@@ -16,6 +16,7 @@ from regard.data.speech.batches import ROUNDED_LABELS, SpeechBatches
 from regard.data.speech.features import speech_features
 from regard.errors import DataError
 from regard.models.conformer import ConformerConfig
+from regard.training.evaluation.error_rates import NORMALISATION
 from regard.training.evaluation.speech import SpeechEvaluation
 from regard.training.evaluation.translation import Sample
 from regard.training.losses import Loss, cross_entropy, ctc
@@ -39,7 +40,7 @@ class SpeechTask(SupervisedTask[SpeechBatch]):
     def __init__(self, recipe: SpeechRecipe, folder: Path, device: torch.device) -> None:
         self.recipe, self.device, training = recipe, device, recipe.training
         self.config, self.corpus = planned_config(recipe.model, ConformerConfig), _preparation(recipe).open(folder)
-        self.summary = f"{self.corpus.summary}; from {recipe.data.train}"
+        self.summary = f"{self.corpus.summary}; from {recipe.data.train}; wer of text: {NORMALISATION}"
         if training.validate_every and not len(self.corpus.parts["valid"]):
             raise DataError(
                 "there is no recording for validation; give data.valid, raise data.split, or switch validation off "

@@ -19,8 +19,8 @@ from regard.training.recipe.model_section import ModelSection
 from regard.training.recipe.speech_sections import SpeechSection
 from regard.training.recipe.training_sections import ExampleTrainingSection
 
-WER = Metric("wer")  # errors for each word of the reference
-SENTENCES = Metric("sentence_errors")  # share of utterances that are not exactly right
+WER = Metric("wer")  # errors for each word of the reference, of normalised text (training/evaluation/error_rates.py)
+SENTENCES = Metric("sentence_errors")  # share of utterances that are not exactly right, of normalised text
 BLANKS = Metric("blanks")  # share of frames whose best label is the blank
 HEARD = (WER, SENTENCES)
 
