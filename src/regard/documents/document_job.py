@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from regard.data.formats.encodings import UTF8, missing_characters, read_encoded
 from regard.data.whole_files import atomic_write
@@ -95,6 +95,23 @@ class DocumentJob:
 
     def text(self) -> str:
         return "".join(self.lines())
+
+
+class TextSpan(NamedTuple):
+    """A part of a file, and its text: as people read it, or as it is to be written."""
+
+    start: int
+    end: int
+    text: str
+
+
+def edited(text: str, edits: Iterable[tuple[int, int, str]]) -> str:
+    """The text with edits (start, end, new text), which do not overlap."""
+    parts, done = [], 0
+    for start, end, new in sorted(edits):
+        parts += [text[done:start], new]
+        done = end
+    return "".join([*parts, text[done:]])
 
 
 def batches(items: Iterable[Item]) -> Iterator[list[Item]]:

@@ -12,7 +12,7 @@ from itertools import accumulate, pairwise
 
 import sentencex
 
-from regard.documents.markup import Mark, Piece, Translate, parse, text_without_spaces, translate_marked
+from regard.documents.markup import Mark, Piece, Translate, joined, parse, text_without_spaces, translate_marked
 from regard.errors import DataError
 
 LINE_END = re.compile("(\\A\ufeff|\r\n|\r|\n)")  # a byte order mark at the very beginning belongs to no line either
@@ -115,7 +115,7 @@ def translate_lines(text: str, translate: Translate, language: str) -> str:
     """Translate a text sentence by sentence, keeping its line breaks, placeholders and tags."""
     lines = LINE_END.split(text)
     done = translate_sentences([parse(line) for line in lines[::2]], translate, language)
-    lines[::2] = ["".join(piece if isinstance(piece, str) else piece.content for piece in line) for line in done]
+    lines[::2] = [joined(line) for line in done]
     return "".join(lines)
 
 
@@ -129,10 +129,8 @@ def translate_sentences(segments: Sequence[Sequence[Piece]], translate: Translat
 def _join_sentences(sentences: Sequence[list[Piece]], done: Iterator[list[Piece]]) -> Iterator[Piece]:
     for place, sentence in enumerate(sentences, 1):
         pieces = next(done) if _has_words(sentence) else sentence
-        if text_without_spaces(pieces) == text_without_spaces(
-            sentence
-        ):  # the translation is the same, so all marks keep their places
-            pieces = sentence
+        if text_without_spaces(pieces) == text_without_spaces(sentence):
+            pieces = sentence  # all marks keep their places
         yield from pieces
         if place < len(sentences) and (space := _missing_space(text_of(sentence), text_of(pieces))):
             yield space

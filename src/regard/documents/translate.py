@@ -16,22 +16,20 @@ from regard.data.formats.pairs import find_key, parse_object, sides, text_of
 from regard.data.formats.tables import format_of
 from regard.data.whole_files import atomic_write
 from regard.data.work_files import Parts
-from regard.documents.android import translate_android
 from regard.documents.document_job import BATCH, DocumentJob, Report, batches, encoded_write
 from regard.documents.html import stated_encoding, translate_html
-from regard.documents.json_messages import translate_arb, translate_json, translate_xcstrings
+from regard.documents.json_yaml import translate_arb, translate_json, translate_xcstrings, translate_yaml
 from regard.documents.markdown import translate_markdown
 from regard.documents.markup import Translate, Translated, translate_texts
 from regard.documents.office import KINDS as OFFICE
 from regard.documents.office import translate_office
 from regard.documents.po import translate_po
 from regard.documents.sentences import translate_lines
-from regard.documents.string_files import translate_properties, translate_strings
+from regard.documents.string_files import translate_android, translate_properties, translate_strings
 from regard.documents.subtitles import translate_subtitles
 from regard.documents.tables import translate_table
 from regard.documents.translation_memories import translate_tmx, translate_xliff
 from regard.documents.xml_edits import declared_encoding
-from regard.documents.yaml_messages import translate_yaml
 from regard.errors import UsageError
 
 PART = 4  # batches of a part, the unit of work that a process finishes and stores
