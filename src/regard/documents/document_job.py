@@ -45,7 +45,7 @@ class Report:
 class DocumentJob:
     """A document to translate, the translator, and the options.
 
-    `write` takes the text of the output, or the bytes of one that is no text."""
+    `write` takes the text of the output, or the bytes of one that is not text."""
 
     path: Path
     encoding: str
@@ -135,12 +135,8 @@ def encoded_write(path: Path, encoding: str, *, references: bool = False) -> Ite
             spool.seek(0)
             missing = "" if references else missing_characters((line.decode() for line in spool), encoding)
             if missing:
-                warn_utf8_fallback(path, encoding, missing)
+                shown = " ".join(missing[:10]) + (" …" if len(missing) > 10 else "")
+                warnings.warn(f"{path}: {encoding} lacks {shown}; written in UTF-8 instead", stacklevel=2)
             spool.seek(0)
             for line in spool:
                 out.write(line if missing else line.decode().encode(encoding, "xmlcharrefreplace"))
-
-
-def warn_utf8_fallback(path: Path, encoding: str, missing: str) -> None:
-    shown = " ".join(missing[:10]) + (" …" if len(missing) > 10 else "")
-    warnings.warn(f"{path}: {encoding} has no {shown}; written in UTF-8 instead", stacklevel=2)

@@ -22,7 +22,7 @@ from functools import partial
 from html import unescape
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from regard.data.formats.encodings import UTF8, text_codec
 from regard.data.formats.exchange import name_of
@@ -39,15 +39,6 @@ COMPOUND = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"  # begins what Microsoft's progra
 COPY = 1 << 20  # bytes copied at a time
 
 Outer = Callable[[Any], str]  # the XML of an element, with the changed paragraphs inside
-
-
-class Paragraph(Protocol):
-    """An element that is a segment: its pieces, and its content for translated pieces."""
-
-    element: Any
-    pieces: list[Piece]
-
-    def render(self, pieces: Sequence[Piece], outer: Outer) -> str: ...
 
 
 class Raw(NamedTuple):
@@ -263,6 +254,9 @@ def _field(elements: Sequence[Any], start: int) -> int:
 
 
 # Archives
+
+
+Paragraph = FlowParagraph | RunParagraph
 
 
 class Kind(NamedTuple):

@@ -6,7 +6,7 @@ import re
 import unicodedata
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
@@ -86,17 +86,6 @@ def split_text(text: str, language: str) -> SplitText:
             else:
                 gaps[-1].append(sentence)
     return SplitText(sentences, ["".join(gap) for gap in gaps])
-
-
-def translate_split(texts: Sequence[str], translate: Callable[[list[str]], Sequence[str]], language: str) -> list[str]:
-    """Translate texts sentence by sentence in one call, keeping line breaks and white space."""
-    passages = [split_text(text, language) for text in texts]
-    sentences = [sentence for passage in passages for sentence in passage.sentences]
-    outputs = list(translate(sentences)) if sentences else []
-    if len(outputs) != len(sentences):
-        raise DataError(f"the translator returned {len(outputs)} translations for {len(sentences)} sentences")
-    done = iter(outputs)
-    return [passage.join([next(done) for _ in passage.sentences]) for passage in passages]
 
 
 def _missing_space(sentence: str, translation: str) -> str:

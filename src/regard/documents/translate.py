@@ -63,9 +63,7 @@ def translate_document(
         )
     if kind.binary and encoding:
         raise UsageError(f"{path_in}: states its encoding itself; leave out --encoding")
-    found = UTF8
-    if not kind.binary:
-        found = given_encoding(path_in, encoding) if encoding else find_encoding(path_in, source, kind.stated)
+    found = UTF8 if kind.binary else _encoding(path_in, encoding, source, kind.stated)
     with _writer(path_out, found, kind) as write:
         job = DocumentJob(path_in, found, write, translate, source, target, overwrite, review, review_below)
         kind.rewrite(job)
@@ -83,6 +81,10 @@ def _writer(path: Path, encoding: str, kind: Format) -> Iterator[Callable[[Any],
             yield write
 
 
+def _encoding(path: Path, given: str, language: str, stated: Stated = lambda head: None) -> str:
+    return given_encoding(path, given) if given else find_encoding(path, language, stated)
+
+
 def find_format(path: Path) -> Format:
     """How to translate a file, by its suffix."""
     suffix = document_format(path)
@@ -95,7 +97,7 @@ def find_format(path: Path) -> Format:
 def read_document_lines(file: Path | IO[bytes], language: str, encoding: str = "") -> Iterator[str]:
     """The lines of a plain text without line ends; a stream is UTF-8 unless its encoding is given."""
     if isinstance(file, Path):
-        found = given_encoding(file, encoding) if encoding else find_encoding(file, language)
+        found = _encoding(file, encoding, language)
     else:
         found = text_codec(encoding or UTF8)
     for number, line in enumerate(read_encoded(file, found)):
@@ -116,7 +118,7 @@ def translate_in_processes(
     The output is that of `translate_document`, because parts end at its batch boundaries."""
     if {document_format(path_in), document_format(path_out)} != {".txt"}:
         raise UsageError(f"{path_in}: processes share plain text only, into plain text; translate it without torchrun")
-    found = given_encoding(path_in, encoding) if encoding else find_encoding(path_in, source)
+    found = _encoding(path_in, encoding, source)
     report = Report()
 
     def counted(texts: list[str]) -> list[str | Translated]:
@@ -209,7 +211,7 @@ def _translate_html(job: DocumentJob) -> None:
 class Format(NamedTuple):
     """How to translate a format, how its files declare their encoding, and whether it has character references.
 
-    A `binary` format is no text: its files are archives."""
+    A `binary` format is not text: its files are archives."""
 
     rewrite: Callable[[DocumentJob], None]
     stated: Stated = lambda head: None
