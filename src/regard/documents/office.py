@@ -269,25 +269,19 @@ class Kind(NamedTuple):
     copied: tuple[str, ...] = ()  # elements whose paragraphs are not translated
 
 
-OOXML = ("{*}p",)
-ODF = ("{*}p", "{*}h")
 CHARTS = r"charts/chart\d*|diagrams/(?:data|drawing)\d*"
+WORD = re.compile(rf"word/(?:document\d*|header\d*|footer\d*|footnotes|endnotes|{CHARTS})\.xml")
+POWERPOINT = re.compile(rf"ppt/(?:slides/slide\d*|notesSlides/notesSlide\d*|{CHARTS})\.xml")
 OPEN_DOCUMENT = Kind(
-    "content.xml", re.compile(r"(?:content|styles)\.xml"), ODF, FlowParagraph, ("tracked-changes", "annotation")
+    "content.xml",
+    re.compile(r"(?:content|styles)\.xml"),
+    ("{*}p", "{*}h"),
+    FlowParagraph,
+    copied=("{*}tracked-changes", "{*}annotation"),
 )
 KINDS = {
-    ".docx": Kind(
-        "word/document.xml",
-        re.compile(rf"word/(?:document\d*|header\d*|footer\d*|footnotes|endnotes|{CHARTS})\.xml"),
-        OOXML,
-        RunParagraph,
-    ),
-    ".pptx": Kind(
-        "ppt/presentation.xml",
-        re.compile(rf"ppt/(?:slides/slide\d*|notesSlides/notesSlide\d*|{CHARTS})\.xml"),
-        OOXML,
-        RunParagraph,
-    ),
+    ".docx": Kind("word/document.xml", WORD, ("{*}p",), RunParagraph),
+    ".pptx": Kind("ppt/presentation.xml", POWERPOINT, ("{*}p",), RunParagraph),
     ".odt": OPEN_DOCUMENT,
     ".odp": OPEN_DOCUMENT,
 }
@@ -364,10 +358,11 @@ def _translate_part(job: DocumentJob, kind: Kind, name: str, raw: bytes) -> byte
     return document.result().encode(encoding, "xmlcharrefreplace") if changed else raw
 
 
-def _paragraphs(document: XmlDocument, kind: Kind) -> Iterator[Any]:
-    copied = tuple(f"{{*}}{name}" for name in kind.copied)
-    left_out = {inside for element in document.root.iter(*copied) for inside in element.iter()} if copied else set()
-    yield from (element for element in document.root.iter(*kind.paragraphs) if element not in left_out)
+def _paragraphs(document: XmlDocument, kind: Kind) -> list[Any]:
+    left_out = set[Any]()
+    if kind.copied:
+        left_out = {inside for element in document.root.iter(*kind.copied) for inside in element.iter()}
+    return [element for element in document.root.iter(*kind.paragraphs) if element not in left_out]
 
 
 def _update_cells(document: XmlDocument, changed: Mapping[Any, str]) -> None:
