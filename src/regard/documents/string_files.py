@@ -19,8 +19,9 @@ from regard.optional import needed
 
 # Java's .properties
 
-ESCAPED = r"\\(?:\r\n|[\s\S])"
-KEY = re.compile(rf"[ \t\f]*(?:[^\\=: \t\f\r\n]|{ESCAPED})*[ \t\f]*[=:]?[ \t\f]*(?:\\(?:\r\n|\r|\n)[ \t\f]*)*")
+CONTINUED = r"\\(?:\r\n|\r|\n)[ \t\f]*"
+SPACE = rf"(?:[ \t\f]|{CONTINUED})*"
+KEY = re.compile(rf"{SPACE}(?:[^\\=: \t\f\r\n]|{CONTINUED}|\\[^\r\n])*{SPACE}[=:]?{SPACE}")
 LETTERS = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
 ARGUMENT = re.compile(r"\{\d+[^{}]*\}")  # of java.text.MessageFormat, in which '' is an apostrophe
 LONE_APOSTROPHE = re.compile(r"(?<!')'(?!')")
@@ -43,7 +44,7 @@ def _properties(job: DocumentJob, text: str) -> Iterator[tuple[TextSpan, str]]:
     place = 0
     try:
         for element in java.parse(text):
-            source = element.source.rstrip("\r\n")
+            source = element.source_stripped
             if isinstance(element, java.KeyValue) and (key := KEY.match(source)):
                 value = _without_surrogates(element.value)
                 plain = value.replace("''", "'") if _is_doubled(value) else value
@@ -68,7 +69,7 @@ def _escaped_property(value: str, encoding: str) -> str:
     """A value as Java reads it; letters that the encoding lacks become escapes."""
     names = {character: f"\\{letter}" for letter, character in LETTERS.items()} | {"\\": "\\\\"}
     written = "".join(names.get(letter) or _encodable(letter, encoding) for letter in value)
-    return f"\\{written}" if written.startswith(" ") else written
+    return f"\\{written}" if written.startswith((" ", "=", ":")) else written  # else it would end the key
 
 
 def _encodable(letter: str, encoding: str) -> str:
