@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from regard.data.files import atomic_write
 from regard.data.formats.encodings import UTF8, missing_characters, read_encoded
@@ -45,7 +45,7 @@ class Report:
 class DocumentJob:
     """A document to translate, the translator, and the options.
 
-    `write` takes the text of the output, or the bytes of one that is no text."""
+    `write` takes the text of the output, or the bytes of one that is not text."""
 
     path: Path
     encoding: str
@@ -97,6 +97,23 @@ class DocumentJob:
         return "".join(self.lines())
 
 
+class TextSpan(NamedTuple):
+    """A part of a file, and its text: as people read it, or as it is to be written."""
+
+    start: int
+    end: int
+    text: str
+
+
+def edited(text: str, edits: Iterable[tuple[int, int, str]]) -> str:
+    """The text with edits (start, end, new text), which do not overlap."""
+    parts, done = [], 0
+    for start, end, new in sorted(edits):
+        parts += [text[done:start], new]
+        done = end
+    return "".join([*parts, text[done:]])
+
+
 def batches(items: Iterable[Item]) -> Iterator[list[Item]]:
     iterator = iter(items)
     while batch := list(islice(iterator, BATCH)):
@@ -118,12 +135,8 @@ def encoded_write(path: Path, encoding: str, *, references: bool = False) -> Ite
             spool.seek(0)
             missing = "" if references else missing_characters((line.decode() for line in spool), encoding)
             if missing:
-                warn_utf8_fallback(path, encoding, missing)
+                shown = " ".join(missing[:10]) + (" …" if len(missing) > 10 else "")
+                warnings.warn(f"{path}: {encoding} lacks {shown}; written in UTF-8 instead", stacklevel=2)
             spool.seek(0)
             for line in spool:
                 out.write(line if missing else line.decode().encode(encoding, "xmlcharrefreplace"))
-
-
-def warn_utf8_fallback(path: Path, encoding: str, missing: str) -> None:
-    shown = " ".join(missing[:10]) + (" …" if len(missing) > 10 else "")
-    warnings.warn(f"{path}: {encoding} has no {shown}; written in UTF-8 instead", stacklevel=2)

@@ -17,7 +17,7 @@ from itertools import groupby
 from typing import Literal, NamedTuple
 
 from regard.data.formats.languages import same_language
-from regard.documents.markup import VOID, Mark, Piece, Translate, parse, text_without_spaces
+from regard.documents.markup import VOID, Mark, Piece, Translate, joined, marks_of, parse, same_text
 from regard.documents.sentences import text_of, translate_sentences
 
 # Every alternative may also match to the end of the text, so that matching takes linear time; `_tokens` handles those
@@ -139,19 +139,16 @@ class _SplitPage:
         """The page with the translations of its segments."""
         tags = self._new_tags(done[len(done) - len(self.values) :])
         texts = iter(done)
-        rendered = []
-        for part in self.parts:
-            if isinstance(part, Segment):
-                rendered.append(_render(part, next(texts), tags))
-            else:
-                rendered.append(tags.get(id(part), part.raw))
-        return "".join(rendered)
+        return "".join(
+            _render(part, next(texts), tags) if isinstance(part, Segment) else tags.get(id(part), part.raw)
+            for part in self.parts
+        )
 
     def _new_tags(self, translations: Sequence[list[Piece]]) -> dict[int, str]:
         """The new spelling of changed tags, by the id of their tokens."""
         edits: dict[int, list[tuple[int, int, str]]] = {}
         for (number, value), pieces in zip(self.values, translations, strict=True):
-            text = "".join(piece if isinstance(piece, str) else piece.content for piece in pieces)
+            text = joined(pieces)
             if text.strip() and text != value.text:
                 edits.setdefault(number, []).append((value.start, value.end, text))
         for number, token in enumerate(self.tags) if self.target else ():
@@ -166,9 +163,7 @@ def _tags(part: Part) -> Iterator[Token]:
     if isinstance(part, Token):
         yield part
     else:
-        yield from (
-            piece.content for piece in part.pieces if isinstance(piece, Mark) and isinstance(piece.content, Token)
-        )
+        yield from (mark.content for mark in marks_of(part.pieces) if isinstance(mark.content, Token))
 
 
 # Attributes
@@ -184,9 +179,8 @@ def _attributes(raw: str) -> list[Attribute]:
         written = match[2] or ""
         text = unescape(written[1:-1] if written[:1] in ("'", '"') else written)
         place = match.span(2) if match[2] else (match.end(), match.end())
-        found.setdefault(
-            match[1].lower(), Attribute(match[1].lower(), text, *place)
-        )  # browsers use the first of duplicates
+        name = match[1].lower()
+        found.setdefault(name, Attribute(name, text, *place))  # browsers use the first of duplicates
     return list(found.values())
 
 
@@ -339,9 +333,7 @@ def _text_pieces(raw: str) -> Iterator[Piece]:
 
 
 def _render(source: Segment, pieces: Sequence[Piece], tags: dict[int, str]) -> str:
-    marks = _marks(pieces)
-    same = marks == _marks(source.pieces) and text_without_spaces(pieces) == text_without_spaces(source.pieces)
-    if same and not any(id(mark.content) in tags for mark in marks):
+    if same_text(source.pieces, pieces) and not any(id(mark.content) in tags for mark in marks_of(pieces)):
         return source.raw
     bound = set(re.findall(rf"(?<!\S)(\S+){NO_BREAK}(?=(\S+))", text_of(source.pieces)))
     rendered = []
@@ -352,10 +344,6 @@ def _render(source: Segment, pieces: Sequence[Piece], tags: dict[int, str]) -> s
             contents = (piece.content for piece in group if isinstance(piece, Mark))
             rendered += [each if isinstance(each, str) else tags.get(id(each), each.raw) for each in contents]
     return "".join(rendered)
-
-
-def _marks(pieces: Sequence[Piece]) -> list[Mark]:
-    return [piece for piece in pieces if isinstance(piece, Mark)]
 
 
 def _restore_no_break_spaces(text: str, bound: set[tuple[str, str]]) -> str:

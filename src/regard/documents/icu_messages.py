@@ -7,10 +7,20 @@ the argument. Names, selectors and the spelling of everything that is not text a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from regard.documents.markup import Mark, Piece, Translate, parse, sent_text, text_without_spaces, translate_marked
+from regard.documents.document_job import DocumentJob, TextSpan, batches
+from regard.documents.markup import (
+    Mark,
+    Piece,
+    Translate,
+    joined,
+    parse,
+    sent_text,
+    text_without_spaces,
+    translate_marked,
+)
 
 CHOICE = re.compile(r"\{\s*[\w.-]+\s*,\s*(plural|select|selectordinal)\s*,")
 BRANCH = re.compile(r"\s*(?:offset:\d+\s*)?=?[\w-]+\s*\{")
@@ -61,6 +71,21 @@ def translate_messages(texts: Sequence[str], translate: Translate) -> list[str]:
             for each, text in zip(parsed, texts, strict=True)]  # fmt: skip
 
 
+def translated_edits(
+    job: DocumentJob, found: Sequence[TextSpan], write: Callable[[TextSpan, str], str]
+) -> list[TextSpan]:
+    """The edits that translate messages; `write` spells a translation. One without letters is left as it is."""
+    todo = [span for span in found if has_letters(span.text)]
+    edits = []
+    for batch in batches(todo):
+        done = translate_messages([span.text for span in batch], job.translate)
+        edits += [
+            span._replace(text=write(span, new)) for span, new in zip(batch, done, strict=True) if new != span.text
+        ]
+    job.report.translated += len(todo)
+    return edits
+
+
 def sent_messages(text: str) -> list[str]:
     """What `translate_messages` sends to the translator for a message."""
     parsed = _icu_message(text) or BREAK.split(text)
@@ -83,9 +108,7 @@ def _all_pieces(parsed: Message | list[str]) -> Iterator[Iterable[Piece]]:
 
 def _render_lines(lines: list[str], done: Iterator[list[Piece]]) -> str:
     """The lines of a text, of which every second one is a break."""
-    lines[::2] = [
-        "".join(piece if isinstance(piece, str) else piece.content for piece in next(done)) for _ in lines[::2]
-    ]
+    lines[::2] = [joined(next(done)) for _ in lines[::2]]
     return "".join(lines)
 
 

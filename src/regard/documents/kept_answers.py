@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from regard.documents.memory import MemoryMatch, TranslationMemory
+from regard.documents.memory import MemoryMatch, TranslationMemory, normal_segment
 from regard.errors import DataError
 
 MOST_BYTES = 256 * 2**20  # of a file; what comes later is not kept
@@ -68,7 +68,7 @@ class KeptAnswers:
 
     def correction(self, languages: tuple[str, str], text: str) -> str | None:
         """What a person wrote as the translation of a segment."""
-        found = self._answers.get(languages, {}).get(_key(text))
+        found = self._answers.get(languages, {}).get(normal_segment(text))
         return found.text if found and found.corrected else None
 
     def find(self, languages: tuple[str, str], text: str) -> list[MemoryMatch]:
@@ -83,7 +83,7 @@ class KeptAnswers:
         found = newer.find(text)
         found += [each for each in indexed.find(text) if each.source not in recent]
         if self.correction(languages, text) is None:
-            found = [each for each in found if each.source != _key(text)]
+            found = [each for each in found if each.source != normal_segment(text)]
         return sorted(found, key=lambda each: -each.similarity)[:MOST_MATCHES]
 
     def close(self) -> None:
@@ -91,7 +91,7 @@ class KeptAnswers:
 
     def _remember(self, languages: tuple[str, str], text: str, kept: Kept) -> bool:
         """Whether this is new."""
-        known, key = self._answers.setdefault(languages, {}), _key(text)
+        known, key = self._answers.setdefault(languages, {}), normal_segment(text)
         before = known.get(key)
         if not key or before == kept or (before and before.corrected and not kept.corrected):
             return False
@@ -112,12 +112,7 @@ class KeptAnswers:
                 q, s, source, target = (row[name] for name in TEXTS)
                 self._remember((source, target), q, Kept(s, bool(row.get("corrected"))))
         if broken:
-            warnings.warn(f"{self.path}: {broken} of {len(lines)} lines are no kept answers", stacklevel=2)
-
-
-def _key(text: str) -> str:
-    """A segment without differences in white space, as translation memories compare it."""
-    return " ".join(text.split())
+            warnings.warn(f"{self.path}: {broken} of {len(lines)} lines are not kept answers", stacklevel=2)
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:

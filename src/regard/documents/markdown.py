@@ -12,10 +12,9 @@ from html import unescape
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from regard.documents.document_job import DocumentJob
+from regard.documents.document_job import DocumentJob, edited
 from regard.documents.markup import Mark, Piece, parse, text_without_spaces
 from regard.documents.sentences import translate_sentences
-from regard.documents.text_edits import Edit, edited
 from regard.optional import needed
 
 FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\n.*?\n\1[ \t]*(?:\n|\Z)", re.DOTALL)
@@ -75,7 +74,7 @@ def translate_markdown(job: DocumentJob) -> None:
             if new is None:
                 job.report.kept["whose markup the translation would break"] += 1
             else:
-                edits.append(Edit(place.start, place.end, new))
+                edits.append((place.start, place.end, new))
     result = edited(plain, edits)
     if not edits:
         result = text
@@ -216,9 +215,7 @@ class _Reader:
         if hard or by_fence or re.fullmatch(r"\[![A-Z]+\]", self.content[:start]):
             end, _, indent = raw.rpartition("\n")
             kept = indent if by_fence else ""  # a box may begin with lines that are further in
-            return Mark(
-                f"{end}\n{self.place.indent}{kept}", "close", object()
-            )  # a tag without a partner keeps its place
+            return Mark(f"{end}\n{self.place.indent}{kept}", "close", object())  # without a partner: it keeps its place
         return " "
 
     def _html(self, raw: str) -> list[Piece]:
@@ -248,9 +245,9 @@ def _written(place: Place, pieces: Sequence[Piece], parser: Any, references: dic
         new = "".join(
             _escaped(piece, special) if isinstance(piece, str) else _placeholder(piece, place) for piece in pieces
         )
-        if place.kind == "paragraph_open":
-            new = BLOCK_START.sub(lambda found: _block_escaped(found[0]), new, count=1) if _begins(new) else new
-        (inline,) = parser.parseInline(_without_indent(new, place.indent), references)
+        if place.kind == "paragraph_open" and (start := BLOCK_START.match(new)):
+            new = f"{start[0]}\\{new[start.end() :]}" if start[0].isdigit() else f"\\{new}"
+        (inline,) = parser.parseInline(new.replace(f"\n{place.indent}", "\n"), references)
         if _signature(inline.children) == wanted:
             return new.replace("|", "\\|") if place.kind in ("td_open", "th_open") else new
     return None
@@ -267,26 +264,14 @@ def _placeholder(mark: Mark, place: Place) -> str:
     return raw if raw in place.content or mark.role != "single" else _escaped(raw, SPECIAL)
 
 
-def _begins(text: str) -> bool:
-    return BLOCK_START.match(text) is not None
-
-
-def _block_escaped(start: str) -> str:
-    return f"{start}\\" if start.isdigit() else f"\\{start}"
-
-
-def _without_indent(text: str, indent: str) -> str:
-    return text.replace(f"\n{indent}", "\n") if indent else text
-
-
 def _signature(tokens: Sequence[Any]) -> list[tuple[str, ...]]:
     """The markup in tokens, in any order: kinds, targets of links, code."""
     return sorted(
-        (token.type, str(token.attrs.get("href") or token.attrs.get("src") or ""), _code(token))
+        (
+            token.type,
+            str(token.attrs.get("href") or token.attrs.get("src") or ""),
+            token.content if token.type in ("code_inline", "html_inline") else "",
+        )
         for token in tokens
         if token.type not in ("text", "softbreak")
     )
-
-
-def _code(token: Any) -> str:
-    return token.content if token.type in ("code_inline", "html_inline") else ""

@@ -160,9 +160,7 @@ def translate_texts(texts: Sequence[str], translate: Translate) -> list[str]:
     lines = [line for parts in split for line in parts[::2]]
     done = iter(translate_marked([parse(line) for line in lines], translate))
     for parts in split:
-        parts[::2] = [
-            "".join(piece if isinstance(piece, str) else piece.content for piece in next(done)) for _ in parts[::2]
-        ]
+        parts[::2] = [joined(next(done)) for _ in parts[::2]]
     return ["".join(parts) for parts in split]
 
 
@@ -208,10 +206,10 @@ class _SplitSegment:
 
 
 def _split_segment(pieces: Sequence[Piece]) -> _SplitSegment:
-    marks = [piece for piece in pieces if isinstance(piece, Mark)]
-    joined = "".join(piece if isinstance(piece, str) else MARK_CHAR for piece in pieces)
-    body = joined.strip()
-    space = joined[: len(joined) - len(joined.lstrip())]
+    marks = marks_of(pieces)
+    whole = "".join(piece if isinstance(piece, str) else MARK_CHAR for piece in pieces)
+    body = whole.strip()
+    space = whole[: len(whole) - len(whole.lstrip())]
     leader = LEADER.match(body)
     led = leader[0].count(MARK_CHAR) if leader else 0
     if leader and all(mark.role == "single" for mark in marks[:led]):
@@ -222,7 +220,7 @@ def _split_segment(pieces: Sequence[Piece]) -> _SplitSegment:
     end = trailer[1] if trailer else ""
     text, slots = _without_marks(body.removesuffix(end), marks[led:])
     text, mnemonics = _without_mnemonics(text, slots)
-    tail = end + joined[len(joined.rstrip()) :]
+    tail = end + whole[len(whole.rstrip()) :]
     return _SplitSegment(pieces, list(_with_marks(space, marks[:led])), text, slots, marks[led:], tail, mnemonics)
 
 
@@ -282,6 +280,20 @@ def _without_empty(body: Sequence[str | int], parts: _SplitSegment) -> list[str 
                 continue
         kept.append(item)
     return kept
+
+
+def joined(pieces: Sequence[Piece]) -> str:
+    """Pieces as a string, if the contents of their marks are strings."""
+    return "".join(piece if isinstance(piece, str) else piece.content for piece in pieces)
+
+
+def marks_of(pieces: Sequence[Piece]) -> list[Mark]:
+    return [piece for piece in pieces if isinstance(piece, Mark)]
+
+
+def same_text(before: Sequence[Piece], after: Sequence[Piece]) -> bool:
+    """Whether nothing but white space has changed."""
+    return text_without_spaces(before) == text_without_spaces(after) and marks_of(before) == marks_of(after)
 
 
 def text_without_spaces(pieces: Sequence[Piece]) -> str:

@@ -64,7 +64,7 @@ class TranslationMemory:
     """Segments with their translations; of several translations of a segment, the last one counts."""
 
     def __init__(self, pairs: Iterable[tuple[str, str]]):
-        self._targets = {_normal(source): target.strip() for source, target in pairs}
+        self._targets = {normal_segment(source): target.strip() for source, target in pairs}
         self.broken = 0  # segments of the files that were read which have no source or no translation
 
     def __len__(self) -> int:
@@ -90,15 +90,15 @@ class TranslationMemory:
 
     def exact(self, text: str) -> MemoryMatch | None:
         """The translation of the same segment; white space does not count."""
-        source = _normal(text)
+        source = normal_segment(text)
         target = self._targets.get(source)
         return None if target is None else MemoryMatch(source, target, 1.0)
 
     def find(self, text: str, *, count: int = 3, least: float = LEAST) -> list[MemoryMatch]:
         """The most similar segments, best first; of equally similar ones, the shorter and earlier first."""
         if not 0.0 < least <= 1.0:
-            raise UsageError(f"a similarity is above 0 and at most 1; {least} came")
-        text = _normal(text)
+            raise UsageError(f"a similarity is above 0 and at most 1, not {least}")
+        text = normal_segment(text)
         if not text or not self._targets:
             return []
         fuzz, process = (needed(f"rapidfuzz.{part}", extra="memory") for part in ("fuzz", "process"))
@@ -180,5 +180,6 @@ def _letters(texts: Sequence[str]) -> np.ndarray:
     return counts
 
 
-def _normal(text: str) -> str:
+def normal_segment(text: str) -> str:
+    """A segment without differences in white space."""
     return " ".join(text.split())

@@ -6,13 +6,13 @@ import re
 import unicodedata
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 import sentencex
 
-from regard.documents.markup import Mark, Piece, Translate, parse, text_without_spaces, translate_marked
+from regard.documents.markup import Mark, Piece, Translate, joined, parse, text_without_spaces, translate_marked
 from regard.errors import DataError
 
 LINE_END = re.compile("(\\A\ufeff|\r\n|\r|\n)")  # a byte order mark at the very beginning belongs to no line either
@@ -88,17 +88,6 @@ def split_text(text: str, language: str) -> SplitText:
     return SplitText(sentences, ["".join(gap) for gap in gaps])
 
 
-def translate_split(texts: Sequence[str], translate: Callable[[list[str]], Sequence[str]], language: str) -> list[str]:
-    """Translate texts sentence by sentence in one call, keeping line breaks and white space."""
-    passages = [split_text(text, language) for text in texts]
-    sentences = [sentence for passage in passages for sentence in passage.sentences]
-    outputs = list(translate(sentences)) if sentences else []
-    if len(outputs) != len(sentences):
-        raise DataError(f"the translator returned {len(outputs)} translations for {len(sentences)} sentences")
-    done = iter(outputs)
-    return [passage.join([next(done) for _ in passage.sentences]) for passage in passages]
-
-
 def _missing_space(sentence: str, translation: str) -> str:
     """The space after a translation whose source, like 「はい。」, needs none before the next sentence."""
     return " " if translation and _is_wide(sentence) and not _is_wide(translation) else ""
@@ -115,7 +104,7 @@ def translate_lines(text: str, translate: Translate, language: str) -> str:
     """Translate a text sentence by sentence, keeping its line breaks, placeholders and tags."""
     lines = LINE_END.split(text)
     done = translate_sentences([parse(line) for line in lines[::2]], translate, language)
-    lines[::2] = ["".join(piece if isinstance(piece, str) else piece.content for piece in line) for line in done]
+    lines[::2] = [joined(line) for line in done]
     return "".join(lines)
 
 
@@ -129,10 +118,8 @@ def translate_sentences(segments: Sequence[Sequence[Piece]], translate: Translat
 def _join_sentences(sentences: Sequence[list[Piece]], done: Iterator[list[Piece]]) -> Iterator[Piece]:
     for place, sentence in enumerate(sentences, 1):
         pieces = next(done) if _has_words(sentence) else sentence
-        if text_without_spaces(pieces) == text_without_spaces(
-            sentence
-        ):  # the translation is the same, so all marks keep their places
-            pieces = sentence
+        if text_without_spaces(pieces) == text_without_spaces(sentence):
+            pieces = sentence  # all marks keep their places
         yield from pieces
         if place < len(sentences) and (space := _missing_space(text_of(sentence), text_of(pieces))):
             yield space

@@ -1,19 +1,27 @@
-"""Message files of lines `key = value`: Java's .properties and Apple's .strings; only the values change."""
+"""Message files of apps: Java's .properties, Apple's .strings and Android's strings.xml; only the texts change."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
-from regard.documents.document_job import DocumentJob
-from regard.documents.text_edits import FoundText, edited, translated_edits
+from regard.data.formats.exchange import name_of
+from regard.documents.document_job import DocumentJob, TextSpan, batches, edited
+from regard.documents.icu_messages import has_letters, translated_edits
+from regard.documents.markup import Mark, Piece, parse, same_text
+from regard.documents.sentences import translate_sentences
+from regard.documents.xml_edits import XmlDocument, inline_pieces
 from regard.errors import DataError
+from regard.optional import needed
 
 # Java's .properties
 
-LOGICAL_LINE = re.compile(r"(?:[^\\\r\n]|\\(?:\r\n|[\s\S]))+")
-KEY = re.compile(r"[ \t\f]*(?:[^\\=: \t\f\r\n]|\\(?:\r\n|[\s\S]))*[ \t\f]*[=:]?[ \t\f]*(?:\\(?:\r\n|\r|\n)[ \t\f]*)*")
-ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(\r\n|\r|\n)[ \t\f]*|([\s\S]))")
+CONTINUED = r"\\(?:\r\n|\r|\n)[ \t\f]*"
+SPACE = rf"(?:[ \t\f]|{CONTINUED})*"
+KEY = re.compile(rf"{SPACE}(?:[^\\=: \t\f\r\n]|{CONTINUED}|\\[^\r\n])*{SPACE}[=:]?{SPACE}")
 LETTERS = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
 ARGUMENT = re.compile(r"\{\d+[^{}]*\}")  # of java.text.MessageFormat, in which '' is an apostrophe
 LONE_APOSTROPHE = re.compile(r"(?<!')'(?!')")
@@ -21,33 +29,30 @@ LONE_APOSTROPHE = re.compile(r"(?<!')'(?!')")
 
 def translate_properties(job: DocumentJob) -> None:
     text = job.text()
-    ascii_only = text.isascii()  # readers before Java 9 take the file for Latin-1; escapes are read by all
+    encoding = "ascii" if text.isascii() else job.encoding  # readers before Java 9 take the file for Latin-1
+    values = dict(_properties(job, text))
 
-    def spelled(found: FoundText, new: str) -> str:
-        new = new.replace("'", "''") if _is_doubled(unescaped_property(text[found.start : found.end])) else new
-        return escaped_property(new, "ascii" if ascii_only else job.encoding)
+    def spelled(found: TextSpan, new: str) -> str:
+        return _escaped_property(new.replace("'", "''") if _is_doubled(values[found]) else new, encoding)
 
-    job.write(edited(text, translated_edits(job, list(_properties(text)), spelled)))
-
-
-def _properties(text: str) -> Iterator[FoundText]:
-    for line in LOGICAL_LINE.finditer(_without_comments(text)):
-        key = KEY.match(text, line.start(), line.end())
-        start = key.end() if key else line.end()
-        value = unescaped_property(text[start : line.end()])
-        yield FoundText(start, line.end(), value.replace("''", "'") if _is_doubled(value) else value)
+    job.write(edited(text, translated_edits(job, list(values), spelled)))
 
 
-def _without_comments(text: str) -> str:
-    """The text with line feeds in place of comments; places stay the same. A comment never goes on in the next line."""
-    lines = re.findall(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z", text)
-    kept, goes_on = [], False
-    for line in lines:
-        body = line.rstrip("\r\n")
-        comment = not goes_on and body.lstrip(" \t\f")[:1] in ("#", "!")
-        kept.append("\n" * len(line) if comment or not (goes_on or body.strip()) else line)
-        goes_on = not comment and (len(body) - len(body.rstrip("\\"))) % 2 == 1
-    return "".join(kept)
+def _properties(job: DocumentJob, text: str) -> Iterator[tuple[TextSpan, str]]:
+    """The place and text of every property, and its value as Java reads it."""
+    java = needed("javaproperties", extra="documents")
+    place = 0
+    try:
+        for element in java.parse(text):
+            source = element.source_stripped
+            if isinstance(element, java.KeyValue) and (key := KEY.match(source)):
+                value = _without_surrogates(element.value)
+                plain = value.replace("''", "'") if _is_doubled(value) else value
+                yield TextSpan(place + key.end(), place + len(source), plain), value
+            place += len(element.source)
+    except java.InvalidUEscapeError as error:
+        line = text.count("\n", 0, place) + 1
+        raise DataError(f"{job.path}, line {line}: {error}; expected four hexadecimal digits after \\u") from None
 
 
 def _is_doubled(value: str) -> bool:
@@ -55,31 +60,25 @@ def _is_doubled(value: str) -> bool:
     return bool(ARGUMENT.search(value)) and not LONE_APOSTROPHE.search(value)
 
 
-def unescaped_property(raw: str) -> str:
-    """The value that Java reads."""
-
-    def character(match: re.Match[str]) -> str:
-        code, line_end, letter = match.groups()
-        return chr(int(code, 16)) if code else "" if line_end else LETTERS.get(letter, letter)
-
-    # surrogates are written as two escapes
-    return ESCAPE.sub(character, raw).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+def _without_surrogates(text: str) -> str:
+    """Surrogates, which are written as two escapes, become one character."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def escaped_property(value: str, encoding: str) -> str:
+def _escaped_property(value: str, encoding: str) -> str:
     """A value as Java reads it; letters that the encoding lacks become escapes."""
     names = {character: f"\\{letter}" for letter, character in LETTERS.items()} | {"\\": "\\\\"}
-    written = "".join(names.get(each) or _spelled(each, encoding) for each in value)
-    return f"\\{written}" if written.startswith(" ") else written
+    written = "".join(names.get(letter) or _encodable(letter, encoding) for letter in value)
+    return f"\\{written}" if written.startswith((" ", "=", ":")) else written  # else it would end the key
 
 
-def _spelled(character: str, encoding: str) -> str:
+def _encodable(letter: str, encoding: str) -> str:
     try:
-        character.encode(encoding)
+        letter.encode(encoding)
     except UnicodeEncodeError:
-        units = character.encode("utf-16-be").hex()
+        units = letter.encode("utf-16-be").hex()
         return "".join(f"\\u{units[place : place + 4].upper()}" for place in range(0, len(units), 4))
-    return character
+    return letter
 
 
 # Apple's .strings
@@ -100,7 +99,7 @@ def translate_strings(job: DocumentJob) -> None:
     place = 0
     while entry := ENTRY.match(text, place):
         start, end = entry.span("value")
-        found.append(FoundText(start, end, _apple_text(text[start + 1 : end - 1])))
+        found.append(TextSpan(start, end, _apple_text(text[start + 1 : end - 1])))
         place = entry.end()
     rest = REST.match(text, place)
     if rest is None or rest.end() < len(text):
@@ -113,9 +112,88 @@ def _apple_text(raw: str) -> str:
     def character(match: re.Match[str]) -> str:
         return chr(int(match[1], 16)) if match[1] else APPLE_LETTERS.get(match[2], match[2])
 
-    return APPLE_ESCAPE.sub(character, raw).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return _without_surrogates(APPLE_ESCAPE.sub(character, raw))
 
 
 def _apple_string(text: str) -> str:
     names = {character: f"\\{letter}" for letter, character in APPLE_LETTERS.items()} | {"\\": "\\\\", '"': '\\"'}
-    return '"' + "".join(names.get(each, each) for each in text) + '"'
+    return '"' + "".join(names.get(letter, letter) for letter in text) + '"'
+
+
+# Android's strings.xml: strings, plurals and arrays, each item by itself. <b> is put back by alignment; <xliff:g> is
+# not translated. Apostrophes, quotes and other characters with a meaning of their own are written with a backslash.
+
+BREAK = re.compile(r"((?<!\\)(?:\\[nrt])+)")
+ANDROID_ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(.))", re.DOTALL)
+ANDROID_SPECIAL = re.compile(r"""(['"\\])""")
+
+
+def translate_android(job: DocumentJob) -> None:
+    text = job.text()
+    document = XmlDocument(text, job.path)
+    if name_of(document.root) != "resources":
+        raise DataError(
+            f"{job.path}: of .xml files only Android's string resources can be translated, whose root is <resources>; "
+            f"this one is <{name_of(document.root)}>"
+        )
+    elements = list(_elements(job, document.root))
+    for batch in batches(elements):
+        pieces = [list(_android_pieces(document, element)) for element in batch]
+        done = translate_sentences(pieces, job.translate, job.source)
+        for element, before, after in zip(batch, pieces, done, strict=True):
+            if not same_text(before, after):
+                document.set_content(element, _android_content(document, after))
+    job.report.translated += len(elements)
+    job.write(document.result())
+
+
+def _elements(job: DocumentJob, root: Any) -> Iterator[Any]:
+    """The elements whose content is a text."""
+    for entry in root:
+        kind = name_of(entry)
+        if kind not in ("string", "plurals", "string-array"):
+            continue
+        items = [entry] if kind == "string" else [item for item in entry if name_of(item) == "item"]
+        if entry.get("translatable") == "false":
+            job.report.skipped['marked translatable="false"'] += len(items)
+            continue
+        for item in items:
+            if has_letters("".join(item.itertext())) and not _is_reference(item):
+                yield item
+
+
+def _is_reference(item: Any) -> bool:
+    """Whether it is the name of another resource: @string/title."""
+    return not len(item) and bool(re.fullmatch(r"\s*[@?][\w.:+-]+/[\w.]+\s*", item.text or ""))
+
+
+def _android_pieces(document: XmlDocument, element: Any) -> Iterator[Piece]:
+    def single(inner: Any) -> Mark:
+        return Mark(document.outer(inner))
+
+    text = partial(_android_text_pieces, document)
+    return inline_pieces(document, element, text, lambda inner: name_of(inner) != "g", single)
+
+
+def _android_text_pieces(document: XmlDocument, raw: str) -> Iterator[Piece]:
+    quoted = len(raw) > 1 and raw[0] == raw[-1] == '"' and raw[-2] != "\\"
+    if quoted:  # they keep the spaces of the text; a tag without a partner keeps its place
+        yield Mark('"', "close", object())
+        raw = raw[1:-1]
+    for number, part in enumerate(BREAK.split(raw)):
+        if number % 2:
+            yield Mark(part, "close", object())  # a tag without a partner, which keeps its place
+            continue
+        for piece in parse(ANDROID_ESCAPE.sub(lambda match: chr(int(match[1], 16)) if match[1] else match[2], part)):
+            yield piece if isinstance(piece, str) else replace(piece, content=_android_text(document, piece.content))
+    if quoted:
+        yield Mark('"', "close", object())
+
+
+def _android_text(document: XmlDocument, text: str) -> str:
+    return document.escape(ANDROID_SPECIAL.sub(r"\\\1", text))
+
+
+def _android_content(document: XmlDocument, pieces: list[Piece]) -> str:
+    content = "".join(_android_text(document, piece) if isinstance(piece, str) else piece.content for piece in pieces)
+    return f"\\{content}" if content[:1] in ("@", "?") else content

@@ -15,22 +15,20 @@ from regard.data.formats.encodings import UTF8, Stated, find_encoding, given_enc
 from regard.data.formats.languages import NAMES
 from regard.data.formats.pairs import find_key, parse_object, sides, text_of
 from regard.data.formats.tables import format_of
-from regard.documents.android import translate_android
 from regard.documents.document_job import BATCH, DocumentJob, Report, batches, encoded_write
 from regard.documents.html import stated_encoding, translate_html
-from regard.documents.json_messages import translate_arb, translate_json, translate_xcstrings
+from regard.documents.json_yaml import translate_arb, translate_json, translate_xcstrings, translate_yaml
 from regard.documents.markdown import translate_markdown
 from regard.documents.markup import Translate, Translated, translate_texts
 from regard.documents.office import KINDS as OFFICE
 from regard.documents.office import translate_office
 from regard.documents.po import translate_po
 from regard.documents.sentences import translate_lines
-from regard.documents.string_files import translate_properties, translate_strings
+from regard.documents.string_files import translate_android, translate_properties, translate_strings
 from regard.documents.subtitles import translate_subtitles
 from regard.documents.tables import translate_table
 from regard.documents.translation_memories import translate_tmx, translate_xliff
 from regard.documents.xml_edits import declared_encoding
-from regard.documents.yaml_messages import translate_yaml
 from regard.errors import UsageError
 
 PART = 4  # batches of a part, the unit of work that a process finishes and stores
@@ -64,9 +62,7 @@ def translate_document(
         )
     if kind.binary and encoding:
         raise UsageError(f"{path_in}: states its encoding itself; leave out --encoding")
-    found = UTF8
-    if not kind.binary:
-        found = given_encoding(path_in, encoding) if encoding else find_encoding(path_in, source, kind.stated)
+    found = UTF8 if kind.binary else _encoding(path_in, encoding, source, kind.stated)
     with _writer(path_out, found, kind) as write:
         job = DocumentJob(path_in, found, write, translate, source, target, overwrite, review, review_below)
         kind.rewrite(job)
@@ -84,6 +80,10 @@ def _writer(path: Path, encoding: str, kind: Format) -> Iterator[Callable[[Any],
             yield write
 
 
+def _encoding(path: Path, given: str, language: str, stated: Stated = lambda head: None) -> str:
+    return given_encoding(path, given) if given else find_encoding(path, language, stated)
+
+
 def find_format(path: Path) -> Format:
     """How to translate a file, by its suffix."""
     suffix = document_format(path)
@@ -96,7 +96,7 @@ def find_format(path: Path) -> Format:
 def read_document_lines(file: Path | IO[bytes], language: str, encoding: str = "") -> Iterator[str]:
     """The lines of a plain text without line ends; a stream is UTF-8 unless its encoding is given."""
     if isinstance(file, Path):
-        found = given_encoding(file, encoding) if encoding else find_encoding(file, language)
+        found = _encoding(file, encoding, language)
     else:
         found = text_codec(encoding or UTF8)
     for number, line in enumerate(read_encoded(file, found)):
@@ -117,7 +117,7 @@ def translate_in_processes(
     The output is that of `translate_document`, because parts end at its batch boundaries."""
     if {document_format(path_in), document_format(path_out)} != {".txt"}:
         raise UsageError(f"{path_in}: processes share plain text only, into plain text; translate it without torchrun")
-    found = given_encoding(path_in, encoding) if encoding else find_encoding(path_in, source)
+    found = _encoding(path_in, encoding, source)
     report = Report()
 
     def counted(texts: list[str]) -> list[str | Translated]:
@@ -210,7 +210,7 @@ def _translate_html(job: DocumentJob) -> None:
 class Format(NamedTuple):
     """How to translate a format, how its files declare their encoding, and whether it has character references.
 
-    A `binary` format is no text: its files are archives."""
+    A `binary` format is not text: its files are archives."""
 
     rewrite: Callable[[DocumentJob], None]
     stated: Stated = lambda head: None

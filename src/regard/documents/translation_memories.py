@@ -3,27 +3,59 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from regard.data.formats import exchange
-from regard.data.formats.exchange import child
+from regard.data.formats.exchange import child, name_of
 from regard.data.formats.languages import find_language
 from regard.documents.document_job import DocumentJob, batches
-from regard.documents.xml_edits import XmlDocument, with_attribute
-from regard.documents.xml_inline import element_text, translate_elements
+from regard.documents.markup import Mark, Piece, same_text, sent_text, translate_marked
+from regard.documents.xml_edits import XmlDocument, inline_pieces, text_pieces, with_attribute
 from regard.errors import DataError
 
+# Inline elements that come as two separate halves: role, and the attributes that both halves share
+HALVES = {
+    "bpt": ("open", "i", "rid"), "ept": ("close", "i", "rid"),
+    "bx": ("open", "rid", "id"), "ex": ("close", "rid", "id"),
+    "sc": ("open", "id"), "ec": ("close", "startRef"),
+}  # fmt: skip
+WRAPPERS = frozenset({"g", "pc", "mrk", "hi", "sub"})
+PROTECTED = frozenset({"protected", "x-protected", "x-DNT"})  # types of <mrk> whose text is not to be translated
 NO_SOURCE = "without a source text"
 ALREADY_TRANSLATED = "already translated"
+
+
+# Inline elements
 
 
 def _translated(job: DocumentJob, document: XmlDocument, elements: Sequence[Any]) -> dict[Any, str]:
     """The translated content of each element, as XML."""
     done: dict[Any, str] = {}
     for batch in batches(elements):
-        done.update(zip(batch, translate_elements(document, batch, job.translate), strict=True))
+        pieces = [_pieces(document, element) for element in batch]
+        for element, before, after in zip(batch, pieces, translate_marked(pieces, job.translate), strict=True):
+            written = (document.escape(piece) if isinstance(piece, str) else piece.content for piece in after)
+            done[element] = document.inner(element) if same_text(before, after) else "".join(written)
     job.report.translated += len(elements)
     return done
+
+
+def _pieces(document: XmlDocument, element: Any) -> list[Piece]:
+    """The text and inline elements of a segment."""
+
+    def single(inner: Any) -> Mark:
+        if name_of(inner) not in HALVES:
+            return Mark(document.outer(inner))
+        role, *names = HALVES[name_of(inner)]
+        key = next((inner.get(name) for name in names if inner.get(name) is not None), None)
+        return Mark(document.outer(inner), "open" if role == "open" else "close", ("half", key))
+
+    return list(inline_pieces(document, element, partial(text_pieces, document), _is_wrapper, single))
+
+
+def _is_wrapper(inner: Any) -> bool:
+    return name_of(inner) in WRAPPERS and inner.get("translate") != "no" and inner.get("mtype") not in PROTECTED
 
 
 # TMX
@@ -140,14 +172,12 @@ def _segmented_edit(document: XmlDocument, unit: Any, parts: Sequence[Any], job:
 def _apply(document: XmlDocument, edit: TargetEdit, done: Mapping[Any, str], job: DocumentJob) -> None:
     unit, source_element, target_element, parts, kept = edit
     new = {part: done[part] for part in parts}
-    content = (
-        new[source_element]
-        if source_element in new
-        else _segmented_content(document, source_element, target_element, new, kept)
-    )
+    content = new.get(source_element)
+    if content is None:
+        content = _segmented_content(document, source_element, target_element, new, kept)
     attributes, note = {"state": "translated"}, ""
-    doubt = job.doubt(element_text(document, part) for part in parts) if job.review_below else ""
-    if exchange.name_of(unit) != "trans-unit":  # XLIFF 2.x, where the state is that of the segment
+    doubt = job.doubt(sent_text(_pieces(document, part)) for part in parts) if job.review_below else ""
+    if name_of(unit) != "trans-unit":  # XLIFF 2.x, where the state is that of the segment
         if job.review or doubt:
             attributes["subState"] = f"regard:{doubt.replace(', ', '-').replace(' ', '-') or 'needs-review'}"
         for name, value in attributes.items():

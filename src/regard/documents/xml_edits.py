@@ -7,14 +7,17 @@ lxml lists the elements.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from lxml import etree
 
-from regard.data.formats.exchange import refuse_entities
+from regard.data.formats.exchange import name_of, refuse_entities
+from regard.documents.document_job import edited
+from regard.documents.markup import Mark, Piece, parse
 from regard.errors import DataError
 
 TOKEN = re.compile(
@@ -76,10 +79,13 @@ class XmlDocument:
         return f"{opening}{self.inner(element, changes)}{closing}"
 
     def inner(self, element: Any, changes: Mapping[Any, str] | None = None) -> str:
-        """The text inside an element, with replaced contents for some of its descendants."""
+        """The text inside an element, with replaced contents for some of its descendants; of nested ones, for the
+        outermost."""
         span = self._spans[element]
         parts, end = [], span.inside
         for inside, content in sorted((self._spans[each], content) for each, content in (changes or {}).items()):
+            if inside.start < end:
+                continue
             parts += [self.text[end : inside.start], opened(self.text[inside.start : inside.inside]), content]
             parts.append(self.text[inside.outside : inside.end] or f"</{inside.name}>")
             end = inside.end
@@ -133,11 +139,38 @@ class XmlDocument:
                 edits.append((span.start, span.end, f"{opened(tag)}{self._contents[element]}</{span.name}>"))
             else:
                 edits += [(span.start, span.inside, tag), (span.inside, span.outside, self._contents[element])]
-        parts, done = [], 0
-        for start, end, text in sorted(edits):
-            parts += [self.text[done:start], text]
-            done = end
-        return "".join([*parts, self.text[done:]])
+        return edited(self.text, edits)
+
+
+def inline_pieces(
+    document: XmlDocument,
+    element: Any,
+    text: Callable[[str], Iterable[Piece]],
+    is_wrapper: Callable[[Any], bool],
+    single: Callable[[Any], Mark],
+    light: str = "",
+) -> Iterator[Piece]:
+    """The text and inline elements of a segment, in document order.
+
+    A wrapper is a pair of marks around its own pieces, any other element a `single` mark. Elements of the name `light`
+    only format their words."""
+    yield from text(element.text or "")
+    for inner in element:
+        if name_of(inner) and not document.span(inner).is_empty and is_wrapper(inner):
+            opening, closing = document.tags(inner)
+            is_light = name_of(inner) == light
+            yield Mark(opening, "open", inner, firm=True, light=is_light)
+            yield from inline_pieces(document, inner, text, is_wrapper, single, light)
+            yield Mark(closing, "close", inner, firm=True, light=is_light)
+        elif name_of(inner):  # not a comment
+            yield single(inner)
+        yield from text(inner.tail or "")
+
+
+def text_pieces(document: XmlDocument, text: str) -> Iterator[Piece]:
+    """Text and its placeholders, which are escaped as XML."""
+    for piece in parse(text):
+        yield piece if isinstance(piece, str) else replace(piece, content=document.escape(piece.content))
 
 
 def opened(tag: str) -> str:

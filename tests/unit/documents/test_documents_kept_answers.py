@@ -80,7 +80,7 @@ def test_after_kill_nine_only_the_last_line_may_be_lost(tmp_path: Path) -> None:
 
 def test_bad_files_are_told_in_a_line(tmp_path: Path) -> None:
     (tmp_path / "kept.jsonl").write_text('{"q": 1}\nno json\n{"q":"a","s":"b","source":"en","target":"es"}\n', "utf-8")
-    with pytest.warns(UserWarning, match="2 of 3 lines are no kept answers"):
+    with pytest.warns(UserWarning, match="2 of 3 lines are not kept answers"):
         kept = KeptAnswers(tmp_path / "kept.jsonl")
     assert [each.target for each in kept.find(PAIR, "aa")] == []
     (tmp_path / "folder").mkdir()

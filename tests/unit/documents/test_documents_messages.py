@@ -260,6 +260,10 @@ def test_properties_as_java_reads_them(tmp_path: Path):
     assert after == {key: value.upper() for key, value in before.items()}
     assert out.startswith("# a comment = kept \\\n! and this\n\nopen=OPEN")
     assert rewrite(tmp_path, "a.properties", text, lambda texts: texts)[0] == text
+    broken = "long\\\r\n  key \\\r\n = the \\\r\n text\\\r\n\r\n"
+    assert rewrite(tmp_path, "a.properties", broken)[0] == broken.replace("the \\\r\n text", "THE TEXT")
+    with pytest.raises(DataError, match=r"line 2: Invalid .*users; expected four hexadecimal digits"):
+        rewrite(tmp_path, "a.properties", "a=b\npath=C:\\users\n")
     path, new = tmp_path / "b.properties", tmp_path / "c.properties"
     path.write_bytes("a=é".encode("latin-1"))
     translate_document(path, new, lambda texts: ["ł é"], "en", "de", encoding="latin-1")

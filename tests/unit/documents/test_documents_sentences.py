@@ -12,7 +12,6 @@ from regard.documents.sentences import (
     split_text,
     translate_lines,
     translate_sentences,
-    translate_split,
 )
 from regard.errors import DataError
 
@@ -47,7 +46,8 @@ def test_line_breaks_are_those_of_the_source(text: str, translations: list[str])
     def translate(sentences: list[str]) -> list[str]:
         return [translations[number % len(translations)] for number in range(len(sentences))]
 
-    (out,) = translate_split([text], translate, "en")
+    passage = split_text(text, "en")
+    out = passage.join(translate(passage.sentences))
     assert re.findall(r"[\r\n]", out) == re.findall(r"[\r\n]", text)
 
 
@@ -74,17 +74,10 @@ def test_sentences(text: str, language: str, sentences: list[str]):
     assert split_text(text, language).sentences == sentences
 
 
-def test_all_sentences_of_all_texts_go_in_one_call():
-    calls = []
-
-    def note(sentences: list[str]) -> list[str]:
-        calls.append(sentences)
-        return shout(sentences)
-
-    assert translate_split(["One two.  Three.\n", "", " e"], note, "en") == ["ONE TWO.  THREE.\n", "", " E"]
-    assert calls == [["One two.", "Three.", "e"]]
-    assert translate_split(["", "...\n"], note, "en") == ["", "...\n"]
-    assert len(calls) == 1
+@pytest.mark.parametrize("text", ["One two.  Three.\n", "", " e", "...\n"])
+def test_white_space_and_texts_without_words_are_kept(text: str):
+    passage = split_text(text, "en")
+    assert passage.join(shout(passage.sentences)) == text.upper()
 
 
 def test_sentences_without_spaces_between_them_gain_some_where_the_translation_needs_it():
@@ -99,8 +92,6 @@ def test_sentences_without_spaces_between_them_gain_some_where_the_translation_n
 def test_the_number_of_translations_is_checked():
     with pytest.raises(DataError, match="1 translations for 2"):
         split_text("One. Two.", "en").join(["one"])
-    with pytest.raises(DataError, match="returned 0 translations for 1"):
-        translate_split(["one"], lambda sentences: [], "en")
 
 
 @pytest.mark.parametrize(

@@ -39,17 +39,12 @@ def evaluate_detector(detector: ObjectDetector, data: str, options: EvaluationOp
     scores: dict[str, object] = {"images": len(pairs), "AP": found.ap, "AP50": found.ap50, "AP75": found.ap75}
     kinds = error_kinds(pairs)
     if options.output:
-        save_figure(lambda: precision_figure(_curves(found), kinds, detector.name), options.output)
+        curves = {name: table[0].tolist() for name, table in found.precisions.items()}  # at an IoU of .50
+        save_figure(lambda: precision_figure(curves, kinds, detector.name), options.output)
     counts: dict[str, object] = {
         "objects missed" if kind == MISSED else f"boxes, {kind}": count for kind, count in kinds.items()
     }
     return Evaluation({**scores, **each, **counts}, unread)
-
-
-def _curves(found: AveragePrecision) -> dict[str, list[float]]:
-    """The precision of each class at 101 recalls, at an IoU of .50."""
-    tables = zip(found.names, found.precisions, strict=True)
-    return {name: table[0].tolist() for name, table in tables if table is not None}
 
 
 def error_kinds(pairs: Sequence[tuple[TrueBoxes, FoundBoxes]], least: float = LEAST) -> dict[str, int]:

@@ -9,7 +9,7 @@ from regard.errors import DataError
 from regard.families.contract import Evaluation, EvaluationOptions
 from regard.families.speech.audio import AudioSource, Samples, read_audio
 from regard.families.speech.manifest import Recording, read_recordings, utterances
-from regard.families.speech.metrics import character_edits, plain_words, word_edits
+from regard.families.speech.metrics import NORMALISATION, error_rates
 from regard.families.speech.pipeline import TranscribeOptions, Transcriber
 from regard.families.speech.recipe import SPEECH
 
@@ -25,8 +25,8 @@ class Measured(NamedTuple):
 
 
 def evaluate_speech(transcriber: Transcriber, data: str, options: EvaluationOptions) -> Evaluation:
-    """Error rates of words (WER) and characters (CER) without case and punctuation, by kind of error, and the share of
-    recordings that are not exactly right."""
+    """Error rates of words (WER) and characters (CER), by kind of error, and the share of recordings that are not
+    exactly right."""
     settings = None if options.beam is None else transcriber.settings.replace(beam=options.beam)
     asked, given = TranscribeOptions(settings=settings), list[Measured]()
 
@@ -41,23 +41,23 @@ def evaluate_speech(transcriber: Transcriber, data: str, options: EvaluationOpti
         if isinstance(found, DataError):
             unread.append(f"{given[number].name}: {found}")
             continue
-        said.append(plain_words(given[number].text))
-        heard.append(plain_words(found.text))
+        said.append(given[number].text)
+        heard.append(found.text)
         seconds += found.seconds
     if not said:
         raise DataError(f"{data} has no recording that can be read")
-    words, characters = word_edits(said, heard), character_edits(said, heard)
-    wrong = sum(one != other for one, other in zip(said, heard, strict=True))
+    rates = error_rates(said, heard)
     scores: dict[str, object] = {
         "recordings": len(said),
         "minutes": seconds / 60,
-        "words": words.reference,
-        "wer": words.rate,
-        "cer": characters.rate,
-        "substitutions": words.substitutions,
-        "deletions": words.deletions,
-        "insertions": words.insertions,
-        "recordings with an error": wrong / len(said),
+        "words": rates.words,
+        "text": NORMALISATION,
+        "wer": rates.wer,
+        "cer": rates.cer,
+        "substitutions": rates.substitutions,
+        "deletions": rates.deletions,
+        "insertions": rates.insertions,
+        "recordings with an error": rates.wrong_texts,
     }
     return Evaluation(scores, unread)
 

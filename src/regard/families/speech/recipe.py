@@ -67,8 +67,8 @@ class SpeechSection(Config):
         return self
 
 
-WER = Metric("wer")  # errors for each word of the reference
-SENTENCES = Metric("sentence_errors")  # share of utterances that are not exactly right
+WER = Metric("wer")  # errors for each word of the reference, of normalised text (training/evaluation/error_rates.py)
+SENTENCES = Metric("sentence_errors")  # share of utterances that are not exactly right, of normalised text
 BLANKS = Metric("blanks")  # share of frames whose best label is the blank
 HEARD = (WER, SENTENCES)
 

@@ -20,7 +20,7 @@ from regard.families.speech.conformer import ConformerConfig
 from regard.families.speech.ctc import write_speech
 from regard.families.speech.data import ROUNDED_LABELS, SpeechBatches, SpokenRows, speech_features
 from regard.families.speech.features import LogMelConfig, SpecAugment
-from regard.families.speech.metrics import word_edits
+from regard.families.speech.metrics import NORMALISATION, error_rates
 from regard.families.speech.prepare import SpeechPreparation
 from regard.families.speech.recipe import SpeechRecipe
 from regard.families.translation.metrics import SAMPLES, Sample
@@ -81,8 +81,8 @@ class SpeechEvaluation:
             frames += sum(map(len, heard.frames))
         references = [self.spoken.utterance(int(number)).text for number in self.heard]
         self.samples = _samples(found, references)
-        wrong = sum(one != other for one, other in zip(found, references, strict=True))
-        values = {"wer": word_edits(references, found).rate, "sentence_errors": wrong / len(found)}
+        rates = error_rates(references, found)
+        values = {"wer": rates.wer, "sentence_errors": rates.wrong_texts}
         return values | ({"blanks": blanks / frames} if frames else {})
 
     def _batches(self, rows: Rows) -> Iterator[SpeechBatch]:
@@ -109,7 +109,7 @@ class SpeechTask(SupervisedTask[SpeechBatch]):
     def __init__(self, recipe: SpeechRecipe, folder: Path, device: torch.device) -> None:
         self.recipe, self.device, training = recipe, device, recipe.training
         self.config, self.corpus = planned_config(recipe.model, ConformerConfig), _preparation(recipe).open(folder)
-        self.summary = f"{self.corpus.summary}; from {recipe.data.train}"
+        self.summary = f"{self.corpus.summary}; from {recipe.data.train}; wer of text: {NORMALISATION}"
         if training.validate_every and not len(self.corpus.parts["valid"]):
             raise DataError(
                 "there is no recording for validation; give data.valid, raise data.split, or switch validation off "

@@ -1,8 +1,8 @@
 """Message files in JSON: i18next, FormatJS, Vue, Chrome extensions and others (.json), Flutter's (.arb), Xcode's
-string catalogues (.xcstrings).
+string catalogues (.xcstrings); and in YAML, such as those of Rails.
 
-JSON and ARB keep every byte but those of the translated strings: order of keys, indentation, escapes. Xcode's
-catalogues get new entries, so they are written again, in Xcode's own layout.
+JSON, ARB and YAML keep every byte but those of the translated strings: order of keys, comments, indentation, escapes.
+Xcode's catalogues get new entries, so they are written again, in Xcode's own layout.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from regard.data.formats.languages import find_language, same_language
-from regard.documents.document_job import DocumentJob, batches
-from regard.documents.icu_messages import has_letters, sent_messages, translate_messages
-from regard.documents.text_edits import Edit, FoundText, edited, translated_edits
+from regard.documents.document_job import DocumentJob, TextSpan, batches, edited
+from regard.documents.icu_messages import has_letters, sent_messages, translate_messages, translated_edits
 from regard.errors import DataError
+from regard.optional import needed
 
 TOKEN = re.compile(r'(?P<string>"(?:[^"\\]|\\.)*+")|(?P<mark>[{}\[\],])')
 # Where every entry is an object with one of these, it alone is the text: descriptions and examples are not
@@ -35,7 +35,7 @@ class JsonString(NamedTuple):
     """A string of a JSON text: the keys and indices that lead to it, its place, and whether it is a key."""
 
     path: tuple[str | int, ...]
-    found: FoundText
+    found: TextSpan
     is_key: bool
 
 
@@ -50,7 +50,7 @@ def json_strings(text: str) -> Iterator[JsonString]:
             if top and is_key:
                 stack[-1] = top._replace(at=value)
             path = tuple(frame.at for frame in stack if frame.at is not None)
-            yield JsonString(path, FoundText(*token.span(), value), is_key)
+            yield JsonString(path, TextSpan(*token.span(), value), is_key)
         elif token["mark"] in "{[":
             stack.append(Frame(True, None) if token["mark"] == "{" else Frame(False, 0))
         elif token["mark"] in "}]":
@@ -90,7 +90,7 @@ def _has_message_keys(value: Any) -> bool:
     return all(isinstance(each, dict) and any(key in each for key in MESSAGE_KEYS) for each in entries)
 
 
-def _language_key(job: DocumentJob, value: Any, strings: Sequence[JsonString]) -> list[FoundText]:
+def _language_key(job: DocumentJob, value: Any, strings: Sequence[JsonString]) -> list[TextSpan]:
     """The only key of a file, if it is the code of the source language and has all messages in it."""
     if is_language_root(job, value):
         return [each.found for each in strings if each.is_key and len(each.path) == 1]
@@ -120,15 +120,15 @@ def translate_arb(job: DocumentJob) -> None:
     _write(job, text, todo, [each.found for each in values if each.path == (LOCALE,) and job.target])
 
 
-def _write(job: DocumentJob, text: str, todo: Sequence[FoundText], languages: Sequence[FoundText]) -> None:
+def _write(job: DocumentJob, text: str, todo: Sequence[TextSpan], languages: Sequence[TextSpan]) -> None:
     """Write the file with texts translated, and `languages` set to the target language."""
     escaped = text.isascii() and "\\u" in text
 
-    def spelled(_: FoundText, new: str) -> str:
+    def spelled(_: TextSpan, new: str) -> str:
         return json.dumps(new, ensure_ascii=escaped)
 
     edits = translated_edits(job, todo, spelled)
-    job.write(edited(text, [*edits, *(Edit(each.start, each.end, spelled(each, job.target)) for each in languages)]))
+    job.write(edited(text, [*edits, *(span._replace(text=spelled(span, job.target)) for span in languages)]))
 
 
 # Xcode's string catalogues
@@ -194,3 +194,134 @@ def _xcode_layout(value: Any, before: str) -> str:
     if xcode:  # which writes an empty object in three lines
         written = re.sub(r"^( *)(.* : )\{\}(,?)$", r"\1\2{\n\n\1}\3", written, flags=re.MULTILINE)
     return written + before[len(before.rstrip()) :]
+
+
+# YAML: ruamel.yaml says where each string is
+
+YAML_STRING = "tag:yaml.org,2002:str"
+# Words that one version of YAML or another takes for something else than a string
+OTHER_VALUES = frozenset({"yes", "no", "on", "off", "y", "n", "true", "false", "null", "~"})
+RUBY_SYMBOL = re.compile(r":[A-Za-z_]\w*[?!]?")  # of Ruby, which reads it as a name: `order: [:year, :month, :day]`
+YAML_PREFIX = re.compile(r"(?:[&!]\S*\s+)*")  # an anchor and a tag before a string
+YAML_PLAIN = re.compile(
+    r"[^\W\d_](?:(?!: | #)[^\r\n\t])*(?<![:\s])"
+)  # what needs no quotes, outside of [a, b] and {a: b}
+YAML_FLOW = re.compile(r"[,\[\]{}]")
+YAML_BLOCK = re.compile(r"([|>][^\r\n]*(?:\r\n|\r|\n))((?:[ \t]*(?:\r\n|\r|\n))*)([ \t]*)")
+
+
+class Scalar(NamedTuple):
+    """A string: its node, and whether it stands in [a, b] or {a: b}."""
+
+    node: Any
+    in_flow: bool
+
+
+def translate_yaml(job: DocumentJob) -> None:
+    text = job.text()
+    scalars = {}
+    roots = _composed(job, text)
+    for scalar in (scalar for root in roots for scalar in _scalars(root, set())):
+        node = scalar.node
+        start, end = node.start_mark.index, node.end_mark.index
+        prefix = YAML_PREFIX.match(text, start, end)
+        if node.tag == YAML_STRING and not (node.style is None and _is_name(node.value)):
+            scalars[TextSpan(prefix.end() if prefix else start, end, node.value)] = scalar
+    edits = translated_edits(
+        job, list(scalars), lambda found, new: _yaml_string(text[found.start : found.end], new, scalars[found])
+    )
+    new = edited(text, [*edits, *(edit for root in roots for edit in _yaml_language_key(job, root, text))])
+    if _shape(_composed(job, new)) != _shape(roots):
+        raise DataError(f"{job.path}: cannot be written with its translations; quote its strings, and try again")
+    job.write(new)
+
+
+def _is_name(plain: str) -> bool:
+    """Whether a string without quotes is a value or a symbol, not a text."""
+    return plain.lower() in OTHER_VALUES or RUBY_SYMBOL.fullmatch(plain) is not None
+
+
+def _composed(job: DocumentJob, text: str) -> list[Any]:
+    """The documents of a YAML file as trees of nodes."""
+    yaml = needed("ruamel.yaml", extra="documents")
+    try:
+        return [node for node in yaml.YAML(typ="safe", pure=True).compose_all(text) if node is not None]
+    except yaml.error.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+        raise DataError(f"{job.path}{line}: not well-formed YAML ({problem})") from None
+    except RecursionError:
+        raise DataError(f"{job.path}: nested too deeply") from None
+
+
+def _scalars(node: Any, seen: set[int], in_flow: bool = False) -> Iterator[Scalar]:
+    """The values that are scalars; one that several places refer to comes once."""
+    if id(node) in seen:
+        return
+    seen.add(id(node))
+    if node.id == "scalar":
+        yield Scalar(node, in_flow)
+        return
+    for inside in node.value:
+        value = inside[1] if node.id == "mapping" else inside
+        yield from _scalars(value, seen, in_flow or bool(node.flow_style))
+
+
+def _shape(roots: list[Any]) -> list[Any]:
+    """The kinds and tags of all nodes; one that several places refer to, or that is inside itself, is its number."""
+    shape: list[Any] = []
+    numbers: dict[int, int] = {}
+    todo = roots[::-1]
+    while todo:
+        node = todo.pop()
+        if id(node) in numbers:
+            shape.append(numbers[id(node)])
+            continue
+        numbers[id(node)] = len(numbers)
+        inside = [] if node.id == "scalar" else list(node.value)
+        if node.id == "mapping":
+            inside = [part for pair in inside for part in pair]
+        shape.append((node.id, node.tag, len(inside)))
+        todo += inside[::-1]
+    return shape
+
+
+def _yaml_language_key(job: DocumentJob, root: Any, text: str) -> Iterator[TextSpan]:
+    """The edit of the only key of a file, if it is the code of the source language, as in Rails."""
+    if root.id != "mapping":
+        return
+    if is_language_root(
+        job, {key.value: {} if value.id == "mapping" else None for key, value in root.value if key.id == "scalar"}
+    ):
+        key, _ = root.value[0]
+        start, end = key.start_mark.index, key.end_mark.index
+        quote = text[start] if text[start] in "\"'" else ""
+        yield TextSpan(start, end, f"{quote}{job.target}{quote}")
+
+
+def _yaml_string(raw: str, new: str, scalar: Scalar) -> str:
+    """A translation in the style of its source: plain, in quotes of either kind, or as a block."""
+    style = scalar.node.style
+    if style in ("|", ">"):
+        return _yaml_block(raw, new, style)
+    plain = (
+        YAML_PLAIN.fullmatch(new) and new.lower() not in OTHER_VALUES and not (scalar.in_flow and YAML_FLOW.search(new))
+    )
+    if style is None and plain:
+        return new
+    if style == "'" and "\n" not in new:
+        return "'" + new.replace("'", "''") + "'"
+    return json.dumps(new, ensure_ascii=False)
+
+
+def _yaml_block(raw: str, new: str, style: str) -> str:
+    found = YAML_BLOCK.match(raw)
+    assert found is not None
+    head, blank, indent = found.groups()
+    end = "\r\n" if head.endswith("\r\n") else head[-1]
+    lines = new.strip("\n")
+    if style == ">":  # in which one line break is a space
+        lines = re.sub(r"\n+", lambda breaks: breaks[0] + "\n", lines)
+    body = end.join(f"{indent}{line}" if line else "" for line in lines.split("\n"))
+    return head + blank + body + raw[len(raw.rstrip("\r\n")) :]
