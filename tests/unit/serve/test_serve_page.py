@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 import regard
-from regard.families.language.view import inspect_translation, inspect_translator
+from regard.families.translation.view import inspect_translation, inspect_translator
 from regard.look.page import quantise
 from regard.search.search import SearchSettings
 from regard.search.search_tree import ROOT, grow_tree, path_to
@@ -102,12 +102,9 @@ def alike(one, other) -> bool:
 @pytest.mark.parametrize("path", ["translate", "translate/stream"])
 def test_each_sentence_is_searched_once(served, translator_folder, monkeypatch, path):
     translator, sentences = served.registry.translator(translator_folder.name), []
-    begin, terms = translator.begin, translator.term_search
-    decode = terms.decode
+    begin, decode = translator.begin, translator.decode
     monkeypatch.setattr(translator, "begin", lambda text, **more: sentences.append(text) or begin(text, **more))
-    monkeypatch.setattr(
-        translator.term_search, "decode", lambda some, *more: sentences.extend(some) or decode(some, *more)
-    )
+    monkeypatch.setattr(translator, "decode", lambda some, *more: sentences.extend(some) or decode(some, *more))
     text = [f"We eat {word}." for word in ("bread", "fish", "rice") * 7]
     asked = {"model": translator_folder.name, "text": " ".join(text), "to": "es", "search": True, "n_best": 3}
     assert served.client.post(f"/api/{path}", json=asked).status_code == 200

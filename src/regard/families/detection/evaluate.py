@@ -14,7 +14,7 @@ from regard.errors import DataError
 from regard.families.contract import Evaluation, EvaluationOptions
 from regard.families.detection.annotations import open_regions
 from regard.families.detection.data import FoundBoxes, TrueBoxes
-from regard.families.detection.metrics import AveragePrecision, average_precision, overlap
+from regard.families.detection.metrics import average_precision, overlap
 from regard.families.detection.pipeline import AT_ONCE, Detected, ObjectDetector
 from regard.families.detection.view import precision_figure
 from regard.look.figure_files import save_figure

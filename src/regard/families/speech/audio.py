@@ -7,18 +7,15 @@ A file is read in blocks, so that hours of audio need no more memory than their 
 from __future__ import annotations
 
 import io
-import math
 import re
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import soxr
-from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from regard.errors import DataError, UsageError

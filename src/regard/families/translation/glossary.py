@@ -115,6 +115,9 @@ class Glossary:
                     return Match(term, start, end, *_forms(term, spelled)), len(form)
         return None
 
+    def __bool__(self) -> bool:
+        return bool(self.terms)
+
     @cached_property
     def _by_first_word(self) -> dict[str, list[tuple[list[str], Term]]]:
         """The terms by the first word of each of their forms, the longest first; those with a case rule before."""

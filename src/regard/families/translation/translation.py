@@ -12,13 +12,13 @@ import numpy as np
 
 from regard.data.tokenizers.pair import PairTokenizer
 from regard.data.tokenizers.unknown_words import UnknownWord
-from regard.families.translation.glossary import NO_TERMS, Glossary
-from regard.families.translation.quality import Assessment, Flag
-from regard.families.translation.terms import TermUse, term_uses
 from regard.look.forced_pass import AlignmentSettings, Pass
 from regard.look.word_alignment import Link
 
 if TYPE_CHECKING:
+    from regard.families.translation.glossary import Glossary
+    from regard.families.translation.quality import Assessment, Flag
+    from regard.families.translation.terms import TermUse
     from regard.families.translation.translator import Translator
 
 
@@ -33,7 +33,7 @@ class Translation:
     tokens: list[str]
     to: str = ""
     prefix: str = ""  # the beginning that was given
-    glossary: Glossary = field(default=NO_TERMS, repr=False)  # the terms that were given
+    glossary: Glossary | None = field(default=None, repr=False)  # the terms that were given, if any
     remembered: float | None = None  # from a translation memory: the similarity of the segment found there
     parts: Sequence[tuple[str, list[int]]] = field(default=(), repr=False)  # sentences, and the token ids of each
     alternatives: list[Translation] = field(default_factory=list)
@@ -60,6 +60,10 @@ class Translation:
     @cached_property
     def terms(self) -> list[TermUse]:
         """The terms of the glossary in the source, and where the translation has them."""
+        if self.glossary is None:
+            return []
+        from regard.families.translation.terms import term_uses
+
         return term_uses(self.source, self.text, self.glossary)
 
     @cached_property

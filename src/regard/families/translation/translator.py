@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 import torch
 from torch import nn
@@ -18,11 +19,7 @@ from regard.data.tokenizers.pair import PairTokenizer
 from regard.data.tokenizers.unknown_words import UnknownWord, unknown_words
 from regard.documents.sentences import split_sentences
 from regard.errors import CheckpointError, DataError, UsageError
-from regard.families.translation.glossary import NO_TERMS, Glossary
-from regard.families.translation.quality import Calibration
-from regard.families.translation.quality_estimators import QualityEstimator
-from regard.families.translation.source_search import SourceSearch, TermSearch
-from regard.families.translation.terms import TermEncoder, as_glossary
+from regard.families.translation.source_search import SourceSearch
 from regard.families.translation.translation import AnswerText, Partial, Translation
 from regard.look.forced_pass import ALIGNMENT, CROSS, AlignmentSettings, Pass, default_alignment, forced_passes, within
 from regard.look.word_alignment import Link
@@ -30,7 +27,13 @@ from regard.search.pipeline import BATCH_SENTENCES, DecodingPipeline
 from regard.search.search import Hypothesis, Search
 from regard.search.settings import SearchSettings, Vocabulary, read_decoding
 
-Terms = Glossary | Mapping[str, str | Sequence[str]]  # a glossary, or source terms with their translations
+if TYPE_CHECKING:  # glossaries and estimates of quality are imported by the first sentence that asks for them
+    from regard.families.translation.glossary import Glossary
+    from regard.families.translation.quality_estimators import QualityEstimator
+    from regard.families.translation.term_search import TermSearch
+    from regard.families.translation.terms import TermEncoder
+
+    Terms = Glossary | Mapping[str, str | Sequence[str]]  # a glossary, or source terms with their translations
 MAX_SOURCE = 512  # tokens; a longer text is cut into sentences, and a longer sentence is refused
 MAX_TOKEN_CHARACTERS = 20  # more than a token has on average
 
@@ -47,7 +50,7 @@ class Translator(DecodingPipeline):
         *,
         settings: SearchSettings | None = None,
         alignment: AlignmentSettings | None = None,
-        calibration: Calibration | None = None,
+        folder: Path | None = None,
         name: str = "",
         precision: str = "fp32",
         graphs: bool = True,
@@ -60,10 +63,29 @@ class Translator(DecodingPipeline):
         self.alignment = alignment or default_alignment(self.models[0])
         self.longest = self.positions or MAX_SOURCE
         self.answer_text = AnswerText(tokenizer, self.alignment, self._record_pass)
-        self.terms = TermEncoder(tokenizer)
         self.source_search = SourceSearch(self.decoder, self.vocabulary, tokenizer.source.pad, self.device)
-        self.term_search = TermSearch(self)
-        self.quality = QualityEstimator(self, calibration or Calibration())
+        self.folder = folder  # where a fitted estimate of quality is, if there is one
+
+    @cached_property
+    def term_search(self) -> TermSearch:
+        """The search for answers that have the terms of a glossary."""
+        from regard.families.translation.term_search import TermSearch
+
+        return TermSearch(self)
+
+    @property
+    def terms(self) -> TermEncoder:
+        """Makes constraints of terms."""
+        return self.term_search.terms
+
+    @cached_property
+    def quality(self) -> QualityEstimator:
+        """Estimates how good answers are, as fitted to data where its folder says so."""
+        from regard.families.translation.quality import Calibration
+        from regard.families.translation.quality_estimators import QualityEstimator
+
+        fitted = None if self.folder is None else Calibration.read(self.folder, self.models[0])
+        return QualityEstimator(self, fitted or Calibration())
 
     @classmethod
     def runs(cls, model: nn.Module) -> bool:
@@ -96,7 +118,7 @@ class Translator(DecodingPipeline):
             tokenizers[0],
             settings=read_decoding(first).settings,
             alignment=_read_alignment(first),
-            calibration=Calibration.read(first, loaded[0].model),
+            folder=first,
             name=Path(folders[0]).name,
             precision=precision,
             graphs=graphs,
@@ -152,8 +174,8 @@ class Translator(DecodingPipeline):
         pieces = [self.sentences(each) for each in texts]
         sentences = [part for parts in pieces for part in parts]
         prefixes = [beginning for parts in pieces for beginning in _prefixes(parts, prefix)]
-        terms = as_glossary(glossary)
-        decoded = iter(self.term_search.decode(sentences, prefixes, to, settings, terms))
+        terms = _as_glossary(glossary)
+        decoded = iter(self.decode(sentences, prefixes, to, settings, terms))
         answers = [
             self._joined(each, parts, [next(decoded) for _ in parts], to, prefix, terms)
             for each, parts in zip(texts, pieces, strict=True)
@@ -179,7 +201,7 @@ class Translator(DecodingPipeline):
         `watch` is called with the search after each of its steps. The last item has the whole translation.
         """
         settings, to, done = self.search_settings(changes, settings), self.target_language(to, style), ""
-        parts, found, terms = self.sentences(text), list[list[Hypothesis]](), as_glossary(glossary)
+        parts, found, terms = self.sentences(text), list[list[Hypothesis]](), _as_glossary(glossary)
         shown = settings.replace(n_best=1) if settings.widens else settings
         for part, beginning in zip(parts, _prefixes(parts, prefix), strict=True):
             running = self.begin(part, to=to, settings=shown, prefix=beginning, glossary=terms)
@@ -188,16 +210,27 @@ class Translator(DecodingPipeline):
                 watch(running)
                 ids = self.answer_text.final_ids(running.common_prefix()) if settled else running.history[0, 0].tolist()
                 yield Partial(f"{done} {self.answer_text.decode(ids, beginning)}".strip())
-            found += (
-                self.term_search.decode([part], [beginning], to, settings, terms)
-                if settings.widens
-                else running.results()
-            )
+            again = settings.widens
+            found += self.decode([part], [beginning], to, settings, terms) if again else running.results()
             done = f"{done} {self.answer_text.text(part, found[-1][0].tokens, to, beginning)}".strip()
             yield Partial(done)
         if parts:
             whole = self._joined(text, parts, found, to, prefix, terms)
             yield Partial(whole.text, whole.truncated, whole)
+
+    def decode(
+        self,
+        sentences: Sequence[str],
+        prefixes: Sequence[str],
+        to: str,
+        settings: SearchSettings,
+        glossary: Glossary | None = None,
+    ) -> list[list[Hypothesis]]:
+        """The best answers to every sentence, with the terms of a glossary if there is one."""
+        if glossary is not None:
+            return self.term_search.decode(sentences, prefixes, to, settings, glossary)
+        rows, forced = self.tokenizer.source_ids(sentences, to), self.tokenizer.target.encode(prefixes)
+        return self.source_search.search(rows, forced, settings)
 
     def begin(
         self,
@@ -206,13 +239,13 @@ class Translator(DecodingPipeline):
         to: str,
         settings: SearchSettings,
         prefix: str = "",
-        glossary: Glossary = NO_TERMS,
+        glossary: Glossary | None = None,
     ) -> Search:
         """A search for one sentence, to be advanced by the caller."""
         (row,) = self.tokenizer.source_ids([sentence], to)
         forced = self.tokenizer.target.encode([prefix])[0]
-        if self.term_search.constraints(sentence, len(row), to, settings, glossary) is not None:
-            ((answer, *_),) = self.term_search.decode([sentence], [prefix], to, settings, glossary)
+        if glossary is not None and self.term_search.constraints(sentence, len(row), to, settings, glossary):
+            ((answer, *_),) = self.decode([sentence], [prefix], to, settings, glossary)
             forced = [*answer.tokens, *([self.vocabulary.end] if answer.finished else [])]  # searched, and said again
         with torch.inference_mode():
             return Search(self.decoder, self.source_search.start([row], [forced], settings), settings, self.vocabulary)
@@ -332,7 +365,13 @@ class Translator(DecodingPipeline):
         return seen
 
     def _joined(
-        self, text: str, parts: list[str], found: list[list[Hypothesis]], to: str, prefix: str, glossary: Glossary
+        self,
+        text: str,
+        parts: list[str],
+        found: list[list[Hypothesis]],
+        to: str,
+        prefix: str,
+        glossary: Glossary | None,
     ) -> Translation:
         """One translation from the hypotheses of a text's sentences; alternatives exist for single sentences only."""
         best = self._translation(text, parts, [hypotheses[0] for hypotheses in found], to, prefix, glossary)
@@ -341,13 +380,13 @@ class Translator(DecodingPipeline):
         return best
 
     def _translation(
-        self, text: str, parts: list[str], found: list[Hypothesis], to: str, prefix: str, glossary: Glossary
+        self, text: str, parts: list[str], found: list[Hypothesis], to: str, prefix: str, glossary: Glossary | None
     ) -> Translation:
         spoken = [
             self.answer_text.text(part, hypothesis.tokens, to, beginning)
             for part, hypothesis, beginning in zip(parts, found, _prefixes(parts, prefix), strict=True)
         ]
-        if glossary.terms:
+        if glossary is not None:
             spoken = [self.terms.written(said, glossary.find(part)) for part, said in zip(parts, spoken, strict=True)]
         ids = [hypothesis.tokens for hypothesis in found]
         return Translation(
@@ -362,6 +401,15 @@ class Translator(DecodingPipeline):
             prefix=prefix,
             glossary=glossary,
         )
+
+
+def _as_glossary(given: Terms | None) -> Glossary | None:
+    """A glossary as callers give it: one, a mapping of terms, or none."""
+    if not given:  # a glossary without terms is false
+        return None
+    from regard.families.translation.terms import as_glossary
+
+    return as_glossary(given)
 
 
 def _prefixes(parts: Sequence[str], prefix: str) -> list[str]:

@@ -82,7 +82,7 @@ def output_line(
         unknown = [each.to_json() for each in answer.unknown]
         values = _as_json(answer, align, quality) | {"unknown": unknown, "alternatives": others}
         values |= {"memory": [each.to_json(answer.source) for each in matches]} if matches else {}
-        values |= {"terms": [each.to_json() for each in answer.terms]} if answer.glossary.terms else {}
+        values |= {"terms": [each.to_json() for each in answer.terms]} if answer.glossary else {}
         return json.dumps(values, ensure_ascii=False)
     if not answer.alternatives:
         return _with_columns(answer, align, quality)
@@ -242,7 +242,8 @@ def translate(
         )
     translator, last = routes[0], routes[-1]
     ask_opinions(translator, passes, reverse, device, allow_pickle)
-    translator.terms.check(terms)
+    if terms:
+        translator.terms.check(terms)
     target_language = last.target_language(to, style)  # refuse an unknown one before anything is read or written
     changes |= {"to": target_language} if style else {}
     translator.search_settings({key: value for key, value in changes.items() if key not in ("prefix", "to")})
