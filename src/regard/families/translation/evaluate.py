@@ -17,7 +17,7 @@ from regard.errors import DataError, UsageError
 from regard.families.catalog import models_run_by
 from regard.families.language.generator import TextGenerator
 from regard.families.language.language_models import LanguageModel
-from regard.families.translation.metrics import bleu_metric
+from regard.families.translation.metrics import bleu_metric, corpus_scores
 from regard.families.translation.quality import (
     Calibration,
     Evidence,
@@ -127,14 +127,9 @@ def targets_of(translator: Translator, pairs: Sequence[Pair]) -> set[str]:
 
 def text_scores(answers: Sequence[str], references: Sequence[str], targets: Iterable[str]) -> dict[str, object]:
     """Corpus scores of detokenised text in the target languages, with sacrebleu's signature."""
-    bleu, chrf = bleu_metric(targets), sacrebleu.CHRF()
-    same = sum(answer == reference for answer, reference in zip(answers, references, strict=True))
-    return {
-        "bleu": bleu.corpus_score(answers, [references]).score,
-        "chrf": chrf.corpus_score(answers, [references]).score,
-        "exact": same / len(answers),
-        "signature": str(bleu.get_signature()),
-    }
+    languages = set(targets)
+    signature = bleu_metric(languages, references).get_signature()
+    return {**corpus_scores(answers, references, languages), "signature": str(signature)}
 
 
 def _gold_error_rate(translator: Translator, pairs: Sequence[Pair]) -> float:

@@ -157,10 +157,10 @@ class PairEvaluation:
             pairs += some
         self.samples = _samples(pairs, answers)
         targets = sorted({pair.to for pair in pairs})
-        values = _corpus_scores(answers, [pair.target for pair in pairs], targets)
+        values = corpus_scores(answers, [pair.target for pair in pairs], targets)
         for to in targets if len(targets) > 1 else ():
             chosen = [i for i, pair in enumerate(pairs) if pair.to == to]
-            part = _corpus_scores([answers[i] for i in chosen], [pairs[i].target for i in chosen], [to])
+            part = corpus_scores([answers[i] for i in chosen], [pairs[i].target for i in chosen], [to])
             values |= {f"{name}_{to}": value for name, value in part.items()}
         return values
 
@@ -171,7 +171,8 @@ def _samples(pairs: Sequence[Pair], answers: Sequence[str]) -> list[Sample]:
     return [Sample(source=pairs[i].source, target=pairs[i].target, output=answers[i]) for i in chosen]
 
 
-def _corpus_scores(answers: Sequence[str], references: Sequence[str], targets: Sequence[str]) -> dict[str, float]:
+def corpus_scores(answers: Sequence[str], references: Sequence[str], targets: Iterable[str]) -> dict[str, float]:
+    """BLEU and chrF of detokenised text in the target languages, and the share of answers that are exactly right."""
     same = sum(answer == reference for answer, reference in zip(answers, references, strict=True))
     return {
         "bleu": bleu_metric(targets).corpus_score(answers, [references]).score,
