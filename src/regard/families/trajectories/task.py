@@ -1,12 +1,13 @@
-"""Forecasting tracks: a variational autoencoder of futures, and its diverse sampler (Yuan et al. 2021)."""
+"""Forecasting tracks: the losses of a variational autoencoder of futures and of its diverse sampler (Yuan et al. 2021),
+and the errors that training and `regard evaluate` measure."""
 
 from __future__ import annotations
 
-import json
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -14,108 +15,178 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.checkpoints import write_folder
-from regard.checkpoints.models import identify
 from regard.data.loader import Loader
-from regard.data.sources import PARTS, Part
 from regard.errors import ConfigError, DataError
+from regard.families.contract import Evaluation, EvaluationOptions
 from regard.families.trajectories.data import (
     SceneBatch,
     SceneBatches,
+    SceneCorpus,
     WindowProtocol,
     WindowStore,
-    built_in_walkers,
-    collection_files,
-    store_tracks,
+    read_scenes,
 )
 from regard.families.trajectories.model import AgentFormer, AgentFormerConfig, Diverse, Reconstruction
-from regard.families.trajectories.recipe import (
-    ForecastRecipe,
-    PathError,
-    SamplerRecipe,
-    ScenesOfTracksSection,
-    ScenesRecipe,
-)
-from regard.families.trajectories.tracks import SceneSettings, Tracks, read_tracks
-from regard.training.initial_model import initial_folder, initialised
+from regard.families.trajectories.recipe import ForecastRecipe, PathError, SamplerRecipe, ScenesRecipe
+from regard.families.trajectories.tracks import whole_file
+from regard.training.initial_model import initialised, planned_config
 from regard.training.losses import Loss
 from regard.training.safeguards import Poll
 from regard.training.task import Forward, SupervisedTask, Values, loader_options
 
-SKIPPED = "skipped.json"
+if TYPE_CHECKING:
+    from regard.families.trajectories.pipeline import Forecaster
+
+VALIDATION_SEED = 0
 
 
-@dataclass(frozen=True)
-class SceneCorpus:
-    """The windows that a model is trained, validated and tested on."""
+class ScenesTask(SupervisedTask[SceneBatch]):
+    """Windows of scenes: a past, and the future of every agent."""
 
-    stores: Mapping[Part, WindowStore]
-    settings: SceneSettings
-    skipped: list[str]
+    recipe: ScenesRecipe
 
-    @property
-    def summary(self) -> str:
-        told = ", ".join(
-            f"{len(self.stores[part]):,} with {len(self.stores[part].keys):,} tracks to {name}"
-            for part, name in _NAMED
-            if len(self.stores[part])
-        )
-        left = f"; {self.settings.leave_out} left out" if self.settings.leave_out else ""
-        bad = f"; {len(self.skipped):,} rows left out, the first: {self.skipped[0]}" if self.skipped else ""
-        return f"windows: {told}{left}{bad}"
-
-
-_NAMED: tuple[tuple[Part, str], ...] = (("train", "train on"), ("valid", "validate on"), ("test", "test on"))
-
-
-@dataclass(frozen=True)
-class ScenePreparation:
-    """How the files of a recipe become a corpus of windows."""
-
-    data: ScenesOfTracksSection
-    past: int
-    future: int
-    seed: int
-
-    def prepare(self, folder: Path, poll: Poll) -> None:
-        """Write the corpus into `folder`, unless it exists from before."""
+    @classmethod
+    def prepare(cls, recipe: ScenesRecipe, folder: Path, poll: Poll) -> None:
+        """Read the tracks and cut windows."""
+        config = model_config(recipe)
         if not folder.exists():
-            write_folder(folder, lambda temporary: self._write(temporary, poll))
+            write_folder(
+                folder,
+                lambda part: SceneCorpus.write(part, recipe.data, config.past, config.future, recipe.seed, poll),
+            )
 
-    def open(self, folder: Path) -> SceneCorpus:
-        """The corpus that was written into `folder`."""
-        stores = {part: WindowStore.load(folder, part) for part in PARTS}
-        skipped = json.loads((folder / SKIPPED).read_text(encoding="utf-8"))
-        return SceneCorpus(stores, SceneSettings.load(folder), skipped)
+    def __init__(self, recipe: ScenesRecipe, folder: Path, device: torch.device) -> None:
+        self.recipe, self.device = recipe, device
+        self.config, self.corpus = model_config(recipe), SceneCorpus.open(folder)
+        self.summary = f"{self.corpus.summary}; from {recipe.data.train}"
+        data, training = recipe.data, recipe.training
+        if training.validate_every and not len(self.corpus.stores["valid"]):
+            raise DataError(
+                "there is no window for validation; give data.valid, or set training.validate_every = 0 to do without"
+            )
+        batches = SceneBatches(
+            self.corpus.stores["train"], self.config.past, recipe.seed,
+            training.batch, data.most, data.mirror, data.scale,
+        )  # fmt: skip
+        self.loader = Loader(batches.plan, batches, **loader_options(training, device))
 
-    def _write(self, folder: Path, poll: Poll) -> None:
-        data = self.data
-        skipped: list[str] | None = [] if data.skip_bad else None
-        trained: tuple[str, ...] = ()
-        for part in PARTS:
-            tracks = self._tracks(part, skipped)
-            agents = data.agents if part == "train" else "complete"
-            fewest, stride = (data.fewest, data.stride) if part == "train" else (min(2, data.fewest), 1)
-            store = store_tracks(tracks, WindowProtocol(self.past, self.future, stride, fewest, agents), poll)
-            if part == "train":
-                trained = tuple(Path(each.name).stem for each in tracks)
-                if not len(store):
-                    raise DataError(
-                        f"data.train has no window of {self.past} + {self.future} steps with {fewest} agents or more; "
-                        "lower data.fewest, or the steps of the model"
-                    )
-            store.save(folder, part)
-        SceneSettings(leave_out=data.leave_out, trained=trained, every=data.every).save(folder)
-        (folder / SKIPPED).write_text(json.dumps(skipped or [], ensure_ascii=False), encoding="utf-8")
+    def validate(self, model: nn.Module, poll: Poll) -> Values:
+        """The errors of the best of the samples and of the likeliest future."""
+        return self._measured(model, SceneBatches(self.corpus.stores["valid"], self.config.past), poll)
 
-    def _tracks(self, part: Part, skipped: list[str] | None) -> list[Tracks]:
-        data = self.data
-        if data.built_in:
-            return [built_in_walkers(self.seed, number) for number in data.walkers.of(part)]
-        files = collection_files(data.paths("train")[0], data.leave_out, part) if data.leave_out else data.paths(part)
-        for file in files:
-            if Path(file).is_dir():
-                raise DataError(f"{file} is a folder; name a scene to leave out with data.leave_out, or give files")
-        return [read_tracks(file, every=data.every, bad=skipped) for file in files]
+    def test(self, model: nn.Module, poll: Poll) -> Values:
+        """The same on the scene that was left out, or on the test files; empty if there are none."""
+        store = self.corpus.stores["test"]
+        return self._measured(model, SceneBatches(store, self.config.past), poll) if len(store) else {}
+
+    def _measured(self, model: nn.Module, batches: SceneBatches, poll: Poll) -> Values:
+        assert isinstance(model, AgentFormer)
+        config, losses = self.config, []
+        torch.manual_seed(VALIDATION_SEED)  # the loss draws latent vectors; every step of training seeds its own
+
+        def predict(batch: SceneBatch, noise: Tensor) -> tuple[Tensor, Tensor]:
+            loss = self.loss(model, batch)
+            losses.append(torch.stack([loss.total, loss.tokens]))
+            return model.forecast(batch.past, batch.seen, noise)
+
+        found = measure(predict, batches, self.recipe.training.samples, config.latent, self.device, poll).summary()
+        total, agents = torch.stack(losses).sum(dim=0).tolist()
+        likeliest = {f"likeliest_{name}": value for name, value in found["likeliest"].items()}
+        return {"loss": total / agents, **found["best"], **likeliest}
+
+    @abstractmethod
+    def loss(self, model: Forward, batch: SceneBatch) -> Loss:
+        """The loss of a batch, summed over agents."""
+
+    def save(self, folder: Path) -> None:
+        """Write which scenes the model has seen beside the weights."""
+        self.corpus.settings.save(folder)
+
+
+class ForecastTask(ScenesTask):
+    """The first stage: reconstruction, the divergence of the posterior from the prior, and the best of the samples."""
+
+    recipe: ForecastRecipe
+
+    def build(self) -> nn.Module:
+        """A new model, or one with the weights of `model.init`."""
+        return initialised(self.recipe.model, {}) if self.recipe.model.init else AgentFormer(self.config)
+
+    def loss(self, model: Forward, batch: SceneBatch) -> Loss:
+        """The sum of the terms, with the divergence no lower than its floor."""
+        training = self.recipe.training
+        out: Reconstruction = model(
+            batch.past, batch.seen, batch.future, batch.known, training.samples, likeliest=training.likeliest > 0
+        )
+        agents = batch.known.any(dim=-1)
+        count = agents.sum().clamp(min=1)
+        total = path_errors(out.positions, batch.future, batch.known, training.error).sum()
+        total = total + training.best * path_errors(out.best, batch.future, batch.known, training.error).sum()
+        if out.likeliest is not None:
+            single = path_errors(out.likeliest, batch.future, batch.known, training.error).sum()
+            total = total + training.likeliest * single
+        divergence = out.divergence.float().masked_fill(~agents, 0.0).sum() / count
+        return Loss(total + training.kl * divergence.clamp(min=training.kl_floor) * count, count)
+
+
+class SamplerTask(ScenesTask):
+    """The second stage: a sampler whose futures are likely, different from each other, and near to the true one."""
+
+    recipe: SamplerRecipe
+
+    def build(self) -> nn.Module:
+        """The model of the first stage, frozen, with a new sampler."""
+        if not self.config.sampler:
+            raise ConfigError("model.sampler is 0; set it to the number of samples, such as 20")
+        model = initialised(self.recipe.model, {})
+        assert isinstance(model, AgentFormer) and model.sampler is not None
+        model.requires_grad_(False)
+        model.sampler.requires_grad_(True)
+        return model
+
+    def loss(self, model: Forward, batch: SceneBatch) -> Loss:
+        """The best of the samples, how alike the samples are, and the divergence from the prior."""
+        training = self.recipe.training
+        out: Diverse = model(batch.past, batch.seen, batch.future, batch.known, 0)
+        agents = batch.known.any(dim=-1)
+        count = agents.sum().clamp(min=1)
+        errors = path_errors(out.positions, batch.future[:, None], batch.known[:, None], training.error)
+        alike = likeness(out.positions, training.diversity_scale).masked_fill(~agents, 0.0).sum()
+        divergence = out.divergence.float().masked_fill(~agents, 0.0).sum() / count
+        total = training.reconstruction * errors.amin(dim=1).sum() + training.diversity * alike
+        return Loss(total + training.kl * divergence.clamp(min=training.kl_floor) * count, count)
+
+
+def path_errors(
+    positions: Float[Tensor, "*B N F 2"],
+    future: Float[Tensor, "*#B N F 2"],
+    known: Bool[Tensor, "*#B N F"],
+    kind: PathError,
+) -> Float[Tensor, "*B N"]:
+    """The error of every agent, summed over the steps that are known."""
+    squared = ((positions - future) ** 2).sum(dim=-1)
+    if kind == "distance":
+        squared = (squared + 1e-6).sqrt()  # the root has no slope at 0
+    return squared.masked_fill(~known, 0.0).sum(dim=-1)
+
+
+def likeness(samples: Float[Tensor, "B K N F 2"], scale: float) -> Float[Tensor, "B N"]:
+    """exp(-squared distance / scale), the mean over pairs of different samples of an agent.
+
+    Differences are taken before squares: |a|² + |b|² - 2 a·b would lose metres in the products of tf32 and bf16.
+    """
+    rows = samples.transpose(1, 2).flatten(3)
+    away = (rows[:, :, :, None] - rows[:, :, None]).square().sum(dim=-1)
+    count = rows.shape[2]
+    alike = (-away / scale).exp().sum(dim=(-2, -1)) - count  # a sample and itself are left out
+    return alike / max(1, count * (count - 1))
+
+
+def model_config(recipe: ScenesRecipe) -> AgentFormerConfig:
+    """The configuration of the model to train."""
+    if recipe.task == "forecast_sampler" and not recipe.model.init:
+        raise ConfigError("model.init is empty; the sampler is trained for a model of the first stage: give its folder")
+    return planned_config(recipe.model, AgentFormerConfig)
 
 
 SLOTS = 256  # places for agents in a batch that is measured
@@ -213,165 +284,60 @@ BASELINES: dict[str, Callable[[Tensor, int], Tensor]] = {
 }
 
 
-VALIDATION_SEED = 0
+FIRST_NEW, STEPS = 100_000, 40  # number of the first built-in scene that no recipe trains on, and how long scenes are
 
 
-class ScenesTask(SupervisedTask[SceneBatch]):
-    """Windows of scenes: a past, and the future of every agent."""
+def evaluate_forecasts(forecaster: Forecaster, data: str, options: EvaluationOptions) -> Evaluation:
+    """ADE and FDE in metres on a file, on a scene of ETH/UCY (FOLDER#SCENE), or on built-in scenes; beside baselines.
 
-    recipe: ScenesRecipe
-
-    @classmethod
-    def prepare(cls, recipe: ScenesRecipe, folder: Path, poll: Poll) -> None:
-        """Read the tracks and cut windows."""
-        _preparation(recipe).prepare(folder, poll)
-
-    def __init__(self, recipe: ScenesRecipe, folder: Path, device: torch.device) -> None:
-        self.recipe, self.device = recipe, device
-        self.config = model_config(recipe)
-        self.corpus = _preparation(recipe).open(folder)
-        self.summary = f"{self.corpus.summary}; from {recipe.data.train}"
-        stores, training = self.corpus.stores, recipe.training
-        if training.validate_every and not len(stores["valid"]):
-            raise DataError(
-                "there is no window for validation; give data.valid, or set training.validate_every = 0 to do without"
-            )
-        batches = SceneBatches(
-            stores["train"],
-            self.config.past,
-            recipe.seed,
-            training.batch,
-            recipe.data.most,
-            recipe.data.mirror,
-            recipe.data.scale,
-        )
-        self.loader = Loader(batches.plan, batches, **loader_options(training, device))
-
-    def validate(self, model: nn.Module, poll: Poll) -> Values:
-        """The errors of the best of the samples and of the likeliest future."""
-        return self._measured(model, SceneBatches(self.corpus.stores["valid"], self.config.past), poll)
-
-    def test(self, model: nn.Module, poll: Poll) -> Values:
-        """The same on the scene that was left out, or on the test files; empty if there are none."""
-        store = self.corpus.stores["test"]
-        return self._measured(model, SceneBatches(store, self.config.past), poll) if len(store) else {}
-
-    def _measured(self, model: nn.Module, batches: SceneBatches, poll: Poll) -> Values:
-        assert isinstance(model, AgentFormer)
-        config, losses = self.config, []
-        torch.manual_seed(VALIDATION_SEED)  # the loss draws latent vectors; every step of training seeds its own
-
-        def predict(batch: SceneBatch, noise: Tensor) -> tuple[Tensor, Tensor]:
-            loss = self.loss(model, batch)
-            losses.append(torch.stack([loss.total, loss.tokens]))
-            return model.forecast(batch.past, batch.seen, noise)
-
-        found = measure(predict, batches, self.recipe.training.samples, config.latent, self.device, poll).summary()
-        total, agents = torch.stack(losses).sum(dim=0).tolist()
-        likeliest = {f"likeliest_{name}": value for name, value in found["likeliest"].items()}
-        return {"loss": total / agents, **found["best"], **likeliest}
-
-    @abstractmethod
-    def loss(self, model: Forward, batch: SceneBatch) -> Loss:
-        """The loss of a batch, summed over agents."""
-
-    def save(self, folder: Path) -> None:
-        """Write which scenes the model has seen beside the weights."""
-        self.corpus.settings.save(folder)
-
-
-class ForecastTask(ScenesTask):
-    """The first stage: reconstruction, the divergence of the posterior from the prior, and the best of the samples."""
-
-    recipe: ForecastRecipe
-
-    def build(self) -> nn.Module:
-        """A new model, or one with the weights of `model.init`."""
-        return initialised(self.recipe.model, {}) if self.recipe.model.init else AgentFormer(self.config)
-
-    def loss(self, model: Forward, batch: SceneBatch) -> Loss:
-        """The sum of the terms, with the divergence no lower than its floor."""
-        training = self.recipe.training
-        out: Reconstruction = model(
-            batch.past, batch.seen, batch.future, batch.known, training.samples, likeliest=training.likeliest > 0
-        )
-        agents = batch.known.any(dim=-1)
-        count = agents.sum().clamp(min=1)
-        total = path_errors(out.positions, batch.future, batch.known, training.error).sum()
-        total = total + training.best * path_errors(out.best, batch.future, batch.known, training.error).sum()
-        if out.likeliest is not None:
-            single = path_errors(out.likeliest, batch.future, batch.known, training.error).sum()
-            total = total + training.likeliest * single
-        divergence = out.divergence.float().masked_fill(~agents, 0.0).sum() / count
-        return Loss(total + training.kl * divergence.clamp(min=training.kl_floor) * count, count)
-
-
-class SamplerTask(ScenesTask):
-    """The second stage: a sampler whose futures are likely, different from each other, and near to the true one."""
-
-    recipe: SamplerRecipe
-
-    def build(self) -> nn.Module:
-        """The model of the first stage, frozen, with a new sampler."""
-        if not self.config.sampler:
-            raise ConfigError("model.sampler is 0; set it to the number of samples, such as 20")
-        model = initialised(self.recipe.model, {})
-        assert isinstance(model, AgentFormer) and model.sampler is not None
-        model.requires_grad_(False)
-        model.sampler.requires_grad_(True)
-        return model
-
-    def loss(self, model: Forward, batch: SceneBatch) -> Loss:
-        """The best of the samples, how alike the samples are, and the divergence from the prior."""
-        training = self.recipe.training
-        out: Diverse = model(batch.past, batch.seen, batch.future, batch.known, 0)
-        agents = batch.known.any(dim=-1)
-        count = agents.sum().clamp(min=1)
-        errors = path_errors(out.positions, batch.future[:, None], batch.known[:, None], training.error)
-        alike = likeness(out.positions, training.diversity_scale).masked_fill(~agents, 0.0).sum()
-        divergence = out.divergence.float().masked_fill(~agents, 0.0).sum() / count
-        total = training.reconstruction * errors.amin(dim=1).sum() + training.diversity * alike
-        return Loss(total + training.kl * divergence.clamp(min=training.kl_floor) * count, count)
-
-
-def path_errors(
-    positions: Float[Tensor, "*B N F 2"],
-    future: Float[Tensor, "*B N F 2"],
-    known: Bool[Tensor, "*B N F"],
-    kind: PathError,
-) -> Float[Tensor, "*B N"]:
-    """The error of every agent, summed over the steps that are known."""
-    squared = ((positions - future) ** 2).sum(dim=-1)
-    if kind == "distance":
-        squared = (squared + 1e-6).sqrt()  # the root has no slope at 0
-    return squared.masked_fill(~known, 0.0).sum(dim=-1)
-
-
-def likeness(samples: Float[Tensor, "B K N F 2"], scale: float) -> Float[Tensor, "B N"]:
-    """exp(-squared distance / scale), the mean over pairs of different samples of an agent.
-
-    Differences are taken before squares: |a|² + |b|² - 2 a·b would lose metres in the products of tf32 and bf16.
+    Of a folder without a scene, the one that the model was trained without is taken. Windows are cut by ETH/UCY's
+    protocol: stride 1, two agents or more, all of them seen at every step; with one agent where there are no others.
     """
-    rows = samples.transpose(1, 2).flatten(3)
-    away = (rows[:, :, :, None] - rows[:, :, None]).square().sum(dim=-1)
-    count = rows.shape[2]
-    alike = (-away / scale).exp().sum(dim=(-2, -1)) - count  # a sample and itself are left out
-    return alike / max(1, count * (count - 1))
-
-
-def model_config(recipe: ScenesRecipe) -> AgentFormerConfig:
-    """The configuration of the model to train."""
-    section = recipe.model
-    if section.init:
-        config = identify(initial_folder(section.init))[1].replace(**section.overrides)
-    elif recipe.task == "forecast_sampler":
-        raise ConfigError("model.init is empty; the sampler is trained for a model of the first stage: give its folder")
+    samples, config, settings, unread = options.samples, forecaster.config, forecaster.settings, list[str]()
+    scenes = list(
+        read_scenes(
+            data, range(FIRST_NEW, FIRST_NEW + max(1, options.count // STEPS)), options.seed, every=settings.every,
+            leave_out=settings.leave_out, bad=unread,
+        )
+    )  # fmt: skip
+    for fewest in (2, 1):
+        store = WindowStore.of(scenes, WindowProtocol(config.past, config.future, fewest=fewest))
+        if len(store):
+            break
     else:
-        config = section.config(source_vocab=0, target_vocab=0, pad=0)
-    assert isinstance(config, AgentFormerConfig)
-    return config
+        raise DataError(
+            f"{scenes[0].name} has no agent that is seen for {config.past + config.future} steps without a gap; errors "
+            "are measured on such agents alone"
+        )
+    batches = SceneBatches(store, config.past)
+
+    def predict(batch: SceneBatch, noise: Tensor) -> tuple[Tensor, Tensor]:
+        return forecaster.model.forecast(batch.past, batch.seen, noise)
+
+    errors = measure(predict, batches, samples, config.latent, forecaster.device, seed=options.seed).summary()
+    scores: dict[str, object] = {
+        "files": ", ".join(Path(name).name for name in store.names),
+        "windows": len(store),
+        "tracks": len(store.keys),
+        "protocol": f"{config.past} + {config.future} steps, stride 1, {fewest} agents or more, k = {samples}",
+    }
+    trained = {Path(name).stem for name in store.names} & set(map(whole_file, settings.trained))
+    if trained:
+        scores["note"] = f"the model was trained on {', '.join(sorted(trained))}"
+    titles = {"likeliest": "likeliest", "mean": f"mean of {samples}", "best": f"best of {samples}",
+              "joint": f"best of {samples}, all agents together"}  # fmt: skip
+    scores |= {title: errors[name] for name, title in titles.items()}
+    for name, continued in BASELINES.items():
+        guess = _always(continued, config.future)
+        scores[name] = measure(guess, batches, 1, 1, forecaster.device).summary()["likeliest"]
+    return Evaluation(scores, unread)
 
 
-def _preparation(recipe: ScenesRecipe) -> ScenePreparation:
-    config = model_config(recipe)
-    return ScenePreparation(recipe.data, config.past, config.future, recipe.seed)
+def _always(continued: Callable[[Tensor, int], Tensor], steps: int) -> Predict:
+    """A baseline as a way to predict: one sample, whatever the noise."""
+
+    def predict(batch: SceneBatch, _: Tensor) -> tuple[Tensor, Tensor]:
+        future = continued(batch.past, steps)
+        return future[:, None], future
+
+    return predict
