@@ -9,10 +9,9 @@ from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from regard.config import Config, Fraction
 from regard.errors import ConfigError
+from regard.families.folding.data import BUILT_IN
 from regard.training.recipe.base import Recipe
 from regard.training.recipe.sections import LOSS, ExampleTrainingSection, Metric, ModelSection
-
-CHAINS = "builtin:chains"
 
 
 class ChainsSection(Config):
@@ -47,7 +46,7 @@ class FoldingSection(Config):
     @property
     def built_in(self) -> bool:
         """Whether the chains are the built-in ones."""
-        return self.train == CHAINS
+        return self.train == BUILT_IN
 
     @property
     def files(self) -> list[str]:
@@ -57,7 +56,7 @@ class FoldingSection(Config):
     @pydantic.model_validator(mode="after")
     def _check(self) -> Self:
         if not self.train:
-            raise ConfigError(f"data.train names no chains; give an archive, a structure, a folder, or {CHAINS!r}")
+            raise ConfigError(f"data.train names no chains; give an archive, a structure, a folder, or {BUILT_IN!r}")
         if self.built_in and self.alignments:
             raise ConfigError("data.alignments: the built-in chains have no families; leave it out")
         if self.rows > 1 and not self.alignments:
