@@ -21,6 +21,7 @@ from regard.families.folding.structures import (
     ATOMS,
     Chain,
     pdb_text,
+    read_chain,
     read_chains,
     read_family_alignments,
     read_structure,
@@ -167,6 +168,14 @@ def test_of_alternative_places_the_first_is_read(tmp_path, together):
     (chain,) = read_structure(tmp_path / "a.pdb")
     assert chain.sequence == "SS" and chain.known.all()
     assert chain.atoms[:, :, 0].tolist() == [[1] * 4, [2] * 4] and chain.atoms[0, :, 1].tolist() == [0, 1, 2, 3]
+
+
+def test_a_chain_is_chosen_by_name(tmp_path):
+    pytest.importorskip("gemmi")
+    file = _incomplete(tmp_path)
+    assert read_chain(file).name == "A" and read_chain(file, "B").sequence == "GGG"
+    with pytest.raises(DataError, match="has no protein chain 'Z'; it has A, B"):
+        read_chain(file, "Z")
 
 
 @pytest.mark.parametrize(

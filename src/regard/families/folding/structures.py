@@ -92,6 +92,15 @@ def read_structure(path: str | Path) -> list[Chain]:
     return chains
 
 
+def read_chain(path: str | Path, chain: str = "") -> Chain:
+    """One chain of a file, by its name or the first."""
+    chains = read_structure(path)
+    for found in chains:
+        if chain in ("", found.name):
+            return found
+    raise DataError(f"{path}: has no protein chain {chain!r}; it has {', '.join(found.name for found in chains)}")
+
+
 def _parsed(library: ModuleType, content: bytes, where: str) -> Any:
     text = content.decode("utf-8", "replace")
     start = next((line for line in text.splitlines() if line.strip() and not line.startswith("#")), "")
