@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -314,8 +314,9 @@ def _held_out(names: Sequence[str], data: FoldingSection) -> set[str]:
 MASKED, REPLACED = 0.8, 0.1  # of the letters to be predicted: shares that are hidden, or another residue
 
 
-class FoldInputs(NamedTuple):
-    """What a model reads of B chains, padded; `couplings` is None if no chain has them."""
+@dataclass(frozen=True)
+class FoldInputs(TensorBatch):
+    """What a model reads of B chains, padded: its arguments in order. `couplings` is None if no chain has them."""
 
     sequence: Int[Tensor, "B T"]
     mask: Bool[Tensor, "B T"]
@@ -324,20 +325,14 @@ class FoldInputs(NamedTuple):
     numbers: Int[Tensor, "B T"]
     couplings: Float[Tensor, "B T T"] | None
 
-    def to(self, device: torch.device) -> FoldInputs:
-        return FoldInputs(*(None if each is None else each.to(device) for each in self))  # type: ignore[arg-type]
+    def __iter__(self) -> Iterator[Tensor | None]:
+        return (getattr(self, field.name) for field in fields(FoldInputs))
 
 
 @dataclass(frozen=True)
-class FoldBatch(TensorBatch):
+class FoldBatch(FoldInputs):
     """B chains of known structure; what is not known of it is masked."""
 
-    sequence: Int[Tensor, "B T"]
-    mask: Bool[Tensor, "B T"]
-    rows: Int[Tensor, "B N T"]
-    rows_mask: Bool[Tensor, "B N"]
-    numbers: Int[Tensor, "B T"]
-    couplings: Float[Tensor, "B T T"] | None
     labels: Int[Tensor, "B N T"]  # the rows without anything hidden
     labels_mask: Bool[Tensor, "B N T"]  # letters to be predicted
     backbone: Float[Tensor, "B T 3 3"]
@@ -350,10 +345,6 @@ class FoldBatch(TensorBatch):
     def tokens(self) -> int:
         """Chains."""
         return len(self.sequence)
-
-    @property
-    def inputs(self) -> FoldInputs:
-        return FoldInputs(self.sequence, self.mask, self.rows, self.rows_mask, self.numbers, self.couplings)
 
 
 def pad_inputs(proteins: Sequence[ProteinInput], depth: int) -> FoldInputs:

@@ -48,11 +48,6 @@ class FoldingSection(Config):
         """Whether the chains are the built-in ones."""
         return self.train == BUILT_IN
 
-    @property
-    def files(self) -> list[str]:
-        """The files that it names."""
-        return [] if self.built_in else [path for path in (self.train, self.alignments) if path]
-
     @pydantic.model_validator(mode="after")
     def _check(self) -> Self:
         if not self.train:
@@ -107,4 +102,4 @@ class FoldingRecipe(Recipe):
     @property
     def files(self) -> list[str]:
         """The paths of its data; built-in data have none."""
-        return self.data.files
+        return [] if self.data.built_in else [path for path in (self.data.train, self.data.alignments) if path]

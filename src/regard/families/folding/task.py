@@ -96,7 +96,7 @@ class FoldingTask(SupervisedTask[FoldBatch]):
 
     def loss(self, model: Forward, batch: FoldBatch) -> Loss:
         """The weighted sum of all losses, summed over chains."""
-        answer = model(*batch.inputs, recycles=len(batch.recycles))
+        answer = model(*batch, recycles=len(batch.recycles))
         losses = sum(weight * value for weight, value in self._parts(answer, batch) if weight)
         assert isinstance(losses, Tensor)
         return Loss(losses.sum(), torch.full((), len(losses), device=losses.device))

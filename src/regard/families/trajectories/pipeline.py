@@ -46,12 +46,6 @@ class Forecast:
     truth: Float[np.ndarray, "N F 2"]
     noise: Float[np.ndarray, "K N L"] = field(repr=False)
 
-    def future_of(self, sample: int) -> Float[np.ndarray, "N F 2"]:
-        """One sample of all agents, or the likeliest future."""
-        if not LIKELIEST <= sample < len(self.samples):
-            raise UsageError(f"sample is {sample}; there are samples 0 to {len(self.samples) - 1}")
-        return self.likeliest if sample == LIKELIEST else self.samples[sample]
-
     def to_json(self) -> dict[str, Any]:
         """Plain values; positions that are not known are null."""
         return {
@@ -133,7 +127,8 @@ class Forecaster:
     def attention(self, scene: Forecast, sample: int = LIKELIEST) -> SceneAttention:
         """The recorded attention of a forecast while one of its samples is decoded."""
         require_attention(self.model, self.name)
-        scene.future_of(sample)  # refuses a wrong number
+        if not LIKELIEST <= sample < len(scene.samples):
+            raise UsageError(f"sample is {sample}; there are samples 0 to {len(scene.samples) - 1}")
         past, seen = self._tensors(scene.past)
         agents, steps, c, model = past.shape[1], past.shape[2], self.config, self.model
         recorded = record_neurons(model, LAYERS, unrolled=True)

@@ -4,7 +4,7 @@ and the errors that training and `regard evaluate` measure."""
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -238,27 +238,16 @@ def measure(
     poll: Callable[[], None] = lambda: None, seed: int = 0,
 ) -> Displacements:  # fmt: skip
     """The errors of a way to predict on all windows; agents that are not seen at every step do not count."""
-    found = list(_measured(predict, batches, samples, latent, device, poll, seed))
-    ade, fde, likeliest, scenes = (np.concatenate(each) for each in zip(*found, strict=True))
-    return Displacements(ade, fde, likeliest, scenes)
-
-
-def _measured(
-    predict: Predict, batches: SceneBatches, samples: int, latent: int, device: torch.device,
-    poll: Callable[[], None], seed: int,
-) -> Iterator[tuple[np.ndarray, ...]]:  # fmt: skip
+    parts: list[list[np.ndarray]] = []
     for rows in batches.in_order(SLOTS):
         poll()
         batch = batches(rows, (0, 0)).to(device)
         drawn, likeliest = predict(batch, batches.noise(rows, samples, latent, seed).to(device))
-        counted: Bool[Tensor, "B N"] = batch.complete
-        ade, fde = displacements(drawn.float(), batch.future)
-        own = torch.stack([each[:, 0] for each in displacements(likeliest.float()[:, None], batch.future)], dim=-1)
-        window = torch.from_numpy(rows).to(device)[:, None].expand_as(counted)
-        yield (
-            ade.transpose(1, 2)[counted].cpu().numpy(), fde.transpose(1, 2)[counted].cpu().numpy(),
-            own[counted].cpu().numpy(), window[counted].cpu().numpy(),
-        )  # fmt: skip
+        ade, fde = (errors.transpose(1, 2) for errors in displacements(drawn.float(), batch.future))
+        single = torch.cat(displacements(likeliest.float()[:, None], batch.future), dim=1).transpose(1, 2)
+        window = torch.from_numpy(rows).to(device)[:, None].expand_as(batch.complete)
+        parts.append([errors[batch.complete].cpu().numpy() for errors in (ade, fde, single, window)])
+    return Displacements(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
 
 def constant_velocity(past: Float[Tensor, "B N P 2"], steps: int) -> Float[Tensor, "B N F 2"]:
