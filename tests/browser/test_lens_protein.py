@@ -25,8 +25,8 @@ def pointed_at(view, row, length):
 
 def check(view, predictor, sequence):
     """A residue that is pointed at names the one that it looks at most in the last layer, in the mean of its heads."""
-    (request,) = predictor.read(sequence)
-    seen = predictor.attention(request.given)
+    (protein,) = predictor.read(sequence)
+    seen = predictor.attention(protein)
     last = list(seen.weights)[-1]
     weights = seen.weights[last].mean(axis=0)
     for row in (2, 7):

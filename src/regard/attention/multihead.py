@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from regard.attention import masks
 from regard.attention.cache import LayerCache, Slots, StaticCache
-from regard.attention.core import Attend, attention_scores
+from regard.attention.core import Attend
 from regard.attention.packing import Packing
 from regard.attention.places import Computed
 
@@ -25,8 +25,8 @@ class Memory(NamedTuple):
     With `rows`, only these S rows are in use. A reader that follows the row numbers needs no copy of them.
     """
 
-    k: Float[Tensor, "B G Tk Kk"]
-    v: Float[Tensor, "B G Tk K"]
+    k: Float[Tensor, "B G Tk K"]
+    v: Float[Tensor, "B G Tk Kv"]
     mask: Bool[Tensor, "B 1 1 Tk"] | None
     rows: Int[Tensor, "S"] | None = None
 
@@ -54,25 +54,6 @@ class Memory(NamedTuple):
         return Memory(k, v, self.mask)
 
 
-class OwnScores(nn.Module):
-    """What to add to scores so that those of own pairs become the scores of a second query and key projection.
-
-    It has no weights. As a module, its calls can be watched.
-    """
-
-    def forward(
-        self,
-        q: Float[Tensor, "B H Tq K"],
-        k: Float[Tensor, "B G Tk K"],
-        own_q: Float[Tensor, "B H Tq K"],
-        own_k: Float[Tensor, "B G Tk K"],
-        own: Bool[Tensor, "#B #H #Tq #Tk"],
-        scale: float | None,
-    ) -> Float[Tensor, "B H Tq Tk"]:
-        scores = attention_scores(own_q, own_k, scale=scale) - attention_scores(q, k, scale=scale)
-        return torch.where(own, scores, 0.0)
-
-
 class MultiHeadAttention(nn.Module):
     """H attention heads in parallel, concatenated and mixed by one output matrix; `head_width` is D/H by default.
 
@@ -80,10 +61,6 @@ class MultiHeadAttention(nn.Module):
     among several query heads. `prepare` changes queries and keys before the scores (rotary positions, normalisation);
     `position` makes a bias from the queries (relative positions). `key_bias` and `output_bias` default to `bias`.
     `gated` multiplies each head's result by a sigmoid of the query's vector (Jumper 2021).
-
-    With `own`, pairs of a query and a key that a call marks as `own` are scored by a second query and key projection;
-    the softmax and the values are the same for all pairs (AgentFormer's agent-aware attention, Yuan et al. 2021). The
-    second keys are stored beside the first ones, in memories and caches whose keys are then twice as wide.
     """
 
     PLACES: ClassVar = {"gate": Computed("gate", read=lambda module, args, options, output: torch.sigmoid(output))}
@@ -104,7 +81,6 @@ class MultiHeadAttention(nn.Module):
         dropout: float = 0.0,
         prepare: HeadTransform | None = None,
         position: PositionBias | None = None,
-        own: bool = False,
     ):
         super().__init__()
         kv_heads = kv_heads or heads
@@ -118,11 +94,6 @@ class MultiHeadAttention(nn.Module):
         self.value = nn.Linear(kv_width, kv_heads * self.head_width, bias=bias)
         self.output = nn.Linear(heads * self.head_width, width, bias=bias if output_bias is None else output_bias)
         self.gate = nn.Linear(width, heads * self.head_width) if gated else None
-        if own and prepare is not None:
-            raise ValueError("own scores read queries and keys as they are projected; leave out prepare")
-        self.own_query = nn.Linear(width, heads * self.head_width, bias=bias) if own else None
-        self.own_key = nn.Linear(kv_width, kv_heads * self.head_width, bias=self.key.bias is not None) if own else None
-        self.own_scores = OwnScores() if own else None
         self.attend = Attend()
         if self.gate is not None:  # open at first, whatever the query
             nn.init.zeros_(self.gate.weight)
@@ -131,8 +102,8 @@ class MultiHeadAttention(nn.Module):
     def remember(self, memory: Float[Tensor, "R T M"], mask: Bool[Tensor, "B 1 1 Tk"] | None = None) -> Memory:
         """Project a memory to keys and values, once for all queries. A packed memory is one row, and so are its keys
         and values until they are laid out."""
-        k, v = _products(memory, self.key, self.value)
-        return Memory(self._with_own_keys(self._split(k, self.kv_heads), memory), self._split(v, self.kv_heads), mask)
+        k, v = products(memory, self.key, self.value)
+        return Memory(self._split(k, self.kv_heads), self._split(v, self.kv_heads), mask)
 
     def static_cache(self, slots: Slots, dtype: torch.dtype = torch.float32) -> StaticCache:
         """Storage of fixed shape for the keys and values of this layer."""
@@ -140,11 +111,10 @@ class MultiHeadAttention(nn.Module):
 
     def project(
         self, x: Float[Tensor, "B T D"]
-    ) -> tuple[Float[Tensor, "B H T K"], Float[Tensor, "B G T Kk"], Float[Tensor, "B G T K"]]:
-        """The queries, keys and values of self-attention; the keys are twice as wide with own scores."""
-        q, k, v = _products(x, self.query, self.key, self.value)
-        k = self._with_own_keys(self._split(k, self.kv_heads), x)
-        return self._split(q, self.heads), k, self._split(v, self.kv_heads)
+    ) -> tuple[Float[Tensor, "B H T K"], Float[Tensor, "B G T K"], Float[Tensor, "B G T K"]]:
+        """The queries, keys and values of self-attention."""
+        q, k, v = products(x, self.query, self.key, self.value)
+        return self._split(q, self.heads), self._split(k, self.kv_heads), self._split(v, self.kv_heads)
 
     def forward(
         self,
@@ -157,11 +127,9 @@ class MultiHeadAttention(nn.Module):
         cache: LayerCache | None = None,
         first: int | Int[Tensor, "B"] | None = None,
         packing: Packing | None = None,
-        own: Bool[Tensor, "#B #H #Tq #Tk"] | None = None,
     ) -> Float[Tensor, "R T D"]:
         """`first` is the position of the first token; by default, the number of tokens in the cache. `packing` says
-        which text each token belongs to, if the texts are packed into one row. `own` marks the pairs that the second
-        projection scores."""
+        which text each token belongs to, if the texts are packed into one row."""
         if memory is None:
             q, k, v = self.project(x)
             if packing is not None:
@@ -186,26 +154,16 @@ class MultiHeadAttention(nn.Module):
         if self.position is not None:
             relative = self.position(q, k.shape[2])
             bias = relative if bias is None else bias + relative
-        if self.own_query is not None and self.own_scores is not None:
-            if own is None or packing is not None:
-                raise ValueError("a layer with own scores needs own=, the pairs that they are for, and no packing")
-            k, own_k = k.chunk(2, dim=-1)
-            more = self.own_scores(q, k, self._split(self.own_query(x), self.heads), own_k, own, self.scale)
-            bias = more if bias is None else bias + more
         y = self.attend(q, k, v, mask=mask, bias=bias, causal=causal, scale=self.scale, dropout=self.dropout)
         tokens = y.transpose(1, 2) if packing is None else packing.pack(y.transpose(1, 2))
         joined = tokens.reshape(*x.shape[:2], -1)
         return self.output(joined if self.gate is None else joined * torch.sigmoid(self.gate(x)))
 
-    def _with_own_keys(self, k: Float[Tensor, "B G T K"], x: Float[Tensor, "B T M"]) -> Float[Tensor, "B G T _"]:
-        """Keys, followed by those of the second projection if there is one."""
-        return k if self.own_key is None else torch.cat([k, self._split(self.own_key(x), self.kv_heads)], dim=-1)
-
     def _split(self, x: Float[Tensor, "B T HK"], heads: int) -> Float[Tensor, "B H T K"]:
         return x.view(*x.shape[:-1], heads, self.head_width).transpose(1, 2)
 
 
-def _products(x: Float[Tensor, "*B D"], *layers: nn.Linear) -> Sequence[Float[Tensor, "*B _"]]:
+def products(x: Float[Tensor, "*B D"], *layers: nn.Linear) -> Sequence[Float[Tensor, "*B _"]]:
     """The outputs of several linear layers for the same input.
 
     Code compiled for a GPU computes one product: it is faster than several small ones, forward and backward, and

@@ -164,20 +164,17 @@ def record_neurons(
     keys of the last. A recurrent model calls its attention once for each query in any case.
     """
     patterns = [layers] if isinstance(layers, str) else list(layers)
-    found, calls, own_calls = dict[str, LayerNeurons](), dict[str, list[Call]](), dict[str, list[Call]]()
+    found, calls = dict[str, LayerNeurons](), dict[str, list[Call]]()
     places = find_places(model, [f"{each}.{HEADS}" for each in patterns])
     modules = {place.name.removesuffix(f".{HEADS}"): place.called for place in places}
-    around = dict(model.named_modules())
-    own = {name: getattr(around.get(name), "own_scores", None) for name in modules}
 
-    def keep(module: nn.Module, name: str, kept: dict[str, list[Call]]) -> RemovableHandle:
+    def keep(module: nn.Module, name: str) -> RemovableHandle:
         def hook(_: nn.Module, args: tuple[Any, ...], options: dict[str, Any], output: Any) -> None:
-            kept.setdefault(name, []).append((args, options))
+            calls.setdefault(name, []).append((args, options))
 
         return module.register_forward_hook(hook, with_kwargs=True, prepend=True)
 
-    handles = [keep(module, name, calls) for name, module in modules.items()]
-    handles += [keep(module, name, own_calls) for name, module in own.items() if module is not None]
+    handles = [keep(module, name) for name, module in modules.items()]
     try:
         yield found
     finally:
@@ -188,7 +185,7 @@ def record_neurons(
         if isinstance(module, ScoredAttention):
             found[name] = _scored(module, several)
         else:
-            found[name] = _attended(several[used], own_calls.get(name, [])[used])
+            found[name] = _attended(several[used])
 
 
 @torch.inference_mode()
@@ -203,26 +200,15 @@ def neurons(model: nn.Module, layer: str, head: int, query: int, key: int, run: 
     return found
 
 
-def _attended(calls: Sequence[Call], own_calls: Sequence[Call]) -> LayerNeurons:
+def _attended(calls: Sequence[Call]) -> LayerNeurons:
     (*_, (args, options)) = calls
     q, k = args[:2]
     scale, bias = options.get("scale"), options.get("bias")
     queries = torch.cat([each[0] for each, _ in calls], dim=2)
     return LayerNeurons(
         _array(queries), _array(k), q.shape[-1] ** -0.5 if scale is None else scale,
-        None if bias is None or own_calls else _array(bias),  # that of own pairs is the bias of their layer
-        own=_own(own_calls) if own_calls else None,
+        None if bias is None else _array(bias),
     )  # fmt: skip
-
-
-def _own(calls: Sequence[Call]) -> OwnNeurons:
-    """The second projection. Keys have the number of the first query of the last call that is of their group."""
-    (*_, (last, _)) = calls
-    masks = [args[4][0, 0].cpu().numpy() for args, _ in calls]
-    of_keys = masks[-1].argmax(axis=0)
-    of_queries = np.concatenate([of_keys[each.argmax(axis=1)] for each in masks])
-    queries = torch.cat([args[2] for args, _ in calls], dim=2)
-    return OwnNeurons(_array(queries), _array(last[3]), (of_queries, of_keys))
 
 
 def _scored(module: ScoredAttention, calls: Sequence[Call]) -> LayerNeurons:

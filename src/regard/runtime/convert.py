@@ -57,7 +57,6 @@ class FusedAttention(MultiHeadAttention):
         self.scale, self.prepare, self.position, self.dropout = model.scale, model.prepare, model.position, 0.0
         self.query, self.output = fused([model.query], precision), fused([model.output], precision)
         self.gate = None if model.gate is None else fused([model.gate], precision)
-        self.own_query = self.own_key = None  # layers with own scores are left as they are
         self.attend = model.attend  # the same module, so that recording the model records this one too
         self.parts, self.precision = (model.query, model.key, model.value), precision
         self.eval()
@@ -116,9 +115,7 @@ def fused(layers: Sequence[nn.Linear], precision: str) -> Any:
 
 
 FASTER: dict[type[nn.Module], Callable[[Any, str], nn.Module]] = {
-    MultiHeadAttention: lambda layer, precision: (
-        layer if layer.own_query is not None else FusedAttention(layer, precision)
-    ),
+    MultiHeadAttention: FusedAttention,
     nn.Linear: lambda linear, precision: fused([linear], precision),
     Dropout: lambda dropout, precision: nn.Identity(),
     DropPath: lambda drop, precision: nn.Identity(),

@@ -15,18 +15,15 @@ from regard.families.folding.data import (
     FoldBatches,
     FoldExample,
     ProteinInput,
-    alignments_beside,
     built_in_chain,
     cropped,
     examples_of,
-    find_alignments,
-    find_chains,
     load_examples,
     pad_inputs,
     save_examples,
     truth,
-    unusable,
 )
+from regard.families.folding.structures import alignments_beside, find_alignments, find_chains, unusable
 
 
 def aligned(chain, count=6, seed=0):
@@ -42,7 +39,7 @@ def aligned(chain, count=6, seed=0):
 @pytest.fixture
 def examples():
     chains = [built_in_chain(1, number, (20, 30)) for number in range(3)]
-    return examples_of(chains, {chains[0].name: aligned(chains[0], 12)}, coupled=True)
+    return list(examples_of(chains, {chains[0].name: aligned(chains[0], 12)}, coupled=True))
 
 
 def test_couplings_find_columns_that_change_together():
@@ -122,8 +119,8 @@ def test_missing_atoms_are_masked_and_frames_stay_finite(examples):
 
 
 def test_inputs_are_padded_with_rows_spread_over_the_alignment(examples):
-    inputs = pad_inputs([each.given for each in examples], depth=3, multiple=8)
-    assert inputs.sequence.shape[1] % 8 == 0 and inputs.rows.shape[1] == 3
+    inputs = pad_inputs([each.given for each in examples], depth=3)
+    assert inputs.rows.shape[1] == 3
     assert inputs.mask.sum(dim=1).tolist() == [len(each.given) for each in examples]
     assert inputs.rows_mask.tolist() == [[True] * 3, [True, False, False], [True, False, False]]
     size = len(examples[0].given)

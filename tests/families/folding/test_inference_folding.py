@@ -73,16 +73,16 @@ def test_a_chain_too_long_for_memory_is_refused_in_words(predictor, monkeypatch)
 @pytest.mark.parametrize("changes", [{}, {"pair_width": 48, "growth": 4}, {"to_pairs": "products", "columns": False}])
 def test_the_memory_of_a_prediction_is_known_beforehand(make_folder_of_structures, changes):
     found = regard.load(make_folder_of_structures(**changes))
-    (request,) = found.read("AELMQKRHGN" * 8)
-    inputs = pad_inputs([request.given], 4)
+    (protein,) = found.read("AELMQKRHGN" * 8)
+    inputs = pad_inputs([protein], 4)
     with torch.inference_mode():
         peak = peak_bytes(lambda: found.model(*inputs, recycles=0), list(found.model.parameters()), torch.device("cpu"))
     assert inference_bytes(found.config, 80, 1) == pytest.approx(peak, rel=0.25)
 
 
 def test_every_layer_between_residues_is_looked_at(predictor):
-    (request,) = predictor.read(SEQUENCES[0])
-    seen = predictor.attention(request.given)
+    (protein,) = predictor.read(SEQUENCES[0])
+    seen = predictor.attention(protein)
     assert list(seen.weights) == [name for name in attention_names(predictor.model) if "column" not in name]
     for weights in seen.weights.values():
         assert weights.shape == (4, 17, 17)
@@ -131,13 +131,13 @@ def structure(tmp_path):
 
 
 def test_the_sequence_of_a_structure_is_folded(make_folder_of_structures, structure, capsys):
-    from regard.families.folding.structures import read_chain
+    from regard.families.folding.structures import read_structure
 
     folder = str(make_folder_of_structures())
     assert run(["fold", str(structure), "-m", folder, "--json"]) == 0
     out, err = capsys.readouterr()
     assert "the sequence alone is read" in err
-    (alone,) = regard.load(folder).fold(read_chain(structure).sequence)
+    (alone,) = regard.load(folder).fold(read_structure(structure)[0].sequence)
     assert json.loads(out)["places"][7] == pytest.approx(alone.places[7].tolist(), abs=2e-3)
 
 

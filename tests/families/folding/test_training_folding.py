@@ -10,11 +10,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from regard.errors import ConfigError, DataError
-from regard.families.folding.data import built_in_chain, examples_of
+from regard.families.folding.data import built_in_chain, contact_prior, examples_of
 from regard.families.folding.metrics import (
     baselines,
     confidence_loss,
-    contact_prior,
     interval,
     long_range_precision,
     rmsd,
@@ -201,8 +200,8 @@ def test_superposition_undoes_turns_and_moves_and_keeps_mirrors():
 
 
 def test_baselines_and_intervals():
-    examples = examples_of([built_in_chain(1, number, (50, 60)) for number in range(4)], {}, coupled=False)
-    prior = contact_prior(examples)
+    chains = [built_in_chain(1, number, (50, 60)) for number in range(4)]
+    examples, prior = list(examples_of(chains, {}, coupled=False)), contact_prior(chains)
     assert prior[1] == 1.0 and len(prior) == max(len(each.given) for each in examples)
     found = baselines(examples[0], prior)
     assert set(found) == {"random", "separation prior"}

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from regard.data.proteins.alphabet import GAP, LETTERS, NAMES, RESIDUES, UNKNOWN, decode, encode, read_residues
 from regard.data.proteins.fasta import given_proteins, read_alignment, read_fasta, read_proteins
 from regard.errors import DataError, UsageError
-from regard.families.folding.data import ANGLES, backbone_from_angles, built_in_chains, chain_of
+from regard.families.folding.data import ANGLES, backbone_from_angles, built_in_chain, chain_of
 from regard.families.folding.structures import (
     ATOMS,
     Chain,
@@ -184,7 +184,7 @@ def test_a_chain_is_chosen_by_name(tmp_path):
         ("a.pdb", "nothing of the kind\n", "has no atoms"),
         ("a.cif", "data_x\nloop_\n_atom_site.id\n_atom_site.Cartn_x\n1\n", "a.cif"),
         ("a.pdb", _atom_line(1, "P", " DA", "A", 1, (0, 0, 0)) + "\n", "no chain of amino acids"),
-        ("a.pdb", "ATOM      1  CA  ALA A   1       x.xxx   0.000   0.000\n", "a.pdb, line 1: .* are no coordinates"),
+        ("a.pdb", "ATOM      1  CA  ALA A   1       x.xxx   0.000   0.000\n", "a.pdb, line 1: .* are not coordinates"),
     ],
 )
 def test_files_without_a_protein_are_refused(tmp_path, name, content, told):
@@ -202,7 +202,7 @@ def test_without_gemmi_the_error_says_what_to_install(tmp_path, monkeypatch):
 
 def test_written_pdb_is_read_back(tmp_path):
     pytest.importorskip("gemmi")
-    chains = list(built_in_chains(3, 2))
+    chains = [built_in_chain(3, number) for number in range(2)]
     write_pdb(tmp_path / "a.pdb", chains, [np.linspace(0, 100, len(chain)) for chain in chains])
     for written, name, found in zip(chains, "AB", read_structure(tmp_path / "a.pdb"), strict=True):
         assert (found.name, found.sequence) == (name, written.sequence)
@@ -216,7 +216,7 @@ def test_biopython_reads_the_same_from_pdb_and_mmcif(tmp_path):
     gemmi, parsers = pytest.importorskip("gemmi"), pytest.importorskip("Bio.PDB")
     from Bio.SeqUtils import seq1
 
-    chain = next(built_in_chains(5, 1))
+    chain = built_in_chain(5, 0)
     values = np.linspace(10, 90, len(chain))
     trace = Chain.trace("t", chain.sequence, chain.atoms[:, 1])
     theirs = parsers.PDBParser(QUIET=True).get_structure("t", io.StringIO(pdb_text(trace, values)))
@@ -228,7 +228,7 @@ def test_biopython_reads_the_same_from_pdb_and_mmcif(tmp_path):
     structure = gemmi.read_structure(str(tmp_path / "a.pdb"))
     structure.setup_entities()
     structure.make_mmcif_document().write_file(str(tmp_path / "a.cif"))
-    ours = read_chain(tmp_path / "a.cif")
+    (ours,) = read_structure(tmp_path / "a.cif")
     other = parsers.MMCIFParser(QUIET=True).get_structure("t", str(tmp_path / "a.cif"))
     assert ours.sequence == "".join(seq1(residue.get_resname()) for residue in other.get_residues())
     for row, residue in enumerate(other.get_residues()):
@@ -256,7 +256,7 @@ def _torsion(a, b, c, d):
 
 
 def test_built_in_chains_have_the_angles_of_their_letters():
-    for chain in built_in_chains(7, 3):
+    for chain in (built_in_chain(7, number) for number in range(3)):
         backbone, complete = chain.backbone
         assert complete.all() and 24 <= len(chain) <= 64
         for (n, ca, c), (n2, ca2, c2), letter, after in zip(
@@ -269,7 +269,7 @@ def test_built_in_chains_have_the_angles_of_their_letters():
         steps = [np.linalg.norm(b - a) for a, b in pairwise(backbone[:, 1])]
         assert np.allclose(steps, 3.8, atol=0.05)
         assert (chain.known[:, 3] == (np.array(list(chain.sequence)) != "G")).all()
-    assert [c.sequence for c in built_in_chains(7, 3)] == [c.sequence for c in built_in_chains(7, 3)]
+    assert built_in_chain(7, 2).sequence == built_in_chain(7, 2).sequence
 
 
 def test_a_helix_rises_as_helices_do():
@@ -318,9 +318,9 @@ def test_alignments_lie_over_their_chains():
 def test_damaged_archives_are_refused(tmp_path):
     (tmp_path / "a.npz").write_bytes(b"PK not really")
     (tmp_path / "a.jsonl").write_text('{"chain": "x"}\n')
-    with pytest.raises(DataError, match="is no archive of chains"):
+    with pytest.raises(DataError, match="is not an archive of chains"):
         read_chains(tmp_path / "a.npz")
-    with pytest.raises(DataError, match=r"a.jsonl, line 1: is no alignment"):
+    with pytest.raises(DataError, match=r"a.jsonl, line 1: is not an alignment"):
         read_family_alignments(tmp_path / "a.jsonl", [Chain.trace("x", "AC", np.zeros((2, 3)))])
 
 

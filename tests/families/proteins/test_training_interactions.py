@@ -75,11 +75,11 @@ def test_pairs_are_read_with_their_sequences(corpus):
 @pytest.mark.parametrize(
     ("pairs", "sequences", "told"),
     [
-        ("A\tB\t2\n", "A\tACD\nB\tACD\n", "pairs.tsv, line 1: .* is no pair"),
+        ("A\tB\t2\n", "A\tACD\nB\tACD\n", "pairs.tsv, line 1: .* is not a pair"),
         ("A\tB\t1\nA\tC\t1\n", "A\tACD\nB\tACD\n", "pairs.tsv, line 2: there is no sequence of 'C'"),
         ("A\tB\t1\n", "A\tACD\nB\tAC1\n", "sequences.tsv, line 2, B: '1' at residue 3"),
         ("A\tB\t1\n", "A\tACD\nA\tACC\n", "A has two different sequences"),
-        ("A\tB\t1\n", "A ACD\n", "line 1: 'A ACD' is no protein"),
+        ("A\tB\t1\n", "A ACD\n", "line 1: 'A ACD' is not a protein"),
         ("\n", "A\tACD\n", "has no pair"),
     ],
 )

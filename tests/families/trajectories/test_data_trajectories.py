@@ -16,12 +16,10 @@ from regard.families.trajectories.data import (
     WindowStore,
     agent_noise,
     built_in_walkers,
-    collection_files,
-    store_tracks,
     windows,
 )
 from regard.families.trajectories.task import BASELINES, Displacements, constant_velocity, measure, straight_line
-from regard.families.trajectories.tracks import filled, frame_text, read_tracks
+from regard.families.trajectories.tracks import collection_files, filled, frame_text, read_tracks
 
 ETH_UCY = Path(data_root()) / "eth_ucy"
 ROWS = [(0, "7", 1.0, 2.0), (0, "a", 5.0, 5.0), (10, "7", 1.5, 2.0), (20, "7", 2.0, 2.0), (20, "a", 5.5, 5.0)]
@@ -66,8 +64,8 @@ def test_every_second_frame_counts_back_from_the_last():
     assert tracks.times.tolist() == [0, 1, 2, 3]
 
 
-def test_rows_given_twice_are_counted_and_contradictions_refused():
-    assert read_tracks(written([*ROWS, ROWS[0]])).repeated == 1
+def test_rows_given_twice_are_read_once_and_contradictions_refused():
+    assert len(read_tracks(written([*ROWS, ROWS[0]])).times) == len(ROWS)
     contradiction = written([*ROWS, (0, "7", 9.0, 2.0)])
     with pytest.raises(DataError, match=r"line 6: agent 7 is at \(9, 2\) in frame 0, but at \(1, 2\) by line 1"):
         read_tracks(contradiction)
@@ -79,10 +77,10 @@ def test_rows_given_twice_are_counted_and_contradictions_refused():
     ("text", "words"),
     [
         (b"", "has no row"),
-        (b"\xff\xfe\x00", "is no text"),
+        (b"\xff\xfe\x00", "is not text"),
         (b"frame,agent,x\n1,2,3", "no column 'y'"),
-        (b"1 2 3 4\n1 3 x 4", "line 2: 'x' is no number"),
-        (b"1 2 3 4\n1 3 nan 4", "line 2: 'nan' is no number"),
+        (b"1 2 3 4\n1 3 x 4", "line 2: 'x' is not a number"),
+        (b"1 2 3 4\n1 3 nan 4", "line 2: 'nan' is not a number"),
         (b"1 2 3 4\n1 3 4", "line 2: 3 columns"),
         (b"1 2 3 4 5", "5 columns without a header"),
         (b"frame,agent,x,y\n1,2,3,5,4,5", "line 2: 6 columns, where the first row has 4"),
@@ -135,8 +133,8 @@ def test_windows_of_map_coordinates_keep_millimetres():
     assert np.ptp(there.positions[:, 0, 1]) == pytest.approx(1, abs=1e-6)
 
 
-def test_a_missing_file_is_told(tmp_path):
-    with pytest.raises(DataError, match="is no file"):
+def test_a_missing_file_is_an_error(tmp_path):
+    with pytest.raises(DataError, match="is not a file"):
         read_tracks(tmp_path / "nothing.txt")
 
 
@@ -174,11 +172,11 @@ def test_present_agents_may_come_and_go():
 
 
 def test_a_store_comes_back(tmp_path):
-    store = store_tracks([built_in_walkers(1, 0), built_in_walkers(1, 1)], WindowProtocol(8, 12, stride=5))
+    store = WindowStore.of([built_in_walkers(1, 0), built_in_walkers(1, 1)], WindowProtocol(8, 12, stride=5))
     store.save(tmp_path, "train")
     again = WindowStore.load(tmp_path, "train")
     assert len(again) == len(store) and again.names == store.names and (again.positions == store.positions).all()
-    assert len(WindowStore.of([], 20)) == 0
+    assert len(WindowStore.of([], WindowProtocol(8, 12))) == 0
 
 
 @pytest.mark.skipif(not ETH_UCY.is_dir(), reason="needs ETH/UCY")
@@ -192,7 +190,7 @@ def test_a_store_comes_back(tmp_path):
     ],
 )
 def test_the_protocol_gives_the_known_tracks_and_errors(scene, tracks, errors):
-    store = store_tracks(
+    store = WindowStore.of(
         [read_tracks(file) for file in collection_files(ETH_UCY, scene, "test")], WindowProtocol(8, 12)
     )
     assert len(store.keys) == tracks
@@ -217,7 +215,7 @@ def test_a_straight_line_is_the_least_squares_fit():
 
 @pytest.fixture(scope="module")
 def store():
-    return store_tracks([built_in_walkers(1, number) for number in range(6)], WindowProtocol(8, 12, stride=3))
+    return WindowStore.of([built_in_walkers(1, number) for number in range(6)], WindowProtocol(8, 12, stride=3))
 
 
 def test_training_batches_turn_scenes_and_keep_distances(store):

@@ -151,7 +151,7 @@ def test_the_verb_writes_rows_pictures_and_json(folder, answer, tmp_path, capsys
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["nowhere.csv"], "is no file"),
+        (["nowhere.csv"], "is not a file"),
         ([SCENE, "--at", "7"], "has no frame 7"),
         ([SCENE, "-o", "scene.txt"], "cannot write attention as 'scene.txt'"),
     ],

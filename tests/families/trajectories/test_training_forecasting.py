@@ -88,7 +88,7 @@ def test_files_are_trained_on_and_wrong_rows_named(tmp_path):
     lines = [f"{t},{agent},{0.4 * t + agent},{agent}" for t in range(24) for agent in range(3)]
     (tmp_path / "scene.csv").write_text("\n".join([*lines, "30,1,x,2"]))
     sets = [*SMALL, f"data.train={tmp_path / 'scene.csv'}", f"data.valid={tmp_path / 'scene.csv'}"]
-    with pytest.raises(DataError, match="line 73: 'x' is no number"):
+    with pytest.raises(DataError, match="line 73: 'x' is not a number"):
         open_task(load_recipe("walkers-agentformer", sets), tmp_path / "data", CPU, lambda: None)
     recipe = load_recipe("walkers-agentformer", [*sets, "data.skip_bad=true", "data.stride=1"])
     task = open_task(recipe, tmp_path / "data", CPU, lambda: None)

@@ -14,7 +14,7 @@ from regard.data.formats.pairs import GoldPair
 from regard.errors import UsageError
 from regard.families.contract import EvaluationOptions
 from regard.families.language.language_models import LanguageModel
-from regard.families.trajectories.evaluate import evaluate_forecasts
+from regard.families.trajectories.task import evaluate_forecasts
 from regard.families.translation.evaluate import error_rates_by_reading, held_out_pairs
 from regard.families.translation.translator import Translator
 from regard.look.interventions import without_heads

@@ -146,15 +146,15 @@ def test_tokens_of_one_agent_have_a_query_and_key_of_their_own(make_forecaster):
     for asking, asked, query, key in ((1, 2, layer.own_query, layer.own_key), (1, steps + 2, layer.query, layer.key)):
         found = seen.neurons["encoder.layers.0.attention"].at(1, asking, asked)
         for place, projection, vector in ((asking, query, found.query), (asked, key, found.key)):
-            expected = projection(x[place]).numpy()[layer.head_width :]
-            np.testing.assert_allclose(vector, expected[: layer.head_width], atol=1e-5)
+            expected = projection(x[place]).numpy()[len(vector) :]
+            np.testing.assert_allclose(vector, expected[: len(vector)], atol=1e-5)
 
 
 @pytest.mark.parametrize("rows", [1, 3])
 def test_neurons_of_residues_give_their_weights_and_mean_scores_of_triangles(rows, make_folder_of_structures):
     predictor = regard.load(make_folder_of_structures())
-    (request,) = predictor.read("AELMQKRHGN")
-    given = replace(request.given, rows=np.repeat(request.given.rows, rows, axis=0))
+    (protein,) = predictor.read("AELMQKRHGN")
+    given = replace(protein, rows=np.repeat(protein.rows, rows, axis=0))
     seen = predictor.attention(given)
     assert seen.neurons.keys() == seen.weights.keys()
     inputs = pad_inputs([given], predictor.settings.rows)
@@ -174,13 +174,13 @@ def test_neurons_of_residues_give_their_weights_and_mean_scores_of_triangles(row
 
 def test_a_chain_of_many_residues_has_neurons_of_some_layers(make_folder_of_structures, monkeypatch):
     predictor = regard.load(make_folder_of_structures())
-    (request,) = predictor.read("AELMQKRHGN")
-    whole = predictor.attention(request.given).neurons
+    (protein,) = predictor.read("AELMQKRHGN")
+    whole = predictor.attention(protein).neurons
     most = sum(
         each.size for name, each in whole.items() if not name.endswith(("starting.attention", "ending.attention"))
     )
     monkeypatch.setattr("regard.families.folding.pipeline.MOST_NEURONS", most)
-    some = predictor.attention(request.given)
+    some = predictor.attention(protein)
     assert 0 < len(some.neurons) < len(some.weights) and sum(each.size for each in some.neurons.values()) <= most
 
 

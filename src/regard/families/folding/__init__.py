@@ -19,7 +19,7 @@ FAMILY = Family(
             {ANY_HEAD: 'print(model.fold("MKTAYIAKQRQISFVKSHFSRQ")[0].mean_confidence)'},
             input=PROTEIN,
             view="view.inspect_structure",
-            evaluate="evaluate.evaluate_structures",
+            evaluate="task.evaluate_structures",
             reader="reader.ChainReader",
         ),
     },

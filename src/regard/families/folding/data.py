@@ -1,13 +1,14 @@
-"""Batches of chains: cropped, with some rows of their alignments, of which some letters are hidden."""
+"""Chains for the model: built-in ones, examples with alignments, the prepared chains of a run, and batches."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -19,17 +20,26 @@ from torch import Tensor
 from regard.config import SavedConfig
 from regard.data.batch import TensorBatch
 from regard.data.proteins.alphabet import GAP, MASK, RESIDUES, encode
-from regard.data.proteins.fasta import Alignment, read_alignment
+from regard.data.proteins.fasta import Alignment
 from regard.errors import DataError
 from regard.families.folding.couplings import coupling_scores, spread
 from regard.families.folding.structures import (
     ATOMS,
-    SUFFIXES,
+    CONTACT,
     Chain,
-    read_chains,
-    read_family_alignments,
-    read_structure,
+    alignments_beside,
+    find_alignments,
+    find_chains,
+    unusable,
 )
+
+if TYPE_CHECKING:
+    from regard.families.folding.recipe import FoldingSection
+
+BUILT_IN = "builtin:chains"
+Range = tuple[int, int]
+LENGTHS: Range = (24, 64)  # residues of the built-in chains
+Poll = Callable[[], None]  # may raise to stop
 
 
 class FoldingSettings(SavedConfig):
@@ -101,7 +111,7 @@ def chain_of(name: str, sequence: str) -> Chain:
     return chain
 
 
-def built_in_chain(seed: int, number: int, length: tuple[int, int] = (24, 64)) -> Chain:
+def built_in_chain(seed: int, number: int, length: Range = LENGTHS) -> Chain:
     """One chain of segments with turns between them."""
     rng = np.random.default_rng([seed, 1, number])
     wanted, letters = int(rng.integers(length[0], length[1] + 1)), ""
@@ -112,25 +122,19 @@ def built_in_chain(seed: int, number: int, length: tuple[int, int] = (24, 64)) -
     return chain_of(f"chain-{seed}-{number:04d}", letters[:wanted])
 
 
-def built_in_chains(seed: int, count: int, length: tuple[int, int] = (24, 64)) -> Iterator[Chain]:
-    """The first chains of a seed."""
-    return (built_in_chain(seed, number, length) for number in range(count))
-
-
-ARCHIVE, ALIGNMENT_SUFFIXES = ".npz", (".a3m", ".afa", ".fasta", ".fa")
-CHAINS, ALIGNMENTS = "_chains.npz", "_alignments.jsonl.gz"  # ends of the names of files that belong together
-FEWEST_KNOWN = 8  # residues with a backbone, below which a chain has no structure to learn from
-
-
 @dataclass(frozen=True, eq=False)
 class ProteinInput:
-    """A sequence, the rows of its alignment (the first is the sequence itself), and its coupling scores, if any."""
+    """A sequence, the rows of its alignment (the first is the sequence itself), and its coupling scores, if any.
+
+    `told` says in words what was changed while it was read.
+    """
 
     name: str
     sequence: str
     rows: Int8[np.ndarray, "N L"]
     numbers: Int[np.ndarray, " L"]  # of residues along the chain; a jump is a gap
     couplings: Float[np.ndarray, "L L"] | None = None
+    told: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.sequence)
@@ -144,6 +148,7 @@ class ProteinInput:
         numbers: Int[np.ndarray, " L"] | None = None,
         *,
         coupled: bool = False,
+        told: tuple[str, ...] = (),
     ) -> ProteinInput:
         """With `coupled`, the coupling scores of the alignment are computed."""
         rows = encode(sequence).astype(np.int8)[None] if alignment is None else alignment.rows
@@ -153,95 +158,61 @@ class ProteinInput:
                 "expected an alignment whose first row is the sequence"
             )
         numbers = np.arange(len(sequence)) if numbers is None else numbers
-        return cls(name, sequence, rows, numbers, coupling_scores(rows) if coupled else None)
+        return cls(name, sequence, rows, numbers, coupling_scores(rows) if coupled else None, told)
 
 
-@dataclass(frozen=True, eq=False)
-class FoldExample:
+class FoldExample(NamedTuple):
     """A chain of known structure, and what is read of it."""
 
     given: ProteinInput
     chain: Chain
 
 
-def find_chains(path: str | Path) -> list[Chain]:
-    """The chains of an archive (.npz), of a structure file, or of all structure files of a folder."""
-    path = Path(path)
-    if path.is_dir():
-        files = sorted(file for file in path.iterdir() if set(file.suffixes) & set(SUFFIXES))
-        if not files:
-            raise DataError(f"{path}: has no structure; expected files ending in {', '.join(SUFFIXES)}, also .gz")
-        return [_named(chain, file) for file in files for chain in read_structure(file)]
-    if path.suffix == ARCHIVE:
-        return read_chains(path)
-    return [_named(chain, path) for chain in read_structure(path)]
+def usable_chains(
+    source: str, numbers: Iterable[int], seed: int, *, longest: int, skipped: list[str], length: Range = LENGTHS
+) -> list[Chain]:
+    """The chains of a source that can be learnt from and measured on: built-in ones by their numbers, seed and length,
+    or those of files. Others are named in `skipped`."""
+    if source == BUILT_IN:
+        chains = [built_in_chain(seed, number, length) for number in numbers]
+    elif Path(source).exists():
+        chains = find_chains(source)
+    else:
+        raise DataError(f"there is no file or folder {source!r}; expected chains of known structure, or {BUILT_IN!r}")
+    usable = [chain for chain in chains if not unusable(chain, longest)]
+    skipped += [reason for chain in chains if (reason := unusable(chain, longest))]
+    if not usable:
+        raise DataError(f"{source}: has no chain that can be used; the first is left out: {skipped[0]}")
+    return usable
 
 
-def _named(chain: Chain, file: Path) -> Chain:
-    name = f"{file.name.split('.')[0]}_{chain.name}"
-    return Chain(name, chain.sequence, chain.atoms, chain.known, chain.numbers, chain.resolution, chain.told)
-
-
-def find_alignments(path: str, chains: Sequence[Chain]) -> dict[str, Alignment]:
-    """The alignments of chains, by name: of a JSON Lines file of families, or of NAME.a3m in a folder."""
-    if not path:
-        return {}
-    place = Path(path)
-    if not place.is_dir():
-        return read_family_alignments(path, chains)
-    aligned = (file for file in sorted(place.iterdir()) if set(file.suffixes) & {*ALIGNMENT_SUFFIXES})
-    files = {file.name.split(".")[0]: file for file in aligned}
-    return {chain.name: read_alignment(files[chain.name]) for chain in chains if chain.name in files}
-
-
-def alignments_beside(path: str | Path) -> str:
-    """Where the alignments of chains are, if they are beside them: NAME_alignments.jsonl.gz of NAME_chains.npz, or
-    files in the same folder; empty if there are none."""
-    path = Path(path)
-    if path.is_dir():
-        return str(path) if any(set(file.suffixes) & {*ALIGNMENT_SUFFIXES} for file in path.iterdir()) else ""
-    beside = path.with_name(path.name.replace(CHAINS, ALIGNMENTS)) if path.name.endswith(CHAINS) else None
-    return str(beside) if beside is not None and beside.is_file() else ""
+def alignments_of(source: str, chains: Sequence[Chain]) -> dict[str, Alignment]:
+    """The alignments that are beside the chains of a source, by the names of these."""
+    return {} if source == BUILT_IN else find_alignments(alignments_beside(source), chains)
 
 
 def examples_of(
-    chains: Iterable[Chain],
-    alignments: dict[str, Alignment],
-    *,
-    coupled: bool,
-    poll: Callable[[], None] = lambda: None,
-) -> list[FoldExample]:
-    """Chains with what is read of them; `poll` may raise to stop."""
-    found = []
+    chains: Iterable[Chain], alignments: dict[str, Alignment], *, coupled: bool, poll: Poll = lambda: None
+) -> Iterator[FoldExample]:
+    """Chains with what is read of them."""
     for chain in chains:
         poll()
         given = ProteinInput.of(chain.name, chain.sequence, alignments.get(chain.name), chain.numbers, coupled=coupled)
-        found.append(FoldExample(given, chain))
-    return found
-
-
-def unusable(chain: Chain, longest: int) -> str:
-    """Why a chain cannot be learnt from; empty if it can."""
-    if len(chain) > longest:
-        return f"{chain.name} has {len(chain)} residues, more than data.longest = {longest}"
-    known = int(chain.backbone[1].sum())
-    if known < FEWEST_KNOWN:
-        return f"{chain.name} has {known} residues with N, CA and C; at least {FEWEST_KNOWN} are needed"
-    return ""
+        yield FoldExample(given, chain)
 
 
 def save_examples(folder: Path, name: str, examples: Sequence[FoldExample]) -> None:
     """Write examples as arrays, and their names and sequences as JSON."""
     arrays: dict[str, np.ndarray] = {}
-    for number, each in enumerate(examples):
+    for number, (given, chain) in enumerate(examples):
         kept = {
-            "rows": each.given.rows, "numbers": each.given.numbers, "couplings": each.given.couplings,
-            "atoms": each.chain.atoms, "known": each.chain.known,
+            "rows": given.rows, "numbers": given.numbers, "couplings": given.couplings,
+            "atoms": chain.atoms, "known": chain.known,
         }  # fmt: skip
         arrays |= {f"{number}/{key}": value for key, value in kept.items() if value is not None}
     np.savez_compressed(folder / f"{name}.npz", allow_pickle=False, **arrays)
-    written = [[each.given.name, each.given.sequence] for each in examples]
-    (folder / f"{name}.json").write_text(json.dumps(written), encoding="utf-8")
+    names = [[given.name, given.sequence] for given, _ in examples]
+    (folder / f"{name}.json").write_text(json.dumps(names), encoding="utf-8")
 
 
 def load_examples(folder: Path, name: str) -> list[FoldExample]:
@@ -258,26 +229,94 @@ def load_examples(folder: Path, name: str) -> list[FoldExample]:
     return found
 
 
-MASKED, REPLACED = 0.8, 0.1  # of the letters to be predicted: shares that are hidden, or another residue
-
-
-class FoldInputs(NamedTuple):
-    """What a model reads of B chains, padded; `couplings` is None if no chain has them."""
-
-    sequence: Int[Tensor, "B T"]
-    mask: Bool[Tensor, "B T"]
-    rows: Int[Tensor, "B N T"]
-    rows_mask: Bool[Tensor, "B N"]
-    numbers: Int[Tensor, "B T"]
-    couplings: Float[Tensor, "B T T"] | None
-
-    def to(self, device: torch.device) -> FoldInputs:
-        return FoldInputs(*(None if each is None else each.to(device) for each in self))  # type: ignore[arg-type]
+SKIPPED = "skipped.json"
 
 
 @dataclass(frozen=True)
-class FoldBatch(TensorBatch):
-    """B chains of known structure; what is not known of it is masked."""
+class FoldingCorpus:
+    """The chains that a model is trained and validated on, in a folder."""
+
+    train: list[FoldExample]
+    valid: list[FoldExample]  # empty: validated on the chains trained on
+    settings: FoldingSettings
+    skipped: list[str]
+
+    @classmethod
+    def write(cls, folder: Path, data: FoldingSection, seed: int, poll: Poll, *, coupled: bool) -> None:
+        """Read the chains of a recipe; `coupled`: with the coupling scores of their alignments."""
+        skipped, size = list[str](), data.chains
+        chains = usable_chains(
+            data.train, range(size.count), seed, longest=data.longest, skipped=skipped,
+            length=(size.shortest, size.longest),
+        )[: data.count or None]  # fmt: skip
+        alignments = find_alignments(data.alignments, chains)
+        if data.alignments and not alignments:
+            raise DataError(
+                f"{data.alignments} has an alignment of none of the {len(chains)} chains, such as {chains[0].name}"
+            )
+        aside = _held_out([chain.name for chain in chains], data)
+        parts = {
+            "train": [chain for chain in chains if chain.name not in aside],
+            "valid": [chain for chain in chains if chain.name in aside],
+        }
+        for part, some in parts.items():
+            save_examples(folder, part, list(examples_of(some, alignments, coupled=coupled, poll=poll)))
+        (folder / SKIPPED).write_text(json.dumps(skipped, ensure_ascii=False), encoding="utf-8")
+        trained, validated = (tuple(chain.name for chain in some) for some in parts.values())
+        FoldingSettings(
+            rows=data.read_rows or data.rows, trained=trained, validated=validated, prior=contact_prior(parts["train"])
+        ).save(folder)
+
+    @classmethod
+    def open(cls, folder: Path) -> FoldingCorpus:
+        """What `write` wrote."""
+        train, valid = load_examples(folder, "train"), load_examples(folder, "valid")
+        skipped = json.loads((folder / SKIPPED).read_text(encoding="utf-8"))
+        return cls(train, valid, FoldingSettings.load(folder), skipped)
+
+    @property
+    def summary(self) -> str:
+        aligned = sum(len(given.rows) > 1 for given, _ in [*self.train, *self.valid])
+        text = f"{len(self.train)} chains to train on, {len(self.valid) or 'the same'} to validate on"
+        text += f"; {aligned} with an alignment" if aligned else "; sequences alone"
+        return text + (f"; {len(self.skipped)} left out, the first: {self.skipped[0]}" if self.skipped else "")
+
+
+def contact_prior(chains: Iterable[Chain]) -> tuple[float, ...]:
+    """The share of contacts among all pairs of chains, by the number of residues from one to the other."""
+    near, pairs = np.zeros(1), np.zeros(1)
+    for chain in chains:
+        points, known = chain.contact_points()
+        size = len(points)
+        if size > len(near):
+            near, pairs = (np.pad(table, (0, size - len(table))) for table in (near, pairs))
+        first, second = np.triu_indices(size, 1)
+        both = known[first] & known[second]
+        apart = (second - first)[both]
+        close = np.linalg.norm(points[first] - points[second], axis=-1)[both] < CONTACT
+        near[:size] += np.bincount(apart, weights=close, minlength=size)[:size]
+        pairs[:size] += np.bincount(apart, minlength=size)[:size]
+    return tuple((near / np.maximum(pairs, 1)).round(6).tolist())
+
+
+def _held_out(names: Sequence[str], data: FoldingSection) -> set[str]:
+    """The chains of the chosen fold, by the SHA-256 of their names; those of one name stay together."""
+    order = sorted(set(names), key=lambda name: hashlib.sha256(name.encode()).digest())
+    aside = set(order[data.fold * data.held_out : (data.fold + 1) * data.held_out])
+    if data.held_out and (not aside or len(aside) == len(order)):
+        raise DataError(
+            f"{data.train} has {len(order)} chains, of which fold {data.fold} of data.held_out = {data.held_out} "
+            "leaves none to train or to validate on; lower them"
+        )
+    return aside
+
+
+MASKED, REPLACED = 0.8, 0.1  # of the letters to be predicted: shares that are hidden, or another residue
+
+
+@dataclass(frozen=True)
+class FoldInputs(TensorBatch):
+    """What a model reads of B chains, padded: its arguments in order. `couplings` is None if no chain has them."""
 
     sequence: Int[Tensor, "B T"]
     mask: Bool[Tensor, "B T"]
@@ -285,6 +324,15 @@ class FoldBatch(TensorBatch):
     rows_mask: Bool[Tensor, "B N"]
     numbers: Int[Tensor, "B T"]
     couplings: Float[Tensor, "B T T"] | None
+
+    def __iter__(self) -> Iterator[Tensor | None]:
+        return (getattr(self, field.name) for field in fields(FoldInputs))
+
+
+@dataclass(frozen=True)
+class FoldBatch(FoldInputs):
+    """B chains of known structure; what is not known of it is masked."""
+
     labels: Int[Tensor, "B N T"]  # the rows without anything hidden
     labels_mask: Bool[Tensor, "B N T"]  # letters to be predicted
     backbone: Float[Tensor, "B T 3 3"]
@@ -298,17 +346,11 @@ class FoldBatch(TensorBatch):
         """Chains."""
         return len(self.sequence)
 
-    @property
-    def inputs(self) -> FoldInputs:
-        return FoldInputs(self.sequence, self.mask, self.rows, self.rows_mask, self.numbers, self.couplings)
 
-
-def pad_inputs(proteins: Sequence[ProteinInput], depth: int, length: int = 0, multiple: int = 1) -> FoldInputs:
+def pad_inputs(proteins: Sequence[ProteinInput], depth: int) -> FoldInputs:
     """Proteins as tensors with at most `depth` rows each, evenly spread over their alignments."""
-    longest = max(length, *map(len, proteins)) if proteins else length
-    longest = -(-longest // multiple) * multiple
-    chosen = [each.rows[spread(len(each.rows), depth)] for each in proteins]
-    return _padded(proteins, chosen, max(map(len, chosen)), longest)
+    chosen = [protein.rows[spread(len(protein.rows), depth)] for protein in proteins]
+    return _padded(proteins, chosen, max(map(len, chosen)), max(map(len, proteins)))
 
 
 def _padded(proteins: Sequence[ProteinInput], chosen: Sequence[NDArray[Any]], depth: int, length: int) -> FoldInputs:
@@ -316,14 +358,14 @@ def _padded(proteins: Sequence[ProteinInput], chosen: Sequence[NDArray[Any]], de
     sequence, numbers = np.full((count, length), GAP, np.int64), np.zeros((count, length), np.int64)
     mask, rows = np.zeros((count, length), bool), np.full((count, depth, length), GAP, np.int64)
     rows_mask = np.zeros((count, depth), bool)
-    coupled = any(each.couplings is not None for each in proteins)
+    coupled = any(protein.couplings is not None for protein in proteins)
     couplings = np.zeros((count, length, length), np.float32) if coupled else None
-    for at, (each, its) in enumerate(zip(proteins, chosen, strict=True)):
-        size = len(each)
-        sequence[at, :size], numbers[at, :size], mask[at, :size] = encode(each.sequence), each.numbers, True
-        rows[at, : len(its), :size], rows_mask[at, : len(its)] = its, True
-        if couplings is not None and each.couplings is not None:
-            couplings[at, :size, :size] = each.couplings
+    for at, (protein, kept) in enumerate(zip(proteins, chosen, strict=True)):
+        size = len(protein)
+        sequence[at, :size], numbers[at, :size], mask[at, :size] = encode(protein.sequence), protein.numbers, True
+        rows[at, : len(kept), :size], rows_mask[at, : len(kept)] = kept, True
+        if couplings is not None and protein.couplings is not None:
+            couplings[at, :size, :size] = protein.couplings
     return FoldInputs(
         torch.from_numpy(sequence), torch.from_numpy(mask), torch.from_numpy(rows), torch.from_numpy(rows_mask),
         torch.from_numpy(numbers), None if couplings is None else torch.from_numpy(couplings),
@@ -332,30 +374,27 @@ def _padded(proteins: Sequence[ProteinInput], chosen: Sequence[NDArray[Any]], de
 
 def cropped(example: FoldExample, start: int, end: int) -> FoldExample:
     """A piece of a chain."""
-    given, chain = example.given, example.chain
-    couplings = None if given.couplings is None else given.couplings[start:end, start:end]
-    piece = type(given)(
-        given.name, given.sequence[start:end], given.rows[:, start:end], given.numbers[start:end], couplings
+    (given, chain), part = example, slice(start, end)
+    couplings = None if given.couplings is None else given.couplings[part, part]
+    sequence, numbers = given.sequence[part], given.numbers[part]
+    return FoldExample(
+        replace(given, sequence=sequence, rows=given.rows[:, part], numbers=numbers, couplings=couplings),
+        replace(chain, sequence=sequence, numbers=numbers, atoms=chain.atoms[part], known=chain.known[part]),
     )
-    part = type(chain)(
-        chain.name, piece.sequence, chain.atoms[start:end], chain.known[start:end], chain.numbers[start:end]
-    )
-    return FoldExample(piece, part)
 
 
 def truth(examples: Sequence[FoldExample], length: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The backbones and contact points of chains, and which of them are known, padded."""
     count = len(examples)
-    backbone, known = np.zeros((count, length, 3, 3), np.float32), np.zeros((count, length), bool)
-    points, seen = np.zeros((count, length, 3), np.float32), np.zeros((count, length), bool)
-    for at, each in enumerate(examples):
-        size = len(each.chain)
-        backbone[at, :size], known[at, :size] = each.chain.backbone
-        points[at, :size], seen[at, :size] = each.chain.contact_points()
+    backbone, known = torch.zeros(count, length, 3, 3), torch.zeros(count, length, dtype=torch.bool)
+    points, seen = torch.zeros(count, length, 3), torch.zeros(count, length, dtype=torch.bool)
+    for at, (_, chain) in enumerate(examples):
+        size = len(chain)
+        backbone[at, :size], known[at, :size] = map(torch.from_numpy, chain.backbone)
+        points[at, :size], seen[at, :size] = map(torch.from_numpy, chain.contact_points())
     # A residue without a backbone gets one, so that its frame, which does not count, is finite.
-    backbone[~known] = np.eye(3, dtype=np.float32)
-    found = tuple(torch.from_numpy(each) for each in (backbone, known, points, seen))
-    return found[0], found[1], found[2], found[3]
+    backbone[~known] = torch.eye(3)
+    return backbone, known, points, seen
 
 
 @dataclass(frozen=True, eq=False)

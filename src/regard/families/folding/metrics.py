@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from regard.families.folding.data import FoldExample
-from regard.families.folding.model import CONTACT
 from regard.families.folding.point_attention import Frames
+from regard.families.folding.structures import CONTACT
 
 CLAMP, SCALE = 10.0, 10.0  # ångströms
 FAPE_EPSILON = 1e-4
@@ -22,35 +22,15 @@ LDDT_CUTOFF, LDDT_THRESHOLDS = 15.0, (0.5, 1.0, 2.0, 4.0)
 LDDT_EPSILON = 1e-10
 
 
-def aligned_errors(
-    predicted: Frames, true: Frames, mask: Bool[Tensor, "*B T"]
-) -> tuple[Float[Tensor, "*B T T"], Float[Tensor, "*B T T"]]:
-    """How far each CA atom is from its true place, seen from each residue's frame, and which of these count."""
-    points, targets = (each.invert(_for_each(each)) for each in (predicted, true))
+def fape(predicted: Frames, true: Frames, mask: Bool[Tensor, "*B T"], unclamped: float = 0.0) -> Float[Tensor, "*B"]:
+    """The frame-aligned point error (algorithm 28), in units of 10 ångströms: how far each CA atom is from its true
+    place, seen from each residue's frame. Errors are clamped at 10 ångströms, but for a share that is not."""
+    points, targets = (frames.invert(_for_each(frames)) for frames in (predicted, true))
     errors = ((points - targets).square().sum(dim=-1) + FAPE_EPSILON).sqrt()
-    return errors, (mask[..., :, None] & mask[..., None, :]).to(errors.dtype)
-
-
-def fape(
-    predicted: Frames, true: Frames, mask: Bool[Tensor, "*B T"], clamp: float | None = CLAMP
-) -> Float[Tensor, "*B"]:
-    """The frame-aligned point error of CA atoms (algorithm 28), in units of 10 ångströms; `clamp` limits each error."""
-    errors, counted = aligned_errors(predicted, true, mask)
-    return _mean_error(errors if clamp is None else errors.clamp(max=clamp), counted, mask)
-
-
-def partly_clamped_fape(
-    predicted: Frames, true: Frames, mask: Bool[Tensor, "*B T"], unclamped: float
-) -> Float[Tensor, "*B"]:
-    """The same error, clamped, but for a share that is not."""
-    errors, counted = aligned_errors(predicted, true, mask)
+    counted = (mask[..., :, None] & mask[..., None, :]).to(errors.dtype)
     mixed = (1 - unclamped) * errors.clamp(max=CLAMP) + unclamped * errors
-    return _mean_error(mixed, counted, mask)
-
-
-def _mean_error(errors: Tensor, counted: Tensor, mask: Tensor) -> Tensor:
     count = mask.sum(dim=-1).to(errors.dtype) + FAPE_EPSILON
-    return (errors / SCALE * counted).sum(dim=(-1, -2)) / count.square()
+    return (mixed / SCALE * counted).sum(dim=(-1, -2)) / count.square()
 
 
 def _for_each(frames: Frames) -> Float[Tensor, "*B T T 3"]:
@@ -64,17 +44,24 @@ def distance_bins(points: Float[Tensor, "*B T 3"], edges: Float[Tensor, edges]) 
     return (squared[..., None] > edges.square()).sum(dim=-1)
 
 
+def distance_losses(
+    logits: Float[Tensor, "B T T bins"], points: Float[Tensor, "B T 3"], edges: Float[Tensor, edges]
+) -> Float[Tensor, "B T T"]:
+    """The cross-entropy of the binned distance of each pair of CB atoms."""
+    bins = distance_bins(points, edges)
+    return functional.cross_entropy(logits.float().flatten(0, 2), bins.flatten(), reduction="none").view(bins.shape)
+
+
 def distogram_loss(
     logits: Float[Tensor, "B T T bins"],
     points: Float[Tensor, "B T 3"],
     mask: Bool[Tensor, "B T"],
     edges: Float[Tensor, edges],
 ) -> Float[Tensor, B]:
-    """The mean cross-entropy of the binned distances of CB atoms."""
-    bins = distance_bins(points, edges)
-    each = functional.cross_entropy(logits.float().flatten(0, 2), bins.flatten(), reduction="none").view(bins.shape)
-    counted = (mask[:, :, None] & mask[:, None]).to(each.dtype)
-    return (each * counted).sum(dim=(1, 2)) / (counted.sum(dim=(1, 2)) + 1e-6)
+    """The mean of these over the pairs that are known."""
+    losses = distance_losses(logits, points, edges)
+    counted = (mask[:, :, None] & mask[:, None]).to(losses.dtype)
+    return (losses * counted).sum(dim=(1, 2)) / (counted.sum(dim=(1, 2)) + 1e-6)
 
 
 def lddt(
@@ -101,8 +88,8 @@ def confidence_loss(
     """The mean cross-entropy of the binned lDDT of each residue."""
     count = logits.shape[-1]
     bins = (scores * count).long().clamp(max=count - 1)
-    each = functional.cross_entropy(logits.float().flatten(0, 1), bins.flatten(), reduction="none").view(bins.shape)
-    return (each * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
+    losses = functional.cross_entropy(logits.float().flatten(0, 1), bins.flatten(), reduction="none").view(bins.shape)
+    return (losses * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
 
 
 LONG_RANGE = 24  # residues from one to the other
@@ -140,7 +127,6 @@ class ChainScores(NamedTuple):
 
     name: str
     residues: int
-    rows: int
     lddt: float
     rmsd: float
     precision: float
@@ -167,31 +153,11 @@ def score_chain(
     example: FoldExample, places: Float[np.ndarray, "T 3"], contacts: Float[np.ndarray, "T T"], confidence: float
 ) -> ChainScores:
     """A prediction beside the truth: places of CA atoms, and probabilities of contacts."""
-    true, known = example.chain.atoms[:, 1], example.chain.known[:, 1]
-    points, seen = example.chain.contact_points()
-    each = lddt(*(torch.from_numpy(np.asarray(x)) for x in (places, true, known)))[torch.from_numpy(known)]
-    given = example.given
-    return ChainScores(
-        given.name, len(given), len(given.rows), float(each.mean()), rmsd(places, true, known),
-        long_range_precision(contacts, points, seen), confidence,
-    )  # fmt: skip
-
-
-def contact_prior(examples: Iterable[FoldExample]) -> tuple[float, ...]:
-    """The share of contacts among all pairs of chains, by the number of residues from one to the other."""
-    near, pairs = np.zeros(1), np.zeros(1)
-    for each in examples:
-        points, known = each.chain.contact_points()
-        size = len(points)
-        if size > len(near):
-            near, pairs = (np.pad(table, (0, size - len(table))) for table in (near, pairs))
-        first, second = np.triu_indices(size, 1)
-        both = known[first] & known[second]
-        apart = (second - first)[both]
-        close = np.linalg.norm(points[first] - points[second], axis=-1)[both] < CONTACT
-        near[:size] += np.bincount(apart, weights=close, minlength=size)[:size]
-        pairs[:size] += np.bincount(apart, minlength=size)[:size]
-    return tuple((near / np.maximum(pairs, 1)).round(6).tolist())
+    given, chain = example
+    true, known = chain.atoms[:, 1], chain.known[:, 1]
+    right = lddt(*(torch.from_numpy(np.asarray(array)) for array in (places, true, known)))[torch.from_numpy(known)]
+    precision = long_range_precision(contacts, *chain.contact_points())
+    return ChainScores(given.name, len(given), float(right.mean()), rmsd(places, true, known), precision, confidence)
 
 
 def baselines(example: FoldExample, prior: Sequence[float]) -> dict[str, float]:
@@ -224,11 +190,8 @@ def mean(values: Iterable[float]) -> float:
     return sum(found) / len(found) if found else math.nan
 
 
-def summed_up(scores: Sequence[ChainScores]) -> Mapping[str, float]:
+def summed_up(scores: Sequence[ChainScores]) -> dict[str, float]:
     """Means over chains; without the precision if no chain is long enough for long-range contacts."""
-    parts: dict[str, Callable[[ChainScores], float]] = {
-        "lddt": lambda each: each.lddt, "rmsd": lambda each: each.rmsd, "precision": lambda each: each.precision,
-        "confidence": lambda each: each.confidence,
-    }  # fmt: skip
-    means = {name: mean(map(part, scores)) for name, part in parts.items()}
+    names = ("lddt", "rmsd", "precision", "confidence")
+    means = {name: mean(getattr(score, name) for score in scores) for name in names}
     return {name: value for name, value in means.items() if not math.isnan(value)}

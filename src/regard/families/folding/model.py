@@ -20,11 +20,11 @@ from regard.config import Config, Examples, Fraction
 from regard.errors import ConfigError
 from regard.families.folding.pair_attention import EvoformerBlock, OuterProductMean, PairProducts
 from regard.families.folding.point_attention import Frames, PointAttention, StructureModule
+from regard.families.folding.structures import CONTACT
 from regard.layers.initial_weights import closed
 
 SYMBOLS = 23  # 20 amino acids, unknown, gap, masked
 FIRST_EDGE, LAST_EDGE = 2.3125, 21.6875  # ångströms: the inner edges of the distogram's bins
-CONTACT = 8.0  # ångströms between the CB atoms of residues in contact
 RECYCLED_EDGES = (3.25, 20.75, 15)  # first, last and number of the edges by which recycled distances are binned
 
 PRESETS: dict[str, dict[str, Any]] = {

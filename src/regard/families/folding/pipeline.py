@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from regard.data.proteins.alphabet import read_residues
 from regard.data.proteins.fasta import Alignment, given_proteins, read_alignment, read_proteins
 from regard.device import free_bytes
 from regard.errors import DataError
-from regard.families.folding.data import FoldingSettings, FoldInputs, ProteinInput, pad_inputs
+from regard.families.folding.data import FoldingSettings, ProteinInput, pad_inputs
 from regard.families.folding.model import (
     Evoformer,
     EvoformerConfig,
@@ -61,11 +61,15 @@ class Prediction:
     distances: Float[np.ndarray, "L L"] = field(repr=False)
     contacts: Float[np.ndarray, "L L"] = field(repr=False)
     logits: Float[np.ndarray, "L L bins"] = field(repr=False)  # of the distances
-    told: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
         return self.given.name
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """What was changed while the protein was read, in words."""
+        return self.given.told
 
     @property
     def mean_confidence(self) -> float:
@@ -75,14 +79,6 @@ class Prediction:
     def chain(self) -> Chain:
         """The CA atoms as a chain that can be written to a file."""
         return Chain.trace(self.name, self.given.sequence, self.places.astype(np.float32))
-
-
-@dataclass(frozen=True)
-class FoldRequest:
-    """What to fold, and what was changed while it was read, in words."""
-
-    given: ProteinInput
-    told: tuple[str, ...] = ()
 
 
 class StructurePredictor:
@@ -102,48 +98,40 @@ class StructurePredictor:
         loaded = load_for_pipeline(cls.pipeline, folder, device, allow_pickle, cannot="folds no proteins")
         return cls(loaded.model, FoldingSettings.load(loaded.folder), name=Path(folder).name)
 
-    def read(self, what: str | Path | bytes) -> list[FoldRequest]:
+    def read(self, what: str | Path | bytes) -> list[ProteinInput]:
         """What a text or a file asks for: a sequence, the sequences of a FASTA file or of its bytes, an alignment
         (A3M), or the sequences of a structure (mmCIF, PDB)."""
         return [
-            FoldRequest(ProteinInput.of(name, sequence, alignment, coupled=self.config.couplings), told)
-            for name, sequence, alignment, told in _read(what)
+            ProteinInput.of(name, sequence, alignment, coupled=self.config.couplings, told=told)
+            for name, sequence, told, alignment in _read(what)
         ]
 
     def fold(self, what: str | Sequence[str]) -> list[Prediction]:
         """The structures of sequences or files, in order."""
-        places = [what] if isinstance(what, str) else list(what)
-        return self.predict([request for each in places for request in self.read(each)])
+        texts = [what] if isinstance(what, str) else list(what)
+        return self.predict([protein for text in texts for protein in self.read(text)])
 
     @torch.inference_mode()
-    def predict(self, requests: Sequence[FoldRequest], poll: Callable[[], None] = lambda: None) -> list[Prediction]:
+    def predict(self, proteins: Sequence[ProteinInput], poll: Callable[[], None] = lambda: None) -> list[Prediction]:
         """The structures of what was read, several at a time; `poll` may raise to stop."""
-        for request in requests:
-            self.refuse_too_long(request.given)
-        found: dict[int, Prediction] = {}
-        for some in pair_batches([len(request.given) for request in requests]):
+        for protein in proteins:
+            self.refuse_too_long(protein)
+        predictions: dict[int, Prediction] = {}
+        for numbers in pair_batches(list(map(len, proteins))):
             poll()
-            inputs = pad_inputs([requests[number].given for number in some], self.settings.rows)
-            for number, prediction in zip(some, self._answers(inputs, [requests[n] for n in some]), strict=True):
-                found[number] = prediction
-        return [found[number] for number in range(len(requests))]
+            some = [proteins[number] for number in numbers]
+            predictions |= zip(numbers, self._predictions(some), strict=True)
+        return [predictions[number] for number in range(len(proteins))]
 
-    def _answers(self, inputs: FoldInputs, requests: Sequence[FoldRequest]) -> Iterator[Prediction]:
-        answer = self.model(*inputs.to(self.device))
-        parts = (
-            answer.frames.translation[-1], PERCENT * expected_lddt(answer.confidence),
-            expected_distances(answer.distances), contact_probabilities(answer.distances),
-        )  # fmt: skip
-        places, confidence, distances, contacts, logits = (
-            part.float().cpu().numpy() for part in (*parts, answer.distances)
-        )
-        for at, request in enumerate(requests):
-            size = len(request.given)
-            yield Prediction(
-                request.given, places[at, :size], confidence[at, :size],
-                distances[at, :size, :size], contacts[at, :size, :size],
-                logits[at, :size, :size], request.told,
-            )  # fmt: skip
+    def _predictions(self, proteins: Sequence[ProteinInput]) -> Iterator[Prediction]:
+        answer = self.model(*pad_inputs(proteins, self.settings.rows).to(self.device))
+        of_residues = answer.frames.translation[-1], PERCENT * expected_lddt(answer.confidence)
+        of_pairs = expected_distances(answer.distances), contact_probabilities(answer.distances), answer.distances
+        places, confidence, *pairs = (part.float().cpu().numpy() for part in (*of_residues, *of_pairs))
+        for at, protein in enumerate(proteins):
+            size = len(protein)
+            distances, contacts, logits = (part[at, :size, :size] for part in pairs)
+            yield Prediction(protein, places[at, :size], confidence[at, :size], distances, contacts, logits)
 
     @torch.inference_mode()
     def attention(self, given: ProteinInput) -> ResidueAttention:
@@ -208,35 +196,28 @@ def inference_bytes(c: EvoformerConfig, residues: int, rows: int) -> int:
     return FLOAT * (residues**2 * pair + rows * residues * each)
 
 
-class _Read(NamedTuple):
-    name: str
-    sequence: str
-    alignment: Alignment | None
-    told: tuple[str, ...]
-
-
-def _read(what: str | Path | bytes) -> Iterator[_Read]:
+def _read(what: str | Path | bytes) -> Iterator[tuple[str, str, tuple[str, ...], Alignment | None]]:
+    """The name, the sequence, what was changed in it, and the alignment of each protein."""
     if isinstance(what, bytes):
-        for name, sequence, told in given_proteins(what, "the input"):
-            yield _Read(name, sequence, None, told)
+        for protein in given_proteins(what, "the input"):
+            yield *protein, None
         return
     path = Path(what)
     if isinstance(what, str) and not _is_file(what):
-        found = read_residues(what)
-        yield _Read("sequence", found.sequence, None, found.told)
+        yield "sequence", *read_residues(what), None
     elif path.is_dir():
         raise DataError(f"{what} is a folder; give a sequence, or the files in it")
     elif not path.is_file():
         raise DataError(f"there is no file {str(what)!r}; expected a sequence, or a file as FASTA or A3M")
     elif set(path.suffixes) & set(ALIGNMENTS):
         alignment = read_alignment(path)
-        yield _Read(alignment.names[0], alignment.query, alignment, ())
+        yield alignment.names[0], alignment.query, (), alignment
     elif set(path.suffixes) & set(STRUCTURES):
         for chain in read_structure(path):
-            yield _Read(chain.name, chain.sequence, None, ("of the structure, the sequence alone is read",))
+            yield chain.name, chain.sequence, ("of the structure, the sequence alone is read",), None
     else:
-        for name, sequence, told in read_proteins(path):
-            yield _Read(name, sequence, None, told)
+        for protein in read_proteins(path):
+            yield *protein, None
 
 
 def _is_file(text: str) -> bool:

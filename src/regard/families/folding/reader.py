@@ -1,9 +1,8 @@
-"""Reading proteins: models of structures, by how wrong the distances between residues are."""
+"""A model of structures as sparse autoencoders read it: residues and pairs, and how wrong their distances are."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import count, islice
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -15,23 +14,19 @@ from regard.data.proteins.alphabet import decode, read_residues
 from regard.data.sources import PARTS
 from regard.families.folding.couplings import spread
 from regard.families.folding.data import (
-    FoldExample,
+    BUILT_IN,
     FoldInputs,
     ProteinInput,
-    alignments_beside,
-    built_in_chain,
+    alignments_of,
     examples_of,
-    find_alignments,
-    find_chains,
     pad_inputs,
-    unusable,
+    usable_chains,
 )
+from regard.families.folding.metrics import distance_losses
 from regard.families.folding.model import Folded, contact_probabilities, distance_edges, expected_lddt
 from regard.families.folding.pipeline import StructurePredictor, pair_batches
-from regard.families.folding.structures import Chain
-from regard.look.reader import PREFIX, Example, Reader, Source, TokenUnits, summed_loss
+from regard.look.reader import Example, Reader, Source, TokenUnits
 
-CHAINS = f"{PREFIX}chains"
 STRUCTURE = "structure."  # begins the names of places whose positions are residues at every pass
 PAIRS = ("_pairs", "outgoing.hidden", "incoming.hidden", "pair_transition.hidden")  # end those of pairs of residues
 FARTHEST = 10.0  # ångströms: an error of a distance in space counts at most as much
@@ -55,17 +50,18 @@ class ChainReader(Reader[ChainInputs]):
     """
 
     columns: ClassVar = {"rows": "|i1", "numbers": "<i4", "couplings": "<f4", "places": "<f4", "known": "|u1"}
-    built_in: ClassVar = (CHAINS,)
+    built_in: ClassVar = (BUILT_IN,)
 
     def __init__(self, pipeline: StructurePredictor) -> None:
         self.pipeline, self.model, self.device = pipeline, pipeline.model, pipeline.device
 
     def examples(self, source: Source) -> Iterator[Example]:
-        chains = [chain for chain in islice(self._chains(source), source.count) if not unusable(chain, source.block)]
-        alignments = find_alignments("" if source.path == CHAINS else alignments_beside(source.path), chains)
-        for chain in chains:
-            (example,) = examples_of([chain], alignments, coupled=self.pipeline.config.couplings)
-            yield self._packed(example.given, *_places(example))
+        numbers = (len(PARTS) * number + PARTS.index(source.part) for number in range(source.count))
+        chains = usable_chains(source.path, numbers, source.seed, longest=source.block, skipped=[])[: source.count]
+        alignments = alignments_of(source.path, chains)
+        for given, chain in examples_of(chains, alignments, coupled=self.pipeline.config.couplings):
+            (points, seen), (backbone, known) = chain.contact_points(), chain.backbone
+            yield self._packed(given, np.concatenate([points, backbone[:, 1]], axis=1), seen & known)
 
     def given(self, text: str) -> Example:
         """A sequence, whose structure is not known."""
@@ -74,7 +70,7 @@ class ChainReader(Reader[ChainInputs]):
         return self._packed(given, np.zeros((len(given), 6)), np.zeros(len(given)))
 
     def batch(self, examples: Sequence[Example]) -> ChainInputs:
-        inputs = pad_inputs([_protein(each) for each in examples], self.pipeline.settings.rows)
+        inputs = pad_inputs([_protein(example) for example in examples], self.pipeline.settings.rows)
         places, known = torch.zeros(*inputs.mask.shape, 6), torch.zeros_like(inputs.mask)
         for number, (_, _, _, atoms, there) in enumerate(examples):
             places[number, : len(there)] = torch.tensor(atoms).view(-1, 6)
@@ -89,13 +85,14 @@ class ChainReader(Reader[ChainInputs]):
         return self._folded(batch)
 
     def loss(self, batch: ChainInputs) -> tuple[float, int]:
-        """Of every pair of residues: the cross-entropy of the binned distance of CB atoms, and the error of the
-        distance of CA atoms in space as a share of 10 Å."""
+        """Of every pair of residues: the cross-entropy of the binned distance of CB atoms, as in training, and the
+        error of the distance of CA atoms in space as a share of 10 Å. Training has the error of frames instead, which
+        needs all atoms of the backbone."""
         folded, counted = self._folded(batch), batch.known[:, :, None] & batch.known[:, None]
-        bins = torch.bucketize(_distances(batch.points), distance_edges(folded.distances.shape[-1], self.device))
-        told, pairs = summed_loss(folded.distances, bins, counted)
+        edges = distance_edges(folded.distances.shape[-1], self.device)
+        distances = distance_losses(folded.distances, batch.points, edges)
         wrong = (_distances(folded.frames.translation[-1]) - _distances(batch.backbone)).abs().clamp(max=FARTHEST)
-        return told + float(wrong[counted].sum()) / FARTHEST, pairs
+        return float((distances + wrong / FARTHEST)[counted].sum()), int(counted.sum())
 
     def real(self, batch: ChainInputs, place: str) -> Bool[Tensor, "B ..."]:
         mask, rows = batch.inputs.mask, batch.inputs.rows_mask
@@ -132,27 +129,15 @@ class ChainReader(Reader[ChainInputs]):
         folded: Folded = self.model(*batch.inputs, recycles=0)
         return folded
 
-    def _chains(self, source: Source) -> Iterator[Chain]:
-        if source.path == CHAINS:
-            part = PARTS.index(source.part)
-            return (built_in_chain(source.seed, len(PARTS) * number + part) for number in count())
-        return iter(find_chains(source.path))
-
     def _packed(self, given: ProteinInput, places: Float[np.ndarray, "L 6"], known: np.ndarray) -> Example:
         rows = given.rows[spread(len(given.rows), self.pipeline.settings.rows)]
         couplings = np.zeros(0) if given.couplings is None else given.couplings
         kinds = zip((rows, given.numbers, couplings, places, known), self.columns.values(), strict=True)
-        return tuple(np.asarray(each).astype(kind).ravel() for each, kind in kinds)
-
-
-def _places(example: FoldExample) -> tuple[Float[np.ndarray, "L 6"], Bool[np.ndarray, L]]:
-    """CB and CA of every residue, and whether both are known."""
-    (points, seen), (backbone, known) = example.chain.contact_points(), example.chain.backbone
-    return np.concatenate([points, backbone[:, 1]], axis=1), seen & known
+        return tuple(np.asarray(values).astype(kind).ravel() for values, kind in kinds)
 
 
 def _protein(example: Example) -> ProteinInput:
-    rows, numbers, couplings = (np.asarray(each) for each in example[:3])
+    rows, numbers, couplings = map(np.asarray, example[:3])
     rows, size = rows.reshape(-1, len(numbers)), len(numbers)
     between = couplings.reshape(size, size) if couplings.size else None
     return ProteinInput("", decode(rows[0]), rows, numbers.astype(np.int64), between)

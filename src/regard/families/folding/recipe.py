@@ -9,10 +9,9 @@ from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from regard.config import Config, Fraction
 from regard.errors import ConfigError
+from regard.families.folding.data import BUILT_IN
 from regard.training.recipe.base import Recipe
 from regard.training.recipe.sections import LOSS, ExampleTrainingSection, Metric, ModelSection
-
-CHAINS = "builtin:chains"
 
 
 class ChainsSection(Config):
@@ -47,17 +46,12 @@ class FoldingSection(Config):
     @property
     def built_in(self) -> bool:
         """Whether the chains are the built-in ones."""
-        return self.train == CHAINS
-
-    @property
-    def files(self) -> list[str]:
-        """The files that it names."""
-        return [] if self.built_in else [path for path in (self.train, self.alignments) if path]
+        return self.train == BUILT_IN
 
     @pydantic.model_validator(mode="after")
     def _check(self) -> Self:
         if not self.train:
-            raise ConfigError(f"data.train names no chains; give an archive, a structure, a folder, or {CHAINS!r}")
+            raise ConfigError(f"data.train names no chains; give an archive, a structure, a folder, or {BUILT_IN!r}")
         if self.built_in and self.alignments:
             raise ConfigError("data.alignments: the built-in chains have no families; leave it out")
         if self.rows > 1 and not self.alignments:
@@ -108,4 +102,4 @@ class FoldingRecipe(Recipe):
     @property
     def files(self) -> list[str]:
         """The paths of its data; built-in data have none."""
-        return self.data.files
+        return [] if self.data.built_in else [path for path in (self.data.train, self.data.alignments) if path]

@@ -1,8 +1,8 @@
-"""Chains and alignments in archives: many chains in one NPZ file, many alignments in one JSON Lines file.
+"""Chains of known structure and alignments of their families, in files: mmCIF, PDB, and archives of many of them.
 
-The NPZ file has names, lengths, all sequences as one string, and the places of 14 atoms a residue in AlphaFold's order
-(N, CA, C, O, CB, ...), NaN where one is missing. A line of the JSON file has a family's rows, the chain it belongs to,
-and the residue of that chain at each column (-1: none).
+An archive of chains is an NPZ file with names, lengths, all sequences as one string, and the places of 14 atoms a
+residue in AlphaFold's order (N, CA, C, O, CB, ...), NaN where one is missing. One of alignments is a JSON Lines file: a
+line has a family's rows, the chain it belongs to, and the residue of that chain at each column (-1: none).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import math
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,7 +22,7 @@ from jaxtyping import Bool, Float, Int
 from regard.data.files import write_whole
 from regard.data.formats.lines import open_bytes, read_lines, refuse
 from regard.data.proteins.alphabet import GAP, NAMES, encode, read_residues
-from regard.data.proteins.fasta import Alignment
+from regard.data.proteins.fasta import Alignment, read_alignment
 from regard.errors import DataError
 from regard.optional import needed
 
@@ -30,8 +30,12 @@ ATOMS = ("N", "CA", "C", "CB")
 SUFFIXES = (".cif", ".mmcif", ".pdb", ".ent")
 LARGEST = 512 << 20  # bytes of a file
 CHAIN_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+CONTACT = 8.0  # Å between the CB atoms of residues in contact
 FARTHEST = 9999.9  # Å that fit into the columns of a PDB file
 FORMATS = "expected a structure as mmCIF or PDB"
+ARCHIVE, ALIGNMENT_SUFFIXES = ".npz", (".a3m", ".afa", ".fasta", ".fa")
+CHAINS, ALIGNMENTS = "_chains.npz", "_alignments.jsonl.gz"  # ends of the names of files that belong together
+FEWEST_KNOWN = 8  # residues with a backbone, below which a chain has no structure to learn from
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,12 +95,10 @@ def read_structure(path: str | Path) -> list[Chain]:
 def read_chain(path: str | Path, chain: str = "") -> Chain:
     """One chain of a file, by its name or the first."""
     chains = read_structure(path)
-    if not chain:
-        return chains[0]
-    for each in chains:
-        if each.name == chain:
-            return each
-    raise DataError(f"{path}: has no protein chain {chain!r}; it has {', '.join(each.name for each in chains)}")
+    for found in chains:
+        if chain in ("", found.name):
+            return found
+    raise DataError(f"{path}: has no protein chain {chain!r}; it has {', '.join(found.name for found in chains)}")
 
 
 def _parsed(library: ModuleType, content: bytes, where: str) -> Any:
@@ -119,14 +121,14 @@ def _parsed(library: ModuleType, content: bytes, where: str) -> Any:
 
 
 def _check_places(text: str, where: str) -> None:
-    """Refuse coordinates that are no numbers: gemmi reads them as 0."""
+    """Refuse coordinates that are not numbers: gemmi reads them as 0."""
     for number, line in enumerate(text.splitlines(), 1):
         if line.startswith(("ATOM  ", "HETATM")):
             try:
                 for start in (30, 38, 46):
                     float(line[start : start + 8])
             except ValueError:
-                raise DataError(f"{where}, line {number}: {line[30:54]!r} are no coordinates") from None
+                raise DataError(f"{where}, line {number}: {line[30:54]!r} are not coordinates") from None
 
 
 def _chains(library: ModuleType, structure: Any, where: str) -> Iterator[Chain]:
@@ -191,7 +193,7 @@ def pdb_text(chain: Chain, values: Float[np.ndarray, L] | None = None, letter: s
     """
     shown = np.zeros(len(chain)) if values is None else np.asarray(values, dtype=np.float64)
     if len(shown) != len(chain):
-        raise ValueError(f"{len(shown)} values came for {len(chain)} residues")
+        raise ValueError(f"{len(shown)} values for {len(chain)} residues")
     if not -1000 < int(chain.numbers.min()) <= int(chain.numbers.max()) < 10_000:
         raise DataError(f"{chain.name}: residue {chain.numbers.max():,} does not fit into a PDB file (9,999)")
     if not (np.isfinite(chain.atoms).all() and np.isfinite(shown).all()):
@@ -240,7 +242,7 @@ def read_chains(path: str | Path) -> list[Chain]:
         raise DataError(f"{path}: no such file") from None
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise DataError(
-            f"{path}: is no archive of chains ({error}); expected an NPZ file with {', '.join(KEYS)}"
+            f"{path}: is not an archive of chains ({error}); expected an NPZ file with {', '.join(KEYS)}"
         ) from None
     ends = np.cumsum(lengths)
     whole = str(sequence)
@@ -274,7 +276,7 @@ def read_family_alignments(path: str | Path, chains: Iterable[Chain]) -> dict[st
                 found[chain.name] = _over_chain(chain, family, where)
         except (ValueError, KeyError, TypeError, IndexError) as error:
             raise DataError(
-                f"{where}: is no alignment ({error!r:.80}); expected an object with chain, rows and column_to_residue"
+                f"{where}: is not an alignment ({error!r:.80}); expected chain, rows and column_to_residue"
             ) from None
     return found
 
@@ -294,3 +296,53 @@ def _over_chain(chain: Chain, family: dict[str, Any], where: str) -> Alignment:
     skipped = np.cumsum(~columns & (letters != GAP), axis=1)[:, columns]
     deletions[1:, residues[columns]] = np.diff(skipped, axis=1, prepend=0)
     return Alignment([chain.name, *(f"{family['family']}/{number}" for number in range(1, len(rows)))], rows, deletions)
+
+
+def find_chains(path: str | Path) -> list[Chain]:
+    """The chains of an archive (.npz), of a structure file, or of all structure files of a folder."""
+    path = Path(path)
+    if path.is_dir():
+        files = sorted(file for file in path.iterdir() if set(file.suffixes) & set(SUFFIXES))
+        if not files:
+            raise DataError(f"{path}: has no structure; expected files ending in {', '.join(SUFFIXES)}, also .gz")
+    elif path.suffix == ARCHIVE:
+        return read_chains(path)
+    else:
+        files = [path]
+    return [
+        replace(chain, name=f"{file.name.split('.')[0]}_{chain.name}")
+        for file in files
+        for chain in read_structure(file)
+    ]
+
+
+def find_alignments(path: str, chains: Sequence[Chain]) -> dict[str, Alignment]:
+    """The alignments of chains, by name: of a JSON Lines file of families, or of NAME.a3m in a folder."""
+    if not path:
+        return {}
+    place = Path(path)
+    if not place.is_dir():
+        return read_family_alignments(path, chains)
+    aligned = (file for file in sorted(place.iterdir()) if set(file.suffixes) & {*ALIGNMENT_SUFFIXES})
+    files = {file.name.split(".")[0]: file for file in aligned}
+    return {chain.name: read_alignment(files[chain.name]) for chain in chains if chain.name in files}
+
+
+def alignments_beside(path: str | Path) -> str:
+    """Where the alignments of chains are, if they are beside them: NAME_alignments.jsonl.gz of NAME_chains.npz, or
+    files in the same folder; empty if there are none."""
+    path = Path(path)
+    if path.is_dir():
+        return str(path) if any(set(file.suffixes) & {*ALIGNMENT_SUFFIXES} for file in path.iterdir()) else ""
+    beside = path.with_name(path.name.replace(CHAINS, ALIGNMENTS)) if path.name.endswith(CHAINS) else None
+    return str(beside) if beside is not None and beside.is_file() else ""
+
+
+def unusable(chain: Chain, longest: int) -> str:
+    """Why a chain cannot be learnt from; empty if it can."""
+    if len(chain) > longest:
+        return f"{chain.name} has {len(chain)} residues, more than data.longest = {longest}"
+    known = int(chain.backbone[1].sum())
+    if known < FEWEST_KNOWN:
+        return f"{chain.name} has {known} residues with N, CA and C; at least {FEWEST_KNOWN} are needed"
+    return ""

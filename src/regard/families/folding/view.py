@@ -16,10 +16,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from regard.errors import DataError, UsageError
-from regard.families.folding.data import FoldExample, ProteinInput, find_chains
+from regard.families.folding.data import FoldExample, ProteinInput
 from regard.families.folding.metrics import score_chain, superposed
-from regard.families.folding.pipeline import FoldRequest, Prediction, StructurePredictor
-from regard.families.folding.structures import SUFFIXES, Chain
+from regard.families.folding.pipeline import Prediction, StructurePredictor
+from regard.families.folding.structures import SUFFIXES, Chain, find_chains
 from regard.look.figures import INK, MUTED, RAMP
 from regard.look.given import GivenInput, Inspected
 from regard.look.panels import Panel, Point, Residues
@@ -31,10 +31,11 @@ def inspect_structure(predictor: StructurePredictor, given: GivenInput) -> Inspe
 
     A file of a structure is folded from its sequence, and compared with it. The text beside the file is not used.
     """
-    request, true = _read(predictor, given)
-    (prediction,) = predictor.predict([request])
+    protein, true = _read(predictor, given)
+    (prediction,) = predictor.predict([protein])
     report = structure_report(predictor, prediction, true)
-    return Inspected(report, _as_json(prediction, report.details))
+    answer = {"name": prediction.name, "sequence": protein.sequence, "confidence": report.details["confidence"]}
+    return Inspected(report, {**answer, "told": list(prediction.told)})
 
 
 def structure_report(
@@ -84,7 +85,7 @@ def _rounded(values: np.ndarray, digits: int) -> list[Any]:
     return rounded
 
 
-def _read(predictor: StructurePredictor, given: GivenInput) -> tuple[FoldRequest, Chain | None]:
+def _read(predictor: StructurePredictor, given: GivenInput) -> tuple[ProteinInput, Chain | None]:
     """What to fold, and the true structure if the file has one."""
     if isinstance(given.file, bytes):
         with tempfile.TemporaryDirectory() as folder:
@@ -97,24 +98,17 @@ def _read(predictor: StructurePredictor, given: GivenInput) -> tuple[FoldRequest
     return _of_file(predictor, given.file)
 
 
-def _of_file(predictor: StructurePredictor, file: str | Path) -> tuple[FoldRequest, Chain | None]:
+def _of_file(predictor: StructurePredictor, file: str | Path) -> tuple[ProteinInput, Chain | None]:
     if set(Path(file).suffixes) & set(SUFFIXES):
         chain = find_chains(file)[0]
         if not chain.known[:, 1].any():
             raise DataError(f"{file}: chain {chain.name} has no CA atom to compare with")
-        read = ProteinInput.of(chain.name, chain.sequence, None, chain.numbers, coupled=predictor.config.couplings)
-        return FoldRequest(read, chain.told), chain
-    requests = predictor.read(file)
-    if len(requests) > 1:
-        raise UsageError(f"{Path(file).name} has {len(requests)} sequences; give one, or an alignment as .a3m")
-    return requests[0], None
-
-
-def _as_json(prediction: Prediction, details: Any) -> dict[str, Any]:
-    return {
-        "name": prediction.name, "sequence": prediction.given.sequence, "confidence": details["confidence"],
-        "told": list(prediction.told),
-    }  # fmt: skip
+        coupled = predictor.config.couplings
+        return ProteinInput.of(chain.name, chain.sequence, None, chain.numbers, coupled=coupled, told=chain.told), chain
+    proteins = predictor.read(file)
+    if len(proteins) > 1:
+        raise UsageError(f"{Path(file).name} has {len(proteins)} sequences; give one, or an alignment as .a3m")
+    return proteins[0], None
 
 
 NEAR = LinearSegmentedColormap.from_list("near", ["#0b2b52", "#2f74b5", "#9cc6e6", "#f6fafd"])

@@ -19,7 +19,7 @@ FAMILY = Family(
             {ANY_HEAD: 'print(model.interact("MSTAVLENPGLGRKLSDF", "MKLVNIGRALAEK")[0].probability)'},
             input=PROTEIN,
             view="view.inspect_interaction",
-            evaluate="evaluate.evaluate_interactions",
+            evaluate="task.evaluate_interactions",
             reader="reader.InteractionReader",
         ),
     },

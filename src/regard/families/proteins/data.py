@@ -8,12 +8,13 @@ every run, and one sequence under two names is one protein.
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -27,6 +28,9 @@ from regard.data.formats.lines import read_lines, refuse
 from regard.data.proteins.alphabet import UNKNOWN, encode, read_residues
 from regard.data.proteins.fasta import Protein, is_fasta, read_proteins
 from regard.errors import DataError
+
+if TYPE_CHECKING:
+    from regard.families.proteins.recipe import InteractionsSection
 
 Split = Literal["pairs", "proteins"]
 BESIDE = ("sequences.tsv.gz", "sequences.tsv", "sequences.fasta.gz", "sequences.fasta")
@@ -77,7 +81,7 @@ def _table(path: str | Path) -> list[Protein]:
             continue
         name, tab, sequence = line.partition("\t")
         if not tab or not name.strip():
-            raise DataError(f"{path}, line {number}: {line[:40]!r} is no protein; expected its name TAB its sequence")
+            raise DataError(f"{path}, line {number}: {line[:40]!r} is not a protein; expected name TAB sequence")
         residues = read_residues(sequence, f"{path}, line {number}, {name}")
         found.append(Protein(name.strip(), residues.sequence, residues.told))
     return found
@@ -94,7 +98,7 @@ def read_pairs(path: str | Path, sequences: str | Path = "", problems: list[str]
         cells = [cell.strip() for cell in line.split("\t")]
         where = f"{path}, line {line_number}"
         if len(cells) != 3 or cells[2] not in ("0", "1"):
-            raise DataError(f"{where}: {line[:60]!r} is no pair; {WANTED}")
+            raise DataError(f"{where}: {line[:60]!r} is not a pair; {WANTED}")
         if unknown := next((name for name in cells[:2] if name not in numbers), ""):
             problem = f"{where}: there is no sequence of {unknown!r}"
             if problems is None:
@@ -117,7 +121,7 @@ def fingerprint(sequence: str) -> str:
 
 def _place(text: str) -> float:
     """A number in [0, 1) that follows from a text alone."""
-    return int(hashlib.sha256(text.encode()).hexdigest()[:15], 16) / 16**15
+    return int(fingerprint(text)[:15], 16) / 16**15
 
 
 def divided(found: ProteinPairs, how: Split, held_out: float, tested: float) -> NDArray[np.int8]:
@@ -159,8 +163,8 @@ class InteractionSettings(SavedConfig):
         counts: dict[str, tuple[int, int]] = {}
         for number in sorted({number for number, _ in seen}):
             name = fingerprint(train.sequences[number])
-            before = counts.get(name, (0, 0))
-            counts[name] = (before[0] + seen[number, 0], before[1] + seen[number, 1])
+            free, bound = counts.get(name, (0, 0))
+            counts[name] = (free + seen[number, 0], bound + seen[number, 1])
         return cls(split=split, held_out=held_out, tested=tested, counts=counts)
 
     def degree_scores(self, found: ProteinPairs) -> Float[np.ndarray, N]:
@@ -168,7 +172,8 @@ class InteractionSettings(SavedConfig):
 
         Sequences are not read; a protein without training pairs counts 0.
         """
-        odds = np.array([math.log((bound + 1) / (free + 1)) for free, bound in map(self._count, found.sequences)])
+        counts = (self.counts.get(fingerprint(sequence), (0, 0)) for sequence in found.sequences)
+        odds = np.array([math.log((bound + 1) / (free + 1)) for free, bound in counts])
         return odds[found.pairs].sum(axis=1)
 
     def unseen(self, found: ProteinPairs) -> Int[np.ndarray, N]:
@@ -176,8 +181,53 @@ class InteractionSettings(SavedConfig):
         new = np.array([fingerprint(sequence) not in self.counts for sequence in found.sequences], dtype=np.int64)
         return new[found.pairs].sum(axis=1)
 
-    def _count(self, sequence: str) -> tuple[int, int]:
-        return self.counts.get(fingerprint(sequence), (0, 0))
+
+PAIRS, PROTEINS = "pairs.npz", "proteins.json"
+
+
+@dataclass(frozen=True)
+class InteractionCorpus:
+    """The pairs that a model is trained, validated and tested on, in a folder."""
+
+    train: ProteinPairs
+    valid: ProteinPairs
+    test: ProteinPairs
+    settings: InteractionSettings
+    skipped: list[str]
+
+    @classmethod
+    def write(cls, folder: Path, data: InteractionsSection) -> None:
+        """Read the tables of a recipe and divide the pairs."""
+        skipped: list[str] = []
+        found = read_pairs(data.train, data.sequences, skipped if data.skip_bad else None)
+        parts = divided(found, data.split, data.held_out, data.tested)
+        train = found.some(np.flatnonzero(parts == TRAIN))
+        if not len(train):
+            raise DataError(f"{data.train}: has no pair to train on; lower data.held_out and data.tested")
+        np.savez(folder / PAIRS, pairs=found.pairs, labels=found.labels, parts=parts)
+        about = {"names": found.names, "sequences": found.sequences, "skipped": skipped}
+        (folder / PROTEINS).write_text(json.dumps(about), encoding="utf-8")
+        InteractionSettings.of(train, data.split, data.held_out, data.tested).save(folder)
+
+    @classmethod
+    def open(cls, folder: Path) -> Self:
+        """What `write` wrote."""
+        about = json.loads((folder / PROTEINS).read_text(encoding="utf-8"))
+        with np.load(folder / PAIRS, allow_pickle=False) as stored:
+            found = ProteinPairs(about["names"], about["sequences"], stored["pairs"], stored["labels"])
+            train, valid, test = (found.some(np.flatnonzero(stored["parts"] == part)) for part in (TRAIN, VALID, TEST))
+        return cls(train, valid, test, InteractionSettings.load(folder), about["skipped"])
+
+    @property
+    def summary(self) -> str:
+        parts = (self.train, "train"), (self.valid, "validate"), (self.test, "test")
+        counts = ", ".join(f"{len(part):,} to {verb} on" for part, verb in parts)
+        left_out = f"; {len(self.skipped):,} left out, the first: {self.skipped[0]}" if self.skipped else ""
+        new = self.settings.unseen(self.test)
+        proteins = f"{len(self.train.names):,} proteins, divided by {self.settings.split}"
+        one, two = (int((new == count).sum()) for count in (1, 2))
+        unseen = f"of the test pairs {one:,} have one unseen protein and {two:,} two"
+        return f"pairs of {proteins}: {counts}; {unseen}{left_out}"
 
 
 @dataclass(frozen=True)
@@ -190,15 +240,32 @@ class InteractionBatch(TensorBatch):
     second_mask: Bool[Tensor, "B S"]
     labels: Float[Tensor, B]
 
+    @classmethod
+    def of(
+        cls, first: Sequence[NDArray[np.integer]], second: Sequence[NDArray[np.integer]], labels: NDArray[np.number]
+    ) -> Self:
+        """Pairs of encoded proteins."""
+        padded = (pad_rows(rows, UNKNOWN, MULTIPLE) for rows in (first, second))
+        return cls(*next(padded), *next(padded), torch.from_numpy(labels.astype(np.float32)))
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """What a model reads."""
+        return self.first, self.first_mask, self.second, self.second_mask
+
     @property
     def tokens(self) -> int:
         """Pairs."""
         return len(self.labels)
 
 
-def padded_proteins(rows: Sequence[NDArray[np.integer]]) -> tuple[Int[Tensor, "B T"], Bool[Tensor, "B T"]]:
-    """Encoded proteins as one tensor, and which of its places are residues."""
-    return pad_rows(rows, UNKNOWN, MULTIPLE)
+def similar_lengths(lengths: Int[np.ndarray, N], residues: int) -> Iterator[NDArray[np.int64]]:
+    """The numbers of pairs, longest first, in batches of so many residues; `lengths` are of the longer proteins."""
+    order, start = np.argsort(-lengths, kind="stable"), 0
+    while start < len(order):
+        rows = order[start : start + max(1, residues // (2 * int(lengths[order[start]])))]
+        yield rows
+        start += len(rows)
 
 
 class InteractionBatches:
@@ -211,14 +278,12 @@ class InteractionBatches:
 
     def __call__(self, rows: NDArray[np.integer], place: tuple[int, int]) -> InteractionBatch:
         rng = np.random.default_rng([self.seed, *place])
-        first, second = (
-            padded_proteins([self._read(number, rng) for number in self.found.pairs[rows, side]]) for side in (0, 1)
-        )
-        return InteractionBatch(*first, *second, torch.from_numpy(self.found.labels[rows].astype(np.float32)))
+        first, second = ([self._read(number, rng) for number in self.found.pairs[rows, side]] for side in (0, 1))
+        return InteractionBatch.of(first, second, self.found.labels[rows])
 
     def lengths(self, rows: NDArray[np.integer]) -> NDArray[np.int64]:
         """The residues of the longer protein of each pair, as it is read."""
-        every = np.array([len(each) for each in self.letters])
+        every = np.array([len(letters) for letters in self.letters])
         longest = every[self.found.pairs[rows]].max(axis=1)
         return np.minimum(longest, self.longest) if self.longest else longest
 

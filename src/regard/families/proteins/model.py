@@ -9,6 +9,7 @@ Presets: tiny, small, base. Deviations from PIPR: attention instead of recurrenc
 task, not before it; sequences are not cut at 2,000 residues.
 """
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -23,7 +24,7 @@ from regard.attention import masks
 from regard.attention.dropout import Dropout
 from regard.attention.multihead import MultiHeadAttention
 from regard.attention.positions import Rotary
-from regard.config import Config, Fraction, refuse_uneven
+from regard.config import Config, Fraction, refuse_even, refuse_uneven
 from regard.errors import ConfigError
 from regard.layers.blocks import EncoderLayer, FeedForward
 from regard.layers.co_attention import CrossLayer
@@ -37,8 +38,7 @@ class PooledConvolution(nn.Module):
 
     def __init__(self, inputs: int, width: int, kernel: int, pool: int, dropout: float):
         super().__init__()
-        if kernel % 2 == 0:
-            raise ConfigError(f"kernel = {kernel}: has no middle; choose an odd one, such as {kernel + 1}")
+        refuse_even("kernel", kernel)
         self.convolution = nn.Conv1d(inputs, width, kernel, padding=kernel // 2)
         self.norm, self.dropout, self.pool = nn.LayerNorm(width), Dropout(dropout), pool
 
@@ -110,8 +110,7 @@ class InteractorConfig(Config):
         refuse_uneven("width", self.width, "heads", self.heads)
         if self.width // self.heads % 2:
             raise ConfigError(f"width = {self.width}: a head of rotary positions has an even width")
-        if self.kernel % 2 == 0:
-            raise ConfigError(f"kernel = {self.kernel}: has no middle; choose an odd one, such as {self.kernel + 1}")
+        refuse_even("kernel", self.kernel)
         if not self.pools:
             raise ConfigError("pools = []: the front needs one convolution at least")
         return self
@@ -119,10 +118,7 @@ class InteractorConfig(Config):
     @property
     def residues_per_token(self) -> int:
         """How many residues become one token."""
-        size = 1
-        for pool in self.pools:
-            size *= pool
-        return size
+        return math.prod(self.pools)
 
 
 class InteractionScore(NamedTuple):

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from regard.attention import record
 from regard.data.arguments import all_texts
-from regard.data.proteins.alphabet import encode, read_residues
+from regard.data.proteins.alphabet import Residues, encode, read_residues
 from regard.errors import DataError, UsageError
-from regard.families.proteins.data import InteractionSettings, padded_proteins
+from regard.families.proteins.data import InteractionBatch, InteractionSettings, similar_lengths
 from regard.families.proteins.model import Interactor
 from regard.look.forced_pass import require_attention
 from regard.look.neurons import LayerNeurons, record_neurons
@@ -75,51 +75,52 @@ class InteractionPredictor:
         ones, others = all_texts(first), all_texts(second)
         if len(ones) != len(others):
             raise UsageError(f"{len(ones)} proteins came with {len(others)} others; give as many of both")
-        read = [(self._read(one, "the first protein"), self._read(other, "the second protein"))
-                for one, other in zip(ones, others, strict=True)]  # fmt: skip
-        lengths = np.array([max(len(one[0]), len(other[0])) for one, other in read])
-        order, answers = np.argsort(-lengths, kind="stable"), [Interaction(0.0)] * len(read)
-        start = 0
-        while start < len(order):
-            some = order[start : start + max(1, RESIDUES // (2 * int(lengths[order[start]])))]
-            scores = self._scores([(read[row][0][0], read[row][1][0]) for row in some])
-            for row, probability in zip(some, scores.sigmoid().tolist(), strict=True):
-                told = (f"{side}: {each}" for side, found in zip(("first", "second"), read[row], strict=True)
-                        for each in found[1])  # fmt: skip
-                answers[row] = Interaction(probability, tuple(told))
-            start += len(some)
+        pairs = [self._read_pair(*pair) for pair in zip(ones, others, strict=True)]
+        answers = [Interaction(0.0)] * len(pairs)
+        lengths = np.array([max(len(one.sequence), len(other.sequence)) for one, other in pairs], dtype=np.int64)
+        for rows in similar_lengths(lengths, RESIDUES):
+            scores = self._scores([(pairs[row][0].sequence, pairs[row][1].sequence) for row in rows])
+            for row, probability in zip(rows, scores.sigmoid().tolist(), strict=True):
+                one, other = pairs[row]
+                told = *(f"first: {change}" for change in one.told), *(f"second: {change}" for change in other.told)
+                answers[row] = Interaction(probability, told)
         return answers
 
     @torch.inference_mode()
     def attention(self, first: str, second: str, *, layers: str = "*") -> InteractionAttention:
         """The recorded attention of reading a pair."""
         require_attention(self.model, self.name)
-        pair = self._read(first, "the first protein")[0], self._read(second, "the second protein")[0]
+        one, other = self._read_pair(first, second)
+        sequences = one.sequence, other.sequence
         with record_neurons(self.model, layers) as seen, record(self.model, layers) as looks:
-            self._scores([pair])
+            self._scores([sequences])
         span = self.config.residues_per_token
-        one, other = (-(-len(sequence) // span) for sequence in pair)
+        tokens = [-(-len(sequence) // span) for sequence in sequences]
         weights, neurons = {}, {}
         for name, found in looks.items():
             both = found.float().cpu().numpy()
-            keys = (other, one) if name.endswith("cross") else (one, other)
-            queries = (1, 1) if name == POOL else (one, other)
+            keys = tokens[::-1] if name.endswith("cross") else tokens
+            queries = [1, 1] if name == POOL else tokens
             weights[name] = both[0, :, : queries[0], : keys[0]], both[1, :, : queries[1], : keys[1]]
             one_side, other_side = (
                 seen[name].input(side).part(slice(queries[side]), slice(keys[side])) for side in (0, 1)
             )
             neurons[name] = one_side, other_side
-        return InteractionAttention(pair, span, weights, neurons)
+        return InteractionAttention(sequences, span, weights, neurons)
 
-    def _read(self, text: str, where: str) -> tuple[str, tuple[str, ...]]:
-        sequence, told = read_residues(text, where)
-        if len(sequence) > self.config.max_length:
+    def _read_pair(self, first: str, second: str) -> tuple[Residues, Residues]:
+        return self._read(first, "the first protein"), self._read(second, "the second protein")
+
+    def _read(self, text: str, where: str) -> Residues:
+        protein = read_residues(text, where)
+        if len(protein.sequence) > self.config.max_length:
             raise DataError(
-                f"{where} that begins with {sequence[:10]} has {len(sequence):,} residues; this model reads at most "
-                f"{self.config.max_length:,}: give a part of it"
+                f"{where} that begins with {protein.sequence[:10]} has {len(protein.sequence):,} residues; this model "
+                f"reads at most {self.config.max_length:,}: give a part of it"
             )
-        return sequence, told
+        return protein
 
     def _scores(self, pairs: Sequence[tuple[str, str]]) -> Float[Tensor, N]:
-        first, second = (padded_proteins([encode(pair[side]) for pair in pairs]) for side in (0, 1))
-        return self.model(*(each.to(self.device) for each in (*first, *second))).score.float().cpu()
+        first, second = ([encode(pair[side]) for pair in pairs] for side in (0, 1))
+        batch = InteractionBatch.of(first, second, np.zeros(len(pairs))).to(self.device)
+        return self.model(*batch.inputs).score.float().cpu()

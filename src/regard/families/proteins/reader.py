@@ -1,4 +1,4 @@
-"""Reading pairs of proteins, by the loss of whether they bind."""
+"""A model of pairs of proteins as sparse autoencoders read it, with the loss of whether they bind."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
-from torch.nn import functional
 
 from regard.data.proteins.alphabet import decode, encode, read_residues
 from regard.errors import UsageError
-from regard.families.proteins.data import InteractionBatch, padded_proteins, read_pairs
+from regard.families.proteins.data import InteractionBatch, read_pairs
 from regard.families.proteins.pipeline import InteractionPredictor
+from regard.families.proteins.task import pair_loss
 from regard.look.reader import Example, Reader, Source, TokenUnits
 
 
@@ -39,7 +39,7 @@ class InteractionReader(Reader[InteractionBatch]):
         """Two sequences with a colon between them."""
         parts = text.split(":")
         if len(parts) != 2:
-            raise UsageError(f"{text[:40]!r} is no pair of proteins; write SEQUENCE:SEQUENCE")
+            raise UsageError(f"{text[:40]!r} is not a pair of proteins; write SEQUENCE:SEQUENCE")
         one, other = (read_residues(part).sequence[: self.longest] for part in parts)
         return _row(one, other, 0)
 
@@ -47,16 +47,14 @@ class InteractionReader(Reader[InteractionBatch]):
         return 2 * max(map(len, example)) // self.span
 
     def batch(self, examples: Sequence[Example]) -> InteractionBatch:
-        first, second = (padded_proteins([example[side] for example in examples]) for side in (0, 1))
-        labels = torch.tensor([float(example[2][0]) for example in examples])
-        return InteractionBatch(*first, *second, labels).to(self.device)
+        first, second, labels = zip(*examples, strict=True)
+        return InteractionBatch.of(first, second, np.concatenate(labels)).to(self.device)
 
     def run(self, batch: InteractionBatch) -> object:
-        return self._scores(batch)
+        return self.model(*batch.inputs)
 
     def loss(self, batch: InteractionBatch) -> tuple[float, int]:
-        total = functional.binary_cross_entropy_with_logits(self._scores(batch), batch.labels, reduction="sum")
-        return float(total), len(batch.labels)
+        return float(pair_loss(self.model, batch).total), batch.tokens
 
     def arranged(self, vectors: Float[Tensor, "N *T D"], place: str) -> Float[Tensor, "B 2 *T D"]:
         """Both proteins of a pair side by side; each looks at the other, so what it looks at comes in another order."""
@@ -78,11 +76,8 @@ class InteractionReader(Reader[InteractionBatch]):
 
     @torch.inference_mode()
     def answer(self, example: Example, position: int) -> str:
-        return f"binds {float(self._scores(self.batch([example])).sigmoid()):.1%}"
-
-    def _scores(self, batch: InteractionBatch) -> Float[Tensor, B]:
-        scores: Tensor = self.model(batch.first, batch.first_mask, batch.second, batch.second_mask).score
-        return scores.float()
+        score = self.model(*self.batch([example]).inputs).score.float()
+        return f"binds {float(score.sigmoid()):.1%}"
 
 
 def _row(one: str, other: str, label: int) -> Example:

@@ -1,11 +1,11 @@
-"""Do two proteins bind: the cross-entropy of yes and no (after Chen et al. 2019)."""
+"""Do two proteins bind: the cross-entropy of yes and no (after Chen et al. 2019), and the metrics of training and of
+`regard evaluate`."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -19,80 +19,30 @@ from regard.config import Config
 from regard.data.loader import Loader, Rows
 from regard.errors import DataError
 from regard.families.catalog import MODELS
+from regard.families.contract import Evaluation, EvaluationOptions
 from regard.families.proteins.data import (
     TEST,
-    TRAIN,
     VALID,
     InteractionBatch,
     InteractionBatches,
-    InteractionSettings,
+    InteractionCorpus,
     ProteinPairs,
     divided,
     read_pairs,
+    sequences_beside,
+    similar_lengths,
 )
-from regard.families.proteins.recipe import InteractionsRecipe, InteractionsSection
+from regard.families.proteins.recipe import InteractionsRecipe
 from regard.families.translation.metrics import SAMPLES, Sample
+from regard.search.settings import RECIPE
 from regard.training.losses import Loss
+from regard.training.recipe.load import load_recipe
 from regard.training.safeguards import Poll
 from regard.training.scores import accuracy, f1, ranks
 from regard.training.task import Forward, SupervisedTask, Values, loader_options
 
-PAIRS, PROTEINS = "pairs.npz", "proteins.json"
-
-
-@dataclass(frozen=True)
-class InteractionCorpus:
-    """The pairs that a model is trained, validated and tested on."""
-
-    train: ProteinPairs
-    valid: ProteinPairs
-    test: ProteinPairs
-    settings: InteractionSettings
-    skipped: list[str]
-
-    @property
-    def summary(self) -> str:
-        parts = (self.train, "train"), (self.valid, "validate"), (self.test, "test")
-        told = ", ".join(f"{len(part):,} to {verb} on" for part, verb in parts)
-        left_out = f"; {len(self.skipped):,} left out, the first: {self.skipped[0]}" if self.skipped else ""
-        new = self.settings.unseen(self.test)
-        proteins = f"{len(self.train.names):,} proteins, divided by {self.settings.split}"
-        one, two = (int((new == count).sum()) for count in (1, 2))
-        unseen = f"of the test pairs {one:,} have one unseen protein and {two:,} two"
-        return f"pairs of {proteins}: {told}; {unseen}{left_out}"
-
-
-@dataclass(frozen=True)
-class InteractionPreparation:
-    """How the tables of a recipe become a corpus."""
-
-    data: InteractionsSection
-
-    def prepare(self, folder: Path) -> None:
-        """Write the corpus into `folder`, unless it exists from before."""
-        if not folder.exists():
-            write_folder(folder, self._write)
-
-    def open(self, folder: Path) -> InteractionCorpus:
-        """The corpus that was written into `folder`."""
-        about = json.loads((folder / PROTEINS).read_text(encoding="utf-8"))
-        with np.load(folder / PAIRS, allow_pickle=False) as stored:
-            pairs, labels, parts = stored["pairs"], stored["labels"], stored["parts"]
-        found = ProteinPairs(about["names"], about["sequences"], pairs, labels)
-        train, valid, test = (found.some(np.flatnonzero(parts == part)) for part in (TRAIN, VALID, TEST))
-        return InteractionCorpus(train, valid, test, InteractionSettings.load(folder), about["skipped"])
-
-    def _write(self, folder: Path) -> None:
-        data, skipped = self.data, list[str]()
-        found = read_pairs(data.train, data.sequences, skipped if data.skip_bad else None)
-        parts = divided(found, data.split, data.held_out, data.tested)
-        train = found.some(np.flatnonzero(parts == TRAIN))
-        if not len(train):
-            raise DataError(f"{data.train}: has no pair to train on; lower data.held_out and data.tested")
-        np.savez(folder / PAIRS, pairs=found.pairs, labels=found.labels, parts=parts)
-        about = {"names": found.names, "sequences": found.sequences, "skipped": skipped}
-        (folder / PROTEINS).write_text(json.dumps(about), encoding="utf-8")
-        InteractionSettings.of(train, data.split, data.held_out, data.tested).save(folder)
+if TYPE_CHECKING:
+    from regard.families.proteins.pipeline import InteractionPredictor
 
 
 def binary_scores(scores: Float[np.ndarray, N], labels: Int[np.ndarray, N]) -> dict[str, float]:
@@ -134,11 +84,12 @@ class InteractionTask(SupervisedTask[InteractionBatch]):
     @classmethod
     def prepare(cls, recipe: InteractionsRecipe, folder: Path, poll: Poll) -> None:
         """Read the pairs and divide them."""
-        InteractionPreparation(recipe.data).prepare(folder)
+        if not folder.exists():
+            write_folder(folder, lambda new: InteractionCorpus.write(new, recipe.data))
 
     def __init__(self, recipe: InteractionsRecipe, folder: Path, device: torch.device) -> None:
         self.recipe, self.device = recipe, device
-        self.corpus = InteractionPreparation(recipe.data).open(folder)
+        self.corpus = InteractionCorpus.open(folder)
         self.summary = f"{self.corpus.summary}; from {recipe.data.train}"
         if recipe.training.validate_every and not len(self.corpus.valid):
             raise DataError("there is no pair for validation; raise data.held_out, or set training.validate_every = 0")
@@ -156,9 +107,7 @@ class InteractionTask(SupervisedTask[InteractionBatch]):
 
     def loss(self, model: Forward, batch: InteractionBatch) -> Loss:
         """The cross-entropy of yes and no."""
-        score = _scores(model, batch).float()
-        total = functional.binary_cross_entropy_with_logits(score, batch.labels, reduction="sum")
-        return Loss(total, torch.full((), len(score), device=score.device))
+        return pair_loss(model, batch)
 
     def validate(self, model: nn.Module, poll: Poll) -> Values:
         """The loss, and how well the pairs for validation are told apart."""
@@ -217,17 +166,78 @@ def all_scores(
     model: nn.Module, found: ProteinPairs, device: torch.device, poll: Poll = lambda: None
 ) -> Float[np.ndarray, N]:
     """The logits of all pairs, whose proteins are read whole; pairs of similar length are read together."""
-    make = InteractionBatches(found)
-    lengths = make.lengths(np.arange(len(found)))
-    order, scores, start = np.argsort(-lengths, kind="stable"), np.empty(len(found)), 0
-    while start < len(order):
+    make, scores = InteractionBatches(found), np.empty(len(found))
+    for rows in similar_lengths(make.lengths(np.arange(len(found))), RESIDUES):
         poll()
-        rows = order[start : start + max(1, RESIDUES // (2 * int(lengths[order[start]])))]
-        scores[rows] = _scores(model, make(rows, (0, 0)).to(device)).float().cpu().numpy()
-        start += len(rows)
+        scores[rows] = model(*make(rows, (0, 0)).to(device).inputs).score.float().cpu().numpy()
     return scores
 
 
-def _scores(model: Forward, batch: InteractionBatch) -> Float[Tensor, B]:
-    found: Tensor = model(batch.first, batch.first_mask, batch.second, batch.second_mask).score
-    return found
+def pair_loss(model: Forward, batch: InteractionBatch) -> Loss:
+    """The cross-entropy of yes and no, summed over pairs."""
+    scores: Float[Tensor, B] = model(*batch.inputs).score.float()
+    total = functional.binary_cross_entropy_with_logits(scores, batch.labels, reduction="sum")
+    return Loss(total, torch.full((), len(scores), device=scores.device))
+
+
+UNSEEN = ("both proteins in training pairs", "one protein in no training pair", "both proteins in no training pair")
+
+
+def evaluate_interactions(predictor: InteractionPredictor, data: str, options: EvaluationOptions) -> Evaluation:
+    """Accuracy, precision, recall, F1 and area under the curve on a table of pairs, in groups by how many proteins of
+    a pair training has seen. Of the model's own table, the pairs that it was trained on are left out.
+
+    Pairs whose protein has no sequence are left out and named. The sequences lie beside the pairs, or are those of the
+    model's recipe.
+    """
+    recipe, unread = _recipe(options.folder), list[str]()
+    found = read_pairs(data, _sequences(data, recipe), unread)
+    scores: dict[str, object] = {}
+    for title, some in _parts(predictor, found, recipe is not None and Path(data).name == Path(recipe.data.train).name):
+        measured, unseen = all_scores(predictor.model, some, predictor.device), predictor.settings.unseen(some)
+        scores[f"{title}: {len(some):,} pairs"] = _beside_baselines(predictor, some, measured)
+        for count, name in enumerate(UNSEEN):
+            rows = np.flatnonzero(unseen == count)
+            if 0 < len(rows) < len(some):
+                group = _beside_baselines(predictor, some.some(rows), measured[rows])
+                scores[f"{title}, {name}: {len(rows):,} pairs"] = group
+    return Evaluation(scores, unread)
+
+
+def _beside_baselines(
+    predictor: InteractionPredictor, some: ProteinPairs, scores: Float[np.ndarray, N]
+) -> dict[str, dict[str, float]]:
+    """One row of metrics for the model, for the log odds of the proteins' training pairs, and for the usual label."""
+    counts = np.array(list(predictor.settings.counts.values()), dtype=np.int64).reshape(-1, 2).sum(axis=0)
+    usual = np.full(len(some), 1.0 if counts[1] > counts[0] else -1.0)
+    return {
+        "this model": binary_scores(scores, some.labels),
+        "degree of the proteins": binary_scores(predictor.settings.degree_scores(some), some.labels),
+        "most frequent label": binary_scores(usual, some.labels),
+    }
+
+
+def _parts(predictor: InteractionPredictor, found: ProteinPairs, own: bool) -> list[tuple[str, ProteinPairs]]:
+    if not own:
+        return [("all", found)]
+    settings = predictor.settings
+    parts = divided(found, settings.split, settings.held_out, settings.tested)
+    held = {"validation": np.flatnonzero(parts == VALID), "test": np.flatnonzero(parts == TEST)}
+    if not any(map(len, held.values())):
+        raise DataError(f"the model was trained on all {len(found):,} pairs; give others to measure on")
+    return [(name, found.some(rows)) for name, rows in held.items() if len(rows)]
+
+
+def _recipe(folder: Path) -> InteractionsRecipe | None:
+    file = folder / RECIPE
+    recipe = load_recipe(file) if file.is_file() else None
+    return recipe if isinstance(recipe, InteractionsRecipe) else None
+
+
+def _sequences(data: str, recipe: InteractionsRecipe | None) -> Path:
+    try:
+        return sequences_beside(data)
+    except DataError:
+        if recipe is None:
+            raise
+        return Path(recipe.data.sequences) if recipe.data.sequences else sequences_beside(recipe.data.train)

@@ -24,7 +24,7 @@ FAMILY = Family(
             {ANY_HEAD: 'print(model.forecast("builtin:walkers#0", samples=20)[0].likeliest)'},
             input=SCENE,
             view="view.inspect_forecaster",
-            evaluate="evaluate.evaluate_forecasts",
+            evaluate="task.evaluate_forecasts",
             evaluate_options=("samples",),
             reader="reader.TrackReader",
         ),

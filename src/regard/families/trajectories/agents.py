@@ -12,8 +12,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.attention.cache import GrowingCache
+from regard.attention.core import Attend, attention_scores
 from regard.attention.dropout import Dropout
-from regard.attention.multihead import Memory, MultiHeadAttention
+from regard.attention.multihead import Memory, products
 from regard.attention.places import Argument, Result
 from regard.attention.positions import Concatenated, SinusoidalPositions
 from regard.layers.blocks import FeedForward, NormOrder, Residual
@@ -37,11 +38,6 @@ class Places(NamedTuple):
             torch.arange(first, first + steps, device=device).repeat(agents),
         )
 
-    @classmethod
-    def joined(cls, parts: Sequence["Places"]) -> "Places":
-        """Several sequences after each other."""
-        return cls(torch.cat([each.agents for each in parts]), torch.cat([each.steps for each in parts]))
-
     def repeated(self, times: int) -> "Places":
         """The same sequence several times."""
         return Places(self.agents.repeat(times), self.steps.repeat(times))
@@ -52,6 +48,10 @@ class Visibility(NamedTuple):
 
     mask: Bool[Tensor, "B 1 Tq Tk"]
     own: Bool[Tensor, "1 1 Tq Tk"]
+
+    def repeated(self, samples: int) -> "Visibility":
+        """The same for every sample of each scene."""
+        return Visibility(self.mask.repeat_interleave(samples, dim=0), self.own)
 
 
 def visibility(
@@ -90,11 +90,76 @@ class TimedInput(nn.Module):
         return self.dropout(rows.unflatten(0, x.shape[:2]))
 
 
-class AgentLayer(nn.Module):
-    """Self-attention, cross-attention to a memory if `cross`, then a feed-forward network.
+class OwnScores(nn.Module):
+    """What to add to the scores of pairs of one agent, so that they become those of the second projection.
 
-    With `aware`, pairs of tokens of one agent have a query and key projection of their own.
+    It has no weights. As a module, its calls can be recorded.
     """
+
+    def forward(
+        self,
+        q: Float[Tensor, "B H Tq K"],
+        k: Float[Tensor, "B H Tk K"],
+        own_q: Float[Tensor, "B H Tq K"],
+        own_k: Float[Tensor, "B H Tk K"],
+        own: Bool[Tensor, "1 1 Tq Tk"],
+    ) -> Float[Tensor, "B H Tq Tk"]:
+        return torch.where(own, attention_scores(own_q, own_k) - attention_scores(q, k), 0.0)
+
+
+class AgentAttention(nn.Module):
+    """Attention that may be agent-aware: pairs of tokens of one agent are then scored by a second query and key
+    projection, in one softmax with the same values (Yuan et al. 2021, §3.2).
+
+    The second keys are stored beside the first ones, in memories and caches whose keys are then twice as wide.
+    """
+
+    def __init__(self, width: int, heads: int, dropout: float = 0.0, *, aware: bool = True):
+        super().__init__()
+        self.heads, self.dropout = heads, dropout
+        self.query, self.key, self.value, self.output = (nn.Linear(width, width) for _ in range(4))
+        self.own_query, self.own_key = (nn.Linear(width, width) if aware else None for _ in range(2))
+        self.own_scores = OwnScores() if aware else None
+        self.attend = Attend()
+
+    def remember(self, memory: Float[Tensor, "B T D"]) -> Memory:
+        """Project a memory to keys and values, once for all queries."""
+        k, v = products(memory, self.key, self.value)
+        return Memory(self._with_own_keys(k, memory), self._split(v), None)
+
+    def forward(
+        self,
+        x: Float[Tensor, "B T D"],
+        sight: Visibility,
+        memory: Memory | None = None,
+        cache: GrowingCache | None = None,
+    ) -> Float[Tensor, "B T D"]:
+        """Self-attention, or attention to a memory."""
+        if memory is None:
+            q, k, v = products(x, self.query, self.key, self.value)
+            q, k, v = self._split(q), self._with_own_keys(k, x), self._split(v)
+        else:
+            q, k, v = self._split(self.query(x)), memory.k, memory.v
+        if cache is not None:
+            k, v = cache.append(k, v)
+        bias = None
+        if self.own_query is not None and self.own_scores is not None:
+            k, own_k = k.chunk(2, dim=-1)
+            bias = self.own_scores(q, k, self._split(self.own_query(x)), own_k, sight.own)
+        y = self.attend(q, k, v, mask=sight.mask, bias=bias, dropout=self.dropout)
+        return self.output(y.transpose(1, 2).flatten(2))
+
+    def _with_own_keys(self, k: Float[Tensor, "B T D"], x: Float[Tensor, "B T D"]) -> Float[Tensor, "B H T _"]:
+        if self.own_key is None:
+            return self._split(k)
+        return torch.cat([self._split(k), self._split(self.own_key(x))], dim=-1)
+
+    def _split(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B H T K"]:
+        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+
+class AgentLayer(nn.Module):
+    """Self-attention, cross-attention to a memory if `cross`, then a feed-forward network."""
 
     PLACES: ClassVar = {
         "input": Argument(),
@@ -107,13 +172,12 @@ class AgentLayer(nn.Module):
         self, width: int, heads: int, ffn_width: int, dropout: float, order: NormOrder, *, aware: bool, cross: bool
     ):
         super().__init__()
-        self.attention = MultiHeadAttention(width, heads, dropout=dropout, own=aware)
-        self.cross = MultiHeadAttention(width, heads, dropout=dropout, own=aware) if cross else None
+        self.attention = AgentAttention(width, heads, dropout, aware=aware)
+        self.cross = AgentAttention(width, heads, dropout, aware=aware) if cross else None
         self.feed_forward = FeedForward(width, ffn_width, dropout=dropout)
         self.after_attention = Residual(width, dropout, order)
         self.after_cross = Residual(width, dropout, order) if cross else None
         self.after_feed_forward = Residual(width, dropout, order)
-        self.aware = aware
 
     def forward(
         self,
@@ -124,14 +188,12 @@ class AgentLayer(nn.Module):
         cache: GrowingCache | None = None,
     ) -> Float[Tensor, "R T D"]:
         """R = B·K rows, K samples for each of B scenes, share the memory of their scene."""
-        own = within.own if self.aware else None
-        x = self.after_attention(x, lambda h: self.attention(h, mask=within.mask, own=own, cache=cache))
+        x = self.after_attention(x, lambda h: self.attention(h, within, cache=cache))
         if self.cross is not None and self.after_cross is not None:
             assert memory is not None and across is not None
-            cross, far = self.cross, across.own if self.aware else None
+            cross = self.cross
             grid = x.view(memory.sequences, -1, x.shape[-1])  # all samples query the memory of their scene at once
-            grid = self.after_cross(grid, lambda h: cross(h, memory, mask=across.mask, own=far))
-            x = grid.view_as(x)
+            x = self.after_cross(grid, lambda h: cross(h, across, memory)).view_as(x)
         return self.after_feed_forward(x, self.feed_forward)
 
 
@@ -184,10 +246,10 @@ class AgentStack(nn.Module):
         places = Places.grid(agents, first, steps, x.device)
         present = seen[:, :, -1] if memory is None else memory.present
         samples, rows = x.shape[0] // len(seen), x.flatten(1, 2)
+        across = None if memory is None else self.across(memory, places, samples)
         for layer, reach in zip(self.layers, self.reaches, strict=True):
             within = visibility(places, places, seen.flatten(1), present, reach, causal=causal)
-            within = Visibility(within.mask.repeat_interleave(samples, dim=0), within.own)
-            rows = layer(rows, within, *self.remembered(layer, memory, places, samples))
+            rows = layer(rows, within.repeated(samples), remembered(layer, memory), across)
         return self.norm(rows).view_as(x)
 
     @property
@@ -196,16 +258,16 @@ class AgentStack(nn.Module):
         turns: dict[Social, tuple[Reach, ...]] = {"joint": ("all",), "separate": ("agent", "step"), "none": ("agent",)}
         return [turns[self.social][number % len(turns[self.social])] for number in range(len(self.layers))]
 
-    def remembered(
-        self, layer: nn.Module, memory: AgentMemory | None, queries: Places, samples: int
-    ) -> tuple[Memory, Visibility] | tuple[()]:
-        """The memory as a layer reads it, and who sees what of it."""
-        assert isinstance(layer, AgentLayer)
-        if memory is None or layer.cross is None:
-            return ()
+    def across(self, memory: AgentMemory, queries: Places, samples: int) -> Visibility:
+        """What the queries of all samples see of a memory."""
         reach: Reach = "all" if self.social == "joint" else "agent"
-        across = visibility(queries.repeated(samples), memory.places, memory.seen.flatten(1), memory.present, reach)
-        return layer.cross.remember(memory.tokens.flatten(1, 2)), across
+        return visibility(queries.repeated(samples), memory.places, memory.seen.flatten(1), memory.present, reach)
+
+
+def remembered(layer: nn.Module, memory: AgentMemory | None) -> Memory | None:
+    """A memory as a layer reads it; None if it reads none."""
+    assert isinstance(layer, AgentLayer)
+    return None if memory is None or layer.cross is None else layer.cross.remember(memory.tokens.flatten(1, 2))
 
 
 class Unrolled:
@@ -213,29 +275,22 @@ class Unrolled:
 
     def __init__(self, stack: AgentStack, memory: AgentMemory, samples: int):
         self.stack, self.memory, self.samples = stack, memory, samples
-        self.places: list[Places] = []
-        scenes = len(memory.seen)
-        self.caches = [GrowingCache(scenes * samples) for _ in stack.layers]
-        self.remembered: list[Memory] = []
-        for layer in stack.layers:
-            assert isinstance(layer, AgentLayer) and layer.cross is not None
-            self.remembered.append(layer.cross.remember(memory.tokens.flatten(1, 2)))
+        self.first = memory.first + memory.seen.shape[2]  # step
+        self.caches = [GrowingCache(len(memory.seen) * samples) for _ in stack.layers]
+        self.remembered = [remembered(layer, memory) for layer in stack.layers]
 
     def __call__(self, x: Float[Tensor, "R N D"], step: int) -> Float[Tensor, "R N D"]:
         """Read the next step."""
-        present, agents = self.memory.present, x.shape[1]
-        now = Places.grid(agents, step, 1, x.device)
-        self.places.append(now)
-        keys, seen = Places.joined(self.places), present.repeat(1, len(self.places))
-        reach: Reach = "all" if self.stack.social == "joint" else "agent"
-        memory = self.memory
-        across = visibility(now.repeated(self.samples), memory.places, memory.seen.flatten(1), present, reach)
-        for layer, cache, remembered, own_reach in zip(
-            self.stack.layers, self.caches, self.remembered, self.stack.reaches, strict=True
-        ):
-            within = visibility(now, keys, seen, present, own_reach)
-            within = Visibility(within.mask.repeat_interleave(self.samples, dim=0), within.own)
-            x = layer(x, within, remembered, across, cache)
+        present, now = self.memory.present, Places.grid(x.shape[1], step, 1, x.device)
+        steps = step - self.first + 1
+        keys = Places(
+            now.agents.repeat(steps), torch.arange(self.first, step + 1, device=x.device).repeat_interleave(x.shape[1])
+        )
+        across = self.stack.across(self.memory, now, self.samples)
+        parts = zip(self.stack.layers, self.stack.reaches, self.remembered, self.caches, strict=True)
+        for layer, reach, memory, cache in parts:
+            within = visibility(now, keys, present.repeat(1, steps), present, reach)
+            x = layer(x, within.repeated(self.samples), memory, across, cache)
         out: Tensor = self.stack.norm(x)
         return out
 

@@ -1,18 +1,19 @@
-"""The built-in walkers: people who cross a square by known rules.
+"""Scenes for the model: windows of tracks, batches of them, and the built-in walkers.
 
-A scene is a function of (seed, number). Everyone walks at a speed of their own towards a goal. Rules that a model can
-learn: at the fork, a circle about the middle of the square, some turn left and the others right by the same angle;
-pairs walk side by side; and who would come within a metre of another person gives way to the right.
+The walkers are people who cross a square by known rules. A scene is a function of (seed, number). Everyone walks at a
+speed of their own towards a goal. Rules that a model can learn: at the fork, a circle about the middle of the square,
+some turn left and the others right by the same angle; pairs walk side by side; and who would come within a metre of
+another person gives way to the right.
 """
 
 from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -21,10 +22,14 @@ from torch import Tensor
 
 from regard.data.batch import TensorBatch
 from regard.data.loader import Place, Rows
-from regard.data.sources import Part
+from regard.data.sources import PARTS, Part
 from regard.errors import DataError
-from regard.families.trajectories.tracks import Tracks, far_away, filled
+from regard.families.trajectories.tracks import SceneSettings, Tracks, far_away, filled, find_tracks
 
+if TYPE_CHECKING:
+    from regard.families.trajectories.recipe import ScenesOfTracksSection
+
+BUILT_IN = "builtin:walkers"
 AgentChoice = Literal["complete", "present"]
 FEWEST_SEEN = 2  # steps of the past in which a present agent must be seen
 
@@ -83,21 +88,22 @@ class WindowStore:
     positions: Float[np.ndarray, "M T 2"]
     seen: Bool[np.ndarray, "M T"]
     keys: Int[np.ndarray, " M"]
-    begins: Int[np.ndarray, " W+1"]
+    begins: Int[np.ndarray, " ends"]
     frames: Float[np.ndarray, " W"]
     files: Int[np.ndarray, " W"]  # numbers of `names`
     names: list[str]
 
     @classmethod
-    def of(cls, found: Iterable[Window], steps: int, poll: Callable[[], None] = lambda: None) -> WindowStore:
-        """The store of some windows."""
+    def of(cls, scenes: Iterable[Tracks], protocol: WindowProtocol, poll: Callable[[], None] = lambda: None) -> Self:
+        """All windows of some scenes; `poll` may raise to stop."""
         kept: list[Window] = []
-        for window in found:
-            poll()
-            kept.append(window)
-        names = list(dict.fromkeys(window.name for window in kept))
+        for tracks in scenes:
+            for window in windows(tracks, protocol):
+                poll()
+                kept.append(window)
+        names, steps = list(dict.fromkeys(window.name for window in kept)), protocol.steps
         empty = Window("", 0.0, np.zeros(0, np.int64), np.zeros((0, steps, 2), np.float32), np.zeros((0, steps), bool))
-        _, _, keys, positions, seen = zip(*kept, empty, strict=True) if kept else ([], [], *([e] for e in empty[2:]))
+        _, _, keys, positions, seen = zip(*kept, empty, strict=True)
         return cls(
             np.concatenate(positions), np.concatenate(seen), np.concatenate(keys),
             np.cumsum([0, *(len(window.keys) for window in kept)]), np.array([window.frame for window in kept]),
@@ -117,24 +123,82 @@ class WindowStore:
         return slice(int(self.begins[window]), int(self.begins[window + 1]))
 
     def save(self, folder: Path, name: str) -> None:
-        np.savez(folder / f"{name}.npz", **{each: getattr(self, each) for each in _ARRAYS})
+        np.savez(folder / f"{name}.npz", **{array: getattr(self, array) for array in _ARRAYS})
         (folder / f"{name}.json").write_text(json.dumps(self.names, ensure_ascii=False), encoding="utf-8")
 
     @classmethod
-    def load(cls, folder: Path, name: str) -> WindowStore:
+    def load(cls, folder: Path, name: str) -> Self:
         with np.load(folder / f"{name}.npz", allow_pickle=False) as stored:
-            arrays = {each: stored[each] for each in _ARRAYS}
+            arrays = {array: stored[array] for array in _ARRAYS}
         return cls(names=json.loads((folder / f"{name}.json").read_text(encoding="utf-8")), **arrays)
 
 
 _ARRAYS = ("positions", "seen", "keys", "begins", "frames", "files")
+SKIPPED = "skipped.json"
+_PURPOSES: dict[Part, str] = {"train": "train on", "valid": "validate on", "test": "test on"}
 
 
-def store_tracks(
-    files: Sequence[Tracks], protocol: WindowProtocol, poll: Callable[[], None] = lambda: None
-) -> WindowStore:
-    """All windows of some files."""
-    return WindowStore.of((each for tracks in files for each in windows(tracks, protocol)), protocol.steps, poll)
+@dataclass(frozen=True)
+class SceneCorpus:
+    """The windows that a model is trained, validated and tested on, in a folder."""
+
+    stores: Mapping[Part, WindowStore]
+    settings: SceneSettings
+    skipped: list[str]
+
+    @classmethod
+    def write(
+        cls, folder: Path, data: ScenesOfTracksSection, past: int, future: int, seed: int, poll: Callable[[], None]
+    ) -> None:
+        """Read the scenes of a recipe, and cut windows of `past` + `future` steps."""
+        skipped: list[str] | None = [] if data.skip_bad else None
+        trained: tuple[str, ...] = ()
+        for part in PARTS:
+            scenes = [
+                tracks
+                for source in data.sources(part)
+                for tracks in read_scenes(source, data.walkers.of(part), seed, every=data.every, part=part, bad=skipped)
+            ]
+            agents = data.agents if part == "train" else "complete"
+            fewest, stride = (data.fewest, data.stride) if part == "train" else (min(2, data.fewest), 1)
+            store = WindowStore.of(scenes, WindowProtocol(past, future, stride, fewest, agents), poll)
+            if part == "train":
+                trained = tuple(Path(tracks.name).stem for tracks in scenes)
+                if not len(store):
+                    raise DataError(
+                        f"data.train has no window of {past} + {future} steps with {fewest} agents or more; lower "
+                        "data.fewest, or the steps of the model"
+                    )
+            store.save(folder, part)
+        SceneSettings(leave_out=data.leave_out, trained=trained, every=data.every).save(folder)
+        (folder / SKIPPED).write_text(json.dumps(skipped or [], ensure_ascii=False), encoding="utf-8")
+
+    @classmethod
+    def open(cls, folder: Path) -> Self:
+        """What `write` wrote."""
+        stores = {part: WindowStore.load(folder, part) for part in PARTS}
+        return cls(stores, SceneSettings.load(folder), json.loads((folder / SKIPPED).read_text(encoding="utf-8")))
+
+    @property
+    def summary(self) -> str:
+        parts = ", ".join(
+            f"{len(store):,} with {len(store.keys):,} tracks to {_PURPOSES[part]}"
+            for part, store in self.stores.items()
+            if len(store)
+        )
+        left = f"; {self.settings.leave_out} left out" if self.settings.leave_out else ""
+        bad = f"; {len(self.skipped):,} rows left out, the first: {self.skipped[0]}" if self.skipped else ""
+        return f"windows: {parts}{left}{bad}"
+
+
+def read_scenes(
+    source: str, numbers: Iterable[int], seed: int, *, every: int, part: Part = "test", leave_out: str = "",
+    bad: list[str] | None = None,
+) -> Iterator[Tracks]:  # fmt: skip
+    """The scenes of a source: built-in ones by their numbers and seed, or those that `find_tracks` finds."""
+    if source == BUILT_IN:
+        return (built_in_walkers(seed, number) for number in numbers)
+    return iter(find_tracks(source, every=every, part=part, leave_out=leave_out, bad=bad))
 
 
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)  # of agents that a batch is padded to, so that shapes recur
@@ -149,6 +213,15 @@ class SceneBatch(TensorBatch):
     future: Float[Tensor, "B N F 2"]
     known: Bool[Tensor, "B N F"]
 
+    @classmethod
+    def of(cls, positions: Float[np.ndarray, "B N T 2"], seen: Bool[np.ndarray, "B N T"], past: int) -> SceneBatch:
+        """Scenes of which `past` steps are given."""
+        places, there = torch.from_numpy(positions), torch.from_numpy(seen)
+        return cls(
+            places[:, :, :past].clone(), there[:, :, :past].clone(),
+            places[:, :, past:].clone(), there[:, :, past:].clone(),
+        )  # fmt: skip
+
     @property
     def tokens(self) -> int:
         """Agents whose future is known at some step."""
@@ -160,6 +233,17 @@ class SceneBatch(TensorBatch):
         return self.seen.all(dim=-1) & self.known.all(dim=-1)
 
 
+def padded(
+    scenes: Sequence[tuple[Float[np.ndarray, "_ T 2"], Bool[np.ndarray, "_ T"]]], count: int, size: int
+) -> tuple[Float[np.ndarray, "B N T 2"], Bool[np.ndarray, "B N T"]]:
+    """Positions of scenes, and where they are seen, as arrays of `count` scenes with `size` agents."""
+    steps = scenes[0][1].shape[1]
+    positions, seen = np.zeros((count, size, steps, 2), np.float32), np.zeros((count, size, steps), bool)
+    for number, (places, there) in enumerate(scenes):
+        positions[number, : len(there)], seen[number, : len(there)] = places, there
+    return positions, seen
+
+
 def padded_size(agents: int) -> int:
     """The number of agents that a scene is padded to."""
     return next((size for size in SIZES if size >= agents), agents)
@@ -168,8 +252,7 @@ def padded_size(agents: int) -> int:
 def agent_noise(keys: Int[np.ndarray, " N"], samples: int, latent: int, seed: int) -> Float[np.ndarray, "K N L"]:
     """Standard normal numbers that depend on an agent and the seed alone, whoever else is there."""
     drawn = [np.random.default_rng([seed, int(key)]).standard_normal((samples, latent)) for key in keys]
-    shape = (samples, len(keys), latent)
-    return np.stack(drawn, axis=1).astype(np.float32) if drawn else np.zeros(shape, dtype=np.float32)
+    return np.stack(drawn, axis=1).astype(np.float32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,23 +296,17 @@ class SceneBatches:
         rng = None if self.seed is None else np.random.default_rng([self.seed, *place, 1])
         size = padded_size(int(self.capped(self.store.sizes[rows]).max()))
         count = max(len(rows), self.scenes(size)) if self.slots else len(rows)
-        steps = self.store.positions.shape[1]
-        positions, seen = np.zeros((count, size, steps, 2), np.float32), np.zeros((count, size, steps), bool)
-        for number, row in enumerate(rows):
+        scenes = []
+        for row in rows:
             where = self.store.tracks_of(int(row))
             chosen = np.arange(where.start, where.stop)
             if rng is not None and self.most and len(chosen) > self.most:
                 chosen = self._nearest(chosen, rng)
-            positions[number, : len(chosen)] = self.store.positions[chosen]
-            seen[number, : len(chosen)] = self.store.seen[chosen]
+            scenes.append((self.store.positions[chosen], self.store.seen[chosen]))
+        positions, seen = padded(scenes, count, size)
         if rng is not None:
             positions = self._turned(positions, seen, rng)
-        there, place_of = torch.from_numpy(seen), torch.from_numpy(positions)
-        past = self.past
-        return SceneBatch(
-            place_of[:, :, :past].clone(), there[:, :, :past].clone(),
-            place_of[:, :, past:].clone(), there[:, :, past:].clone(),
-        )  # fmt: skip
+        return SceneBatch.of(positions, seen, self.past)
 
     def _nearest(self, tracks: Rows, rng: np.random.Generator) -> Rows:
         """Of some tracks, one at random and those nearest to it at the last step of the past."""
@@ -269,40 +346,6 @@ class SceneBatches:
             count = min(len(fitting), max(1, slots // size))
             yield order[begin : begin + count]
             begin += count
-
-
-SCENES: dict[str, tuple[str, ...]] = {  # of ETH/UCY, and the files of each
-    "eth": ("biwi_eth",),
-    "hotel": ("biwi_hotel",),
-    "univ": ("students001", "students003"),
-    "zara1": ("crowds_zara01",),
-    "zara2": ("crowds_zara02",),
-}
-FOLDERS: dict[Part, tuple[str, str]] = {"train": ("train", "_train"), "valid": ("val", "_val"), "test": ("all", "")}
-
-
-def is_collection(folder: str | Path) -> bool:
-    """Whether a folder has the parts of ETH/UCY: all/, train/ and val/."""
-    return all((Path(folder) / name).is_dir() for name, _ in FOLDERS.values())
-
-
-def whole_file(name: str) -> str:
-    """The name of the file that a file for training is a part of, or its own; both without an ending."""
-    return name.removesuffix(FOLDERS["train"][1])
-
-
-def collection_files(folder: str | Path, left_out: str, part: Part) -> list[str]:
-    """The files of a part: whole files of the scene that is left out to test on, and parts of all others."""
-    if left_out not in SCENES:
-        raise DataError(f"ETH/UCY has no scene {left_out!r}; the scenes are {', '.join(SCENES)}")
-    if not is_collection(folder):
-        raise DataError(f"{folder} has not the folders all, train and val; expected ETH/UCY as its README describes it")
-    place, suffix = FOLDERS[part]
-    found = sorted((Path(folder) / place).glob(f"*{suffix}.txt"))
-    own = [file for file in found if (file.stem.removesuffix(suffix) in SCENES[left_out]) == (part == "test")]
-    if not own:
-        raise DataError(f"{folder}/{place} has no file of scene {left_out!r}; expected {SCENES[left_out][0]}.txt")
-    return [str(file) for file in own]
 
 
 STEP = 0.4  # seconds

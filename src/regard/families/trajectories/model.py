@@ -243,9 +243,7 @@ class AgentFormer(nn.Module):
                 walked = self._walk(scene, z, now, base)
             if not torch.is_grad_enabled():
                 return self._in_metres(walked, scene, samples)
-            places = torch.cat(
-                [now, walked[:, :, :-1]], dim=2
-            )  # what was predicted is read as it is, without gradients
+            places = torch.cat([now, walked[:, :, :-1]], dim=2)  # what was predicted is read without gradients
         x = self.decoder_input(torch.cat([places, z], dim=-1), c.past)
         there = scene.memory.present[:, :, None].expand(-1, -1, c.future)
         decoded = self.decoder(x, there, c.past, scene.memory, causal=c.decoder == "autoregressive")

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
-from torch import nn
+from jaxtyping import Float, Int
+from torch import Tensor, nn
 
 from regard.attention import record
 from regard.errors import DataError, UsageError
-from regard.families.trajectories.data import agent_key, agent_noise, built_in_walkers
+from regard.families.trajectories.agents import AgentAttention
+from regard.families.trajectories.data import BUILT_IN, agent_key, agent_noise, built_in_walkers
 from regard.families.trajectories.model import AgentFormer, AgentFormerConfig
 from regard.families.trajectories.tracks import SceneSettings, Tracks, far_away, filled, frame_text, read_tracks
 from regard.look.forced_pass import require_attention
-from regard.look.neurons import LayerNeurons, record_neurons
+from regard.look.neurons import LayerNeurons, OwnNeurons, record_neurons
 from regard.search.pipeline import load_for_pipeline
 
-BUILT_IN = "builtin:walkers"
 LAYERS = ("encoder.*", "decoder.*")  # the future encoder reads a future that is known
 ROUNDED = 0.2  # of a step: how far a frame may be from its time, since times in files are rounded or measured
 LIKELIEST = -1  # in place of the number of a sample
@@ -44,12 +45,6 @@ class Forecast:
     likeliest: Float[np.ndarray, "N F 2"]
     truth: Float[np.ndarray, "N F 2"]
     noise: Float[np.ndarray, "K N L"] = field(repr=False)
-
-    def future_of(self, sample: int) -> Float[np.ndarray, "N F 2"]:
-        """One sample of all agents, or the likeliest future."""
-        if not LIKELIEST <= sample < len(self.samples):
-            raise UsageError(f"sample is {sample}; there are samples 0 to {len(self.samples) - 1}")
-        return self.likeliest if sample == LIKELIEST else self.samples[sample]
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; positions that are not known are null."""
@@ -103,27 +98,25 @@ class Forecaster:
         """
         if samples < 1:
             raise UsageError(f"samples is {samples}; expected at least 1")
-        given = [scenes] if isinstance(scenes, SceneFile) else list(scenes)
-        return [self._forecast(find_scene(each, every or self.settings.every), at, samples, seed) for each in given]
+        files = [scenes] if isinstance(scenes, SceneFile) else list(scenes)
+        return [self._forecast(find_scene(file, every or self.settings.every), at, samples, seed) for file in files]
 
     @torch.inference_mode()
     def _forecast(self, tracks: Tracks, at: float | None, samples: int, seed: int) -> Forecast:
         c, now = self.config, tracks.last if at is None else _time_of(tracks, at)
-        numbers, positions, seen = tracks.window(now - c.past + 1, c.past + c.future)
-        present = seen[:, c.past - 1]
-        if not present.any():
+        numbers, positions, _ = tracks.present(now, c.past, c.future)
+        if not len(numbers):
             raise DataError(
                 f"{tracks.name}: no agent is seen in frame {frame_text(tracks.frame(now))}; name another one"
             )
-        names = [tracks.agents[number] for number in numbers[present]]
-        keys = np.array([agent_key(tracks.name, each) for each in names], dtype=np.int64)
-        past, truth = positions[present, : c.past], positions[present, c.past :]
-        noise = agent_noise(keys, samples, c.latent, seed)
-        drawn, likeliest = self.model.forecast(*self._tensors(past), torch.from_numpy(noise).to(self.device)[None])
-        found, mean = (each[0].double().cpu().numpy() + far_away(past) for each in (drawn, likeliest))
-        return Forecast(tracks.name, names, tracks.frame(now), tracks.step, past, found, mean, truth, noise)
+        names = [tracks.agents[number] for number in numbers]
+        past, truth = positions[:, : c.past], positions[:, c.past :]
+        noise = agent_noise(np.array([agent_key(tracks.name, name) for name in names]), samples, c.latent, seed)
+        futures = self.model.forecast(*self._tensors(past), torch.from_numpy(noise).to(self.device)[None])
+        drawn, likeliest = (future[0].double().cpu().numpy() + far_away(past) for future in futures)
+        return Forecast(tracks.name, names, tracks.frame(now), tracks.step, past, drawn, likeliest, truth, noise)
 
-    def _tensors(self, past: Float[np.ndarray, "N P 2"]) -> tuple[torch.Tensor, torch.Tensor]:
+    def _tensors(self, past: Float[np.ndarray, "N P 2"]) -> tuple[Tensor, Tensor]:
         """The past as the model reads it: without steps that nobody was seen in at its beginning."""
         seen = ~np.isnan(past[..., 0])
         begin = min(int(seen.any(axis=0).argmax()), seen.shape[1] - 2)
@@ -131,31 +124,60 @@ class Forecaster:
         return torch.from_numpy(whole)[None].to(self.device), torch.from_numpy(seen[:, begin:])[None].to(self.device)
 
     @torch.inference_mode()
-    def attention(self, scene: Forecast, sample: int = LIKELIEST, *, layers: str = "*") -> SceneAttention:
+    def attention(self, scene: Forecast, sample: int = LIKELIEST) -> SceneAttention:
         """The recorded attention of a forecast while one of its samples is decoded."""
         require_attention(self.model, self.name)
-        scene.future_of(sample)  # refuses a wrong number
+        if not LIKELIEST <= sample < len(scene.samples):
+            raise UsageError(f"sample is {sample}; there are samples 0 to {len(scene.samples) - 1}")
         past, seen = self._tensors(scene.past)
-        agents, steps, c = past.shape[1], past.shape[2], self.config
-        chosen = [each for each in LAYERS if layers == "*"] or layers
-        with record_neurons(self.model, chosen, unrolled=True) as seen_neurons, record(self.model, chosen) as looks:
-            read = self.model.read(past, seen)
+        agents, steps, c, model = past.shape[1], past.shape[2], self.config, self.model
+        recorded = record_neurons(model, LAYERS, unrolled=True)
+        with recorded as seen_neurons, record_own_pairs(model) as own, record(model, LAYERS) as looks:
+            read = model.read(past, seen)
             latents = read.prior.mean[:, None]
             if sample != LIKELIEST:
-                latents = self.model.latents(read, torch.from_numpy(scene.noise).to(self.device)[None])
+                latents = model.latents(read, torch.from_numpy(scene.noise).to(self.device)[None])
                 latents = latents[:, sample : sample + 1]
-            self.model.decode(read, latents)
+            model.decode(read, latents)
         weights, sides, neurons = {}, {}, {}
-        for name, each in looks.items():
+        for name, look in looks.items():
             sides[name] = _sides(name)
-            asking, asked = (_cells(side, agents, steps, c)[None] for side in sides[name])
-            neurons[name] = replace(seen_neurons[name], cells=(asking, asked))
-            counts = {"past": steps, "future": c.future}
-            found = each[0].float().cpu().numpy()
-            if c.decoder == "autoregressive" and sides[name][0] == "future":
-                found = _agent_by_agent(found, agents, own=sides[name][1] == "future")
-            weights[name] = _padded(found, agents, [counts[side] for side in sides[name]], sides[name], c.past)
+            cells = [_cells(side, agents, steps, c) for side in sides[name]]
+            neurons[name] = replace(seen_neurons[name], cells=(cells[0][None], cells[1][None]))
+            if name in own:  # their scores are the bias of the layer
+                neurons[name] = replace(neurons[name], bias=None, own=_own_neurons(own[name]))
+            sizes = [agents * {"past": c.past, "future": c.future}[side] for side in sides[name]]
+            weights[name] = np.zeros((look.shape[1], *sizes), np.float32)  # zeros for steps that were not read
+            weights[name][:, cells[0][:, None], cells[1]] = look[0].float().cpu().numpy()
         return SceneAttention(weights, sides, neurons)
+
+
+@contextmanager
+def record_own_pairs(model: AgentFormer) -> Iterator[dict[str, list[tuple[Tensor, ...]]]]:
+    """Keep the arguments of every call of `OwnScores`, by the name of its layer."""
+    calls: dict[str, list[tuple[Tensor, ...]]] = {}
+    layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, AgentAttention)}
+    handles = [
+        layer.own_scores.register_forward_hook(
+            lambda _, args, scores, name=name: calls.setdefault(name, []).append(args)
+        )
+        for name, layer in layers.items()
+        if layer.own_scores is not None
+    ]
+    try:
+        yield calls
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _own_neurons(calls: Sequence[tuple[Tensor, ...]]) -> OwnNeurons:
+    """The second projection. Keys have the number of the first query of the last call that is of their agent."""
+    masks = [own[0, 0].cpu().numpy() for *_, own in calls]
+    of_keys = masks[-1].argmax(axis=0)
+    of_queries = np.concatenate([of_keys[mask.argmax(axis=1)] for mask in masks])
+    queries, keys = torch.cat([q for _, _, q, _, _ in calls], dim=2), calls[-1][3]
+    return OwnNeurons(queries.float().cpu().numpy(), keys.float().cpu().numpy(), (of_queries, of_keys))
 
 
 def _cells(side: str, agents: int, steps: int, c: AgentFormerConfig) -> Int[np.ndarray, T]:
@@ -173,29 +195,6 @@ def _sides(name: str) -> tuple[str, str]:
     return ("future", "past") if name.endswith("cross") else ("future", "future")
 
 
-def _agent_by_agent(weights: Float[np.ndarray, "H Q K"], agents: int, *, own: bool) -> Float[np.ndarray, "H Q K"]:
-    """Rows, and with `own` also columns, that were decoded step by step in the order of agents."""
-    heads, rows, columns = weights.shape
-    weights = weights.reshape(heads, -1, agents, columns).transpose(0, 2, 1, 3).reshape(heads, rows, columns)
-    if own:
-        weights = weights.reshape(heads, rows, -1, agents).swapaxes(2, 3).reshape(heads, rows, columns)
-    return weights
-
-
-def _padded(
-    weights: Float[np.ndarray, "H Q K"], agents: int, counts: Sequence[int], sides: Sequence[str], steps: int
-) -> Float[np.ndarray, "H Q2 K2"]:
-    """Weights with zeros for the first steps of a past that was read in part."""
-    for axis, (count, side) in enumerate(zip(counts, sides, strict=True), 1):
-        if side == "past" and count < steps:
-            split = [*weights.shape[:axis], agents, count, *weights.shape[axis + 1 :]]
-            pad = [(0, 0)] * len(split)
-            pad[axis + 1] = (steps - count, 0)
-            grown = np.pad(weights.reshape(split), pad)
-            weights = grown.reshape(*weights.shape[:axis], agents * steps, *weights.shape[axis + 1 :])
-    return weights
-
-
 def find_scene(reference: SceneFile, every: int = 1, name: str = "") -> Tracks:
     """A scene by the file of its tracks or its bytes, which `name` names, or by builtin:walkers#NUMBER."""
     if isinstance(reference, Tracks):
@@ -205,7 +204,7 @@ def find_scene(reference: SceneFile, every: int = 1, name: str = "") -> Tracks:
     place, _, number = str(reference).partition("#")
     if place == BUILT_IN:
         if not (number or "0").isdecimal():
-            raise UsageError(f"{reference} is no built-in scene; write {BUILT_IN}#NUMBER")
+            raise UsageError(f"{reference} is not a built-in scene; write {BUILT_IN}#NUMBER")
         return built_in_walkers(1, int(number or "0"))
     return read_tracks(reference, every=every)
 
@@ -223,14 +222,6 @@ def _time_of(tracks: Tracks, frame: float) -> int:
 
 def _plain(positions: Float[np.ndarray, "*shape 2"]) -> Any:
     """Positions as lists, rounded to millimetres; null where they are not known."""
-    known: Bool[np.ndarray, "*shape"] = ~np.isnan(positions[..., 0])
-    listed = positions.astype(np.float64).round(3).astype(object)
-    listed[~known] = None
-    return _joined(listed.tolist())
-
-
-def _joined(values: Any) -> Any:
-    """Lists in which an unknown position is one null."""
-    if isinstance(values, list) and values and not isinstance(values[0], list):
-        return None if values[0] is None else values
-    return [_joined(each) for each in values]
+    if positions.ndim == 1:
+        return None if np.isnan(positions[0]) else positions.astype(np.float64).round(3).tolist()
+    return [_plain(part) for part in positions]

@@ -1,4 +1,4 @@
-"""Reading scenes with walking agents: forecasters, by how far the likeliest future is from the true one."""
+"""A forecaster as sparse autoencoders read it: agents at steps, and how far the likeliest future is from the truth."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from regard.data.sources import PARTS
-from regard.families.trajectories.data import SceneBatch, WindowProtocol, built_in_walkers, windows
-from regard.families.trajectories.pipeline import BUILT_IN, Forecaster, find_scene
-from regard.families.trajectories.tracks import Tracks, far_away, filled, read_tracks
+from regard.families.trajectories.data import BUILT_IN, SceneBatch, WindowProtocol, padded, read_scenes, windows
+from regard.families.trajectories.pipeline import Forecaster, find_scene
+from regard.families.trajectories.task import path_errors
+from regard.families.trajectories.tracks import far_away, filled
 from regard.look.reader import Example, Reader, Source, TokenUnits, side_of
 
 STRIDE = 4  # steps from one window of a scene to the next
@@ -34,36 +35,34 @@ class TrackReader(Reader[SceneBatch]):
         self.past, self.future = pipeline.config.past, pipeline.config.future
 
     def examples(self, source: Source) -> Iterator[Example]:
+        settings, part = self.pipeline.settings, source.part
+        numbers = (len(PARTS) * number + PARTS.index(part) for number in count())
+        scenes = read_scenes(
+            source.path, numbers, source.seed, every=settings.every, part=part, leave_out=settings.leave_out
+        )
         protocol = WindowProtocol(self.past, self.future, STRIDE)
-        found = (each for tracks in self._scenes(source) for each in windows(tracks, protocol))
-        for window in islice(found, source.count):
+        for window in islice((window for tracks in scenes for window in windows(tracks, protocol)), source.count):
             yield _row(window.positions, window.seen)
 
     def given(self, text: str) -> Example:
         """The agents that are present at the end of a scene; their future is not known."""
         tracks = find_scene(text, self.pipeline.settings.every)
-        _, positions, seen = tracks.window(tracks.last - self.past + 1, self.past + self.future)
-        there = seen[:, self.past - 1]
-        return _row(filled(positions[there] - far_away(positions[there]), seen[there]), seen[there])
+        _, positions, seen = tracks.present(tracks.last, self.past, self.future)
+        return _row(filled(positions - far_away(positions), seen), seen)
 
     def batch(self, examples: Sequence[Example]) -> SceneBatch:
-        steps, most = self.past + self.future, max(len(seen) for _, seen in examples) // (self.past + self.future)
-        positions = torch.zeros(len(examples), most, steps, 2)
-        seen = torch.zeros(len(examples), most, steps, dtype=torch.bool)
-        for number, (row, mask) in enumerate(examples):
-            agents = len(mask) // steps
-            positions[number, :agents] = torch.tensor(row).view(agents, steps, 2)
-            seen[number, :agents] = torch.tensor(mask).view(agents, steps).bool()
-        (past, future), (there, known) = (each.split([self.past, self.future], dim=2) for each in (positions, seen))
-        return SceneBatch(past, there, future, known).to(self.device)
+        scenes = [self._scene(example) for example in examples]
+        arrays = padded(scenes, len(scenes), max(len(seen) for _, seen in scenes))
+        return SceneBatch.of(*arrays, self.past).to(self.device)
 
     def run(self, batch: SceneBatch) -> object:
         return self._likeliest(batch)
 
     def loss(self, batch: SceneBatch) -> tuple[float, int]:
-        """The square distance in metres of every position that is known."""
-        errors = (self._likeliest(batch) - batch.future).square().sum(dim=-1)
-        return float(errors[batch.known].sum()), int(batch.known.sum())
+        """The squared distance in metres of every position that is known: the loss of training for the likeliest
+        future, without the terms that a known future or other samples are needed for."""
+        errors = path_errors(self._likeliest(batch), batch.future, batch.known, "squared")
+        return float(errors.sum()), int(batch.known.sum())
 
     def real(self, batch: SceneBatch, place: str) -> Bool[Tensor, "B T"]:
         if side_of(place) == "source":
@@ -73,13 +72,12 @@ class TrackReader(Reader[SceneBatch]):
 
     def units(self, example: Example, place: str) -> TokenUnits:
         """The number of each agent, the step, counted from the last of the past, and where the agent walks to."""
-        steps = self.past + self.future
-        positions, seen = example[0].reshape(-1, steps, 2), example[1].reshape(-1, steps).astype(bool)
+        positions, seen = self._scene(example)
         if side_of(place) == "source":
             where = np.argwhere(seen[:, : self.past]).tolist()
         else:
             where = np.argwhere(np.ones((len(seen), self.future))).tolist()
-            where = sorted(where, key=lambda each: each[1]) if self._step_by_step else where
+            where = sorted(where, key=lambda token: token[1]) if self._step_by_step else where
             where = [[agent, step + self.past] for agent, step in where]
         return TokenUnits([
             f" {agent + 1}@{step - self.past + 1:+d}{_arrow(positions[agent], seen[agent], step)}"
@@ -104,11 +102,9 @@ class TrackReader(Reader[SceneBatch]):
         scene = model.read(batch.past, batch.seen)
         return model.decode(scene, scene.prior.mean[:, None])[:, 0]
 
-    def _scenes(self, source: Source) -> Iterator[Tracks]:
-        if source.path == BUILT_IN:
-            part = PARTS.index(source.part)
-            return (built_in_walkers(source.seed, len(PARTS) * number + part) for number in count())
-        return iter([read_tracks(source.path, every=self.pipeline.settings.every)])
+    def _scene(self, example: Example) -> tuple[Float[np.ndarray, "N T 2"], Bool[np.ndarray, "N T"]]:
+        steps = self.past + self.future
+        return example[0].reshape(-1, steps, 2), example[1].reshape(-1, steps).astype(bool)
 
 
 def _arrow(positions: Float[np.ndarray, "T 2"], seen: Bool[np.ndarray, T], step: int) -> str:

@@ -10,11 +10,10 @@ from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveIn
 from regard.config import Config
 from regard.data.sources import Part
 from regard.errors import ConfigError
-from regard.families.trajectories.data import SCENES, AgentChoice
+from regard.families.trajectories.data import BUILT_IN, AgentChoice
+from regard.families.trajectories.tracks import SCENES
 from regard.training.recipe.base import Recipe
 from regard.training.recipe.sections import LOSS, ExampleTrainingSection, Metric, ModelSection
-
-WALKERS = "builtin:walkers"
 
 
 class WalkersSection(Config):
@@ -26,8 +25,9 @@ class WalkersSection(Config):
 
     def of(self, part: Part) -> range:
         """The numbers of the scenes of a part."""
-        begin = {"train": 0, "valid": self.count, "test": self.count + self.valid_count}[part]
-        return range(begin, begin + {"train": self.count, "valid": self.valid_count, "test": self.test_count}[part])
+        first_test = self.count + self.valid_count
+        ends = {"train": (0, self.count), "valid": (self.count, first_test)}
+        return range(*ends.get(part, (first_test, first_test + self.test_count)))
 
 
 class ScenesOfTracksSection(Config):
@@ -50,26 +50,31 @@ class ScenesOfTracksSection(Config):
     @property
     def built_in(self) -> bool:
         """Whether the scenes are the built-in ones."""
-        return self.train == WALKERS
+        return self.train == BUILT_IN
 
-    def paths(self, part: Part) -> list[str]:
-        """The files that are given for a part."""
-        where: str | list[str] = getattr(self, part)
-        return [path for path in ([where] if isinstance(where, str) else where) if path and path != WALKERS]
+    def sources(self, part: Part) -> list[str]:
+        """Where the scenes of a part are."""
+        if self.built_in or self.leave_out:
+            return [f"{path}#{self.leave_out}" if self.leave_out else path for path in _listed(self.train)]
+        return [path for path in _listed(getattr(self, part)) if path != BUILT_IN]
 
     @pydantic.model_validator(mode="after")
     def _check(self) -> Self:
         if not self.train:
-            raise ConfigError(f"data.train names no file of tracks; give one, a list of them, or {WALKERS!r}")
+            raise ConfigError(f"data.train names no file of tracks; give one, a list of them, or {BUILT_IN!r}")
         if self.scale[0] > self.scale[1]:
             raise ConfigError(f"data.scale is {list(self.scale)}; give the smaller factor first")
         if (self.built_in or self.leave_out) and (self.valid or self.test):
             raise ConfigError("data.valid and data.test are for files; these scenes have parts of their own")
         if self.leave_out and self.leave_out not in SCENES:
             raise ConfigError(f"data.leave_out is {self.leave_out!r}; the scenes are {', '.join(SCENES)}")
-        if self.leave_out and (self.built_in or len(self.paths("train")) != 1):
+        if self.leave_out and (self.built_in or len(_listed(self.train)) != 1):
             raise ConfigError("data.leave_out is for the folder of ETH/UCY; give that folder as data.train")
         return self
+
+
+def _listed(paths: str | list[str]) -> list[str]:
+    return [path for path in ([paths] if isinstance(paths, str) else paths) if path]
 
 
 # In metres: of the best of `samples` for each agent, and of the likeliest future.

@@ -1,4 +1,4 @@
-"""Files of tracks: one row for each agent that is seen in a frame, as frame, agent, x, y.
+"""Tracks of agents, read from files: one row for each agent that is seen in a frame, as frame, agent, x, y.
 
 ETH/UCY's text files and any CSV are read: columns are separated by commas, semicolons, tabs or spaces, with or without
 a header; between semicolons or tabs, numbers may have a decimal comma. Times are counted in steps, the most common
@@ -20,6 +20,7 @@ from jaxtyping import Bool, Float, Int
 from pydantic import PositiveInt
 
 from regard.config import Config
+from regard.data.sources import Part
 from regard.errors import DataError
 
 FILE = "scenes.json"
@@ -68,7 +69,6 @@ class Tracks:
     positions: Float[np.ndarray, "R 2"]
     first: float  # the frame of time 0
     step: float  # frames from one step to the next
-    repeated: int = 0  # rows that were given twice
 
     @property
     def last(self) -> int:
@@ -94,6 +94,14 @@ class Tracks:
         positions[inverse, self.times[low:high] - begin] = self.positions[low:high]
         return agents, positions, ~np.isnan(positions[..., 0])
 
+    def present(
+        self, now: int, past: int, future: int
+    ) -> tuple[Int[np.ndarray, " N"], Float[np.ndarray, "N T 2"], Bool[np.ndarray, "N T"]]:
+        """The same of `past` + `future` times, of the agents that are seen at the last time of the past, `now`."""
+        agents, positions, seen = self.window(now - past + 1, past + future)
+        there = seen[:, past - 1]
+        return agents[there], positions[there], seen[there]
+
 
 def frame_text(frame: float) -> str:
     """A frame as it would be written in a file: all digits of large numbers, at most six decimals."""
@@ -115,12 +123,12 @@ def read_tracks(source: str | Path | bytes, *, every: int = 1, name: str = "", b
     """
     if not isinstance(source, bytes):
         if not Path(source).is_file():
-            raise DataError(f"{source} is no file; expected rows of frame, agent, x, y")
+            raise DataError(f"{source} is not a file; expected rows of frame, agent, x, y")
         name, source = name or str(source), Path(source).read_bytes()
     try:
         text = source.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise DataError(f"{name or 'the scene'} is no text; expected rows of frame, agent, x, y") from None
+        raise DataError(f"{name or 'the scene'} is not text; expected rows of frame, agent, x, y") from None
     rows = list(_rows(text, name or "the scene", bad))
     if not rows:
         raise DataError(f"{name or 'the scene'} has no row; expected rows of frame, agent, x, y")
@@ -165,18 +173,18 @@ def _columns(fields: Sequence[str], where: str) -> tuple[Sequence[int], bool]:
             raise DataError(f"{where}: {len(fields)} columns without a header; name them, or give frame, agent, x, y")
         return range(len(COLUMNS)), False
     lowered = [field.lower() for field in fields]
-    found = [next((lowered.index(each) for each in names if each in lowered), -1) for names in COLUMNS.values()]
-    if -1 in found:
-        missing = list(COLUMNS)[found.index(-1)]
+    columns = [next((lowered.index(name) for name in names if name in lowered), -1) for names in COLUMNS.values()]
+    if -1 in columns:
+        missing = list(COLUMNS)[columns.index(-1)]
         raise DataError(f"{where}: no column {missing!r} in {', '.join(fields)[:60]!r}; expected frame, agent, x, y")
-    return found, True
+    return columns, True
 
 
 def _row(number: int, fields: Sequence[str], columns: Sequence[int]) -> _Row:
     frame, agent, x, y = (fields[column] for column in columns)
-    for each in (frame, x, y):
-        if not _is_number(each):
-            raise ValueError(f"{each[:40]!r} is no number; expected frame, agent, x, y")
+    for value in (frame, x, y):
+        if not _is_number(value):
+            raise ValueError(f"{value[:40]!r} is not a number; expected frame, agent, x, y")
     if max(abs(float(x)), abs(float(y))) > FARTHEST:
         raise ValueError(f"({x[:20]}, {y[:20]}) is too far away; expected metres, up to {FARTHEST:,.0f}")
     if not agent:
@@ -202,16 +210,12 @@ def _tracks(rows: list[_Row], name: str, every: int, bad: list[str] | None) -> T
     last = round((frames[-1] - frames[0]) / step)
     shift = last % every
     kept: dict[tuple[int, str], _Row] = {}
-    repeated = 0
     for row in rows:
         time, rest = divmod(round((row.frame - frames[0]) / step) - shift, every)
         if rest:
             continue
         other = kept.setdefault((time, row.agent), row)
-        if other is row:
-            continue
-        if (other.x, other.y) == (row.x, row.y):
-            repeated += 1
+        if (other.x, other.y) == (row.x, row.y):  # the first row at its time, or one that is given twice
             continue
         message = f"{name}, line {row.line}: {_contradiction(row, other, step)}"
         if bad is None:
@@ -224,7 +228,7 @@ def _tracks(rows: list[_Row], name: str, every: int, bad: list[str] | None) -> T
     return Tracks(
         name, agents, np.array([time - first for time, _, _ in placed]), np.array([agent for _, agent, _ in placed]),
         np.array([(row.x, row.y) for _, _, row in placed], dtype=np.float64),
-        float(frames[0] + (first * every + shift) * step), step * every, repeated,
+        float(frames[0] + (first * every + shift) * step), step * every,
     )  # fmt: skip
 
 
@@ -256,6 +260,54 @@ def _contradiction(row: _Row, other: _Row, step: float) -> str:
 def _agent_order(agent: str) -> tuple[bool, float, str]:
     """Numbers in their order, then names in theirs."""
     return (False, float(agent), agent) if _is_number(agent) else (True, 0.0, agent)
+
+
+SCENES: dict[str, tuple[str, ...]] = {  # of ETH/UCY, and the files of each
+    "eth": ("biwi_eth",),
+    "hotel": ("biwi_hotel",),
+    "univ": ("students001", "students003"),
+    "zara1": ("crowds_zara01",),
+    "zara2": ("crowds_zara02",),
+}
+FOLDERS: dict[Part, tuple[str, str]] = {"train": ("train", "_train"), "valid": ("val", "_val"), "test": ("all", "")}
+
+
+def collection_files(folder: str | Path, left_out: str, part: Part) -> list[str]:
+    """The files of a part of ETH/UCY: whole files of the scene that is left out to test on, and parts of all others."""
+    if left_out not in SCENES:
+        raise DataError(f"ETH/UCY has no scene {left_out!r}; the scenes are {', '.join(SCENES)}")
+    if not all((Path(folder) / name).is_dir() for name, _ in FOLDERS.values()):
+        raise DataError(f"{folder} lacks the folders all, train and val; expected ETH/UCY as its README describes it")
+    place, suffix = FOLDERS[part]
+    files = sorted((Path(folder) / place).glob(f"*{suffix}.txt"))
+    own = [file for file in files if (file.stem.removesuffix(suffix) in SCENES[left_out]) == (part == "test")]
+    if not own:
+        raise DataError(f"{folder}/{place} has no file of scene {left_out!r}; expected {SCENES[left_out][0]}.txt")
+    return [str(file) for file in own]
+
+
+def whole_file(name: str) -> str:
+    """The name of the file that a file for training is a part of, or its own; both without an ending."""
+    return name.removesuffix(FOLDERS["train"][1])
+
+
+def find_tracks(
+    path: str, *, every: int = 1, part: Part = "test", leave_out: str = "", bad: list[str] | None = None
+) -> list[Tracks]:
+    """The scenes of a file, or of the folder of ETH/UCY as FOLDER#SCENE: the files of a part, with the scene left out.
+
+    Of a folder without a scene, `leave_out` is the one.
+    """
+    place, _, scene = (path, "", "") if Path(path).is_file() else path.partition("#")
+    files = [path]
+    if scene or Path(place).is_dir():
+        if not (scene or leave_out):
+            raise DataError(
+                f"{place} is a folder; name the scene of ETH/UCY to leave out, as data.leave_out of a recipe or "
+                f"{place}#{next(iter(SCENES))}, or give files"
+            )
+        files = collection_files(place, scene or leave_out, part)
+    return [read_tracks(file, every=every, bad=bad) for file in files]
 
 
 def far_away(positions: Float[np.ndarray, "*shape 2"]) -> Float[np.ndarray, " 2"]:
