@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from regard.data.sources import data_root
-from regard.families.detection.data import FoundBoxes, TrueBoxes
-from regard.families.detection.metrics import average_precision
+from regard.families.detection.annotations import TrueBoxes
+from regard.families.detection.metrics import FoundBoxes, average_precision
 
 CELLS = Path(data_root()) / "bccd" / "val.json"
 

@@ -13,7 +13,9 @@ from regard.data.synthetic.shapes import SHAPE_NAMES, scenes
 from regard.errors import ConfigError, DataError
 from regard.families.catalog import MODELS
 from regard.families.contract import EvaluationOptions
-from regard.families.detection.evaluate import error_kinds, evaluate_detector, measured_pairs
+from regard.families.detection.annotations import TrueBoxes
+from regard.families.detection.metrics import FoundBoxes, error_kinds
+from regard.families.detection.task import evaluate_detector, evaluated_pairs
 from regard.training.loop import train
 from regard.training.recipe.load import load_recipe, open_task
 
@@ -102,9 +104,7 @@ def test_what_does_not_fit_is_refused(cells, tmp_path):
         load_recipe("scenes-detector", ["training.metric=accuracy"])
 
 
-def test_wrong_boxes_are_of_four_kinds(cells, tmp_path):
-    from regard.families.detection.data import FoundBoxes, TrueBoxes
-
+def test_wrong_boxes_are_of_four_kinds():
     true = TrueBoxes(np.array([[0.0, 0, 10, 10], [30, 30, 40, 40]]), np.array([0, 1]), np.zeros(2, dtype=bool))
     boxes = np.array([[0.0, 0, 10, 10], [0, 0, 10, 9], [30, 30, 40, 40], [35, 30, 45, 40], [60, 60, 70, 70]])
     found = FoundBoxes(boxes, np.array([0, 0, 0, 1, 1]), np.array([0.9, 0.8, 0.7, 0.6, 0.55]))
@@ -113,8 +113,6 @@ def test_wrong_boxes_are_of_four_kinds(cells, tmp_path):
 
 
 def test_boxes_on_objects_left_out_of_scores_are_no_mistakes():
-    from regard.families.detection.data import FoundBoxes, TrueBoxes
-
     true = TrueBoxes(np.array([[0.0, 0, 10, 10], [30, 30, 60, 60]]), np.array([0, 0]), np.array([False, True]))
     boxes = np.array([[0.0, 0, 10, 10], [32, 32, 42, 42], [45, 45, 55, 55], [0, 0, 10, 9]])
     found = FoundBoxes(boxes, np.zeros(4, dtype=np.int64), np.array([0.9, 0.8, 0.7, 0.6]))
@@ -125,7 +123,7 @@ def test_boxes_on_objects_left_out_of_scores_are_no_mistakes():
 def test_measured_pairs_are_of_every_scene(tmp_path):
     out = train(load_recipe("scenes-detector", [MODEL, *COMMON, "data.scenes={count=8,valid_count=2,test_count=2}",
                                                 "training.validate_every=0"]), tmp_path / "run")  # fmt: skip
-    pairs = measured_pairs(regard.load(out), "scenes", EvaluationOptions(out, 5, 1), [])
+    pairs = evaluated_pairs(regard.load(out), "scenes", EvaluationOptions(out, 5, 1), [])
     assert len(pairs) == 5 and all(len(true.labels) for true, _ in pairs)
 
 

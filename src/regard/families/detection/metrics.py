@@ -1,48 +1,38 @@
-"""Average precision of detected boxes, by COCO's protocol: IoU .50 to .95, 101 recalls, 100 boxes an image."""
+"""Scores of detected boxes: average precision by COCO's protocol (IoU .50 to .95, 101 recalls, 100 boxes an image),
+and what kinds of mistakes there are (Hoiem et al. 2012)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.families.detection.data import FoundBoxes, TrueBoxes
+from regard.families.detection.annotations import TrueBoxes
 
 THRESHOLDS = np.linspace(0.5, 0.95, 10)
 RECALLS = np.linspace(0.0, 1.0, 101)
 MOST = 100  # detections of a class in an image that count
 ALMOST_ONE = 1 - 1e-10  # a threshold of 1 would be missed by rounding
 
+LEAST = 0.5  # score of the boxes whose kinds are counted
+RIGHT, NEAR = 0.5, 0.1  # IoU of a right box, and of one in the wrong place
+MISSED, IGNORED = "missed", "ignored"
+
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class ClassMatches:
-    """All detections of a class: scores, and at each threshold whether they match a true box or an ignored one."""
+class FoundBoxes(NamedTuple):
+    """Detections in an image: corners [N 4], classes and scores."""
 
-    scores: Array
-    correct: NDArray[np.bool_]  # [thresholds N]
-    ignored: NDArray[np.bool_]
-    truths: int
+    boxes: NDArray[np.floating]
+    labels: NDArray[np.integer]
+    scores: NDArray[np.floating]
 
-    def precisions(self) -> Array | None:
-        """The precision at every threshold and recall; None for a class without true boxes."""
-        if not self.truths:
-            return None
-        order = np.argsort(-self.scores, kind="mergesort")
-        correct, counted = self.correct[:, order], ~self.ignored[:, order]
-        right = np.cumsum(correct & counted, axis=1).astype(float)
-        wrong = np.cumsum(~correct & counted, axis=1).astype(float)
-        table = np.zeros((len(right), len(RECALLS)))
-        for row, tp, fp in zip(table, right, wrong, strict=True):
-            precision = tp / (tp + fp + np.spacing(1))
-            best_after = np.maximum.accumulate(precision[::-1])[::-1]
-            places = np.searchsorted(tp / self.truths, RECALLS, side="left")
-            reached = places < len(best_after)
-            row[reached] = best_after[places[reached]]
-        return table
+
+Pair = tuple[TrueBoxes, FoundBoxes]  # of one image
 
 
 @dataclass(frozen=True)
@@ -53,8 +43,8 @@ class AveragePrecision:
     precisions: Sequence[Array | None] = field(repr=False)  # of each class: [thresholds, recalls]
 
     def _mean(self, threshold: int | slice = slice(None)) -> float:
-        known = [table[threshold] for table in self.precisions if table is not None]
-        return float(np.mean(known)) if known else 0.0
+        tables = [table[threshold] for table in self.precisions if table is not None]
+        return float(np.mean(tables)) if tables else 0.0
 
     @property
     def ap(self) -> float:
@@ -70,32 +60,48 @@ class AveragePrecision:
         return self._mean(5)
 
     @property
+    def curves(self) -> dict[str, Array]:
+        """The precision of every class that occurs at 101 recalls, at an IoU of .50."""
+        tables = zip(self.names, self.precisions, strict=True)
+        return {name: table[0] for name, table in tables if table is not None}
+
+    @property
     def ap50_by_class(self) -> dict[str, float]:
         """AP50 of every class that occurs."""
-        tables = zip(self.names, self.precisions, strict=True)
-        return {name: float(table[0].mean()) for name, table in tables if table is not None}
+        return {name: float(curve.mean()) for name, curve in self.curves.items()}
 
 
-def average_precision(pairs: Iterable[tuple[TrueBoxes, FoundBoxes]], names: Sequence[str]) -> AveragePrecision:
+def average_precision(pairs: Iterable[Pair], names: Sequence[str]) -> AveragePrecision:
     """The average precision of detections in images whose true boxes are known."""
     pairs = list(pairs)
-    return AveragePrecision(names, [class_matches(pairs, label).precisions() for label in range(len(names))])
+    return AveragePrecision(names, [_class_precisions(pairs, label) for label in range(len(names))])
 
 
-def class_matches(pairs: Sequence[tuple[TrueBoxes, FoundBoxes]], label: int) -> ClassMatches:
-    """The detections of a class in all images, matched with its true boxes."""
+def _class_precisions(pairs: Sequence[Pair], label: int) -> Array | None:
+    """The precision of one class at every threshold and recall; None for a class without true boxes."""
     scores, correct, ignored, truths = [np.zeros(0)], [_none(0)], [_none(0)], 0
     for truth, found in pairs:
         mine, theirs = truth.labels == label, np.flatnonzero(found.labels == label)
         truths += int((mine & ~truth.ignored).sum())
-        if not len(theirs):
-            continue
         theirs = theirs[np.argsort(-found.scores[theirs], kind="mergesort")][:MOST]
         hits, left_out = _matched(truth.boxes[mine], truth.ignored[mine], found.boxes[theirs])
         scores.append(found.scores[theirs].astype(float))
         correct.append(hits)
         ignored.append(left_out)
-    return ClassMatches(np.concatenate(scores), np.concatenate(correct, 1), np.concatenate(ignored, 1), truths)
+    if not truths:
+        return None
+    order = np.argsort(-np.concatenate(scores), kind="mergesort")
+    hit, counted = np.concatenate(correct, axis=1)[:, order], ~np.concatenate(ignored, axis=1)[:, order]
+    right = np.cumsum(hit & counted, axis=1).astype(float)
+    wrong = np.cumsum(~hit & counted, axis=1).astype(float)
+    table = np.zeros((len(right), len(RECALLS)))
+    for row, tp, fp in zip(table, right, wrong, strict=True):
+        precision = tp / (tp + fp + np.spacing(1))
+        best_after = np.maximum.accumulate(precision[::-1])[::-1]
+        places = np.searchsorted(tp / truths, RECALLS, side="left")
+        reached = places < len(best_after)
+        row[reached] = best_after[places[reached]]
+    return table
 
 
 def _none(count: int) -> NDArray[np.bool_]:
@@ -135,7 +141,46 @@ def overlap(found: NDArray[np.floating], truth: NDArray[np.floating], crowd: NDA
     low = np.maximum(found[:, None, :2], truth[None, :, :2])
     high = np.minimum(found[:, None, 2:], truth[None, :, 2:])
     both = (high - low).clip(0).prod(axis=2)
-    own, other = ((each[:, 2:] - each[:, :2]).prod(axis=1) for each in (found, truth))
+    own, other = ((boxes[:, 2:] - boxes[:, :2]).prod(axis=1) for boxes in (found, truth))
     either = np.where(crowd, own[:, None], own[:, None] + other - both)
     result: Array = np.divide(both, either, out=np.zeros_like(both), where=either > 0)
     return result
+
+
+def error_kinds(pairs: Sequence[Pair], least: float = LEAST) -> dict[str, int]:
+    """Found boxes of at least this score by what they are (Hoiem et al. 2012), and how many objects were missed.
+
+    A box is right if its IoU with a free object of its class is at least .5. Otherwise it is there twice, of another
+    class, in the wrong place (IoU of .1 or more with an object of its class), or on the background. A box that only
+    fits an object that is left out of scores is left out too.
+    """
+    counts = dict.fromkeys(("right", "twice", "another class", "wrong place", "background", MISSED), 0)
+    for truth, found in pairs:
+        free = ~truth.ignored
+        chosen = np.flatnonzero(found.scores >= least)
+        for number in chosen[np.argsort(-found.scores[chosen], kind="stable")]:
+            own = overlap(found.boxes[number : number + 1], truth.boxes, truth.ignored)[0]
+            kind, place = _kind(own, truth, int(found.labels[number]), free)
+            if kind == IGNORED:
+                continue
+            counts[kind] += 1
+            if kind == "right":
+                free[place] = False
+        counts[MISSED] += int(free.sum())
+    return counts
+
+
+def _kind(own: NDArray[np.float64], truth: TrueBoxes, label: int, free: NDArray[np.bool_]) -> tuple[str, int]:
+    """What a found box is, by its overlaps with the true ones, and the true box it overlaps most among those."""
+    same, counted = truth.labels == label, ~truth.ignored
+    for kind, allowed, needed in (
+        ("right", same & free, RIGHT),
+        (IGNORED, same & truth.ignored, RIGHT),
+        ("twice", same & counted, RIGHT),
+        ("another class", ~same & counted, RIGHT),
+        ("wrong place", same & counted, NEAR),
+    ):
+        overlaps = np.where(allowed, own, 0.0)
+        if len(own) and overlaps.max() >= needed:
+            return kind, int(overlaps.argmax())
+    return "background", -1
